@@ -1,0 +1,1 @@
+"""Settings as data: neither jax nor engine is imported here."""

@@ -1,0 +1,15 @@
+"""What every scoring job declares."""
+
+import ml_collections
+
+
+def scoring() -> ml_collections.ConfigDict:
+    """Keys of a job that runs a model over rows: where, in which precision, in which steps."""
+    config = ml_collections.ConfigDict()
+    config.dtype = "auto"  # float32 on CPU, bfloat16 on accelerators; or float32, bfloat16, float16
+    config.step_size = 1024  # candidates a device step
+    config.part_size = 16384  # rows a part: what a kill can cost
+    config.self_check = 16  # rows a result that the plain pass scores again
+    config.seed = 0  # of the self-check's sample
+    config.mesh = ml_collections.ConfigDict({"model": 1})  # `data` takes the other devices
+    return config

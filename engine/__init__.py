@@ -1,0 +1,29 @@
+"""Assay's engine: rewards of every token, of lists of replies, and of searched sequences.
+
+    >>> import engine
+    >>> model = engine.load("out/demo/checkpoints/smollm2-135m-d16-rt-linear")
+    >>> model.sweep("What, in one word, is the greatest thing ever?")  # polars frame
+    >>> model.score("What, in one word, is the greatest thing ever?", ["Love", "War"])  # float32
+
+Names are resolved on first use, so that `engine.runs.schema` can be read without jax.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.api import RewardModel, load
+    from engine.errors import AssayError
+
+__all__ = ["AssayError", "RewardModel", "load"]
+
+
+def __getattr__(name: str):
+    if name == "AssayError":
+        from engine.errors import AssayError
+
+        return AssayError
+    if name in __all__:
+        from engine import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'engine' has no attribute {name!r}")

@@ -1,0 +1,100 @@
+"""The public API behind `engine`: one reward model, for notebooks and scripts."""
+
+import functools
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from jax.sharding import Mesh
+
+from engine.candidates import ReplyRows, TokenRows, vocabulary
+from engine.checkpoint.store import Checkpoint, restore
+from engine.mesh import build_mesh
+from engine.scoring import Scorer, dtype_named
+from engine.sweep import check_rewards, score_buckets
+
+
+def load(
+    checkpoint: str | os.PathLike,
+    *,
+    dtype: str | None = None,
+    mesh: Mesh | None = None,
+    step_size: int = 1024,
+) -> "RewardModel":
+    """Loads a checkpoint that `launch.convert` made.
+
+    Args:
+      checkpoint: the folder.
+      dtype: of the decoder: `float32`, `bfloat16` or `float16`; by default float32 on a CPU and
+        bfloat16 elsewhere.
+      mesh: where to put it; all devices by default.
+      step_size: candidates a device step.
+
+    Raises:
+      AssayError: no checkpoint, or settings that do not fit it.
+    """
+    mesh = mesh or build_mesh()
+    opened = Checkpoint.open(checkpoint)
+    restored = restore([opened], mesh, dtype_named(dtype or default_dtype(mesh)))
+    return RewardModel(opened, Scorer.build(*restored, mesh, step_size=step_size))
+
+
+def default_dtype(mesh: Mesh) -> str:
+    """float32 where it is native, bfloat16 where matmuls have it in hardware."""
+    return "float32" if mesh.devices.flat[0].platform == "cpu" else "bfloat16"
+
+
+class RewardModel:
+    """A reward model that can be asked what it values."""
+
+    def __init__(self, checkpoint: Checkpoint, scorer: Scorer):
+        self._checkpoint, self._scorer = checkpoint, scorer
+
+    def __repr__(self) -> str:
+        card = self._checkpoint.card
+        return f"RewardModel({card.slug!r}, {card.decoder.num_layers} layers, head={card.head.kind})"
+
+    @functools.cached_property
+    def vocabulary(self) -> pl.DataFrame:
+        """token_id, token, is_special, round_trip of every id."""
+        card = self._checkpoint.card
+        return vocabulary(self._checkpoint.template, card.decoder.vocab_size)
+
+    def sweep(self, prompt: str) -> pl.DataFrame:
+        """Rewards of every token of the vocabulary as the whole reply, by id.
+
+        Returns:
+          token_id u32, token str, reward f32; best first, equal rewards by id.
+        """
+        split = self._checkpoint.template.split(prompt)
+        rewards = self._score(TokenRows(split, len(self.vocabulary)), split)
+        frame = self.vocabulary.select("token_id", "token").with_columns(
+            pl.Series("reward", rewards, pl.Float32)
+        )
+        return frame.sort("reward", "token_id", descending=[True, False])
+
+    def score(
+        self, prompt: str, responses: str | Sequence[str], *, mode: str = "text"
+    ) -> np.ndarray:
+        """Rewards of replies of any length: float32 [responses], in their order.
+
+        Args:
+          prompt: the user's turn.
+          responses: the replies.
+          mode: `text` tokenises the rendered conversation as one text, as a chat would;
+            `ids` puts the reply's own ids between the template's.
+        """
+        responses = [responses] if isinstance(responses, str) else list(responses)
+        template = self._checkpoint.template
+        split = template.split(prompt)
+        if not responses:
+            return np.empty(0, np.float32)
+        return self._score(ReplyRows(split, template, responses, mode), split)
+
+    def _score(self, rows, split) -> np.ndarray:
+        self._scorer.check_length(rows.longest())
+        prefix = self._scorer.prefill(split)
+        rewards = score_buckets(self._scorer, prefix, rows.buckets(0, len(rows)), len(rows))[0]
+        check_rewards(self._checkpoint.card.slug, rows, 0, rewards)
+        return rewards

@@ -1,0 +1,1 @@
+"""Weights: Hugging Face safetensors in (hf), Assay's orbax checkpoints in and out (store)."""

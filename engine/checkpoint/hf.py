@@ -1,0 +1,254 @@
+"""Hugging Face folder -> Assay checkpoint: safetensors only, streamed a parameter at a time."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from transformers import AutoTokenizer
+
+from engine.checkpoint import rules, store
+from engine.errors import AssayError
+from engine.models.config import DecoderConfig, decoder_config
+from engine.models.heads import HeadConfig
+from engine.prompts import ChatTemplate, TemplatePolicy
+
+_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+_FILES = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")  # never code, never pickle
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """A folder in Hugging Face format and where it came from."""
+
+    folder: Path
+    name: str  # hub id, or the folder as the user gave it
+    revision: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorFiles:
+    """The tensors of a folder by name, read one at a time so that little is mapped at once."""
+
+    folder: Path
+    files: Mapping[str, str]  # tensor -> file name
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, str]
+
+    @classmethod
+    def open(cls, folder: Path) -> "TensorFiles":
+        """Reads every header.
+
+        Raises:
+          AssayError: no safetensors, a shard that is missing or truncated, a tensor the index
+            names but no shard holds, an element type that is no float.
+        """
+        where, shapes, dtypes = {}, {}, {}
+        for name in _shards(folder):
+            for key, shape, dtype in _header(folder / name):
+                if dtype not in _DTYPES:
+                    raise AssayError(
+                        f"{folder / name}: tensor {key!r} has element type {dtype}; "
+                        f"allowed: {', '.join(_DTYPES)}"
+                    )
+                where[key], shapes[key], dtypes[key] = name, shape, dtype
+        return cls(folder, where, shapes, dtypes)
+
+    def read(self, key: str) -> np.ndarray:
+        """One tensor, as it is in the file."""
+        with safe_open(self.folder / self.files[key], framework="numpy") as tensors:
+            return tensors.get_tensor(key)
+
+
+def fetch(source: str, revision: str | None) -> Source:
+    """A local folder as it is, or a hub id's files (weights, configs, tokenizer; never code).
+
+    Raises:
+      AssayError: neither a folder nor a repository that the hub serves.
+    """
+    if Path(source).is_dir():
+        if revision:
+            raise AssayError(f"revision={revision!r}; allowed: none for the local folder {source}")
+        return Source(folder=Path(source), name=source, revision=None)
+    if source.count("/") != 1 or source.startswith((".", "/", "~")):
+        raise AssayError(f"source={source!r}; allowed: an existing folder or a hub id owner/name")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        folder = snapshot_download(source, revision=revision, allow_patterns=list(_FILES))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise AssayError(
+            f"source={source!r}: no such folder, and the hub says: {reason}"
+        ) from error
+    # Snapshots lie in a folder named after their commit.
+    return Source(folder=Path(folder), name=source, revision=Path(folder).name)
+
+
+def convert(
+    source: Source,
+    destination: Path,
+    *,
+    slug: str,
+    policy: TemplatePolicy,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> store.Checkpoint:
+    """Converts a sequence-classification reward model; writes all of the checkpoint or nothing.
+
+    Weights keep their dtype in the decoder; the final norm and the head become float32, exactly.
+    At most one parameter, stacked over the layers, is in memory.
+
+    Args:
+      source: from `fetch`.
+      destination: the checkpoint folder to make.
+      slug: the model's name in runs.
+      policy: BOS and date policy, kept in model.json.
+      progress: told bytes done and bytes in all.
+
+    Raises:
+      AssayError: anything about the folder that is not understood, by name.
+    """
+    store.refuse_existing(destination)
+    hf_config = _read_json(source.folder / "config.json")
+    config = decoder_config(hf_config)
+    files = TensorFiles.open(source.folder)
+    with _named(source.folder):
+        kind, matched = rules.match(files.files, config.num_layers)
+    head = _head_config(kind, config, matched, files)
+    _check_shapes(files, matched, config, head)
+    tokenizer = _tokenizer(source.folder)
+    ChatTemplate(tokenizer, policy).split("What?")
+
+    with store.Writer(destination, config, head) as writer:
+        done, total = 0, sum(_nbytes(files, key) for key in files.files)
+        for rule in matched:
+            keys = rules.layer_keys(rule, config.num_layers)
+            writer.save(rule.parameter, _assemble(rule, keys, files, writer))
+            done += sum(_nbytes(files, key) for key in keys)
+            progress(done, total)
+        return writer.finish(
+            slug=slug,
+            source=source.name,
+            revision=source.revision,
+            files={
+                name: _sha256(source.folder / name) for name in sorted(set(files.files.values()))
+            },
+            policy=policy,
+            tokenizer=tokenizer,
+        )
+
+
+def _assemble(rule: rules.Rule, keys: list[str], files: TensorFiles, writer) -> np.ndarray:
+    """One parameter, transposed, its layers stacked in place."""
+    parameter = writer.parameters[rule.parameter]
+    axes, sizes = parameter.axes.removeprefix("L"), writer.sizes
+    readout = rule.parameter.startswith("readout.")
+    dtype = np.float32 if readout else _common_dtype(files, keys)
+    stacked = np.empty(parameter.shape, dtype)
+    for layer, key in enumerate(keys):
+        tensor = files.read(key).reshape(rules.split_shape(rule.layout, sizes))
+        tensor = tensor.transpose(rules.permutation(rule.layout, axes))
+        stacked[layer if "L" in parameter.axes else ...] = tensor
+    return stacked
+
+
+def _common_dtype(files: TensorFiles, keys: list[str]) -> np.dtype:
+    return np.result_type(*{np.dtype(_DTYPES[files.dtypes[key]]) for key in keys})
+
+
+def _head_config(
+    kind: str, config: DecoderConfig, matched: tuple[rules.Rule, ...], files: TensorFiles
+) -> HeadConfig:
+    hidden = next((files.shapes[r.key][0] for r in matched if r.layout == "ED"), 0)
+    return HeadConfig(
+        kind=kind, depth=config.num_layers, width=config.width, rms_eps=config.rms_eps,
+        hidden=hidden,
+    )  # fmt: skip
+
+
+def _check_shapes(files: TensorFiles, matched, config: DecoderConfig, head: HeadConfig) -> None:
+    sizes = store.axis_sizes(config, head)
+    for rule in matched:
+        expected = rules.file_shape(rule.layout, sizes)
+        for key in rules.layer_keys(rule, config.num_layers):
+            if files.shapes[key] != expected:
+                raise AssayError(
+                    f"{files.folder}: tensor {key!r} has shape {list(files.shapes[key])}; "
+                    f"config.json implies {list(expected)}"
+                )
+
+
+def _shards(folder: Path) -> list[str]:
+    if (folder / _INDEX).is_file():
+        names = sorted(set(_read_json(folder / _INDEX).get("weight_map", {}).values()))
+        for name in names:
+            if not (folder / name).is_file():
+                raise AssayError(f"{folder}: shard {name} is missing; {_INDEX} names it")
+        return names
+    if (folder / _SINGLE).is_file():
+        return [_SINGLE]
+    if list(folder.glob("*.bin")) or list(folder.glob("*.pt")):
+        raise AssayError(
+            f"{folder}: pickled weights are refused, since loading them runs code; "
+            "save the model with save_pretrained(..., safe_serialization=True)"
+        )
+    raise AssayError(f"{folder}: no {_SINGLE} and no {_INDEX}")
+
+
+def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    try:
+        with safe_open(path, framework="numpy") as tensors:
+            for key in tensors.keys():  # noqa: SIM118 (safe_open is no mapping)
+                view = tensors.get_slice(key)
+                yield key, tuple(view.get_shape()), view.get_dtype()
+    except (SafetensorError, OSError) as error:
+        raise AssayError(f"{path}: truncated or no safetensors file ({error})") from error
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        raise AssayError(f"{path.parent}: no {path.name}; allowed: a Hugging Face model folder")
+    try:
+        return json.loads(path.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise AssayError(f"{path}: not JSON ({error})") from error
+
+
+def _tokenizer(folder: Path):
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise AssayError(f"{folder}: no tokenizer that loads ({reason})") from error
+
+
+def _nbytes(files: TensorFiles, key: str) -> int:
+    return math.prod(files.shapes[key]) * np.dtype(_DTYPES[files.dtypes[key]]).itemsize
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class _named:
+    """Puts the folder in front of a message that does not know it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if isinstance(error, AssayError):
+            raise AssayError(f"{self.folder}: {error}") from error

@@ -1,0 +1,303 @@
+"""Assay's checkpoint folder: orbax parameters, model.json, tokenizer files.
+
+checkpoint/model.json    `Card`
+checkpoint/params/<parameter>/    one orbax checkpoint a parameter, so that conversion holds
+one at a time and models with one decoder read theirs once
+checkpoint/tokenizer/
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from flax import nnx
+from jax.sharding import Mesh
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from engine import mesh as meshes
+from engine.errors import AssayError
+from engine.models.config import DecoderConfig
+from engine.models.heads import HeadConfig
+from engine.models.reward_model import RewardModels
+from engine.prompts import ChatTemplate, TemplatePolicy
+
+CARD = "model.json"
+VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Card:
+    """model.json: everything about a model but its weights."""
+
+    version: int
+    slug: str
+    source: str
+    revision: str | None
+    files: Mapping[str, str]  # source file -> sha256
+    decoder: DecoderConfig
+    head: HeadConfig
+    policy: TemplatePolicy
+    dtypes: Mapping[str, str]  # parameter -> dtype on disk
+    embedding_hash: str
+    layer_hashes: tuple[str, ...]  # sha256 of each layer's parameters, by which models share passes
+    readout_hash: str
+    tokenizer_hash: str
+
+    @functools.cached_property
+    def checkpoint_hash(self) -> str:
+        """One hash for everything that can change a reward."""
+        fields = dataclasses.asdict(self)
+        kept = {k: v for k, v in fields.items() if k not in ("slug", "source", "revision", "files")}
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+    @functools.cached_property
+    def decoder_hash(self) -> str:
+        """Hash of the embedding and every layer."""
+        return hashlib.sha256(
+            "".join([self.embedding_hash, *self.layer_hashes]).encode()
+        ).hexdigest()
+
+    def to_json(self) -> str:
+        """Text of model.json."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Card":
+        """The inverse of `to_json`."""
+        fields = json.loads(text)
+        return cls(
+            **{
+                **fields,
+                "decoder": DecoderConfig.from_json(fields["decoder"]),
+                "head": HeadConfig.from_json(fields["head"]),
+                "policy": TemplatePolicy.from_json(fields["policy"]),
+                "layer_hashes": tuple(fields["layer_hashes"]),
+            }
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint folder whose card has been read; weights stay on disk until `restore`."""
+
+    path: epath.Path
+    card: Card
+
+    @classmethod
+    def open(cls, path: str | os.PathLike) -> "Checkpoint":
+        """Raises AssayError where the folder holds no checkpoint of this version."""
+        folder = epath.Path(path)
+        if not (folder / CARD).exists():
+            raise AssayError(
+                f"{folder}: no checkpoint ({CARD} is missing); launch.convert makes one"
+            )
+        try:
+            card = Card.from_json((folder / CARD).read_text())
+        except (json.JSONDecodeError, TypeError, KeyError) as error:
+            raise AssayError(
+                f"{folder / CARD}: not a card of version {VERSION} ({error})"
+            ) from error
+        return cls(folder, card)
+
+    @functools.cached_property
+    def template(self) -> ChatTemplate:
+        """The model's chat template under its policy."""
+        tokenizer = AutoTokenizer.from_pretrained(
+            os.fspath(self.path / "tokenizer"), local_files_only=True, trust_remote_code=False
+        )
+        return ChatTemplate(tokenizer, self.card.policy)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """Shape and axis letters of one parameter."""
+
+    shape: tuple[int, ...]
+    axes: str
+
+
+class Writer:
+    """Writes a checkpoint beside its destination and renames it when it is whole."""
+
+    def __init__(self, destination: Path, config: DecoderConfig, head: HeadConfig):
+        self.destination, self.config, self.head = Path(destination), config, head
+        self.parameters = parameters(config, head)
+        self.sizes = axis_sizes(config, head)
+        self._dtypes: dict[str, str] = {}
+        self._embedding, self._readout = hashlib.sha256(), hashlib.sha256()
+        self._layers = [hashlib.sha256() for _ in range(config.num_layers)]
+
+    def __enter__(self) -> "Writer":
+        try:
+            self.destination.parent.mkdir(parents=True, exist_ok=True)
+            prefix = f".{self.destination.name}-"
+            self._folder = Path(tempfile.mkdtemp(dir=self.destination.parent, prefix=prefix))
+        except OSError as error:
+            raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
+        self._orbax = ocp.StandardCheckpointer()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self._orbax.close()
+        shutil.rmtree(self._folder, ignore_errors=True)  # gone already where `finish` renamed it
+        if isinstance(error, OSError):
+            raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
+
+    def save(self, name: str, value: np.ndarray) -> None:
+        """Writes one parameter; every parameter is saved once."""
+        self._hash(name, value)
+        self._dtypes[name] = str(value.dtype)
+        self._orbax.save(self._folder.absolute() / "params" / name, {"value": value})
+        self._orbax.wait_until_finished()
+
+    def finish(
+        self,
+        *,
+        slug: str,
+        source: str,
+        revision: str | None,
+        files: Mapping[str, str],
+        policy: TemplatePolicy,
+        tokenizer: PreTrainedTokenizerBase,
+    ) -> Checkpoint:
+        """Adds tokenizer and card and gives the folder its name."""
+        if unfilled := sorted(set(self.parameters) - set(self._dtypes)):
+            raise AssayError(f"parameter {unfilled[0]!r} was not filled")
+        tokenizer.save_pretrained(self._folder / "tokenizer")
+        card = Card(
+            version=VERSION,
+            slug=slug,
+            source=source,
+            revision=revision,
+            files=files,
+            decoder=self.config,
+            head=self.head,
+            policy=policy,
+            dtypes=self._dtypes,
+            embedding_hash=self._embedding.hexdigest(),
+            layer_hashes=tuple(layer.hexdigest() for layer in self._layers),
+            readout_hash=self._readout.hexdigest(),
+            tokenizer_hash=_hash_tokenizer(tokenizer),
+        )
+        (self._folder / CARD).write_text(card.to_json())
+        self._folder.chmod(0o755)
+        self._folder.rename(self.destination)
+        return Checkpoint(epath.Path(self.destination), card)
+
+    def _hash(self, name: str, value: np.ndarray) -> None:
+        if "L" in self.parameters[name].axes:
+            parts = zip(self._layers, value, strict=True)
+        elif name == "decoder.embedding":
+            parts = [(self._embedding, value)]
+        else:
+            parts = [(self._readout, value)]
+        for digest, part in parts:
+            digest.update(f"{name} {part.dtype} {part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
+
+
+def refuse_existing(destination: Path) -> None:
+    """Raises AssayError where something already has the checkpoint's name."""
+    if Path(destination).exists():
+        raise AssayError(f"checkpoint {destination}: exists; remove it or name another folder")
+
+
+def parameters(config: DecoderConfig, head: HeadConfig) -> dict[str, Parameter]:
+    """Every parameter of a model by its name on disk."""
+    params = _abstract(config, [head], jnp.dtype("float32"))[1]
+    return {
+        _name(path): Parameter(tuple(p.shape), p.get_metadata()["axes"])
+        for path, p in nnx.to_flat_state(params)
+    }
+
+
+def axis_sizes(config: DecoderConfig, head: HeadConfig) -> dict[str, int]:
+    """Size of each axis letter that a parameter of this model has."""
+    sizes = {"1": 1}
+    for parameter in parameters(config, head).values():
+        sizes.update(zip(parameter.axes, parameter.shape, strict=True))
+    return sizes
+
+
+def sharing_groups(checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
+    """Checkpoints that can be scored in one pass, deepest first, in order of first appearance.
+
+    Two share where one's decoder is the other's, or its first layers, bit for bit, under the same
+    tokenizer and template.
+    """
+    groups: list[list[Checkpoint]] = []
+    for checkpoint in sorted(checkpoints, key=lambda c: -c.card.decoder.num_layers):
+        for group in groups:
+            if _shares(group[0].card, checkpoint.card):
+                group.append(checkpoint)
+                break
+        else:
+            groups.append([checkpoint])
+    order = {id(c): i for i, c in enumerate(checkpoints)}
+    return sorted(groups, key=lambda group: min(order[id(c)] for c in group))
+
+
+def restore(
+    group: Sequence[Checkpoint], mesh: Mesh, dtype: jnp.dtype
+) -> tuple[nnx.GraphDef, nnx.State]:
+    """Loads a sharing group straight onto the mesh: one decoder, a readout a model.
+
+    Args:
+      group: one of `sharing_groups`.
+      mesh: where the parameters go.
+      dtype: of the decoder's parameters; readouts are float32.
+    """
+    deepest = group[0]
+    meshes.check_mesh(mesh, deepest.card.decoder)
+    graph, params = _abstract(deepest.card.decoder, [c.card.head for c in group], dtype)
+    shardings = meshes.parameter_shardings(mesh, params)
+    flat_shardings = dict(nnx.to_flat_state(shardings))
+    with ocp.StandardCheckpointer() as orbax:
+        for path, parameter in nnx.to_flat_state(params):
+            owner = group[path[1]] if path[0] == "readouts" else deepest
+            target = jax.ShapeDtypeStruct(
+                parameter.shape, parameter.dtype, sharding=flat_shardings[path]
+            )
+            folder = epath.Path(owner.path).resolve() / "params" / _name(path)
+            parameter.set_value(orbax.restore(folder, {"value": target})["value"])
+    return graph, params
+
+
+def _shares(deep: Card, shallow: Card) -> bool:
+    depth = shallow.decoder.num_layers
+    return (
+        dataclasses.replace(deep.decoder, num_layers=depth) == shallow.decoder
+        and deep.embedding_hash == shallow.embedding_hash
+        and deep.layer_hashes[:depth] == shallow.layer_hashes
+        and deep.tokenizer_hash == shallow.tokenizer_hash
+        and deep.policy == shallow.policy
+    )
+
+
+def _abstract(config: DecoderConfig, heads: Sequence[HeadConfig], dtype: jnp.dtype):
+    return nnx.split(nnx.eval_shape(lambda: RewardModels(config, heads, dtype)))
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    # ('readouts', 0, 'norm') -> 'readout.norm': on disk a checkpoint has one readout.
+    if path[0] == "readouts":
+        path = ("readout", *path[2:])
+    return ".".join(map(str, path))
+
+
+def _hash_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
+    digest = hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode())
+    digest.update(json.dumps(tokenizer.chat_template).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""The networks: what they are (config), the decoder, the reward heads, and both passes."""

@@ -1,0 +1,91 @@
+"""manifest.json: what a run holds and under which fingerprint; refuses what does not belong."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
+
+from engine.errors import AssayError
+from engine.runs import parts, schema
+
+Json = dict[str, Any]
+
+
+class Manifest:
+    """The manifest of a run folder. Every change is written at once, atomically."""
+
+    def __init__(self, run: epath.Path, content: Json):
+        self.run, self.content = run, content
+
+    @classmethod
+    def open(cls, run: str) -> "Manifest":
+        """Reads the manifest of a run, or starts that of a new one (written with the first entry).
+
+        Raises:
+          AssayError: the folder holds other things than a run, or a manifest of another version.
+        """
+        folder = epath.Path(run)
+        path = folder / schema.MANIFEST
+        if not path.exists():
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+                raise AssayError(f"run {folder}: not empty and holds no {schema.MANIFEST}")
+            kinds = ("models", "prompts", "lists", "results", "environment")
+            return cls(folder, {"version": schema.MANIFEST_VERSION, **{k: {} for k in kinds}})
+        try:
+            content = json.loads(path.read_text())
+        except json.JSONDecodeError as error:
+            raise AssayError(f"{path}: not JSON ({error})") from error
+        if content.get("version") != schema.MANIFEST_VERSION:
+            raise AssayError(
+                f"{path}: version {content.get('version')}; allowed: {schema.MANIFEST_VERSION}"
+            )
+        return cls(folder, content)
+
+    def admit(self, kind: str, name: str, entry: Any) -> None:
+        """Adds a model, prompt or list, or refuses one that differs from what has its name."""
+        present = self.content[kind].get(name)
+        if present is not None and present != entry:
+            what = f"{kind[:-1]} {name!r}"
+            raise AssayError(
+                f"run {self.run}: {what} is there already with {_difference(present, entry)}"
+            )
+        self.content[kind][name] = entry
+
+    def admit_result(self, path: str, fingerprint: Json) -> None:
+        """Adds a result, or refuses to continue one that was begun under another fingerprint."""
+        fresh = {"fingerprint": fingerprint, "parts": {}, "complete": False, "self_check": None,
+                 "seconds": 0.0}  # fmt: skip
+        present = self.content["results"].setdefault(path, fresh)["fingerprint"]
+        if present != fingerprint:
+            raise AssayError(
+                f"run {self.run}: {path} was begun with {_difference(present, fingerprint)}; "
+                "use another run folder"
+            )
+
+    def result(self, path: str) -> Json:
+        """The entry of one result, to read."""
+        return self.content["results"][path]
+
+    def record_part(self, path: str, name: str, rows: int, sha256: str, seconds: float) -> None:
+        """Notes a part that is on disk."""
+        result = self.result(path)
+        result["parts"][name] = {"rows": rows, "sha256": sha256}
+        result["parts"] = dict(sorted(result["parts"].items()))
+        result["seconds"] = round(result["seconds"] + seconds, 3)
+
+    def finish(self, path: str, self_check: Json | None) -> None:
+        """Notes that a result is whole."""
+        self.result(path).update(complete=True, self_check=self_check)
+
+    def save(self) -> None:
+        """Writes manifest.json."""
+        data = json.dumps(self.content, indent=1, sort_keys=False) + "\n"
+        parts.write_atomic(self.run / schema.MANIFEST, data.encode())
+
+
+def _difference(present: Any, wanted: Any) -> str:
+    if not isinstance(present, Mapping) or not isinstance(wanted, Mapping):
+        return f"{present!r}, not {wanted!r}"
+    names = [k for k in present | wanted if present.get(k) != wanted.get(k)]
+    return ", ".join(f"{k}={present.get(k)!r}, not {wanted.get(k)!r}" for k in names)

@@ -1,0 +1,77 @@
+"""Names, columns and dtypes of a run folder: the contract between `engine` and `analysis`.
+
+    run/manifest.json
+    run/vocab/<tokenizer-hash>.parquet
+    run/scores/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
+    run/items/<list>/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
+
+`manifest.json` (version `MANIFEST_VERSION`) is one object:
+
+    version      int
+    models       slug -> {source, revision, checkpoint_hash, decoder_hash, vocab}
+                 (`vocab` is the hash that names the file under run/vocab/)
+    prompts      prompt id -> prompt text
+    lists        item list -> {items_hash, rows}
+    results      result path relative to the run folder, as `scores/model=…/prompt=…`
+                 -> {fingerprint: {...}, parts: {file name: {rows, sha256}}, complete: bool,
+                     self_check: {candidates, max_abs_difference, tolerance} | null,
+                     seconds: float}
+    environment  {python, jax, flax, ..., device_kind, device_count, process_count}
+"""
+
+import re
+from collections.abc import Iterable
+
+import polars as pl
+
+from engine.errors import AssayError
+
+MANIFEST = "manifest.json"
+MANIFEST_VERSION = 1
+
+VOCAB_DIR = "vocab"
+SCORES_DIR = "scores"
+ITEMS_DIR = "items"
+
+VOCAB_COLUMNS = {
+    "token_id": pl.UInt32,
+    "token": pl.String,
+    "is_special": pl.Boolean,
+    "round_trip": pl.String,
+}
+# How decode -> tokenise maps a token back: to itself, to another single id, to several ids; the
+# text holds U+FFFD (bytes that are no character on their own); the text is empty.
+ROUND_TRIPS = ("same", "other_id", "split", "replacement", "empty")
+
+SCORE_COLUMNS = {"token_id": pl.UInt32, "reward": pl.Float32}
+ITEM_COLUMNS = {"item_id": pl.UInt32, "item": pl.String, "reward": pl.Float32}
+
+
+def scores_path(model: str, prompt: str) -> str:
+    """Folder of one model's scores of the vocabulary under one prompt, relative to the run."""
+    return f"{SCORES_DIR}/model={model}/prompt={prompt}"
+
+
+def items_path(items: str, model: str, prompt: str) -> str:
+    """Folder of one model's scores of the item list `items`, relative to the run."""
+    return f"{ITEMS_DIR}/{items}/model={model}/prompt={prompt}"
+
+
+def vocab_path(vocab: str) -> str:
+    """Vocabulary table of the tokenizer with hash `vocab`, relative to the run."""
+    return f"{VOCAB_DIR}/{vocab}.parquet"
+
+
+def part_name(start: int, stop: int) -> str:
+    """File name of the part that holds rows `start <= id < stop`."""
+    return f"part-{start:07d}-{stop:07d}.parquet"
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises AssayError for a slug, prompt id or list name that cannot be part of a path."""
+    for name in names:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
+            raise AssayError(
+                f"name {name!r}; allowed: lower-case letters, digits, '.', '_', '-', "
+                "starting with a letter or digit"
+            )

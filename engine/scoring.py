@@ -1,0 +1,142 @@
+"""The only `jax.jit` on the scoring path: three compiled passes, and the host object around them.
+
+Shapes are few: prefixes are padded to a multiple of `PREFIX_MULTIPLE` (padding is masked), and
+every step has `step_size` candidates.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+from engine import mesh as meshes
+from engine.candidates import pad_rows, take_rows
+from engine.errors import AssayError
+from engine.types import Candidates, KeyValues, PromptIds
+
+PREFIX_MULTIPLE = 16
+
+
+def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., KeyValues]:
+    """Jits (params, ids int32 [P]) -> KeyValues of the prefix."""
+
+    def prefill(params, ids):
+        with jax.default_matmul_precision("highest"):
+            return nnx.merge(graph, params).prefill(ids)
+
+    return jax.jit(prefill, out_shardings=meshes.sharding(mesh, "LPKH"))
+
+
+def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
+    """Jits (params, KeyValues, Candidates) -> rewards float32 [M, C], on every process."""
+
+    def score(params, prefix, candidates):
+        with jax.default_matmul_precision("highest"):
+            return nnx.merge(graph, params).respond(prefix, candidates)
+
+    return jax.jit(score, out_shardings=meshes.sharding(mesh, "M"))
+
+
+def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
+    """Jits (params, ids int32 [C, T], last int32 [C]) -> rewards float32 [M, C]: the reference."""
+
+    def plain(params, ids, last):
+        with jax.default_matmul_precision("highest"):
+            return nnx.merge(graph, params).plain(ids, last)
+
+    return jax.jit(plain, out_shardings=meshes.sharding(mesh, "M"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Scorer:
+    """Parameters on a mesh with the compiled passes: prompts and candidates in, rewards out."""
+
+    params: nnx.State
+    mesh: Mesh
+    step_size: int
+    max_positions: int
+    prefill_step: Callable[..., KeyValues]
+    score_step: Callable[..., jax.Array]
+    plain_step: Callable[..., jax.Array]
+
+    @classmethod
+    def build(
+        cls, graph: nnx.GraphDef, params: nnx.State, mesh: Mesh, *, step_size: int
+    ) -> "Scorer":
+        """Raises AssayError where `step_size` does not split over the mesh's `data` axis."""
+        data = mesh.shape["data"]
+        if step_size < 1 or step_size % data:
+            raise AssayError(f"step_size={step_size}; allowed: positive multiples of {data}")
+        config = nnx.merge(graph, params).decoder.config
+        meshes.check_mesh(mesh, config)
+        builders = (build_prefill, build_scorer, build_plain)
+        passes = [build(graph, mesh) for build in builders]
+        return cls(params, mesh, step_size, config.max_positions, *passes)
+
+    def prefill(self, prompt: PromptIds) -> KeyValues:
+        """Keys and values of a prompt's prefix, padded to one of few lengths."""
+        ids = np.zeros(-(-len(prompt.prefix) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE, np.int32)
+        ids[: len(prompt.prefix)] = prompt.prefix
+        return self.prefill_step(self.params, meshes.put(self.mesh, ids, "P"))
+
+    def rewards(self, prefix: KeyValues, candidates: Candidates) -> Iterator[np.ndarray]:
+        """Rewards of the candidates in order, a step at a time: float32 [M, rows of the step].
+
+        The next step is dispatched before the last one is read, so that the device never waits.
+        """
+        size = self._step_size(len(candidates))
+        pending = None
+        for start in range(0, len(candidates), size):
+            step = take_rows(candidates, slice(start, start + size))
+            on_mesh = meshes.put(self.mesh, pad_rows(step, size), "CT")
+            dispatched = self.score_step(self.params, prefix, on_mesh), len(step)
+            if pending:
+                yield _fetch(*pending)
+            pending = dispatched
+        if pending:
+            yield _fetch(*pending)
+
+    def plain_rewards(self, sequences: list[list[int]]) -> np.ndarray:
+        """Rewards of whole sequences by the plain forward pass: float32 [M, rows]."""
+        last = np.array([len(s) - 1 for s in sequences], np.int32)
+        longest = -(-(last.max() + 1) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+        rows = -(-len(sequences) // self.mesh.shape["data"]) * self.mesh.shape["data"]
+        ids = np.zeros((rows, longest), np.int32)
+        for row, sequence in enumerate(sequences):
+            ids[row, : len(sequence)] = sequence
+        last = np.pad(last, (0, rows - len(last)))
+        ids, last = meshes.put(self.mesh, (ids, last), "CT")
+        return _fetch(self.plain_step(self.params, ids, last), len(sequences))
+
+    def check_length(self, positions: int) -> None:
+        """Raises AssayError for a conversation longer than the model was made for."""
+        if positions > self.max_positions:
+            raise AssayError(
+                f"a conversation has {positions} tokens; allowed by the model: {self.max_positions}"
+            )
+
+    def _step_size(self, candidates: int) -> int:
+        # A short list does not pay for a whole step; powers of two keep the shapes few.
+        data = self.mesh.shape["data"]
+        return min(self.step_size, data << max(4, (-(-candidates // data) - 1).bit_length()))
+
+
+def dtype_named(name: str) -> jnp.dtype:
+    """The compute dtype of a setting's name.
+
+    Raises:
+      AssayError: any other name.
+    """
+    names = ("bfloat16", "float16", "float32")
+    if name not in names:
+        raise AssayError(f"dtype={name!r}; allowed: {', '.join(map(repr, names))}")
+    return jnp.dtype(name)
+
+
+def _fetch(rewards: jax.Array, rows: int) -> np.ndarray:
+    # Replicated on every device of every process, so each process reads its own copy.
+    return np.asarray(rewards.addressable_data(0))[:, :rows]

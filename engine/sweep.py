@@ -1,0 +1,344 @@
+"""The host loop: every missing part of every result, over prompts and reward models; resumable.
+
+A result is a list of rows (the vocabulary, or a list of replies) under one prompt and model, cut
+into fixed parts. First run and resume are one path: "for every missing part".
+"""
+
+import dataclasses
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import numpy as np
+import polars as pl
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
+from tqdm import tqdm
+
+from engine.candidates import MODES, Bucket, ReplyRows, Rows, TokenRows, vocabulary
+from engine.checkpoint.store import Checkpoint, restore, sharing_groups
+from engine.errors import AssayError
+from engine.runs import parts, schema
+from engine.runs.environment import library_versions
+from engine.runs.manifest import Manifest
+from engine.scoring import Scorer, dtype_named
+from engine.types import KeyValues, PromptIds
+
+# Largest allowed difference between the response pass and the plain pass, relative to
+# max(1, |reward|): what two orders of summation differ by in that dtype, with a margin.
+SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepSettings:
+    """How results are computed. `mode`, `dtype` and `part_size` are part of their fingerprint."""
+
+    mode: str
+    dtype: str
+    step_size: int  # candidates a device step
+    part_size: int  # rows a part
+    self_check: int  # rows a result that the plain pass scores again
+    seed: int  # of the self-check's sample
+
+    def __post_init__(self):
+        dtype_named(self.dtype)
+        if self.mode not in MODES:
+            raise AssayError(f"mode={self.mode!r}; allowed: {', '.join(map(repr, MODES))}")
+        for name in ("step_size", "part_size", "self_check"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise AssayError(f"{name}={value!r}; allowed: integers >= 1")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """One prompt under the models that share a pass, and the parts that some of them lack."""
+
+    group: Sequence[Checkpoint]
+    prompt: PromptIds
+    rows: Rows
+    paths: Sequence[str]  # result of each model, relative to the run
+    missing: Sequence[tuple[int, int]]
+
+    @property
+    def label(self) -> str:
+        """What the progress line says."""
+        others = f" +{len(self.group) - 1}" if len(self.group) > 1 else ""
+        return f"{self.group[0].card.slug}{others} · {self.paths[0].rsplit('=')[-1]}"
+
+
+def sweep_vocabulary(
+    checkpoints: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    run: str,
+    settings: SweepSettings,
+    mesh: Mesh,
+) -> int:
+    """Scores every token under every prompt and model into `run/scores`.
+
+    Args:
+      checkpoints: models; those on one decoder share a pass.
+      prompts: prompt id -> text.
+      run: run folder, new or to be continued.
+      settings: mode must be `ids`.
+      mesh: from `engine.mesh.build_mesh`.
+
+    Returns:
+      How many rewards were computed; 0 where the run was complete.
+
+    Raises:
+      AssayError: bad input, a result begun under another fingerprint, a reward that is not finite
+        (its token ids named), a self-check beyond tolerance.
+    """
+    if settings.mode != "ids":
+        raise AssayError(f"mode={settings.mode!r}; allowed for a vocabulary sweep: 'ids'")
+
+    def rows(checkpoint: Checkpoint, prompt: PromptIds) -> Rows:
+        return TokenRows(prompt, len(checkpoint.template.tokenizer))
+
+    manifest = _open(run, checkpoints, prompts)
+    vocabularies = {c.card.tokenizer_hash: c for c in checkpoints}
+    jobs = _plan(manifest, checkpoints, prompts, rows, schema.scores_path, settings)
+    for checkpoint in vocabularies.values():
+        _write_vocabulary(manifest, checkpoint)
+    return _run(manifest, jobs, settings, mesh)
+
+
+def sweep_replies(
+    checkpoints: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    name: str,
+    replies: Sequence[str],
+    run: str,
+    settings: SweepSettings,
+    mesh: Mesh,
+) -> int:
+    """Scores the list `replies` of any lengths into `run/items/<name>`; see `sweep_vocabulary`."""
+    if not replies:
+        raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
+
+    def rows(checkpoint: Checkpoint, prompt: PromptIds) -> Rows:
+        return ReplyRows(prompt, checkpoint.template, replies, settings.mode)
+
+    def path(model: str, prompt: str) -> str:
+        return schema.items_path(name, model, prompt)
+
+    manifest = _open(run, checkpoints, prompts)
+    digest = hashlib.sha256("\0".join(replies).encode()).hexdigest()
+    manifest.admit("lists", name, {"rows": len(replies), "items_hash": digest})
+    jobs = _plan(manifest, checkpoints, prompts, rows, path, settings)
+    return _run(manifest, jobs, settings, mesh)
+
+
+def score_buckets(
+    scorer: Scorer,
+    prefix: KeyValues,
+    buckets: Sequence[Bucket],
+    rows: int,
+    advance: Callable[[int], object] = lambda candidates: None,
+) -> np.ndarray:
+    """Rewards of the rows that the buckets stand for: float32 [M, rows].
+
+    `advance` is told how many candidates each step finished.
+    """
+    rewards = None
+    for bucket in buckets:
+        steps = []
+        for step in scorer.rewards(prefix, bucket.candidates):
+            steps.append(step)
+            advance(step.shape[1])
+        scored = np.concatenate(steps, axis=1)
+        if rewards is None:
+            rewards = np.empty((len(scored), rows), np.float32)
+        rewards[:, bucket.rows] = scored[:, bucket.row_candidate]
+    return rewards
+
+
+def _open(run: str, checkpoints: Sequence[Checkpoint], prompts: Mapping[str, str]) -> Manifest:
+    """Admits models and prompts; nothing is written before all of them are welcome."""
+    manifest = Manifest.open(run)
+    schema.check_names(prompts)
+    slugs = [c.card.slug for c in checkpoints]
+    schema.check_names(slugs)
+    if repeated := {slug for slug in slugs if slugs.count(slug) > 1}:
+        raise AssayError(f"model {min(repeated)!r} was given twice; slugs must differ")
+    if not checkpoints or not prompts:
+        raise AssayError("nothing to score; give at least one checkpoint and one prompt")
+    for checkpoint in checkpoints:
+        card = checkpoint.card
+        manifest.admit(
+            "models",
+            card.slug,
+            {
+                "source": card.source,
+                "revision": card.revision,
+                "checkpoint_hash": card.checkpoint_hash,
+                "decoder_hash": card.decoder_hash,
+                "vocab": card.tokenizer_hash,
+            },
+        )
+    for prompt, text in prompts.items():
+        manifest.admit("prompts", prompt, text)
+    manifest.content["environment"] = {**library_versions(), **_devices()}
+    return manifest
+
+
+def _plan(manifest, checkpoints, prompts, rows, path, settings: SweepSettings) -> list[Job]:
+    jobs = []
+    for group in sharing_groups(checkpoints):
+        deepest = group[0]
+        for prompt_id, text in prompts.items():
+            prompt = deepest.template.split(text)
+            source = rows(deepest, prompt)
+            paths = [path(c.card.slug, prompt_id) for c in group]
+            for checkpoint, result in zip(group, paths, strict=True):
+                manifest.admit_result(result, _fingerprint(checkpoint, prompt, source, settings))
+            missing = {
+                span
+                for result in paths
+                for span in parts.missing(manifest.run / result, len(source), settings.part_size)
+            }
+            jobs.append(Job(group=group, prompt=prompt, rows=source, paths=paths,
+                            missing=sorted(missing)))  # fmt: skip
+    return jobs
+
+
+def _fingerprint(checkpoint: Checkpoint, prompt: PromptIds, rows: Rows, settings) -> dict:
+    """What must agree for parts to belong to one result. Devices and step size must not matter."""
+    return {
+        "checkpoint_hash": checkpoint.card.checkpoint_hash,
+        "mode": settings.mode,
+        "dtype": settings.dtype,
+        "rows": len(rows),
+        "part_size": settings.part_size,
+        "prefix_ids": list(prompt.prefix),
+        "suffix_ids": list(prompt.suffix),
+    }
+
+
+def _run(manifest: Manifest, jobs: Sequence[Job], settings: SweepSettings, mesh: Mesh) -> int:
+    if jax.process_count() > 1:  # every host plans before any host writes
+        multihost_utils.sync_global_devices("assay-sweep-planned")
+    writes = jax.process_index() == 0
+    if writes:
+        manifest.save()
+    total = sum(stop - start for job in jobs for start, stop in job.missing)
+    scorer, loaded = None, None
+    with _progress(total) as bar:
+        for job in jobs:
+            unfinished = any(not manifest.result(path)["complete"] for path in job.paths)
+            if not job.missing and not unfinished:
+                continue
+            if loaded is not job.group:
+                bar.set_description(f"loading {job.group[0].card.slug}")
+                restored = restore(job.group, mesh, dtype_named(settings.dtype))
+                scorer = Scorer.build(*restored, mesh, step_size=settings.step_size)
+                loaded = job.group
+            bar.set_description(job.label)
+            _score_job(manifest, job, scorer, bar, writes)
+            _finish_job(manifest, job, scorer, settings, writes)
+    return sum(len(job.group) * (stop - start) for job in jobs for start, stop in job.missing)
+
+
+def _score_job(manifest: Manifest, job: Job, scorer: Scorer, bar: tqdm, writes: bool) -> None:
+    if not job.missing:
+        return
+    scorer.check_length(job.rows.longest())
+    prefix = scorer.prefill(job.prompt)
+    for start, stop in job.missing:
+        began, before = time.perf_counter(), bar.n
+        buckets = job.rows.buckets(start, stop)
+        rewards = score_buckets(scorer, prefix, buckets, stop - start, bar.update)
+        bar.update(stop - start - (bar.n - before))  # duplicates were scored once
+        for checkpoint, result, values in zip(job.group, job.paths, rewards, strict=True):
+            folder = manifest.run / result
+            if (folder / schema.part_name(start, stop)).exists():
+                continue
+            check_rewards(checkpoint.card.slug, job.rows, start, values)
+            if writes:
+                columns = {**job.rows.columns(start, stop), "reward": values}
+                frame = pl.DataFrame(columns, schema=job.rows.schema)
+                digest = parts.write_part(folder, start, stop, frame)
+                seconds = (time.perf_counter() - began) / len(job.group)
+                manifest.record_part(
+                    result, schema.part_name(start, stop), stop - start, digest, seconds
+                )
+        if writes:
+            manifest.save()
+
+
+def _finish_job(manifest, job: Job, scorer: Scorer, settings: SweepSettings, writes: bool) -> None:
+    """Holds a random sample of what was written against the plain pass, then closes the result."""
+    rng = np.random.default_rng([settings.seed, len(job.rows), *job.prompt.prefix])
+    size = min(settings.self_check, len(job.rows))
+    sample = np.sort(rng.choice(len(job.rows), size, replace=False))
+    plain = scorer.plain_rewards(job.rows.sequences(sample.tolist()))
+    if not writes:
+        return
+    for result, expected in zip(job.paths, plain, strict=True):
+        written = _read_result(manifest, result, len(job.rows), settings.part_size)
+        difference = np.abs(written[sample] - expected)
+        tolerance = SELF_CHECK_TOLERANCE[settings.dtype]
+        worst = int(np.argmax(difference / np.maximum(1, np.abs(expected))))
+        allowed = tolerance * max(1.0, abs(float(expected[worst])))
+        if not difference[worst] <= allowed:
+            raise AssayError(
+                f"self-check of {result}: row {sample[worst]} has reward "
+                f"{written[sample[worst]]:.6g}, the plain pass gives {expected[worst]:.6g}; "
+                f"allowed difference {allowed:.2g}"
+            )
+        check = {"candidates": size, "max_abs_difference": float(difference.max()),
+                 "tolerance": tolerance}  # fmt: skip
+        manifest.finish(result, check)
+    manifest.save()
+
+
+def _read_result(manifest: Manifest, result: str, rows: int, part_size: int) -> np.ndarray:
+    """Every reward of a result from disk; each part is held against the manifest's hash."""
+    rewards, folder = [], manifest.run / result
+    parts.sweep_temporaries(folder)
+    for start, stop in parts.ranges(rows, part_size):
+        frame, digest = parts.read_part(folder, start, stop)
+        name = schema.part_name(start, stop)
+        recorded = manifest.result(result)["parts"].get(name)
+        if recorded is None:  # the process died between writing the part and noting it
+            manifest.record_part(result, name, len(frame), digest, 0.0)
+        elif recorded["sha256"] != digest:
+            raise AssayError(f"{folder / name}: differs from its hash in the manifest; remove it")
+        rewards.append(frame["reward"].to_numpy())
+    return np.concatenate(rewards)
+
+
+def check_rewards(model: str, rows: Rows, start: int, rewards: np.ndarray) -> None:
+    """Raises AssayError naming the rows, counted from `start`, whose reward is not finite."""
+    bad = np.flatnonzero(~np.isfinite(rewards))
+    if len(bad):
+        ids = ", ".join(str(start + i) for i in bad[:5]) + (", …" if len(bad) > 5 else "")
+        raise AssayError(
+            f"model {model!r}: the reward is not finite for {next(iter(rows.schema))} {ids} "
+            f"({len(bad)} of {len(rewards)} rows from {start}); none of these rows was written"
+        )
+
+
+def _write_vocabulary(manifest: Manifest, checkpoint: Checkpoint) -> None:
+    path = manifest.run / schema.vocab_path(checkpoint.card.tokenizer_hash)
+    if jax.process_index() == 0 and not path.exists():
+        frame = vocabulary(checkpoint.template, checkpoint.card.decoder.vocab_size)
+        parts.write_frame(path, frame)
+
+
+def _progress(total: int) -> tqdm:
+    quiet = jax.process_index() != 0 or total == 0
+    interval = 0.5 if sys.stderr.isatty() else 15.0
+    return tqdm(total=total, unit=" candidates", unit_scale=True, mininterval=interval,
+                disable=quiet, smoothing=0.1, dynamic_ncols=True)  # fmt: skip
+
+
+def _devices() -> dict[str, str | int]:
+    return {
+        "device_kind": jax.devices()[0].device_kind,
+        "device_count": jax.device_count(),
+        "process_count": jax.process_count(),
+    }

@@ -1,0 +1,51 @@
+"""The axis legend, and the frozen records that travel between rooms.
+
+Axis letters, used in every einsum and every parameter's `axes`:
+
+    B rows            C candidates        L layers           N query heads
+    T positions       S key positions     P prefix positions K key/value heads
+    D width           F feed-forward      V vocabulary       G = N / K
+    H head size       R objectives        M models           E hidden width of a reward head
+"""
+
+import dataclasses
+
+import jax
+import numpy as np
+
+Array = jax.Array | np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PromptIds:
+    """A conversation cut where the response goes: `prefix + response + suffix` is the input."""
+
+    prompt: str
+    prefix: tuple[int, ...]
+    suffix: tuple[int, ...]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """Sequences that continue a shared prefix.
+
+    Row c stands for the token sequence `prefix[:shared[c]] + ids[c, :last[c] + 1]`; what follows
+    is padding, which a causal decoder never reads. The reward is read at `ids[c, last[c]]`.
+    """
+
+    ids: Array  # int32 [C, T]
+    shared: Array  # int32 [C], positions of the prefix that row c continues
+    last: Array  # int32 [C], index into T of the reward position
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeyValues:
+    """Keys and values of every layer; un-batched, because all candidates share one prefix."""
+
+    keys: Array  # [L, P, K, H]
+    values: Array  # [L, P, K, H]

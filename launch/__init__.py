@@ -1,0 +1,1 @@
+"""Commands: flags -> settings -> one call."""

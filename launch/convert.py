@@ -1,0 +1,44 @@
+"""Converts a Hugging Face reward model to an Assay checkpoint. See configs/convert.py."""
+
+from pathlib import Path
+
+from absl import flags
+from ml_collections import config_flags
+from tqdm import tqdm
+
+from engine.checkpoint import hf
+from engine.prompts import TemplatePolicy
+from engine.runs.schema import check_names
+from launch import cli
+
+_SOURCE = flags.DEFINE_string("source", None, "A folder in Hugging Face format, or a hub id.")
+_CHECKPOINT = flags.DEFINE_string("checkpoint", None, "The checkpoint folder to make.")
+_REVISION = flags.DEFINE_string("revision", None, "Commit, tag or branch of a hub id.")
+_CONFIG = config_flags.DEFINE_config_file("config", "configs/convert.py", "Settings.")
+
+
+def main() -> str:
+    """Flags -> settings -> one call."""
+    config = _CONFIG.value
+    destination = Path(cli.paths([_CHECKPOINT.value], "checkpoint")[0])
+    name = cli.paths([_SOURCE.value], "source")[0]
+    slug = config.slug or Path(name.rstrip("/")).name.lower()
+    check_names([slug])
+    policy = TemplatePolicy(bos=config.bos, date=config.date or None)
+    source = hf.fetch(name, _REVISION.value)
+    with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        checkpoint = hf.convert(source, destination, slug=slug, policy=policy, progress=progress)
+    card = checkpoint.card
+    return (
+        f"{destination}: {card.slug}, {card.decoder.num_layers} layers, {card.head.kind} head, "
+        f"{card.decoder.vocab_size:,} tokens"
+    )
+
+
+if __name__ == "__main__":
+    cli.run(main)

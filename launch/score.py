@@ -1,0 +1,58 @@
+"""Scores a list of replies of any length. See configs/score.py."""
+
+import re
+from pathlib import Path
+
+import polars as pl
+from absl import flags
+from ml_collections import config_flags
+
+from engine.errors import AssayError
+from engine.sweep import sweep_replies
+from launch import cli, scoring
+
+_ITEMS = flags.DEFINE_string("items", None, "The replies: a .txt (one a line), .csv or .parquet.")
+_COLUMN = flags.DEFINE_string("column", "name", "Column of a .csv or .parquet that holds them.")
+_CONFIG = config_flags.DEFINE_config_file("config", "configs/score.py", "Settings.")
+
+
+def main() -> str:
+    """Flags -> settings -> one call."""
+    config = _CONFIG.value
+    run, models = scoring.run_folder(), scoring.checkpoints()
+    prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
+    path = cli.paths([_ITEMS.value], "items")[0]
+    replies = read_items(Path(path), _COLUMN.value)
+    name = re.sub(r"[^a-z0-9._-]+", "-", Path(path).stem.lower()).strip("-._") or "items"
+    settings, mesh = scoring.settings(config)
+    rewards = sweep_replies(models, prompts, name, replies, run, settings, mesh)
+    what = f"{rewards:,} new rewards" if rewards else "complete already"
+    return f"{run}/items/{name}: {len(models)} models × {len(prompts)} prompts, {what}"
+
+
+def read_items(path: Path, column: str) -> list[str]:
+    """The replies of a file, in its order.
+
+    Raises:
+      AssayError: no such file or column, another file type, a missing value; by row.
+    """
+    readers = {".csv": pl.read_csv, ".parquet": pl.read_parquet}
+    if path.suffix not in (".txt", *readers):
+        raise AssayError(f"items={path}; allowed: a .txt, .csv or .parquet file")
+    try:
+        if path.suffix == ".txt":
+            return path.read_text(encoding="utf-8").splitlines()
+        frame = readers[path.suffix](path)
+    except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
+        raise AssayError(f"items={path}: {str(error).splitlines()[0]}") from error
+    if column not in frame.columns:
+        raise AssayError(f"items={path}: no column {column!r}; it has {', '.join(frame.columns)}")
+    values = frame[column].cast(pl.String)
+    if values.null_count():
+        row = values.is_null().arg_true()[0]
+        raise AssayError(f"items={path}: column {column!r} is empty in row {row}")
+    return values.to_list()
+
+
+if __name__ == "__main__":
+    cli.run(main)
