@@ -1,0 +1,19 @@
+"""The whole path on the embedded reward models: build, convert, sweep, report.
+
+    make demo        (python -m launch.demo)
+
+Writes out/demo/report/index.html. About five minutes on two cores; again, seconds.
+"""
+
+from configs import common
+
+
+def get_config():
+    """All keys; `--config.key=value` overrides one."""
+    config = common.scoring()
+    config.root = "out/demo"  # hf/, checkpoints/, run/ and report/ lie below it
+    config.models = ""  # slugs of demo/models.py, comma-separated; all of them by default
+    config.prompts = "greatest,best,worst"  # ids of configs/prompts.py
+    config.mode = "ids"
+    config.part_size = 8192
+    return config

@@ -1,0 +1,72 @@
+"""Builds the embedded reward models, sweeps the vocabulary, writes the report. See configs/demo.py.
+
+Every step keeps what is there: a second run ends in seconds, and a killed one goes on.
+"""
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ml_collections import config_flags
+
+from analysis import report
+from demo import build
+from demo.models import EMBEDDED
+from engine.checkpoint import hf
+from engine.checkpoint.store import Checkpoint
+from engine.errors import AssayError
+from engine.prompts import TemplatePolicy
+from engine.sweep import sweep_vocabulary
+from launch import analyze, cli, scoring
+
+_CONFIG = config_flags.DEFINE_config_file("config", "configs/demo.py", "Settings.")
+
+
+def main() -> str:
+    """Flags -> settings -> build, convert, sweep, analyze."""
+    config = _CONFIG.value
+    root = Path(config.root)
+    slugs = _chosen(config.models)
+    prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
+    settings, mesh = scoring.settings(config)
+    _say(f"1/4 building {len(slugs)} reward models in {root}/hf")
+    folders = {path.name: path for path in build.build(root / "hf")}
+    _say(f"2/4 converting them to {root}/checkpoints")
+    checkpoints = [_converted(folders[slug], root / "checkpoints" / slug) for slug in slugs]
+    _say(f"3/4 scoring every token under {len(prompts)} prompts into {root}/run")
+    sweep_vocabulary(checkpoints, prompts, str(root / "run"), settings, mesh)
+    _say(f"4/4 writing {root}/report")
+    analyze.write_report([root / "run"], root / "report")
+    return f"report: {(root / 'report' / 'index.html').resolve()}"
+
+
+def _chosen(models: str) -> Sequence[str]:
+    slugs = [slug.strip() for slug in models.split(",") if slug.strip()] or list(EMBEDDED)
+    for slug in slugs:
+        if slug not in EMBEDDED:
+            raise AssayError(f"models={slug!r}; allowed: {', '.join(EMBEDDED)}")
+    return slugs
+
+
+def _converted(folder: Path, destination: Path) -> Checkpoint:
+    """The checkpoint of a built folder: the one that is there, unless it came of other weights."""
+    if destination.exists():
+        checkpoint = Checkpoint.open(destination)
+        with (folder / "model.safetensors").open("rb") as weights:
+            digest = hashlib.file_digest(weights, "sha256").hexdigest()
+        if dict(checkpoint.card.files) == {"model.safetensors": digest}:
+            return checkpoint
+        shutil.rmtree(destination)
+    source = hf.fetch(str(folder), None)
+    policy = TemplatePolicy(bos="template", date=None)
+    return hf.convert(source, destination, slug=folder.name, policy=policy)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    cli.run(main)
