@@ -2,10 +2,10 @@
 
 run = analysis.load("out/run")
 run.scores(prompts=["greatest"]).filter(pl.col("token") == " love").collect()
+run.item_scores("elo", "elo_greatest")
 """
 
 import dataclasses
-import hashlib
 import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from analysis import checks
 from analysis.manifests import Manifest, Result, RunError, merge, read_manifest
 from engine.runs import schema
-
-_NAMED = 5  # How many token ids a message names before it stops.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,15 +25,22 @@ class Run:
 
     Attributes:
       folders: the run folders.
-      models: slug -> what the manifest says of the model, sorted by slug.
+      models: slug -> what the manifest says of the model, sorted by slug; every model that
+        scored a vocabulary or a list of items.
       prompts: prompt id -> prompt text, in the order of the manifest.
-      results: (slug, prompt id) -> its `Result`; a pair that was not scored is absent.
+      results: (slug, prompt id) -> its `Result` over the vocabulary; a pair that was not scored
+        is absent.
+      items: (list, slug, prompt id) -> its `Result` over that list of items.
+      logprobs: (slug, prompt id) -> its `Result` of a language model.
     """
 
     folders: tuple[pathlib.Path, ...]
     models: Mapping[str, Mapping[str, Any]]
     prompts: Mapping[str, str]
     results: Mapping[tuple[str, str], Result]
+    items: Mapping[tuple[str, str, str], Result]
+    logprobs: Mapping[tuple[str, str], Result]
+    _records: Mapping[str, Mapping[str, Any]]
     _vocabularies: Mapping[str, pathlib.Path]
 
     def scores(
@@ -62,8 +68,57 @@ class Run:
 
     def rewards(self, model: str, prompt: str) -> tuple[np.ndarray, np.ndarray]:
         """Token ids (uint32, ascending) and rewards (float32) of one model under one prompt."""
-        frame = _scan(self.results[model, prompt]).collect()
+        frame = checks.scan(self.results[model, prompt]).collect()
         return frame["token_id"].to_numpy(), frame["reward"].to_numpy()
+
+    def next_tokens(self, model: str, prompt: str) -> pl.DataFrame:
+        """token_id, token, logprob of a language model's next token; sorted by token_id."""
+        frame = checks.scan(self.logprobs[model, prompt]).join(
+            self.vocabulary(model), on="token_id", how="left", validate="1:1"
+        )
+        return frame.select("token_id", "token", "logprob").sort("token_id").collect()
+
+    def item_scores(
+        self, items: str, prompt: str, models: Sequence[str] | None = None
+    ) -> pl.DataFrame:
+        """Scores of one item list under one prompt, side by side.
+
+        Args:
+          items: name of the list.
+          prompt: prompt id.
+          models: slugs, in the order of the columns; all that scored it by default.
+
+        Returns:
+          item_id, item, and a float32 column a model; sorted by item_id. Items that one of the
+          models has not scored are left out.
+        """
+        there = [m for m in self.models if (items, m, prompt) in self.items]
+        if not there:
+            raise RunError(f"no scores of the items {items!r} under {prompt!r}")
+        joined: pl.DataFrame | None = None
+        for model in there if models is None else [m for m in models if m in there]:
+            frame = checks.scan(self.items[items, model, prompt]).collect()
+            frame = frame.rename({"reward": model})
+            if joined is None:
+                joined = frame
+            else:
+                own = frame.drop("item")
+                joined = joined.join(own, on="item_id", how="inner", validate="1:1")
+        if joined is None:
+            raise RunError(f"{items}: none of {models} scored it under {prompt!r}")
+        return joined.sort("item_id")
+
+    def humans(self, items: str) -> pl.DataFrame | None:
+        """What people think of an item list (`schema.HUMAN_COLUMNS`); None where not known."""
+        paths = (folder / schema.humans_path(items) for folder in self.folders)
+        path = next((path for path in paths if path.is_file()), None)
+        return None if path is None else checks.humans(path)
+
+    def lists(self) -> list[tuple[str, str]]:
+        """Every (item list, prompt id) that some model scored, sorted by list, then prompt."""
+        order = list(self.prompts)
+        found = {(items, prompt) for items, _, prompt in self.items}
+        return sorted(found, key=lambda pair: (pair[0], order.index(pair[1])))
 
     def vocabulary(self, model: str) -> pl.LazyFrame:
         """Vocabulary of `model`: token_id, token, is_special, round_trip, sorted by token_id."""
@@ -71,13 +126,24 @@ class Run:
         frame = pl.scan_parquet(path, glob=False, hive_partitioning=False)
         return frame.select(list(schema.VOCAB_COLUMNS)).sort("token_id")
 
+    @property
+    def vocabulary_prompts(self) -> dict[str, str]:
+        """Prompt id -> text of the prompts under which some model scored its vocabulary."""
+        asked = {prompt for _, prompt in self.results}
+        return {prompt: text for prompt, text in self.prompts.items() if prompt in asked}
+
+    @property
+    def vocabulary_models(self) -> list[str]:
+        """Slugs of the models that scored their vocabulary, sorted."""
+        return sorted({model for model, _ in self.results})
+
     def models_under(self, prompt: str) -> list[str]:
-        """Slugs of the models that were scored under `prompt`, sorted."""
+        """Slugs of the models that scored their vocabulary under `prompt`, sorted."""
         return [model for model in self.models if (model, prompt) in self.results]
 
     def same_vocabulary(self, model: str) -> str:
         """Key that two models share exactly when they share a vocabulary table."""
-        return str(self.models[model]["vocab"])
+        return str(self._records[model]["vocab"])
 
     def _chosen(self, what: str, names: Iterable[str] | None) -> list[str]:
         known = list(self.models if what == "model" else self.prompts)
@@ -88,7 +154,7 @@ class Run:
         return chosen
 
     def _joined(self, result: Result) -> pl.LazyFrame:
-        scores = _scan(result).join(
+        scores = checks.scan(result).join(
             self.vocabulary(result.model), on="token_id", how="left", validate="1:1"
         )
         columns = ["token_id", "token", "reward", "is_special", "round_trip"]
@@ -116,87 +182,34 @@ def load(
     if not folders:
         raise RunError("no run folder was named")
     manifest = merge([read_manifest(folder) for folder in folders])
-    if not manifest.results:
+    found = [checks.present(result, allow_incomplete) for result in manifest.results.values()]
+    items = [result for result in found if result.items is not None]
+    ours = [result for result in found if result.items is None]
+    scores = [r for r in ours if r.path == schema.scores_path(r.model, r.prompt)]
+    if not scores and not items:
         raise RunError(f"{', '.join(map(str, folders))}: no scores of a vocabulary in this run")
-    results = {key: _present(result, allow_incomplete) for key, result in manifest.results.items()}
-    for model in manifest.models:
-        _check_model(manifest, model, results, allow_incomplete)
+    _check_tokens(manifest, ours, allow_incomplete)
+    checks.check_items(items)
+    shown = {result.model for result in (*scores, *items)}
     return Run(
         folders=folders,
-        models=manifest.models,
+        models={slug: record for slug, record in manifest.models.items() if slug in shown},
         prompts=manifest.prompts,
-        results=results,
+        results={(r.model, r.prompt): r for r in scores},
+        items={(str(r.items), r.model, r.prompt): r for r in items},
+        logprobs={(r.model, r.prompt): r for r in ours if r not in scores},
+        _records=manifest.models,
         _vocabularies=manifest.vocabularies,
     )
 
 
-def _scan(result: Result) -> pl.LazyFrame:
-    # Neither the order of the files nor that of a scan is promised: sort. The folder names hold
-    # `model=`, which polars would read as hive columns unless told not to.
-    files = [result.folder / name for name in result.parts]
-    frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
-    return frame.select(list(schema.SCORE_COLUMNS)).sort("token_id")
-
-
-def _present(result: Result, allow_incomplete: bool) -> Result:
-    """`result` with the parts that exist, each checked against its sha256."""
-    missing = [name for name in result.parts if not (result.folder / name).is_file()]
-    if not allow_incomplete and (missing or not result.complete):
-        why = f"{missing[0]} is missing" if missing else "the sweep has not finished"
-        raise RunError(f"{result.where} is incomplete: {why} (resume it or allow incomplete)")
-    parts = {name: digest for name, digest in result.parts.items() if name not in missing}
-    if not parts:
-        raise RunError(f"{result.where} holds no scores")
-    for name, digest in parts.items():
-        path = result.folder / name
-        if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            raise RunError(f"{path}: not the bytes that the manifest names (sha256)")
-        _check_schema(path, schema.SCORE_COLUMNS)
-    return dataclasses.replace(result, parts=parts)
-
-
-def _check_model(manifest: Manifest, model: str, results: Mapping, allow_incomplete: bool) -> None:
-    path = manifest.vocabularies[model]
-    if not path.is_file():
-        raise RunError(f"{path}: no such vocabulary, which {model} needs")
-    _check_schema(path, schema.VOCAB_COLUMNS)
-    vocabulary = pl.read_parquet(path, glob=False, columns=["token_id", "token"])
-    _refuse(vocabulary, pl.col("token_id").is_duplicated(), f"{path}: duplicate token ids")
-    _refuse(vocabulary, pl.col("token").is_null(), f"{path}: token ids without a token")
-    ids = vocabulary.select("token_id")
-    for (slug, _), result in results.items():
-        if slug == model:
-            _check_scores(result, ids, allow_incomplete)
-
-
-def _check_scores(result: Result, ids: pl.DataFrame, allow_incomplete: bool) -> None:
-    scores = _scan(result).collect()
-    broken = pl.col("reward").is_null() | ~pl.col("reward").is_finite()
-    _refuse(scores, broken, f"{result.where}: rewards that are not finite, token ids")
-    _refuse(scores, pl.col("token_id").is_duplicated(), f"{result.where}: duplicate token ids")
-    unknown = scores.join(ids, on="token_id", how="anti")
-    _refuse(unknown, pl.lit(True), f"{result.where}: token ids that its vocabulary lacks")
-    if not allow_incomplete:
-        unscored = ids.join(scores, on="token_id", how="anti")
-        _refuse(unscored, pl.lit(True), f"{result.where} is incomplete: no score of token ids")
-
-
-def _refuse(frame: pl.DataFrame, condition: pl.Expr, message: str) -> None:
-    ids = frame.filter(condition)["token_id"].unique().sort().to_list()
-    if ids:
-        named = ", ".join(map(str, ids[:_NAMED]))
-        more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-        raise RunError(f"{message} {named}{more}")
-
-
-def _check_schema(path: pathlib.Path, columns: Mapping[str, type[pl.DataType]]) -> None:
-    try:
-        found = pl.scan_parquet(path, glob=False, hive_partitioning=False).collect_schema()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise RunError(f"{path}: not a parquet file") from error
-    wrong = [name for name, dtype in columns.items() if found.get(name) != dtype]
-    if wrong:
-        raise RunError(
-            f"{path}: column {wrong[0]} is {found.get(wrong[0], 'absent')}; "
-            f"expected {columns[wrong[0]].__name__}"
-        )
+def _check_tokens(manifest: Manifest, results: list[Result], allow_incomplete: bool) -> None:
+    for model in manifest.models:
+        own = [result for result in results if result.model == model]
+        if not own:
+            continue
+        if model not in manifest.vocabularies:
+            raise RunError(f"{own[0].where}: the manifest names no vocabulary of {model}")
+        ids = checks.check_vocabulary(manifest.vocabularies[model], model)
+        for result in own:
+            checks.check_scores(result, ids, allow_incomplete)

@@ -14,9 +14,15 @@ from typing import Any
 from engine.errors import AssayError
 from engine.runs import schema
 
-_RESULT = re.compile(rf"{schema.SCORES_DIR}/model=([^/]+)/prompt=([^/]+)")
-# Slugs are columns of the square tables and of the shared vocabulary.
-_COLUMNS = ("model", "token", "token_id")
+_RESULT = re.compile(
+    rf"(?P<kind>{schema.SCORES_DIR}|{schema.LOGPROBS_DIR}|{schema.ITEMS_DIR}/(?P<items>[^/]+))"
+    r"/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
+)
+_KINDS = tuple(
+    f"{folder}/" for folder in (schema.SCORES_DIR, schema.ITEMS_DIR, schema.LOGPROBS_DIR)
+)
+# Slugs are columns of the square tables, of the shared vocabulary and of ranks of items.
+_COLUMNS = ("model", "token", "token_id", "item", "item_id", "human", "human_rank")
 
 
 class RunError(AssayError):
@@ -25,10 +31,12 @@ class RunError(AssayError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """One model's scores of its vocabulary under one prompt.
+    """One model's scores of its vocabulary, or of a list of items, under one prompt.
 
     Attributes:
       run: the run folder it came from.
+      path: folder of the parts, relative to the run.
+      items: name of the item list; None where the vocabulary was scored.
       model: slug of the model.
       prompt: id of the prompt.
       parts: file name of each part -> sha256 of its bytes, as the manifest has them.
@@ -39,6 +47,8 @@ class Result:
     """
 
     run: pathlib.Path
+    path: str
+    items: str | None
     model: str
     prompt: str
     parts: Mapping[str, str]
@@ -50,12 +60,13 @@ class Result:
     @property
     def folder(self) -> pathlib.Path:
         """Folder of the parts."""
-        return self.run / schema.scores_path(self.model, self.prompt)
+        return self.run / self.path
 
     @property
     def where(self) -> str:
         """How messages name this result."""
-        return f"{self.model} × {self.prompt} in {self.run}"
+        of = f" of {self.items}" if self.items else ""
+        return f"{self.model} × {self.prompt}{of} in {self.run}"
 
     @property
     def fingerprint_id(self) -> str:
@@ -66,12 +77,19 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The manifest of one run, or of several merged: see `engine.runs.schema` for the keys."""
+    """The manifest of one run, or of several merged: see `engine.runs.schema` for the keys.
+
+    Attributes:
+      models: slug -> its record.
+      vocabularies: slug -> file of its vocabulary; a model without one is absent.
+      prompts: prompt id -> text.
+      results: path relative to the run -> result, of all kinds, sorted.
+    """
 
     models: Mapping[str, Mapping[str, Any]]
     vocabularies: Mapping[str, pathlib.Path]
     prompts: Mapping[str, str]
-    results: Mapping[tuple[str, str], Result]
+    results: Mapping[str, Result]
 
 
 def read_manifest(run: pathlib.Path) -> Manifest:
@@ -84,21 +102,24 @@ def read_manifest(run: pathlib.Path) -> Manifest:
     raw = _read_json(run)
     try:
         models = {slug: dict(record) for slug, record in raw["models"].items()}
-        results = [
-            _result(run, path, record)
+        results = {
+            path: _result(run, path, record)
             for path, record in sorted(raw["results"].items())
-            if path.startswith(f"{schema.SCORES_DIR}/")
-        ]
-        vocabularies = {slug: run / schema.vocab_path(models[slug]["vocab"]) for slug in models}
+            if path.startswith(_KINDS)
+        }
+        vocabularies = {
+            slug: run / schema.vocab_path(record["vocab"])
+            for slug, record in models.items()
+            if record["vocab"] is not None
+        }
         prompts = dict(raw["prompts"])
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{run}: {schema.MANIFEST} lacks or misuses {error}") from error
-    for result in results:
+    for result in results.values():
         if result.model not in models or result.prompt not in prompts:
             raise RunError(f"{result.where}: its model or its prompt is not in the manifest")
     for name in (*models, *prompts):
         _check_name(run, name)
-    results = {(result.model, result.prompt): result for result in results}
     return Manifest(models=models, vocabularies=vocabularies, prompts=prompts, results=results)
 
 
@@ -115,20 +136,24 @@ def merge(manifests: list[Manifest]) -> Manifest:
     models, vocabularies, prompts, results = {}, {}, {}, {}
     for manifest in manifests:
         for slug, record in manifest.models.items():
-            for key in ("checkpoint_hash", "vocab"):
-                _check_same(f"the {key} of {slug}", models.get(slug, {}), record, key)
-            models.setdefault(slug, record)
-            vocabularies.setdefault(slug, manifest.vocabularies[slug])
+            known = models.get(slug, {})
+            _check_same(f"the checkpoint_hash of {slug}", known, record, "checkpoint_hash")
+            if known.get("vocab") is None:  # its vocabulary was not needed so far
+                models[slug] = record
+            elif record["vocab"] is not None:
+                _check_same(f"the vocab of {slug}", known, record, "vocab")
+        vocabularies = manifest.vocabularies | vocabularies
         for prompt in manifest.prompts:
             _check_same(f"the text of prompt {prompt}", prompts, manifest.prompts, prompt)
         prompts |= {p: t for p, t in manifest.prompts.items() if p not in prompts}
-        for key, result in manifest.results.items():
-            results[key] = _better(results.get(key), result)
+        for path, result in manifest.results.items():
+            results[path] = _better(results.get(path), result)
     # A manifest may list what it has not scored; the analyses speak of what was scored.
-    scored, asked = {key[0] for key in results}, {key[1] for key in results}
+    scored = {result.model for result in results.values()}
+    asked = {result.prompt for result in results.values()}
     return Manifest(
         models={slug: models[slug] for slug in sorted(scored)},
-        vocabularies={slug: vocabularies[slug] for slug in sorted(scored)},
+        vocabularies={slug: vocabularies[slug] for slug in sorted(scored & set(vocabularies))},
         prompts={prompt: text for prompt, text in prompts.items() if prompt in asked},
         results=dict(sorted(results.items())),
     )
@@ -156,8 +181,10 @@ def _result(run: pathlib.Path, path: str, record: Mapping[str, Any]) -> Result:
         raise RunError(f"{run}: unknown result path {path!r} in {schema.MANIFEST}")
     return Result(
         run=run,
-        model=match[1],
-        prompt=match[2],
+        path=path,
+        items=match["items"],
+        model=match["model"],
+        prompt=match["prompt"],
         parts={name: part["sha256"] for name, part in sorted(record["parts"].items())},
         complete=record["complete"],
         fingerprint=record["fingerprint"],

@@ -18,6 +18,8 @@ class ModelInfo:
       base: the family of base models it grew from, such as "Gemma 2".
       size_b: parameters in billions.
       rewardbench_rank: its rank on RewardBench; orders the models in figures.
+      lineage: what reward-model weights or preference data it grew from; models of one lineage
+        have the same string. A confound of the base model.
     """
 
     nickname: str
@@ -25,6 +27,7 @@ class ModelInfo:
     base: str | None
     size_b: float | None
     rewardbench_rank: int | None
+    lineage: str | None = None
 
 
 def describe(run: Run, infos: Mapping[str, ModelInfo]) -> pl.DataFrame:
@@ -35,13 +38,11 @@ def describe(run: Run, infos: Mapping[str, ModelInfo]) -> pl.DataFrame:
       infos: slug -> its metadata. A slug that is absent shows as its own nickname.
 
     Returns:
-      model, nickname, developer, base, size_b, rewardbench_rank, vocabulary (tokens).
+      model, nickname, developer, base, size_b, rewardbench_rank, vocabulary (tokens;
+      null for a model that scored only items).
     """
-    rows = [
-        {"model": slug, **dataclasses.asdict(infos.get(slug, _unknown(slug)))}
-        for slug in run.models
-    ]
-    sizes = [run.vocabulary(slug).select(pl.len()).collect().item() for slug in run.models]
+    known = {slug: infos.get(slug, _unknown(slug)) for slug in run.models}
+    scored = run.vocabulary_models
     schema = {
         "model": pl.String,
         "nickname": pl.String,
@@ -50,8 +51,18 @@ def describe(run: Run, infos: Mapping[str, ModelInfo]) -> pl.DataFrame:
         "size_b": pl.Float64,
         "rewardbench_rank": pl.Int64,
     }
-    table = pl.DataFrame(rows, schema=schema).with_columns(vocabulary=pl.Series(sizes))
+    rows = [
+        {"model": slug} | {key: getattr(info, key) for key in list(schema)[1:]}
+        for slug, info in known.items()
+    ]
+    sizes = [_size(run, slug) if slug in scored else None for slug in run.models]
+    vocabulary = pl.Series(sizes, dtype=pl.Int64)
+    table = pl.DataFrame(rows, schema=schema).with_columns(vocabulary=vocabulary)
     return table.sort("rewardbench_rank", "model", nulls_last=True)
+
+
+def _size(run: Run, slug: str) -> int:
+    return run.vocabulary(slug).select(pl.len()).collect().item()
 
 
 def _unknown(slug: str) -> ModelInfo:

@@ -6,21 +6,41 @@ from collections.abc import Sequence
 import polars as pl
 
 from analysis.load import Run
+from analysis.manifests import RunError
 
 
-def shared_vocabulary(run: Run) -> pl.DataFrame:
+def shared_vocabulary(
+    run: Run, *, trim: bool = False, fold_case: bool = False, round_trip: bool = False
+) -> pl.DataFrame:
     """The strings that exactly one token of every model decodes to (the table of that name).
 
-    Case and spaces count. A string that decodes from more than one id in any vocabulary is
-    dropped, for no rule would say which of its scores to take (PAPER.md, "Analyses").
+    Case and spaces count unless told otherwise. A string that comes from more than one id in
+    any vocabulary is dropped, for no rule would say which of its scores to take (PAPER.md,
+    "Analyses"); that is decided after trimming and folding, which therefore drop words that
+    have several spellings.
+
+    Args:
+      run: the run.
+      trim: strip outer white space first.
+      fold_case: fold case first.
+      round_trip: take only tokens whose text tokenises to themselves.
 
     Returns:
       token, and a column a model (named by its slug, in sorted order) with the token_id there;
       sorted by token. No rows where the models share nothing.
+
+    Raises:
+      RunError: `round_trip`, and a vocabulary does not know it (imported scores).
     """
-    first = {run.same_vocabulary(slug): slug for slug in sorted(run.models, reverse=True)}
-    unique = {key: _unambiguous(run, slug) for key, slug in first.items()}
-    frames = [unique[run.same_vocabulary(slug)].rename({"token_id": slug}) for slug in run.models]
+    text = pl.col("token")
+    text = text.str.strip_chars() if trim else text
+    text = text.str.to_lowercase() if fold_case else text
+    models = run.vocabulary_models
+    if not models:
+        return pl.DataFrame(schema={"token": pl.String})
+    first = {run.same_vocabulary(slug): slug for slug in sorted(models, reverse=True)}
+    unique = {key: _unambiguous(run, slug, text, round_trip) for key, slug in first.items()}
+    frames = [unique[run.same_vocabulary(slug)].rename({"token_id": slug}) for slug in models]
     return functools.reduce(_on_token, frames).sort("token")
 
 
@@ -74,9 +94,14 @@ def top_bottom(run: Run, prompt: str, count: int, models: Sequence[str]) -> pl.D
     return pl.concat(frames)
 
 
-def _unambiguous(run: Run, model: str) -> pl.DataFrame:
-    vocabulary = run.vocabulary(model).select("token", "token_id")
-    return vocabulary.filter(~pl.col("token").is_duplicated()).collect()
+def _unambiguous(run: Run, model: str, text: pl.Expr, round_trip: bool) -> pl.DataFrame:
+    vocabulary = run.vocabulary(model).collect()
+    if round_trip:
+        if vocabulary["round_trip"].null_count():
+            raise RunError(f"{model}: its vocabulary does not say which tokens round-trip")
+        vocabulary = vocabulary.filter(round_trip="same")
+    found = vocabulary.select(text.alias("token"), "token_id")
+    return found.filter(~pl.col("token").is_duplicated())
 
 
 def _on_token(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:

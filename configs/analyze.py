@@ -18,4 +18,21 @@ def get_config() -> ConfigDict:
     # Two prompts whose rewards are drawn against each other, where the run has both.
     config.contrast = ("greatest", "worst")
     config.allow_incomplete = False  # Report on a sweep that has not finished.
+    config.options = ConfigDict()
+    # The shared vocabulary is exact by default, as in the paper; these make strings one that
+    # differ by outer spaces or case, and leave out tokens that do not round-trip.
+    config.options.shared_trim = False
+    config.options.shared_fold_case = False
+    config.options.shared_round_trip = False
+    config.options.match_trim = False  # True: " love" matches a lexicon's "love".
+    config.options.afinn = ""  # Path of an AFINN file; "": the package afinn, if installed.
+    config.options.frequency = ""  # Path of a BNC word list; "": the package wordfreq.
+    config.options.bing = ""  # Path of a Bing Liu lexicon (word, sentiment).
+    config.options.identity = ""  # CSV of identity terms (word, group, axis) beside ours.
+    config.options.framing = ("best", "worst")  # Good and bad; "greatest" if no "best".
+    config.options.humans_in_median = False  # True: the released median counts the humans.
+    config.options.rbo_p = 0.9  # Persistence of rank-biased overlap.
+    config.options.permutations = 9_999  # Draws of each permutation test.
+    config.options.bootstraps = 2_000  # Draws of each bootstrap interval.
+    config.options.seed = 0
     return config

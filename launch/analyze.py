@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from absl import flags
+from ml_collections import ConfigDict
 
 import analysis
 from analysis import publish, report
+from analysis.options import Options
 from analysis.report import AnalyzeSettings
 from configs import analyze as defaults
 from launch import cli
@@ -16,7 +18,7 @@ from launch import cli
 
 def main() -> str:
     """Flags -> settings -> one call."""
-    settings = AnalyzeSettings(**flags.FLAGS.config.to_dict())
+    settings = settings_of(flags.FLAGS.config)
     runs = [Path(run) for run in cli.paths(flags.FLAGS.run, "run")]
     target = Path(cli.paths([flags.FLAGS.report], "report")[0])
     page = write_report(runs, target, settings)
@@ -30,12 +32,22 @@ def write_report(
 
     `settings` are those of configs/analyze.py by default.
     """
-    settings = settings or AnalyzeSettings(**defaults.get_config().to_dict())
+    settings = settings or settings_of(defaults.get_config())
     publish.check_target(target, runs)
     progress = _clock()
     progress("scores")
     run = analysis.load(runs, allow_incomplete=settings.allow_incomplete)
     return report.write_report(run, target, known_models(), settings, progress)
+
+
+def settings_of(config: ConfigDict) -> AnalyzeSettings:
+    """The settings that a config declares.
+
+    Raises:
+      AssayError: a value that is not allowed, by its name.
+    """
+    values = config.to_dict()
+    return AnalyzeSettings(**values | {"options": Options(**values["options"])})
 
 
 def known_models() -> Mapping[str, analysis.ModelInfo]:

@@ -4,12 +4,16 @@
     run/vocab/<tokenizer-hash>.parquet
     run/scores/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
     run/items/<list>/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
+    run/items/<list>/humans.parquet     what people think of the items, where that is known
+    run/sequences/model=<slug>/prompt=<id>/direction=<max|min>/<method>-seed<k>.parquet
+    run/logprobs/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
 
 `manifest.json` (version `MANIFEST_VERSION`) is one object:
 
     version      int
     models       slug -> {source, revision, checkpoint_hash, decoder_hash, vocab}
-                 (`vocab` is the hash that names the file under run/vocab/)
+                 (`vocab` is the hash that names the file under run/vocab/; null for a model
+                 of which only scores of item lists were imported)
     prompts      prompt id -> prompt text
     lists        item list -> {items_hash, rows}
     results      result path relative to the run folder, as `scores/model=…/prompt=…`
@@ -32,6 +36,9 @@ MANIFEST_VERSION = 1
 VOCAB_DIR = "vocab"
 SCORES_DIR = "scores"
 ITEMS_DIR = "items"
+SEQUENCES_DIR = "sequences"
+LOGPROBS_DIR = "logprobs"
+HUMANS = "humans.parquet"
 
 VOCAB_COLUMNS = {
     "token_id": pl.UInt32,
@@ -40,11 +47,29 @@ VOCAB_COLUMNS = {
     "round_trip": pl.String,
 }
 # How decode -> tokenise maps a token back: to itself, to another single id, to several ids; the
-# text holds U+FFFD (bytes that are no character on their own); the text is empty.
+# text holds U+FFFD (bytes that are no character on their own); the text is empty. Null where it
+# is not known: in vocabularies that came with imported scores.
 ROUND_TRIPS = ("same", "other_id", "split", "replacement", "empty")
 
 SCORE_COLUMNS = {"token_id": pl.UInt32, "reward": pl.Float32}
 ITEM_COLUMNS = {"item_id": pl.UInt32, "item": pl.String, "reward": pl.Float32}
+# A higher elo_score is a better item; elo_rank 1 is the best.
+HUMAN_COLUMNS = {
+    "item_id": pl.UInt32,
+    "item": pl.String,
+    "elo_rank": pl.UInt32,
+    "elo_score": pl.Float64,
+    "elo_matches": pl.UInt32,
+}
+LOGPROB_COLUMNS = {"token_id": pl.UInt32, "logprob": pl.Float32}
+SEQUENCE_COLUMNS = {
+    "step": pl.UInt32,
+    "reward": pl.Float32,
+    "token_ids": pl.List(pl.UInt32),
+    "text": pl.String,
+    "round_trips": pl.Boolean,
+    "flops": pl.Float64,
+}
 
 
 def scores_path(model: str, prompt: str) -> str:
@@ -55,6 +80,16 @@ def scores_path(model: str, prompt: str) -> str:
 def items_path(items: str, model: str, prompt: str) -> str:
     """Folder of one model's scores of the item list `items`, relative to the run."""
     return f"{ITEMS_DIR}/{items}/model={model}/prompt={prompt}"
+
+
+def humans_path(items: str) -> str:
+    """Table of what people think of the item list `items`, relative to the run."""
+    return f"{ITEMS_DIR}/{items}/{HUMANS}"
+
+
+def logprobs_path(model: str, prompt: str) -> str:
+    """Folder of a language model's next-token log-probabilities, relative to the run."""
+    return f"{LOGPROBS_DIR}/model={model}/prompt={prompt}"
 
 
 def vocab_path(vocab: str) -> str:

@@ -1,0 +1,132 @@
+"""What loading refuses: results that are not what the manifest and the schema say they are."""
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Iterable, Mapping
+
+import polars as pl
+
+from analysis.manifests import Result, RunError
+from engine.runs import schema
+
+_NAMED = 5  # How many ids a message names before it stops.
+
+
+def columns(result: Result) -> Mapping[str, type[pl.DataType]]:
+    """Columns of the parts of `result`, by name: the id first, the number last."""
+    if result.items is not None:
+        return schema.ITEM_COLUMNS
+    logprobs = result.path.startswith(f"{schema.LOGPROBS_DIR}/")
+    return schema.LOGPROB_COLUMNS if logprobs else schema.SCORE_COLUMNS
+
+
+def scan(result: Result) -> pl.LazyFrame:
+    """Rows of `result`, sorted by id."""
+    # Neither the order of the files nor that of a scan is promised: sort. The folder names hold
+    # `model=`, which polars would read as hive columns unless told not to.
+    files = [result.folder / name for name in result.parts]
+    names = list(columns(result))
+    frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
+    return frame.select(names).sort(names[0])
+
+
+def present(result: Result, allow_incomplete: bool) -> Result:
+    """`result` with the parts that exist, each checked against its sha256."""
+    missing = [name for name in result.parts if not (result.folder / name).is_file()]
+    if not allow_incomplete and (missing or not result.complete):
+        why = f"{missing[0]} is missing" if missing else "the sweep has not finished"
+        raise RunError(f"{result.where} is incomplete: {why} (resume it or allow incomplete)")
+    parts = {name: digest for name, digest in result.parts.items() if name not in missing}
+    if not parts:
+        raise RunError(f"{result.where} holds no scores")
+    for name, digest in parts.items():
+        path = result.folder / name
+        if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            raise RunError(f"{path}: not the bytes that the manifest names (sha256)")
+        check_schema(path, columns(result))
+    return dataclasses.replace(result, parts=parts)
+
+
+def check_vocabulary(path: pathlib.Path, model: str) -> pl.DataFrame:
+    """Token ids of the vocabulary in `path`, checked: each once, each with a token."""
+    if not path.is_file():
+        raise RunError(f"{path}: no such vocabulary, which {model} needs")
+    check_schema(path, schema.VOCAB_COLUMNS)
+    vocabulary = pl.read_parquet(path, glob=False, columns=["token_id", "token"])
+    refuse(vocabulary, pl.col("token_id").is_duplicated(), f"{path}: duplicate token ids")
+    refuse(vocabulary, pl.col("token").is_null(), f"{path}: token ids without a token")
+    return vocabulary.select("token_id")
+
+
+def check_scores(result: Result, ids: pl.DataFrame, allow_incomplete: bool) -> None:
+    """Refuses numbers that are not finite, and ids that are twice, unknown or not there."""
+    scores = _finite(result)
+    unknown = scores.join(ids, on="token_id", how="anti")
+    refuse(unknown, pl.lit(True), f"{result.where}: token ids that its vocabulary lacks")
+    if not allow_incomplete:
+        unscored = ids.join(scores, on="token_id", how="anti")
+        refuse(unscored, pl.lit(True), f"{result.where} is incomplete: no score of token ids")
+
+
+def check_items(results: Iterable[Result]) -> None:
+    """Refuses bad numbers, and results of one list whose items are not the same."""
+    known: dict[str, pl.DataFrame] = {}
+    for result in results:
+        items = _finite(result).select("item_id", "item")
+        refuse(items, pl.col("item").is_null(), f"{result.where}: items without a text, ids")
+        first = known.setdefault(str(result.items), items)
+        both = items.join(first, on="item_id", how="inner", validate="1:1")
+        differ = pl.col("item") != pl.col("item_right")
+        refuse(both, differ, f"{result.where}: other items than the rest of its list at ids")
+
+
+def humans(path: pathlib.Path) -> pl.DataFrame:
+    """What people think of an item list: `schema.HUMAN_COLUMNS`, sorted by item_id.
+
+    Raises:
+      RunError: not such a table, an item twice, or a score that is not finite.
+    """
+    check_schema(path, schema.HUMAN_COLUMNS)
+    frame = pl.read_parquet(path, glob=False, columns=list(schema.HUMAN_COLUMNS))
+    refuse(frame, pl.col("item_id").is_duplicated(), f"{path}: duplicate item ids")
+    broken = pl.col("elo_score").is_null() | ~pl.col("elo_score").is_finite()
+    refuse(frame, broken, f"{path}: human scores that are not finite, item ids")
+    return frame.sort("item_id")
+
+
+def check_schema(path: pathlib.Path, columns: Mapping[str, type[pl.DataType]]) -> None:
+    """Refuses a file that is no parquet or lacks one of `columns` in its type."""
+    try:
+        found = pl.scan_parquet(path, glob=False, hive_partitioning=False).collect_schema()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise RunError(f"{path}: not a parquet file") from error
+    wrong = [name for name, dtype in columns.items() if found.get(name) != dtype]
+    if wrong:
+        raise RunError(
+            f"{path}: column {wrong[0]} is {found.get(wrong[0], 'absent')}; "
+            f"expected {_name(columns[wrong[0]])}"
+        )
+
+
+def refuse(frame: pl.DataFrame, condition: pl.Expr, message: str) -> None:
+    """Raises RunError with the ids (first column) of the rows where `condition` holds."""
+    ids = frame.filter(condition)[frame.columns[0]].unique().sort().to_list()
+    if ids:
+        named = ", ".join(map(str, ids[:_NAMED]))
+        more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+        raise RunError(f"{message} {named}{more}")
+
+
+def _finite(result: Result) -> pl.DataFrame:
+    scores = scan(result).collect()
+    key, *_, number = columns(result)
+    broken = pl.col(number).is_null() | ~pl.col(number).is_finite()
+    ids = key.replace("_", " ") + "s"
+    refuse(scores, broken, f"{result.where}: {number}s that are not finite, {ids}")
+    refuse(scores, pl.col(key).is_duplicated(), f"{result.where}: duplicate {ids}")
+    return scores
+
+
+def _name(dtype: type[pl.DataType] | pl.DataType) -> str:
+    return dtype.__name__ if isinstance(dtype, type) else str(dtype)

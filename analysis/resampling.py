@@ -1,0 +1,115 @@
+"""Intervals, effect sizes and multiplicity control in plain numpy."""
+
+import math
+
+import numpy as np
+import scipy.stats
+
+from analysis import ranks
+
+
+def bootstrap_mean(
+    x: np.ndarray, rng: np.random.Generator, draws: int = 2_000, level: float = 0.95
+) -> tuple[float, float]:
+    """Bootstrap interval of the mean of `x` [N]; NaN for N < 2.
+
+    The expanded percentile interval of Hesterberg 2015 ("What teachers should know about the
+    bootstrap"): the plain percentile interval is too short by sqrt((N-1)/N) and by Student's
+    tails, which at N = 6 costs ten points of coverage.
+    """
+    n = len(x)
+    if n < 2:
+        return math.nan, math.nan
+    means = np.asarray(x, dtype=np.float64)[rng.integers(0, n, size=(draws, n))].mean(axis=1)
+    wide = math.sqrt(n / (n - 1)) * scipy.stats.t.ppf(0.5 + level / 2, n - 1)
+    tail = float(scipy.stats.norm.sf(wide))
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def stratified_p(
+    values: np.ndarray,
+    labels: np.ndarray,
+    strata: np.ndarray,
+    rng: np.random.Generator,
+    draws: int = 9_999,
+) -> np.ndarray:
+    """Two-sided permutation p that labelled things differ in mean from the others.
+
+    Labels are permuted inside each stratum, so things are compared with their like only. A
+    stratum without both kinds says nothing and is left out.
+
+    Args:
+      values: float64 [N, C], one test a column; the same permutations serve all columns.
+      labels: bool [N].
+      strata: any label [N].
+      rng: draws the permutations.
+      draws: how many.
+
+    Returns:
+      p [C] = (1 + draws at least as extreme) / (1 + draws); NaN where nothing can be compared.
+    """
+    n = len(values)
+    weights = np.zeros((draws, n))
+    observed = np.zeros(n)
+    total = 0
+    for stratum in np.unique(strata):
+        rows = np.flatnonzero(strata == stratum)
+        chosen = int(labels[rows].sum())
+        if chosen in (0, len(rows)):
+            continue
+        total += chosen
+        order = rng.random((draws, len(rows))).argpartition(chosen - 1, axis=1)[:, :chosen]
+        # The difference of means inside the stratum, weighted by the labelled things in it.
+        other = len(rows) - chosen
+        weights[:, rows] = -chosen / other
+        np.put_along_axis(weights, rows[order], 1.0, axis=1)
+        observed[rows] = np.where(labels[rows], 1.0, -chosen / other)
+    if total == 0:
+        return np.full(values.shape[1], math.nan)
+    found = np.abs(observed @ values)
+    extreme = (np.abs(weights @ values) >= found * (1 - 1e-12) - 1e-12).sum(axis=0)
+    return (1 + extreme) / (1 + draws)
+
+
+def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
+    """Benjamini & Hochberg's adjusted p (q) of `p` [N]; NaN stays NaN and does not count."""
+    p = np.asarray(p, dtype=np.float64)
+    q = np.full(len(p), math.nan)
+    there = np.flatnonzero(~np.isnan(p))
+    if len(there):
+        order = there[np.argsort(p[there], kind="stable")]
+        scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
+        q[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    return q
+
+
+def cohens_d(x: np.ndarray, y: np.ndarray) -> float:
+    """Cohen's d of `x` against `y`: difference of means over the pooled deviation (ddof 1)."""
+    n, m = len(x), len(y)
+    if n < 2 or m < 2:
+        return math.nan
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    pooled = math.sqrt(((n - 1) * x.var(ddof=1) + (m - 1) * y.var(ddof=1)) / (n + m - 2))
+    return float(x.mean() - y.mean()) / pooled if pooled > 0 else math.nan
+
+
+def auc(x: np.ndarray, y: np.ndarray, level: float = 0.95) -> tuple[float, float, float, float]:
+    """Chance that a value of `x` exceeds one of `y`, ties half, in O(N log N).
+
+    Returns:
+      The chance (the common-language effect size), the ends of its interval by DeLong's
+      variance (1988), and the two-sided p against 1/2 by the same. NaN where a side has
+      fewer than two values.
+    """
+    n, m = len(x), len(y)
+    if n < 2 or m < 2:
+        return (math.nan,) * 4
+    both = ranks.average_ranks(np.concatenate([x, y]))
+    above = (both[:n] - ranks.average_ranks(x)) / m
+    below = 1 - (both[n:] - ranks.average_ranks(y)) / n
+    chance = float(above.mean())
+    error = math.sqrt(above.var(ddof=1) / n + below.var(ddof=1) / m)
+    half = float(scipy.stats.norm.ppf(0.5 + level / 2)) * error
+    p = 2 * float(scipy.stats.norm.sf(abs(chance - 0.5) / error)) if error > 0 else math.nan
+    return chance, max(chance - half, 0.0), min(chance + half, 1.0), p
