@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -11,16 +12,25 @@ import jinja2
 import polars as pl
 
 from analysis import display, summary
+from analysis.explorer import Packed
 from analysis.figures import style
 from analysis.load import Run
 from analysis.manifests import Result
 from analysis.tables import Tables
 
 _TEMPLATES = pathlib.Path(__file__).parent / "templates"
+_SCRIPTS = ("table.js", "vendor/slickgrid.min.js", "explorer-data.js", "explorer.js")
+_LICENCE = "/*! SlickGrid 5.20.2\n{}*/\n"
 
 
 def render(
-    run: Run, tables: Tables, figures: Mapping[str, str], files: Sequence[str], count: int, top: int
+    run: Run,
+    tables: Tables,
+    figures: Mapping[str, str],
+    files: Sequence[str],
+    explorer: Packed,
+    count: int,
+    top: int,
 ) -> str:
     """The page as one string of HTML that asks for nothing outside itself.
 
@@ -29,6 +39,7 @@ def render(
       tables: what `tables.compute` returned.
       figures: file stem -> data URI of the image.
       files: names of the tables that were written beside the page.
+      explorer: the data of the token explorer.
       count: tokens a list in the summary.
       top: tokens an end in the lists side by side.
     """
@@ -45,16 +56,28 @@ def render(
         "fixed": lambda x: number(x, "{:.2f}"),
         "segments": display.segments,
     }
-    script = (_TEMPLATES / "table.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("index.html.j2").render(
         _context(run, tables, count, top),
         figures=figures,
         files=files,
-        style=(_TEMPLATES / "style.css").read_text(encoding="utf-8"),
-        script=script,
-        script_hash=f"sha256-{digest}",
+        explorer=explorer,
+        # JSON in a script element ends at "</script", in whatever string that stands.
+        explorer_meta=json.dumps(explorer.meta).replace("<", "\\u003c"),
+        style=_text("vendor/slickgrid.min.css") + _text("style.css"),
+        scripts=[_script(name) for name in (_SCRIPTS if explorer.meta["models"] else _SCRIPTS[:1])],
     )
+
+
+def _text(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _script(name: str) -> dict[str, str]:
+    """A script of the page, and its hash: the only scripts that the page's policy lets run."""
+    licence = _LICENCE.format(_text("vendor/slickgrid.LICENSE")) if "vendor" in name else ""
+    text = licence + _text(name)
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return {"text": text, "hash": f"sha256-{digest}"}
 
 
 def number(value: float | None, form: str = "{:.4g}") -> str:

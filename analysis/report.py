@@ -9,10 +9,11 @@ import os
 import pathlib
 from collections.abc import Callable, Mapping
 
-from analysis import page, tables
+from analysis import explorer, page, tables
 from analysis.figures import agreement, distributions, framing, style, tokens
 from analysis.load import Run
 from analysis.models import ModelInfo
+from analysis.options import Options
 from analysis.publish import check_target, staged
 from analysis.tables import Tables
 from engine.errors import AssayError
@@ -30,6 +31,7 @@ class AnalyzeSettings:
       summary_tokens: tokens a list in the summary.
       contrast: two prompt ids whose rewards are drawn against each other, where both exist.
       allow_incomplete: report on a sweep that has not finished.
+      options: choices of the analyses.
     """
 
     top: int
@@ -37,6 +39,7 @@ class AnalyzeSettings:
     summary_tokens: int
     contrast: tuple[str, str]
     allow_incomplete: bool
+    options: Options
 
     def __post_init__(self):
         for key in ("top", "figure_top", "summary_tokens"):
@@ -85,7 +88,7 @@ def write_report(
     report = pathlib.Path(report)
     check_target(report, run.folders)
     progress("tables")
-    found = tables.compute(run, infos, settings.top)
+    found = tables.compute(run, infos, settings.top, settings.options)
     with staged(report, _about(run)) as folder:
         (folder / "tables").mkdir()
         (folder / "figures").mkdir()
@@ -93,7 +96,10 @@ def write_report(
         progress("figures")
         drawn = _draw(run, found, settings, folder / "figures")
         progress("page")
-        html = page.render(run, found, drawn, files, settings.summary_tokens, settings.figure_top)
+        packed = _packed(run, found)
+        html = page.render(
+            run, found, drawn, files, packed, settings.summary_tokens, settings.figure_top
+        )
         (folder / "index.html").write_text(html, encoding="utf-8")
     return report / "index.html"
 
@@ -101,6 +107,11 @@ def write_report(
 def _about(run: Run) -> dict:
     results = {f"{m} × {p}": r.fingerprint_id for (m, p), r in run.results.items()}
     return {"runs": [str(folder) for folder in run.folders], "fingerprints": results}
+
+
+def _packed(run: Run, found: Tables) -> explorer.Packed:
+    names = dict(found.models.select("model", "nickname").iter_rows())
+    return explorer.pack(run, list(names), names, style.colours(names))
 
 
 def _draw(
