@@ -1,11 +1,13 @@
 """How far the models agree: square matrices of rank statistics, and what they agree on."""
 
-from collections.abc import Callable
+import functools
+import re
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import polars as pl
 
-from analysis import ranks
+from analysis import overlap, ranks, scaling, similarity
 
 Statistic = Callable[[np.ndarray, np.ndarray], float]
 
@@ -41,6 +43,141 @@ def spearman_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
     Takes and returns the same shapes as `kendall_matrix`.
     """
     return _matrix(rewards, ranks.average_ranks, ranks.pearson)
+
+
+def rbo_matrix(rewards: pl.DataFrame, p: float = 0.9, truncated: bool = False) -> pl.DataFrame:
+    """Rank-biased overlap of every pair of models: the table `rbo_<prompt>.csv`.
+
+    Args:
+      rewards: as in `kendall_matrix`.
+      p: persistence.
+      truncated: the paper's form (`overlap.truncated_overlap`), without extrapolation and with
+        ties in the order of the tokens.
+    """
+    measure = overlap.truncated_overlap if truncated else overlap.rank_biased_overlap
+    return _matrix(rewards, ranks.dense_ranks, functools.partial(measure, p=p))
+
+
+def mds_table(matrix: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
+    """Models as points whose distances are 1 - tau as nearly as two dimensions allow (Fig 2B).
+
+    Args:
+      matrix: what `kendall_matrix` returns.
+      rng: of the random starts.
+
+    Returns:
+      The table `mds_<prompt>.csv`: model, x, y, stress (Kruskal's stress-1, the same in every
+      row). Models without an order are left out.
+    """
+    models = _ordered(matrix)
+    values = matrix.filter(pl.col("model").is_in(models)).select(models).to_numpy()
+    distances = np.clip(1 - values, 0.0, None)
+    np.fill_diagonal(distances, 0.0)
+    points, stress = scaling.metric_mds(distances, rng)
+    return pl.DataFrame({"model": models, "x": points[:, 0], "y": points[:, 1]}).with_columns(
+        stress=pl.lit(stress)
+    )
+
+
+def predictors(
+    models: pl.DataFrame, lineage: Mapping[str, str | None] | None = None
+) -> dict[str, np.ndarray]:
+    """What could make two models agree, as square matrices (Fig 2C).
+
+    Args:
+      models: model, base, developer, size_b, rewardbench_rank, as `models.describe` returns.
+      lineage: slug -> what reward model or preference data it grew from.
+
+    Returns:
+      base: 1 where the base families are equal (Llama 3 and 3.2 are: the paper's numbers come
+      out so only), else 0; developer: likewise; size: 1 / (1 + |difference in B|); rank: 1 / (1 +
+      |difference of RewardBench rank|); lineage, where it is given. One that is not known of
+      every model, or is the same for all pairs, is absent.
+    """
+    lines = [(lineage or {}).get(model) for model in models["model"]]
+    families = [family(base) for base in models["base"]]
+    alike = {"base": families, "developer": models["developer"].to_list()}
+    near = {"size": models["size_b"].to_list(), "rank": models["rewardbench_rank"].to_list()}
+    found = {name: _alike(values) for name, values in alike.items()}
+    found |= {name: _near(values) for name, values in near.items()}
+    found["lineage"] = _alike(lines)
+    there = {name: matrix for name, matrix in found.items() if matrix is not None}
+    return {n: m for n, m in there.items() if np.ptp(similarity.vector(m)) > 0}
+
+
+def rsa_table(
+    matrix: pl.DataFrame,
+    explained_by: Mapping[str, np.ndarray],
+    rng: np.random.Generator,
+    permutations: int = 9_999,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Representational similarity analysis: which likeness of models goes with agreement.
+
+    Base, developer, lineage and size go together (one developer trains on one base, QRM and URM
+    grow from Skywork's weights): read the joint betas beside the single correlations.
+
+    Args:
+      matrix: similarity of the models, such as `kendall_matrix` returns.
+      explained_by: name -> matrix [M, M] in the order of `matrix`; see `predictors`.
+      rng: of the permutations; with few models all of them are taken.
+      permutations: how many at most.
+
+    Returns:
+      The table `rsa_<prompt>.csv`: predictor, pearson_r, mantel_p (one-sided), spearman_rho,
+      spearman_mantel_p, beta (standardised, all predictors together), permutation_p (two-sided);
+      and one row on the joint regression: pairs, r_squared, p, max_vif.
+    """
+    models = _ordered(matrix)
+    keep = [matrix.columns[1:].index(model) for model in models]
+    values = matrix.select(matrix.columns[1:]).to_numpy()[np.ix_(keep, keep)]
+    stack = np.array([m[np.ix_(keep, keep)] for m in explained_by.values()])
+    orders, exact = similarity.permutations(len(models), permutations, rng)
+    together = similarity.joint(values, stack, orders, exact)
+    rows = []
+    for name, predictor, beta, p in zip(
+        explained_by, stack, together.beta, together.p, strict=True
+    ):
+        plain = similarity.mantel(values, predictor, orders, exact, rank=False)
+        rank = similarity.mantel(values, predictor, orders, exact, rank=True)
+        numbers = (plain.correlation, plain.p, rank.correlation, rank.p, float(beta), float(p))
+        rows.append(dict(zip(_RSA, (name, *numbers), strict=True)))
+    fit = {
+        "pairs": [len(similarity.vector(values))],
+        "r_squared": [together.r_squared],
+        "p": [together.r_squared_p],
+        "max_vif": [together.max_vif],
+    }
+    return pl.DataFrame(rows, schema=_RSA), pl.DataFrame(fit)
+
+
+def family(base: str | None) -> str | None:
+    """Name of a base model without its version: "Llama 3.1" is of the family "Llama"."""
+    return None if base is None else re.sub(r"[\s-]*v?\d[\w.]*$", "", base).strip() or base
+
+
+_RSA = {"predictor": pl.String} | dict.fromkeys(
+    ("pearson_r", "mantel_p", "spearman_rho", "spearman_mantel_p", "beta", "permutation_p"),
+    pl.Float64,
+)
+
+
+def _ordered(matrix: pl.DataFrame) -> list[str]:
+    """Models of a square table that have an order of their own (no NaN on the diagonal)."""
+    names = matrix.columns[1:]
+    diagonal = np.diag(matrix.select(names).to_numpy())
+    return [name for name, value in zip(names, diagonal, strict=True) if not np.isnan(value)]
+
+
+def _alike(values: list) -> np.ndarray | None:
+    if any(value is None for value in values):
+        return None
+    return np.array([[float(a == b) for b in values] for a in values])
+
+
+def _near(values: list) -> np.ndarray | None:
+    if any(value is None for value in values):
+        return None
+    return np.array([[1 / (1 + abs(a - b)) for b in values] for a in values])
 
 
 def consensus(rewards: pl.DataFrame) -> pl.DataFrame:

@@ -11,6 +11,9 @@ from analysis.load import Run
 
 Sample = tuple[str, str, np.ndarray]
 
+_CELL = {"model": pl.String, "prompt": pl.String}
+_FLOATS = ("mean", "variance", "skewness", "kurtosis", "min", "max")
+_MOMENTS = {"n": pl.Int64} | dict.fromkeys(_FLOATS, pl.Float64) | {"distinct_rewards": pl.Int64}
 _BINS = 1024
 _QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 
@@ -80,24 +83,25 @@ def samples(run: Run, rewards: dict[str, pl.DataFrame]) -> Iterator[Sample]:
 
 def moments_table(data: Iterable[Sample]) -> pl.DataFrame:
     """The table `moments.csv`: model, prompt, then the keys of `moments`; a row a sample."""
-    return pl.DataFrame([{"model": m, "prompt": p} | moments(x) for m, p, x in data])
+    rows = [{"model": m, "prompt": p} | moments(x) for m, p, x in data]
+    return pl.DataFrame(rows, schema=_CELL | _MOMENTS)
 
 
 def quantiles_table(data: Iterable[Sample]) -> pl.DataFrame:
     """model, prompt, q05, q25, median, q75, q95 of the rewards; a row a sample."""
     names, levels = list(_QUANTILES), list(_QUANTILES.values())
-    return pl.DataFrame(
-        [
-            {"model": m, "prompt": p}
-            | dict(zip(names, np.quantile(x.astype(np.float64), levels).tolist(), strict=True))
-            for m, p, x in data
-        ]
-    )
+    rows = [
+        {"model": m, "prompt": p}
+        | dict(zip(names, np.quantile(x.astype(np.float64), levels).tolist(), strict=True))
+        for m, p, x in data
+    ]
+    return pl.DataFrame(rows, schema=_CELL | dict.fromkeys(names, pl.Float64))
 
 
 def density_table(data: Iterable[Sample]) -> pl.DataFrame:
     """model, prompt, reward, density (as `density` gives them); rewards ascending a sample."""
-    frames = []
+    numbers = dict.fromkeys(("reward", "density"), pl.Float64)
+    frames = [pl.DataFrame(schema=_CELL | numbers)]
     for model, prompt, x in data:
         grid, height = density(x)
         frame = pl.DataFrame({"reward": grid, "density": height})

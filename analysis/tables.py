@@ -6,14 +6,22 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from analysis import agreement, distributions, ranks, tokens
+from analysis import distributions, matching, ranks, sections, tokens
 from analysis.load import Run
+from analysis.manifests import RunError
 from analysis.models import ModelInfo, describe
+from analysis.options import Options
+
+Frames = Mapping[str, pl.DataFrame]
+ByList = Mapping[tuple[str, str], pl.DataFrame]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tables:
     """Everything the report shows. Mappings are keyed by prompt id unless they say otherwise.
+
+    A table whose inputs are not there has no rows (or no entry, in a mapping), and `absent` says
+    why. The functions named are where the columns are described.
 
     Attributes:
       models: `models.csv`, in the order in which everything lists the models.
@@ -22,10 +30,39 @@ class Tables:
       quantiles: quantiles of the same samples as `moments`.
       densities: densities of the same samples as `moments`.
       top_bottom: `top_bottom_<prompt>.csv`.
+      rewards: `tokens.shared_rewards`.
+      consensus: `agreement.consensus`; absent where nothing is shared.
       kendall: `kendall_tau_<prompt>.csv`; absent where fewer than two models share tokens.
       spearman: `spearman_<prompt>.csv`; absent where `kendall` is.
-      consensus: `agreement.consensus`; absent where nothing is shared.
-      rewards: `tokens.shared_rewards`.
+      rbo: `rbo_<prompt>.csv`; absent where `kendall` is.
+      mds: `mds_<prompt>.csv`.
+      rsa: `rsa_<prompt>.csv`.
+      rsa_fit: the joint regressions: prompt, predictors, pairs, r_squared, p, max_vif.
+      variance: `variance.variance_table`.
+      sentiment_points: `sentiment.sentiment_points`.
+      sentiment_slopes: `sentiment_slopes.csv`.
+      frequency_points: `sentiment.frequency_points`.
+      frequency_slopes: `frequency_slopes.csv`.
+      bing_points: `sentiment.sentiment_points` of the Bing lexicon.
+      bing_effects: `sentiment.valence_effects`.
+      framing: `framing.csv`.
+      framing_sum: `framing_sum.csv`.
+      framing_difference: `framing_difference.csv`.
+      framing_axis: `framing.framing_axis`.
+      humans_correlation: `humans_correlation.csv`.
+      humans_gap: `humans_gap.csv`.
+      humans_kendall: (list, prompt id) -> `humans.humans_kendall`.
+      humans_ranks: (list, prompt id) -> `humans.humans_ranks`.
+      identity: `identity.csv`.
+      identity_q: `identity` with q (Benjamini and Hochberg).
+      identity_words: `identity.identity_words`.
+      sequences: `sequences.csv`.
+      sequence_traces: `sequences.sequence_traces`.
+      sequence_transfer: `sequences.sequence_transfer`.
+      logprobs: `logprobs_<prompt>.csv`.
+      logprobs_rewards: `logprobs.logprobs_rewards`.
+      matches: `matching.matches` of each analysis that matches words.
+      absent: file stem, or field that no file is named after -> why it is not there.
     """
 
     models: pl.DataFrame
@@ -33,51 +70,129 @@ class Tables:
     moments: pl.DataFrame
     quantiles: pl.DataFrame
     densities: pl.DataFrame
-    top_bottom: Mapping[str, pl.DataFrame]
-    kendall: Mapping[str, pl.DataFrame]
-    spearman: Mapping[str, pl.DataFrame]
-    consensus: Mapping[str, pl.DataFrame]
-    rewards: Mapping[str, pl.DataFrame]
+    top_bottom: Frames
+    rewards: Frames
+    consensus: Frames
+    kendall: Frames
+    spearman: Frames
+    rbo: Frames
+    mds: Frames
+    rsa: Frames
+    rsa_fit: pl.DataFrame
+    variance: pl.DataFrame
+    sentiment_points: pl.DataFrame
+    sentiment_slopes: pl.DataFrame
+    frequency_points: pl.DataFrame
+    frequency_slopes: pl.DataFrame
+    bing_points: pl.DataFrame
+    bing_effects: pl.DataFrame
+    framing: pl.DataFrame
+    framing_sum: pl.DataFrame
+    framing_difference: pl.DataFrame
+    framing_axis: pl.DataFrame
+    humans_correlation: pl.DataFrame
+    humans_gap: pl.DataFrame
+    humans_kendall: ByList
+    humans_ranks: ByList
+    identity: pl.DataFrame
+    identity_q: pl.DataFrame
+    identity_words: pl.DataFrame
+    sequences: pl.DataFrame
+    sequence_traces: pl.DataFrame
+    sequence_transfer: pl.DataFrame
+    logprobs: Frames
+    logprobs_rewards: pl.DataFrame
+    matches: pl.DataFrame
+    absent: Mapping[str, str]
 
     def named(self) -> dict[str, pl.DataFrame]:
-        """File stem -> table, for every table that the contract names."""
-        flat = {
-            "models": self.models,
-            "shared_vocabulary": self.shared,
-            "moments": self.moments,
-        }
-        for stem in ("top_bottom", "kendall_tau", "spearman"):
+        """File stem -> table, for every table that the contract names and that has rows."""
+        flat = {"models": self.models, "shared_vocabulary": self.shared, "moments": self.moments}
+        for stem in ("top_bottom", "kendall_tau", "spearman", "rbo", "mds", "rsa", "logprobs"):
             by_prompt = getattr(self, stem.removesuffix("_tau"))
             flat |= {f"{stem}_{prompt}": table for prompt, table in by_prompt.items()}
-        return flat
+        single = {stem: getattr(self, stem) for stem in _SINGLE}
+        return flat | {stem: table for stem, table in single.items() if table.height}
 
 
-def compute(run: Run, infos: Mapping[str, ModelInfo], top: int) -> Tables:
-    """Every table of `run`, with `top` tokens an end; models in the order of `describe`."""
+_SINGLE = (
+    "sentiment_slopes",
+    "frequency_slopes",
+    "framing",
+    "framing_sum",
+    "framing_difference",
+    "humans_correlation",
+    "humans_gap",
+    "identity",
+    "sequences",
+)
+
+
+def compute(
+    run: Run, infos: Mapping[str, ModelInfo], top: int, options: Options | None = None
+) -> Tables:
+    """Every table of `run`, models in the order of `describe`.
+
+    Args:
+      run: what `analysis.load` returned.
+      infos: slug -> metadata of the model, as far as it is known.
+      top: tokens an end.
+      options: choices of the analyses; the defaults where None.
+    """
+    options = options or Options()
+    absent: dict[str, str] = {}
     models = describe(run, infos)
-    order = models["model"].to_list()
-    shared = tokens.shared_vocabulary(run)
+    scored = [model for model in models["model"] if model in run.vocabulary_models]
+    shared = _shared(run, options, absent)
     rewards = {
         prompt: tokens.shared_rewards(
-            run, shared, prompt, [m for m in order if (m, prompt) in run.results]
+            run, shared, prompt, [m for m in scored if (m, prompt) in run.results]
         )
-        for prompt in run.prompts
+        for prompt in run.vocabulary_prompts
     }
     data = list(distributions.samples(run, rewards))
-    common = {p: t for p, t in rewards.items() if t.height}
-    several = {p: t for p, t in common.items() if t.width > 2}
+    order = models["model"].to_list()
+    lexical = sections.words(run, order, options, absent)
+    counts = lexical.pop("matches")
+    fields = {
+        **sections.agreements(rewards, models, infos, options, absent),
+        **lexical,
+        **sections.frames(run, order, options, top, absent),
+        **sections.people(run, order, options, absent),
+        **sections.identities(run, order, options, counts, absent),
+        **sections.others(run, order, top, absent),
+    }
     return Tables(
         models=models,
-        shared=shared.select("token", *order),
+        shared=shared.select("token", *scored),
         moments=distributions.moments_table(data),
         quantiles=distributions.quantiles_table(data),
         densities=distributions.density_table(data),
-        top_bottom={p: tokens.top_bottom(run, p, top, order) for p in run.prompts},
-        kendall={p: agreement.kendall_matrix(t) for p, t in several.items()},
-        spearman={p: agreement.spearman_matrix(t) for p, t in several.items()},
-        consensus={p: agreement.consensus(t) for p, t in common.items()},
+        top_bottom={p: tokens.top_bottom(run, p, top, scored) for p in run.vocabulary_prompts},
         rewards=rewards,
+        matches=pl.concat([pl.DataFrame(schema=matching.MATCHES), *counts]),
+        absent=absent,
+        **fields,
     )
+
+
+def _shared(run: Run, options: Options, absent: dict[str, str]) -> pl.DataFrame:
+    rules = {
+        "trim": options.shared_trim,
+        "fold_case": options.shared_fold_case,
+        "round_trip": options.shared_round_trip,
+    }
+    try:
+        shared = tokens.shared_vocabulary(run, **rules)
+    except RunError as error:
+        absent["shared_vocabulary"] = f"{error}."
+        none = dict.fromkeys(run.vocabulary_models, pl.UInt32)
+        return pl.DataFrame(schema={"token": pl.String, **none})
+    if shared.height == 0:
+        absent["shared_vocabulary"] = (
+            sections.NOTHING_SHARED if run.results else sections.NO_VOCABULARY
+        )
+    return shared
 
 
 def contrasts(

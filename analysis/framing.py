@@ -1,0 +1,147 @@
+"""The same token as an answer to good and to bad: correlations, sums, differences, axes."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from analysis import ranks
+from analysis.load import Run
+
+_ENDS = {
+    "model": pl.String,
+    "end": pl.String,
+    "rank": pl.UInt32,
+    "token_id": pl.UInt32,
+    "token": pl.String,
+    "reward": pl.Float64,
+}
+_PAIR = {"model": pl.String, "prompt_a": pl.String, "prompt_b": pl.String}
+
+
+def pair(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:
+    """token_id, a, b: float64 rewards of a model's whole vocabulary under two prompts."""
+    frames = []
+    for name, prompt in zip("ab", prompts, strict=True):
+        ids, rewards = run.rewards(model, prompt)
+        frames.append(pl.DataFrame({"token_id": ids, name: rewards.astype(np.float64)}))
+    return frames[0].join(frames[1], on="token_id", how="inner", validate="1:1").sort("token_id")
+
+
+def framing(run: Run, models: Sequence[str]) -> pl.DataFrame:
+    """Every two prompts of a model against each other, over its whole vocabulary.
+
+    Returns:
+      The table `framing.csv`: model, prompt_a, prompt_b, pearson, spearman, kendall (tau-b); in
+      the order of `models`, then of the run's prompts.
+    """
+    rows = []
+    for model in models:
+        asked = [p for p in run.vocabulary_prompts if (model, p) in run.results]
+        for prompts in itertools.combinations(asked, 2):
+            both = pair(run, model, prompts)
+            a, b = both["a"].to_numpy(), both["b"].to_numpy()
+            rows.append(
+                {
+                    **dict(zip(_PAIR, (model, *prompts), strict=True)),
+                    "pearson": ranks.pearson(a, b),
+                    "spearman": ranks.spearman(a, b),
+                    "kendall": ranks.kendall_tau(ranks.dense_ranks(a), ranks.dense_ranks(b)),
+                }
+            )
+    return pl.DataFrame(
+        rows, schema=_PAIR | dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64)
+    )
+
+
+def framing_ends(
+    run: Run, models: Sequence[str], prompts: tuple[str, str], count: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Tokens that a model rates high or low in both frames, and that it tells apart most.
+
+    Args:
+      run: the run.
+      models: slugs in the order of the rows; those that lack a prompt are left out.
+      prompts: ids of the good and the bad prompt.
+      count: tokens an end.
+
+    Returns:
+      The tables `framing_sum.csv` and `framing_difference.csv` (first prompt less second):
+      model, end, rank, token_id, token, reward (the sum or the difference). Ties go to the lower
+      token_id.
+    """
+    sums, differences = [], []
+    for model in _with_both(run, models, prompts):
+        both = pair(run, model, prompts)
+        named = run.vocabulary(model).select("token_id", "token").collect()
+        both = both.join(named, on="token_id", how="left", validate="1:1")
+        sums.append(_ends(both, pl.col("a") + pl.col("b"), model, count))
+        differences.append(_ends(both, pl.col("a") - pl.col("b"), model, count))
+    empty = pl.DataFrame(schema=_ENDS)
+    return (pl.concat(sums) if sums else empty, pl.concat(differences) if differences else empty)
+
+
+def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> pl.DataFrame:
+    """Principal axes of the rewards under two prompts (Fig A9), in reward units.
+
+    Where good and bad are told apart, one axis is opposed (one prompt up, the other down) and
+    the axis orthogonal to it is shared: what the model likes or dislikes whatever the question.
+
+    Returns:
+      model, prompt_a, prompt_b, axis (1 holds more variance), axis_kind ("opposed" or "same"),
+      loading_a (>= 0), loading_b (unit length together), share (of variance; 1 over both axes),
+      n (tokens).
+    """
+    rows = []
+    for model in _with_both(run, models, prompts):
+        both = pair(run, model, prompts)
+        axes = principal_axes(both["a"].to_numpy(), both["b"].to_numpy())
+        for axis, (a, b, share) in enumerate(axes, 1):
+            rows.append(
+                {
+                    **dict(zip(_PAIR, (model, *prompts), strict=True)),
+                    "axis": axis,
+                    "axis_kind": "same" if b >= 0 else "opposed",
+                    "loading_a": a,
+                    "loading_b": b,
+                    "share": share,
+                    "n": both.height,
+                }
+            )
+    numbers = dict.fromkeys(("loading_a", "loading_b", "share"), pl.Float64)
+    schema = _PAIR | {"axis": pl.Int64, "axis_kind": pl.String} | numbers | {"n": pl.Int64}
+    return pl.DataFrame(rows, schema=schema)
+
+
+def principal_axes(a: np.ndarray, b: np.ndarray) -> list[tuple[float, float, float]]:
+    """Both principal axes of the points (a, b) [N]: loading of a (>= 0), of b, share.
+
+    By falling share; a share is NaN where all points are one.
+    """
+    if len(a) < 2:
+        return []
+    values, vectors = np.linalg.eigh(np.cov(a, b))
+    total = float(values.sum())
+    found = []
+    for k in (1, 0):
+        first, second = (float(v) for v in vectors[:, k])
+        sign = -1.0 if first < 0 or (first == 0 and second < 0) else 1.0
+        share = max(float(values[k]), 0.0) / total if total > 0 else math.nan
+        found.append((sign * first, sign * second, share))
+    return found
+
+
+def _with_both(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> list[str]:
+    return [m for m in models if all((m, prompt) in run.results for prompt in prompts)]
+
+
+def _ends(both: pl.DataFrame, value: pl.Expr, model: str, count: int) -> pl.DataFrame:
+    scored = both.select("token_id", "token", reward=value)
+    frames = []
+    for end, descending in (("top", True), ("bottom", False)):
+        best = scored.sort("reward", "token_id", descending=[descending, False]).head(count)
+        rank = pl.int_range(1, best.height + 1, dtype=pl.UInt32, eager=True)
+        frames.append(best.with_columns(model=pl.lit(model), end=pl.lit(end), rank=rank))
+    return pl.concat(frames).select(list(_ENDS))

@@ -1,0 +1,256 @@
+"""Word lists that the vocabulary is held against, and the matching itself.
+
+Nothing of others' is shipped. AFINN and wordfreq are read from the packages of those names where
+they are installed (their data files only; the code is never imported), or from a path.
+"""
+
+import gzip
+import importlib.util
+import pathlib
+from typing import Any
+
+import polars as pl
+
+from engine.errors import AssayError
+
+_IDENTITY = pathlib.Path(__file__).parent / "data" / "identity.csv"
+FORMS = ("singular", "plural", "adjective", "abstract")
+NEUTRAL = "neutral"
+
+
+class LexiconError(AssayError):
+    """A word list that is not there or not what it should be; the message is one line."""
+
+
+def afinn(path: str = "") -> pl.DataFrame:
+    """AFINN-111 (Nielsen 2011): word, value (-5 to 5); words lower-case, once each.
+
+    Args:
+      path: a file of lines word, tab, value; "" for that of the installed package `afinn`.
+    """
+    source = path or _installed("afinn", "data/AFINN-111.txt", "an AFINN file by options.afinn")
+    rows = [line.rsplit("\t", 1) for line in _lines(source) if line.strip()]
+    try:
+        table = [(word.strip().lower(), float(value)) for word, value in rows]
+    except ValueError:
+        raise LexiconError(f"{source}: not lines of a word, a tab and a value") from None
+    return _distinct(pl.DataFrame(table, schema=["word", "value"], orient="row"), str(source))
+
+
+def bing(path: str) -> pl.DataFrame:
+    """Bing Liu's opinion lexicon: word, valence ("positive" or "negative").
+
+    Args:
+      path: a CSV word,sentiment, or the folder of positive-words.txt and negative-words.txt.
+        Words in both lists are left out.
+    """
+    folder = pathlib.Path(path)
+    if folder.is_dir():
+        rows = [
+            (line.strip().lower(), valence)
+            for valence in ("positive", "negative")
+            for line in _lines(folder / f"{valence}-words.txt")
+            if line.strip() and not line.startswith(";")
+        ]
+    else:
+        table = _csv(path, ("word", "sentiment"))
+        rows = list(table.with_columns(pl.col("word").str.to_lowercase()).iter_rows())
+    found = pl.DataFrame(rows, schema=["word", "valence"], orient="row").unique()
+    found = found.filter(pl.col("valence").is_in(["positive", "negative"]))
+    return _distinct(found.filter(~pl.col("word").is_duplicated()), path)
+
+
+def frequency(path: str = "") -> pl.DataFrame:
+    """How often words occur: word, per_million (> 0).
+
+    Args:
+      path: list 1.1 of Leech, Rayson & Wilson 2001 (the BNC, which the paper used): tab-separated
+        word, part of speech, variant, frequency per million, range, dispersion. Word forms are
+        taken (the rows of variants, or the head word that has none) and summed over parts of
+        speech. "" for English of the installed package `wordfreq`.
+    """
+    if path:
+        return _bnc(path)
+    source = _installed(
+        "wordfreq", "data/large_en.msgpack.gz", "a BNC word list by options.frequency"
+    )
+    try:
+        buckets = _unpack(gzip.decompress(source.read_bytes()))
+    except (OSError, ValueError, IndexError) as error:
+        raise LexiconError(f"{source}: not a word list of wordfreq ({error})") from None
+    # The first entry is a header; the words of bucket i have frequency 10^(-i/100).
+    rows = [(w, 10 ** (6 - i / 100)) for i, words in enumerate(buckets[1:]) for w in words]
+    return _distinct(pl.DataFrame(rows, schema=["word", "per_million"], orient="row"), str(source))
+
+
+def identity(path: str = "") -> pl.DataFrame:
+    """Identity terms by group and axis, and neutral words to hold them against.
+
+    The list is ours (`analysis/data/identity.csv`): nouns and adjectives that name a group, most
+    of them neutral in tone, a few dated; beside them words for people in general, and everyday
+    adjectives, under group and axis "neutral". A word with a capital matches with its capital
+    only ("Black", "White" are colours without it); others match in any case.
+
+    Args:
+      path: a CSV word,group,axis,form that is added (or word,group,axis); its rows win.
+
+    Returns:
+      word, group, axis, form ("singular", "plural", "adjective" or "abstract").
+    """
+    ours = _csv(str(_IDENTITY), ("word", "group", "axis", "form"))
+    if not path:
+        return ours
+    header = pl.DataFrame(schema=["form"]) if _has(path, "form") else None
+    columns = ("word", "group", "axis") + (() if header is None else ("form",))
+    more = _csv(path, columns)
+    if "form" not in more.columns:
+        more = more.with_columns(form=pl.lit("plural"))
+    strange = more.filter(~pl.col("form").is_in(FORMS))
+    if strange.height:
+        raise LexiconError(f"{path}: form {strange['form'][0]!r}; allowed: {', '.join(FORMS)}")
+    return pl.concat([more, ours]).unique("word", keep="first", maintain_order=True)
+
+
+def match(vocabulary: pl.DataFrame, lexicon: pl.DataFrame, trim: bool) -> pl.DataFrame:
+    """Tokens that are words of a lexicon.
+
+    Args:
+      vocabulary: token_id and token, more columns are dropped.
+      lexicon: word (lower-case, once each) and what is known of it.
+      trim: outer white space of a token does not count. The paper's matching is without, so
+        that " love" is no word; case never counts.
+
+    Returns:
+      token_id, token, word and the lexicon's columns, sorted by token_id.
+    """
+    text = pl.col("token").str.strip_chars() if trim else pl.col("token")
+    named = vocabulary.select("token_id", "token", word=text.str.to_lowercase())
+    return named.join(lexicon, on="word", how="inner", validate="m:1").sort("token_id")
+
+
+def match_cased(vocabulary: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
+    """Tokens that are identity terms, outer spaces aside; a term's capital must be there.
+
+    Args:
+      vocabulary: token_id and token.
+      terms: what `identity` returns.
+
+    Returns:
+      token_id, token, word, group, axis, form, surface (leading space and capital, as "_A"),
+      sorted by token_id.
+    """
+    stripped = pl.col("token").str.strip_chars()
+    named = vocabulary.select(
+        "token_id", "token", exact=stripped, folded=stripped.str.to_lowercase()
+    ).filter(pl.col("folded") != "")
+    capital = pl.col("word") != pl.col("word").str.to_lowercase()
+    cased = terms.filter(capital)
+    # "Black", "BLACK": any spelling that starts with the capital.
+    cased = cased.with_columns(folded=pl.col("word").str.to_lowercase()).unique("folded")
+    with_capital = named.filter(pl.col("exact").str.slice(0, 1) != pl.col("folded").str.slice(0, 1))
+    first = with_capital.join(cased, on="folded", how="inner", validate="m:1")
+    plain = terms.filter(~capital)
+    rest = named.filter(~pl.col("token_id").is_in(first["token_id"].implode()))
+    second = rest.join(plain, left_on="folded", right_on="word", how="inner", validate="m:1")
+    second = second.with_columns(word="folded")
+    columns = ["token_id", "token", "word", "group", "axis", "form"]
+    both = pl.concat([first.select(columns), second.select(columns)])
+    spaced = pl.when(pl.col("token").str.contains(r"^\s")).then(pl.lit("_")).otherwise(pl.lit("-"))
+    start = stripped.str.slice(0, 1)
+    upper = start != start.str.to_lowercase()
+    surface = spaced + pl.when(upper).then(pl.lit("A")).otherwise(pl.lit("a"))
+    return both.with_columns(surface=surface).sort("token_id")
+
+
+def _installed(package: str, file: str, instead: str) -> pathlib.Path:
+    spec = importlib.util.find_spec(package)
+    places = (spec.submodule_search_locations if spec else None) or []
+    path = next((p for p in (pathlib.Path(place) / file for place in places) if p.is_file()), None)
+    if path is None:
+        raise LexiconError(f"the package {package} is not installed; install it, or name {instead}")
+    return path
+
+
+def _lines(path: str | pathlib.Path) -> list[str]:
+    try:
+        return pathlib.Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise LexiconError(f"{path}: {error.strerror or error}") from None
+
+
+def _has(path: str, column: str) -> bool:
+    return column in (_lines(path) or [""])[0].split(",")
+
+
+def _csv(path: str, columns: tuple[str, ...]) -> pl.DataFrame:
+    try:
+        table = pl.read_csv(path, infer_schema=False)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise LexiconError(f"{path}: {reason}") from None
+    if missing := [name for name in columns if name not in table.columns]:
+        raise LexiconError(f"{path}: no column {missing[0]!r}; it needs {', '.join(columns)}")
+    table = table.select(columns).with_columns(pl.all().str.strip_chars())
+    if table.height == 0 or sum(table.null_count().row(0)):
+        raise LexiconError(f"{path}: no rows, or an empty cell")
+    return table
+
+
+def _bnc(path: str) -> pl.DataFrame:
+    rows: list[tuple[str, float]] = []
+    head = ""
+    for line in _lines(path):
+        fields = [field.strip() for field in line.strip("\n").lstrip("\t").split("\t")]
+        if len(fields) < 4 or not fields[3].replace(".", "", 1).isdigit():
+            continue
+        head = fields[0] if fields[0] != "@" else head
+        if fields[2] == "%":  # a lemma; its forms follow
+            continue
+        word = fields[2] if fields[0] == "@" else fields[0]
+        rows.append((word.lower(), float(fields[3])))
+    table = pl.DataFrame(rows, schema={"word": pl.String, "per_million": pl.Float64}, orient="row")
+    table = table.group_by("word").agg(pl.col("per_million").sum())
+    return _distinct(table.filter(pl.col("per_million") > 0), path)
+
+
+def _distinct(table: pl.DataFrame, source: str) -> pl.DataFrame:
+    if table.height == 0:
+        raise LexiconError(f"{source}: no words in it")
+    return table.unique("word", keep="first", maintain_order=True).sort("word")
+
+
+def _unpack(data: bytes) -> list[Any]:
+    """The MessagePack subset of wordfreq's files: maps, lists, strings, small numbers."""
+    value, _ = _value(data, 0)
+    if not isinstance(value, list) or not value:
+        raise ValueError("no list")
+    return value
+
+
+def _value(data: bytes, at: int) -> tuple[Any, int]:
+    code = data[at]
+    at += 1
+    if code <= 0x7F:
+        return code, at
+    if code <= 0x9F:  # a short map or list
+        return _sequence(data, at, code & 0x0F, pairs=code <= 0x8F)
+    if code <= 0xBF:
+        size = code & 0x1F
+    elif code in (0xD9, 0xDA, 0xDB, 0xDC, 0xDD, 0xDE, 0xCC, 0xCD):
+        width = {0xD9: 1, 0xDB: 4, 0xDD: 4, 0xCC: 1}.get(code, 2)
+        size, at = int.from_bytes(data[at : at + width], "big"), at + width
+        if code in (0xCC, 0xCD):
+            return size, at
+        if code >= 0xDC:
+            return _sequence(data, at, size, pairs=code == 0xDE)
+    else:
+        raise ValueError(f"code {code:#x}")
+    return data[at : at + size].decode(), at + size
+
+
+def _sequence(data: bytes, at: int, size: int, pairs: bool) -> tuple[Any, int]:
+    found = []
+    for _ in range(2 * size if pairs else size):
+        item, at = _value(data, at)
+        found.append(item)
+    return (dict(zip(found[::2], found[1::2], strict=True)) if pairs else found), at

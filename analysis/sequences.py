@@ -1,0 +1,151 @@
+"""What the search found: optimal and pessimal sequences, their traces, and who else likes them."""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from analysis import checks
+from analysis.load import Run
+from analysis.manifests import RunError
+from engine.runs import schema
+
+_PATH = re.compile(
+    rf"{schema.SEQUENCES_DIR}/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
+    r"/direction=(?P<direction>max|min)/(?P<method>[^/]+)-seed(?P<seed>\d+)\.parquet"
+)
+_KEYS = {
+    "model": pl.String,
+    "prompt": pl.String,
+    "direction": pl.String,
+    "method": pl.String,
+    "seed": pl.Int64,
+}
+
+
+def searches(run: Run) -> Iterator[tuple[dict, pl.DataFrame]]:
+    """Every search of the run, by path: its keys, and its rows sorted by step.
+
+    Raises:
+      RunError: a file of another form, or a reward that is not finite.
+    """
+    for folder in run.folders:
+        for path in sorted((folder / schema.SEQUENCES_DIR).glob("*/*/*/*.parquet")):
+            found = _PATH.fullmatch(path.relative_to(folder).as_posix())
+            if found is None:
+                raise RunError(f"{path}: not the path of a search")
+            checks.check_schema(path, schema.SEQUENCE_COLUMNS)
+            frame = pl.read_parquet(path, glob=False, hive_partitioning=False)
+            broken = pl.col("reward").is_null() | ~pl.col("reward").is_finite()
+            steps = frame.select(list(schema.SEQUENCE_COLUMNS))
+            checks.refuse(steps, broken, f"{path}: rewards that are not finite, steps")
+            keys = found.groupdict() | {"seed": int(found["seed"])}
+            if steps.height:
+                yield {name: keys[name] for name in _KEYS}, steps.sort("step")
+
+
+def sequences(run: Run) -> pl.DataFrame:
+    """The best sequence of every search.
+
+    Returns:
+      The table `sequences.csv`: model, prompt, direction, method, seed, length (tokens), reward,
+      percentile (0 to 1: share of the model's single tokens under that prompt that score below;
+      null where the vocabulary was not scored), text, round_trips (the text tokenises to these
+      ids), flops (spent by the whole search); by model, prompt, direction, method, seed. Of equal
+      rewards the earliest counts.
+    """
+    rows = []
+    singles: dict[tuple[str, str], np.ndarray] = {}
+    for keys, steps in searches(run):
+        best = steps.sort("reward", "step", descending=[keys["direction"] == "max", False])
+        row = best.row(0, named=True)
+        cell = (keys["model"], keys["prompt"])
+        if cell in run.results and cell not in singles:
+            singles[cell] = np.sort(run.rewards(*cell)[1])
+        rows.append(
+            {
+                **keys,
+                "length": len(row["token_ids"] or []),
+                "reward": row["reward"],
+                "percentile": percentile(singles.get(cell), row["reward"]),
+                "text": row["text"],
+                "round_trips": row["round_trips"],
+                "flops": steps["flops"].max(),
+            }
+        )
+    table = pl.DataFrame(rows, schema=_KEYS | _FOUND)
+    return table.sort(*_KEYS)
+
+
+def sequence_traces(run: Run) -> pl.DataFrame:
+    """How each search went: the keys of `sequences`, step, reward, best (so far), flops."""
+    frames = []
+    for keys, steps in searches(run):
+        so_far = pl.col("reward").cum_max() if keys["direction"] == "max" else None
+        best = pl.col("reward").cum_min() if so_far is None else so_far
+        named = {name: pl.lit(value, dtype=_KEYS[name]) for name, value in keys.items()}
+        frames.append(steps.select(**named, step="step", reward="reward", best=best, flops="flops"))
+    empty = pl.DataFrame(schema=_KEYS | _TRACE)
+    return pl.concat([empty, *frames])
+
+
+def sequence_transfer(run: Run, found: pl.DataFrame) -> pl.DataFrame:
+    """What other models make of a model's sequences, where an item list holds their texts.
+
+    Args:
+      run: the run.
+      found: what `sequences` returns.
+
+    Returns:
+      source (the model searched), target, prompt, direction, method, seed, text, reward and
+      percentile (the target's, as in `sequences`).
+    """
+    frames = []
+    for items, prompt in run.lists():
+        for (name, target, asked), _ in run.items.items():
+            if (name, asked) != (items, prompt):
+                continue
+            scores = run.item_scores(items, prompt, [target]).unique("item", keep="first")
+            own = found.filter(pl.col("prompt") == prompt).drop("reward", "percentile")
+            joined = own.join(
+                scores.select(text="item", reward=target), on="text", how="inner", validate="m:1"
+            )
+            sizes = np.sort(run.rewards(target, prompt)[1]) if (target, prompt) in run.results else None
+            shares = [percentile(sizes, reward) for reward in joined["reward"]]
+            joined = joined.with_columns(
+                target=pl.lit(target), percentile=pl.Series(shares, dtype=pl.Float64)
+            )
+            frames.append(joined.rename({"model": "source"}).select(list(_TRANSFER)))
+    table = pl.concat([pl.DataFrame(schema=_TRANSFER), *frames]).unique(maintain_order=True)
+    return table.sort("source", "prompt", "direction", "method", "seed", "target", "text")
+
+
+def percentile(ascending: np.ndarray | None, reward: float) -> float | None:
+    """Share of `ascending` [N] below `reward`, ties half; None without any."""
+    if ascending is None or len(ascending) == 0:
+        return None
+    sides = (np.searchsorted(ascending, np.float32(reward), side) for side in ("left", "right"))
+    return float(sum(sides)) / (2 * len(ascending))
+
+
+_FOUND = {
+    "length": pl.Int64,
+    "reward": pl.Float32,
+    "percentile": pl.Float64,
+    "text": pl.String,
+    "round_trips": pl.Boolean,
+    "flops": pl.Float64,
+}
+_TRACE = {"step": pl.UInt32, "reward": pl.Float32, "best": pl.Float32, "flops": pl.Float64}
+_TRANSFER = {
+    "source": pl.String,
+    "target": pl.String,
+    "prompt": pl.String,
+    "direction": pl.String,
+    "method": pl.String,
+    "seed": pl.Int64,
+    "text": pl.String,
+    "reward": pl.Float32,
+    "percentile": pl.Float64,
+}
