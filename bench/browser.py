@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -223,7 +223,7 @@ def _sorting(page: Browser) -> Iterator[tuple[str, Any, bool]]:
     search(page, "")
     head = "[...document.querySelectorAll('#explorer-grid .slick-header-column')].at(-1)"
     for order in ("falling", "rising"):
-        page.run(f"document.getElementById('explorer').scrollIntoView({{behavior: 'instant'}})")
+        page.run("document.getElementById('explorer').scrollIntoView({behavior: 'instant'})")
         page.run(f"{head}.click()")
         time.sleep(0.3)
         numbers = _column(page)

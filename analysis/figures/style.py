@@ -3,7 +3,7 @@
 import functools
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -53,6 +53,11 @@ _MUTED = (
     "#999933",
     "#aa4499",
 )
+
+# Okabe and Ito's, for what is not a model. The marker tells the same, without colour.
+_HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666")
+_KNOWN = {"greatest": 0, "worst": 1, "best": 2}
+MARKERS = "osD^vPX<>*"
 
 INK = "#1d2530"
 FAINT = "#8a94a3"
@@ -106,6 +111,53 @@ def colours(models: Iterable[str]) -> dict[str, str]:
     return {slug: known.get(slug) or chosen[slug] for slug in slugs}
 
 
+def looks(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each prompt, method, base or developer; the paper's prompts keep theirs.
+
+    Beyond seven, colours repeat; markers do after ten.
+    """
+    names = list(names)
+    free = [i for i in range(len(MARKERS)) if i not in {_KNOWN[n] for n in names if n in _KNOWN}]
+    others = [name for name in names if name not in _KNOWN]
+    places = {name: free[i % len(free)] for i, name in enumerate(others)}
+    at = {name: _KNOWN.get(name, places.get(name, 0)) for name in names}
+    return {name: (_HUES[i % len(_HUES)], MARKERS[i]) for name, i in at.items()}
+
+
+def panels(
+    names: Mapping[str, str], models: Sequence[str], columns: int, size: tuple[float, float]
+) -> tuple[Figure, dict[str, Axes]]:
+    """A figure with a titled panel a model, `columns` of them abreast.
+
+    Args:
+      names: slug -> nickname of every model of the report: the colours depend on the set.
+      models: slugs of those that have a panel, in order.
+      columns: panels abreast, at most.
+      size: width and height of one panel in inches.
+    """
+    rows, across = grid_shape(len(models), columns)
+    figure = canvas(max(size[0] * across, 3.8), size[1] * rows + 0.3)
+    axes = figure.subplots(rows, across, squeeze=False).ravel()
+    shades = colours(names)
+    for ax, model in zip(axes, models, strict=False):
+        title(ax, names[model], shades[model])
+        ax.set_axisbelow(True)
+        ax.grid(color=GRID, linewidth=0.7)
+    for ax in axes[len(models) :]:
+        ax.set_visible(False)
+    return figure, dict(zip(models, axes, strict=False))
+
+
+def legend(figure: Figure, shown: Mapping[str, tuple[str, str]], line: str = "") -> None:
+    """A legend above the whole figure: label -> its colour and marker."""
+    keys = [
+        Line2D([], [], color=c, marker=m, linestyle=line or "none", markersize=5)
+        for c, m in shown.values()
+    ]
+    labels = [name(text, 30) for text in shown]
+    figure.legend(keys, labels, loc="outside upper left", ncols=4, frameon=False, fontsize=8.5)
+
+
 def drawable(text: str, limit: int = 200) -> str:
     r"""`text` as matplotlib can draw it, cut after about `limit` drawn characters.
 
@@ -126,6 +178,13 @@ def drawable(text: str, limit: int = 200) -> str:
 def token(text: str, limit: int = 18) -> str:
     """A token as matplotlib can draw it, with what draws nothing marked (see `display`)."""
     return drawable(display.plain(text), limit)
+
+
+def p_value(p: float | None) -> str:
+    """A p-value as papers print it: "p = .018", "p < .001"; "p undefined" where there is none."""
+    if p is None or p != p:
+        return "p undefined"
+    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
 
 
 def title(ax: Axes, text: str, colour: str) -> None:

@@ -39,6 +39,35 @@ def top_bottom(
     return figure
 
 
+@style.styled()
+def ends(
+    table: pl.DataFrame, names: Mapping[str, str], count: int, value: str, label: str
+) -> Figure:
+    """Tokens at both ends of any number, a panel a model; bars start midway between the ends.
+
+    Args:
+      table: model, end ("top" or "bottom"), rank, token, and the column `value`, such as
+        `framing_sum.csv` or `logprobs_<prompt>.csv`.
+      names: slug -> nickname, in the order of the panels; a model that is not in it follows
+        under its own name.
+      count: tokens shown an end.
+      value: the column that is drawn.
+      label: what it is, for the axis.
+    """
+    there = table["model"].unique(maintain_order=True).to_list()
+    models = [m for m in names if m in there] + [m for m in there if m not in names]
+    size = (2.75, 0.17 * 2 * count + 0.85)
+    figure, axes = style.panels({m: m for m in models} | dict(names), models, 4, size)
+    for model, ax in axes.items():
+        rows = table.filter(model=model).rename({value: "reward"} if value != "reward" else {})
+        low, high = (rows.filter(end=end)["reward"] for end in ("bottom", "top"))
+        middle = (float(max(low)) + float(min(high))) / 2 if len(low) and len(high) else 0.0
+        ax.grid(False)
+        _panel(ax, rows, middle, count)
+    figure.supxlabel(style.drawable(label), fontsize=9)
+    return figure
+
+
 def _panel(ax: Axes, table: pl.DataFrame, median: float, count: int) -> None:
     shown = table.filter(pl.col("rank") <= count)
     reach = max(abs(reward - median) for reward in shown["reward"]) or 1.0

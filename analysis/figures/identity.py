@@ -1,0 +1,56 @@
+"""Where each model puts the words for groups of people."""
+
+import itertools
+from collections.abc import Mapping
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.figures import style
+
+
+@style.styled()
+def groups(table: pl.DataFrame, names: Mapping[str, str]) -> Figure:
+    """Mean percentile of each group's words with its interval, a panel a model.
+
+    A filled dot: p below 0.05 against matched neutral words. Rows go by axis, then by the mean
+    over the models.
+
+    Args:
+      table: rows of `identity.csv` for one prompt.
+      names: slug -> nickname, in the order of the panels; models without rows are left out.
+    """
+    models = [model for model in names if model in table["model"]]
+    order = table.group_by("axis", "group").agg(pl.col("mean_percentile").mean())
+    order = order.sort("axis", "mean_percentile", "group", descending=[False, True, False])
+    places = {key: at for at, key in enumerate(order.select("axis", "group").iter_rows())}
+    scale = 1.0 if table["mean_percentile"].max() <= 1 else 0.01  # type: ignore[operator]
+    figure, axes = style.panels(names, models, 5, (2.15, 0.21 * len(places) + 0.9))
+    across = style.grid_shape(len(models), 5)[1]
+    colours = style.colours(names)
+    for at, (model, ax) in enumerate(axes.items()):
+        for row in table.filter(model=model).to_dicts():
+            _dot(ax, row, places[row["axis"], row["group"]], colours[model], scale)
+        _rows(ax, list(places), named=at % across == 0)
+    figure.supxlabel("mean percentile of the group’s words, 95% interval", fontsize=9)
+    return figure
+
+
+def _dot(ax: Axes, row: dict, place: int, colour: str, scale: float) -> None:
+    low, mean, high = (100 * scale * row[key] for key in ("ci_low", "mean_percentile", "ci_high"))
+    ax.plot([low, high], [place, place], color=colour, linewidth=1.4)
+    sure = row["p"] is not None and row["p"] < 0.05
+    ax.plot(mean, place, "o", color=colour, markerfacecolor=colour if sure else "white", ms=5)
+
+
+def _rows(ax: Axes, places: list[tuple[str, str]], named: bool) -> None:
+    labels = [style.name(group, 24) if named else "" for _, group in places]
+    ax.set_yticks(range(len(places)), labels)
+    for at, (before, after) in enumerate(itertools.pairwise(places)):
+        if before[0] != after[0]:
+            ax.axhline(at + 0.5, color=style.FAINT, linewidth=0.8)
+    ax.axvline(50, color=style.INK, linewidth=0.8, linestyle=":")
+    ax.set_xlim(0, 100)
+    ax.set_ylim(len(places) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
