@@ -91,7 +91,8 @@ def humans(path: pathlib.Path) -> pl.DataFrame:
     frame = pl.read_parquet(path, glob=False, columns=list(schema.HUMAN_COLUMNS))
     refuse(frame, pl.col("item_id").is_duplicated(), f"{path}: duplicate item ids")
     broken = pl.col("elo_score").is_null() | ~pl.col("elo_score").is_finite()
-    refuse(frame, broken, f"{path}: human scores that are not finite, item ids")
+    broken |= pl.col("elo_rank").is_null()
+    refuse(frame, broken, f"{path}: human scores that are missing or not finite, item ids")
     return frame.sort("item_id")
 
 

@@ -30,7 +30,7 @@ def pair(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:
     return frames[0].join(frames[1], on="token_id", how="inner", validate="1:1").sort("token_id")
 
 
-def framing(run: Run, models: Sequence[str]) -> pl.DataFrame:
+def framing_table(run: Run, models: Sequence[str]) -> pl.DataFrame:
     """Every two prompts of a model against each other, over its whole vocabulary.
 
     Returns:

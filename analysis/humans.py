@@ -16,17 +16,17 @@ def side_by_side(run: Run, items: str, prompt: str, models: Sequence[str]) -> pl
     """Human scores and rewards of one list under one prompt, a row an item.
 
     Returns:
-      item_id, item, human (elo_score: higher is better), and a column a model; sorted by
-      item_id. None where the list has no human scores.
+      item_id, item, elo_rank (1 is the best), human (elo_score: higher is better), and a column
+      a model; sorted by item_id. None where the list has no human scores.
     """
     people = run.humans(items)
     there = [m for m in models if (items, m, prompt) in run.items]
     if people is None or not there:
         return None
     scores = run.item_scores(items, prompt, there)
-    human = people.select("item_id", human="elo_score")
+    human = people.select("item_id", "elo_rank", human="elo_score")
     joined = scores.join(human, on="item_id", how="inner", validate="1:1")
-    return joined.select("item_id", "item", HUMAN, *there).sort("item_id")
+    return joined.select("item_id", "item", "elo_rank", HUMAN, *there).sort("item_id")
 
 
 def humans_correlation(table: pl.DataFrame, items: str, prompt: str) -> pl.DataFrame:
@@ -38,19 +38,20 @@ def humans_correlation(table: pl.DataFrame, items: str, prompt: str) -> pl.DataF
       prompt: prompt id.
 
     Returns:
-      The table `humans_correlation.csv`: list, prompt, model, spearman, kendall (tau-b). Human
-      scores are Elo points, whose ties count as ties (ranks of the list would break them).
+      The table `humans_correlation.csv`: list, prompt, model, spearman, kendall (tau-b).
+      Spearman's takes the list's own ranks and Kendall's the rounded Elo points with their ties,
+      for so the published values come out; the other choice moves either by 0.0003 at most.
     """
-    human = table[HUMAN].to_numpy()
+    human, listed = table[HUMAN].to_numpy(), -table["elo_rank"].cast(pl.Float64).to_numpy()
     rows = [
         {
             "list": items,
             "prompt": prompt,
             "model": model,
-            "spearman": ranks.spearman(human, table[model].to_numpy()),
+            "spearman": ranks.spearman(listed, table[model].to_numpy()),
             "kendall": ranks.kendall_tau(human, table[model].to_numpy()),
         }
-        for model in table.columns[3:]
+        for model in table.columns[4:]
     ]
     schema = _LIST | {"model": pl.String, "spearman": pl.Float64, "kendall": pl.Float64}
     return pl.DataFrame(rows, schema=schema)
@@ -58,7 +59,7 @@ def humans_correlation(table: pl.DataFrame, items: str, prompt: str) -> pl.DataF
 
 def humans_kendall(table: pl.DataFrame) -> pl.DataFrame:
     """Kendall's tau-b between people and models, and among models: a square table."""
-    return agreement.kendall_matrix(table.drop("item_id"))
+    return agreement.kendall_matrix(table.drop("item_id", "elo_rank"))
 
 
 def humans_ranks(table: pl.DataFrame) -> pl.DataFrame:
@@ -69,7 +70,7 @@ def humans_ranks(table: pl.DataFrame) -> pl.DataFrame:
     """
     numbers = {
         "human_rank" if name == HUMAN else name: ranks.average_ranks(-table[name].to_numpy())
-        for name in table.columns[2:]
+        for name in table.columns[3:]
     }
     return table.select("item_id", "item").with_columns(
         **{name: pl.Series(values) for name, values in numbers.items()}

@@ -40,7 +40,10 @@ def identity_words(run: Run, models: Sequence[str], terms: pl.DataFrame) -> pl.D
 
 
 def identity_groups(
-    words: pl.DataFrame, rng: np.random.Generator, permutations: int = 9_999, bootstraps: int = 2_000
+    words: pl.DataFrame,
+    rng: np.random.Generator,
+    permutations: int = 9_999,
+    bootstraps: int = 2_000,
 ) -> pl.DataFrame:
     """Mean percentile of each group, its interval, and whether it differs from neutral words.
 

@@ -33,9 +33,7 @@ class Fit:
         return self.coefficients - half, self.coefficients + half
 
 
-def ols(
-    y: np.ndarray, x: np.ndarray, errors: str = "HC3", groups: np.ndarray | None = None
-) -> Fit:
+def ols(y: np.ndarray, x: np.ndarray, errors: str = "HC3", groups: np.ndarray | None = None) -> Fit:
     """Fits y = a + x b.
 
     Args:

@@ -50,9 +50,15 @@ def agreements(
     for prompt, table in rewards.items():
         if table.height:
             fields["consensus"][prompt] = agreement.consensus(table)
-        reason = ONE_MODEL if models.height < 2 else "Fewer than two models were scored under this prompt."
+        reason = (
+            ONE_MODEL
+            if models.height < 2
+            else "Fewer than two models were scored under this prompt."
+        )
         if table.width < 3 or not table.height:
-            absent |= {f"{s}_{prompt}": reason if table.width < 3 else NOTHING_SHARED for s in stems}
+            absent |= {
+                f"{s}_{prompt}": reason if table.width < 3 else NOTHING_SHARED for s in stems
+            }
             continue
         fields["kendall"][prompt] = matrix = agreement.kendall_matrix(table)
         fields["spearman"][prompt] = agreement.spearman_matrix(table)
@@ -66,7 +72,10 @@ def agreements(
             "Variance is split over shared tokens and two models or two prompts at least; "
             "this run has too few."
         )
-    return fields | {"rsa_fit": pl.concat(fits) if fits else pl.DataFrame(schema=_FIT), "variance": split}
+    return fields | {
+        "rsa_fit": pl.concat(fits) if fits else pl.DataFrame(schema=_FIT),
+        "variance": split,
+    }
 
 
 def _maps(
@@ -98,8 +107,9 @@ def _maps(
         return
     rng = np.random.default_rng(options.seed)
     table, fit = agreement.rsa_table(matrix, by, rng, options.permutations)
-    fields["rsa"][prompt], fields["rsa_fit"][prompt] = table, fit.select(
-        pl.lit(len(by)).cast(pl.Int64).alias("predictors"), pl.all()
+    fields["rsa"][prompt], fields["rsa_fit"][prompt] = (
+        table,
+        fit.select(pl.lit(len(by)).cast(pl.Int64).alias("predictors"), pl.all()),
     )
 
 
@@ -177,9 +187,14 @@ def _frequencies(
         absent["frequency_slopes"] = f"No matched word is in {source}."
         return empty
     sizes = found.group_by("model", maintain_order=True).agg(
-        tokens=pl.col("token_id").n_unique().cast(pl.Int64), words=pl.col("word").n_unique().cast(pl.Int64)
+        tokens=pl.col("token_id").n_unique().cast(pl.Int64),
+        words=pl.col("word").n_unique().cast(pl.Int64),
     )
-    named = {"analysis": pl.lit("frequency"), "source": pl.lit(source), "matching": pl.lit("words of AFINN")}
+    named = {
+        "analysis": pl.lit("frequency"),
+        "source": pl.lit(source),
+        "matching": pl.lit("words of AFINN"),
+    }
     of = counts[-1].select("model", "of")
     joined = sizes.join(of, on="model", how="left", validate="1:1", maintain_order="left")
     counts.append(joined.select(**named, model="model", tokens="tokens", words="words", of="of"))
@@ -189,7 +204,7 @@ def _frequencies(
 def frames(run: Run, order: Sequence[str], options: Options, top: int, absent: Absent) -> Fields:
     """framing, framing_sum, framing_difference, framing_axis."""
     there = [model for model in order if model in run.vocabulary_models]
-    table = framing.framing(run, there)
+    table = framing.framing_table(run, there)
     if table.height == 0:
         why = "No model was scored under two prompts." if run.results else NO_VOCABULARY
         absent |= dict.fromkeys(("framing", *_TWO), why)
@@ -262,8 +277,8 @@ def identities(
 
 
 def others(run: Run, order: Sequence[str], top: int, absent: Absent) -> Fields:
-    """sequences and their traces and transfer; log-probabilities."""
-    found = sequences.sequences(run)
+    """Sequences and their traces and transfer; log-probabilities."""
+    found = sequences.sequences_table(run)
     transfer = sequences.sequence_transfer(run, found)
     if found.height == 0:
         absent["sequences"] = "No search for sequences was run."

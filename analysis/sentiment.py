@@ -45,7 +45,10 @@ def sentiment_slopes(points: pl.DataFrame) -> pl.DataFrame:
     """
     rows = []
     for (model, prompt), own in _cells(points):
-        for valence, chosen in (("positive", pl.col("value") > 0), ("negative", pl.col("value") <= 0)):
+        for valence, chosen in (
+            ("positive", pl.col("value") > 0),
+            ("negative", pl.col("value") <= 0),
+        ):
             part = own.filter(chosen)
             fit = regression.ols(
                 part["reward"].to_numpy(), part["value"].to_numpy(), groups=part["word"].to_numpy()
@@ -119,7 +122,9 @@ def valence_effects(points: pl.DataFrame) -> pl.DataFrame:
         counts = {"n_positive": len(good), "n_negative": len(bad)}
         rows.append({"model": model, "prompt": prompt} | effect | interval | counts)
     numbers = dict.fromkeys(("cohens_d", "auc", "ci_low", "ci_high", "p"), pl.Float64)
-    return pl.DataFrame(rows, schema=CELL | numbers | {"n_positive": pl.Int64, "n_negative": pl.Int64})
+    return pl.DataFrame(
+        rows, schema=CELL | numbers | {"n_positive": pl.Int64, "n_negative": pl.Int64}
+    )
 
 
 def _frequency_fit(own: pl.DataFrame) -> regression.Fit:

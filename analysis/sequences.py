@@ -45,7 +45,7 @@ def searches(run: Run) -> Iterator[tuple[dict, pl.DataFrame]]:
                 yield {name: keys[name] for name in _KEYS}, steps.sort("step")
 
 
-def sequences(run: Run) -> pl.DataFrame:
+def sequences_table(run: Run) -> pl.DataFrame:
     """The best sequence of every search.
 
     Returns:
@@ -79,7 +79,7 @@ def sequences(run: Run) -> pl.DataFrame:
 
 
 def sequence_traces(run: Run) -> pl.DataFrame:
-    """How each search went: the keys of `sequences`, step, reward, best (so far), flops."""
+    """How each search went: the keys of `sequences_table`, step, reward, best (so far), flops."""
     frames = []
     for keys, steps in searches(run):
         so_far = pl.col("reward").cum_max() if keys["direction"] == "max" else None
@@ -95,11 +95,11 @@ def sequence_transfer(run: Run, found: pl.DataFrame) -> pl.DataFrame:
 
     Args:
       run: the run.
-      found: what `sequences` returns.
+      found: what `sequences_table` returns.
 
     Returns:
       source (the model searched), target, prompt, direction, method, seed, text, reward and
-      percentile (the target's, as in `sequences`).
+      percentile (the target's, as in `sequences_table`).
     """
     frames = []
     for items, prompt in run.lists():
@@ -111,7 +111,9 @@ def sequence_transfer(run: Run, found: pl.DataFrame) -> pl.DataFrame:
             joined = own.join(
                 scores.select(text="item", reward=target), on="text", how="inner", validate="m:1"
             )
-            sizes = np.sort(run.rewards(target, prompt)[1]) if (target, prompt) in run.results else None
+            sizes = (
+                np.sort(run.rewards(target, prompt)[1]) if (target, prompt) in run.results else None
+            )
             shares = [percentile(sizes, reward) for reward in joined["reward"]]
             joined = joined.with_columns(
                 target=pl.lit(target), percentile=pl.Series(shares, dtype=pl.Float64)
