@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from analysis import overlap, ranks, scaling, similarity
+from engine.runs.schema import Columns
 
 Statistic = Callable[[np.ndarray, np.ndarray], float]
 
@@ -155,7 +156,7 @@ def family(base: str | None) -> str | None:
     return None if base is None else re.sub(r"[\s-]*v?\d[\w.]*$", "", base).strip() or base
 
 
-_RSA = {"predictor": pl.String} | dict.fromkeys(
+_RSA: Columns = {"predictor": pl.String} | dict.fromkeys(
     ("pearson_r", "mantel_p", "spearman_rho", "spearman_mantel_p", "beta", "permutation_p"),
     pl.Float64,
 )

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import polars as pl
 
@@ -13,7 +13,7 @@ from engine.runs import schema
 _NAMED = 5  # How many ids a message names before it stops.
 
 
-def columns(result: Result) -> Mapping[str, type[pl.DataType]]:
+def columns(result: Result) -> schema.Columns:
     """Columns of the parts of `result`, by name: the id first, the number last."""
     if result.items is not None:
         return schema.ITEM_COLUMNS
@@ -96,7 +96,7 @@ def humans(path: pathlib.Path) -> pl.DataFrame:
     return frame.sort("item_id")
 
 
-def check_schema(path: pathlib.Path, columns: Mapping[str, type[pl.DataType]]) -> None:
+def check_schema(path: pathlib.Path, columns: schema.Columns) -> None:
     """Refuses a file that is no parquet or lacks one of `columns` in its type."""
     try:
         found = pl.scan_parquet(path, glob=False, hive_partitioning=False).collect_schema()

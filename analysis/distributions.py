@@ -8,12 +8,15 @@ import polars as pl
 import scipy.ndimage
 
 from analysis.load import Run
+from engine.runs.schema import Columns
 
 Sample = tuple[str, str, np.ndarray]
 
-_CELL = {"model": pl.String, "prompt": pl.String}
+_CELL: Columns = {"model": pl.String, "prompt": pl.String}
 _FLOATS = ("mean", "variance", "skewness", "kurtosis", "min", "max")
-_MOMENTS = {"n": pl.Int64} | dict.fromkeys(_FLOATS, pl.Float64) | {"distinct_rewards": pl.Int64}
+_MOMENTS: Columns = (
+    {"n": pl.Int64} | dict.fromkeys(_FLOATS, pl.Float64) | {"distinct_rewards": pl.Int64}
+)
 _BINS = 1024
 _QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 

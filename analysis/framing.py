@@ -9,8 +9,9 @@ import polars as pl
 
 from analysis import ranks
 from analysis.load import Run
+from engine.runs.schema import Columns
 
-_ENDS = {
+_ENDS: Columns = {
     "model": pl.String,
     "end": pl.String,
     "rank": pl.UInt32,
@@ -18,7 +19,7 @@ _ENDS = {
     "token": pl.String,
     "reward": pl.Float64,
 }
-_PAIR = {"model": pl.String, "prompt_a": pl.String, "prompt_b": pl.String}
+_PAIR: Columns = {"model": pl.String, "prompt_a": pl.String, "prompt_b": pl.String}
 
 
 def pair(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:

@@ -7,9 +7,10 @@ import polars as pl
 
 from analysis import agreement, ranks
 from analysis.load import Run
+from engine.runs.schema import Columns
 
 HUMAN = "human"
-_LIST = {"list": pl.String, "prompt": pl.String}
+_LIST: Columns = {"list": pl.String, "prompt": pl.String}
 
 
 def side_by_side(run: Run, items: str, prompt: str, models: Sequence[str]) -> pl.DataFrame | None:

@@ -7,8 +7,9 @@ import polars as pl
 
 from analysis import lexicons, matching, resampling
 from analysis.load import Run
+from engine.runs.schema import Columns
 
-_TABLE = {
+_TABLE: Columns = {
     "model": pl.String,
     "prompt": pl.String,
     "group": pl.String,

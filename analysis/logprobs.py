@@ -7,8 +7,9 @@ import polars as pl
 
 from analysis import ranks
 from analysis.load import Run
+from engine.runs.schema import Columns
 
-_ENDS = {
+_ENDS: Columns = {
     "model": pl.String,
     "end": pl.String,
     "rank": pl.UInt32,
@@ -68,7 +69,7 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
             )
     names = dict.fromkeys(("prompt", "language_model", "model"), pl.String)
     numbers = dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64)
-    return pl.DataFrame(rows, schema=names | {"n": pl.Int64} | numbers)
+    return pl.DataFrame(rows, schema={**names, "n": pl.Int64, **numbers})
 
 
 def _rewards(run: Run, model: str) -> pl.DataFrame:

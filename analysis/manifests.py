@@ -142,7 +142,7 @@ def merge(manifests: list[Manifest]) -> Manifest:
                 models[slug] = record
             elif record["vocab"] is not None:
                 _check_same(f"the vocab of {slug}", known, record, "vocab")
-        vocabularies = manifest.vocabularies | vocabularies
+        vocabularies = {**manifest.vocabularies, **vocabularies}
         for prompt in manifest.prompts:
             _check_same(f"the text of prompt {prompt}", prompts, manifest.prompts, prompt)
         prompts |= {p: t for p, t in manifest.prompts.items() if p not in prompts}

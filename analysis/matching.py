@@ -7,9 +7,15 @@ import polars as pl
 
 from analysis.load import Run
 from analysis.ranks import percentiles
+from engine.runs.schema import Columns
 
 Matcher = Callable[[pl.DataFrame], pl.DataFrame]
-POINT = {"model": pl.String, "prompt": pl.String, "token_id": pl.UInt32, "token": pl.String}
+POINT: Columns = {
+    "model": pl.String,
+    "prompt": pl.String,
+    "token_id": pl.UInt32,
+    "token": pl.String,
+}
 
 
 def cells(run: Run, models: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -80,7 +86,7 @@ def matches(
     return pl.DataFrame(rows, schema=MATCHES)
 
 
-MATCHES = {
+MATCHES: Columns = {
     "analysis": pl.String,
     "source": pl.String,
     "matching": pl.String,

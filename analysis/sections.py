@@ -4,7 +4,7 @@ Every function returns fields of `tables.Tables` and writes into `absent` why a 
 file stem, or a field of `Tables` that no file is named after, -> one sentence.
 """
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,10 @@ from analysis import (
 from analysis.load import Run
 from analysis.models import ModelInfo
 from analysis.options import Options
+from engine.runs.schema import Columns
 
 Fields = dict[str, Any]
-Absent = MutableMapping[str, str]
+Absent = dict[str, str]
 
 ONE_MODEL = "Only one model was scored: agreement needs two."
 NOTHING_SHARED = "The models share no tokens, so their orders cannot be compared."
@@ -303,7 +304,7 @@ def others(run: Run, order: Sequence[str], top: int, absent: Absent) -> Fields:
 
 _TWO = ("framing_sum", "framing_difference", "framing_axis")
 _NOTHING = {"": pl.DataFrame(schema={"token": pl.String})}
-_POINT = {**matching.POINT, "word": pl.String}
+_POINT: Columns = {**matching.POINT, "word": pl.String}
 _GRADED = pl.DataFrame(schema={**_POINT, "value": pl.Float64, "reward": pl.Float64})
 _LABELLED = pl.DataFrame(schema={**_POINT, "valence": pl.String, "reward": pl.Float64})
 _FREQUENCY = pl.DataFrame(schema={"word": pl.String, "per_million": pl.Float64})
@@ -315,7 +316,7 @@ _NAMED = pl.DataFrame(
         "percentile": pl.Float64,
     }
 )
-_FIT = {
+_FIT: Columns = {
     "prompt": pl.String,
     "predictors": pl.Int64,
     "pairs": pl.Int64,
@@ -323,9 +324,9 @@ _FIT = {
     "p": pl.Float64,
     "max_vif": pl.Float64,
 }
-_LIST = {"list": pl.String, "prompt": pl.String}
-_CORRELATION = {**_LIST, "model": pl.String, "spearman": pl.Float64, "kendall": pl.Float64}
-_GAP = {
+_LIST: Columns = {"list": pl.String, "prompt": pl.String}
+_CORRELATION: Columns = {**_LIST, "model": pl.String, "spearman": pl.Float64, "kendall": pl.Float64}
+_GAP: Columns = {
     **_LIST,
     "item": pl.String,
     **dict.fromkeys(("human_rank", "model_rank", "gap"), pl.Float64),

@@ -8,9 +8,10 @@ import polars as pl
 
 from analysis import lexicons, matching, regression, resampling
 from analysis.load import Run
+from engine.runs.schema import Columns
 
-SLOPES = {"slope": pl.Float64, "stderr": pl.Float64, "p": pl.Float64, "n": pl.Int64}
-CELL = {"model": pl.String, "prompt": pl.String}
+SLOPES: Columns = {"slope": pl.Float64, "stderr": pl.Float64, "p": pl.Float64, "n": pl.Int64}
+CELL: Columns = {"model": pl.String, "prompt": pl.String}
 
 
 def sentiment_points(

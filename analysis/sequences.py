@@ -10,12 +10,13 @@ from analysis import checks
 from analysis.load import Run
 from analysis.manifests import RunError
 from engine.runs import schema
+from engine.runs.schema import Columns
 
 _PATH = re.compile(
     rf"{schema.SEQUENCES_DIR}/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
     r"/direction=(?P<direction>max|min)/(?P<method>[^/]+)-seed(?P<seed>\d+)\.parquet"
 )
-_KEYS = {
+_KEYS: Columns = {
     "model": pl.String,
     "prompt": pl.String,
     "direction": pl.String,
@@ -131,7 +132,7 @@ def percentile(ascending: np.ndarray | None, reward: float) -> float | None:
     return float(sum(sides)) / (2 * len(ascending))
 
 
-_FOUND = {
+_FOUND: Columns = {
     "length": pl.Int64,
     "reward": pl.Float32,
     "percentile": pl.Float64,
@@ -139,8 +140,8 @@ _FOUND = {
     "round_trips": pl.Boolean,
     "flops": pl.Float64,
 }
-_TRACE = {"step": pl.UInt32, "reward": pl.Float32, "best": pl.Float32, "flops": pl.Float64}
-_TRANSFER = {
+_TRACE: Columns = {"step": pl.UInt32, "reward": pl.Float32, "best": pl.Float32, "flops": pl.Float64}
+_TRANSFER: Columns = {
     "source": pl.String,
     "target": pl.String,
     "prompt": pl.String,

@@ -9,11 +9,13 @@ import polars as pl
 import scipy.stats
 
 from analysis import ranks
+from engine.runs.schema import Columns
 
 COMPONENTS = ("token", "token × model", "token × prompt", "token × model × prompt")
-_SCHEMA = {"component": pl.String} | dict.fromkeys(
-    ("share", "ci_low", "ci_high", "estimate"), pl.Float64
-)
+_SCHEMA: Columns = {
+    "component": pl.String,
+    **dict.fromkeys(("share", "ci_low", "ci_high", "estimate"), pl.Float64),
+}
 
 
 def variance_table(rewards: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

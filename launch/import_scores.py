@@ -67,7 +67,7 @@ def import_elo(source: Path, run: str, prompt: str, items: str = "") -> str:
     humans = pl.DataFrame({"item_id": range(len(names)), "item": names}).with_columns(
         *(_numbers(source, frame, c) for c in ("elo_rank", "elo_score", "elo_matches"))
     )
-    humans = humans.cast(dict(schema.HUMAN_COLUMNS)).select(list(schema.HUMAN_COLUMNS))
+    humans = humans.cast(pl.Schema(schema.HUMAN_COLUMNS)).select(list(schema.HUMAN_COLUMNS))
     listed = humans.select("item_id", "item")
     models = _by_slug(source, frame.columns[len(LAYOUTS["elo"]) :])
     results = {
@@ -83,7 +83,9 @@ def import_elo(source: Path, run: str, prompt: str, items: str = "") -> str:
     frames = {}
     for slug, column in models.items():
         _admit_model(manifest, slug, column, None)
-        frames[schema.items_path(items, slug, key)] = results[slug].cast(dict(schema.ITEM_COLUMNS))
+        frames[schema.items_path(items, slug, key)] = results[slug].cast(
+            pl.Schema(schema.ITEM_COLUMNS)
+        )
     _write(manifest, frames, {"layout": "elo", "source_sha256": digest, "mode": "imported"})
     parts.write_frame(manifest.run / schema.humans_path(items), humans)
     return f"{run}/items/{items}: {len(models)} models × {len(names):,} items, with humans"
@@ -112,7 +114,7 @@ def import_tokens(source: Path, run: str, model: str = "") -> str:
         is_special=pl.col("token").str.contains(_SPECIAL),
         round_trip=pl.lit(None, dtype=pl.String),
     )
-    vocabulary = vocabulary.cast(dict(schema.VOCAB_COLUMNS)).sort("token_id")
+    vocabulary = vocabulary.cast(pl.Schema(schema.VOCAB_COLUMNS)).sort("token_id")
     columns = {_prompt(name): name for name in frame.columns[len(LAYOUTS["tokens"]) :]}
     rewards = {
         key: pl.DataFrame({"token_id": ids, "reward": _numbers(source, frame, name)})
@@ -126,7 +128,7 @@ def import_tokens(source: Path, run: str, model: str = "") -> str:
     frames = {}
     for key, scores in rewards.items():
         manifest.admit("prompts", key, prompts.PROMPTS.get(key, columns[key]))
-        scores = scores.cast(dict(schema.SCORE_COLUMNS)).sort("token_id")
+        scores = scores.cast(pl.Schema(schema.SCORE_COLUMNS)).sort("token_id")
         frames[schema.scores_path(slug, key)] = scores
     parts.write_frame(manifest.run / schema.vocab_path(vocab), vocabulary)
     _write(manifest, frames, {"layout": "tokens", "source_sha256": digest, "mode": "imported"})

@@ -40,7 +40,9 @@ SEQUENCES_DIR = "sequences"
 LOGPROBS_DIR = "logprobs"
 HUMANS = "humans.parquet"
 
-VOCAB_COLUMNS = {
+Columns = dict[str, pl.DataType | type[pl.DataType]]
+
+VOCAB_COLUMNS: Columns = {
     "token_id": pl.UInt32,
     "token": pl.String,
     "is_special": pl.Boolean,
@@ -51,18 +53,18 @@ VOCAB_COLUMNS = {
 # is not known: in vocabularies that came with imported scores.
 ROUND_TRIPS = ("same", "other_id", "split", "replacement", "empty")
 
-SCORE_COLUMNS = {"token_id": pl.UInt32, "reward": pl.Float32}
-ITEM_COLUMNS = {"item_id": pl.UInt32, "item": pl.String, "reward": pl.Float32}
+SCORE_COLUMNS: Columns = {"token_id": pl.UInt32, "reward": pl.Float32}
+ITEM_COLUMNS: Columns = {"item_id": pl.UInt32, "item": pl.String, "reward": pl.Float32}
 # A higher elo_score is a better item; elo_rank 1 is the best.
-HUMAN_COLUMNS = {
+HUMAN_COLUMNS: Columns = {
     "item_id": pl.UInt32,
     "item": pl.String,
     "elo_rank": pl.UInt32,
     "elo_score": pl.Float64,
     "elo_matches": pl.UInt32,
 }
-LOGPROB_COLUMNS = {"token_id": pl.UInt32, "logprob": pl.Float32}
-SEQUENCE_COLUMNS = {
+LOGPROB_COLUMNS: Columns = {"token_id": pl.UInt32, "logprob": pl.Float32}
+SEQUENCE_COLUMNS: Columns = {
     "step": pl.UInt32,
     "reward": pl.Float32,
     "token_ids": pl.List(pl.UInt32),
