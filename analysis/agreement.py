@@ -156,10 +156,13 @@ def family(base: str | None) -> str | None:
     return None if base is None else re.sub(r"[\s-]*v?\d[\w.]*$", "", base).strip() or base
 
 
-_RSA: Columns = {"predictor": pl.String} | dict.fromkeys(
-    ("pearson_r", "mantel_p", "spearman_rho", "spearman_mantel_p", "beta", "permutation_p"),
-    pl.Float64,
-)
+_RSA: Columns = {
+    "predictor": pl.String,
+    **dict.fromkeys(
+        ("pearson_r", "mantel_p", "spearman_rho", "spearman_mantel_p", "beta", "permutation_p"),
+        pl.Float64,
+    ),
+}
 
 
 def _ordered(matrix: pl.DataFrame) -> list[str]:

@@ -14,9 +14,11 @@ Sample = tuple[str, str, np.ndarray]
 
 _CELL: Columns = {"model": pl.String, "prompt": pl.String}
 _FLOATS = ("mean", "variance", "skewness", "kurtosis", "min", "max")
-_MOMENTS: Columns = (
-    {"n": pl.Int64} | dict.fromkeys(_FLOATS, pl.Float64) | {"distinct_rewards": pl.Int64}
-)
+_MOMENTS: Columns = {
+    "n": pl.Int64,
+    **dict.fromkeys(_FLOATS, pl.Float64),
+    "distinct_rewards": pl.Int64,
+}
 _BINS = 1024
 _QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 
@@ -98,13 +100,13 @@ def quantiles_table(data: Iterable[Sample]) -> pl.DataFrame:
         | dict(zip(names, np.quantile(x.astype(np.float64), levels).tolist(), strict=True))
         for m, p, x in data
     ]
-    return pl.DataFrame(rows, schema=_CELL | dict.fromkeys(names, pl.Float64))
+    return pl.DataFrame(rows, schema={**_CELL, **dict.fromkeys(names, pl.Float64)})
 
 
 def density_table(data: Iterable[Sample]) -> pl.DataFrame:
     """model, prompt, reward, density (as `density` gives them); rewards ascending a sample."""
     numbers = dict.fromkeys(("reward", "density"), pl.Float64)
-    frames = [pl.DataFrame(schema=_CELL | numbers)]
+    frames = [pl.DataFrame(schema={**_CELL, **numbers})]
     for model, prompt, x in data:
         grid, height = density(x)
         frame = pl.DataFrame({"reward": grid, "density": height})

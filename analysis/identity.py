@@ -93,7 +93,7 @@ def _by_words(words: pl.DataFrame) -> Iterator[Batch]:
     centre = neutral.agg(centre=pl.col("percentile").mean())
     joined = words.join(centre, on=[*_KEYS, "surface"], how="left", validate="m:1")
     joined = joined.with_columns(beside=pl.col("percentile") - pl.col("centre"))
-    unit = ["axis", "group", "form", pl.col("word").str.to_lowercase()]
+    unit: list[str | pl.Expr] = ["axis", "group", "form", pl.col("word").str.to_lowercase()]
     each = joined.group_by(*_KEYS, *unit, maintain_order=True).agg(
         tokens=pl.len(), percentile=pl.col("percentile").mean(), beside=pl.col("beside").mean()
     )
