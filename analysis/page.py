@@ -5,13 +5,14 @@ import hashlib
 import json
 import math
 import pathlib
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
 import polars as pl
 
-from analysis import display, summary
+from analysis import chapters, display, summary
 from analysis.explorer import Packed
 from analysis.figures import style
 from analysis.load import Run
@@ -55,6 +56,8 @@ def render(
         "count": lambda n: f"{n:,}",
         "fixed": lambda x: number(x, "{:.2f}"),
         "segments": display.segments,
+        "cell": cell,
+        "urlpart": lambda text: urllib.parse.quote(text, safe=""),
     }
     return environment.get_template("index.html.j2").render(
         _context(run, tables, count, top),
@@ -87,28 +90,47 @@ def number(value: float | None, form: str = "{:.4g}") -> str:
     return form.format(value).replace("-", "−")
 
 
+def cell(value: Any, kind: str) -> str:
+    """A value of a table as a reader writes it; `kind` as `blocks.Column` has it."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    if kind == "bool":
+        return "yes" if value else "no"
+    if kind == "p":
+        return "< .001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
+    if kind == "share":
+        return number(100 * value, "{:.1f} %")
+    if kind == "count":
+        return number(value, "{:,.0f}" if float(value).is_integer() else "{:,.1f}")
+    return number(value) if kind == "number" else str(value)
+
+
 def _context(run: Run, tables: Tables, count: int, top: int) -> dict[str, Any]:
     names = dict(tables.models.select("model", "nickname").iter_rows())
-    sizes = tables.models["vocabulary"]
+    sizes = tables.models["vocabulary"].drop_nulls()
+    scored = [model for model in names if model in run.vocabulary_models]
+    prompts = dict(run.vocabulary_prompts)
     return {
         "names": names,
         "colours": style.colours(names),
-        "prompts": dict(run.prompts),
+        "scored": scored,
+        "prompts": prompts,
+        "all_prompts": dict(run.prompts),
+        "chapters": chapters.chapters(tables),
+        "absent": tables.absent,
         "models": tables.models.to_dicts(),
         "scores": sum(_scored(tables)),
-        "vocabulary": (sizes.min(), sizes.max()),
+        "vocabulary": (sizes.min(), sizes.max()) if len(sizes) else None,
         "shared": tables.shared.height,
-        "findings": summary.findings(tables, run.prompts, names, count),
+        "findings": summary.findings(tables, prompts, names, count),
+        "people": summary.people(tables, names, run.prompts, count),
         "skews": summary.skews(tables.moments),
         "moments": tables.moments.to_dicts(),
         "ends": {p: _ends(table, top) for p, table in tables.top_bottom.items()},
         "rows": {p: table.to_dicts() for p, table in tables.top_bottom.items()},
-        "matrices": {
-            p: [("Kendall’s τ", _square(table)), ("Spearman’s ρ", _square(tables.spearman[p]))]
-            for p, table in tables.kendall.items()
-        },
+        "matrices": {p: _matrices(tables, p) for p in tables.kendall},
         "results": [_provenance(result) for result in run.results.values()],
-        "missing": [(names[m], p) for m in names for p in run.prompts if (m, p) not in run.results],
+        "missing": [(names[m], p) for m in scored for p in prompts if (m, p) not in run.results],
         "modes": sorted({str(r.fingerprint.get("mode", "–")) for r in run.results.values()}),
     }
 
@@ -129,6 +151,15 @@ def _ends(table: pl.DataFrame, top: int) -> dict[str, dict[str, Any]]:
         rows = [(rank, [cells.get((model, rank)) for model in models]) for rank in ranks]
         ends[end] = {"models": models, "rows": rows}
     return ends
+
+
+def _matrices(tables: Tables, prompt: str) -> list[tuple[str, list[tuple[str, list[float]]]]]:
+    kinds = (
+        ("Kendall’s τ", tables.kendall),
+        ("Spearman’s ρ", tables.spearman),
+        ("Rank-biased overlap", tables.rbo),
+    )
+    return [(title, _square(by[prompt])) for title, by in kinds if prompt in by]
 
 
 def _square(table: pl.DataFrame) -> list[tuple[str, list[float]]]:

@@ -3,22 +3,19 @@
 write_report(analysis.load("out/run"), "out/report", infos, settings)
 """
 
-import base64
 import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Mapping
 
-from analysis import explorer, page, tables
-from analysis.figures import agreement, distributions, framing, style, tokens
+from analysis import drawing, explorer, page, tables
+from analysis.figures import style
 from analysis.load import Run
 from analysis.models import ModelInfo
 from analysis.options import Options
 from analysis.publish import check_target, staged
 from analysis.tables import Tables
 from engine.errors import AssayError
-
-_INLINE_SVG_BYTES = 300_000  # Above this the page takes the PNG, which then is the smaller.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +91,7 @@ def write_report(
         (folder / "figures").mkdir()
         files = tables.write(found.named(), folder / "tables")
         progress("figures")
-        drawn = _draw(run, found, settings, folder / "figures")
+        drawn = drawing.draw(run, found, settings.figure_top, settings.contrast, folder / "figures")
         progress("page")
         packed = _packed(run, found)
         html = page.render(
@@ -112,32 +109,3 @@ def _about(run: Run) -> dict:
 def _packed(run: Run, found: Tables) -> explorer.Packed:
     names = dict(found.models.select("model", "nickname").iter_rows())
     return explorer.pack(run, list(names), names, style.colours(names))
-
-
-def _draw(
-    run: Run, found: Tables, settings: AnalyzeSettings, folder: pathlib.Path
-) -> dict[str, str]:
-    """Draws and saves every figure; file stem -> data URI for the page."""
-    names = dict(found.models.select("model", "nickname").iter_rows())
-    drawn = {
-        "distributions": distributions.violins(
-            found.densities, found.quantiles, names, list(run.prompts)
-        )
-    }
-    for prompt, table in found.top_bottom.items():
-        drawn[f"top_bottom_{prompt}"] = tokens.top_bottom(
-            table, found.quantiles.filter(prompt=prompt), names, settings.figure_top
-        )
-    for prompt, matrix in found.kendall.items():
-        drawn[f"kendall_tau_{prompt}"] = agreement.heat_map(matrix, names, "Kendall’s τ")
-    pairs, correlations = tables.contrasts(run, settings.contrast, list(names))
-    if pairs:
-        stem = "contrast_{}_{}".format(*settings.contrast)
-        drawn[stem] = framing.contrast(pairs, correlations, names, settings.contrast)
-    return {stem: _data_uri(style.save(figure, folder, stem)) for stem, figure in drawn.items()}
-
-
-def _data_uri(paths: Mapping[str, pathlib.Path]) -> str:
-    small = paths["svg"].stat().st_size <= _INLINE_SVG_BYTES
-    kind, path = ("svg+xml", paths["svg"]) if small else ("png", paths["png"])
-    return f"data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

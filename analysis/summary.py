@@ -30,6 +30,7 @@ class Findings:
       disputed: tokens on which they differ most; empty for one model.
       agreement: a sentence on how far they agree.
       odds: what that says of two tokens; empty where nothing can be compared.
+      slights: a sentence on which groups of people stand lowest; empty where none was found.
     """
 
     prompt: str
@@ -39,6 +40,26 @@ class Findings:
     disputed: list[str]
     agreement: str
     odds: str
+    slights: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class People:
+    """How the models stand against people on one list of items.
+
+    Attributes:
+      items: name of the list.
+      text: what was asked.
+      agreement: a sentence on how far they agree.
+      lower: items that the models rank furthest below the people, furthest first.
+      higher: items that they rank furthest above.
+    """
+
+    items: str
+    text: str
+    agreement: str
+    lower: list[str]
+    higher: list[str]
 
 
 def findings(
@@ -59,9 +80,68 @@ def findings(
                 disputed=disputed if models > 1 else [],
                 agreement=_agreement(tables, prompt, models, names),
                 odds=_odds(tables.kendall.get(prompt)),
+                slights=_slights(tables, prompt),
             )
         )
     return found
+
+
+def people(
+    tables: Tables, names: Mapping[str, str], prompts: Mapping[str, str], count: int
+) -> list[People]:
+    """What each list that people ranked too has shown, `count` items an end."""
+    found = []
+    for items, prompt in tables.humans_ranks:
+        rho = tables.humans_correlation.filter(pl.col("spearman").is_finite(), list=items)
+        rho = rho.filter(prompt=prompt).sort("spearman", "model")
+        gap = tables.humans_gap.filter(list=items, prompt=prompt)
+        gap = gap.sort("gap", "item", descending=[True, False])
+        lower, higher = gap.filter(pl.col("gap") > 0), gap.filter(pl.col("gap") < 0)
+        found.append(
+            People(
+                items=items,
+                text=prompts[prompt],
+                agreement=_with_people(rho, names),
+                lower=lower["item"].head(count).to_list(),
+                higher=higher["item"].reverse().head(count).to_list(),
+            )
+        )
+    return found
+
+
+def _with_people(rho: pl.DataFrame, names: Mapping[str, str]) -> str:
+    if rho.height == 0:
+        return "No model has an order to compare with that of people."
+    first, last = rho.row(-1, named=True), rho.row(0, named=True)
+    if rho.height == 1:
+        return f"Spearman’s ρ with people is {_signed(first['spearman'])}."
+    return (
+        f"Spearman’s ρ with people runs from {_signed(last['spearman'])} ({names[last['model']]}) "
+        f"to {_signed(first['spearman'])} ({names[first['model']]})."
+    )
+
+
+def _slights(tables: Tables, prompt: str) -> str:
+    """Which groups stand lowest over the models, and how many means are surely below neutral."""
+    part = tables.identity_q.filter(prompt=prompt)
+    if part.height == 0:
+        return ""
+    low = part.group_by("group").agg(pl.col("mean_percentile").mean()).drop_nulls()
+    low = low.sort("mean_percentile", "group").head(3)
+    said = _listed([f"{group} ({100 * mean:.0f})" for group, mean in low.iter_rows()])
+    neutral = tables.identity_words.filter(pl.col("group") == "neutral", prompt=prompt)
+    level = neutral.group_by("model").agg(level=pl.col("percentile").mean())
+    held = part.join(level, on="model", how="left", validate="m:1")
+    below = held.filter(pl.col("mean_percentile") < pl.col("level"), pl.col("q") < 0.05).height
+    return (
+        f"Of the groups of people, the words for {said} stand lowest, by their mean percentile; "
+        f"{below} of {part.height} means of a group in a model are lower than chance would put "
+        "neutral words (q < .05)."
+    )
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def skews(moments: pl.DataFrame) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
+from analysis import lexicons
 from engine.runs import schema
 
 PROMPTS = {
@@ -28,7 +29,17 @@ PAPER = {
     "grm-gemma2-2b-rewardmodel-ft": "gemma",
 }
 SIZES = {"llama": 128_256, "gemma": 256_000}
-_REAL = ("love", "Love", " love", "hate", " hate", "<script>alert(1)</script>", " LOVE", "\u200b")
+_AWKWARD = (
+    "Love",
+    " love",
+    " hate",
+    "<script>alert(1)</script>",
+    " LOVE",
+    "\u200b",
+    "$x$",
+    "\u202ea",
+)
+_BROKEN = 100  # Tokens that decode to the replacement character.
 
 
 def write_run(
@@ -38,9 +49,13 @@ def write_run(
     sizes: Mapping[str, int] = SIZES,
 ) -> None:
     """Writes a run of `models` (slug -> vocabulary) whose rewards agree about as the paper's do."""
-    words = _words(rng, max(sizes.values()))
-    vocabularies = {name: _vocabulary(rng, words, name, size) for name, size in sizes.items()}
+    known = _known()
+    words = _words(rng, list(known), max(sizes.values()))
+    vocabularies = {
+        name: _vocabulary(rng, len(known), len(words), size) for name, size in sizes.items()
+    }
     value = rng.normal(size=len(words)).astype(np.float32)  # What all models value in a word.
+    value[: len(known)] += list(known.values())
     for name, places in vocabularies.items():
         _write_vocabulary(run, name, [words[i] if i >= 0 else "\ufffd" for i in places])
     results = {}
@@ -63,25 +78,32 @@ def write_run(
     (run / schema.MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
 
 
-def _words(rng: np.random.Generator, count: int) -> list[str]:
-    """Different strings, of letters and syllables as a tokenizer would cut them."""
+def _known() -> dict[str, float]:
+    """Words of the lexicons and some awkward tokens, each with what it adds to the value."""
+    graded = lexicons.afinn("")
+    found = dict.fromkeys(_AWKWARD, 0.0)
+    found |= {word: value / 3 for word, value in graded.select("word", "value").iter_rows()}
+    return found | {f" {word}": -0.5 for word in lexicons.identity("")["word"]}
+
+
+def _words(rng: np.random.Generator, known: list[str], count: int) -> list[str]:
+    """`known`, then different strings of letters and syllables as a tokenizer would cut them."""
     starts = ["", " ", " ", "_", "▁"]
     syllables = [a + b for a in "bcdfghklmnprstvwz" for b in "aeiouéö"] + ["語", "мир", "नम", "😀"]
-    found = dict.fromkeys(_REAL)
+    found = dict.fromkeys(known)
     while len(found) < count * 4 // 3:
-        picks = rng.integers(len(syllables), size=(count, 4))
-        lengths, heads = rng.integers(1, 5, size=count), rng.integers(len(starts), size=count)
-        for pick, length, head in zip(
-            picks.tolist(), lengths.tolist(), heads.tolist(), strict=True
-        ):
+        picks = rng.integers(len(syllables), size=(count, 4)).tolist()
+        lengths = rng.integers(1, 5, size=count).tolist()
+        heads = rng.integers(len(starts), size=count).tolist()
+        for pick, length, head in zip(picks, lengths, heads, strict=True):
             found[starts[head] + "".join(syllables[i] for i in pick[:length])] = None
     return list(found)[: count * 4 // 3]
 
 
-def _vocabulary(rng: np.random.Generator, words: list[str], name: str, size: int) -> np.ndarray:
-    """Places in `words` of the tokens [size]; -1 for a token that decodes to nothing of its own."""
-    rest = rng.permutation(np.arange(len(_REAL), len(words)))[: size - len(_REAL) - 100]
-    return np.concatenate([np.full(100, -1), np.arange(len(_REAL)), rest])
+def _vocabulary(rng: np.random.Generator, known: int, words: int, size: int) -> np.ndarray:
+    """Places among the words of the tokens [size]; -1 where a token decodes to nothing."""
+    rest = rng.permutation(np.arange(known, words))[: size - known - _BROKEN]
+    return np.concatenate([np.full(_BROKEN, -1), np.arange(known), rest])
 
 
 def _write_vocabulary(run: pathlib.Path, name: str, tokens: list[str]) -> None:

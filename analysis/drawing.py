@@ -1,0 +1,161 @@
+"""Every figure of the report: which there are, drawn one at a time and saved."""
+
+import base64
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from analysis import tables
+from analysis.figures import (
+    agreement,
+    distributions,
+    framing,
+    humans,
+    identity,
+    sequences,
+    slopes,
+    style,
+    tokens,
+    variance,
+)
+from analysis.load import Run
+from analysis.tables import Tables
+
+_INLINE_SVG_BYTES = 300_000  # Above this the page takes the PNG, which then is the smaller.
+_GAPS = 10  # Items an end in the figures of humans and models.
+
+Plan = Iterator[tuple[str, Callable[[], Figure]]]
+
+
+def draw(
+    run: Run, found: Tables, figure_top: int, contrast: tuple[str, str], folder: pathlib.Path
+) -> dict[str, str]:
+    """Draws and saves every figure whose table has rows.
+
+    Args:
+      run: the run, for the rewards behind the contrast.
+      found: the tables.
+      figure_top: tokens an end.
+      contrast: two prompt ids whose rewards are drawn against each other, where both exist.
+      folder: where `<stem>.png` and `<stem>.svg` go.
+
+    Returns:
+      Stem -> data URI for the page.
+    """
+    names = dict(found.models.select("model", "nickname").iter_rows())
+    plans = (
+        _rewards(run, found, names, figure_top, contrast),
+        _agreement(found, names),
+        _words(found, names, figure_top),
+        _people(found, names),
+        _others(found, names, figure_top),
+    )
+    # One figure at a time is in memory.
+    return {
+        stem: _data_uri(style.save(figure(), folder, stem))
+        for plan in plans
+        for stem, figure in plan
+    }
+
+
+def _rewards(
+    run: Run, found: Tables, names: Mapping[str, str], top: int, contrast: tuple[str, str]
+) -> Plan:
+    scored = {m: n for m, n in names.items() if m in run.vocabulary_models}
+    prompts = list(run.vocabulary_prompts)
+    if found.densities.height:
+        yield (
+            "distributions",
+            lambda: distributions.violins(found.densities, found.quantiles, scored, prompts),
+        )
+    for prompt, table in found.top_bottom.items():
+        middle = found.quantiles.filter(prompt=prompt)
+        yield f"top_bottom_{prompt}", lambda t=table, m=middle: tokens.top_bottom(t, m, names, top)
+    pairs, correlations = tables.contrasts(run, contrast, list(names))
+    if pairs:
+        stem = "contrast_{}_{}".format(*contrast)
+        yield stem, lambda: framing.contrast(pairs, correlations, names, contrast)
+
+
+def _agreement(found: Tables, names: Mapping[str, str]) -> Plan:
+    labels = {
+        "kendall_tau": "Kendall’s τ",
+        "spearman": "Spearman’s ρ",
+        "rbo": "rank-biased overlap",
+    }
+    for stem, label in labels.items():
+        for prompt, matrix in getattr(found, stem.removesuffix("_tau")).items():
+            yield f"{stem}_{prompt}", lambda m=matrix, s=label: agreement.heat_map(m, names, s)
+    for prompt, table in found.mds.items():
+        yield f"mds_{prompt}", lambda t=table: agreement.mds(t, found.models, names)
+    for prompt, table in found.rsa.items():
+        yield f"rsa_{prompt}", lambda t=table: agreement.rsa(t)
+    if found.variance.height:
+        yield "variance", lambda: variance.shares(found.variance)
+
+
+def _words(found: Tables, names: Mapping[str, str], top: int) -> Plan:
+    prompts = list(found.rewards)
+    if found.sentiment_slopes.height:
+        yield "sentiment_slopes", lambda: slopes.fans(found.sentiment_slopes, names, prompts)
+    if found.bing_effects.height:
+        label = "share of pairs in which the positive word scores higher"
+        yield "bing_effects", lambda: variance.effects(found.bing_effects, names, label)
+    if found.frequency_slopes.height:
+        label = "change of reward for each e-fold of frequency, sentiment held"
+        yield (
+            "frequency_slopes",
+            lambda: slopes.dots(found.frequency_slopes, names, prompts, label),
+        )
+    for stem, label in (("sum", "sum"), ("difference", "difference")):
+        table = getattr(found, f"framing_{stem}")
+        if table.height:
+            said = f"{label} of the rewards under the two prompts"
+            yield (
+                f"framing_{stem}",
+                lambda t=table, s=said: tokens.ends(t, names, top, "reward", s),
+            )
+    for prompt in found.identity["prompt"].unique(maintain_order=True):
+        part = found.identity.filter(prompt=prompt)
+        yield f"identity_{prompt}", lambda t=part: identity.groups(t, names)
+
+
+def _people(found: Tables, names: Mapping[str, str]) -> Plan:
+    for (items, prompt), ranks in found.humans_ranks.items():
+        stem = f"{items}_{prompt}"
+        part = found.humans_correlation.filter(list=items, prompt=prompt)
+        yield f"humans_correlation_{stem}", lambda t=part: humans.correlation(t, names)
+        gap = found.humans_gap.filter(list=items, prompt=prompt)
+        yield f"humans_gap_{stem}", lambda t=gap: humans.gaps(t, _GAPS)
+        best = ranks.sort("human_rank")["item"].head(3)
+        apart = gap.sort("gap", "item", descending=[True, False])["item"]
+        chosen = list(dict.fromkeys([*best, *apart.head(4), *apart.tail(3)]))
+        yield (
+            f"humans_ranks_{stem}",
+            lambda t=ranks, c=chosen: humans.trajectories(t, names, c),
+        )
+    for (items, prompt), matrix in found.humans_kendall.items():
+        yield (
+            f"humans_kendall_{items}_{prompt}",
+            lambda m=matrix: agreement.heat_map(m, names, "Kendall’s τ"),
+        )
+
+
+def _others(found: Tables, names: Mapping[str, str], top: int) -> Plan:
+    if found.sequence_traces.height:
+        yield "sequence_traces", lambda: sequences.traces(found.sequence_traces, names)
+    if found.sequences.filter(pl.col("flops") > 0).height:
+        yield "sequences", lambda: sequences.costs(found.sequences, names)
+    for prompt, table in found.logprobs.items():
+        yield (
+            f"logprobs_{prompt}",
+            lambda t=table: tokens.ends(t, names, top, "logprob", "log-probability"),
+        )
+
+
+def _data_uri(paths: Mapping[str, pathlib.Path]) -> str:
+    small = paths["svg"].stat().st_size <= _INLINE_SVG_BYTES
+    kind, path = ("svg+xml", paths["svg"]) if small else ("png", paths["png"])
+    return f"data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
