@@ -115,7 +115,9 @@ def rsa_table(
     """Representational similarity analysis: which likeness of models goes with agreement.
 
     Base, developer, lineage and size go together (one developer trains on one base, QRM and URM
-    grow from Skywork's weights): read the joint betas beside the single correlations.
+    grow from Skywork's weights): read the joint betas beside the single correlations. Models are
+    permuted as if any might have been like any other; a handful of lineages that happen to be
+    alike makes the p of whatever sets them apart too small.
 
     Args:
       matrix: similarity of the models, such as `kendall_matrix` returns.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
+import scipy.stats
 
 from analysis import ranks
 from analysis.load import Run
@@ -20,6 +21,8 @@ _ENDS: Columns = {
     "reward": pl.Float64,
 }
 _PAIR: Columns = {"model": pl.String, "prompt_a": pl.String, "prompt_b": pl.String}
+
+_SHARE = ("share", "ci_low", "ci_high")
 
 
 def pair(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:
@@ -93,13 +96,13 @@ def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> p
     Returns:
       model, prompt_a, prompt_b, axis (1 holds more variance), axis_kind ("opposed" or "same"),
       loading_a (>= 0), loading_b (unit length together), share (of variance; 1 over both axes),
-      n (tokens).
+      ci_low, ci_high (of the share, 95 %, tokens taken as drawn), n (tokens).
     """
     rows = []
     for model in _with_both(run, models, prompts):
         both = pair(run, model, prompts)
         axes = principal_axes(both["a"].to_numpy(), both["b"].to_numpy())
-        for axis, (a, b, share) in enumerate(axes, 1):
+        for axis, (a, b, *share) in enumerate(axes, 1):
             rows.append(
                 {
                     **dict(zip(_PAIR, (model, *prompts), strict=True)),
@@ -107,31 +110,48 @@ def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> p
                     "axis_kind": "same" if b >= 0 else "opposed",
                     "loading_a": a,
                     "loading_b": b,
-                    "share": share,
+                    **dict(zip(_SHARE, share, strict=True)),
                     "n": both.height,
                 }
             )
-    numbers = dict.fromkeys(("loading_a", "loading_b", "share"), pl.Float64)
+    numbers = dict.fromkeys(("loading_a", "loading_b", *_SHARE), pl.Float64)
     schema = _PAIR | {"axis": pl.Int64, "axis_kind": pl.String} | numbers | {"n": pl.Int64}
     return pl.DataFrame(rows, schema=schema)
 
 
-def principal_axes(a: np.ndarray, b: np.ndarray) -> list[tuple[float, float, float]]:
-    """Both principal axes of the points (a, b) [N]: loading of a (>= 0), of b, share.
+def principal_axes(
+    a: np.ndarray, b: np.ndarray, level: float = 0.95
+) -> list[tuple[float, float, float, float, float]]:
+    """Both principal axes of the points (a, b) [N], by falling share.
 
-    By falling share; a share is NaN where all points are one.
+    The interval of a share is by the delta method, whose influence of a point is that of the
+    eigenvalues (Critchley 1985): no law of the rewards is assumed.
+
+    Returns:
+      Loading of a (>= 0), of b, share of the variance, and the ends of the share's interval, an
+      axis; empty for N < 2, shares NaN where all points are one.
     """
     if len(a) < 2:
         return []
-    values, vectors = np.linalg.eigh(np.cov(a, b))
+    points = np.stack([a - a.mean(), b - b.mean()], axis=1)
+    values, vectors = np.linalg.eigh(points.T @ points / len(a))
+    squares = (points @ vectors) ** 2
     total = float(values.sum())
     found = []
     for k in (1, 0):
         first, second = (float(v) for v in vectors[:, k])
         sign = -1.0 if first < 0 or (first == 0 and second < 0) else 1.0
-        share = max(float(values[k]), 0.0) / total if total > 0 else math.nan
-        found.append((sign * first, sign * second, share))
+        ends = _share(squares[:, k], squares.sum(axis=1), level) if total > 0 else (math.nan,) * 3
+        found.append((sign * first, sign * second, *ends))
     return found
+
+
+def _share(part: np.ndarray, whole: np.ndarray, level: float) -> tuple[float, float, float]:
+    """Ratio of the sums of `part` and `whole` [N], and its interval."""
+    share = float(part.sum() / whole.sum())
+    error = math.sqrt(len(part)) * float((part - share * whole).std()) / float(whole.sum())
+    half = float(scipy.stats.norm.ppf(0.5 + level / 2)) * error
+    return share, max(share - half, 0.0), min(share + half, 1.0)
 
 
 def _with_both(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> list[str]:

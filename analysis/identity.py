@@ -134,7 +134,8 @@ def _tests(
         for c, (model, prompt) in enumerate(cells.iter_rows()):
             values = percentile[mine, c]
             low, high = resampling.bootstrap_mean(values, rng, bootstraps)
-            numbers = (int(own["tokens"].sum()), float(values.mean()), low, high, float(p[c]))
+            ends = (max(low, 0.0), min(high, 1.0)) if len(values) > 1 else (low, high)
+            numbers = (int(own["tokens"].sum()), float(values.mean()), *ends, float(p[c]))
             keys = (model, prompt, group, axis)
             rows.append(dict(zip(_TABLE, (*keys, *numbers), strict=True)))
     return rows

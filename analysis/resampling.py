@@ -13,18 +13,18 @@ def bootstrap_mean(
 ) -> tuple[float, float]:
     """Bootstrap interval of the mean of `x` [N]; NaN for N < 2.
 
-    The expanded percentile interval of Hesterberg 2015 ("What teachers should know about the
-    bootstrap"): the plain percentile interval is too short by sqrt((N-1)/N) and by Student's
-    tails, which at N = 6 costs ten points of coverage.
+    Student's t times the bootstrap standard error, corrected by sqrt(N / (N-1)) (Hesterberg 2015,
+    "What teachers should know about the bootstrap", 3.1 and 4.2): percentile intervals of six
+    values hold the mean in 85 of 100 draws, this one in 95.
     """
     n = len(x)
     if n < 2:
         return math.nan, math.nan
-    means = np.asarray(x, dtype=np.float64)[rng.integers(0, n, size=(draws, n))].mean(axis=1)
-    wide = math.sqrt(n / (n - 1)) * scipy.stats.t.ppf(0.5 + level / 2, n - 1)
-    tail = float(scipy.stats.norm.sf(wide))
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return float(low), float(high)
+    values = np.asarray(x, dtype=np.float64)
+    means = values[rng.integers(0, n, size=(draws, n))].mean(axis=1)
+    error = float(means.std(ddof=1)) * math.sqrt(n / (n - 1))
+    half = float(scipy.stats.t.ppf(0.5 + level / 2, n - 1)) * error
+    return float(values.mean()) - half, float(values.mean()) + half
 
 
 def stratified_p(
