@@ -55,8 +55,10 @@ def rbo_matrix(rewards: pl.DataFrame, p: float = 0.9, truncated: bool = False) -
       truncated: the paper's form (`overlap.truncated_overlap`), without extrapolation and with
         ties in the order of the tokens.
     """
-    measure = overlap.truncated_overlap if truncated else overlap.rank_biased_overlap
-    return _matrix(rewards, ranks.dense_ranks, functools.partial(measure, p=p))
+    if truncated:
+        measure = functools.partial(overlap.truncated_overlap, p=p)
+        return _matrix(rewards, ranks.dense_ranks, measure)
+    return _matrix(rewards, overlap.places, functools.partial(overlap.placed_overlap, p=p))
 
 
 def mds_table(matrix: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:

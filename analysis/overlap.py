@@ -23,13 +23,19 @@ def rank_biased_overlap(x: np.ndarray, y: np.ndarray, p: float = 0.9) -> float:
       y: values [N] of the second, of the same things in the same order.
       p: persistence: depth d weighs (1 - p) p^(d-1). At 0.9 the first ten weigh 86 %.
     """
-    if len(x) == 0:
+    return placed_overlap(places(x), places(y), p)
+
+
+def placed_overlap(x: np.ndarray, y: np.ndarray, p: float = 0.9) -> float:
+    """`rank_biased_overlap` from the `places` of both sides, which serve many pairs."""
+    n = x.shape[1]
+    if n == 0:
         return math.nan
-    depth = _depth(len(x), p)
+    depth = _depth(n, p)
     agreement = overlaps(x, y, depth) / np.arange(1, depth + 1)
     weights = (1 - p) * p ** np.arange(depth)
     # Both sides hold the same things, so agreement at depth N is 1 and stays there.
-    return float(weights @ agreement) + (p ** len(x) if depth == len(x) else 0.0)
+    return float(weights @ agreement) + (p**n if depth == n else 0.0)
 
 
 def truncated_overlap(x: np.ndarray, y: np.ndarray, p: float = 0.9, depth: int = 0) -> float:
@@ -40,18 +46,19 @@ def truncated_overlap(x: np.ndarray, y: np.ndarray, p: float = 0.9, depth: int =
     depth = min(depth or len(x), len(x))
     if depth == 0:
         return math.nan
-    first, second = (np.argsort(np.argsort(-v, kind="stable")).astype(float) for v in (x, y))
+    first, second = (-np.argsort(np.argsort(-v, kind="stable")).astype(float) for v in (x, y))
     walked = min(depth, _depth(len(x), p))
-    agreement = overlaps(-first, -second, walked) / np.arange(1, walked + 1)
+    agreement = overlaps(places(first), places(second), walked) / np.arange(1, walked + 1)
     return float((1 - p) * p ** np.arange(walked) @ agreement)
 
 
 def overlaps(x: np.ndarray, y: np.ndarray, depth: int) -> np.ndarray:
     """Expected number of things in both heads of 1, 2, … `depth`; float64 [depth].
 
-    A thing tied across a depth stands above it with the share of its tie that does.
+    A thing tied across a depth stands above it with the share of its tie that does. Both sides
+    are `places` [2, N].
     """
-    (first, size), (other, other_size) = _places(x), _places(y)
+    (first, size), (other, other_size) = x, y
     there = (first < depth) & (other < depth)
     first, size, other, other_size = (v[there] for v in (first, size, other, other_size))
     return np.array(
@@ -62,12 +69,11 @@ def overlaps(x: np.ndarray, y: np.ndarray, depth: int) -> np.ndarray:
     )
 
 
+def places(x: np.ndarray) -> np.ndarray:
+    """How many values of `x` [N] exceed each one, and how many equal it; float64 [2, N]."""
+    above = scipy.stats.rankdata(-x, method="min") - 1.0
+    return np.stack([above, scipy.stats.rankdata(-x, method="max") - above])
+
+
 def _depth(n: int, p: float) -> int:
     return min(n, math.ceil(math.log(_NEGLIGIBLE) / math.log(p)))
-
-
-def _places(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many things stand above each one's tie, and how many share the tie; float64 [N] both."""
-    above = scipy.stats.rankdata(-x, method="min") - 1
-    through = scipy.stats.rankdata(-x, method="max")
-    return above.astype(np.float64), through - above.astype(np.float64)

@@ -65,7 +65,9 @@ def import_elo(source: Path, run: str, prompt: str, items: str = "") -> str:
     names = _text(source, frame, "name")
     _once(source, names, "name")
     humans = pl.DataFrame({"item_id": range(len(names)), "item": names}).with_columns(
-        *(_numbers(source, frame, c) for c in ("elo_rank", "elo_score", "elo_matches"))
+        _whole(source, frame, "elo_rank"),
+        _numbers(source, frame, "elo_score"),
+        _whole(source, frame, "elo_matches"),
     )
     humans = humans.cast(pl.Schema(schema.HUMAN_COLUMNS)).select(list(schema.HUMAN_COLUMNS))
     listed = humans.select("item_id", "item")
@@ -86,8 +88,9 @@ def import_elo(source: Path, run: str, prompt: str, items: str = "") -> str:
         frames[schema.items_path(items, slug, key)] = results[slug].cast(
             pl.Schema(schema.ITEM_COLUMNS)
         )
-    _write(manifest, frames, {"layout": "elo", "source_sha256": digest, "mode": "imported"})
+    _admit_results(manifest, frames, "elo", digest)
     parts.write_frame(manifest.run / schema.humans_path(items), humans)
+    _write(manifest, frames)
     return f"{run}/items/{items}: {len(models)} models × {len(names):,} items, with humans"
 
 
@@ -107,7 +110,7 @@ def import_tokens(source: Path, run: str, model: str = "") -> str:
       AssayError: as `import_elo`.
     """
     frame, digest = read(source, "tokens")
-    ids = _numbers(source, frame, "token_id").cast(pl.UInt32)
+    ids = _whole(source, frame, "token_id")
     _once(source, ids, "token_id")
     tokens = frame["token_decoded"].fill_null("")
     vocabulary = pl.DataFrame({"token_id": ids, "token": tokens}).with_columns(
@@ -130,8 +133,9 @@ def import_tokens(source: Path, run: str, model: str = "") -> str:
         manifest.admit("prompts", key, prompts.PROMPTS.get(key, columns[key]))
         scores = scores.cast(pl.Schema(schema.SCORE_COLUMNS)).sort("token_id")
         frames[schema.scores_path(slug, key)] = scores
+    _admit_results(manifest, frames, "tokens", digest)
     parts.write_frame(manifest.run / schema.vocab_path(vocab), vocabulary)
-    _write(manifest, frames, {"layout": "tokens", "source_sha256": digest, "mode": "imported"})
+    _write(manifest, frames)
     return f"{run}/scores/model={slug}: {len(ids):,} tokens × {len(columns)} prompts"
 
 
@@ -183,6 +187,17 @@ def _numbers(source: Path, frame: pl.DataFrame, column: str) -> pl.Series:
     return values
 
 
+def _whole(source: Path, frame: pl.DataFrame, column: str) -> pl.Series:
+    values = _numbers(source, frame, column)
+    bad = ((values < 0) | (values >= 2**32) | (values != values.floor())).arg_true()
+    if len(bad):
+        given = frame[column][bad[0]]
+        raise AssayError(
+            f"source={source}: column {column!r}, row {bad[0] + 1}: {given!r} is no whole number"
+        )
+    return values.cast(pl.UInt32)
+
+
 def _text(source: Path, frame: pl.DataFrame, column: str) -> pl.Series:
     empty = (frame[column].str.strip_chars().fill_null("") == "").arg_true()
     if len(empty):
@@ -229,10 +244,17 @@ def _admit_model(manifest: Manifest, slug: str, model: str, vocab: str | None) -
     manifest.admit("models", slug, entry)
 
 
-def _write(manifest: Manifest, frames: Mapping[str, pl.DataFrame], about: dict[str, str]) -> None:
-    """Writes each result's parts and closes it; refuses first, writes then."""
+def _admit_results(
+    manifest: Manifest, frames: Mapping[str, pl.DataFrame], layout: str, digest: str
+) -> None:
+    """Nothing is written before every result is welcome."""
+    about = {"layout": layout, "source_sha256": digest, "mode": "imported"}
     for path in frames:
         manifest.admit_result(path, about)
+
+
+def _write(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> None:
+    """Writes each result's parts and closes it."""
     for path, frame in frames.items():
         for start, stop in parts.ranges(len(frame), _PART_SIZE):
             part = frame.slice(start, stop - start)

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from analysis.models import ModelInfo
+from analysis.options import Options
 from analysis.report import AnalyzeSettings
 from engine.runs import schema
 
@@ -91,6 +92,63 @@ def make_run(tmp_path):
     return make
 
 
+def add_result(run: Path, path: str, frame: pl.DataFrame, prompt: str) -> None:
+    """Writes one part and its entry of the manifest; a model or list is not added."""
+    (run / path).mkdir(parents=True)
+    name = schema.part_name(0, frame.height)
+    frame.sort(frame.columns[0], descending=True).write_parquet(run / path / name)
+    digest = hashlib.sha256((run / path / name).read_bytes()).hexdigest()
+    entry = {
+        "fingerprint": {"path": path},
+        "parts": {name: {"rows": frame.height, "sha256": digest}},
+        "complete": True,
+        "self_check": None,
+        "seconds": 0.0,
+    }
+    edit_manifest(run, lambda content: content["results"].update({path: entry}))
+    edit_manifest(run, lambda content: content["prompts"].setdefault(prompt, f"{prompt}?"))
+
+
+@pytest.fixture
+def add_items():
+    """Adds scores of an item list (item -> reward) to a run."""
+
+    def add(run, items, model, prompt, rewards):
+        columns = {"item_id": range(len(rewards)), "item": rewards, "reward": rewards.values()}
+        frame = pl.DataFrame({k: list(v) for k, v in columns.items()}, schema=schema.ITEM_COLUMNS)
+        add_result(run, schema.items_path(items, model, prompt), frame, prompt)
+
+    return add
+
+
+@pytest.fixture
+def add_humans():
+    """Adds human scores (item -> Elo) of an item list to a run."""
+
+    def add(run, items, scores):
+        columns = {"item_id": range(len(scores)), "item": list(scores)}
+        ranks = {"elo_rank": range(1, len(scores) + 1), "elo_score": list(scores.values())}
+        matches = {"elo_matches": [9] * len(scores)}
+        frame = pl.DataFrame(columns | ranks | matches, schema=schema.HUMAN_COLUMNS)
+        frame.write_parquet(run / schema.humans_path(items))
+
+    return add
+
+
+@pytest.fixture
+def add_logprobs():
+    """Adds next-token log-probabilities of a language model to a run."""
+
+    def add(run, model, vocab, prompt, logprobs):
+        columns = {"token_id": range(len(logprobs)), "logprob": logprobs}
+        frame = pl.DataFrame(columns, schema=schema.LOGPROB_COLUMNS)
+        add_result(run, schema.logprobs_path(model, prompt), frame, prompt)
+        entry = {"source": model, "checkpoint_hash": f"{model}-hash", "vocab": vocab}
+        edit_manifest(run, lambda content: content["models"].update({model: entry}))
+
+    return add
+
+
 @pytest.fixture
 def small_run(make_run):
     """Two models of different vocabularies, one prompt each scored fully."""
@@ -114,6 +172,7 @@ def settings():
         summary_tokens=3,
         contrast=("greatest", "worst"),
         allow_incomplete=False,
+        options=Options(permutations=99, bootstraps=99),
     )
 
 

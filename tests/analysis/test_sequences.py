@@ -1,0 +1,92 @@
+import polars as pl
+import pytest
+
+import analysis
+from analysis import RunError
+from engine.runs import schema
+
+
+def write_search(run, model, direction, rewards, name="gcg-seed3", prompt="greatest"):
+    folder = run / "sequences" / f"model={model}" / f"prompt={prompt}" / f"direction={direction}"
+    folder.mkdir(parents=True, exist_ok=True)
+    steps = len(rewards)
+    columns = {
+        "step": range(steps),
+        "reward": rewards,
+        "token_ids": [[1, 2, 3]] * steps,
+        "text": [f"{model} {i}" for i in range(steps)],
+        "round_trips": [True] * steps,
+        "flops": [1e9 * i for i in range(steps)],
+    }
+    path = folder / f"{name}.parquet"
+    pl.DataFrame(columns, schema=schema.SEQUENCE_COLUMNS).write_parquet(path)
+    return path
+
+
+def test_the_best_step_of_each_search_is_its_sequence(small_run):
+    write_search(small_run, "m-one", "max", [1.0, 7.0, 7.0, 2.0])
+    write_search(small_run, "m-one", "min", [1.0, -3.0, -2.0])
+    table = analysis.sequences_table(analysis.load(small_run))
+    assert table.columns == [
+        "model", "prompt", "direction", "method", "seed", "length", "reward", "percentile",
+        "text", "round_trips", "flops",
+    ]  # fmt: skip
+    keys = ("direction", "method", "seed", "length", "reward", "text", "flops")
+    assert table.select(keys).rows() == [
+        ("max", "gcg", 3, 3, 7.0, "m-one 1", 3e9),
+        ("min", "gcg", 3, 3, -3.0, "m-one 1", 2e9),
+    ]
+
+
+def test_a_sequence_is_placed_among_the_models_single_tokens(small_run):
+    write_search(small_run, "m-one", "max", [4.0])
+    write_search(small_run, "m-one", "min", [-99.0])
+    table = analysis.sequences_table(analysis.load(small_run))
+    assert table["percentile"].to_list() == pytest.approx([5.5 / 7, 0.0])
+
+
+def test_a_prompt_whose_vocabulary_was_not_scored_has_no_percentile(small_run):
+    write_search(small_run, "m-two", "max", [4.0], prompt="worst")
+    assert analysis.sequences_table(analysis.load(small_run))["percentile"].item() is None
+
+
+def test_traces_hold_the_best_so_far(small_run):
+    write_search(small_run, "m-one", "max", [1.0, 3.0, 2.0])
+    write_search(small_run, "m-one", "min", [1.0, 3.0, -2.0], name="beam-seed0")
+    table = analysis.sequence_traces(analysis.load(small_run))
+    assert table.filter(direction="max")["best"].to_list() == [1.0, 3.0, 3.0]
+    assert table.filter(method="beam")["best"].to_list() == [1.0, 1.0, -2.0]
+
+
+def test_a_run_without_searches_has_an_empty_table(small_run):
+    run = analysis.load(small_run)
+    assert analysis.sequences_table(run).height == 0
+    assert analysis.sequence_transfer(run, analysis.sequences_table(run)).height == 0
+
+
+def test_what_others_make_of_a_sequence_comes_from_an_item_list(small_run, add_items):
+    write_search(small_run, "m-one", "max", [4.0, 6.0])
+    add_items(small_run, "found", "m-two", "greatest", {"m-one 1": 0.85, "other": 0.0})
+    run = analysis.load(small_run)
+    table = analysis.sequence_transfer(run, analysis.sequences_table(run))
+    assert table.select("source", "target", "text").rows() == [("m-one", "m-two", "m-one 1")]
+    assert table["percentile"].item() == pytest.approx(4 / 6)
+
+
+def test_a_search_of_another_form_is_refused(small_run):
+    path = write_search(small_run, "m-one", "max", [1.0])
+    pl.DataFrame({"step": [1]}).write_parquet(path)
+    with pytest.raises(RunError, match=r"gcg-seed3\.parquet: column step is Int64"):
+        analysis.sequences_table(analysis.load(small_run))
+
+
+def test_a_file_that_is_no_search_is_refused(small_run):
+    write_search(small_run, "m-one", "max", [1.0], name="gcg")
+    with pytest.raises(RunError, match="not the path of a search"):
+        analysis.sequences_table(analysis.load(small_run))
+
+
+def test_a_reward_that_is_not_finite_is_refused(small_run):
+    write_search(small_run, "m-one", "max", [1.0, float("nan")])
+    with pytest.raises(RunError, match="rewards that are not finite, steps 1"):
+        analysis.sequences_table(analysis.load(small_run))
