@@ -17,9 +17,8 @@ def lexica(tmp_path):
     (tmp_path / "bnc.txt").write_text(
         "\tlove\tNoC\t:\t150\t100\t0.9\n\thate\tVerb\t:\t50\t100\t0.9\n", encoding="utf-8"
     )
-    (tmp_path / "bing.csv").write_text(
-        "word,sentiment\nlove,positive\nhate,negative\n", encoding="utf-8"
-    )
+    bing = "word,sentiment\nlove,positive\nhate,negative\n"
+    (tmp_path / "bing.csv").write_text(bing, encoding="utf-8")
     names = {"afinn": "afinn.txt", "frequency": "bnc.txt", "bing": "bing.csv"}
     return Options(**FEW, **{key: str(tmp_path / name) for key, name in names.items()})
 
@@ -36,9 +35,8 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica):
         "sequence_transfer", "logprobs", "logprobs_rewards",
     }  # fmt: skip
     assert tables.absent["rsa_greatest"] == "What explains agreement takes 4 models or more."
-    assert (
-        tables.absent["kendall_tau_worst"] == "Fewer than two models were scored under this prompt."
-    )
+    why = "Fewer than two models were scored under this prompt."
+    assert tables.absent["kendall_tau_worst"] == why
     assert tables.rbo["greatest"].columns == ["model", "m-one", "m-two"]
     assert tables.mds["greatest"].columns == ["model", "x", "y", "stress"]
     assert tables.framing.select("model", "prompt_a", "prompt_b").rows() == [
@@ -58,9 +56,8 @@ def test_every_reason_is_one_sentence(small_run, lexica):
 def test_one_model_only(make_run, lexica):
     run = make_run({"v": ["love", "hate", "x"]}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0, 3.0]})
     tables = compute(run, lexica)
-    assert (
-        tables.absent["kendall_tau_greatest"] == "Only one model was scored: agreement needs two."
-    )
+    why = "Only one model was scored: agreement needs two."
+    assert tables.absent["kendall_tau_greatest"] == why
     assert tables.absent["framing"] == "No model was scored under two prompts."
     assert "variance" in tables.absent
     assert tables.kendall == tables.rsa == {}
@@ -137,12 +134,8 @@ def test_models_of_which_nothing_is_known(make_run, lexica):
 def test_four_models_of_which_something_is_known_are_explained(make_run, lexica):
     scores = {(f"m{i}", "greatest"): [1.0, 2.0 * i, 3.0 + i % 2, -i] for i in range(4)}
     models = {f"m{i}": "v" for i in range(4)}
-    infos = {
-        m: ModelInfo(
-            nickname=m, developer="d", base=f"B{i % 2}", size_b=2.0**i, rewardbench_rank=None
-        )
-        for i, m in enumerate(models)
-    }
+    about = {"developer": "d", "base": "B", "rewardbench_rank": None}
+    infos = {m: ModelInfo(nickname=m, size_b=2.0**i, **about) for i, m in enumerate(models)}
     run = make_run({"v": ["love", "hate", "x", "y"]}, models, scores)
     tables = compute(run, lexica, infos)
     assert tables.rsa["greatest"]["predictor"].to_list() == ["size"]

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 import scipy.stats
 
-from analysis import agreement
+from analysis import agreement, overlap
 
 
 @pytest.fixture
@@ -61,3 +61,40 @@ def test_pairs_list_each_two_models_once_highest_first():
         }
     )
     assert agreement.pairs(matrix).rows() == [("a", "c", 0.7), ("a", "b", 0.2)]
+
+
+def test_overlaps_of_all_pairs_are_the_estimator_of_each(rewards):
+    models = rewards.columns[1:]
+    for truncated, measure in (
+        (False, overlap.rank_biased_overlap),
+        (True, overlap.truncated_overlap),
+    ):
+        table = agreement.rbo_matrix(rewards, 0.8, truncated)
+        for a in models:
+            for b in models:
+                x, y = (rewards[model].to_numpy() for model in (a, b))
+                assert table.filter(model=a)[b].item() == pytest.approx(measure(x, y, 0.8))
+
+
+def test_a_map_leaves_out_models_without_an_order(rewards):
+    flat = rewards.with_columns(m0=pl.lit(1.0, dtype=pl.Float32))
+    table = agreement.mds_table(agreement.kendall_matrix(flat), np.random.default_rng(0))
+    assert table.columns == ["model", "x", "y", "stress"]
+    assert table["model"].to_list() == ["m1", "m2", "m3"]
+    assert table["stress"].n_unique() == 1
+
+
+def test_what_is_not_known_of_all_models_predicts_nothing():
+    models = pl.DataFrame(
+        {
+            "model": ["a", "b", "c"],
+            "base": ["Llama 3", "Llama 3.2", "Gemma 2"],
+            "developer": ["x", None, "y"],
+            "size_b": [8.0, 3.0, 2.0],
+            "rewardbench_rank": [1, 1, 1],
+        }
+    )
+    found = agreement.predictors(models, {"a": "l", "b": "l", "c": "k"})
+    assert list(found) == ["base", "size", "lineage"]
+    assert found["base"][0].tolist() == [1.0, 1.0, 0.0]
+    assert found["size"][0].tolist() == pytest.approx([1.0, 1 / 6, 1 / 7])

@@ -1,4 +1,5 @@
 import polars as pl
+import pytest
 
 import analysis
 
@@ -70,3 +71,32 @@ def test_a_vocabulary_of_one_token_is_its_own_top_and_bottom(make_run):
     table = analysis.top_bottom(run, "greatest", 5, ["m"])
     assert table["end"].to_list() == ["top", "bottom"]
     assert table["rank"].to_list() == [1, 1]
+
+
+@pytest.fixture
+def spelled(make_run):
+    vocabs = {"v1": [" love", "Hate", "joy", " joy", "odd"], "v2": ["love", "hate", "joy", "odd"]}
+    scores = {("m1", "greatest"): [1.0] * 5, ("m2", "greatest"): [1.0] * 4}
+    return make_run(vocabs, {"m1": "v1", "m2": "v2"}, scores)
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ({}, ["joy", "odd"]),
+        ({"trim": True}, ["love", "odd"]),  # "joy" has two tokens then
+        ({"fold_case": True}, ["hate", "joy", "odd"]),
+        ({"trim": True, "fold_case": True}, ["hate", "love", "odd"]),
+    ],
+)
+def test_spellings_can_be_made_one(spelled, rules, expected):
+    shared = analysis.shared_vocabulary(analysis.load(spelled), **rules)
+    assert shared["token"].to_list() == expected
+
+
+def test_tokens_that_do_not_round_trip_can_be_left_out(spelled):
+    path = spelled / "vocab" / "v2.parquet"
+    changed = pl.when(pl.col("token") == "odd").then(pl.lit("split")).otherwise("round_trip")
+    pl.read_parquet(path).with_columns(round_trip=changed).write_parquet(path)
+    shared = analysis.shared_vocabulary(analysis.load(spelled), round_trip=True)
+    assert shared["token"].to_list() == ["joy"]
