@@ -43,6 +43,7 @@ class Chapter:
     Attributes:
       id: anchor in the page.
       title: its heading.
+      label: its name in the list of sections.
       lead: what was asked, and how the answer is read.
       blocks: what it shows.
       caveats: what the numbers do not say.
@@ -50,6 +51,7 @@ class Chapter:
 
     id: str
     title: str
+    label: str
     lead: str
     blocks: Sequence[Block]
     caveats: Sequence[str]

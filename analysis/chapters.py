@@ -36,6 +36,7 @@ def _explain(found: Tables) -> Chapter:
     return Chapter(
         id="explained",
         title="What explains agreement",
+        label="Explained",
         lead="Models that share a base, a developer, a size or a rank may agree for that reason. "
         "The map shows who stands with whom; the bars test each trait, alone and with the others.",
         blocks=blocks or absent(found, "shared_vocabulary"),
@@ -85,6 +86,7 @@ def _sentiment(found: Tables) -> Chapter:
     return Chapter(
         id="sentiment",
         title="Sentiment",
+        label="Sentiment",
         lead="Does a model’s reward follow the valence of a word? For the tokens that are words of "
         "the AFINN lexicon, the reward is regressed on valence (−5 to 5), apart for positive and "
         "for other words.",
@@ -131,6 +133,7 @@ def _frequency(found: Tables) -> Chapter:
     return Chapter(
         id="frequency",
         title="Frequency",
+        label="Frequency",
         lead="Do models prefer common words? Among the words of the sentiment lexicon, reward is "
         "regressed on the logarithm of frequency and on valence together.",
         blocks=[*blocks, *matched(found, "frequency")],
@@ -166,6 +169,7 @@ def _framing(found: Tables) -> Chapter:
     return Chapter(
         id="framing",
         title="Framing",
+        label="Framing",
         lead="A model that understood the question would turn its order round when asked for the "
         "worst instead of the best. What stays high or low under both is a taste of its own.",
         blocks=[*blocks, *absent(found, "framing", "framing_sum", "framing_axis")],
@@ -230,6 +234,7 @@ def _humans(found: Tables) -> Chapter:
     return Chapter(
         id="humans",
         title="Against people",
+        label="People",
         lead="Where people have ranked the same items, how close do models come, and what do they "
         "put elsewhere? A positive gap means that the models rank an item lower than people do.",
         blocks=[*blocks, *table(found.humans_correlation, columns, "humans_correlation.csv")],
@@ -262,6 +267,7 @@ def _identity(found: Tables) -> Chapter:
     return Chapter(
         id="identity",
         title="Words for groups of people",
+        label="Groups",
         lead="Where do the words for groups of people stand, against neutral words like them? Low "
         "under a prompt for the best, or high under one for the worst, is a slight.",
         blocks=[*blocks, *matched(found, "identity")],
@@ -305,6 +311,7 @@ def _sequences(found: Tables) -> Chapter:
     return Chapter(
         id="sequences",
         title="Longer replies",
+        label="Sequences",
         lead="What several tokens does a model reward most and least? A search climbs the reward.",
         blocks=blocks,
         caveats=(
@@ -359,6 +366,7 @@ def _logprobs(found: Tables) -> Chapter:
     return Chapter(
         id="logprobs",
         title="Language models",
+        label="Language models",
         lead="Is what a reward model likes what its base model would have said?",
         blocks=[*blocks, *table(found.logprobs_rewards, columns, title=title)],
         caveats=("The next token’s probability also carries grammar: a reward does not.",),
@@ -382,6 +390,7 @@ def _variance(found: Tables) -> Chapter:
     return Chapter(
         id="variance",
         title="Model or prompt",
+        label="Variance",
         lead="A token’s percentile varies between models and between prompts. A large share of "
         "token × model says that models have tastes of their own; token × prompt, that they "
         "answer the question.",

@@ -212,6 +212,7 @@ def shoot(page: Browser, folder: pathlib.Path) -> None:
     search(page, "love")
     for width, height in ((1280, 1400), (390, 1400)):
         page.size(width, height)
+        page.until("[...document.images].every((image) => image.complete)")
         total = page.run("document.documentElement.scrollHeight")
         for at, top in enumerate(range(0, total, height - 60)):
             page.run(f"window.scrollTo({{top: {top}, behavior: 'instant'}})")

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping
 
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -30,23 +31,25 @@ def groups(table: pl.DataFrame, names: Mapping[str, str]) -> Figure:
     across = style.grid_shape(len(models), 5)[1]
     colours = style.colours(names)
     for at, (model, ax) in enumerate(axes.items()):
-        for row in table.filter(model=model).to_dicts():
-            _dot(ax, row, places[row["axis"], row["group"]], colours[model], scale)
+        _dots(ax, table.filter(model=model), places, colours[model], 100 * scale)
         _rows(ax, list(places), named=at % across == 0)
     figure.supxlabel("mean percentile of the group’s words, 95% interval", fontsize=9)
     return figure
 
 
-def _dot(ax: Axes, row: dict, place: int, colour: str, scale: float) -> None:
-    low, mean, high = (100 * scale * row[key] for key in ("ci_low", "mean_percentile", "ci_high"))
-    ax.plot([low, high], [place, place], color=colour, linewidth=1.4)
-    sure = row["p"] is not None and row["p"] < 0.05
-    ax.plot(mean, place, "o", color=colour, markerfacecolor=colour if sure else "white", ms=5)
+def _dots(ax: Axes, part: pl.DataFrame, places: Mapping, colour: str, scale: float) -> None:
+    place = np.array([places[key] for key in part.select("axis", "group").iter_rows()])
+    keys = ("ci_low", "mean_percentile", "ci_high")
+    low, mean, high = (scale * part[key].to_numpy() for key in keys)
+    ax.hlines(place, low, high, color=colour, linewidth=1.4)
+    sure = (part["p"].fill_null(1.0).fill_nan(1.0) < 0.05).to_numpy()
+    for these, face in ((sure, colour), (~sure, "white")):
+        ax.plot(mean[these], place[these], "o", color=colour, markerfacecolor=face, ms=5)
 
 
 def _rows(ax: Axes, places: list[tuple[str, str]], named: bool) -> None:
-    labels = [style.name(group, 24) if named else "" for _, group in places]
-    ax.set_yticks(range(len(places)), labels)
+    labels = [style.name(group, 24) for _, group in places] if named else []
+    ax.set_yticks(range(len(labels)), labels)
     for at, (before, after) in enumerate(itertools.pairwise(places)):
         if before[0] != after[0]:
             ax.axhline(at + 0.5, color=style.FAINT, linewidth=0.8)

@@ -10,6 +10,7 @@ import matplotlib
 from matplotlib import font_manager, ft2font, transforms
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -87,6 +88,7 @@ RC: dict[Any, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "assay",
 }
+_DPI = 150
 styled = functools.partial(matplotlib.rc_context, RC)
 
 
@@ -211,10 +213,12 @@ def save(figure: Figure, folder: pathlib.Path, stem: str) -> dict[str, pathlib.P
     """
     paths = {kind: folder / f"{stem}.{kind}" for kind in ("png", "svg")}
     with styled():
-        figure.canvas.draw()
-        figure.set_layout_engine("none")  # The layout stands; each saving would seek it again.
-        figure.savefig(os.fspath(paths["png"]), dpi=150, bbox_inches="tight")
-        figure.savefig(os.fspath(paths["svg"]), metadata={"Date": None}, bbox_inches="tight")
+        figure.set_dpi(_DPI)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # The layout stands; each drawing would seek it again.
+        # The canvases themselves: `savefig` draws once more for each file.
+        FigureCanvasAgg(figure).print_png(os.fspath(paths["png"]))
+        FigureCanvasSVG(figure).print_svg(os.fspath(paths["svg"]), metadata={"Date": None})
     return paths
 
 

@@ -74,9 +74,9 @@ def _panel(ax: Axes, table: pl.DataFrame, median: float, count: int) -> None:
     # A bar leaves one side of the median free: its token stands there, so no label needs a margin.
     for end, side, colour in (("top", 1, style.TOP), ("bottom", -1, style.BOTTOM)):
         rows = shown.filter(end=end).sort("rank")
-        for rank, token, reward in rows.select("rank", "token", "reward").iter_rows():
-            y = rank - 1 if side > 0 else 2 * count + 0.8 - rank
-            ax.barh(y, reward - median, left=median, color=colour, height=0.68, alpha=0.9)
+        ys = [rank - 1 if side > 0 else 2 * count + 0.8 - rank for rank in rows["rank"]]
+        ax.barh(ys, rows["reward"] - median, left=median, color=colour, height=0.68, alpha=0.9)
+        for y, token in zip(ys, rows["token"], strict=True):
             ax.text(
                 median - side * 0.03 * reach,
                 y,
@@ -84,7 +84,7 @@ def _panel(ax: Axes, table: pl.DataFrame, median: float, count: int) -> None:
                 ha="right" if side > 0 else "left",
                 va="center",
                 fontsize=8,
-            )
+            ).set_in_layout(False)
     ax.axvline(median, color=style.INK, linewidth=0.8)
     ax.set_xlim(median - 1.04 * reach, median + 1.04 * reach)
     ax.set_ylim(2 * count + 0.4, -0.8)

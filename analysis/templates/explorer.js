@@ -79,7 +79,7 @@
       formatter: (row, at, value, about, item) => cell(item, id), ...more });
     const narrow = app.clientWidth < 560, first = narrow ? 128 : 190;
     const list = [column("token", element("span", "token"), first, { sortable: false })];
-    const width = Math.max(118, Math.min(240, (app.clientWidth - first - 190) / models.length | 0));
+    const width = Math.max(132, Math.min(240, (app.clientWidth - first - 190) / models.length | 0));
     if (models.length > 1) {
       list.push(column("mean", element("span", "mean"), 88));
       list.push(column("spread", element("span", "spread"), 74));

@@ -88,7 +88,9 @@ def framing(rng):
     pairs = [("greatest", "best"), ("greatest", "worst"), ("best", "worst")]
     table = per_model(rng, ["pearson", "spearman", "kendall"], ["x"]).drop("prompt")
     frames = [table.with_columns(prompt_a=pl.lit(a), prompt_b=pl.lit(b)) for a, b in pairs]
-    return pl.concat(frames).select("model", "prompt_a", "prompt_b", pl.exclude("model"))
+    return pl.concat(frames).select(
+        "model", "prompt_a", "prompt_b", "pearson", "spearman", "kendall"
+    )
 
 
 def framing_axis():
@@ -155,7 +157,8 @@ def sequence_traces(rng, steps=40):
     table = sequences(rng).select("model", "prompt", "direction", "method", "seed")
     table = table.join(pl.DataFrame({"step": range(steps)}), how="cross")
     sign = pl.when(pl.col("direction") == "max").then(1.0).otherwise(-1.0)
-    best = sign * (pl.col("step") + 1).log() * pl.when(pl.col("method") == "gcg").then(2).otherwise(1)
+    pace = pl.when(pl.col("method") == "gcg").then(2).otherwise(1)
+    best = sign * (pl.col("step") + 1).log() * pace
     return table.with_columns(reward=best - sign, best=best)
 
 

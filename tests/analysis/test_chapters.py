@@ -1,0 +1,153 @@
+"""The sections an analysis: figure, table, how to read it, and why something is not there."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+
+import analysis
+from analysis import chapters, drawing, page, summary, tables
+from analysis.explorer import Packed
+from analysis.figures import style
+from analysis.options import Options
+from tests.analysis import made
+
+NOTHING = Packed(meta={"rows": 0, "models": [], "prompts": []}, blobs=[])
+
+
+def full(run):
+    """Tables in which every analysis has found something."""
+    rng = np.random.default_rng(0)
+    ranks = made.humans_ranks(rng, 40)
+    identity = made.identity(rng)
+    empty = tables.compute(run, {}, 4, Options(permutations=99, bootstraps=99))
+    models = pl.concat([made.models(), empty.models], how="diagonal_relaxed")
+    words = identity.select("model", "prompt", group=pl.lit("neutral"), percentile=pl.lit(0.5))
+    return dataclasses.replace(
+        empty,
+        models=models,
+        sentiment_slopes=made.sentiment_slopes(rng),
+        frequency_slopes=made.frequency_slopes(rng),
+        bing_effects=made.bing_effects(rng),
+        framing=made.framing(rng),
+        framing_sum=made.ends(rng),
+        framing_difference=made.ends(rng),
+        framing_axis=made.framing_axis(),
+        humans_correlation=made.humans_correlation(rng),
+        humans_gap=made.humans_gap(ranks),
+        humans_ranks={("elo", "thing"): ranks},
+        humans_kendall={("elo", "thing"): made.square(rng, ["human", *made.NAMES])},
+        identity=identity,
+        identity_q=identity.with_columns(q=pl.col("p")),
+        identity_words=words.unique(),
+        sequences=made.sequences(rng),
+        sequence_traces=made.sequence_traces(rng),
+        logprobs={"greatest": made.ends(rng, "logprob")},
+        variance=made.variance(),
+        matches=made.matches(),
+        absent={},
+    )
+
+
+@pytest.fixture
+def run(small_run):
+    found = analysis.load(small_run)
+    return dataclasses.replace(found, prompts={**found.prompts, "thing": "What <i>thing</i>?"})
+
+
+def text_of(run, found, figures):
+    return page.render(run, found, figures, [], NOTHING, 3, 3)
+
+
+class Anything(dict):
+    """A figure of any name, for pages whose figures are not drawn."""
+
+    def __missing__(self, key):
+        return f"data:{key}"
+
+
+def test_every_section_that_has_a_table_shows_it_and_escapes_it(run):
+    source = text_of(run, full(run), Anything())
+    for chapter in chapters.chapters(full(run)):
+        assert f'<section id="{chapter.id}">' in source
+        assert f'href="#{chapter.id}"' in source
+    assert "<script>alert(1)" not in source
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in source
+    assert "<b>peace" not in source
+    assert "<i>\\u202e</i>" in source
+
+
+def test_every_figure_of_a_section_is_one_that_is_drawn(run, monkeypatch, tmp_path):
+    def save(figure, folder, stem):
+        (folder / stem).write_text("undrawn", encoding="utf-8")
+        return {"png": folder / stem, "svg": folder / stem}
+
+    monkeypatch.setattr(style, "save", save)
+    found = full(run)
+    drawn = drawing.draw(run, found, 3, ("greatest", "worst"), tmp_path)
+    wanted = {b.figure for c in chapters.chapters(found) for b in c.blocks if b.figure}
+    assert wanted <= set(drawn)
+    assert {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequences"} <= wanted
+
+
+def test_a_section_without_a_table_says_why(run):
+    found = tables.compute(run, {}, 4, Options(permutations=99, bootstraps=99))
+    for chapter in chapters.chapters(found):
+        assert chapter.blocks, chapter.id
+        assert all(
+            block.note or block.figure or block.rows or block.title for block in chapter.blocks
+        )
+    source = text_of(run, found, Anything())
+    for stem in ("humans_correlation", "sequences", "logprobs", "identity"):
+        assert found.absent[stem].replace("'", "&#39;") in source
+
+
+def test_the_summary_names_the_groups_that_stand_lowest(run):
+    found = full(run)
+    table = found.identity_q.with_columns(
+        mean_percentile=pl.when(pl.col("group") == "Jews").then(0.04).otherwise(0.6),
+        q=pl.when(pl.col("group") == "Jews").then(0.001).otherwise(0.8),
+    )
+    words = pl.DataFrame(
+        [
+            {"model": m, "prompt": "greatest", "group": "neutral", "percentile": 0.5}
+            for m in made.NAMES
+        ]
+    )
+    said = summary._slights(
+        dataclasses.replace(found, identity_q=table, identity_words=words), "greatest"
+    )
+    assert "the words for Jews (4), " in said
+    assert f"10 of {10 * sum(map(len, made.GROUPS.values()))} means" in said
+
+
+def test_the_summary_names_what_people_and_models_see_differently(run):
+    found = full(run)
+    (people,) = summary.people(found, made.NAMES, run.prompts, 2)
+    gap = found.humans_gap.sort("gap", "item", descending=[True, False])
+    assert people.lower == gap["item"].head(2).to_list()
+    assert people.higher == gap["item"].reverse().head(2).to_list()
+    best = found.humans_correlation.sort("spearman").row(-1, named=True)
+    assert f"to {best['spearman']:.2f} ({made.NAMES[best['model']]})" in people.agreement
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "said"),
+    [
+        (None, "number", "–"),
+        (float("nan"), "p", "–"),
+        (0.0004, "p", "< .001"),
+        (0.0312, "p", ".031"),
+        (1.0, "p", "1.000"),
+        (0.4321, "share", "43.2 %"),
+        (-6462.5, "count", "−6,462.5"),
+        (7530.0, "count", "7,530"),
+        (12, "count", "12"),
+        (-0.25, "number", "−0.25"),
+        (True, "bool", "yes"),
+        ("x", "text", "x"),
+    ],
+)
+def test_cells_read_as_a_reader_writes(value, kind, said):
+    assert page.cell(value, kind) == said
