@@ -3,6 +3,7 @@
 import base64
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import polars as pl
 from matplotlib.figure import Figure
@@ -68,15 +69,15 @@ def _rewards(
     if found.densities.height:
         yield (
             "distributions",
-            lambda: distributions.violins(found.densities, found.quantiles, scored, prompts),
+            partial(distributions.violins, found.densities, found.quantiles, scored, prompts),
         )
     for prompt, table in found.top_bottom.items():
         middle = found.quantiles.filter(prompt=prompt)
-        yield f"top_bottom_{prompt}", lambda t=table, m=middle: tokens.top_bottom(t, m, names, top)
+        yield f"top_bottom_{prompt}", partial(tokens.top_bottom, table, middle, names, top)
     pairs, correlations = tables.contrasts(run, contrast, list(names))
     if pairs:
         stem = "contrast_{}_{}".format(*contrast)
-        yield stem, lambda: framing.contrast(pairs, correlations, names, contrast)
+        yield stem, partial(framing.contrast, pairs, correlations, names, contrast)
 
 
 def _agreement(found: Tables, names: Mapping[str, str]) -> Plan:
@@ -87,27 +88,27 @@ def _agreement(found: Tables, names: Mapping[str, str]) -> Plan:
     }
     for stem, label in labels.items():
         for prompt, matrix in getattr(found, stem.removesuffix("_tau")).items():
-            yield f"{stem}_{prompt}", lambda m=matrix, s=label: agreement.heat_map(m, names, s)
+            yield f"{stem}_{prompt}", partial(agreement.heat_map, matrix, names, label)
     for prompt, table in found.mds.items():
-        yield f"mds_{prompt}", lambda t=table: agreement.mds(t, found.models, names)
+        yield f"mds_{prompt}", partial(agreement.mds, table, found.models, names)
     for prompt, table in found.rsa.items():
-        yield f"rsa_{prompt}", lambda t=table: agreement.rsa(t)
+        yield f"rsa_{prompt}", partial(agreement.rsa, table)
     if found.variance.height:
-        yield "variance", lambda: variance.shares(found.variance)
+        yield "variance", partial(variance.shares, found.variance)
 
 
 def _words(found: Tables, names: Mapping[str, str], top: int) -> Plan:
     prompts = list(found.rewards)
     if found.sentiment_slopes.height:
-        yield "sentiment_slopes", lambda: slopes.fans(found.sentiment_slopes, names, prompts)
+        yield "sentiment_slopes", partial(slopes.fans, found.sentiment_slopes, names, prompts)
     if found.bing_effects.height:
         label = "share of pairs in which the positive word scores higher"
-        yield "bing_effects", lambda: variance.effects(found.bing_effects, names, label)
+        yield "bing_effects", partial(variance.effects, found.bing_effects, names, label)
     if found.frequency_slopes.height:
         label = "change of reward for each e-fold of frequency, sentiment held"
         yield (
             "frequency_slopes",
-            lambda: slopes.dots(found.frequency_slopes, names, prompts, label),
+            partial(slopes.dots, found.frequency_slopes, names, prompts, label),
         )
     for stem, label in (("sum", "sum"), ("difference", "difference")):
         table = getattr(found, f"framing_{stem}")
@@ -115,43 +116,43 @@ def _words(found: Tables, names: Mapping[str, str], top: int) -> Plan:
             said = f"{label} of the rewards under the two prompts"
             yield (
                 f"framing_{stem}",
-                lambda t=table, s=said: tokens.ends(t, names, top, "reward", s),
+                partial(tokens.ends, table, names, top, "reward", said),
             )
     for prompt in found.identity["prompt"].unique(maintain_order=True):
         part = found.identity.filter(prompt=prompt)
-        yield f"identity_{prompt}", lambda t=part: identity.groups(t, names)
+        yield f"identity_{prompt}", partial(identity.groups, part, names)
 
 
 def _people(found: Tables, names: Mapping[str, str]) -> Plan:
     for (items, prompt), ranks in found.humans_ranks.items():
         stem = f"{items}_{prompt}"
         part = found.humans_correlation.filter(list=items, prompt=prompt)
-        yield f"humans_correlation_{stem}", lambda t=part: humans.correlation(t, names)
+        yield f"humans_correlation_{stem}", partial(humans.correlation, part, names)
         gap = found.humans_gap.filter(list=items, prompt=prompt)
-        yield f"humans_gap_{stem}", lambda t=gap: humans.gaps(t, _GAPS)
+        yield f"humans_gap_{stem}", partial(humans.gaps, gap, _GAPS)
         best = ranks.sort("human_rank")["item"].head(3)
         apart = gap.sort("gap", "item", descending=[True, False])["item"]
         chosen = list(dict.fromkeys([*best, *apart.head(4), *apart.tail(3)]))
         yield (
             f"humans_ranks_{stem}",
-            lambda t=ranks, c=chosen: humans.trajectories(t, names, c),
+            partial(humans.trajectories, ranks, names, chosen),
         )
     for (items, prompt), matrix in found.humans_kendall.items():
         yield (
             f"humans_kendall_{items}_{prompt}",
-            lambda m=matrix: agreement.heat_map(m, names, "Kendall’s τ"),
+            partial(agreement.heat_map, matrix, names, "Kendall’s τ"),
         )
 
 
 def _others(found: Tables, names: Mapping[str, str], top: int) -> Plan:
     if found.sequence_traces.height:
-        yield "sequence_traces", lambda: sequences.traces(found.sequence_traces, names)
+        yield "sequence_traces", partial(sequences.traces, found.sequence_traces, names)
     if found.sequences.filter(pl.col("flops") > 0).height:
-        yield "sequences", lambda: sequences.costs(found.sequences, names)
+        yield "sequences", partial(sequences.costs, found.sequences, names)
     for prompt, table in found.logprobs.items():
         yield (
             f"logprobs_{prompt}",
-            lambda t=table: tokens.ends(t, names, top, "logprob", "log-probability"),
+            partial(tokens.ends, table, names, top, "logprob", "log-probability"),
         )
 
 

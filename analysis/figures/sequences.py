@@ -32,7 +32,7 @@ def traces(table: pl.DataFrame, names: Mapping[str, str]) -> Figure:
             ax.plot(part["step"], part["best"], _STROKES[str(direction)], color=colour, lw=1.1)
     figure.supxlabel("step of the search", fontsize=9)
     figure.supylabel("best reward so far", fontsize=9)
-    style.legend(figure, {m: (c, "") for m, (c, _) in looks.items()}, "-")
+    style.legend(figure, {m: (c, "") for m, (c, _) in looks.items()}, lines=True)
     return figure
 
 

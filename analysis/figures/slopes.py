@@ -36,7 +36,7 @@ def fans(table: pl.DataFrame, names: Mapping[str, str], prompts: Sequence[str]) 
         ax.set_xticks([-5, 0, 5], ["−5", "0", "+5"])
     figure.supxlabel("valence of the word (AFINN)", fontsize=9)
     figure.supylabel("change of reward", fontsize=9)
-    style.legend(figure, {p: looks[p] for p in prompts if p in table["prompt"]}, "-")
+    style.legend(figure, {p: looks[p] for p in prompts if p in table["prompt"]}, lines=True)
     return figure
 
 

@@ -150,10 +150,10 @@ def panels(
     return figure, dict(zip(models, axes, strict=False))
 
 
-def legend(figure: Figure, shown: Mapping[str, tuple[str, str]], line: str = "") -> None:
+def legend(figure: Figure, shown: Mapping[str, tuple[str, str]], lines: bool = False) -> None:
     """A legend above the whole figure: label -> its colour and marker."""
     keys = [
-        Line2D([], [], color=c, marker=m, linestyle=line or "none", markersize=5)
+        Line2D([], [], color=c, marker=m, linestyle="-" if lines else "none", markersize=5)
         for c, m in shown.values()
     ]
     labels = [name(text, 30) for text in shown]
