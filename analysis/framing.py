@@ -1,5 +1,6 @@
 """The same token as an answer to good and to bad: correlations, sums, differences, axes."""
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -8,18 +9,10 @@ import numpy as np
 import polars as pl
 import scipy.stats
 
-from analysis import ranks
+from analysis import ranks, tokens
 from analysis.load import Run
 from engine.runs.schema import Columns
 
-_ENDS: Columns = {
-    "model": pl.String,
-    "end": pl.String,
-    "rank": pl.UInt32,
-    "token_id": pl.UInt32,
-    "token": pl.String,
-    "reward": pl.Float64,
-}
 _PAIR: Columns = {"model": pl.String, "prompt_a": pl.String, "prompt_b": pl.String}
 
 _SHARE = ("share", "ci_low", "ci_high")
@@ -44,20 +37,28 @@ def framing_table(run: Run, models: Sequence[str]) -> pl.DataFrame:
     rows = []
     for model in models:
         asked = [p for p in run.vocabulary_prompts if (model, p) in run.results]
-        for prompts in itertools.combinations(asked, 2):
-            both = pair(run, model, prompts)
-            a, b = both["a"].to_numpy(), both["b"].to_numpy()
+        found = _scores(run, model, asked) if len(asked) > 1 else {}
+        # Ranked once a prompt, not once a pair.
+        order = {p: ranks.dense_ranks(x) for p, x in found.items()}
+        average = {p: ranks.average_ranks(x) for p, x in found.items()}
+        for a, b in itertools.combinations(found, 2):
             rows.append(
                 {
-                    **dict(zip(_PAIR, (model, *prompts), strict=True)),
-                    "pearson": ranks.pearson(a, b),
-                    "spearman": ranks.spearman(a, b),
-                    "kendall": ranks.kendall_tau(ranks.dense_ranks(a), ranks.dense_ranks(b)),
+                    **dict(zip(_PAIR, (model, a, b), strict=True)),
+                    "pearson": ranks.pearson(found[a], found[b]),
+                    "spearman": ranks.pearson(average[a], average[b]),
+                    "kendall": ranks.kendall_tau(order[a], order[b]),
                 }
             )
-    return pl.DataFrame(
-        rows, schema=_PAIR | dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64)
-    )
+    numbers = dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64)
+    return pl.DataFrame(rows, schema={**_PAIR, **numbers})
+
+
+def _scores(run: Run, model: str, prompts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Prompt -> float64 rewards of the tokens that were scored under all prompts, in one order."""
+    each = {prompt: run.rewards(model, prompt) for prompt in prompts}
+    common = functools.reduce(np.intersect1d, (ids for ids, _ in each.values()))
+    return {p: x[np.searchsorted(ids, common)].astype(float) for p, (ids, x) in each.items()}
 
 
 def framing_ends(
@@ -76,15 +77,14 @@ def framing_ends(
       model, end, rank, token_id, token, reward (the sum or the difference). Ties go to the lower
       token_id.
     """
-    sums, differences = [], []
+    empty = pl.DataFrame(schema={**tokens.ENDS, "reward": pl.Float64})
+    sums, differences = [empty], [empty]
     for model in _with_both(run, models, prompts):
         both = pair(run, model, prompts)
-        named = run.vocabulary(model).select("token_id", "token").collect()
-        both = both.join(named, on="token_id", how="left", validate="1:1")
-        sums.append(_ends(both, pl.col("a") + pl.col("b"), model, count))
-        differences.append(_ends(both, pl.col("a") - pl.col("b"), model, count))
-    empty = pl.DataFrame(schema=_ENDS)
-    return (pl.concat(sums) if sums else empty, pl.concat(differences) if differences else empty)
+        ids, a, b = (both[name].to_numpy() for name in both.columns)
+        sums.append(tokens.ends(run, model, ids, a + b, count, "reward"))
+        differences.append(tokens.ends(run, model, ids, a - b, count, "reward"))
+    return pl.concat(sums), pl.concat(differences)
 
 
 def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> pl.DataFrame:
@@ -156,13 +156,3 @@ def _share(part: np.ndarray, whole: np.ndarray, level: float) -> tuple[float, fl
 
 def _with_both(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> list[str]:
     return [m for m in models if all((m, prompt) in run.results for prompt in prompts)]
-
-
-def _ends(both: pl.DataFrame, value: pl.Expr, model: str, count: int) -> pl.DataFrame:
-    scored = both.select("token_id", "token", reward=value)
-    frames = []
-    for end, descending in (("top", True), ("bottom", False)):
-        best = scored.sort("reward", "token_id", descending=[descending, False]).head(count)
-        rank = pl.int_range(1, best.height + 1, dtype=pl.UInt32, eager=True)
-        frames.append(best.with_columns(model=pl.lit(model), end=pl.lit(end), rank=rank))
-    return pl.concat(frames).select(list(_ENDS))

@@ -5,18 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from analysis import ranks
+from analysis import ranks, tokens
 from analysis.load import Run
-from engine.runs.schema import Columns
-
-_ENDS: Columns = {
-    "model": pl.String,
-    "end": pl.String,
-    "rank": pl.UInt32,
-    "token_id": pl.UInt32,
-    "token": pl.String,
-    "logprob": pl.Float32,
-}
 
 
 def logprobs_ends(run: Run, prompt: str, count: int) -> pl.DataFrame:
@@ -28,15 +18,11 @@ def logprobs_ends(run: Run, prompt: str, count: int) -> pl.DataFrame:
     """
     frames = []
     for model, asked in run.logprobs:
-        if asked != prompt:
-            continue
-        scores = run.next_tokens(model, prompt)
-        for end, descending in (("top", True), ("bottom", False)):
-            best = scores.sort("logprob", "token_id", descending=[descending, False]).head(count)
-            rank = pl.int_range(1, best.height + 1, dtype=pl.UInt32, eager=True)
-            best = best.with_columns(model=pl.lit(model), end=pl.lit(end), rank=rank)
-            frames.append(best.select(list(_ENDS)))
-    return pl.concat(frames) if frames else pl.DataFrame(schema=_ENDS)
+        if asked == prompt:
+            scores = run.next_tokens(model, prompt)
+            ids, values = scores["token_id"].to_numpy(), scores["logprob"].to_numpy()
+            frames.append(tokens.ends(run, model, ids, values, count, "logprob"))
+    return pl.concat([pl.DataFrame(schema={**tokens.ENDS, "logprob": pl.Float32}), *frames])
 
 
 def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
@@ -54,11 +40,11 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
     for language, prompt in run.logprobs:
         own = run.next_tokens(language, prompt)
         own = own.filter(~pl.col("token").is_duplicated()).select("token", "logprob")
-        for model, tokens in rewards.items():
+        for model, vocabulary in rewards.items():
             if (model, prompt) not in run.results:
                 continue
             ids, values = run.rewards(model, prompt)
-            scored = tokens.join(
+            scored = vocabulary.join(
                 pl.DataFrame({"token_id": ids, "reward": values}),
                 on="token_id", how="inner", validate="1:1",
             )  # fmt: skip

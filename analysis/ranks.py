@@ -49,3 +49,15 @@ def pearson(x: np.ndarray, y: np.ndarray) -> float:
     if np.ptp(x) == 0 or np.ptp(y) == 0 or scale == 0:
         return math.nan
     return max(-1.0, min(1.0, float(x @ y) / scale))
+
+
+def extremes(x: np.ndarray, count: int, highest: bool) -> np.ndarray:
+    """Places of the `count` highest or lowest of `x` [N], from the extreme; int64 [<= count].
+
+    Ties go to the earlier place.
+    """
+    key = -x if highest else x
+    places = np.arange(len(x))
+    if count < len(x):
+        places = np.flatnonzero(key <= np.partition(key, count - 1)[count - 1])
+    return places[np.argsort(key[places], kind="stable")][:count]

@@ -3,10 +3,21 @@
 import functools
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
+from analysis import ranks
 from analysis.load import Run
 from analysis.manifests import RunError
+from engine.runs.schema import Columns
+
+ENDS: Columns = {
+    "model": pl.String,
+    "end": pl.String,
+    "rank": pl.UInt32,
+    "token_id": pl.UInt32,
+    "token": pl.String,
+}
 
 
 def shared_vocabulary(
@@ -82,16 +93,35 @@ def top_bottom(run: Run, prompt: str, count: int, models: Sequence[str]) -> pl.D
       The table `top_bottom_<prompt>.csv`: model, end ("top" or "bottom"), rank (1 is the
       extreme), token_id, token, reward. Ties go to the lower token_id.
     """
-    there = [model for model in models if (model, prompt) in run.results]
+    empty = pl.DataFrame(schema={**ENDS, "reward": pl.Float32})
+    frames = [
+        ends(run, model, *run.rewards(model, prompt), count, "reward")
+        for model in models
+        if (model, prompt) in run.results
+    ]
+    return pl.concat([empty, *frames])
+
+
+def ends(
+    run: Run, model: str, ids: np.ndarray, values: np.ndarray, count: int, name: str
+) -> pl.DataFrame:
+    """The `count` highest and lowest of `values` [N], which belong to ascending token `ids` [N].
+
+    Returns:
+      model, end ("top" or "bottom"), rank (1 is the extreme), token_id, token and the values
+      under `name`. Ties go to the lower token_id.
+    """
     frames = []
-    for model in there:
-        scores = run.scores(models=[model], prompts=[prompt]).collect()
-        for end, descending in (("top", True), ("bottom", False)):
-            best = scores.sort("reward", "token_id", descending=[descending, False]).head(count)
-            rank = pl.int_range(1, best.height + 1, dtype=pl.UInt32, eager=True)
-            best = best.with_columns(end=pl.lit(end), rank=rank)
-            frames.append(best.select("model", "end", "rank", "token_id", "token", "reward"))
-    return pl.concat(frames)
+    for end in ("top", "bottom"):
+        places = ranks.extremes(values, count, highest=end == "top")
+        rank = np.arange(1, len(places) + 1, dtype=np.uint32)
+        columns = {"rank": rank, "token_id": ids[places], name: values[places]}
+        frames.append(pl.DataFrame({"end": [end] * len(places), **columns}))
+    named = run.vocabulary(model).select("token_id", "token").collect()
+    joined = pl.concat(frames).join(
+        named, on="token_id", how="left", validate="m:1", maintain_order="left"
+    )
+    return joined.select(pl.lit(model).alias("model"), *list(ENDS)[1:], name)
 
 
 def _unambiguous(run: Run, model: str, text: pl.Expr, round_trip: bool) -> pl.DataFrame:

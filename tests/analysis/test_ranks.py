@@ -85,3 +85,10 @@ def test_percentiles_share_ties_and_average_one_half(pairs):
 
 def test_dense_ranks_leave_no_gaps():
     assert ranks.dense_ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist() == [3, 1, 3, 2]
+
+
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=30), st.integers(1, 40), st.booleans())
+def test_extremes_are_the_head_of_a_stable_sort(values, count, highest):
+    x = np.array(values, dtype=np.float32)
+    expected = np.argsort(-x if highest else x, kind="stable")[:count]
+    assert ranks.extremes(x, count, highest).tolist() == expected.tolist()
