@@ -159,12 +159,17 @@ const Data = (() => {
     }
     const wanted = query.toLowerCase(), bare = wanted.trim();
     const least = { contains: 1, starts: 2, whole: 3 }[how];
+    const { joined, starts } = data, length = (bare || wanted).length;
+    const blank = (from, to) => {
+      for (let i = from; i < to; i++) if (joined[i].trim()) return false;
+      return true;
+    };
     scan(bare || wanted, (row, at, size) => {
-      const folded = data.joined.slice(data.starts[row], data.starts[row] + size);
-      const start = bare === wanted ? at : folded.indexOf(wanted);
+      const from = starts[row], end = from + size;
+      const start = bare === wanted ? at : joined.slice(from, end).indexOf(wanted);
       // A word finds itself with and without spaces around it; longer tokens must hold the spaces too.
-      const found = tokens[row] === query ? 4 : bare && size <= bare.length + 9 && folded.trim() === bare ? 3
-        : start < 0 ? 0 : start === 0 ? 2 : 1;
+      const alone = bare && blank(from, from + at) && blank(from + at + length, end);
+      const found = tokens[row] === query ? 4 : alone ? 3 : start < 0 ? 0 : start === 0 ? 2 : 1;
       if (found >= least) tier[row] = found;
     });
     return tier;

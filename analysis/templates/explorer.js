@@ -259,9 +259,9 @@
     if (!at) return;
     const pen = canvas.getContext("2d"), found = [], { tier } = state;
     pen.putImageData(cloud(at, pen), 0, 0);
-    if (tier) for (const row of at.rows) if (tier[row] && mask[row]) found.push(row);
+    if (tier) for (const row of state.rows) if (found.length < 1500 && at.x[row] === at.x[row]) found.push(row);
     pen.fillStyle = "#d9730d";
-    for (const row of found.slice(0, 5000)) pen.fillRect(at.x[row] - 1.5, at.y[row] - 1.5, 4, 4);
+    for (const row of found) pen.fillRect(at.x[row] - 1.5, at.y[row] - 1.5, 4, 4);
     if (state.row >= 0 && at.x[state.row] === at.x[state.row] && at.y[state.row] === at.y[state.row]) {
       pen.lineWidth = 2.5;
       pen.strokeStyle = getComputedStyle(app).color;
