@@ -11,6 +11,7 @@ import analysis
 from analysis import publish, report
 from analysis.report import AnalyzeSettings
 from configs import analyze as defaults
+from demo.models import EMBEDDED
 from launch import cli
 
 
@@ -40,7 +41,16 @@ def write_report(
 
 def known_models() -> Mapping[str, analysis.ModelInfo]:
     """Slug -> metadata; the one place where tables of models are wired into the analysis."""
-    return {}
+    return {
+        slug: analysis.ModelInfo(
+            nickname=model.nickname,
+            developer="Assay",
+            base=f"SmolLM2, {model.depth} layers",
+            size_b=model.size_b,
+            rewardbench_rank=None,
+        )
+        for slug, model in EMBEDDED.items()
+    }
 
 
 def _clock() -> Callable[[str], None]:
