@@ -257,7 +257,7 @@ def _rope(hf: Mapping[str, Any]) -> Rope:
         raise AssayError(
             f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly {sorted(keys)}"
         )
-    numbers = {field: float(_require(given, name)) for name, field in keys.items()}
+    numbers: dict[str, Any] = {field: float(_require(given, name)) for name, field in keys.items()}
     if "original_positions" in numbers:
         numbers["original_positions"] = int(numbers["original_positions"])
     theta = float(_require({"rope_theta": thetas.pop()}, "rope_theta"))
