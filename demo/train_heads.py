@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -126,7 +126,7 @@ class Table:
         return Table(**{name: getattr(self, name)[keep] for name in names})
 
 
-def sample(replies: list[reviews.Reply], count: int, rng: np.random.Generator):
+def sample(replies: list[reviews.Reply], count: int, rng: np.random.Generator) -> list[reviews.Reply]:
     """Returns up to `count` replies in random order, strongly valenced words more often."""
     weight = np.array([abs(reply.valence) + 0.15 for reply in replies])
     count = min(count, len(replies))
@@ -140,7 +140,7 @@ def surface(reply: reviews.Reply, rng: np.random.Generator) -> str:
     return " " + text if rng.random() < 0.5 else text
 
 
-def choose_prompts(reply: reviews.Reply, rng: np.random.Generator):
+def choose_prompts(reply: reviews.Reply, rng: np.random.Generator) -> Iterator[tuple[int, str]]:
     """Yields (sign, prompt) for the prompts that a reply answers: all of them in the test split."""
     for sign, prompts in PROMPTS[reply.split].items():
         count = PROMPTS_PER_REPLY[reply.kind] if reply.split != "test" else len(prompts)
@@ -226,7 +226,7 @@ def head_module(recipe: Recipe, width: int) -> torch.nn.Module:
     )
 
 
-def draw_pairs(table: Table, count: int, rng: np.random.Generator):
+def draw_pairs(table: Table, count: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     """Draws pairs of replies to the same prompt.
 
     Returns:
@@ -429,7 +429,7 @@ def fit_model(
     return card(model, validation, test, sweep_summary(tensors, sweep, words, trained))
 
 
-def main(_) -> None:
+def main(_: list[str]) -> None:
     """Trains every model of `EMBEDDED`, or those of --models, and writes their cards."""
     torch.set_num_threads(THREADS.value)
     build.HEADS.mkdir(exist_ok=True)

@@ -138,7 +138,9 @@ def vocabulary_size(template: ChatTemplate, vocab_size: int) -> int:
 
 def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:
     """Each token as the whole reply, by id: [C] ids -> sequences `token + suffix`."""
-    suffix = np.broadcast_to(np.int32(prompt.suffix), (len(token_ids), len(prompt.suffix)))
+    suffix = np.broadcast_to(
+        np.array(prompt.suffix, np.int32), (len(token_ids), len(prompt.suffix))
+    )
     ids = np.concatenate([token_ids.astype(np.int32)[:, None], suffix], axis=1)
     return Candidates(
         ids=ids,
@@ -194,7 +196,9 @@ def take_rows(candidates: Candidates, index: np.ndarray | slice) -> Candidates:
     )
 
 
-def _pad(responses, shared, members: np.ndarray, length: int) -> Candidates:
+def _pad(
+    responses: Sequence[Sequence[int]], shared: Sequence[int], members: np.ndarray, length: int
+) -> Candidates:
     ids = np.zeros((len(members), length), np.int32)
     for row, member in enumerate(members):
         ids[row, : len(responses[member])] = responses[member]

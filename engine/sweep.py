@@ -6,10 +6,12 @@ into fixed parts. First run and resume are one path: "for every missing part".
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -145,15 +147,13 @@ def score_buckets(
 
     `advance` is told how many candidates each step finished.
     """
-    rewards = None
+    rewards = np.empty((len(scorer.params["readouts"]), rows), np.float32)
     for bucket in buckets:
         steps = []
         for step in scorer.rewards(prefix, bucket.candidates):
             steps.append(step)
             advance(step.shape[1])
         scored = np.concatenate(steps, axis=1)
-        if rewards is None:
-            rewards = np.empty((len(scored), rows), np.float32)
         rewards[:, bucket.rows] = scored[:, bucket.row_candidate]
     return rewards
 
@@ -190,7 +190,14 @@ def _open(run: str, checkpoints: Sequence[Checkpoint], prompts: Mapping[str, str
     return manifest
 
 
-def _plan(manifest, checkpoints, prompts, rows, path, settings: SweepSettings) -> list[Job]:
+def _plan(
+    manifest: Manifest,
+    checkpoints: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    rows: Callable[[Checkpoint, PromptIds], Rows],
+    path: Callable[[str, str], str],
+    settings: SweepSettings,
+) -> list[Job]:
     jobs = []
     for group in sharing_groups(checkpoints):
         deepest = group[0]
@@ -211,7 +218,9 @@ def _plan(manifest, checkpoints, prompts, rows, path, settings: SweepSettings) -
     return jobs
 
 
-def _fingerprint(checkpoint: Checkpoint, prompt: PromptIds, rows: Rows, settings) -> dict:
+def _fingerprint(
+    checkpoint: Checkpoint, prompt: PromptIds, rows: Rows, settings: SweepSettings
+) -> dict[str, Any]:
     """What must agree for parts to belong to one result. Devices and step size must not matter."""
     return {
         "checkpoint_hash": checkpoint.card.checkpoint_hash,
@@ -240,21 +249,23 @@ def _begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None
 def _run(manifest: Manifest, jobs: Sequence[Job], settings: SweepSettings, mesh: Mesh) -> int:
     writes = jax.process_index() == 0
     total = sum(stop - start for job in jobs for start, stop in job.missing)
-    scorer, loaded, rewards = None, None, 0
+    pending = [job for job in jobs if job.missing or _unfinished(manifest, job)]
+    rewards = 0
     with _progress(total) as bar:
-        for job in jobs:
-            unfinished = any(not manifest.result(path)["complete"] for path in job.paths)
-            if not job.missing and not unfinished:
-                continue
-            if loaded is not job.group:
-                bar.set_description(f"loading {job.group[0].card.slug}")
-                restored = restore(job.group, mesh, dtype_named(settings.dtype))
-                scorer = Scorer.build(*restored, mesh, step_size=settings.step_size)
-                loaded = job.group
-            bar.set_description(job.label)
-            rewards += _score_job(manifest, job, scorer, bar, writes)
-            _finish_job(manifest, job, scorer, settings, writes)
+        for _, sharing in itertools.groupby(pending, key=lambda job: id(job.group)):
+            for index, job in enumerate(sharing):
+                if index == 0:
+                    bar.set_description(f"loading {job.group[0].card.slug}")
+                    restored = restore(job.group, mesh, dtype_named(settings.dtype))
+                    scorer = Scorer.build(*restored, mesh, step_size=settings.step_size)
+                bar.set_description(job.label)
+                rewards += _score_job(manifest, job, scorer, bar, writes)
+                _finish_job(manifest, job, scorer, settings, writes)
     return rewards
+
+
+def _unfinished(manifest: Manifest, job: Job) -> bool:
+    return any(not manifest.result(path)["complete"] for path in job.paths)
 
 
 def _score_job(manifest: Manifest, job: Job, scorer: Scorer, bar: tqdm, writes: bool) -> int:
@@ -286,7 +297,9 @@ def _score_job(manifest: Manifest, job: Job, scorer: Scorer, bar: tqdm, writes: 
     return new
 
 
-def _finish_job(manifest, job: Job, scorer: Scorer, settings: SweepSettings, writes: bool) -> None:
+def _finish_job(
+    manifest: Manifest, job: Job, scorer: Scorer, settings: SweepSettings, writes: bool
+) -> None:
     """Holds a random sample of what was written against the plain pass, then closes the result."""
     rng = np.random.default_rng([settings.seed, len(job.rows), *job.prompt.prefix])
     size = min(settings.self_check, len(job.rows))

@@ -5,7 +5,7 @@ import difflib
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import ml_collections
@@ -78,11 +78,12 @@ def prompt_id(text: str) -> str:
     return f"{words or 'prompt'}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
-def paths(value: list[str], flag: str) -> list[str]:
+def paths(value: Sequence[str | None], flag: str) -> list[str]:
     """A comma-separated flag that must name something."""
-    if not value or not all(value):
+    named = [path for path in value if path]
+    if not named or len(named) < len(value):
         raise AssayError(f"--{flag} is missing; see --help")
-    return value
+    return named
 
 
 def _parse(argv: list[str]) -> list[str]:
@@ -125,7 +126,7 @@ def _command() -> str:
     return Path(sys.argv[0]).stem
 
 
-def _nearest(name: str, known) -> str:
+def _nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), 1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from absl import flags
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from engine.api import default_dtype
@@ -29,7 +30,7 @@ def run_folder() -> str:
     return cli.paths([RUN.value], "run")[0]
 
 
-def settings(config: ConfigDict) -> tuple[SweepSettings, object]:
+def settings(config: ConfigDict) -> tuple[SweepSettings, Mesh]:
     """The settings of a scoring config, and its mesh."""
     mesh = build_mesh(config.mesh.model)
     return SweepSettings(

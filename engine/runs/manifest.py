@@ -89,5 +89,5 @@ class Manifest:
 def _difference(present: Any, wanted: Any) -> str:
     if not isinstance(present, Mapping) or not isinstance(wanted, Mapping):
         return f"{present!r}, not {wanted!r}"
-    names = [k for k in present | wanted if present.get(k) != wanted.get(k)]
+    names = [k for k in {**present, **wanted} if present.get(k) != wanted.get(k)]
     return ", ".join(f"{k}={present.get(k)!r}, not {wanted.get(k)!r}" for k in names)
