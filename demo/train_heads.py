@@ -65,7 +65,11 @@ TEST_PROMPTS = {
     1: (SWEEP_PROMPTS["greatest"], SWEEP_PROMPTS["best"], VALIDATION_PROMPTS[1][1]),
     -1: (SWEEP_PROMPTS["worst"], VALIDATION_PROMPTS[-1][1]),
 }
-PROMPTS = {"train": TRAIN_PROMPTS, "validation": VALIDATION_PROMPTS, "test": TEST_PROMPTS}
+PROMPTS: dict[str, dict[int, tuple[str, ...]]] = {
+    "train": TRAIN_PROMPTS,
+    "validation": VALIDATION_PROMPTS,
+    "test": TEST_PROMPTS,
+}
 KINDS = ("sentence", "phrase", "word")
 REPLIES = {  # replies of each kind
     "train": (600, 1500, 1600),
@@ -126,7 +130,9 @@ class Table:
         return Table(**{name: getattr(self, name)[keep] for name in names})
 
 
-def sample(replies: list[reviews.Reply], count: int, rng: np.random.Generator) -> list[reviews.Reply]:
+def sample(
+    replies: list[reviews.Reply], count: int, rng: np.random.Generator
+) -> list[reviews.Reply]:
     """Returns up to `count` replies in random order, strongly valenced words more often."""
     weight = np.array([abs(reply.valence) + 0.15 for reply in replies])
     count = min(count, len(replies))
