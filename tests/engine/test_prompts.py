@@ -126,3 +126,11 @@ def test_a_tokenizer_without_a_chat_template_is_refused():
 
 def test_no_replies_give_no_sequences():
     assert template().sequences(PROMPT, []) == []
+
+
+@pytest.mark.parametrize("text", ["{% for m in messages %}", "{{ raise_exception('no user') }}"])
+def test_a_template_that_does_not_render_is_one_line(text):
+    broken = template(text)
+    with pytest.raises(AssayError, match="does not render a prompt and a reply") as error:
+        broken.render("What?", ["love"])
+    assert "\n" not in str(error.value)
