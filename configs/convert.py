@@ -1,6 +1,6 @@
 """Hugging Face folder or hub id -> Assay checkpoint.
 
-    python -m launch.convert --source=<HF id or folder> --checkpoint=<dir> [--revision=…]
+python -m launch.convert --source=<HF id or folder> --checkpoint=<dir> [--revision=…]
 """
 
 import ml_collections

@@ -14,3 +14,14 @@ ELO = {
 }
 
 PROMPTS = {**PAPER, **ELO}
+
+# What `--config=configs/sweep.py:<set>` selects.
+SETS = {"paper": PAPER, "elo": ELO}
+
+
+def selected(selection: str) -> str:
+    """Ids of a set of prompts, comma-separated, as `--config.prompts` takes them."""
+    if selection not in SETS:
+        allowed = ", ".join(map(repr, SETS))
+        raise ValueError(f"no set of prompts {selection!r}; allowed: {allowed}")
+    return ",".join(SETS[selection])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["AssayError", "RewardModel", "load"]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> object:
     if name == "AssayError":
         from engine.errors import AssayError
 

@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 
-from engine.candidates import ReplyRows, TokenRows, vocabulary
+from engine.candidates import ReplyRows, Rows, TokenRows, vocabulary
 from engine.checkpoint.store import Checkpoint, restore
 from engine.mesh import build_mesh
 from engine.scoring import Scorer, dtype_named
 from engine.sweep import check_rewards, score_buckets
+from engine.types import PromptIds
 
 
 def load(
@@ -53,7 +54,9 @@ class RewardModel:
 
     def __repr__(self) -> str:
         card = self._checkpoint.card
-        return f"RewardModel({card.slug!r}, {card.decoder.num_layers} layers, head={card.head.kind})"
+        return (
+            f"RewardModel({card.slug!r}, {card.decoder.num_layers} layers, head={card.head.kind})"
+        )
 
     @functools.cached_property
     def vocabulary(self) -> pl.DataFrame:
@@ -92,7 +95,7 @@ class RewardModel:
             return np.empty(0, np.float32)
         return self._score(ReplyRows(split, template, responses, mode), split)
 
-    def _score(self, rows, split) -> np.ndarray:
+    def _score(self, rows: Rows, split: PromptIds) -> np.ndarray:
         self._scorer.check_length(rows.longest())
         prefix = self._scorer.prefill(split)
         rewards = score_buckets(self._scorer, prefix, rows.buckets(0, len(rows)), len(rows))[0]

@@ -12,7 +12,6 @@ from engine.prompts import ChatTemplate
 from engine.runs import schema
 from engine.types import Candidates, PromptIds
 
-
 MODES = ("ids", "text")
 
 
@@ -111,11 +110,7 @@ def vocabulary(template: ChatTemplate, vocab_size: int) -> pl.DataFrame:
       AssayError: the tokenizer has ids that the embedding lacks.
     """
     tokenizer = template.tokenizer
-    if len(tokenizer) > vocab_size:
-        raise AssayError(
-            f"tokenizer has {len(tokenizer)} ids but the embedding has {vocab_size} rows"
-        )
-    tokens = [tokenizer.decode([i]) for i in range(len(tokenizer))]
+    tokens = [tokenizer.decode([i]) for i in range(vocabulary_size(template, vocab_size))]
     special = set(tokenizer.all_special_ids)
     special |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     return pl.DataFrame(
@@ -129,9 +124,23 @@ def vocabulary(template: ChatTemplate, vocab_size: int) -> pl.DataFrame:
     )
 
 
+def vocabulary_size(template: ChatTemplate, vocab_size: int) -> int:
+    """How many ids the tokenizer has.
+
+    Raises:
+      AssayError: more than `vocab_size`, the rows of the embedding.
+    """
+    size = len(template.tokenizer)
+    if size > vocab_size:
+        raise AssayError(f"tokenizer has {size} ids but the embedding has {vocab_size} rows")
+    return size
+
+
 def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:
     """Each token as the whole reply, by id: [C] ids -> sequences `token + suffix`."""
-    suffix = np.broadcast_to(np.int32(prompt.suffix), (len(token_ids), len(prompt.suffix)))
+    suffix = np.broadcast_to(
+        np.array(prompt.suffix, np.int32), (len(token_ids), len(prompt.suffix))
+    )
     ids = np.concatenate([token_ids.astype(np.int32)[:, None], suffix], axis=1)
     return Candidates(
         ids=ids,
@@ -187,7 +196,9 @@ def take_rows(candidates: Candidates, index: np.ndarray | slice) -> Candidates:
     )
 
 
-def _pad(responses, shared, members: np.ndarray, length: int) -> Candidates:
+def _pad(
+    responses: Sequence[Sequence[int]], shared: Sequence[int], members: np.ndarray, length: int
+) -> Candidates:
     ids = np.zeros((len(members), length), np.int32)
     for row, member in enumerate(members):
         ids[row, : len(responses[member])] = responses[member]

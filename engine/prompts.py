@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
@@ -63,7 +64,14 @@ class ChatTemplate:
             for reply in replies
         ]
         date = {} if self.policy.date is None else {"date_string": self.policy.date}
-        return self.tokenizer.apply_chat_template(conversations, tokenize=False, **date)
+        try:
+            return self.tokenizer.apply_chat_template(conversations, tokenize=False, **date)
+        except jinja2.TemplateError as error:
+            reason = " ".join(str(error).split())
+            raise AssayError(
+                f"chat template of {self.tokenizer.name_or_path}: it does not render a prompt and "
+                f"a reply ({reason})"
+            ) from error
 
     def sequences(self, prompt: str, replies: Sequence[str]) -> list[list[int]]:
         """Token ids of the rendered conversation, tokenised as one text, for each reply."""

@@ -20,6 +20,10 @@ from engine.types import Candidates, KeyValues, PromptIds
 
 PREFIX_MULTIPLE = 16
 
+# XLA's CPU backend: matmuls by Eigen, reductions by YNNPACK. By itself XLA gives YNNPACK both, and
+# its float32 matmul is slower at a step's shapes (bench/sweep.py prints the two).
+CPU_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"}
+
 
 def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., KeyValues]:
     """Jits (params, ids int32 [P]) -> KeyValues of the prefix."""
@@ -28,7 +32,7 @@ def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., KeyValues]:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).prefill(ids)
 
-    return jax.jit(prefill, out_shardings=meshes.sharding(mesh, "LPKH"))
+    return _jit(prefill, mesh, "LPKH")
 
 
 def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
@@ -38,7 +42,7 @@ def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).respond(prefix, candidates)
 
-    return jax.jit(score, out_shardings=meshes.sharding(mesh, "M"))
+    return _jit(score, mesh, "M")
 
 
 def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
@@ -48,7 +52,7 @@ def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).plain(ids, last)
 
-    return jax.jit(plain, out_shardings=meshes.sharding(mesh, "M"))
+    return _jit(plain, mesh, "M")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,15 +118,18 @@ class Scorer:
 
     def check_length(self, positions: int) -> None:
         """Raises AssayError for a conversation longer than the model was made for."""
-        if positions > self.max_positions:
-            raise AssayError(
-                f"a conversation has {positions} tokens; allowed by the model: {self.max_positions}"
-            )
+        check_length(positions, self.max_positions)
 
     def _step_size(self, candidates: int) -> int:
         # A short list does not pay for a whole step; powers of two keep the shapes few.
         data = self.mesh.shape["data"]
         return min(self.step_size, data << max(4, (-(-candidates // data) - 1).bit_length()))
+
+
+def check_length(positions: int, allowed: int) -> None:
+    """Raises AssayError for a conversation longer than a model was made for."""
+    if positions > allowed:
+        raise AssayError(f"a conversation has {positions} tokens; allowed by the model: {allowed}")
 
 
 def dtype_named(name: str) -> jnp.dtype:
@@ -135,6 +142,15 @@ def dtype_named(name: str) -> jnp.dtype:
     if name not in names:
         raise AssayError(f"dtype={name!r}; allowed: {', '.join(map(repr, names))}")
     return jnp.dtype(name)
+
+
+def _jit(function: Callable, mesh: Mesh, axes: str) -> Callable:
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    return jax.jit(
+        function,
+        out_shardings=meshes.sharding(mesh, axes),
+        compiler_options=CPU_OPTIONS if on_cpu else None,
+    )
 
 
 def _fetch(rewards: jax.Array, rows: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from analysis import publish, report
 from analysis.options import Options
 from analysis.report import AnalyzeSettings
 from configs import analyze as defaults
+from demo.models import EMBEDDED
 from launch import cli
 
 
@@ -52,7 +53,16 @@ def settings_of(config: ConfigDict) -> AnalyzeSettings:
 
 def known_models() -> Mapping[str, analysis.ModelInfo]:
     """Slug -> metadata; the one place where tables of models are wired into the analysis."""
-    return {}
+    return {
+        slug: analysis.ModelInfo(
+            nickname=model.nickname,
+            developer="Assay",
+            base=f"SmolLM2, {model.depth} layers",
+            size_b=model.size_b,
+            rewardbench_rank=None,
+        )
+        for slug, model in EMBEDDED.items()
+    }
 
 
 def _clock() -> Callable[[str], None]:

@@ -9,9 +9,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ml_collections import config_flags
-
-from analysis import report
 from demo import build
 from demo.models import EMBEDDED
 from engine.checkpoint import hf
@@ -21,7 +18,7 @@ from engine.prompts import TemplatePolicy
 from engine.sweep import sweep_vocabulary
 from launch import analyze, cli, scoring
 
-_CONFIG = config_flags.DEFINE_config_file("config", "configs/demo.py", "Settings.")
+_CONFIG = cli.config_file("demo")
 
 
 def main() -> str:
@@ -32,7 +29,7 @@ def main() -> str:
     prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
     settings, mesh = scoring.settings(config)
     _say(f"1/4 building {len(slugs)} reward models in {root}/hf")
-    folders = {path.name: path for path in build.build(root / "hf")}
+    folders = _built(root / "hf")
     _say(f"2/4 converting them to {root}/checkpoints")
     checkpoints = [_converted(folders[slug], root / "checkpoints" / slug) for slug in slugs]
     _say(f"3/4 scoring every token under {len(prompts)} prompts into {root}/run")
@@ -48,6 +45,13 @@ def _chosen(models: str) -> Sequence[str]:
         if slug not in EMBEDDED:
             raise AssayError(f"models={slug!r}; allowed: {', '.join(EMBEDDED)}")
     return slugs
+
+
+def _built(destination: Path) -> dict[str, Path]:
+    try:
+        return {path.name: path for path in build.build(destination)}
+    except OSError as error:  # no weights package, or no room
+        raise AssayError(f"building into {destination}: {error}") from error
 
 
 def _converted(folder: Path, destination: Path) -> Checkpoint:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from absl import flags
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from engine.api import default_dtype
@@ -11,6 +12,7 @@ from engine.mesh import build_mesh
 from engine.sweep import SweepSettings
 from launch import cli
 
+flags.adopt_module_key_flags(cli)  # for --help
 CHECKPOINT = flags.DEFINE_list("checkpoint", [], "Checkpoints to score, comma-separated.")
 RUN = flags.DEFINE_string("run", None, "Run folder: a new one, or one to continue or add to.")
 PROMPT = flags.DEFINE_multi_string(
@@ -28,7 +30,7 @@ def run_folder() -> str:
     return cli.paths([RUN.value], "run")[0]
 
 
-def settings(config: ConfigDict) -> tuple[SweepSettings, object]:
+def settings(config: ConfigDict) -> tuple[SweepSettings, Mesh]:
     """The settings of a scoring config, and its mesh."""
     mesh = build_mesh(config.mesh.model)
     return SweepSettings(

@@ -64,7 +64,7 @@ def match(keys: Iterable[str], num_layers: int) -> tuple[str, tuple[Rule, ...]]:
       AssayError: keys that no rule uses, or rules whose key is missing; by name.
     """
     present = {k for k in keys if not _IGNORED.search(k)}
-    kind, head = min(HEAD_RULES, key=lambda entry: len({r.key for r in entry[1]} - present))
+    kind, head = min(HEAD_RULES, key=lambda entry: _absent(entry[1], present))
     rules = (*DECODER_RULES, *head)
     wanted = {key for rule in rules for key in layer_keys(rule, num_layers)}
     if missing := sorted(wanted - present):
@@ -100,6 +100,10 @@ def split_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
 def permutation(layout: str, axes: str) -> tuple[int, ...]:
     """Which split dimension each parameter axis is: `(NH)D` into `DNH` -> (2, 0, 1)."""
     return tuple(_letters(layout).index(letter) for letter in axes)
+
+
+def _absent(rules: tuple[Rule, ...], present: set[str]) -> float:
+    return sum(rule.key not in present for rule in rules) / len(rules)
 
 
 def _dimensions(layout: str) -> list[str]:

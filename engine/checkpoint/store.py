@@ -109,6 +109,8 @@ class Checkpoint:
             raise AssayError(
                 f"{folder / CARD}: not a card of version {VERSION} ({error})"
             ) from error
+        if card.version != VERSION:
+            raise AssayError(f"{folder / CARD}: version={card.version!r}; allowed: {VERSION}")
         return cls(folder, card)
 
     @functools.cached_property
@@ -205,7 +207,7 @@ class Writer:
             parts = [(self._readout, value)]
         for digest, part in parts:
             digest.update(f"{name} {part.dtype} {part.shape}".encode())
-            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
+            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
 
 
 def refuse_existing(destination: Path) -> None:
@@ -266,7 +268,7 @@ def restore(
     flat_shardings = dict(nnx.to_flat_state(shardings))
     with ocp.StandardCheckpointer() as orbax:
         for path, parameter in nnx.to_flat_state(params):
-            owner = group[path[1]] if path[0] == "readouts" else deepest
+            owner = group[int(str(path[1]))] if path[0] == "readouts" else deepest
             target = jax.ShapeDtypeStruct(
                 parameter.shape, parameter.dtype, sharding=flat_shardings[path]
             )
@@ -286,7 +288,9 @@ def _shares(deep: Card, shallow: Card) -> bool:
     )
 
 
-def _abstract(config: DecoderConfig, heads: Sequence[HeadConfig], dtype: jnp.dtype):
+def _abstract(
+    config: DecoderConfig, heads: Sequence[HeadConfig], dtype: jnp.dtype
+) -> tuple[nnx.GraphDef, nnx.State]:
     return nnx.split(nnx.eval_shape(lambda: RewardModels(config, heads, dtype)))
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from engine.errors import AssayError
 
@@ -52,7 +52,7 @@ class DecoderConfig:
             raise AssayError(f"decoder.head_size={self.head_size}; allowed: even integers")
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+    def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":
         """The inverse of `dataclasses.asdict`, for `model.json`."""
         return cls(**{**fields, "rope": Rope(**fields["rope"])})
 
@@ -129,6 +129,10 @@ _HARMLESS = {
     "is_decoder",
     "is_llama_config",
     "rope_interleaved",  # a stale marker in SmolLM configs: the weights are half-split
+    # Stale in GRM configs: the head is the one whose tensors are there.
+    "vhead_layer_type",
+    "vhead_num_layers",
+    "vhead_num_neurons",
     "transformers.js_config",
     "pretrained_config",
 }
@@ -198,7 +202,8 @@ def _check_architecture(hf: Mapping[str, Any]) -> None:
     family = ARCHITECTURES[named[0]]
     if hf.get("model_type") != family:
         raise AssayError(
-            f"config.json: model_type={hf.get('model_type')!r} under {named[0]}; allowed: {family!r}"
+            f"config.json: model_type={hf.get('model_type')!r} under {named[0]}; "
+            f"allowed: {family!r}"
         )
 
 
@@ -223,8 +228,14 @@ def _check_attributes(hf: Mapping[str, Any]) -> None:
 
 def _rope(hf: Mapping[str, Any]) -> Rope:
     # Published files say rope_theta and rope_scaling; transformers 5 writes rope_parameters.
+    if hf.get("rope_parameters") and hf.get("rope_scaling"):
+        raise AssayError("config.json: both rope_parameters and rope_scaling; allowed: one of them")
     given = dict(hf.get("rope_parameters") or hf.get("rope_scaling") or {})
-    theta = float(given.pop("rope_theta", None) or hf.get("rope_theta") or 10_000.0)
+    thetas = {given.pop("rope_theta", None), hf.get("rope_theta")} - {None} or {10_000.0}
+    if len(thetas) > 1:
+        raise AssayError(
+            f"config.json: rope_theta is both {' and '.join(map(str, sorted(thetas)))}"
+        )
     kind = given.pop("rope_type", None) or given.pop("type", None) or "default"
     given.pop("type", None)
     keys = {
@@ -246,4 +257,8 @@ def _rope(hf: Mapping[str, Any]) -> Rope:
         raise AssayError(
             f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly {sorted(keys)}"
         )
-    return Rope(theta=theta, kind=kind, **{keys[name]: value for name, value in given.items()})
+    numbers: dict[str, Any] = {field: float(_require(given, name)) for name, field in keys.items()}
+    if "original_positions" in numbers:
+        numbers["original_positions"] = int(numbers["original_positions"])
+    theta = float(_require({"rope_theta": thetas.pop()}, "rope_theta"))
+    return Rope(theta=theta, kind=kind, **numbers)

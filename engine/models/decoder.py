@@ -20,7 +20,7 @@ Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h =
 
 
 class Layer(nnx.Module):
-    """Attention and feed-forward. Stored with a leading L on every parameter; used one at a time."""
+    """Attention and feed-forward. Parameters have a leading L and are used one layer at a time."""
 
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
         self.config = config
@@ -156,7 +156,7 @@ class Decoder(nnx.Module):
         prefix: KeyValues,
         visible: Bool[Array, "C P"],
         angles: Angles,
-    ) -> Residual:
+    ) -> Float[Array, "C U D"]:
         """One layer over the positions `at`: [T] for all of them, [C, 1] for one a candidate."""
         layer = self._layer(index)
         past = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), prefix)
@@ -203,18 +203,29 @@ def _attend(
     visible: Bool[Array, "C P"],
     at: Int[Array, "..."],
 ) -> Float[Array, "C T K G H"]:
-    """One softmax over the shared prefix and the candidate's own positions."""
-    on_prefix = jnp.einsum("CTKGH,PKH->CTKGP", queries, past.keys, **_F32)
-    on_own = jnp.einsum("CTKGH,CSKH->CTKGS", queries, keys, **_F32)
-    logits = _scaled(jnp.concatenate([on_prefix, on_own], axis=-1), queries)
-    causal = jnp.arange(keys.shape[1]) <= jnp.broadcast_to(at, queries.shape[:2])[..., None]
-    prefix_mask = jnp.broadcast_to(visible[:, None], (*causal.shape[:2], visible.shape[1]))
-    mask = jnp.concatenate([prefix_mask, causal], axis=-1)[:, :, None, None]
-    weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
-    split = past.keys.shape[0]
-    mixed = jnp.einsum("CTKGP,PKH->CTKGH", weights[..., :split], past.values, **_F32)
-    mixed += jnp.einsum("CTKGS,CSKH->CTKGH", weights[..., split:], values, **_F32)
-    return mixed.astype(queries.dtype)
+    """One softmax over the shared prefix and the candidate's own positions.
+
+    Key/value heads lead, so that every product is a batched matmul as it lies in memory; nothing
+    is concatenated, since a softmax is a sum of exponentials wherever they stand.
+    """
+    queries = jnp.einsum("CTKGH->KCTGH", queries)
+    keys, values = (jnp.einsum("CSKH->KCSH", own) for own in (keys, values))
+    past_keys, past_values = (jnp.einsum("PKH->KPH", p) for p in (past.keys, past.values))
+    causal = jnp.arange(keys.shape[2]) <= jnp.broadcast_to(at, queries.shape[1:3])[..., None]
+
+    on_prefix = _scaled(jnp.einsum("KCTGH,KPH->KCTGP", queries, past_keys, **_F32), queries)
+    on_own = _scaled(jnp.einsum("KCTGH,KCSH->KCTGS", queries, keys, **_F32), queries)
+    on_prefix = jnp.where(visible[:, None, None], on_prefix, -jnp.inf)
+    on_own = jnp.where(causal[:, :, None], on_own, -jnp.inf)  # never all masked: S holds T
+    largest = jnp.maximum(on_prefix.max(-1, keepdims=True), on_own.max(-1, keepdims=True))
+    largest = jax.lax.stop_gradient(largest)
+    on_prefix, on_own = jnp.exp(on_prefix - largest), jnp.exp(on_own - largest)
+    total = on_prefix.sum(-1, keepdims=True) + on_own.sum(-1, keepdims=True)
+
+    on_prefix, on_own = (weights.astype(values.dtype) for weights in (on_prefix, on_own))
+    mixed = jnp.einsum("KCTGP,KPH->KCTGH", on_prefix, past_values, **_F32)
+    mixed += jnp.einsum("KCTGS,KCSH->KCTGH", on_own, values, **_F32)
+    return jnp.einsum("KCTGH->CTKGH", (mixed / total).astype(queries.dtype))
 
 
 def _scaled(logits: Array, queries: Array) -> Array:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ class HeadConfig:
             raise AssayError(f"head.kind={self.kind!r}; allowed: {', '.join(map(repr, KINDS))}")
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+    def from_json(cls, fields: Mapping[str, Any]) -> "HeadConfig":
         """The inverse of `dataclasses.asdict`, for `model.json`."""
         return cls(**fields)
 
