@@ -8,8 +8,8 @@ import os
 import pathlib
 from collections.abc import Callable, Mapping
 
-from analysis import drawing, explorer, page, tables
-from analysis.figures import style
+from analysis import explorer, page, tables
+from analysis.figures import drawing, style
 from analysis.load import Run
 from analysis.models import ModelInfo
 from analysis.options import Options

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis import chapters, drawing, page, summary, tables
+from analysis import chapters, page, summary, tables
 from analysis.explorer import Packed
-from analysis.figures import style
+from analysis.figures import drawing, style
 from analysis.options import Options
 from tests.analysis import made
 
