@@ -53,7 +53,9 @@ class RewardModel:
 
     def __repr__(self) -> str:
         card = self._checkpoint.card
-        return f"RewardModel({card.slug!r}, {card.decoder.num_layers} layers, head={card.head.kind})"
+        return (
+            f"RewardModel({card.slug!r}, {card.decoder.num_layers} layers, head={card.head.kind})"
+        )
 
     @functools.cached_property
     def vocabulary(self) -> pl.DataFrame:

@@ -12,7 +12,6 @@ from engine.prompts import ChatTemplate
 from engine.runs import schema
 from engine.types import Candidates, PromptIds
 
-
 MODES = ("ids", "text")
 
 
