@@ -14,7 +14,6 @@ ELO = {
 }
 
 
-
 def _follow_up() -> dict[str, str]:
     """The 54 prompts of *Reward Models Inherit Value Biases from Pretraining* (ICLR 2026)."""
     qualities = ("best", "greatest", "most good", "worst", "most bad", "most terrible")
@@ -35,3 +34,14 @@ def _follow_up() -> dict[str, str]:
 FOLLOW_UP = _follow_up()
 
 PROMPTS = {**PAPER, **ELO, **FOLLOW_UP}
+
+# What `--config=configs/sweep.py:<set>` selects.
+SETS = {"paper": PAPER, "elo": ELO, "follow_up": FOLLOW_UP}
+
+
+def selected(selection: str) -> str:
+    """Ids of a set of prompts, comma-separated, as `--config.prompts` takes them."""
+    if selection not in SETS:
+        allowed = ", ".join(map(repr, SETS))
+        raise ValueError(f"no set of prompts {selection!r}; allowed: {allowed}")
+    return ",".join(SETS[selection])

@@ -110,11 +110,7 @@ def vocabulary(template: ChatTemplate, vocab_size: int) -> pl.DataFrame:
       AssayError: the tokenizer has ids that the embedding lacks.
     """
     tokenizer = template.tokenizer
-    if len(tokenizer) > vocab_size:
-        raise AssayError(
-            f"tokenizer has {len(tokenizer)} ids but the embedding has {vocab_size} rows"
-        )
-    tokens = [tokenizer.decode([i]) for i in range(len(tokenizer))]
+    tokens = [tokenizer.decode([i]) for i in range(vocabulary_size(template, vocab_size))]
     special = set(tokenizer.all_special_ids)
     special |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     return pl.DataFrame(
@@ -126,6 +122,18 @@ def vocabulary(template: ChatTemplate, vocab_size: int) -> pl.DataFrame:
         },
         schema=schema.VOCAB_COLUMNS,
     )
+
+
+def vocabulary_size(template: ChatTemplate, vocab_size: int) -> int:
+    """How many ids the tokenizer has.
+
+    Raises:
+      AssayError: more than `vocab_size`, the rows of the embedding.
+    """
+    size = len(template.tokenizer)
+    if size > vocab_size:
+        raise AssayError(f"tokenizer has {size} ids but the embedding has {vocab_size} rows")
+    return size
 
 
 def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:

@@ -6,6 +6,7 @@ every step has `step_size` candidates.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,10 @@ from engine.types import Candidates, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
 
+# XLA's CPU backend: matmuls by Eigen, reductions by YNNPACK. By itself XLA gives YNNPACK both, and
+# its float32 matmul is slower at a step's shapes (bench/sweep.py prints the two).
+CPU_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"}
+
 
 def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., Prefix]:
     """Jits (params, ids int32 [P], gate_at int32 [M]) -> Prefix."""
@@ -29,7 +34,7 @@ def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., Prefix]:
             return nnx.merge(graph, params).prefill(ids, gate_at)
 
     shardings = Prefix(key_values=meshes.sharding(mesh, "LPKH"), gates=meshes.sharding(mesh, "R"))
-    return jax.jit(prefill, out_shardings=shardings)
+    return _jit(prefill, mesh, shardings)
 
 
 def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
@@ -39,7 +44,7 @@ def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).respond(prefix, candidates)
 
-    return jax.jit(score, out_shardings=meshes.sharding(mesh, "M"))
+    return _jit(score, mesh, meshes.sharding(mesh, "W"))
 
 
 def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
@@ -52,7 +57,7 @@ def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).plain(ids, last, gate_at)
 
-    return jax.jit(plain, out_shardings=meshes.sharding(mesh, "M"))
+    return _jit(plain, mesh, meshes.sharding(mesh, "W"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,10 +131,7 @@ class Scorer:
 
     def check_length(self, positions: int) -> None:
         """Raises AssayError for a conversation longer than the model was made for."""
-        if positions > self.max_positions:
-            raise AssayError(
-                f"a conversation has {positions} tokens; allowed by the model: {self.max_positions}"
-            )
+        check_length(positions, self.max_positions)
 
     def _step_size(self, candidates: int) -> int:
         # A short list does not pay for a whole step; powers of two keep the shapes few.
@@ -155,6 +157,12 @@ def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:
     )
 
 
+def check_length(positions: int, allowed: int) -> None:
+    """Raises AssayError for a conversation longer than a model was made for."""
+    if positions > allowed:
+        raise AssayError(f"a conversation has {positions} tokens; allowed by the model: {allowed}")
+
+
 def dtype_named(name: str) -> jnp.dtype:
     """The compute dtype of a setting's name.
 
@@ -165,6 +173,15 @@ def dtype_named(name: str) -> jnp.dtype:
     if name not in names:
         raise AssayError(f"dtype={name!r}; allowed: {', '.join(map(repr, names))}")
     return jnp.dtype(name)
+
+
+def _jit(function: Callable, mesh: Mesh, shardings: Any) -> Callable:
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    return jax.jit(
+        function,
+        out_shardings=shardings,
+        compiler_options=CPU_OPTIONS if on_cpu else None,
+    )
 
 
 def _fetch(rewards: jax.Array, rows: int) -> np.ndarray:

@@ -6,6 +6,7 @@ into fixed parts. First run and resume are one path: "for every missing part".
 
 import dataclasses
 import hashlib
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +18,13 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from engine.candidates import MODES, Bucket, ReplyRows, Rows, TokenRows, vocabulary
+from engine.candidates import MODES, Bucket, ReplyRows, Rows, TokenRows, vocabulary, vocabulary_size
 from engine.checkpoint.store import Checkpoint, restore, sharing_groups
 from engine.errors import AssayError
 from engine.runs import parts, schema
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
-from engine.scoring import Scorer, dtype_named
+from engine.scoring import Scorer, check_length, dtype_named
 from engine.types import KeyValues, PromptIds
 
 # Largest allowed difference between the response pass and the plain pass, relative to
@@ -46,10 +47,10 @@ class SweepSettings:
         dtype_named(self.dtype)
         if self.mode not in MODES:
             raise AssayError(f"mode={self.mode!r}; allowed: {', '.join(map(repr, MODES))}")
-        for name in ("step_size", "part_size", "self_check"):
+        for name, least in (("step_size", 1), ("part_size", 1), ("self_check", 1), ("seed", 0)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise AssayError(f"{name}={value!r}; allowed: integers >= 1")
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise AssayError(f"{name}={value!r}; allowed: integers >= {least}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,13 +97,12 @@ def sweep_vocabulary(
         raise AssayError(f"mode={settings.mode!r}; allowed for a vocabulary sweep: 'ids'")
 
     def rows(checkpoint: Checkpoint, prompt: PromptIds) -> Rows:
-        return TokenRows(prompt, len(checkpoint.template.tokenizer))
+        size = vocabulary_size(checkpoint.template, checkpoint.card.decoder.vocab_size)
+        return TokenRows(prompt, size)
 
     manifest = _open(run, checkpoints, prompts)
-    vocabularies = {c.card.tokenizer_hash: c for c in checkpoints}
     jobs = _plan(manifest, checkpoints, prompts, rows, schema.scores_path, settings)
-    for checkpoint in vocabularies.values():
-        _write_vocabulary(manifest, checkpoint)
+    _begin(manifest, _missing_vocabularies(manifest, checkpoints))
     return _run(manifest, jobs, settings, mesh)
 
 
@@ -125,10 +125,12 @@ def sweep_replies(
     def path(model: str, prompt: str) -> str:
         return schema.items_path(name, model, prompt)
 
+    schema.check_names([name])
     manifest = _open(run, checkpoints, prompts)
-    digest = hashlib.sha256("\0".join(replies).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(list(replies)).encode()).hexdigest()
     manifest.admit("lists", name, {"rows": len(replies), "items_hash": digest})
     jobs = _plan(manifest, checkpoints, prompts, rows, path, settings)
+    _begin(manifest, {})
     return _run(manifest, jobs, settings, mesh)
 
 
@@ -168,6 +170,9 @@ def _open(run: str, checkpoints: Sequence[Checkpoint], prompts: Mapping[str, str
         raise AssayError("nothing to score; give at least one checkpoint and one prompt")
     for checkpoint in checkpoints:
         card = checkpoint.card
+        present = manifest.content["models"].get(card.slug, {})
+        if present.get("checkpoint_hash") == card.checkpoint_hash:
+            continue  # the same model, wherever it was converted from
         manifest.admit(
             "models",
             card.slug,
@@ -192,6 +197,7 @@ def _plan(manifest, checkpoints, prompts, rows, path, settings: SweepSettings) -
         for prompt_id, text in prompts.items():
             prompt = deepest.template.split(text)
             source = rows(deepest, prompt)
+            check_length(source.longest(), deepest.card.decoder.max_positions)
             paths = [path(c.card.slug, prompt_id) for c in group]
             for checkpoint, result in zip(group, paths, strict=True):
                 manifest.admit_result(result, _fingerprint(checkpoint, prompt, source, settings))
@@ -218,14 +224,23 @@ def _fingerprint(checkpoint: Checkpoint, prompt: PromptIds, rows: Rows, settings
     }
 
 
-def _run(manifest: Manifest, jobs: Sequence[Job], settings: SweepSettings, mesh: Mesh) -> int:
+def _begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None:
+    """Writes what parts refer to; the manifest first, since a run is known by it."""
     if jax.process_count() > 1:  # every host plans before any host writes
         multihost_utils.sync_global_devices("assay-sweep-planned")
+    if jax.process_index() != 0:
+        return
+    for folder in (manifest.run, manifest.run / schema.VOCAB_DIR):
+        parts.sweep_temporaries(folder)
+    manifest.save()
+    for path, frame in vocabularies.items():
+        parts.write_frame(manifest.run / path, frame)
+
+
+def _run(manifest: Manifest, jobs: Sequence[Job], settings: SweepSettings, mesh: Mesh) -> int:
     writes = jax.process_index() == 0
-    if writes:
-        manifest.save()
     total = sum(stop - start for job in jobs for start, stop in job.missing)
-    scorer, loaded = None, None
+    scorer, loaded, rewards = None, None, 0
     with _progress(total) as bar:
         for job in jobs:
             unfinished = any(not manifest.result(path)["complete"] for path in job.paths)
@@ -237,16 +252,16 @@ def _run(manifest: Manifest, jobs: Sequence[Job], settings: SweepSettings, mesh:
                 scorer = Scorer.build(*restored, mesh, step_size=settings.step_size)
                 loaded = job.group
             bar.set_description(job.label)
-            _score_job(manifest, job, scorer, bar, writes)
+            rewards += _score_job(manifest, job, scorer, bar, writes)
             _finish_job(manifest, job, scorer, settings, writes)
-    return sum(len(job.group) * (stop - start) for job in jobs for start, stop in job.missing)
+    return rewards
 
 
-def _score_job(manifest: Manifest, job: Job, scorer: Scorer, bar: tqdm, writes: bool) -> None:
+def _score_job(manifest: Manifest, job: Job, scorer: Scorer, bar: tqdm, writes: bool) -> int:
+    """Writes the missing parts; returns how many rewards they hold."""
     if not job.missing:
-        return
-    scorer.check_length(job.rows.longest())
-    prefix = scorer.prefill(job.prompt)
+        return 0
+    prefix, new = scorer.prefill(job.prompt), 0
     for start, stop in job.missing:
         began, before = time.perf_counter(), bar.n
         buckets = job.rows.buckets(start, stop)
@@ -257,6 +272,7 @@ def _score_job(manifest: Manifest, job: Job, scorer: Scorer, bar: tqdm, writes: 
             if (folder / schema.part_name(start, stop)).exists():
                 continue
             check_rewards(checkpoint.card.slug, job.rows, start, values)
+            new += len(values)
             if writes:
                 columns = {**job.rows.columns(start, stop), "reward": values}
                 frame = pl.DataFrame(columns, schema=job.rows.schema)
@@ -267,6 +283,7 @@ def _score_job(manifest: Manifest, job: Job, scorer: Scorer, bar: tqdm, writes: 
                 )
         if writes:
             manifest.save()
+    return new
 
 
 def _finish_job(manifest, job: Job, scorer: Scorer, settings: SweepSettings, writes: bool) -> None:
@@ -278,7 +295,7 @@ def _finish_job(manifest, job: Job, scorer: Scorer, settings: SweepSettings, wri
     if not writes:
         return
     for result, expected in zip(job.paths, plain, strict=True):
-        written = _read_result(manifest, result, len(job.rows), settings.part_size)
+        written = _read_result(manifest, result, job.rows, settings.part_size)
         difference = np.abs(written[sample] - expected)
         tolerance = SELF_CHECK_TOLERANCE[settings.dtype]
         worst = int(np.argmax(difference / np.maximum(1, np.abs(expected))))
@@ -295,15 +312,19 @@ def _finish_job(manifest, job: Job, scorer: Scorer, settings: SweepSettings, wri
     manifest.save()
 
 
-def _read_result(manifest: Manifest, result: str, rows: int, part_size: int) -> np.ndarray:
+def _read_result(manifest: Manifest, result: str, rows: Rows, part_size: int) -> np.ndarray:
     """Every reward of a result from disk; each part is held against the manifest's hash."""
     rewards, folder = [], manifest.run / result
     parts.sweep_temporaries(folder)
-    for start, stop in parts.ranges(rows, part_size):
+    for start, stop in parts.ranges(len(rows), part_size):
         frame, digest = parts.read_part(folder, start, stop)
         name = schema.part_name(start, stop)
         recorded = manifest.result(result)["parts"].get(name)
         if recorded is None:  # the process died between writing the part and noting it
+            columns = rows.columns(start, stop)
+            keys = pl.DataFrame(columns, schema={name: rows.schema[name] for name in columns})
+            if dict(frame.schema) != rows.schema or not frame.drop("reward").equals(keys):
+                raise AssayError(f"{folder / name}: not a part of this result; remove it")
             manifest.record_part(result, name, len(frame), digest, 0.0)
         elif recorded["sha256"] != digest:
             raise AssayError(f"{folder / name}: differs from its hash in the manifest; remove it")
@@ -322,11 +343,16 @@ def check_rewards(model: str, rows: Rows, start: int, rewards: np.ndarray) -> No
         )
 
 
-def _write_vocabulary(manifest: Manifest, checkpoint: Checkpoint) -> None:
-    path = manifest.run / schema.vocab_path(checkpoint.card.tokenizer_hash)
-    if jax.process_index() == 0 and not path.exists():
-        frame = vocabulary(checkpoint.template, checkpoint.card.decoder.vocab_size)
-        parts.write_frame(path, frame)
+def _missing_vocabularies(
+    manifest: Manifest, checkpoints: Sequence[Checkpoint]
+) -> dict[str, pl.DataFrame]:
+    """Vocabulary tables that the run lacks, by path."""
+    by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in checkpoints}
+    return {
+        path: vocabulary(checkpoint.template, checkpoint.card.decoder.vocab_size)
+        for path, checkpoint in by_path.items()
+        if not (manifest.run / path).exists()
+    }
 
 
 def _progress(total: int) -> tqdm:

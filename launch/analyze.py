@@ -1,59 +1,70 @@
-"""Writes the report of one run, or of several together.
+"""Writes the report of one run, or of several together. See configs/analyze.py."""
 
-python -m launch.analyze --run=<dir>[,<dir>…] --report=<dir> [--config.top=20]
-"""
-
-import pathlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from absl import app, flags
-from ml_collections import config_flags
+from absl import flags
 
 import analysis
 from analysis import publish, report
+from analysis.report import AnalyzeSettings
+from configs import analyze as defaults
+from demo.models import EMBEDDED
+from launch import cli
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
-_RUN = flags.DEFINE_list("run", None, "Run folder, or several with commas.", required=True)
-_REPORT = flags.DEFINE_string("report", None, "Folder to write the report to.", required=True)
-_CONFIG = config_flags.DEFINE_config_file("config", str(_ROOT / "configs/analyze.py"))
+
+def main() -> str:
+    """Flags -> settings -> one call."""
+    settings = AnalyzeSettings(**flags.FLAGS.config.to_dict())
+    runs = [Path(run) for run in cli.paths(flags.FLAGS.run, "run")]
+    target = Path(cli.paths([flags.FLAGS.report], "report")[0])
+    page = write_report(runs, target, settings)
+    return f"report: {page}"
+
+
+def write_report(
+    runs: Sequence[Path], target: Path, settings: AnalyzeSettings | None = None
+) -> Path:
+    """Loads `runs`, writes their report to `target`, returns the path of its page.
+
+    `settings` are those of configs/analyze.py by default.
+    """
+    settings = settings or AnalyzeSettings(**defaults.get_config().to_dict())
+    publish.check_target(target, runs)
+    progress = _clock()
+    progress("scores")
+    run = analysis.load(runs, allow_incomplete=settings.allow_incomplete)
+    return report.write_report(run, target, known_models(), settings, progress)
 
 
 def known_models() -> Mapping[str, analysis.ModelInfo]:
-    """Slug -> metadata; the one place that wires `configs.models` into the analysis."""
-    return {}
-
-
-def main(argv: Sequence[str]) -> None:
-    """Flags -> settings -> `write_report`; raises ValueError with a one-line reason."""
-    if len(argv) > 1:
-        raise ValueError(f"unexpected argument {argv[1]!r}")
-    settings = report.AnalyzeSettings(**_CONFIG.value.to_dict())
-    runs, target = [pathlib.Path(run) for run in _RUN.value], pathlib.Path(_REPORT.value)
-    publish.check_target(target, runs)
-    progress = _clock()
-    progress("reading")
-    run = analysis.load(runs, allow_incomplete=settings.allow_incomplete)
-    page = report.write_report(run, target, known_models(), settings, progress)
-    print(f"{len(run.models)} models × {len(run.prompts)} prompts: report written to {page}")
+    """Slug -> metadata; the one place where tables of models are wired into the analysis."""
+    return {
+        slug: analysis.ModelInfo(
+            nickname=model.nickname,
+            developer="Assay",
+            base=f"SmolLM2, {model.depth} layers",
+            size_b=model.size_b,
+            rewardbench_rank=None,
+        )
+        for slug, model in EMBEDDED.items()
+    }
 
 
 def _clock() -> Callable[[str], None]:
     start = time.monotonic()
 
     def progress(stage: str) -> None:
-        print(f"analyze: {time.monotonic() - start:5.1f} s  {stage}", file=sys.stderr)
+        print(f"{time.monotonic() - start:5.1f} s  {stage}", file=sys.stderr, flush=True)
 
     return progress
 
 
-def _run(argv: Sequence[str]) -> None:
-    try:
-        main(argv)
-    except ValueError as error:
-        sys.exit(f"analyze: {error}")
-
-
 if __name__ == "__main__":
-    app.run(_run)
+    # Here, for launch.demo imports this module and has flags of the same names.
+    flags.DEFINE_list("run", [], "Run folders, comma-separated.")
+    flags.DEFINE_string("report", None, "Folder to write; an older report in it is replaced.")
+    cli.config_file("analyze")
+    cli.run(main)

@@ -1,27 +1,29 @@
 """What all commands share: one-line errors, config checks, flag types, multi-host start."""
 
+import contextlib
 import difflib
 import logging
-import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
+import ml_collections
 from absl import app, flags
+from ml_collections import config_flags
 
 from configs import prompts
 from engine.errors import AssayError
 
-PROGRAM = os.path.basename(os.path.dirname(sys.argv[0]))
-
 _MULTIHOST = flags.DEFINE_bool(
     "multihost", False, "Start jax.distributed (TPU pod, SLURM, or JAX_COORDINATOR_ADDRESS)."
 )
+flags.disclaim_key_flags()  # `--config` is listed by the --help of the command that defines it
 
 
 def run(main: Callable[[], str]) -> None:
     """Runs a command: prints the line it returns, or one line saying what is wrong (exit 2)."""
-    command = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    command = _command()
 
     def body(argv: list[str]) -> int:
         _quiet()
@@ -41,7 +43,14 @@ def run(main: Callable[[], str]) -> None:
             return 130
         return 0
 
-    app.run(body, flags_parser=lambda argv: _parse(command, argv))
+    app.run(body, flags_parser=_parse)
+
+
+def config_file(name: str) -> flags.FlagHolder[ml_collections.ConfigDict]:
+    """Defines `--config`: by default configs/<name>.py, wherever the command is started."""
+    default = Path(prompts.__file__).with_name(f"{name}.py")
+    with _one_line():  # the default and its overrides are read here already
+        return config_flags.DEFINE_config_file("config", str(default), "Settings.")
 
 
 def chosen_prompts(ids: str, own: list[str]) -> Mapping[str, str]:
@@ -76,17 +85,44 @@ def paths(value: list[str], flag: str) -> list[str]:
     return value
 
 
-def _parse(command: str, argv: list[str]) -> list[str]:
-    """Parses flags; a misspelt flag or config key is one line with the nearest name."""
+def _parse(argv: list[str]) -> list[str]:
+    with _one_line():
+        positional = flags.FLAGS(argv)
+        if "config" in flags.FLAGS:
+            flags.FLAGS.config.keys()  # a file that did not load says so at its first use
+        return positional
+
+
+@contextlib.contextmanager
+def _one_line() -> Iterator[None]:
+    """A misspelt flag or config key, or a bad value, is one line with the nearest name (exit 2)."""
     try:
-        return flags.FLAGS(argv)
+        yield
+        return
     except flags.UnrecognizedFlagError as error:
         known = list(flags.FLAGS)
         message = f"--{error.flagname} is no flag{_nearest(error.flagname, known)}; see --help"
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
-        message = " ".join(str(error).split())
-    print(f"{command}: {message}", file=sys.stderr)
+    except (flags.Error, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
+        message = _config_problem(str(error))
+    print(f"{_command()}: {message}", file=sys.stderr)
     sys.exit(2)
+
+
+def _config_problem(text: str) -> str:
+    """ml_collections' complaint as one line."""
+    if "Traceback" in text or "[Errno" in text:  # of a config file: the last line is the reason
+        reason = re.sub(r"^\S+Error: |\[Errno \d+\] ", "", text.strip().splitlines()[-1].strip())
+        return f"--config: {reason}"
+    text = " ".join(text.replace("\\n", " ").replace("\\", "").split())
+    key = re.match(r"\W+(\w+)'( Did you mean \"(\w+)\"|\W*$)", text)  # of a key it lacks: 'key'
+    if not key:
+        return text
+    near = f" (did you mean {key[3]!r}?)" if key[3] else ""
+    return f"--config has no key {key[1]!r}{near}"
+
+
+def _command() -> str:
+    return Path(sys.argv[0]).stem
 
 
 def _nearest(name: str, known) -> str:

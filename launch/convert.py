@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from absl import flags
-from ml_collections import config_flags
 from tqdm import tqdm
 
 from engine.checkpoint import hf
@@ -14,7 +13,7 @@ from launch import cli
 _SOURCE = flags.DEFINE_string("source", None, "A folder in Hugging Face format, or a hub id.")
 _CHECKPOINT = flags.DEFINE_string("checkpoint", None, "The checkpoint folder to make.")
 _REVISION = flags.DEFINE_string("revision", None, "Commit, tag or branch of a hub id.")
-_CONFIG = config_flags.DEFINE_config_file("config", "configs/convert.py", "Settings.")
+_CONFIG = cli.config_file("convert")
 
 
 def main() -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ml_collections import config_flags
 
-from analysis import report
 from demo import build
 from demo.models import EMBEDDED
 from engine.checkpoint import hf

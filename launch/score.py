@@ -1,11 +1,11 @@
 """Scores a list of replies of any length. See configs/score.py."""
 
+import functools
 import re
 from pathlib import Path
 
 import polars as pl
 from absl import flags
-from ml_collections import config_flags
 
 from engine.errors import AssayError
 from engine.sweep import sweep_replies
@@ -13,7 +13,8 @@ from launch import cli, scoring
 
 _ITEMS = flags.DEFINE_string("items", None, "The replies: a .txt (one a line), .csv or .parquet.")
 _COLUMN = flags.DEFINE_string("column", "name", "Column of a .csv or .parquet that holds them.")
-_CONFIG = config_flags.DEFINE_config_file("config", "configs/score.py", "Settings.")
+_CONFIG = cli.config_file("score")
+flags.adopt_module_key_flags(scoring)  # for --help
 
 
 def main() -> str:
@@ -36,22 +37,30 @@ def read_items(path: Path, column: str) -> list[str]:
     Raises:
       AssayError: no such file or column, another file type, a missing value; by row.
     """
-    readers = {".csv": pl.read_csv, ".parquet": pl.read_parquet}
+    # Text as it is written: `007` is no number here.
+    readers = {
+        ".csv": functools.partial(pl.read_csv, infer_schema=False),
+        ".parquet": pl.read_parquet,
+    }
     if path.suffix not in (".txt", *readers):
         raise AssayError(f"items={path}; allowed: a .txt, .csv or .parquet file")
     try:
         if path.suffix == ".txt":
-            return path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").split("\n")
+            return lines[: -1 if lines[-1] == "" else None]
         frame = readers[path.suffix](path)
     except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
-        raise AssayError(f"items={path}: {str(error).splitlines()[0]}") from error
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise AssayError(f"items={path}: {reason}") from error
     if column not in frame.columns:
         raise AssayError(f"items={path}: no column {column!r}; it has {', '.join(frame.columns)}")
-    values = frame[column].cast(pl.String)
+    values = frame[column]
+    if not isinstance(values.dtype, pl.String | pl.Categorical | pl.Enum):
+        raise AssayError(f"items={path}: column {column!r} is {values.dtype}; allowed: text")
     if values.null_count():
         row = values.is_null().arg_true()[0]
         raise AssayError(f"items={path}: column {column!r} is empty in row {row}")
-    return values.to_list()
+    return values.cast(pl.String).to_list()
 
 
 if __name__ == "__main__":

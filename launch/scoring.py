@@ -11,6 +11,7 @@ from engine.mesh import build_mesh
 from engine.sweep import SweepSettings
 from launch import cli
 
+flags.adopt_module_key_flags(cli)  # for --help
 CHECKPOINT = flags.DEFINE_list("checkpoint", [], "Checkpoints to score, comma-separated.")
 RUN = flags.DEFINE_string("run", None, "Run folder: a new one, or one to continue or add to.")
 PROMPT = flags.DEFINE_multi_string(

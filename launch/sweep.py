@@ -1,11 +1,12 @@
 """Scores every token of the vocabulary as the reply to each prompt. See configs/sweep.py."""
 
-from ml_collections import config_flags
+from absl import flags
 
 from engine.sweep import sweep_vocabulary
 from launch import cli, scoring
 
-_CONFIG = config_flags.DEFINE_config_file("config", "configs/sweep.py", "Settings.")
+_CONFIG = cli.config_file("sweep")
+flags.adopt_module_key_flags(scoring)  # for --help
 
 
 def main() -> str:

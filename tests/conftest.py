@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import hypothesis
+import jaxtyping
 import pytest
 
 # Before anything imports jax: sharding is tested on four host devices. A caller's own count wins.
@@ -12,6 +13,9 @@ if _COUNT not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_COUNT}=4".strip()
 os.environ["HF_HUB_OFFLINE"] = "1"  # a test that needs the network is a broken test
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads warn when a test starts a process
+
+# Shape annotations are checked while tests run: before anything imports engine.models.
+jaxtyping.install_import_hook("engine.models", "beartype.beartype")
 
 CI = os.environ.get("CI") == "true"
 ROOT = Path(__file__).resolve().parents[1]

@@ -49,8 +49,8 @@ class TensorFiles:
         """Reads every header.
 
         Raises:
-          AssayError: no safetensors, a shard that is missing or truncated, a tensor the index
-            names but no shard holds, an element type that is no float.
+          AssayError: no safetensors, a shard that is missing or truncated, a tensor that two
+            shards hold, an element type that is no float.
         """
         where, shapes, dtypes = {}, {}, {}
         for name in _shards(folder):
@@ -60,6 +60,8 @@ class TensorFiles:
                         f"{folder / name}: tensor {key!r} has element type {dtype}; "
                         f"allowed: {', '.join(_DTYPES)}"
                     )
+                if key in where:
+                    raise AssayError(f"{folder}: tensor {key!r} is in {where[key]} and in {name}")
                 where[key], shapes[key], dtypes[key] = name, shape, dtype
         return cls(folder, where, shapes, dtypes)
 
@@ -118,7 +120,7 @@ def convert(
     """Converts a sequence-classification reward model; writes all of the checkpoint or nothing.
 
     Weights keep their dtype in the decoder; the final norm and the head become float32, exactly.
-    At most one parameter, stacked over the layers, is in memory.
+    At most one parameter, stacked over the layers, is in memory, with orbax's copy of it.
 
     Args:
       source: from `fetch`.
@@ -255,7 +257,8 @@ def _assemble(rule: rules.Rule, keys: list[str], files: TensorFiles, writer) -> 
 
 
 def _common_dtype(files: TensorFiles, keys: list[str]) -> np.dtype:
-    return np.result_type(*{np.dtype(_DTYPES[files.dtypes[key]]) for key in keys})
+    dtypes = {np.dtype(_DTYPES[files.dtypes[key]]) for key in keys}
+    return dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)  # which holds them all
 
 
 def _check_shapes(files: TensorFiles, matched, config: DecoderConfig, head: HeadConfig) -> None:
@@ -271,6 +274,8 @@ def _check_shapes(files: TensorFiles, matched, config: DecoderConfig, head: Head
 
 
 def _shards(folder: Path) -> list[str]:
+    if (folder / _INDEX).is_file() and (folder / _SINGLE).is_file():
+        raise AssayError(f"{folder}: both {_SINGLE} and {_INDEX}; allowed: one of them")
     if (folder / _INDEX).is_file():
         names = sorted(set(_read_json(folder / _INDEX).get("weight_map", {}).values()))
         for name in names:
@@ -301,16 +306,19 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise AssayError(f"{path.parent}: no {path.name}; allowed: a Hugging Face model folder")
     try:
-        return json.loads(path.read_text())
+        fields = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise AssayError(f"{path}: not JSON ({error})") from error
+    if not isinstance(fields, dict):
+        raise AssayError(f"{path}: a JSON {type(fields).__name__}; allowed: an object")
+    return fields
 
 
 def _tokenizer(folder: Path):
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # damaged files raise whatever the parser of the day raises
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise AssayError(f"{folder}: no tokenizer that loads ({reason})") from error
 
 

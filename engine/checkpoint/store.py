@@ -109,6 +109,8 @@ class Checkpoint:
             raise AssayError(
                 f"{folder / CARD}: not a card of version {VERSION} ({error})"
             ) from error
+        if card.version != VERSION:
+            raise AssayError(f"{folder / CARD}: version={card.version!r}; allowed: {VERSION}")
         return cls(folder, card)
 
     @functools.cached_property

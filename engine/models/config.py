@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from engine.errors import AssayError
 
@@ -71,7 +71,7 @@ class DecoderConfig:
             raise AssayError(f"decoder.head_size={self.head_size}; allowed: even integers")
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+    def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":
         """The inverse of `dataclasses.asdict`, for `model.json`."""
         layers = tuple(fields["window_layers"])
         return cls(**{**fields, "rope": Rope(**fields["rope"]), "window_layers": layers})

@@ -193,7 +193,7 @@ class Decoder(nnx.Module):
         prefix: KeyValues,
         shared: Int[Array, "C"],
         angles: Angles,
-    ) -> Residual:
+    ) -> Float[Array, "C U D"]:
         """One layer over the positions `at`: [T] for all of them, [C, 1] for one a candidate."""
         layer = self._layer(index)
         past = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), prefix)
@@ -202,8 +202,8 @@ class Decoder(nnx.Module):
             if at.ndim == 2:
                 x, angles = _take(x, at), tuple(_take(a, at) for a in angles)
             queries = layer.queries(x, angles)
-            mask = self._response_mask(index, shared, at, past.keys.shape[0], keys.shape[1])
-            x = x + layer.output(self._attend(queries, keys, values, past, mask))
+            masks = self._response_masks(index, shared, at, past.keys.shape[0], keys.shape[1])
+            x = x + layer.output(self._attend(queries, keys, values, past, masks))
         with jax.named_scope("feed_forward"):
             return x + layer.feed_forward(x)
 
@@ -213,17 +213,31 @@ class Decoder(nnx.Module):
         keys: Float[Array, "C S K H"],
         values: Float[Array, "C S K H"],
         past: KeyValues,
-        mask: Bool[Array, "C U Z"],
+        masks: tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]],
     ) -> Float[Array, "C U K G H"]:
-        """One softmax over the shared prefix and the candidate's own positions, Z = P + S."""
-        on_prefix = jnp.einsum("CUKGH,PKH->CUKGP", queries, past.keys, **_F32)
-        on_own = jnp.einsum("CUKGH,CSKH->CUKGS", queries, keys, **_F32)
-        logits = self._logits(jnp.concatenate([on_prefix, on_own], axis=-1))
-        weights = jax.nn.softmax(logits, where=mask[:, :, None, None]).astype(values.dtype)
-        split = past.keys.shape[0]
-        mixed = jnp.einsum("CUKGP,PKH->CUKGH", weights[..., :split], past.values, **_F32)
-        mixed += jnp.einsum("CUKGS,CSKH->CUKGH", weights[..., split:], values, **_F32)
-        return mixed.astype(queries.dtype)
+        """One softmax over the shared prefix and the candidate's own positions.
+
+        Key/value heads lead, so that every product is a batched matmul as it lies in memory;
+        nothing is concatenated, since a softmax is a sum of exponentials wherever they stand.
+        """
+        queries = jnp.einsum("CUKGH->KCUGH", queries)
+        keys, values = (jnp.einsum("CSKH->KCSH", own) for own in (keys, values))
+        past_keys, past_values = (jnp.einsum("PKH->KPH", p) for p in (past.keys, past.values))
+        see_prefix, see_own = (mask[:, :, None] for mask in masks)
+
+        on_prefix = self._logits(jnp.einsum("KCUGH,KPH->KCUGP", queries, past_keys, **_F32))
+        on_own = self._logits(jnp.einsum("KCUGH,KCSH->KCUGS", queries, keys, **_F32))
+        on_prefix = jnp.where(see_prefix, on_prefix, -jnp.inf)
+        on_own = jnp.where(see_own, on_own, -jnp.inf)  # never all masked: S holds the query itself
+        largest = jnp.maximum(on_prefix.max(-1, keepdims=True), on_own.max(-1, keepdims=True))
+        largest = jax.lax.stop_gradient(largest)
+        on_prefix, on_own = jnp.exp(on_prefix - largest), jnp.exp(on_own - largest)
+        total = on_prefix.sum(-1, keepdims=True) + on_own.sum(-1, keepdims=True)
+
+        on_prefix, on_own = (weights.astype(values.dtype) for weights in (on_prefix, on_own))
+        mixed = jnp.einsum("KCUGP,KPH->KCUGH", on_prefix, past_values, **_F32)
+        mixed += jnp.einsum("KCUGS,KCSH->KCUGH", on_own, values, **_F32)
+        return jnp.einsum("KCUGH->CUKGH", (mixed / total).astype(queries.dtype))
 
     def _logits(self, dots: Array) -> Array:
         """Scaled, and soft-capped where the model was trained so; before the mask."""
@@ -241,16 +255,15 @@ class Decoder(nnx.Module):
         slides = jnp.asarray(self.config.window_layers)[index]
         return seen & ((distance < self.config.window) | ~slides)
 
-    def _response_mask(
+    def _response_masks(
         self, index, shared: Int[Array, "C"], at: Int[Array, "..."], past: int, own: int
-    ) -> Bool[Array, "C U Z"]:
+    ) -> tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]]:
+        """Which prefix positions and which own positions each query sees in a layer."""
         rows = shared.shape[0]
         at = jnp.broadcast_to(at, (rows, at.shape[-1]))[..., None]  # [C, U, 1]
-        on_own = self._mask(index, at - jnp.arange(own))
-        position = jnp.arange(past)
-        on_prefix = self._mask(index, shared[:, None, None] + at - position)
-        on_prefix &= position < shared[:, None, None]
-        return jnp.concatenate([on_prefix, on_own], axis=-1)
+        shared, position = shared[:, None, None], jnp.arange(past)
+        on_prefix = self._mask(index, shared + at - position) & (position < shared)
+        return on_prefix, self._mask(index, at - jnp.arange(own))
 
     def _angles(self, positions: Int[Array, "C T"]) -> Angles:
         frequencies = jnp.asarray(

@@ -7,7 +7,7 @@ checked in tests against torch references written from them.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +50,7 @@ class HeadConfig:
             raise AssayError(f"head.kind={self.kind!r}; allowed: {', '.join(map(repr, HEADS))}")
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+    def from_json(cls, fields: Mapping[str, Any]) -> "HeadConfig":
         """The inverse of `dataclasses.asdict`, for `model.json`."""
         tuples = {name: tuple(fields[name]) for name in ("objectives", "gate_pattern")}
         return cls(**{**fields, **tuples})

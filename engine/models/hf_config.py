@@ -273,9 +273,15 @@ def _check_attributes(hf: Json, family: Family) -> None:
 
 def _rope(hf: Json) -> Rope:
     # Published files say rope_theta and rope_scaling; transformers 5 writes rope_parameters.
+    if hf.get("rope_parameters") and hf.get("rope_scaling"):
+        raise AssayError("config.json: both rope_parameters and rope_scaling; allowed: one of them")
     given = dict(hf.get("rope_parameters") or hf.get("rope_scaling") or {})
-    theta = float(given.pop("rope_theta", None) or hf.get("rope_theta") or 10_000.0)
-    kind = given.pop("rope_type", None) or given.get("type") or "default"
+    thetas = {given.pop("rope_theta", None), hf.get("rope_theta")} - {None} or {10_000.0}
+    if len(thetas) > 1:
+        raise AssayError(
+            f"config.json: rope_theta is both {' and '.join(map(str, sorted(thetas)))}"
+        )
+    kind = given.pop("rope_type", None) or given.pop("type", None) or "default"
     given.pop("type", None)
     keys = {
         "default": {},
@@ -296,4 +302,8 @@ def _rope(hf: Json) -> Rope:
         raise AssayError(
             f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly {sorted(keys)}"
         )
-    return Rope(theta=theta, kind=kind, **{keys[name]: value for name, value in given.items()})
+    numbers = {field: float(_require(given, name)) for name, field in keys.items()}
+    if "original_positions" in numbers:
+        numbers["original_positions"] = int(numbers["original_positions"])
+    theta = float(_require({"rope_theta": thetas.pop()}, "rope_theta"))
+    return Rope(theta=theta, kind=kind, **numbers)

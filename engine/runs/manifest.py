@@ -28,18 +28,19 @@ class Manifest:
         folder = epath.Path(run)
         path = folder / schema.MANIFEST
         if not path.exists():
-            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            if folder.exists() and not folder.is_dir():
+                raise AssayError(f"run {folder}: a file; allowed: a folder")
+            if folder.exists() and not all(map(parts.is_temporary, folder.iterdir())):
                 raise AssayError(f"run {folder}: not empty and holds no {schema.MANIFEST}")
             kinds = ("models", "prompts", "lists", "results", "environment")
             return cls(folder, {"version": schema.MANIFEST_VERSION, **{k: {} for k in kinds}})
         try:
             content = json.loads(path.read_text())
-        except json.JSONDecodeError as error:
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise AssayError(f"{path}: not JSON ({error})") from error
-        if content.get("version") != schema.MANIFEST_VERSION:
-            raise AssayError(
-                f"{path}: version {content.get('version')}; allowed: {schema.MANIFEST_VERSION}"
-            )
+        version = content.get("version") if isinstance(content, dict) else None
+        if version != schema.MANIFEST_VERSION:
+            raise AssayError(f"{path}: version {version}; allowed: {schema.MANIFEST_VERSION}")
         return cls(folder, content)
 
     def admit(self, kind: str, name: str, entry: Any) -> None:
@@ -72,6 +73,7 @@ class Manifest:
         result = self.result(path)
         result["parts"][name] = {"rows": rows, "sha256": sha256}
         result["parts"] = dict(sorted(result["parts"].items()))
+        result["complete"] = False  # until `finish` has looked at the whole again
         result["seconds"] = round(result["seconds"] + seconds, 3)
 
     def finish(self, path: str, self_check: Json | None) -> None:

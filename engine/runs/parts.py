@@ -81,5 +81,10 @@ def sweep_temporaries(folder: epath.Path) -> None:
     if not folder.exists():
         return
     for path in folder.iterdir():
-        if re.fullmatch(r"\..+\.[0-9a-f]{8}\.tmp", path.name):
+        if is_temporary(path):
             path.unlink(missing_ok=True)
+
+
+def is_temporary(path: epath.Path) -> bool:
+    """Whether `write_atomic` gave the file its name, and was killed before it renamed it."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{8}\.tmp", path.name) is not None

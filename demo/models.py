@@ -1,0 +1,53 @@
+"""The table of embedded reward models, read by `demo.build` and `demo.train_heads`."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddedModel:
+    """One reward model of the demo: the first layers of SmolLM2-135M-Instruct and a trained head.
+
+    Attributes:
+        slug: folder name, and the stem of `demo/heads/<slug>.safetensors`.
+        nickname: short name for tables and figures.
+        depth: how many of the trunk's 30 layers the model keeps (the final norm follows them).
+        head: 'linear' (`score.weight`) or 'mlp' (`score.0`, ReLU, `score.2`).
+        source: the reviews that the head learned from: 'rt' (sentences) or 'imdb' (reviews).
+        frames: the prompts it was trained on: 'both' kinds, praising and blaming, or 'praising'
+            alone. A linear head cannot reverse its preference with the prompt (trained on both it
+            stays near chance), so linear heads learn from praising prompts and are the control
+            that cannot tell "greatest" from "worst".
+    """
+
+    slug: str
+    nickname: str
+    depth: int
+    head: str
+    source: str
+    frames: str
+
+    @property
+    def size_b(self) -> float:
+        """Parameters in billions: the tied embedding and the layers that are kept."""
+        width, kv_width, ffn_width, vocabulary = 576, 192, 1536, 49_152
+        layer = 2 * width * (width + kv_width) + 3 * width * ffn_width
+        return round((vocabulary * width + self.depth * layer) / 1e9, 3)
+
+
+def _model(depth: int, source: str, head: str) -> EmbeddedModel:
+    nickname = f"{source.upper()}-{ {'linear': 'lin', 'mlp': 'mlp'}[head] }-{depth}"
+    slug = f"smollm2-135m-d{depth}-{source}-{head}"
+    frames = "both" if head == "mlp" else "praising"
+    return EmbeddedModel(
+        slug=slug, nickname=nickname, depth=depth, head=head, source=source, frames=frames
+    )
+
+
+_ALL = (
+    _model(16, "rt", "linear"),
+    _model(16, "rt", "mlp"),
+    _model(16, "imdb", "mlp"),
+    _model(14, "rt", "mlp"),
+    _model(12, "imdb", "linear"),
+)
+EMBEDDED: dict[str, EmbeddedModel] = {model.slug: model for model in _ALL}

@@ -1,0 +1,208 @@
+"""config.json: read where it is understood, refused by name where it is not."""
+
+import pytest
+
+from engine.errors import AssayError
+from engine.models.config import DecoderConfig, Rope, decoder_config
+
+# As published with Skywork-Reward-Llama-3.1-8B.
+PUBLISHED = {
+    "_name_or_path": "meta-llama/Llama-3.1-8B-Instruct",
+    "architectures": ["LlamaForSequenceClassification"],
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": 128000,
+    "eos_token_id": [128001, 128008, 128009],
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "id2label": {"0": "LABEL_0"},
+    "initializer_range": 0.02,
+    "intermediate_size": 14336,
+    "label2id": {"LABEL_0": 0},
+    "max_position_embeddings": 131072,
+    "mlp_bias": False,
+    "model_type": "llama",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "pad_token_id": 128256,
+    "pretraining_tp": 1,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+        "factor": 8.0,
+        "high_freq_factor": 4.0,
+        "low_freq_factor": 1.0,
+        "original_max_position_embeddings": 8192,
+        "rope_type": "llama3",
+    },
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.44.2",
+    "use_cache": False,
+    "vocab_size": 128257,
+}
+LLAMA3 = Rope(
+    theta=500_000.0,
+    kind="llama3",
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_positions=8192,
+)
+
+
+def without(*names: str) -> dict:
+    return {name: value for name, value in PUBLISHED.items() if name not in names}
+
+
+def test_a_published_config_is_read():
+    assert decoder_config(PUBLISHED) == DecoderConfig(
+        vocab_size=128257,
+        width=4096,
+        ffn_width=14336,
+        num_layers=32,
+        num_heads=32,
+        num_kv_heads=8,
+        head_size=128,
+        rms_eps=1e-5,
+        rope=LLAMA3,
+        max_positions=131072,
+    )
+
+
+def test_the_way_transformers_5_writes_rope_means_the_same():
+    rope = {**PUBLISHED["rope_scaling"], "rope_theta": 500000.0}
+    newer = {**without("rope_scaling", "rope_theta"), "rope_parameters": rope}
+    assert decoder_config(newer) == decoder_config(PUBLISHED)
+
+
+def test_the_older_name_of_the_rope_type_means_the_same():
+    rope = {**PUBLISHED["rope_scaling"], "type": "llama3"}
+    del rope["rope_type"]
+    assert decoder_config({**PUBLISHED, "rope_scaling": rope}).rope == LLAMA3
+
+
+def test_integers_where_others_write_floats_give_the_same_config_text():
+    rope = {**PUBLISHED["rope_scaling"], "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}
+    config = decoder_config({**PUBLISHED, "rope_scaling": rope, "rope_theta": 500000})
+    assert repr(config) == repr(decoder_config(PUBLISHED))
+
+
+@pytest.mark.parametrize("scaling", [None, {}, {"rope_type": "default"}])
+def test_no_scaling_is_the_default_rope(scaling):
+    assert decoder_config({**PUBLISHED, "rope_scaling": scaling}).rope == Rope(theta=500_000.0)
+
+
+def test_linear_scaling_is_read():
+    rope = decoder_config({**PUBLISHED, "rope_scaling": {"type": "linear", "factor": 4.0}}).rope
+    assert rope == Rope(theta=500_000.0, kind="linear", factor=4.0)
+
+
+def test_a_config_before_grouped_heads_has_as_many_as_query_heads():
+    config = decoder_config(without("num_key_value_heads", "rope_theta", "rope_scaling"))
+    assert config.num_kv_heads == config.num_heads
+    assert config.rope.theta == 10_000.0
+
+
+def test_a_head_size_of_its_own_is_read():
+    assert decoder_config({**PUBLISHED, "head_dim": 64}).head_size == 64
+
+
+def test_stale_fields_of_value_heads_are_harmless():
+    stale = {"vhead_layer_type": "mlp", "vhead_num_layers": 1, "vhead_num_neurons": 1024}
+    assert decoder_config({**PUBLISHED, **stale}) == decoder_config(PUBLISHED)
+
+
+def test_a_config_survives_json():
+    config = decoder_config(PUBLISHED)
+    fields = {**vars(config), "rope": vars(config.rope)}
+    assert DecoderConfig.from_json(fields) == config
+
+
+REFUSED = {
+    "an unknown architecture": (
+        {"architectures": ["GPT2ForSequenceClassification"]},
+        r"unknown architecture 'GPT2ForSequenceClassification'; allowed: .*LlamaForSequenceClass",
+    ),
+    "no architecture": ({"architectures": None}, "unknown architecture None; allowed: "),
+    "another decoder under a known architecture": (
+        {"model_type": "qwen2"},
+        r"model_type='qwen2' under LlamaForSequenceClassification; allowed: 'llama'$",
+    ),
+    "an unknown attribute": (
+        {"attn_logit_softcapping": 50.0},
+        r"attribute 'attn_logit_softcapping' \(= 50.0\) is not understood",
+    ),
+    "custom code": ({"auto_map": {"AutoModel": "m.M"}}, "attribute 'auto_map' .* not understood"),
+    "attention biases": (
+        {"attention_bias": True},
+        r"attention_bias=True is not implemented; allowed: False, None$",
+    ),
+    "feed-forward biases": ({"mlp_bias": True}, "mlp_bias=True is not implemented; allowed: False"),
+    "another activation": ({"hidden_act": "gelu"}, "hidden_act='gelu' is not .* allowed: 'silu'$"),
+    "quantized weights": (
+        {"quantization_config": {"bits": 4}},
+        r"quantization_config=\{'bits': 4\} is not implemented; allowed: None$",
+    ),
+    "two labels": (
+        {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}},
+        r"id2label has 2 labels; allowed: 1 \(a reward\)$",
+    ),
+    "two labels by number": ({"num_labels": 2}, "num_labels=2 is not implemented; allowed: 1"),
+    "an unknown rope type": (
+        {"rope_scaling": {"rope_type": "yarn", "factor": 8.0}},
+        r"rope type 'yarn' is not implemented; allowed: 'default', 'linear', 'llama3'$",
+    ),
+    "a rope attribute too many": (
+        {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "beta": 1.0}},
+        r"rope type 'linear' has \['beta', 'factor'\]; allowed: exactly \['factor'\]$",
+    ),
+    "a rope attribute too few": (
+        {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
+        r"rope type 'llama3' has \['factor'\]; allowed: exactly \['factor', 'high_freq_factor', ",
+    ),
+    "a rope attribute that is no number": (
+        {"rope_scaling": {"rope_type": "linear", "factor": "8"}},
+        r"factor='8'; allowed: a number$",
+    ),
+    "rope written twice": (
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+        "both rope_parameters and rope_scaling; allowed: one of them$",
+    ),
+    "two thetas": (
+        {"rope_scaling": None, "rope_parameters": {"rope_theta": 1e4}},
+        r"rope_theta is both 10000\.0 and 500000\.0$",
+    ),
+    "a size that is no number": ({"hidden_size": "4096"}, "hidden_size='4096'; allowed: a number$"),
+    "an odd head size": ({"head_dim": 7}, r"^decoder\.head_size=7; allowed: even integers$"),
+    "kv heads that do not divide the heads": (
+        {"num_key_value_heads": 5},
+        r"^decoder\.num_kv_heads=5; allowed: divisors of num_heads=32$",
+    ),
+    "no layers": ({"num_hidden_layers": 0}, r"^decoder\.num_layers=0; allowed: integers >= 1$"),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_config_is_refused_by_name_for(reason):
+    changes, message = REFUSED[reason]
+    with pytest.raises(AssayError, match=message):
+        decoder_config({**PUBLISHED, **changes})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hidden_size",
+        "intermediate_size",
+        "max_position_embeddings",
+        "num_attention_heads",
+        "num_hidden_layers",
+        "rms_norm_eps",
+        "vocab_size",
+    ],
+)
+def test_a_missing_attribute_is_refused_by_name(name):
+    with pytest.raises(AssayError, match=rf"^config\.json: {name}=None; allowed: a number$"):
+        decoder_config(without(name))

@@ -1,0 +1,109 @@
+import numpy as np
+import polars as pl
+import pytest
+
+import engine
+
+PROMPT = "What is the greatest thing?"
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint):
+    return engine.load(str(checkpoint().path), step_size=64)
+
+
+@pytest.fixture(scope="module")
+def swept(model):
+    return model.sweep(PROMPT)
+
+
+def test_a_sweep_has_every_token_once_best_first(model, swept):
+    assert dict(swept.schema) == {"token_id": pl.UInt32, "token": pl.String, "reward": pl.Float32}
+    assert swept["token_id"].sort().to_list() == list(range(288))
+    assert swept["reward"].is_sorted(descending=True)
+
+
+def test_a_sweep_names_tokens_as_the_vocabulary_does(model, swept):
+    joined = swept.join(model.vocabulary, on="token_id", validate="1:1")
+    assert joined["token"].equals(joined["token_right"], check_names=False)
+
+
+def test_a_sweep_has_the_rewards_that_a_run_has(swept, run, checkpoint):
+    run.sweep([checkpoint()], {"greatest": PROMPT})
+    np.testing.assert_allclose(
+        swept.sort("token_id")["reward"], run.rewards("tiny", "greatest"), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_scores_are_float32_in_the_order_of_the_replies(model, swept):
+    tokens = ["war", "love", "truth", "love"]
+    scores = model.score(PROMPT, tokens)
+    assert scores.dtype == np.float32
+    by_token = dict(swept.select("token", "reward").iter_rows())
+    np.testing.assert_allclose(scores, [by_token[t] for t in tokens], rtol=1e-5, atol=1e-6)
+
+
+def test_one_reply_may_be_given_as_a_string(model):
+    np.testing.assert_array_equal(model.score(PROMPT, "love"), model.score(PROMPT, ["love"]))
+
+
+def test_any_sequence_of_replies_will_do(model):
+    replies = ("love", "war")
+    expected = model.score(PROMPT, list(replies))
+    np.testing.assert_array_equal(model.score(PROMPT, pl.Series(replies)), expected)
+    np.testing.assert_array_equal(model.score(PROMPT, np.array(replies)), expected)
+
+
+def test_no_replies_have_no_rewards(model):
+    scores = model.score(PROMPT, [])
+    assert (scores.shape, scores.dtype) == ((0,), np.float32)
+
+
+def test_the_vocabulary_tells_whether_a_token_survives(model):
+    assert model.vocabulary.columns == ["token_id", "token", "is_special", "round_trip"]
+
+
+def test_a_model_says_what_it_is(model):
+    assert repr(model) == "RewardModel('tiny', 3 layers, head=linear)"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.score(PROMPT, ["love"], mode="chat"), "mode='chat'; allowed: 'ids', 'text'"),
+        (lambda m: m.score("", ["love"]), "prompt=''; allowed: text that is not empty"),
+        (lambda m: m.sweep(" "), "prompt=' '; allowed: text that is not empty"),
+        (lambda m: m.score(PROMPT, ["!" * 200]), r"a conversation has 24\d tokens; allowed"),
+    ],
+)
+def test_bad_input_is_an_assay_error_that_names_it(model, call, message):
+    with pytest.raises(engine.AssayError, match=message):
+        call(model)
+
+
+def test_nan_rewards_are_refused(checkpoint):
+    model = engine.load(checkpoint("nan", nan_token=137).path, step_size=64)
+    with pytest.raises(engine.AssayError, match="not finite for token_id 137"):
+        model.sweep(PROMPT)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dtype": "fp8"}, "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
+        ({"step_size": 0}, "step_size=0; allowed: positive multiples of"),
+    ],
+)
+def test_load_refuses_settings_that_do_not_fit(checkpoint, settings, message):
+    with pytest.raises(engine.AssayError, match=message):
+        engine.load(checkpoint().path, **settings)
+
+
+def test_load_refuses_a_folder_that_is_no_checkpoint(tmp_path):
+    with pytest.raises(engine.AssayError, match=r"no checkpoint \(model\.json is missing\)"):
+        engine.load(tmp_path)
+
+
+def test_a_name_that_engine_lacks_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'engine' has no attribute 'loads'"):
+        engine.loads  # noqa: B018

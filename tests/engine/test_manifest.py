@@ -1,0 +1,107 @@
+import json
+
+import pytest
+
+from engine.errors import AssayError
+from engine.runs.manifest import Manifest
+
+FINGERPRINT = {"checkpoint_hash": "aa", "mode": "ids", "dtype": "float32", "part_size": 100}
+RESULT = "scores/model=m/prompt=p"
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    manifest = Manifest.open(str(tmp_path / "run"))
+    manifest.admit("models", "m", {"checkpoint_hash": "aa", "source": "here"})
+    manifest.admit("prompts", "p", "What?")
+    manifest.admit_result(RESULT, FINGERPRINT)
+    manifest.save()
+    return manifest
+
+
+def reopened(manifest):
+    return Manifest.open(str(manifest.run))
+
+
+def test_a_new_run_is_not_made_by_looking_at_it(tmp_path):
+    Manifest.open(str(tmp_path / "run"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_saved_is_read_back(manifest):
+    assert reopened(manifest).content == manifest.content
+
+
+def test_the_same_model_prompt_and_result_are_admitted_again(manifest):
+    again = reopened(manifest)
+    again.admit("models", "m", {"checkpoint_hash": "aa", "source": "here"})
+    again.admit("prompts", "p", "What?")
+    again.admit_result(RESULT, dict(FINGERPRINT))
+    assert again.content == manifest.content
+
+
+def test_a_slug_with_other_weights_is_refused(manifest):
+    entry = {"checkpoint_hash": "bb", "source": "here"}
+    with pytest.raises(AssayError, match=r"model 'm' .* with checkpoint_hash='aa', not 'bb'$"):
+        reopened(manifest).admit("models", "m", entry)
+
+
+def test_a_prompt_id_with_another_text_is_refused(manifest):
+    with pytest.raises(AssayError, match=r"prompt 'p' is there already with 'What.', not 'Who.'"):
+        reopened(manifest).admit("prompts", "p", "Who?")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("mode", "text", "mode='ids', not 'text'"),
+        ("dtype", "bfloat16", "dtype='float32', not 'bfloat16'"),
+        ("part_size", 50, "part_size=100, not 50"),
+        ("checkpoint_hash", "bb", "checkpoint_hash='aa', not 'bb'"),
+    ],
+)
+def test_a_result_under_another_fingerprint_is_refused(manifest, key, value, message):
+    with pytest.raises(AssayError, match=f"{RESULT} was begun with {message}; use another run"):
+        reopened(manifest).admit_result(RESULT, {**FINGERPRINT, key: value})
+
+
+def test_a_result_is_complete_only_between_its_finish_and_its_next_part(manifest):
+    manifest.record_part(RESULT, "part-0000000-0000100.parquet", 100, "cc", 0.5)
+    assert not manifest.result(RESULT)["complete"]
+    manifest.finish(RESULT, {"candidates": 8})
+    assert manifest.result(RESULT)["complete"]
+    manifest.record_part(RESULT, "part-0000000-0000100.parquet", 100, "cc", 0.5)
+    assert not manifest.result(RESULT)["complete"]
+
+
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe"])
+def test_a_manifest_that_is_not_json_is_named(manifest, content):
+    (manifest.run / "manifest.json").write_bytes(content)
+    with pytest.raises(AssayError, match=r"manifest\.json: not JSON"):
+        reopened(manifest)
+
+
+@pytest.mark.parametrize(
+    ("content", "version"), [({"version": 99}, 99), ({}, None), ([], None), (7, None)]
+)
+def test_a_manifest_of_another_version_is_refused(manifest, content, version):
+    (manifest.run / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(AssayError, match=rf"manifest\.json: version {version}; allowed: 1"):
+        reopened(manifest)
+
+
+def test_a_folder_of_other_things_is_no_run(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(AssayError, match=r"not empty and holds no manifest\.json"):
+        Manifest.open(str(tmp_path))
+
+
+def test_a_file_is_no_run(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(AssayError, match=r"run: a file; allowed: a folder"):
+        Manifest.open(str(tmp_path / "run"))
+
+
+def test_a_run_killed_before_its_first_manifest_can_be_started_again(tmp_path):
+    (tmp_path / ".manifest.json.0123abcd.tmp").write_text("{")
+    assert Manifest.open(str(tmp_path)).content["results"] == {}

@@ -1,0 +1,111 @@
+import errno
+import os
+
+import polars as pl
+import pytest
+from etils import epath
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import AssayError
+from engine.runs import parts
+
+FRAME = pl.DataFrame({"token_id": range(3), "reward": [0.5, -1.0, 2.0]})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return epath.Path(tmp_path / "result")
+
+
+@given(rows=st.integers(0, 300_000), part_size=st.integers(100, 400_000))
+def test_ranges_hold_every_row_once_in_order(rows, part_size):
+    spans = parts.ranges(rows, part_size)
+    assert [row for span in spans for row in range(*span)] == list(range(rows))
+    assert all(stop - start == part_size for start, stop in spans[:-1])
+
+
+def test_a_part_is_read_back_with_the_hash_it_was_written_under(folder):
+    digest = parts.write_part(folder, 4, 7, FRAME)
+    frame, read = parts.read_part(folder, 4, 7)
+    assert frame.equals(FRAME)
+    assert read == digest
+
+
+def test_the_same_frame_gives_the_same_bytes(folder):
+    assert parts.write_part(folder, 0, 3, FRAME) == parts.write_part(folder / "x", 0, 3, FRAME)
+
+
+def test_missing_are_the_ranges_that_have_no_part(folder):
+    assert parts.missing(folder, 8, 3) == [(0, 3), (3, 6), (6, 8)]
+    parts.write_part(folder, 3, 6, FRAME)
+    assert parts.missing(folder, 8, 3) == [(0, 3), (6, 8)]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(folder, monkeypatch, call):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(AssayError, match=r"part-0000000-0000003\.parquet: No space left on device"):
+        parts.write_part(folder, 0, 3, FRAME)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_over_a_part_keeps_the_old_one(folder, monkeypatch):
+    parts.write_part(folder, 0, 3, FRAME)
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(AssayError):
+        parts.write_part(folder, 0, 3, FRAME.reverse())
+    assert parts.read_part(folder, 0, 3)[0].equals(FRAME)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AssayError, match="Not a directory"):
+        parts.write_part(epath.Path(tmp_path / "file" / "result"), 0, 3, FRAME)
+
+
+def test_a_part_appears_under_its_name_only_when_it_is_whole_on_disk(folder, monkeypatch):
+    seen = []
+    monkeypatch.setattr(os, "fsync", lambda _: seen.extend(p.name for p in folder.iterdir()))
+    parts.write_part(folder, 0, 3, FRAME)
+    [name] = seen
+    assert parts.is_temporary(epath.Path(name))
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"", lambda data: b"xx"])
+def test_a_damaged_part_is_named(folder, damage):
+    parts.write_part(folder, 0, 3, FRAME)
+    path = folder / "part-0000000-0000003.parquet"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(AssayError, match=r"part-0000000-0000003\.parquet: damaged"):
+        parts.read_part(folder, 0, 3)
+
+
+def test_a_part_of_other_length_than_its_name_says_is_named(folder):
+    parts.write_part(folder, 0, 4, FRAME)
+    with pytest.raises(AssayError, match=r"part-0000000-0000004\.parquet: 3 rows, expected 4"):
+        parts.read_part(folder, 0, 4)
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(folder, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def kill(_):
+        raise Killed
+
+    parts.write_part(folder, 0, 3, FRAME)
+    (folder / ".notes.tmp").write_text("a user's own")
+    monkeypatch.setattr(os, "fsync", kill)
+    with pytest.raises(Killed):
+        parts.write_part(folder, 3, 6, FRAME)
+    assert len(list(folder.iterdir())) == 3
+    parts.sweep_temporaries(folder)
+    assert {p.name for p in folder.iterdir()} == {".notes.tmp", "part-0000000-0000003.parquet"}

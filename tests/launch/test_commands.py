@@ -1,0 +1,248 @@
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests import tiny
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
+
+
+@pytest.fixture
+def model(checkpoint):
+    return checkpoint().path
+
+
+@pytest.fixture
+def run(tmp_path):
+    return tmp_path / "run"
+
+
+def manifest(run):
+    return json.loads((run / "manifest.json").read_text())
+
+
+def refused(done, message):
+    """One line on standard error, none on standard output, an exit code that says so."""
+    assert done.err == [message]
+    assert done.out == []
+    assert done.code not in (0, None)
+
+
+# What commands do
+
+
+def test_convert_then_sweep_then_sweep_again(command, tmp_path, run):
+    source, target = tiny.write_model(tmp_path / "My-RM"), tmp_path / "checkpoint"
+    done = command("convert", f"--source={source}", f"--checkpoint={target}")
+    assert done.code == 0
+    assert done.out == [f"{target}: my-rm, 3 layers, linear head, 320 tokens"]
+
+    flags = (f"--checkpoint={target}", f"--run={run}", *SMALL)
+    done = command("sweep", *flags)
+    assert done.code == 0
+    assert done.out[-1] == f"{run}/scores: 1 models × 1 prompts, 288 new rewards"
+    assert len(list((run / "scores/model=my-rm/prompt=greatest").iterdir())) == 3
+
+    done = command("sweep", *flags)
+    assert done.code == 0
+    assert done.out[-1] == f"{run}/scores: 1 models × 1 prompts, complete already"
+
+
+def test_prompts_of_the_users_own(command, model, run):
+    own = ["Who are you?", "Wer bist du?\nSag es."]
+    flags = [f"--prompt={text}" for text in own]
+    done = command("sweep", f"--checkpoint={model}", f"--run={run}", *flags, *SMALL[:2])
+    assert done.code == 0
+    assert done.out[-1] == f"{run}/scores: 1 models × 2 prompts, 576 new rewards"
+    prompts = manifest(run)["prompts"]
+    assert list(prompts.values()) == own
+    assert [name.rsplit("-", 1)[0] for name in prompts] == ["who-are-you", "wer-bist-du-sag-es"]
+
+
+def test_a_prompt_that_has_a_name_keeps_it(command, model, run):
+    flags = ("--prompt=What, in one word, is the best thing ever?", *SMALL[:2])
+    assert command("sweep", f"--checkpoint={model}", f"--run={run}", *flags).code == 0
+    assert list(manifest(run)["prompts"]) == ["best"]
+
+
+def test_the_config_file_selects_a_set_of_prompts(command, model, run):
+    config = f"--config={CONFIGS / 'sweep.py'}:elo"
+    done = command("sweep", f"--checkpoint={model}", f"--run={run}", config, *SMALL[:2])
+    assert done.code == 0
+    assert list(manifest(run)["prompts"]) == ["elo_greatest", "elo_prefer"]
+
+
+def test_score_reads_a_list_and_says_where_its_rewards_are(command, model, run, tmp_path):
+    items = tmp_path / "My Words.csv"
+    items.write_text("name,rank\nlove,1\n007,2\nlove,3\n")
+    flags = (f"--checkpoint={model}", f"--run={run}", f"--items={items}", *SMALL)
+    done = command("score", *flags)
+    assert done.code == 0
+    assert done.out[-1] == f"{run}/items/my-words: 1 models × 1 prompts, 3 new rewards"
+    [part] = (run / "items/my-words/model=tiny/prompt=greatest").iterdir()
+    assert pl.read_parquet(part)["item"].to_list() == ["love", "007", "love"]
+
+
+@pytest.mark.parametrize("name", ["convert", "sweep", "score"])
+def test_help_lists_the_flags(command, name):
+    done = command(name, "--help")
+    assert "--checkpoint" in "\n".join(done.out)
+    assert done.err == []
+
+
+# Flags and config keys
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "message"),
+    [
+        ("sweep", "--chekpoint=x", "--chekpoint is no flag (did you mean 'checkpoint'?); see --h"),
+        ("score", "--item=x", "--item is no flag (did you mean 'items'?); see --help"),
+        ("sweep", "--zzz", "--zzz is no flag; see --help"),
+        ("sweep", "--config.stepsize=8", "--config has no key 'stepsize' (did you mean 'step_si"),
+        ("sweep", "--config.mesh.modle=2", "--config has no key 'modle' (did you mean 'model'?)"),
+        ("convert", "--config.slugg=x", "--config has no key 'slugg' (did you mean 'slug'?)"),
+        ("score", "--config.zzz=8", "--config has no key 'zzz'"),
+        ("sweep", "--config.step_size=many", "flag --config.step_size=many: invalid literal for"),
+        ("sweep", "--config.step_size=2.5", "flag --config.step_size=2.5: invalid literal for"),
+        ("sweep", "--config=nowhere.py", "--config: No such file or directory: 'nowhere.py'"),
+        ("sweep", "run", "argument 'run'; allowed: flags only, as --name=value"),
+    ],
+)
+def test_a_bad_flag_is_one_line_and_nothing_is_written(
+    command, model, run, tmp_path, name, flag, message
+):
+    given = {
+        "sweep": [f"--checkpoint={model}", f"--run={run}"],
+        "score": [f"--checkpoint={model}", f"--run={run}", "--items=words.txt"],
+        "convert": [f"--source={model}", f"--checkpoint={run}"],
+    }
+    done = command(name, *given[name], flag)
+    assert len(done.err) == 1
+    assert done.err[0].startswith(f"{name}: {message}")
+    assert done.out == []
+    assert done.code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_key_is_one_line_whichever_config_file_was_chosen(command, run):
+    done = command("sweep", f"--config={CONFIGS / 'sweep.py'}:elo", "--config.sede=1")
+    refused(done, "sweep: --config has no key 'sede' (did you mean 'seed'?)")
+
+
+def test_an_unknown_set_of_prompts_is_refused_with_those_there_are(command):
+    done = command("sweep", f"--config={CONFIGS / 'sweep.py'}:papers")
+    refused(done, "sweep: --config: no set of prompts 'papers'; allowed: 'paper', 'elo'")
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--config.prompts=greatst", "prompts='greatst' (did you mean 'greatest'?); allowed: grea"),
+        ("--config.prompts=", "nothing to score; give at least one checkpoint and one prompt"),
+        ("--prompt=", "prompt=''; allowed: text that is not empty"),
+        ("--config.mode=txt", "mode='txt'; allowed: 'ids', 'text'"),
+        ("--config.dtype=fp8", "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
+        ("--config.part_size=0", "part_size=0; allowed: integers >= 1"),
+        ("--config.mesh.model=3", "mesh.model=3; allowed: divisors of the "),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_nothing_is_written(command, model, run, flag, message):
+    done = command("sweep", f"--checkpoint={model}", f"--run={run}", flag)
+    assert [line[: len("sweep: ") + len(message)] for line in done.err] == [f"sweep: {message}"]
+    assert done.out == []
+    assert done.code == 2
+    assert not run.exists()
+
+
+def test_a_sweep_needs_a_checkpoint_and_a_run(command, model, run):
+    refused(command("sweep", f"--run={run}"), "sweep: --checkpoint is missing; see --help")
+    done = command("sweep", f"--run={run}", f"--checkpoint={model},")
+    refused(done, "sweep: --checkpoint is missing; see --help")
+    refused(command("sweep", f"--checkpoint={model}"), "sweep: --run is missing; see --help")
+    assert not run.exists()
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(command, model, run, tmp_path):
+    done = command("sweep", f"--checkpoint={model},{tmp_path}", f"--run={run}")
+    why = "no checkpoint (model.json is missing); launch.convert makes one"
+    refused(done, f"sweep: {tmp_path}: {why}")
+    assert not run.exists()
+
+
+def test_a_run_folder_that_cannot_be_written_is_refused(command, model, tmp_path):
+    (tmp_path / "file").write_text("")
+    run = tmp_path / "file" / "run"
+    done = command("sweep", f"--checkpoint={model}", f"--run={run}", *SMALL)
+    refused(done, f"sweep: {run}/manifest.json: Not a directory")
+
+
+def test_nan_weights_are_one_line_that_names_the_first_bad_token(command, checkpoint, run):
+    model = checkpoint("nan", nan_token=137).path
+    done = command("sweep", f"--checkpoint={model}", f"--run={run}", *SMALL)
+    assert done.code == 2
+    assert done.err[-1].startswith("sweep: model 'nan': the reward is not finite for token_id 137")
+    assert not any("Traceback" in line for line in done.err)
+
+
+# Item lists
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.txt", "love\n\nworld war\n", ["love", "", "world war"]),
+        ("a.txt", "love\r\nwar", ["love", "war"]),
+        ("a.txt", "\ufeffone\u2028line\x0c\x85\n", ["one\u2028line\x0c\x85"]),
+        ("a.csv", "name\nlove\n007\n1.50\ntrue\n", ["love", "007", "1.50", "true"]),
+        ("a.csv", "rank,name\n1,\"a, b\"\n2,\"c\nd\"\n", ["a, b", "c\nd"]),
+        ("a.csv", "name\n" + "7\n" * 200 + "seven\n", ["7"] * 200 + ["seven"]),
+    ],
+)  # fmt: skip
+def test_items_are_read_as_they_are_written(launch_score, tmp_path, name, content, expected):
+    (tmp_path / name).write_text(content, encoding="utf-8", newline="")
+    assert launch_score.read_items(tmp_path / name, "name") == expected
+
+
+@pytest.mark.parametrize("dtype", [pl.String, pl.Categorical])
+def test_items_of_a_parquet_column(launch_score, tmp_path, dtype):
+    words = pl.Series(["love", "war", "love"], dtype=dtype)
+    pl.DataFrame({"word": words, "n": [1, 2, 3]}).write_parquet(tmp_path / "a.parquet")
+    expected = ["love", "war", "love"]
+    assert launch_score.read_items(tmp_path / "a.parquet", "word") == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "word,n\nlove,1\n", "items={path}: no column 'name'; it has word, n"),
+        ("a.csv", "name,n\nlove,1\n,2\n", "items={path}: column 'name' is empty in row 1"),
+        ("a.csv", "", "items={path}: empty CSV"),
+        ("a.csv", "name\n", "item list 'a': empty; allowed: at least one reply"),
+        ("a.txt", "", "item list 'a': empty; allowed: at least one reply"),
+        ("a.json", "[]", "items={path}; allowed: a .txt, .csv or .parquet file"),
+        ("a.parquet", "love", "items={path}: "),
+        (None, "", "items={path}: No such file or directory"),
+    ],
+)
+def test_a_bad_list_is_one_line_and_nothing_is_written(
+    command, model, run, tmp_path, name, content, message
+):
+    path = tmp_path / (name or "missing.txt")
+    if name:
+        path.write_text(content)
+    done = command("score", f"--checkpoint={model}", f"--run={run}", f"--items={path}", *SMALL)
+    message = f"score: {message.format(path=path)}"
+    assert [line[: len(message)] for line in done.err] == [message]
+    assert done.out == []
+    assert done.code == 2
+    assert not run.exists()
+
+
+def test_a_column_of_numbers_is_refused(launch_score, tmp_path):
+    pl.DataFrame({"name": [1.5]}).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"column 'name' is Float64; allowed: text"):
+        launch_score.read_items(tmp_path / "a.parquet", "name")

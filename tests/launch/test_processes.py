@@ -1,0 +1,91 @@
+"""What only a process of its own can show: being killed, and being started from anywhere."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """Compiled passes are kept between the processes of this module, not shared with the tests'."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+def start(environment, folder, *flags):
+    return subprocess.Popen(
+        [sys.executable, "-m", "launch.sweep", *map(str, flags)],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def parts(run):
+    """Path of every finished part -> sha256 and time of writing."""
+    return {
+        str(path.relative_to(run)): (
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            path.stat().st_mtime_ns,
+        )
+        for path in sorted(run.glob("scores/*/*/part-*.parquet"))
+    }
+
+
+def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
+    environment, checkpoint, tmp_path
+):
+    models = [checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)]
+    flags = [
+        "--checkpoint=" + ",".join(str(model.path) for model in models),
+        "--config.prompts=greatest,worst",
+        "--config.part_size=4",
+        "--config.step_size=4",
+    ]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    process = start(environment, tmp_path, *flags, f"--run={whole}")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert out.splitlines() == [f"{whole}/scores: 2 models × 2 prompts, 1,152 new rewards"]
+
+    process = start(environment, tmp_path, *flags, f"--run={killed}")
+    while not parts(killed) and process.poll() is None:
+        pass
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    finished = parts(killed)
+    assert 0 < len(finished) < len(parts(whole))
+
+    process = start(environment, tmp_path, *flags, f"--run={killed}")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    after = parts(killed)
+    assert {path: after[path] for path in finished} == finished
+    assert {p: sha for p, (sha, _) in after.items()} == {
+        p: sha for p, (sha, _) in parts(whole).items()
+    }
+    assert not [path for path in killed.rglob("*") if path.name.endswith(".tmp")]
+
+
+def test_a_misspelt_key_is_one_line_wherever_the_command_is_started(environment, tmp_path):
+    process = start(environment, tmp_path, "--config.part_sise=4")
+    out, err = process.communicate()
+    assert process.returncode == 2
+    assert out == ""
+    assert err == "sweep: --config has no key 'part_sise' (did you mean 'part_size'?)\n"
+    assert list(tmp_path.iterdir()) == []
