@@ -115,6 +115,7 @@ def convert(
     policy: TemplatePolicy,
     head: str = "",
     softcap: bool = True,
+    tensor_bytes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> store.Checkpoint:
     """Converts a sequence-classification reward model; writes all of the checkpoint or nothing.
@@ -131,6 +132,7 @@ def convert(
         (`urm-helpfulness`); by default the published one.
       softcap: whether Gemma 2's attention soft-cap applies; the paper's library version left it
         out.
+      tensor_bytes: bytes of all tensors that the repository is known to hold.
       progress: told bytes done and bytes in all.
 
     Raises:
@@ -140,11 +142,16 @@ def convert(
     files = TensorFiles.open(source.folder)
     with _named(source.folder):
         plan = _plan(_read_json(source.folder / "config.json"), files, head, softcap)
+    total = sum(_nbytes(files, key) for key in files.files)
+    if tensor_bytes not in (None, total):
+        raise AssayError(
+            f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
+        )
     tokenizer = _tokenizer(source.folder)
     ChatTemplate(tokenizer, policy).split("What?")
 
     with store.Writer(destination, plan.decoder, plan.head) as writer:
-        done, total = 0, sum(_nbytes(files, key) for key in files.files)
+        done = 0
         for rule in plan.rules:
             keys = rules.layer_keys(rule, plan.decoder.num_layers)
             writer.save(rule.parameter, _assemble(rule, keys, files, writer))
