@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ml_collections import config_flags
 
 from demo import build
 from demo.models import EMBEDDED
@@ -20,7 +19,7 @@ from engine.prompts import TemplatePolicy
 from engine.sweep import sweep_vocabulary
 from launch import analyze, cli, scoring
 
-_CONFIG = config_flags.DEFINE_config_file("config", "configs/demo.py", "Settings.")
+_CONFIG = cli.config_file("demo")
 
 
 def main() -> str:

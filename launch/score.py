@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -38,7 +39,7 @@ def read_items(path: Path, column: str) -> list[str]:
       AssayError: no such file or column, another file type, a missing value; by row.
     """
     # Text as it is written: `007` is no number here.
-    readers = {
+    readers: dict[str, Callable[[Path], pl.DataFrame]] = {
         ".csv": functools.partial(pl.read_csv, infer_schema=False),
         ".parquet": pl.read_parquet,
     }

@@ -21,11 +21,6 @@ ARCHITECTURES = {
     "Qwen2ForSequenceClassification": "qwen2",
     "Qwen3ForSequenceClassification": "qwen3",
     "MistralForSequenceClassification": "mistral",
-    "LlamaForCausalLM": "llama",
-    "Gemma2ForCausalLM": "gemma2",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "MistralForCausalLM": "mistral",
 }
 
 
@@ -224,11 +219,6 @@ def decoder_config(hf: Json) -> DecoderConfig:
     )
 
 
-def is_language_model(hf: Json) -> bool:
-    """Whether config.json names a causal language model instead of a reward model."""
-    return (hf.get("architectures") or [""])[0].endswith("ForCausalLM")
-
-
 def _require(hf: Json, name: str) -> Any:
     value = hf.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -302,7 +292,7 @@ def _rope(hf: Json) -> Rope:
         raise AssayError(
             f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly {sorted(keys)}"
         )
-    numbers = {field: float(_require(given, name)) for name, field in keys.items()}
+    numbers: dict[str, Any] = {field: float(_require(given, name)) for name, field in keys.items()}
     if "original_positions" in numbers:
         numbers["original_positions"] = int(numbers["original_positions"])
     theta = float(_require({"rope_theta": thetas.pop()}, "rope_theta"))

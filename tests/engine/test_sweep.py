@@ -221,7 +221,7 @@ def test_a_disk_that_fills_up_ends_in_one_line_and_the_sweep_goes_on_later(
 
     with monkeypatch.context() as patched:
         patched.setattr(parts.os, "fsync", full)
-        with pytest.raises(AssayError, match="No space left on device$"):
+        with pytest.raises(AssayError, match=r"No space left on device$"):
             run.sweep([tiny], ONE)
     assert run.leftovers() == []
     run.sweep([tiny], ONE)

@@ -87,9 +87,9 @@ def test_a_model_scored_with_others_gets_the_rewards_it_gets_alone(family):
         parity.assert_close(together[row], alone, scale=alone.std(), tolerance=1e-5)
 
 
-# Unit roundoff of each dtype, times the square root of the roundings a residual passes through,
-# with room for how much these weights amplify an error.
-@pytest.mark.parametrize(("dtype", "bound"), [("bfloat16", 2**-8 * 16), ("float16", 2**-11 * 16)])
+# Half a unit in the last place of each dtype, with room for the roundings a residual passes
+# through: measured, 2.3 and 2.0 of them.
+@pytest.mark.parametrize(("dtype", "bound"), [("bfloat16", 2**-8 * 8), ("float16", 2**-11 * 8)])
 def test_16_bit_decoders_differ_from_float32_by_their_rounding(pair_of, dtype, bound):
     pair = pair_of("gqa-llama3-default")
     prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
