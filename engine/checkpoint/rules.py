@@ -95,10 +95,10 @@ def learned(keys: Iterable[str]) -> set[str]:
 
 
 def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:
-    """Kind and rules of the head whose keys are there, or of the one that misses the fewest."""
-    present = set(keys)
+    """Kind and rules of the head whose keys are there, or of the one that comes nearest."""
+    present = {key for key in keys if not key.startswith("model.")}
     named = [(kind, rules) for kind, variants in HEADS.items() for rules in variants]
-    kind, rules = min(named, key=lambda entry: (_absent(entry[1], present), -len(entry[1])))
+    kind, rules = min(named, key=lambda entry: len({rule.key for rule in entry[1]} ^ present))
     return kind, (NORM, *rules)
 
 
@@ -144,10 +144,6 @@ def permutation(layout: str, axes: str) -> tuple[int, ...]:
     if letters == axes:  # a square matrix repeats its letter
         return tuple(range(len(axes)))
     return tuple(letters.index(letter) for letter in axes)
-
-
-def _absent(rules: tuple[Rule, ...], present: set[str]) -> float:
-    return sum(rule.key not in present for rule in rules) / len(rules)
 
 
 def _dimensions(layout: str) -> list[str]:

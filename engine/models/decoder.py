@@ -273,7 +273,9 @@ class Decoder(nnx.Module):
         return jnp.cos(angles), jnp.sin(angles)
 
 
-def rms_norm(x: Array, weight: Array, eps: float, *, offset: bool = False) -> Array:
+def rms_norm(
+    x: Float[Array, "*B D"], weight: Float[Array, "D"], eps: float, *, offset: bool = False
+) -> Float[Array, "*B D"]:
     """RMSNorm over the last axis, normalised in float32; the result has the weight's dtype.
 
     Llama's casts, then multiplies; with `offset` (Gemma) it multiplies by 1 + weight in float32,

@@ -96,9 +96,7 @@ def soft_cap_before_the_scale(patch):
 
 
 def exact_gelu(patch):
-    patch.setitem(
-        decoder._ACTIVATIONS, "gelu_tanh", lambda x: jax.nn.gelu(x, approximate=False)
-    )
+    patch.setitem(decoder._ACTIVATIONS, "gelu_tanh", lambda x: jax.nn.gelu(x, approximate=False))
 
 
 def norm_after_rope(patch):
