@@ -46,7 +46,7 @@ class TensorFiles:
 
     @classmethod
     def open(cls, folder: Path) -> "TensorFiles":
-        """Reads every header.
+        """Reads every header; buffers that hold nothing learned are left out.
 
         Raises:
           AssayError: no safetensors, a shard that is missing or truncated, a tensor that two
@@ -55,6 +55,8 @@ class TensorFiles:
         where, shapes, dtypes = {}, {}, {}
         for name in _shards(folder):
             for key, shape, dtype in _header(folder / name):
+                if not rules.learned([key]):  # batch norms count in integers
+                    continue
                 if dtype not in _DTYPES:
                     raise AssayError(
                         f"{folder / name}: tensor {key!r} has element type {dtype}; "
@@ -159,6 +161,8 @@ def convert(
             progress(done, total)
         for name, value in plan.computed.items():
             writer.save(name, value)
+        if plan.computed:
+            progress(total, total)
         return writer.finish(
             slug=slug,
             source=source.name,
@@ -175,7 +179,7 @@ def _plan(hf: Mapping[str, Any], files: TensorFiles, head: str, softcap: bool) -
     decoder = decoder_config(hf)
     if not softcap:
         decoder = dataclasses.replace(decoder, attention_softcap=None)
-    keys = rules.learned(files.files)
+    keys = set(files.files)
     gate_keys = gating.gate_keys(keys)
     read = _gated if gate_keys else _ungated
     head_config, head_rules, computed = read(hf, decoder, files, keys)

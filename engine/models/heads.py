@@ -72,7 +72,7 @@ class Head(nnx.Module):
         """Weights of the objectives, from the prompt's hidden state."""
         return jnp.zeros(0)
 
-    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C R"]) -> Reading:
+    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
         return self.reward(hidden), jnp.zeros((hidden.shape[0], 0))
 
     def reward(self, hidden: Float[Array, "C D"]) -> Float[Array, "C"]:
@@ -113,7 +113,7 @@ class URMHead(Head):
         self.weight_mid, self.bias_mid = _zeros(config, "IE"), _zeros(config, "E")
         self.weight_out, self.bias_out = _zeros(config, "ER"), _zeros(config, "R")
 
-    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C R"]) -> Reading:
+    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
         means = jnp.einsum("CD,RD->CR", hidden, self.weight[:, 0])
         if self.first_only:
             return means[:, 0], means
@@ -180,7 +180,7 @@ class Readout(nnx.Module):
         """The head's gate from the residual stream at the gating position of the prompt."""
         return self.head.gate(self._normed(residual))
 
-    def __call__(self, residual: Float[Array, "C D"], gate: Float[Array, "*C R"]) -> Reading:
+    def __call__(self, residual: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
         """Rewards and objectives from the residual stream at the reward position."""
         return self.head(self._normed(residual), gate)
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from engine.checkpoint import rules
+from engine.errors import AssayError
 from engine.models import decoder, heads
 from engine.models.config import DecoderConfig, Rope
 from tests.models import families, parity, reference
@@ -102,9 +103,6 @@ def exact_gelu(patch):
 def norm_after_rope(patch):
     """The q and k norms read what is rotated already."""
     right = decoder.rotate
-
-    def rotate(x, angles):
-        return right(x, angles)
 
     def keys_values(self, x, angles):
         normed = self._norm(x, self.attention_norm)
@@ -201,7 +199,7 @@ def test_reading_llamas_second_norm_from_a_gemma_is_refused(monkeypatch, tmp_pat
     """`post_attention_layernorm` is Llama's pre-MLP norm and Gemma's post-attention norm."""
     monkeypatch.setattr(rules, "_FOUR_NORMS", rules._TWO_NORMS)
     folder = reference.save(families.build("gemma2"), tmp_path / "hf")
-    with pytest.raises(Exception, match="tensor that nothing uses: 'model.layers.0.post_feedf"):
+    with pytest.raises(AssayError, match=r"nothing uses: 'model\.layers\.0\.post_feedforward"):
         reference.convert(folder, tmp_path / "checkpoint")
 
 
