@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from engine.checkpoint import gating, hf
+from engine.checkpoint.store import Card, Checkpoint
 from engine.errors import AssayError
 from engine.models import heads
 from engine.models.reward_model import RewardModels
@@ -70,18 +71,25 @@ class Gated(nn.Module):
         )
         self.shape, self.temperature = (objectives, quantiles), temperature
 
-    def forward(self, h, at_gate):
+    def gate(self, at_gate):
         x = at_gate[None]
         for index, module in enumerate(self.gating.layers):
             x = module(x)
             if len(self.gating.layers) == 4 and index < 3:  # ArmoRM: ReLU outside of the list
                 x = torch.relu(x)
-        gate = torch.softmax(x[0] / self.temperature, dim=-1) * self.gating.logit_scale
+        return torch.softmax(x[0] / self.temperature, dim=-1) * self.gating.logit_scale
+
+    def forward(self, h, at_gate):
         objectives = self.regression_layer(h).reshape(self.shape).mean(-1)
         mixed = objectives
         if self.reward_transform_matrix is not None:
             mixed = objectives @ self.reward_transform_matrix
-        return (gate * mixed).sum(), objectives
+        return (self.gate(at_gate) * mixed).sum(), objectives
+
+    def coefficients(self, at_gate):
+        """They sum the objectives to the reward."""
+        gate = self.gate(at_gate)
+        return gate if self.reward_transform_matrix is None else self.reward_transform_matrix @ gate
 
 
 def armorm(width: int) -> Gated:
@@ -150,6 +158,7 @@ class Loaded:
 
     trunk: torch.nn.Module
     head: nn.Module
+    checkpoint: Checkpoint
     restored: parity.Restored
 
     @torch.no_grad()
@@ -188,8 +197,11 @@ def random_head(case: Case, width: int) -> nn.Module:
                 module.bias.data.normal_(0.0, 0.5)
                 module.running_mean.normal_(0.5, 0.5)
                 module.running_var.uniform_(0.3, 3.0)
-        if head.gated:  # temperatures are large: the gate's logits must be too
-            head.gating.layers[-1].weight.data.mul_(2 * head.temperature)
+        if head.gated:  # the softmax neither flat nor saturated
+            for module in head.gating.modules():
+                if isinstance(module, nn.Linear):
+                    module.weight.data.div_(2.0)
+            head.gating.layers[-1].weight.data.mul_(head.temperature)
     return head
 
 
@@ -231,7 +243,8 @@ def loaded(tmp_path_factory):
             head = random_head(case, model.config.hidden_size)
             save(case, head, folder / "hf")
             checkpoint = convert(folder / "hf", folder / "checkpoint", case.variant)
-            built[name] = Loaded(model.model, head, with_objectives(parity.restore(checkpoint)))
+            restored = with_objectives(parity.restore(checkpoint))
+            built[name] = Loaded(model.model, head, checkpoint, restored)
         return built[name]
 
     return build
@@ -289,10 +302,28 @@ def test_objectives_times_the_gates_coefficients_sum_to_the_reward(loaded, name)
 
 
 @pytest.mark.parametrize("name", GATED)
-def test_the_gate_is_computed_once_a_prompt(loaded, name):
-    scorer = loaded(name).restored.scorer
-    (coefficients,) = scorer.prefill(prompt()).gates
-    assert coefficients.shape == (len(scorer.columns[0]) - 1,)
+def test_the_gate_of_the_prefix_pass_is_that_of_the_formulas(loaded, name):
+    case = loaded(name)
+    (actual,) = case.restored.scorer.prefill(prompt()).gates
+    prefix = prompt().prefix
+    with torch.no_grad():
+        hidden = case.trunk(torch.tensor([prefix])).last_hidden_state[0]
+        at_gate = hidden[last_occurrence(prefix)]
+        gate, expected = case.head.gate(at_gate), case.head.coefficients(at_gate).numpy()
+    parity.assert_close(actual, expected, scale=np.abs(expected).max())
+    assert gate.max() < 0.9 * gate.sum()  # not saturated: all of the gate shows in rewards
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_card_with_its_head_survives_json(loaded, name):
+    card = loaded(name).checkpoint.card
+    assert Card.from_json(card.to_json()) == card
+
+
+def test_a_gate_is_the_same_on_a_mesh_of_several_devices(loaded):
+    case = loaded("QRM-Llama v2")
+    mesh = parity.make_mesh(2, 2)
+    check(case, with_objectives(parity.restore(case.checkpoint, mesh=mesh)))
 
 
 def test_columns_are_named_after_the_objectives(loaded):
@@ -351,25 +382,7 @@ def gate_read_at_the_first_occurrence(patch):
     patch.setattr("engine.scoring.gate_position", lambda ids, pattern: 20)
 
 
-def head_with(**changes):
-    """The head under other static numbers."""
-
-    def plant(patch):
-        right = heads.GatedHead.gate
-
-        def gate(self, hidden):
-            kept, self.config = self.config, dataclasses.replace(self.config, **changes)
-            try:
-                return right(self, hidden)
-            finally:
-                self.config = kept
-
-        patch.setattr(heads.GatedHead, "gate", gate)
-
-    return plant
-
-
-def gate_from(change):
+def gate_from(change, temperature=None):
     """`change(head, softmax weights)` in place of the scaled and transformed gate."""
 
     def plant(patch):
@@ -378,11 +391,16 @@ def gate_from(change):
             for index, layer in enumerate(self.layers):
                 x = x @ layer.weight[...] + layer.bias[...]
                 x = x if index == len(self.layers) - 1 else jax.nn.relu(x)
-            return change(self, jax.nn.softmax(x / self.config.gate_temperature))
+            return change(self, jax.nn.softmax(x / (temperature or self.config.gate_temperature)))
 
         patch.setattr(heads.GatedHead, "gate", gate)
 
     return plant
+
+
+def coefficients(self, gate):
+    gate = gate * self.logit_scale
+    return self.transform[...] @ gate if self.config.transform else gate
 
 
 def first_quantile(patch):
@@ -419,9 +437,9 @@ def relu_for_selu(patch):
 BUGS = {
     "gate read at the last prefix position": (gate_read_at_the_end, "ArmoRM"),
     "gate read at the first occurrence": (gate_read_at_the_first_occurrence, "QRM-Gemma"),
-    "no softmax temperature, ArmoRM": (head_with(gate_temperature=1.0), "ArmoRM"),
-    "no softmax temperature, QRM": (head_with(gate_temperature=1.0), "QRM-Llama"),
-    "ArmoRM's temperature for QRM": (head_with(gate_temperature=10.0), "QRM-Llama v2"),
+    "no softmax temperature, ArmoRM": (gate_from(coefficients, temperature=1.0), "ArmoRM"),
+    "no softmax temperature, QRM": (gate_from(coefficients, temperature=1.0), "QRM-Llama"),
+    "ArmoRM's temperature for QRM": (gate_from(coefficients, temperature=10.0), "QRM-Llama v2"),
     "matrix transposed": (
         gate_from(lambda self, gate: self.transform[...].T @ (gate * self.logit_scale)),
         "QRM-Llama",
@@ -466,7 +484,7 @@ def test_a_batch_norm_left_out_fails_parity(loaded, tmp_path, monkeypatch, name,
     monkeypatch.setattr(gating, "_affine", affine)
     case = loaded(name)
     save(CASES[name], case.head, tmp_path / "hf")
-    restored = parity.restore(convert(tmp_path / "hf", tmp_path / "checkpoint"))
+    restored = with_objectives(parity.restore(convert(tmp_path / "hf", tmp_path / "checkpoint")))
     with pytest.raises(AssertionError, match="relative error"):
         check(case, restored)
 
