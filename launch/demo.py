@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-
 from demo import build
 from demo.models import EMBEDDED
 from engine.checkpoint import hf
