@@ -5,7 +5,8 @@ every step has `step_size` candidates.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from jax.sharding import Mesh
 from engine import mesh as meshes
 from engine.candidates import pad_rows, take_rows
 from engine.errors import AssayError
-from engine.types import Candidates, KeyValues, PromptIds
+from engine.types import Candidates, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
 
@@ -25,34 +26,38 @@ PREFIX_MULTIPLE = 16
 CPU_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"}
 
 
-def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., KeyValues]:
-    """Jits (params, ids int32 [P]) -> KeyValues of the prefix."""
+def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., Prefix]:
+    """Jits (params, ids int32 [P], gate_at int32 [M]) -> Prefix."""
 
-    def prefill(params, ids):
+    def prefill(params, ids, gate_at):
         with jax.default_matmul_precision("highest"):
-            return nnx.merge(graph, params).prefill(ids)
+            return nnx.merge(graph, params).prefill(ids, gate_at)
 
-    return _jit(prefill, mesh, "LPKH")
+    shardings = Prefix(key_values=meshes.sharding(mesh, "LPKH"), gates=meshes.sharding(mesh, "R"))
+    return _jit(prefill, mesh, shardings)
 
 
 def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
-    """Jits (params, KeyValues, Candidates) -> rewards float32 [M, C], on every process."""
+    """Jits (params, Prefix, Candidates) -> columns float32 [W, C], on every process."""
 
     def score(params, prefix, candidates):
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).respond(prefix, candidates)
 
-    return _jit(score, mesh, "M")
+    return _jit(score, mesh, meshes.sharding(mesh, "W"))
 
 
 def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
-    """Jits (params, ids int32 [C, T], last int32 [C]) -> rewards float32 [M, C]: the reference."""
+    """Jits (params, ids int32 [C, T], last int32 [C], gate_at int32 [C, M]) -> float32 [W, C].
 
-    def plain(params, ids, last):
+    The reference that the self-check holds `build_scorer` against.
+    """
+
+    def plain(params, ids, last, gate_at):
         with jax.default_matmul_precision("highest"):
-            return nnx.merge(graph, params).plain(ids, last)
+            return nnx.merge(graph, params).plain(ids, last, gate_at)
 
-    return _jit(plain, mesh, "M")
+    return _jit(plain, mesh, meshes.sharding(mesh, "W"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +68,9 @@ class Scorer:
     mesh: Mesh
     step_size: int
     max_positions: int
-    prefill_step: Callable[..., KeyValues]
+    gate_patterns: tuple[tuple[int, ...], ...]  # of each model's head
+    columns: tuple[tuple[str, ...], ...]  # of each model's rows in a result
+    prefill_step: Callable[..., Prefix]
     score_step: Callable[..., jax.Array]
     plain_step: Callable[..., jax.Array]
 
@@ -75,19 +82,22 @@ class Scorer:
         data = mesh.shape["data"]
         if step_size < 1 or step_size % data:
             raise AssayError(f"step_size={step_size}; allowed: positive multiples of {data}")
-        config = nnx.merge(graph, params).decoder.config
+        model = nnx.merge(graph, params)
+        config = model.decoder.config
         meshes.check_mesh(mesh, config)
+        patterns = tuple(readout.config.gate_pattern for readout in model.readouts)
         builders = (build_prefill, build_scorer, build_plain)
         passes = [build(graph, mesh) for build in builders]
-        return cls(params, mesh, step_size, config.max_positions, *passes)
+        return cls(params, mesh, step_size, config.max_positions, patterns, model.columns, *passes)
 
-    def prefill(self, prompt: PromptIds) -> KeyValues:
+    def prefill(self, prompt: PromptIds) -> Prefix:
         """Keys and values of a prompt's prefix, padded to one of few lengths."""
         ids = np.zeros(-(-len(prompt.prefix) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE, np.int32)
         ids[: len(prompt.prefix)] = prompt.prefix
-        return self.prefill_step(self.params, meshes.put(self.mesh, ids, "P"))
+        gate_at = np.array([gate_position(prompt.prefix, p) for p in self.gate_patterns], np.int32)
+        return self.prefill_step(self.params, *meshes.put(self.mesh, (ids, gate_at), "P"))
 
-    def rewards(self, prefix: KeyValues, candidates: Candidates) -> Iterator[np.ndarray]:
+    def rewards(self, prefix: Prefix, candidates: Candidates) -> Iterator[np.ndarray]:
         """Rewards of the candidates in order, a step at a time: float32 [M, rows of the step].
 
         The next step is dispatched before the last one is read, so that the device never waits.
@@ -113,8 +123,11 @@ class Scorer:
         for row, sequence in enumerate(sequences):
             ids[row, : len(sequence)] = sequence
         last = np.pad(last, (0, rows - len(last)))
-        ids, last = meshes.put(self.mesh, (ids, last), "CT")
-        return _fetch(self.plain_step(self.params, ids, last), len(sequences))
+        gate_at = np.zeros((rows, len(self.gate_patterns)), np.int32)
+        for row, sequence in enumerate(sequences):
+            gate_at[row] = [gate_position(sequence, p) for p in self.gate_patterns]
+        on_mesh = meshes.put(self.mesh, (ids, last, gate_at), "CT")
+        return _fetch(self.plain_step(self.params, *on_mesh), len(sequences))
 
     def check_length(self, positions: int) -> None:
         """Raises AssayError for a conversation longer than the model was made for."""
@@ -124,6 +137,24 @@ class Scorer:
         # A short list does not pay for a whole step; powers of two keep the shapes few.
         data = self.mesh.shape["data"]
         return min(self.step_size, data << max(4, (-(-candidates // data) - 1).bit_length()))
+
+
+def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:
+    """Start of the last occurrence of a gate's pattern; 0 for a head without a gate.
+
+    Raises:
+      AssayError: the conversation holds no such pattern.
+    """
+    if not pattern:
+        return 0
+    ids, pattern = list(ids), list(pattern)
+    for start in reversed(range(len(ids) - len(pattern) + 1)):
+        if ids[start : start + len(pattern)] == pattern:
+            return start
+    raise AssayError(
+        f"the rendered prompt does not hold the tokens {pattern} at which this model's gate reads; "
+        "its tokenizer or chat template is not the published one"
+    )
 
 
 def check_length(positions: int, allowed: int) -> None:
@@ -144,11 +175,11 @@ def dtype_named(name: str) -> jnp.dtype:
     return jnp.dtype(name)
 
 
-def _jit(function: Callable, mesh: Mesh, axes: str) -> Callable:
+def _jit(function: Callable, mesh: Mesh, shardings: Any) -> Callable:
     on_cpu = mesh.devices.flat[0].platform == "cpu"
     return jax.jit(
         function,
-        out_shardings=meshes.sharding(mesh, axes),
+        out_shardings=shardings,
         compiler_options=CPU_OPTIONS if on_cpu else None,
     )
 

@@ -5,7 +5,8 @@ Axis letters, used in every einsum and every parameter's `axes`:
     B rows            C candidates        L layers           N query heads
     T positions       S key positions     P prefix positions K key/value heads
     D width           F feed-forward      V vocabulary       G = N / K
-    H head size       R objectives        M models           E hidden width of a reward head
+    H head size       R objectives        M models           Q quantiles of an objective
+    E, I hidden widths of a reward head   S (in a head) mean and log-variance
 """
 
 import dataclasses
@@ -49,3 +50,12 @@ class KeyValues:
 
     keys: Array  # [L, P, K, H]
     values: Array  # [L, P, K, H]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prefix:
+    """What the prefix pass leaves for the candidates of one prompt."""
+
+    key_values: KeyValues
+    gates: tuple[Array, ...]  # float32 [R] a model: what its head reads in the prompt; [0] if none

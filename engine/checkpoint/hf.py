@@ -13,10 +13,11 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from transformers import AutoTokenizer
 
-from engine.checkpoint import rules, store
+from engine.checkpoint import gating, rules, store
 from engine.errors import AssayError
-from engine.models.config import DecoderConfig, decoder_config
+from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
+from engine.models.hf_config import decoder_config
 from engine.prompts import ChatTemplate, TemplatePolicy
 
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
@@ -45,7 +46,7 @@ class TensorFiles:
 
     @classmethod
     def open(cls, folder: Path) -> "TensorFiles":
-        """Reads every header.
+        """Reads every header; buffers that hold nothing learned are left out.
 
         Raises:
           AssayError: no safetensors, a shard that is missing or truncated, a tensor that two
@@ -54,6 +55,8 @@ class TensorFiles:
         where, shapes, dtypes = {}, {}, {}
         for name in _shards(folder):
             for key, shape, dtype in _header(folder / name):
+                if not rules.learned([key]):  # batch norms count in integers
+                    continue
                 if dtype not in _DTYPES:
                     raise AssayError(
                         f"{folder / name}: tensor {key!r} has element type {dtype}; "
@@ -96,12 +99,25 @@ def fetch(source: str, revision: str | None) -> Source:
     return Source(folder=Path(folder), name=source, revision=Path(folder).name)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What conversion reads and what it makes of it."""
+
+    decoder: DecoderConfig
+    head: HeadConfig
+    rules: tuple[rules.Rule, ...]
+    computed: Mapping[str, np.ndarray]  # parameters that are not one tensor: a folded gate
+
+
 def convert(
     source: Source,
     destination: Path,
     *,
     slug: str,
     policy: TemplatePolicy,
+    head: str = "",
+    softcap: bool = True,
+    tensor_bytes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> store.Checkpoint:
     """Converts a sequence-classification reward model; writes all of the checkpoint or nothing.
@@ -114,29 +130,39 @@ def convert(
       destination: the checkpoint folder to make.
       slug: the model's name in runs.
       policy: BOS and date policy, kept in model.json.
+      head: how to read the head where its tensors allow more than one reading
+        (`urm-helpfulness`); by default the published one.
+      softcap: whether Gemma 2's attention soft-cap applies; the paper's library version left it
+        out.
+      tensor_bytes: bytes of all tensors that the repository is known to hold.
       progress: told bytes done and bytes in all.
 
     Raises:
       AssayError: anything about the folder that is not understood, by name.
     """
     store.refuse_existing(destination)
-    hf_config = _read_json(source.folder / "config.json")
-    config = decoder_config(hf_config)
     files = TensorFiles.open(source.folder)
     with _named(source.folder):
-        kind, matched = rules.match(files.files, config.num_layers)
-    head = _head_config(kind, config, matched, files)
-    _check_shapes(files, matched, config, head)
+        plan = _plan(_read_json(source.folder / "config.json"), files, head, softcap)
+    total = sum(_nbytes(files, key) for key in files.files)
+    if tensor_bytes not in (None, total):
+        raise AssayError(
+            f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
+        )
     tokenizer = _tokenizer(source.folder)
     ChatTemplate(tokenizer, policy).split("What?")
 
-    with store.Writer(destination, config, head) as writer:
-        done, total = 0, sum(_nbytes(files, key) for key in files.files)
-        for rule in matched:
-            keys = rules.layer_keys(rule, config.num_layers)
+    with store.Writer(destination, plan.decoder, plan.head) as writer:
+        done = 0
+        for rule in plan.rules:
+            keys = rules.layer_keys(rule, plan.decoder.num_layers)
             writer.save(rule.parameter, _assemble(rule, keys, files, writer))
             done += sum(_nbytes(files, key) for key in keys)
             progress(done, total)
+        for name, value in plan.computed.items():
+            writer.save(name, value)
+        if plan.computed:
+            progress(total, total)
         return writer.finish(
             slug=slug,
             source=source.name,
@@ -147,6 +173,84 @@ def convert(
             policy=policy,
             tokenizer=tokenizer,
         )
+
+
+def _plan(hf: Mapping[str, Any], files: TensorFiles, head: str, softcap: bool) -> Plan:
+    decoder = decoder_config(hf)
+    if not softcap:
+        decoder = dataclasses.replace(decoder, attention_softcap=None)
+    keys = set(files.files)
+    gate_keys = gating.gate_keys(keys)
+    read = _gated if gate_keys else _ungated
+    head_config, head_rules, computed = read(hf, decoder, files, keys)
+    if head:
+        head_config = _variant(head_config, head)
+    matched = (*rules.decoder_rules(decoder), *head_rules)
+    rules.check_keys(matched, gate_keys, keys, decoder.num_layers)
+    _check_shapes(files, matched, decoder, head_config)
+    return Plan(decoder=decoder, head=head_config, rules=matched, computed=computed)
+
+
+def _ungated(hf, decoder: DecoderConfig, files: TensorFiles, keys: set[str]):
+    kind, head_rules = rules.plain_head(keys)
+
+    def rows(letter: str) -> int:
+        named = [r for r in head_rules if r.layout[0] == letter and r.key in keys]
+        return files.shapes[named[0].key][0] if named else 0
+
+    objectives = gating.objective_names(rows("R")) if kind == "urm" else ()
+    config = _head_config(decoder, kind=kind, hidden=rows("E"), hidden_in=rows("I"),
+                          objectives=objectives)  # fmt: skip
+    return config, head_rules, {}
+
+
+def _gated(hf, decoder: DecoderConfig, files: TensorFiles, keys: set[str]):
+    gate = gating.read_gate(keys, files.read)
+    transform = rules.TRANSFORM.key in keys
+    rows = files.shapes.get(rules.REGRESSION.key, (gate.objectives,))[0]
+    pattern = gating.PATTERNS.get(hf["model_type"])
+    if pattern is None:
+        raise AssayError(f"config.json: model_type={hf['model_type']!r} with a gate; "
+                         f"allowed: {', '.join(gating.PATTERNS)}")  # fmt: skip
+    config = _head_config(
+        decoder,
+        kind="gated",
+        hidden=gate.hidden,
+        hidden_in=gate.hidden,
+        objectives=gating.objective_names(gate.objectives),
+        quantiles=rows // gate.objectives,
+        gate_layers=len(gate.layers),
+        gate_temperature=gating.temperature(hf, gate, transform),
+        gate_pattern=pattern,
+        transform=transform,
+    )
+    computed = {"readout.head.logit_scale": _logit_scale(files)}
+    for index, (weight, bias) in enumerate(gate.layers):
+        computed[f"readout.head.layers.{index}.weight"] = weight
+        computed[f"readout.head.layers.{index}.bias"] = bias
+    head_rules = (rules.NORM, rules.REGRESSION, *([rules.TRANSFORM] if transform else []))
+    return config, head_rules, computed
+
+
+def _logit_scale(files: TensorFiles) -> np.ndarray:
+    if files.shapes.get(gating.LOGIT_SCALE) not in ((), (1,)):
+        raise AssayError(f"missing tensor {gating.LOGIT_SCALE!r}, a single number")
+    return files.read(gating.LOGIT_SCALE).astype(np.float32).reshape(())
+
+
+def _head_config(decoder: DecoderConfig, **fields) -> HeadConfig:
+    return HeadConfig(
+        depth=decoder.num_layers, width=decoder.width, rms_eps=decoder.rms_eps,
+        norm_offset=decoder.norm_offset, **fields,
+    )  # fmt: skip
+
+
+def _variant(config: HeadConfig, head: str) -> HeadConfig:
+    """Another published reading of the same tensors."""
+    if (config.kind, head) not in {(config.kind, config.kind), ("urm", "urm-helpfulness")}:
+        raise AssayError(f"head={head!r}; allowed for this checkpoint: {config.kind!r}"
+                         + (", 'urm-helpfulness'" if config.kind == "urm" else ""))  # fmt: skip
+    return dataclasses.replace(config, kind=head)
 
 
 def _assemble(rule: rules.Rule, keys: list[str], files: TensorFiles, writer) -> np.ndarray:
@@ -168,16 +272,6 @@ def _common_dtype(files: TensorFiles, keys: list[str]) -> np.dtype:
     return dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)  # which holds them all
 
 
-def _head_config(
-    kind: str, config: DecoderConfig, matched: tuple[rules.Rule, ...], files: TensorFiles
-) -> HeadConfig:
-    hidden = next((files.shapes[r.key][0] for r in matched if r.layout == "ED"), 0)
-    return HeadConfig(
-        kind=kind, depth=config.num_layers, width=config.width, rms_eps=config.rms_eps,
-        hidden=hidden,
-    )  # fmt: skip
-
-
 def _check_shapes(files: TensorFiles, matched, config: DecoderConfig, head: HeadConfig) -> None:
     sizes = store.axis_sizes(config, head)
     for rule in matched:
@@ -185,7 +279,7 @@ def _check_shapes(files: TensorFiles, matched, config: DecoderConfig, head: Head
         for key in rules.layer_keys(rule, config.num_layers):
             if files.shapes[key] != expected:
                 raise AssayError(
-                    f"{files.folder}: tensor {key!r} has shape {list(files.shapes[key])}; "
+                    f"tensor {key!r} has shape {list(files.shapes[key])}; "
                     f"config.json implies {list(expected)}"
                 )
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from engine.errors import AssayError
+from engine.models.config import DecoderConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,24 +22,43 @@ class Rule:
     parameter: str
 
 
-DECODER_RULES = (
+_LAYER = "model.layers.{l}."
+_COMMON = (
     Rule("model.embed_tokens.weight", "VD", "decoder.embedding"),
-    Rule("model.layers.{l}.input_layernorm.weight", "D", "decoder.layers.attention_norm"),
-    Rule("model.layers.{l}.self_attn.q_proj.weight", "(NH)D", "decoder.layers.q"),
-    Rule("model.layers.{l}.self_attn.k_proj.weight", "(KH)D", "decoder.layers.k"),
-    Rule("model.layers.{l}.self_attn.v_proj.weight", "(KH)D", "decoder.layers.v"),
-    Rule("model.layers.{l}.self_attn.o_proj.weight", "D(NH)", "decoder.layers.o"),
-    Rule("model.layers.{l}.post_attention_layernorm.weight", "D", "decoder.layers.ffn_norm"),
-    Rule("model.layers.{l}.mlp.gate_proj.weight", "FD", "decoder.layers.gate"),
-    Rule("model.layers.{l}.mlp.up_proj.weight", "FD", "decoder.layers.up"),
-    Rule("model.layers.{l}.mlp.down_proj.weight", "DF", "decoder.layers.down"),
+    Rule(_LAYER + "input_layernorm.weight", "D", "decoder.layers.attention_norm"),
+    Rule(_LAYER + "self_attn.q_proj.weight", "(NH)D", "decoder.layers.q"),
+    Rule(_LAYER + "self_attn.k_proj.weight", "(KH)D", "decoder.layers.k"),
+    Rule(_LAYER + "self_attn.v_proj.weight", "(KH)D", "decoder.layers.v"),
+    Rule(_LAYER + "self_attn.o_proj.weight", "D(NH)", "decoder.layers.o"),
+    Rule(_LAYER + "mlp.gate_proj.weight", "FD", "decoder.layers.gate"),
+    Rule(_LAYER + "mlp.up_proj.weight", "FD", "decoder.layers.up"),
+    Rule(_LAYER + "mlp.down_proj.weight", "DF", "decoder.layers.down"),
 )
-_NORM = Rule("model.norm.weight", "D", "readout.norm")
+# The one name with two meanings: Llama's pre-MLP norm, Gemma's post-attention norm.
+_TWO_NORMS = (Rule(_LAYER + "post_attention_layernorm.weight", "D", "decoder.layers.ffn_norm"),)
+_FOUR_NORMS = (
+    Rule(_LAYER + "post_attention_layernorm.weight", "D", "decoder.layers.post_attention_norm"),
+    Rule(_LAYER + "pre_feedforward_layernorm.weight", "D", "decoder.layers.ffn_norm"),
+    Rule(_LAYER + "post_feedforward_layernorm.weight", "D", "decoder.layers.post_ffn_norm"),
+)
+_QKV_BIAS = (
+    Rule(_LAYER + "self_attn.q_proj.bias", "(NH)", "decoder.layers.q_bias"),
+    Rule(_LAYER + "self_attn.k_proj.bias", "(KH)", "decoder.layers.k_bias"),
+    Rule(_LAYER + "self_attn.v_proj.bias", "(KH)", "decoder.layers.v_bias"),
+)
+_QK_NORM = (
+    Rule(_LAYER + "self_attn.q_norm.weight", "H", "decoder.layers.q_norm"),
+    Rule(_LAYER + "self_attn.k_norm.weight", "H", "decoder.layers.k_norm"),
+)
+
+NORM = Rule("model.norm.weight", "D", "readout.norm")
+REGRESSION = Rule("regression_layer.weight", "(RQ)D", "readout.head.weight")
+TRANSFORM = Rule("reward_transform_matrix", "RR", "readout.head.transform")
+LM_HEAD = Rule("lm_head.weight", "VD", "lm_head")
 
 
 def _mlp(prefix: str) -> tuple[Rule, ...]:
     return (
-        _NORM,
         Rule(f"{prefix}.0.weight", "ED", "readout.head.weight_in"),
         Rule(f"{prefix}.0.bias", "E", "readout.head.bias_in"),
         Rule(f"{prefix}.2.weight", "1E", "readout.head.weight_out"),
@@ -46,32 +66,53 @@ def _mlp(prefix: str) -> tuple[Rule, ...]:
     )
 
 
-# Head kind and its rules; a checkpoint's head is the one whose keys it has.
-HEAD_RULES = (
-    ("linear", (_NORM, Rule("score.weight", "1D", "readout.head.weight"))),
-    ("mlp", _mlp("score")),
-    ("mlp", _mlp("v_head.summary")),
+# Rules of the heads that are plain tables; gated heads are read by checkpoint/gating.py.
+LINEAR = (Rule("score.weight", "1D", "readout.head.weight"),)
+URM = (
+    Rule("score.weight", "(RS)D", "readout.head.weight"),
+    Rule("weights.fc.0.weight", "ID", "readout.head.weight_in"),
+    Rule("weights.fc.0.bias", "I", "readout.head.bias_in"),
+    Rule("weights.fc.2.weight", "EI", "readout.head.weight_mid"),
+    Rule("weights.fc.2.bias", "E", "readout.head.bias_mid"),
+    Rule("weights.fc.4.weight", "RE", "readout.head.weight_out"),
+    Rule("weights.fc.4.bias", "R", "readout.head.bias_out"),
 )
+HEADS = {"linear": (LINEAR,), "mlp": (_mlp("score"), _mlp("v_head.summary")), "urm": (URM,)}
 
 # Buffers that hold nothing learned.
-_IGNORED = re.compile(r"\.(rotary_emb\.inv_freq|num_batches_tracked)$")
+_IGNORED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked)$")
 
 
-def match(keys: Iterable[str], num_layers: int) -> tuple[str, tuple[Rule, ...]]:
-    """Head kind and the rules that use every key exactly once.
+def decoder_rules(config: DecoderConfig) -> tuple[Rule, ...]:
+    """The rules of a decoder's parameters."""
+    rules = _COMMON + (_FOUR_NORMS if config.post_norms else _TWO_NORMS)
+    return rules + _QKV_BIAS * config.qkv_bias + _QK_NORM * config.qk_norm
+
+
+def learned(keys: Iterable[str]) -> set[str]:
+    """The tensors that hold something learned."""
+    return {key for key in keys if not _IGNORED.search(key)}
+
+
+def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:
+    """Kind and rules of the head whose keys are there, or of the one that comes nearest."""
+    present = {key for key in keys if not key.startswith("model.")}
+    named = [(kind, rules) for kind, variants in HEADS.items() for rules in variants]
+    kind, rules = min(named, key=lambda entry: len({rule.key for rule in entry[1]} ^ present))
+    return kind, (NORM, *rules)
+
+
+def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], layers: int) -> None:
+    """Every key used exactly once.
 
     Raises:
-      AssayError: keys that no rule uses, or rules whose key is missing; by name.
+      AssayError: keys that neither a rule nor `extra` uses, or that are used and missing; by name.
     """
-    present = {k for k in keys if not _IGNORED.search(k)}
-    kind, head = min(HEAD_RULES, key=lambda entry: _absent(entry[1], present))
-    rules = (*DECODER_RULES, *head)
-    wanted = {key for rule in rules for key in layer_keys(rule, num_layers)}
-    if missing := sorted(wanted - present):
+    wanted = {key for rule in rules for key in layer_keys(rule, layers)} | set(extra)
+    if missing := sorted(wanted - keys):
         raise AssayError(f"missing tensor {_listed(missing)}")
-    if unused := sorted(present - wanted):
+    if unused := sorted(keys - wanted):
         raise AssayError(f"tensor that nothing uses: {_listed(unused)}")
-    return kind, rules
 
 
 def layer_keys(rule: Rule, num_layers: int) -> list[str]:
@@ -99,11 +140,10 @@ def split_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 def permutation(layout: str, axes: str) -> tuple[int, ...]:
     """Which split dimension each parameter axis is: `(NH)D` into `DNH` -> (2, 0, 1)."""
-    return tuple(_letters(layout).index(letter) for letter in axes)
-
-
-def _absent(rules: tuple[Rule, ...], present: set[str]) -> float:
-    return sum(rule.key not in present for rule in rules) / len(rules)
+    letters = _letters(layout)
+    if letters == axes:  # a square matrix repeats its letter
+        return tuple(range(len(axes)))
+    return tuple(letters.index(letter) for letter in axes)
 
 
 def _dimensions(layout: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Hugging Face config.json -> DecoderConfig; refuses what it does not understand."""
+"""What a decoder is: static numbers that shape its computation, and its rotary frequencies."""
 
 import dataclasses
 import math
@@ -38,6 +38,16 @@ class DecoderConfig:
     rms_eps: float
     rope: Rope
     max_positions: int
+    activation: str = "silu"  # of the gated feed-forward: `silu` or `gelu_tanh`
+    norm_offset: bool = False  # Gemma: normed * (1 + weight), all in float32, then cast
+    post_norms: bool = False  # Gemma: a norm after attention and after feed-forward too
+    embedding_scale: bool = False  # Gemma: times sqrt(width), rounded to the parameters' dtype
+    query_scale: float | None = None  # attention logits are scaled by it; None: head_size ** -0.5
+    attention_softcap: float | None = None  # cap * tanh(logits / cap), before the mask
+    qkv_bias: bool = False  # Qwen 2
+    qk_norm: bool = False  # Qwen 3: RMSNorm over the head size of q and k, before RoPE
+    window: int | None = None  # a query sees keys at distance 0 <= q - k < window …
+    window_layers: tuple[bool, ...] = ()  # … in these layers; empty: in none
 
     def __post_init__(self):
         for field in ("vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"):
@@ -48,118 +58,23 @@ class DecoderConfig:
                 f"decoder.num_kv_heads={self.num_kv_heads}; "
                 f"allowed: divisors of num_heads={self.num_heads}"
             )
+        if self.activation not in ("silu", "gelu_tanh"):
+            raise AssayError(
+                f"decoder.activation={self.activation!r}; allowed: 'silu', 'gelu_tanh'"
+            )
+        if self.window_layers and len(self.window_layers) != self.num_layers:
+            raise AssayError(
+                f"decoder.window_layers has {len(self.window_layers)} entries; allowed: one a "
+                f"layer, {self.num_layers}"
+            )
         if self.head_size % 2:
             raise AssayError(f"decoder.head_size={self.head_size}; allowed: even integers")
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":
         """The inverse of `dataclasses.asdict`, for `model.json`."""
-        return cls(**{**fields, "rope": Rope(**fields["rope"])})
-
-
-# Class names whose `model_type` decoder this engine reads. The reward head is recognised by its
-# keys (checkpoint/hf.py), because the same class name is published with different heads.
-ARCHITECTURES = {
-    "LlamaForSequenceClassification": "llama",
-    "INFORMForSequenceClassification": "llama",  # INF-ORM-Llama3.1-70B: MLP under `score`
-}
-
-# Attributes that change the computation unless they hold the value that this decoder implements.
-_FIXED = {
-    "hidden_act": ("silu",),
-    "attention_bias": (False, None),
-    "mlp_bias": (False, None),
-    "pretraining_tp": (1, None),
-    "is_encoder_decoder": (False, None),
-    "add_cross_attention": (False, None),
-    "cross_attention_hidden_size": (None,),
-    "pruned_heads": ({}, None),
-    "tie_encoder_decoder": (False, None),
-    "quantization_config": (None,),
-    "num_labels": (1, None),
-    "partial_rotary_factor": (1, 1.0, None),
-}
-_READ = {
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "rms_norm_eps",
-    "rope_theta",
-    "rope_scaling",
-    "rope_parameters",
-    "max_position_embeddings",
-    "model_type",
-    "architectures",
-    "id2label",
-}
-# Attributes that say nothing about a forward pass in evaluation mode: training, generation,
-# bookkeeping, file format, special ids (the reward position is explicit here) and tying (a reward
-# model has no language-model head to tie).
-_HARMLESS = {
-    "_name_or_path",
-    "_attn_implementation_autoset",
-    "transformers_version",
-    "torch_dtype",
-    "dtype",
-    "initializer_range",
-    "attention_dropout",
-    "use_cache",
-    "tie_word_embeddings",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "sep_token_id",
-    "decoder_start_token_id",
-    "label2id",
-    "problem_type",
-    "classifier_dropout",
-    "return_dict",
-    "output_attentions",
-    "output_hidden_states",
-    "torchscript",
-    "chunk_size_feed_forward",
-    "finetuning_task",
-    "task_specific_params",
-    "tokenizer_class",
-    "prefix",
-    "is_decoder",
-    "is_llama_config",
-    "rope_interleaved",  # a stale marker in SmolLM configs: the weights are half-split
-    # Stale in GRM configs: the head is the one whose tensors are there.
-    "vhead_layer_type",
-    "vhead_num_layers",
-    "vhead_num_neurons",
-    "transformers.js_config",
-    "pretrained_config",
-}
-
-
-def decoder_config(hf: Mapping[str, Any]) -> DecoderConfig:
-    """Reads a parsed config.json.
-
-    Raises:
-      AssayError: unknown architecture, an attribute that is not understood or holds a value that
-        this decoder does not implement, a missing attribute; each by name.
-    """
-    _check_architecture(hf)
-    _check_attributes(hf)
-    width, num_heads = _require(hf, "hidden_size"), _require(hf, "num_attention_heads")
-    return DecoderConfig(
-        vocab_size=_require(hf, "vocab_size"),
-        width=width,
-        ffn_width=_require(hf, "intermediate_size"),
-        num_layers=_require(hf, "num_hidden_layers"),
-        num_heads=num_heads,
-        num_kv_heads=hf.get("num_key_value_heads") or num_heads,
-        head_size=hf.get("head_dim") or width // num_heads,
-        rms_eps=float(_require(hf, "rms_norm_eps")),
-        rope=_rope(hf),
-        max_positions=_require(hf, "max_position_embeddings"),
-    )
+        layers = tuple(fields["window_layers"])
+        return cls(**{**fields, "rope": Rope(**fields["rope"]), "window_layers": layers})
 
 
 def inverse_frequencies(rope: Rope, head_size: int) -> list[float]:
@@ -185,80 +100,3 @@ def _llama3_frequency(frequency: float, rope: Rope) -> float:
     keep = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
     keep = min(max(keep, 0.0), 1.0)
     return keep * frequency + (1 - keep) * frequency / rope.factor
-
-
-def _require(hf: Mapping[str, Any], name: str) -> Any:
-    value = hf.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise AssayError(f"config.json: {name}={value!r}; allowed: a number")
-    return value
-
-
-def _check_architecture(hf: Mapping[str, Any]) -> None:
-    named = hf.get("architectures") or [None]
-    if len(named) != 1 or named[0] not in ARCHITECTURES:
-        allowed = ", ".join(sorted(ARCHITECTURES))
-        raise AssayError(f"config.json: unknown architecture {named[0]!r}; allowed: {allowed}")
-    family = ARCHITECTURES[named[0]]
-    if hf.get("model_type") != family:
-        raise AssayError(
-            f"config.json: model_type={hf.get('model_type')!r} under {named[0]}; "
-            f"allowed: {family!r}"
-        )
-
-
-def _check_attributes(hf: Mapping[str, Any]) -> None:
-    for name, value in hf.items():
-        if name in _FIXED:
-            if value not in _FIXED[name]:
-                raise AssayError(
-                    f"config.json: {name}={value!r} is not implemented; "
-                    f"allowed: {', '.join(map(repr, _FIXED[name]))}"
-                )
-        elif name not in _READ and name not in _HARMLESS:
-            raise AssayError(
-                f"config.json: attribute {name!r} (= {value!r}) is not understood; refused because "
-                "it may change the rewards"
-            )
-    if len(hf.get("id2label") or {"0": ""}) != 1:
-        raise AssayError(
-            f"config.json: id2label has {len(hf['id2label'])} labels; allowed: 1 (a reward)"
-        )
-
-
-def _rope(hf: Mapping[str, Any]) -> Rope:
-    # Published files say rope_theta and rope_scaling; transformers 5 writes rope_parameters.
-    if hf.get("rope_parameters") and hf.get("rope_scaling"):
-        raise AssayError("config.json: both rope_parameters and rope_scaling; allowed: one of them")
-    given = dict(hf.get("rope_parameters") or hf.get("rope_scaling") or {})
-    thetas = {given.pop("rope_theta", None), hf.get("rope_theta")} - {None} or {10_000.0}
-    if len(thetas) > 1:
-        raise AssayError(
-            f"config.json: rope_theta is both {' and '.join(map(str, sorted(thetas)))}"
-        )
-    kind = given.pop("rope_type", None) or given.pop("type", None) or "default"
-    given.pop("type", None)
-    keys = {
-        "default": {},
-        "linear": {"factor": "factor"},
-        "llama3": {
-            "factor": "factor",
-            "low_freq_factor": "low_freq_factor",
-            "high_freq_factor": "high_freq_factor",
-            "original_max_position_embeddings": "original_positions",
-        },
-    }.get(kind)
-    if keys is None:
-        raise AssayError(
-            f"config.json: rope type {kind!r} is not implemented; "
-            "allowed: 'default', 'linear', 'llama3'"
-        )
-    if set(given) != set(keys):
-        raise AssayError(
-            f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly {sorted(keys)}"
-        )
-    numbers: dict[str, Any] = {field: float(_require(given, name)) for name, field in keys.items()}
-    if "original_positions" in numbers:
-        numbers["original_positions"] = int(numbers["original_positions"])
-    theta = float(_require({"rope_theta": thetas.pop()}, "rope_theta"))
-    return Rope(theta=theta, kind=kind, **numbers)

@@ -1,10 +1,11 @@
-"""One decoder for the Llama family: embedding and layers, without the final norm.
+"""One decoder for Llama 3.x, Gemma 2, Qwen 2/3 and Mistral: embedding and layers, no final norm.
 
 Axis letters are those of `engine/types.py`. The residual stream, softmax and norms are float32;
 matmuls take operands in the parameters' dtype and accumulate in float32. `forward` runs whole
 sequences; `respond` runs candidates behind a shared prefix, whose keys and values stay un-batched.
 """
 
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -19,8 +20,12 @@ Residual = Float[Array, "C T D"]
 Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h = H / 2
 
 
+_F32 = {"preferred_element_type": jnp.float32}
+_ACTIVATIONS = {"silu": jax.nn.silu, "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True)}
+
+
 class Layer(nnx.Module):
-    """Attention and feed-forward. Parameters have a leading L and are used one layer at a time."""
+    """Attention and feed-forward; every parameter is stored with a leading L, and used without."""
 
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
         self.config = config
@@ -33,31 +38,57 @@ class Layer(nnx.Module):
         self.gate = _zeros(config, "LDF", dtype)
         self.up = _zeros(config, "LDF", dtype)
         self.down = _zeros(config, "LFD", dtype)
+        if config.qkv_bias:
+            self.q_bias = _zeros(config, "LNH", dtype)
+            self.k_bias = _zeros(config, "LKH", dtype)
+            self.v_bias = _zeros(config, "LKH", dtype)
+        if config.qk_norm:
+            self.q_norm = _zeros(config, "LH", dtype)
+            self.k_norm = _zeros(config, "LH", dtype)
+        if config.post_norms:
+            self.post_attention_norm = _zeros(config, "LD", dtype)
+            self.post_ffn_norm = _zeros(config, "LD", dtype)
 
     def keys_values(self, x: Residual, angles: Angles) -> tuple[Array, Array]:
         """Rotated keys and values of every position, each [C, T, K, H]."""
-        normed = rms_norm(x, self.attention_norm[...], self.config.rms_eps)
+        normed = self._norm(x, self.attention_norm)
         keys = jnp.einsum("CTD,DKH->CTKH", normed, self.k[...])
-        return rotate(keys, angles), jnp.einsum("CTD,DKH->CTKH", normed, self.v[...])
+        values = jnp.einsum("CTD,DKH->CTKH", normed, self.v[...])
+        if self.config.qkv_bias:
+            keys, values = keys + self.k_bias, values + self.v_bias
+        if self.config.qk_norm:
+            keys = self._norm(keys, self.k_norm)
+        return rotate(keys, angles), values
 
     def queries(self, x: Residual, angles: Angles) -> Float[Array, "C T K G H"]:
-        normed = rms_norm(x, self.attention_norm[...], self.config.rms_eps)
-        q = rotate(jnp.einsum("CTD,DNH->CTNH", normed, self.q[...]), angles)
+        """Rotated queries, by the key/value head that they read."""
+        q = jnp.einsum("CTD,DNH->CTNH", self._norm(x, self.attention_norm), self.q[...])
+        if self.config.qkv_bias:
+            q = q + self.q_bias
+        if self.config.qk_norm:
+            q = self._norm(q, self.q_norm)
         groups = self.config.num_heads // self.config.num_kv_heads
-        return q.reshape(*q.shape[:2], self.config.num_kv_heads, groups, self.config.head_size)
+        shape = (*q.shape[:2], self.config.num_kv_heads, groups, self.config.head_size)
+        return rotate(q, angles).reshape(shape)
 
     def output(self, mixed: Float[Array, "C T K G H"]) -> Residual:
+        """What attention adds to the residual stream."""
         mixed = mixed.reshape(*mixed.shape[:2], self.config.num_heads, self.config.head_size)
-        return jnp.einsum("CTNH,NHD->CTD", mixed, self.o[...], preferred_element_type=jnp.float32)
+        added = jnp.einsum("CTNH,NHD->CTD", mixed, self.o[...], **_F32)
+        return self._norm(added, self.post_attention_norm) if self.config.post_norms else added
 
     def feed_forward(self, x: Residual) -> Residual:
-        normed = rms_norm(x, self.ffn_norm[...], self.config.rms_eps)
+        """What the feed-forward adds to the residual stream."""
+        normed = self._norm(x, self.ffn_norm)
         gate = jnp.einsum("CTD,DF->CTF", normed, self.gate[...])
         up = jnp.einsum("CTD,DF->CTF", normed, self.up[...])
-        return jnp.einsum(
-            "CTF,FD->CTD", jax.nn.silu(gate) * up, self.down[...],
-            preferred_element_type=jnp.float32,
-        )  # fmt: skip
+        inner = _ACTIVATIONS[self.config.activation](gate) * up
+        added = jnp.einsum("CTF,FD->CTD", inner, self.down[...], **_F32)
+        return self._norm(added, self.post_ffn_norm) if self.config.post_norms else added
+
+    def _norm(self, x: Array, weight: nnx.Param) -> Array:
+        config = self.config
+        return rms_norm(x, weight[...], config.rms_eps, offset=config.norm_offset)
 
 
 class Decoder(nnx.Module):
@@ -69,7 +100,12 @@ class Decoder(nnx.Module):
         self.layers = Layer(config, dtype)
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
-        return self.embedding[...][ids].astype(jnp.float32)
+        """Embedded ids; Gemma's scale is rounded to the parameters' dtype first, as published."""
+        embedding = self.embedding[...]
+        x = embedding[ids]
+        if self.config.embedding_scale:
+            x = x * jnp.asarray(self.config.width**0.5, embedding.dtype)
+        return x.astype(jnp.float32)
 
     def forward(self, ids: Int[Array, "C T"], depths: Sequence[int]) -> tuple[Residual, ...]:
         """Residual stream after each of `depths` layers, at every position.
@@ -85,13 +121,15 @@ class Decoder(nnx.Module):
             read.append(x)
         return tuple(read)
 
-    def prefill(self, ids: Int[Array, "P"]) -> KeyValues:
-        """Keys and values of the prefix in every layer."""
+    def prefill(
+        self, ids: Int[Array, "P"], read_at: Int[Array, "M"]
+    ) -> tuple[KeyValues, Float[Array, "L M D"]]:
+        """Keys and values of the prefix, and the residual stream at `read_at` after each layer."""
         angles = self._angles(jnp.arange(ids.shape[0])[None])
 
         def layer(x, index):
             x, keys, values = self._plain_layer(index, x, angles)
-            return x, KeyValues(keys=keys[0], values=values[0])
+            return x, (KeyValues(keys=keys[0], values=values[0]), x[0, read_at])
 
         return jax.lax.scan(layer, self.embed(ids[None]), jnp.arange(self.config.num_layers))[1]
 
@@ -114,18 +152,17 @@ class Decoder(nnx.Module):
           depths: ascending.
         """
         angles = self._angles(shared[:, None] + jnp.arange(x.shape[1]))
-        visible = jnp.arange(prefix.keys.shape[1]) < shared[:, None]  # [C, P]
         every, pooled = jnp.arange(x.shape[1]), last[:, None]
 
         def full_layer(index, x):
-            return self._response_layer(index, x, every, prefix, visible, angles)
+            return self._response_layer(index, x, every, prefix, shared, angles)
 
         read = []
         for start, stop in _segments(depths):
             deepest = stop == max(depths)
             x = jax.lax.fori_loop(start, stop - deepest, full_layer, x)
             if deepest:  # nothing follows but the reward position
-                x = self._response_layer(stop - 1, x, pooled, prefix, visible, angles)
+                x = self._response_layer(stop - 1, x, pooled, prefix, shared, angles)
                 read.append(x[:, 0])
             else:
                 read.append(_take(x, pooled)[:, 0])
@@ -141,9 +178,9 @@ class Decoder(nnx.Module):
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
             queries = layer.queries(x, angles)
-            logits = _scaled(jnp.einsum("CTKGH,CSKH->CKGTS", queries, keys, **_F32), queries)
-            causal = jnp.tril(jnp.ones(logits.shape[-2:], bool))
-            weights = jax.nn.softmax(logits, where=causal).astype(values.dtype)
+            logits = self._logits(jnp.einsum("CTKGH,CSKH->CKGTS", queries, keys, **_F32))
+            mask = self._mask(index, _distances(x.shape[1]))
+            weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
             x = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values))
         with jax.named_scope("feed_forward"):
             return x + layer.feed_forward(x), keys, values
@@ -154,7 +191,7 @@ class Decoder(nnx.Module):
         x: Residual,
         at: Int[Array, "..."],
         prefix: KeyValues,
-        visible: Bool[Array, "C P"],
+        shared: Int[Array, "C"],
         angles: Angles,
     ) -> Float[Array, "C U D"]:
         """One layer over the positions `at`: [T] for all of them, [C, 1] for one a candidate."""
@@ -164,10 +201,69 @@ class Decoder(nnx.Module):
             keys, values = layer.keys_values(x, angles)
             if at.ndim == 2:
                 x, angles = _take(x, at), tuple(_take(a, at) for a in angles)
-            mixed = _attend(layer.queries(x, angles), keys, values, past, visible, at)
-            x = x + layer.output(mixed)
+            queries = layer.queries(x, angles)
+            masks = self._response_masks(index, shared, at, past.keys.shape[0], keys.shape[1])
+            x = x + layer.output(self._attend(queries, keys, values, past, masks))
         with jax.named_scope("feed_forward"):
             return x + layer.feed_forward(x)
+
+    def _attend(
+        self,
+        queries: Float[Array, "C U K G H"],
+        keys: Float[Array, "C S K H"],
+        values: Float[Array, "C S K H"],
+        past: KeyValues,
+        masks: tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]],
+    ) -> Float[Array, "C U K G H"]:
+        """One softmax over the shared prefix and the candidate's own positions.
+
+        Key/value heads lead, so that every product is a batched matmul as it lies in memory;
+        nothing is concatenated, since a softmax is a sum of exponentials wherever they stand.
+        """
+        queries = jnp.einsum("CUKGH->KCUGH", queries)
+        keys, values = (jnp.einsum("CSKH->KCSH", own) for own in (keys, values))
+        past_keys, past_values = (jnp.einsum("PKH->KPH", p) for p in (past.keys, past.values))
+        see_prefix, see_own = (mask[:, :, None] for mask in masks)
+
+        on_prefix = self._logits(jnp.einsum("KCUGH,KPH->KCUGP", queries, past_keys, **_F32))
+        on_own = self._logits(jnp.einsum("KCUGH,KCSH->KCUGS", queries, keys, **_F32))
+        on_prefix = jnp.where(see_prefix, on_prefix, -jnp.inf)
+        on_own = jnp.where(see_own, on_own, -jnp.inf)  # never all masked: S holds the query itself
+        largest = jnp.maximum(on_prefix.max(-1, keepdims=True), on_own.max(-1, keepdims=True))
+        largest = jax.lax.stop_gradient(largest)
+        on_prefix, on_own = jnp.exp(on_prefix - largest), jnp.exp(on_own - largest)
+        total = on_prefix.sum(-1, keepdims=True) + on_own.sum(-1, keepdims=True)
+
+        on_prefix, on_own = (weights.astype(values.dtype) for weights in (on_prefix, on_own))
+        mixed = jnp.einsum("KCUGP,KPH->KCUGH", on_prefix, past_values, **_F32)
+        mixed += jnp.einsum("KCUGS,KCSH->KCUGH", on_own, values, **_F32)
+        return jnp.einsum("KCUGH->CUKGH", (mixed / total).astype(queries.dtype))
+
+    def _logits(self, dots: Array) -> Array:
+        """Scaled, and soft-capped where the model was trained so; before the mask."""
+        config = self.config
+        logits = dots * (config.query_scale or config.head_size**-0.5)
+        if config.attention_softcap is None:
+            return logits
+        return config.attention_softcap * jnp.tanh(logits / config.attention_softcap)
+
+    def _mask(self, index, distance: Int[Array, "..."]) -> Bool[Array, "..."]:
+        """Which keys a query sees in a layer, by distance query - key in positions."""
+        seen = distance >= 0
+        if self.config.window is None:
+            return seen
+        slides = jnp.asarray(self.config.window_layers)[index]
+        return seen & ((distance < self.config.window) | ~slides)
+
+    def _response_masks(
+        self, index, shared: Int[Array, "C"], at: Int[Array, "..."], past: int, own: int
+    ) -> tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]]:
+        """Which prefix positions and which own positions each query sees in a layer."""
+        rows = shared.shape[0]
+        at = jnp.broadcast_to(at, (rows, at.shape[-1]))[..., None]  # [C, U, 1]
+        shared, position = shared[:, None, None], jnp.arange(past)
+        on_prefix = self._mask(index, shared + at - position) & (position < shared)
+        return on_prefix, self._mask(index, at - jnp.arange(own))
 
     def _angles(self, positions: Int[Array, "C T"]) -> Angles:
         frequencies = jnp.asarray(
@@ -177,10 +273,18 @@ class Decoder(nnx.Module):
         return jnp.cos(angles), jnp.sin(angles)
 
 
-def rms_norm(x: Float[Array, "*B D"], weight: Float[Array, "D"], eps: float) -> Array:
-    """Normalises in float32, casts to the weight's dtype, then multiplies (the Llama order)."""
+def rms_norm(
+    x: Float[Array, "*B D"], weight: Float[Array, "D"], eps: float, *, offset: bool = False
+) -> Float[Array, "*B D"]:
+    """RMSNorm over the last axis, normalised in float32; the result has the weight's dtype.
+
+    Llama's casts, then multiplies; with `offset` (Gemma) it multiplies by 1 + weight in float32,
+    then casts.
+    """
     x = x.astype(jnp.float32)
     normed = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
+    if offset:
+        return (normed * (1 + weight.astype(jnp.float32))).astype(weight.dtype)
     return normed.astype(weight.dtype) * weight
 
 
@@ -192,48 +296,12 @@ def rotate(x: Float[Array, "C T N H"], angles: Angles) -> Float[Array, "C T N H"
     return rotated.astype(x.dtype)
 
 
-_F32 = {"preferred_element_type": jnp.float32}
-
-
-def _attend(
-    queries: Float[Array, "C T K G H"],
-    keys: Float[Array, "C S K H"],
-    values: Float[Array, "C S K H"],
-    past: KeyValues,
-    visible: Bool[Array, "C P"],
-    at: Int[Array, "..."],
-) -> Float[Array, "C T K G H"]:
-    """One softmax over the shared prefix and the candidate's own positions.
-
-    Key/value heads lead, so that every product is a batched matmul as it lies in memory; nothing
-    is concatenated, since a softmax is a sum of exponentials wherever they stand.
-    """
-    queries = jnp.einsum("CTKGH->KCTGH", queries)
-    keys, values = (jnp.einsum("CSKH->KCSH", own) for own in (keys, values))
-    past_keys, past_values = (jnp.einsum("PKH->KPH", p) for p in (past.keys, past.values))
-    causal = jnp.arange(keys.shape[2]) <= jnp.broadcast_to(at, queries.shape[1:3])[..., None]
-
-    on_prefix = _scaled(jnp.einsum("KCTGH,KPH->KCTGP", queries, past_keys, **_F32), queries)
-    on_own = _scaled(jnp.einsum("KCTGH,KCSH->KCTGS", queries, keys, **_F32), queries)
-    on_prefix = jnp.where(visible[:, None, None], on_prefix, -jnp.inf)
-    on_own = jnp.where(causal[:, :, None], on_own, -jnp.inf)  # never all masked: S holds T
-    largest = jnp.maximum(on_prefix.max(-1, keepdims=True), on_own.max(-1, keepdims=True))
-    largest = jax.lax.stop_gradient(largest)
-    on_prefix, on_own = jnp.exp(on_prefix - largest), jnp.exp(on_own - largest)
-    total = on_prefix.sum(-1, keepdims=True) + on_own.sum(-1, keepdims=True)
-
-    on_prefix, on_own = (weights.astype(values.dtype) for weights in (on_prefix, on_own))
-    mixed = jnp.einsum("KCTGP,KPH->KCTGH", on_prefix, past_values, **_F32)
-    mixed += jnp.einsum("KCTGS,KCSH->KCTGH", on_own, values, **_F32)
-    return jnp.einsum("KCTGH->CTKGH", (mixed / total).astype(queries.dtype))
-
-
-def _scaled(logits: Array, queries: Array) -> Array:
-    return logits * queries.shape[-1] ** -0.5
-
-
 def _take(x: Float[Array, "C T *D"], at: Int[Array, "C U"]) -> Float[Array, "C U *D"]:
     return jnp.take_along_axis(x, at[..., None], axis=1)
+
+
+def _distances(positions: int) -> Int[Array, "T S"]:
+    return jnp.arange(positions)[:, None] - jnp.arange(positions)
 
 
 def _segments(depths: Sequence[int]) -> list[tuple[int, int]]:

@@ -1,4 +1,9 @@
-"""Reward heads: the final norm and what turns the normed hidden state into a reward, in float32."""
+"""Reward heads: the final norm and what turns the normed hidden state into a reward, in float32.
+
+Every head is two functions: `gate` reads the prompt, once (nothing for most heads), and the call
+reads the response. Formulas and parameter names follow the published model code of each family;
+checked in tests against torch references written from them.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,41 +17,80 @@ from jaxtyping import Array, Float
 from engine.errors import AssayError
 from engine.models.decoder import rms_norm
 
-KINDS = ("linear", "mlp")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadConfig:
-    """One head over the residual stream after `depth` layers; static and hashable under jit."""
+    """One head over the residual stream after `depth` layers; static and hashable under jit.
+
+    kind:
+      linear           W h
+      mlp              W2 relu(W1 h + b1) + b2
+      urm              attribute means weighted by a network of the response's hidden state
+      urm-helpfulness  the first attribute's mean alone (how the paper read URM)
+      gated            objectives (or means of their quantiles) mixed by a gate that reads the
+                       prompt: ArmoRM, QRM
+    """
 
     kind: str
     depth: int  # layers of the decoder that it reads
     width: int  # D
     rms_eps: float
-    hidden: int = 0  # E of an MLP
+    norm_offset: bool = False  # Gemma's final norm
+    hidden: int = 0  # E
+    hidden_in: int = 0  # I, width of the layer below E where a head has one
+    objectives: tuple[str, ...] = ()  # names of the R objectives
+    quantiles: int = 1  # Q of a gated head's objectives
+    gate_layers: int = 0  # linear layers of the gate
+    gate_temperature: float = 1.0
+    gate_pattern: tuple[int, ...] = ()  # ids at whose last occurrence in the prompt the gate reads
+    transform: bool = False  # objectives are mixed by a matrix before the gate
 
     def __post_init__(self):
-        if self.kind not in KINDS:
-            raise AssayError(f"head.kind={self.kind!r}; allowed: {', '.join(map(repr, KINDS))}")
+        if self.kind not in HEADS:
+            raise AssayError(f"head.kind={self.kind!r}; allowed: {', '.join(map(repr, HEADS))}")
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "HeadConfig":
         """The inverse of `dataclasses.asdict`, for `model.json`."""
-        return cls(**fields)
+        tuples = {name: tuple(fields[name]) for name in ("objectives", "gate_pattern")}
+        return cls(**{**fields, **tuples})
+
+    @property
+    def gated(self) -> bool:
+        """Whether the head reads the prompt."""
+        return self.kind == "gated"
 
 
-class LinearHead(nnx.Module):
-    """`score` of a sequence-classification checkpoint: W h, no bias."""
+# What a head says of a response: the reward, and its objectives where it has them.
+Reading = tuple[Float[Array, "C"], Float[Array, "C R"]]
+
+
+class Head(nnx.Module):
+    """A head without a gate or objectives; the others override what they have."""
+
+    def gate(self, hidden: Float[Array, "D"]) -> Float[Array, "R"]:
+        """Weights of the objectives, from the prompt's hidden state."""
+        return jnp.zeros(0)
+
+    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
+        return self.reward(hidden), jnp.zeros((hidden.shape[0], 0))
+
+    def reward(self, hidden: Float[Array, "C D"]) -> Float[Array, "C"]:
+        raise NotImplementedError
+
+
+class LinearHead(Head):
+    """`score` of a sequence-classification checkpoint: no bias."""
 
     def __init__(self, config: HeadConfig):
         self.weight = _zeros(config, "D")
 
-    def __call__(self, hidden: Float[Array, "C D"]) -> Float[Array, "C"]:
+    def reward(self, hidden: Float[Array, "C D"]) -> Float[Array, "C"]:
         return jnp.einsum("CD,D->C", hidden, self.weight[...])
 
 
-class MLPHead(nnx.Module):
-    """W2 relu(W1 h + b1) + b2, as INF-ORM and the GRM sftreg value heads have it."""
+class MLPHead(Head):
+    """As INF-ORM and the GRM sftreg value heads have it."""
 
     def __init__(self, config: HeadConfig):
         self.weight_in = _zeros(config, "DE")
@@ -54,9 +98,74 @@ class MLPHead(nnx.Module):
         self.weight_out = _zeros(config, "E")
         self.bias_out = _zeros(config, "")
 
-    def __call__(self, hidden: Float[Array, "C D"]) -> Float[Array, "C"]:
+    def reward(self, hidden: Float[Array, "C D"]) -> Float[Array, "C"]:
         inner = jax.nn.relu(jnp.einsum("CD,DE->CE", hidden, self.weight_in[...]) + self.bias_in)
         return jnp.einsum("CE,E->C", inner, self.weight_out[...]) + self.bias_out[...]
+
+
+class URMHead(Head):
+    """URM: (mean, log-variance) of each attribute; the means are weighted by a network of h."""
+
+    def __init__(self, config: HeadConfig):
+        self.first_only = config.kind == "urm-helpfulness"
+        self.weight = _zeros(config, "RSD")  # S: mean, log-variance
+        self.weight_in, self.bias_in = _zeros(config, "DI"), _zeros(config, "I")
+        self.weight_mid, self.bias_mid = _zeros(config, "IE"), _zeros(config, "E")
+        self.weight_out, self.bias_out = _zeros(config, "ER"), _zeros(config, "R")
+
+    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
+        means = jnp.einsum("CD,RD->CR", hidden, self.weight[:, 0])
+        if self.first_only:
+            return means[:, 0], means
+        x = jax.nn.selu(jnp.einsum("CD,DI->CI", hidden, self.weight_in[...]) + self.bias_in)
+        x = jax.nn.selu(jnp.einsum("CI,IE->CE", x, self.weight_mid[...]) + self.bias_mid)
+        weights = jnp.einsum("CE,ER->CR", x, self.weight_out[...]) + self.bias_out
+        return jnp.sum(means * weights, axis=-1), means
+
+
+class GateLayer(nnx.Module):
+    """One linear layer of a gate; batch norms are folded into it at conversion."""
+
+    def __init__(self, config: HeadConfig, axes: str):
+        self.weight = _zeros(config, axes)
+        self.bias = _zeros(config, axes[1])
+
+
+class GatedHead(Head):
+    """ArmoRM and QRM: reward = sum_k gate_k (r @ transform)_k, r_j = mean over quantiles of W h."""
+
+    def __init__(self, config: HeadConfig):
+        self.config = config
+        self.weight = _zeros(config, "RQD")
+        axes = ["DE", *["IE"] * (config.gate_layers - 2), "ER"]
+        self.layers = nnx.List(GateLayer(config, a) for a in axes)
+        self.logit_scale = _zeros(config, "")
+        if config.transform:
+            self.transform = _zeros(config, "RR")
+
+    def gate(self, hidden: Float[Array, "D"]) -> Float[Array, "R"]:
+        """Coefficients of the raw objectives: they sum the objectives to the reward."""
+        x = hidden
+        for layer in self.layers:
+            last = layer is self.layers[-1]
+            x = x @ layer.weight[...] + layer.bias[...]
+            x = x if last else jax.nn.relu(x)
+        gate = jax.nn.softmax(x / self.config.gate_temperature) * self.logit_scale
+        return self.transform[...] @ gate if self.config.transform else gate
+
+    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C R"]) -> Reading:
+        quantiles = jnp.einsum("CD,RQD->CRQ", hidden, self.weight[...])
+        objectives = jnp.mean(quantiles, axis=-1)
+        return jnp.sum(objectives * gate, axis=-1), objectives
+
+
+HEADS = {
+    "linear": LinearHead,
+    "mlp": MLPHead,
+    "urm": URMHead,
+    "urm-helpfulness": URMHead,
+    "gated": GatedHead,
+}
 
 
 class Readout(nnx.Module):
@@ -65,13 +174,25 @@ class Readout(nnx.Module):
     def __init__(self, config: HeadConfig):
         self.config = config
         self.norm = _zeros(config, "D")
-        self.head = {"linear": LinearHead, "mlp": MLPHead}[config.kind](config)
+        self.head = HEADS[config.kind](config)
 
-    def __call__(self, residual: Float[Array, "C D"]) -> Float[Array, "C"]:
-        """Rewards of the residual stream at the reward position."""
-        return self.head(rms_norm(residual, self.norm[...], self.config.rms_eps))
+    def gate(self, residual: Float[Array, "D"]) -> Float[Array, "R"]:
+        """The head's gate from the residual stream at the gating position of the prompt."""
+        return self.head.gate(self._normed(residual))
+
+    def __call__(self, residual: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
+        """Rewards and objectives from the residual stream at the reward position."""
+        return self.head(self._normed(residual), gate)
+
+    def _normed(self, residual: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+        config = self.config
+        return rms_norm(residual, self.norm[...], config.rms_eps, offset=config.norm_offset)
 
 
 def _zeros(config: HeadConfig, axes: str) -> nnx.Param:
-    sizes = {"D": config.width, "E": config.hidden}
+    """An empty float32 parameter that carries its axis letters; checkpoints fill it."""
+    sizes = {
+        "D": config.width, "E": config.hidden, "I": config.hidden_in, "S": 2,
+        "R": len(config.objectives), "Q": config.quantiles,
+    }  # fmt: skip
     return nnx.Param(jnp.zeros([sizes[a] for a in axes], jnp.float32), axes=axes)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from engine.models.config import DecoderConfig
 from engine.models.decoder import Decoder
 from engine.models.heads import HeadConfig, Readout
-from engine.types import Candidates, KeyValues
+from engine.types import Candidates, Prefix
 
 
 class RewardModels(nnx.Module):
@@ -19,37 +19,73 @@ class RewardModels(nnx.Module):
     Models trained on one frozen decoder, or on its first layers, cost one pass together.
     """
 
-    def __init__(self, config: DecoderConfig, heads: Sequence[HeadConfig], dtype: jnp.dtype):
+    def __init__(
+        self,
+        config: DecoderConfig,
+        heads: Sequence[HeadConfig],
+        dtype: jnp.dtype,
+        *,
+        objectives: bool = False,
+    ):
         self.decoder = Decoder(config, dtype)
+        self.objectives = objectives
         self.readouts = nnx.List(Readout(head) for head in heads)
         self.depths = tuple(sorted({head.depth for head in heads}))
 
-    def prefill(self, ids: Int[Array, "P"]) -> KeyValues:
-        """The prefix pass: once a prompt."""
-        return self.decoder.prefill(ids)
+    def prefill(self, ids: Int[Array, "P"], gate_at: Int[Array, "M"]) -> Prefix:
+        """The prefix pass: once a prompt. `gate_at` is where each model's head reads the prompt."""
+        key_values, residuals = self.decoder.prefill(ids, gate_at)
+        gates = tuple(
+            readout.gate(residuals[readout.config.depth - 1, m])
+            for m, readout in enumerate(self.readouts)
+        )
+        return Prefix(key_values=key_values, gates=gates)
 
-    def respond(self, prefix: KeyValues, candidates: Candidates) -> Float[Array, "M C"]:
-        """Rewards of candidates behind a shared prefix."""
+    def respond(self, prefix: Prefix, candidates: Candidates) -> Float[Array, "W C"]:
+        """Rewards of candidates behind a shared prefix; rows as `columns`."""
         x = self.decoder.embed(candidates.ids)
         return self.respond_embedded(prefix, x, candidates.shared, candidates.last)
 
     def respond_embedded(
         self,
-        prefix: KeyValues,
+        prefix: Prefix,
         x: Float[Array, "C T D"],
         shared: Int[Array, "C"],
         last: Int[Array, "C"],
-    ) -> Float[Array, "M C"]:
+    ) -> Float[Array, "W C"]:
         """`respond` as a differentiable function of the embedded candidates."""
-        return self._read(self.decoder.respond(prefix, x, shared, last, self.depths))
+        residuals = self.decoder.respond(prefix.key_values, x, shared, last, self.depths)
+        return self._read(residuals, prefix.gates)
 
-    def plain(self, ids: Int[Array, "C T"], last: Int[Array, "C"]) -> Float[Array, "M C"]:
+    def plain(
+        self, ids: Int[Array, "C T"], last: Int[Array, "C"], gate_at: Int[Array, "C M"]
+    ) -> Float[Array, "W C"]:
         """Rewards of whole sequences, nothing shared and nothing left out."""
         with jax.named_scope("plain"):
-            rows = jnp.arange(ids.shape[0])
-            return self._read([x[rows, last] for x in self.decoder.forward(ids, self.depths)])
+            rows, streams = jnp.arange(ids.shape[0]), self.decoder.forward(ids, self.depths)
+            by_depth = dict(zip(self.depths, streams, strict=True))
+            gates = tuple(
+                jax.vmap(readout.gate)(by_depth[readout.config.depth][rows, gate_at[:, m]])
+                for m, readout in enumerate(self.readouts)
+            )
+            return self._read([x[rows, last] for x in streams], gates)
 
-    def _read(self, residuals: Sequence[Float[Array, "C D"]]) -> Float[Array, "M C"]:
+    @property
+    def columns(self) -> tuple[tuple[str, ...], ...]:
+        """What each model's rows of a result are: the reward, then its objectives if asked for."""
+        return tuple(
+            ("reward", *(readout.config.objectives if self.objectives else ()))
+            for readout in self.readouts
+        )
+
+    def _read(
+        self, residuals: Sequence[Float[Array, "C D"]], gates: Sequence[Array]
+    ) -> Float[Array, "W C"]:
+        """W = all columns of all models, one after the other."""
         by_depth = dict(zip(self.depths, residuals, strict=True))
+        columns = []
         with jax.named_scope("head"):
-            return jnp.stack([readout(by_depth[readout.config.depth]) for readout in self.readouts])
+            for readout, gate in zip(self.readouts, gates, strict=True):
+                reward, objectives = readout(by_depth[readout.config.depth], gate)
+                columns += [reward[None], *([objectives.T] if self.objectives else [])]
+        return jnp.concatenate(columns)

@@ -80,7 +80,7 @@ REFUSED = {
     ),
     "an attribute that is not understood": (
         configured(novelty=1),
-        r"^config\.json: attribute 'novelty' \(= 1\) is not understood",
+        r"hf: config\.json: attribute 'novelty' \(= 1\) is not understood",
     ),
     "no weights": (
         removed(WEIGHTS),
@@ -253,29 +253,24 @@ def test_code_in_the_folder_is_never_executed(folder, tmp_path):
         folder / "tokenizer_config.json",
         auto_map={"AutoTokenizer": [None, "tokenization_own.Own"]},
     )
+    reference.edit_json(
+        folder / "config.json",
+        auto_map={
+            "AutoConfig": "configuration_own.Own",
+            "AutoModelForSequenceClassification": "modeling_own.Own",
+        },
+    )
     checkpoint = reference.convert(folder, tmp_path / "checkpoint")
     checkpoint.template.split("What?")
     assert not marker.exists()
     assert not list((tmp_path / "checkpoint").rglob("*.py"))
 
 
-@pytest.mark.parametrize(
-    ("file", "fields"),
-    [
-        ("config.json", {"auto_map": {"AutoModelForSequenceClassification": "modeling_own.Own"}}),
-        (
-            "tokenizer_config.json",
-            {
-                "auto_map": {"AutoTokenizer": [None, "modeling_own.Own"]},
-                "tokenizer_class": "Own",
-            },
-        ),
-    ],
-)
-def test_a_folder_that_needs_its_own_code_is_refused_unexecuted(folder, tmp_path, file, fields):
+def test_a_tokenizer_that_needs_its_own_code_is_refused_unexecuted(folder, tmp_path):
     marker = tmp_path / "executed"
     (folder / "modeling_own.py").write_text(f"open({str(marker)!r}, 'w')\n")
-    reference.edit_json(folder / file, **fields)
+    auto_map = {"AutoTokenizer": [None, "modeling_own.Own"]}
+    reference.edit_json(folder / "tokenizer_config.json", auto_map=auto_map, tokenizer_class="Own")
     refusal(folder, tmp_path / "out" / "checkpoint")
     assert not marker.exists()
     assert not (tmp_path / "out").exists()

@@ -49,9 +49,18 @@ def tensors(head: str) -> list[str]:
     return [*DECODER, "model.norm.weight", *HEADS[head][1]]
 
 
+def match(keys: list[str], config: DecoderConfig = CONFIG):
+    """Kind of the head and all rules of a checkpoint, as conversion finds them."""
+    learned = rules.learned(keys)
+    kind, head_rules = rules.plain_head(learned)
+    matched = (*rules.decoder_rules(config), *head_rules)
+    rules.check_keys(matched, (), learned, LAYERS)
+    return kind, matched
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_every_tensor_is_used_exactly_once(head):
-    kind, matched = rules.match(tensors(head), LAYERS)
+    kind, matched = match(tensors(head))
     used = [key for rule in matched for key in rules.layer_keys(rule, LAYERS)]
     assert kind == HEADS[head][0]
     assert sorted(used) == sorted(tensors(head))
@@ -59,7 +68,7 @@ def test_every_tensor_is_used_exactly_once(head):
 
 @pytest.mark.parametrize("head", HEADS)
 def test_every_parameter_is_filled_exactly_once(head):
-    kind, matched = rules.match(tensors(head), LAYERS)
+    kind, matched = match(tensors(head))
     config = HeadConfig(kind=kind, depth=LAYERS, width=6, rms_eps=1e-5, hidden=3)
     filled = [rule.parameter for rule in matched]
     assert sorted(filled) == sorted(store.parameters(CONFIG, config))
@@ -71,12 +80,12 @@ def test_a_missing_tensor_is_refused_by_name(head, position):
     keys = tensors(head)
     missing = keys.pop(position)
     with pytest.raises(AssayError, match=rf"^missing tensor '{missing}'$"):
-        rules.match(keys, LAYERS)
+        match(keys)
 
 
 def test_missing_tensors_are_counted():
     with pytest.raises(AssayError, match=r"^missing tensor 'model\.embed.*' and 18 more$"):
-        rules.match(["model.norm.weight", "score.weight"], LAYERS)
+        match(["model.norm.weight", "score.weight"])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +101,7 @@ def test_missing_tensors_are_counted():
 )
 def test_a_tensor_that_nothing_uses_is_refused_by_name(key):
     with pytest.raises(AssayError, match=rf"^tensor that nothing uses: '{key}'$"):
-        rules.match([*tensors("linear"), key], LAYERS)
+        match([*tensors("linear"), key])
 
 
 @pytest.mark.parametrize(
@@ -104,7 +113,7 @@ def test_a_tensor_that_nothing_uses_is_refused_by_name(key):
     ],
 )
 def test_buffers_that_hold_nothing_learned_are_ignored(key):
-    assert rules.match([*tensors("linear"), key], LAYERS) == rules.match(tensors("linear"), LAYERS)
+    assert match([*tensors("linear"), key]) == match(tensors("linear"))
 
 
 @pytest.mark.parametrize(

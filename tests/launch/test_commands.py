@@ -135,7 +135,9 @@ def test_a_misspelt_key_is_one_line_whichever_config_file_was_chosen(command, ru
 
 def test_an_unknown_set_of_prompts_is_refused_with_those_there_are(command):
     done = command("sweep", f"--config={CONFIGS / 'sweep.py'}:papers")
-    refused(done, "sweep: --config: no set of prompts 'papers'; allowed: 'paper', 'elo'")
+    refused(
+        done, "sweep: --config: no set of prompts 'papers'; allowed: 'paper', 'elo', 'follow_up'"
+    )
 
 
 @pytest.mark.parametrize(

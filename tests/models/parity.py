@@ -13,7 +13,6 @@ from flax import nnx
 from jax.sharding import AxisType, Mesh
 
 from engine.checkpoint import store
-from engine.models.decoder import rms_norm
 from engine.scoring import Scorer
 from engine.types import Candidates, PromptIds
 from tests.models import reference
@@ -144,8 +143,7 @@ def _build(graph: nnx.GraphDef, params: nnx.State, mesh: Mesh, step_size: int) -
         depths = tuple(range(1, models.decoder.config.num_layers + 1))
         with jax.default_matmul_precision("highest"):
             *hidden, last = models.decoder.forward(ids, depths)
-        readout = models.readouts[0]
-        return [*hidden, rms_norm(last, readout.norm[...], readout.config.rms_eps)]
+        return [*hidden, models.readouts[0]._normed(last)]
 
     return Restored(graph, Scorer.build(graph, params, mesh, step_size=step_size), layers)
 

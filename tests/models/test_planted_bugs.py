@@ -51,49 +51,42 @@ def tiled_heads(patch):
 
 
 def no_mask_in_whole_sequences(patch):
-    patch.setattr(jnp, "tril", lambda ones: ones)
+    right = decoder._distances
+    patch.setattr(decoder, "_distances", lambda positions: jnp.abs(right(positions)))
 
 
-def no_mask_among_candidates(patch):
-    def attend(queries, keys, values, past, visible, at):
-        return right(queries, keys, values, past, visible, jnp.full_like(at, keys.shape[1] - 1))
+def response_masks(change):
+    """Plants `change((on prefix, on own positions))` in what candidates see."""
 
-    right = decoder._attend
-    patch.setattr(decoder, "_attend", attend)
-
-
-def prefix_mask(change):
     def plant(patch):
-        right = decoder._attend
+        right = decoder.Decoder._response_masks
         patch.setattr(
-            decoder,
-            "_attend",
-            lambda q, k, v, past, visible, at: right(q, k, v, past, change(visible), at),
+            decoder.Decoder, "_response_masks", lambda self, *args: change(*right(self, *args))
         )
 
     return plant
 
 
 def no_scale(patch):
-    patch.setattr(decoder, "_scaled", lambda logits, queries: logits)
+    patch.setattr(decoder.Decoder, "_logits", lambda self, dots: dots)
 
 
 def other_eps(patch):
     right = decoder.rms_norm
-    patch.setattr(decoder, "rms_norm", lambda x, weight, eps: right(x, weight, 1e-6))
+    patch.setattr(decoder, "rms_norm", lambda x, weight, eps, **kw: right(x, weight, 1e-6, **kw))
 
 
 def no_last_norm(patch):
-    patch.setattr(heads, "rms_norm", lambda x, weight, eps: x)
+    patch.setattr(heads, "rms_norm", lambda x, weight, eps, offset: x)
 
 
 def last_norm_without_weight(patch):
     right = heads.rms_norm
-    patch.setattr(heads, "rms_norm", lambda x, w, eps: right(x, jnp.ones_like(w), eps))
+    patch.setattr(heads, "rms_norm", lambda x, w, eps, offset: right(x, jnp.ones_like(w), eps))
 
 
 def gelu(patch):
-    patch.setattr(jax.nn, "silu", jax.nn.gelu)
+    patch.setitem(decoder._ACTIVATIONS, "silu", jax.nn.gelu)
 
 
 def positions_from_zero(patch):
@@ -135,10 +128,18 @@ IN_THE_CODE = {
     "wrong head order": (tiled_heads, "gqa", parity.check_plain),
     "wrong head order, candidates": (tiled_heads, "gqa", parity.check_response),
     "no mask in whole sequences": (no_mask_in_whole_sequences, "mha", parity.check_plain),
-    "no mask among candidates": (no_mask_among_candidates, "mha", parity.check_response),
-    "prefix padding not masked": (prefix_mask(jnp.ones_like), "mha", parity.check_response),
+    "no mask among candidates": (
+        response_masks(lambda prefix, own: (prefix, jnp.ones_like(own))),
+        "mha",
+        parity.check_response,
+    ),
+    "prefix padding not masked": (
+        response_masks(lambda prefix, own: (jnp.ones_like(prefix), own)),
+        "mha",
+        parity.check_response,
+    ),
     "early leavers see the whole prefix": (
-        prefix_mask(lambda visible: jnp.broadcast_to(visible.any(0), visible.shape)),
+        response_masks(lambda prefix, own: (jnp.broadcast_to(prefix.any(0), prefix.shape), own)),
         "mha",
         parity.check_response,
     ),
@@ -176,21 +177,29 @@ def test_an_mlp_head_without_its_relu_fails_parity(pair_of, monkeypatch):
 
 
 def read_as(parameter: str, **changes):
-    """The rule table with a rule that reads its tensor differently."""
-    return tuple(
-        dataclasses.replace(rule, **changes) if rule.parameter.endswith(parameter) else rule
-        for rule in rules.DECODER_RULES
-    )
+    """A rule table in which one rule reads its tensor differently."""
+
+    def change(table):
+        return tuple(
+            dataclasses.replace(rule, **changes) if rule.parameter.endswith(parameter) else rule
+            for rule in table
+        )
+
+    return change
 
 
 def swapped(first: str, second: str):
-    """The rule table with two parameters filled from each other's tensor."""
-    key = {rule.parameter.rsplit(".", 1)[1]: rule.key for rule in rules.DECODER_RULES}
-    other = {first: key[second], second: key[first]}
-    return tuple(
-        dataclasses.replace(rule, key=other.get(rule.parameter.rsplit(".", 1)[1], rule.key))
-        for rule in rules.DECODER_RULES
-    )
+    """A rule table with two parameters filled from each other's tensor."""
+
+    def change(table):
+        key = {rule.parameter.rsplit(".", 1)[1]: rule.key for rule in table}
+        other = {first: key[second], second: key[first]}
+        return tuple(
+            dataclasses.replace(rule, key=other.get(rule.parameter.rsplit(".", 1)[1], rule.key))
+            for rule in table
+        )
+
+    return change
 
 
 # Each reads every tensor once and finds every shape as it should be.
@@ -206,7 +215,8 @@ IN_THE_RULES = {
 
 @pytest.mark.parametrize("bug", IN_THE_RULES)
 def test_a_bug_planted_in_the_rules_fails_parity(tmp_path, monkeypatch, bug):
-    monkeypatch.setattr(rules, "DECODER_RULES", IN_THE_RULES[bug])
+    right = rules.decoder_rules
+    monkeypatch.setattr(rules, "decoder_rules", lambda config: IN_THE_RULES[bug](right(config)))
     model = reference.build(reference.SPECS["mha"])
     folder = reference.save(model, tmp_path / "hf")
     restored = parity.restore(reference.convert(folder, tmp_path / "checkpoint"))

@@ -7,7 +7,8 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from engine.errors import AssayError
-from engine.models.config import Rope, decoder_config, inverse_frequencies
+from engine.models.config import Rope, inverse_frequencies
+from engine.models.hf_config import decoder_config
 from tests.models import reference
 
 LLAMA3 = Rope(

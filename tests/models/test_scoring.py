@@ -154,7 +154,7 @@ def test_many_steps_and_prompts_of_similar_length_compile_each_pass_once(pair):
 
 
 def test_prefixes_are_padded_to_a_multiple_of_sixteen(scorer):
-    lengths = [scorer.prefill(parity.prompt_ids(n)).keys.shape[1] for n in (17, 32)]
+    lengths = [scorer.prefill(parity.prompt_ids(n)).key_values.keys.shape[1] for n in (17, 32)]
     assert lengths == [2 * PREFIX_MULTIPLE] * 2
 
 

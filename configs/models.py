@@ -1,0 +1,210 @@
+"""The reward models that Assay knows: identity, revision, template policy, expected size.
+
+`MODELS` holds the paper's ten, in its order (RewardBench rank); `NEXT` the ones whose machinery is
+the same. A model that is in neither works from its own config.json.
+"""
+
+import dataclasses
+
+# What Llama 3.1 and 3.2 templates print as today's date, pinned to the day the paper's did.
+DATE = "26 Jul 2024"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """One published reward model.
+
+    bos: policy under which the authors' pipeline and the model's card agree (`template`); the
+      paper's own doubled BOS is `--config.bos=double`.
+    tensor_bytes: bytes of all tensors in the repository, where they are known; a conversion that
+      reads another number is refused.
+    head: how its head is read where the tensors allow more than one reading; "" for the published
+      one.
+    """
+
+    hub_id: str
+    nickname: str
+    developer: str
+    base: str
+    size_b: float
+    dtype: str  # in which it was trained and is best run
+    rewardbench_rank: int | None = None
+    revision: str | None = None
+    bos: str = "template"
+    date: str = ""
+    head: str = ""
+    tensor_bytes: int | None = None
+
+    @property
+    def slug(self) -> str:
+        """The model's name in runs."""
+        return self.hub_id.rsplit("/", 1)[1].lower()
+
+
+def _by_slug(*specs: ModelSpec) -> dict[str, ModelSpec]:
+    return {spec.slug: spec for spec in specs}
+
+
+MODELS = _by_slug(
+    ModelSpec(
+        hub_id="nicolinho/QRM-Gemma-2-27B",
+        revision="eef8d852e886240e308a57b61d69f0e58489f0ed",
+        nickname="N-Gem-27B",
+        developer="nicolinho",
+        base="Gemma 2",
+        size_b=27,
+        dtype="bfloat16",
+        rewardbench_rank=2,
+    ),
+    ModelSpec(
+        hub_id="Skywork/Skywork-Reward-Gemma-2-27B-v0.2",
+        nickname="S-Gem-27B-v0.2",
+        developer="Skywork",
+        base="Gemma 2",
+        size_b=27,
+        dtype="bfloat16",
+        rewardbench_rank=3,
+        tensor_bytes=54_454_265_856,
+    ),
+    ModelSpec(
+        hub_id="Skywork/Skywork-Reward-Gemma-2-27B",
+        nickname="S-Gem-27B",
+        developer="Skywork",
+        base="Gemma 2",
+        size_b=27,
+        dtype="bfloat16",
+        rewardbench_rank=5,
+        bos="single",
+        tensor_bytes=54_454_265_856,
+    ),
+    ModelSpec(
+        hub_id="Skywork/Skywork-Reward-Llama-3.1-8B-v0.2",
+        nickname="S-Lla-8B-v0.2",
+        developer="Skywork",
+        base="Llama 3.1",
+        size_b=8,
+        dtype="bfloat16",
+        rewardbench_rank=10,
+        date=DATE,
+    ),
+    ModelSpec(
+        hub_id="nicolinho/QRM-Llama3.1-8B",
+        revision="74280eebb9580bfecff5d0b2edb81f7d6186a204",
+        nickname="N-Lla-8B",
+        developer="nicolinho",
+        base="Llama 3.1",
+        size_b=8,
+        dtype="bfloat16",
+        rewardbench_rank=11,
+        bos="single",
+        date=DATE,
+    ),
+    ModelSpec(
+        hub_id="LxzGordon/URM-LLaMa-3.1-8B",
+        nickname="L-Lla-8B",
+        developer="LxzGordon",
+        base="Llama 3.1",
+        size_b=8,
+        dtype="bfloat16",
+        rewardbench_rank=12,
+        bos="single",
+        date=DATE,
+    ),
+    ModelSpec(
+        hub_id="Ray2333/GRM-Llama3-8B-rewardmodel-ft",
+        nickname="R-Lla-8B",
+        developer="Ray2333",
+        base="Llama 3",
+        size_b=8,
+        dtype="float16",
+        rewardbench_rank=17,
+    ),
+    ModelSpec(
+        hub_id="Ray2333/GRM-Llama3.2-3B-rewardmodel-ft",
+        nickname="R-Lla-3B",
+        developer="Ray2333",
+        base="Llama 3.2",
+        size_b=3,
+        dtype="float16",
+        rewardbench_rank=19,
+        date=DATE,
+        tensor_bytes=6_425_511_936,
+    ),
+    ModelSpec(
+        hub_id="RLHFlow/ArmoRM-Llama3-8B-v0.1",
+        revision="39aadadd6d1b66ab358f0b4ce8899624c35c7434",
+        nickname="F-Lla-8B-v0.1",
+        developer="RLHFlow",
+        base="Llama 3",
+        size_b=8,
+        dtype="bfloat16",
+        rewardbench_rank=20,
+    ),
+    ModelSpec(
+        hub_id="Ray2333/GRM-gemma2-2B-rewardmodel-ft",
+        nickname="R-Gem-2B",
+        developer="Ray2333",
+        base="Gemma 2",
+        size_b=2,
+        dtype="float16",
+        rewardbench_rank=31,
+        tensor_bytes=5_228_688_384,
+    ),
+)
+
+
+def _skywork(name: str, base: str, size_b: float, **fields) -> ModelSpec:
+    return ModelSpec(
+        hub_id=f"Skywork/{name}",
+        nickname=name.removeprefix("Skywork-Reward-"),
+        developer="Skywork",
+        base=base,
+        size_b=size_b,
+        dtype="bfloat16",
+        **fields,
+    )
+
+
+NEXT = _by_slug(
+    _skywork("Skywork-Reward-Llama-3.1-8B", "Llama 3.1", 8, bos="single", date=DATE,
+             tensor_bytes=15_009_865_728),
+    _skywork("Skywork-Reward-V2-Llama-3.1-8B", "Llama 3.1", 8, bos="single", date=DATE),
+    _skywork("Skywork-Reward-V2-Llama-3.2-1B", "Llama 3.2", 1, bos="single", date=DATE),
+    _skywork("Skywork-Reward-V2-Llama-3.2-3B", "Llama 3.2", 3, bos="single", date=DATE),
+    _skywork("Skywork-Reward-V2-Qwen3-0.6B", "Qwen 3", 0.6),
+    _skywork("Skywork-Reward-V2-Qwen3-1.7B", "Qwen 3", 1.7),
+    _skywork("Skywork-Reward-V2-Qwen3-4B", "Qwen 3", 4),
+    _skywork("Skywork-Reward-V2-Qwen3-8B", "Qwen 3", 8),
+    ModelSpec(
+        hub_id="sfairXC/FsfairX-LLaMA3-RM-v0.1",
+        nickname="FsfairX-8B",
+        developer="sfairXC",
+        base="Llama 3",
+        size_b=8,
+        dtype="bfloat16",
+    ),
+    ModelSpec(
+        hub_id="allenai/Llama-3.1-Tulu-3-8B-RM",
+        nickname="Tulu-3-8B",
+        developer="allenai",
+        base="Llama 3.1",
+        size_b=8,
+        dtype="bfloat16",
+    ),
+    ModelSpec(
+        hub_id="infly/INF-ORM-Llama3.1-70B",
+        nickname="INF-ORM-70B",
+        developer="infly",
+        base="Llama 3.1",
+        size_b=70,
+        dtype="bfloat16",
+        date=DATE,
+    ),
+)  # fmt: skip
+
+KNOWN = MODELS | NEXT
+
+
+def find(source: str) -> ModelSpec | None:
+    """The entry of a hub id, or of a folder named after one; None for any other source."""
+    return KNOWN.get(source.rstrip("/").rsplit("/", 1)[-1].lower())

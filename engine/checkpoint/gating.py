@@ -1,0 +1,127 @@
+"""The prompt gates of ArmoRM and QRM, read from their tensors and folded to plain linear layers.
+
+The published modules are lists whose indices differ with batch norm and dropout in between
+(ArmoRM 0-3; QRM-Llama linear 0, 3, 6, 9, batch norm 2, 5, 8; QRM-Gemma linear 0, 4, 8, 11, batch
+norm 2, 6, 10), so the tensors present say what each module is.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.errors import AssayError
+
+_KEY = re.compile(r"gating\.layers\.(\d+)\.(\w+)$")
+_BATCH_NORM_EPS = 1e-5
+LOGIT_SCALE = "gating.logit_scale"
+
+# Start of the assistant's turn, where the gate reads: closing of the user's turn and opening of
+# the assistant's, in the tokenizer of each decoder family.
+PATTERNS = {
+    "llama": (128009, 128006, 78191, 128007, 271),
+    "gemma2": (107, 108, 106, 2516, 108),
+}
+
+HELPSTEER = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
+_ARMORM = (
+    *(f"helpsteer-{name}" for name in HELPSTEER),
+    "ultrafeedback-overall_score",
+    "ultrafeedback-instruction_following",
+    "ultrafeedback-truthfulness",
+    "ultrafeedback-honesty",
+    "ultrafeedback-helpfulness",
+    "beavertails-is_safe",
+    "prometheus-score",
+    "argilla-overall_quality",
+    "argilla-judge_lm",
+    "code-complexity",
+    "code-style",
+    "code-explanation",
+    "code-instruction-following",
+    "code-readability",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """A gate as a stack of linear layers with ReLU between: [(weight [in, out], bias [out])]."""
+
+    layers: Sequence[tuple[np.ndarray, np.ndarray]]
+    batch_norm: bool
+
+    @property
+    def hidden(self) -> int:
+        """Width of the layers between."""
+        return self.layers[0][0].shape[1]
+
+    @property
+    def objectives(self) -> int:
+        """How many objectives it weighs."""
+        return self.layers[-1][0].shape[1]
+
+
+def gate_keys(keys: set[str]) -> set[str]:
+    """The tensors that belong to a gate."""
+    return {key for key in keys if key.startswith("gating.")}
+
+
+def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
+    """Reads a gate; batch norms in evaluation mode are affine and go into the layer above.
+
+    Raises:
+      AssayError: a module that is neither a linear layer nor a batch norm; a norm with nothing
+        above it.
+    """
+    modules: dict[int, dict[str, np.ndarray]] = {}
+    for key in sorted(gate_keys(keys) - {LOGIT_SCALE}):
+        if not (found := _KEY.fullmatch(key)):
+            raise AssayError(f"tensor {key!r} is part of no gate that is understood")
+        modules.setdefault(int(found[1]), {})[found[2]] = read(key).astype(np.float64)
+    layers: list[tuple[np.ndarray, np.ndarray]] = []
+    scale, shift = np.ones(1), np.zeros(1)  # the pending batch norm: x -> x * scale + shift
+    norms = 0
+    for index, module in sorted(modules.items()):
+        if "running_mean" in module:
+            scale, shift = _affine(index, module)
+            norms += 1
+        else:
+            layers.append(_linear(index, module, scale, shift))
+            scale, shift = np.ones(1), np.zeros(1)
+    if len(layers) < 2 or scale.size > 1:
+        raise AssayError("gating.layers: allowed: linear layers, the last of them after any norm")
+    return Gate([(w.astype(np.float32), b.astype(np.float32)) for w, b in layers], norms > 0)
+
+
+def temperature(hf: Mapping[str, Any], gate: Gate, transform: bool) -> float:
+    """The gate's softmax temperature: config.json's, or the default of the published class."""
+    if hf.get("gating_temperature") is not None:
+        return float(hf["gating_temperature"])
+    if not gate.batch_norm:
+        return 10.0  # ArmoRM
+    return 5.0 if transform else 1.0  # QRM-Llama, QRM-Gemma
+
+
+def objective_names(count: int) -> tuple[str, ...]:
+    """Names of a gated head's objectives, in the order of its rows."""
+    known = {len(HELPSTEER): HELPSTEER, len(_ARMORM): _ARMORM}
+    return known.get(count) or tuple(f"objective_{k}" for k in range(count))
+
+
+def _linear(index: int, module, scale, shift) -> tuple[np.ndarray, np.ndarray]:
+    if not {"weight"} <= set(module) <= {"weight", "bias"} or module["weight"].ndim != 2:
+        raise AssayError(f"gating.layers.{index}: {sorted(module)} is no linear layer")
+    weight = module["weight"].T  # [in, out]
+    bias = (
+        module.get("bias", np.zeros(weight.shape[1])) + np.broadcast_to(shift, len(weight)) @ weight
+    )
+    return weight * np.broadcast_to(scale, len(weight))[:, None], bias
+
+
+def _affine(index: int, module) -> tuple[np.ndarray, np.ndarray]:
+    if set(module) != {"weight", "bias", "running_mean", "running_var"}:
+        raise AssayError(f"gating.layers.{index}: {sorted(module)} is no batch norm")
+    scale = module["weight"] / np.sqrt(module["running_var"] + _BATCH_NORM_EPS)
+    return scale, module["bias"] - module["running_mean"] * scale

@@ -1,0 +1,299 @@
+"""Hugging Face config.json -> DecoderConfig; refuses what it does not understand."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engine.errors import AssayError
+from engine.models.config import DecoderConfig, Rope
+
+Json = Mapping[str, Any]
+
+# Class name -> decoder family (`model_type`). The head is recognised by its keys
+# (checkpoint/rules.py), because one class name is published with different heads.
+ARCHITECTURES = {
+    "LlamaForSequenceClassification": "llama",
+    "LlamaForRewardModelWithGating": "llama",  # ArmoRM, QRM-Llama
+    "LlamaForSequenceClassificationWithNormal_Weights": "llama",  # URM
+    "INFORMForSequenceClassification": "llama",  # INF-ORM: an MLP under `score`
+    "Gemma2ForSequenceClassification": "gemma2",
+    "Gemma2ForRewardModelWithGating": "gemma2",  # QRM-Gemma
+    "Qwen2ForSequenceClassification": "qwen2",
+    "Qwen3ForSequenceClassification": "qwen3",
+    "MistralForSequenceClassification": "mistral",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """What a `model_type` adds to the common reading of config.json.
+
+    fixed: attributes with the values that this decoder implements; any other is refused.
+    read: attributes that `fields` reads.
+    fields: config.json -> the DecoderConfig fields that the family sets.
+    """
+
+    fixed: Mapping[str, tuple]
+    read: frozenset[str]
+    fields: Callable[[Json], dict[str, Any]]
+
+
+_SILU = {"hidden_act": ("silu",)}
+_NO_BIAS = {"attention_bias": (False, None), "mlp_bias": (False, None)}
+_WINDOW = frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
+
+
+def _qwen_window(hf: Json) -> dict[str, Any]:
+    if not hf.get("use_sliding_window") or not hf.get("sliding_window"):
+        return {}
+    first = _require(hf, "max_window_layers")  # lower layers see everything
+    return _window(hf, lambda layer: layer >= first)
+
+
+def _window(hf: Json, slides: Callable[[int], bool]) -> dict[str, Any]:
+    """The sliding window; `layer_types`, where a file has it, says which layers slide."""
+    if hf.get("sliding_window") is None:
+        return {}
+    layers = range(_require(hf, "num_hidden_layers"))
+    kinds = hf.get("layer_types") or [
+        "sliding_attention" if slides(layer) else "full_attention" for layer in layers
+    ]
+    if unknown := set(kinds) - {"sliding_attention", "full_attention"}:
+        raise AssayError(
+            f"config.json: layer_types holds {min(unknown)!r}; "
+            "allowed: 'sliding_attention', 'full_attention'"
+        )
+    sliding = tuple(kind == "sliding_attention" for kind in kinds)
+    return {"window": _require(hf, "sliding_window"), "window_layers": sliding}
+
+
+def _gemma2(hf: Json) -> dict[str, Any]:
+    return {
+        "activation": "gelu_tanh",
+        "norm_offset": True,
+        "post_norms": True,
+        "embedding_scale": True,
+        "query_scale": float(_require(hf, "query_pre_attn_scalar")) ** -0.5,
+        "attention_softcap": _optional(hf, "attn_logit_softcapping"),
+        **_window(hf, lambda layer: layer % 2 == 0),
+    }
+
+
+FAMILIES = {
+    "llama": Family(fixed=_SILU | _NO_BIAS, read=frozenset(), fields=lambda hf: {}),
+    "mistral": Family(
+        fixed=_SILU | _NO_BIAS,
+        read=frozenset({"sliding_window", "layer_types"}),
+        fields=lambda hf: _window(hf, lambda layer: True),
+    ),
+    "qwen2": Family(
+        fixed=_SILU, read=_WINDOW, fields=lambda hf: {"qkv_bias": True, **_qwen_window(hf)}
+    ),
+    "qwen3": Family(
+        fixed=_SILU | _NO_BIAS,
+        read=_WINDOW,
+        fields=lambda hf: {"qk_norm": True, **_qwen_window(hf)},
+    ),
+    "gemma2": Family(
+        fixed=_NO_BIAS
+        | {
+            "hidden_act": ("gelu_pytorch_tanh", None),
+            "hidden_activation": ("gelu_pytorch_tanh", None),
+            "use_bidirectional_attention": (False, None),
+        },
+        read=frozenset(
+            {
+                "query_pre_attn_scalar",
+                "attn_logit_softcapping",
+                "final_logit_softcapping",
+                "sliding_window",
+                "sliding_window_size",
+                "layer_types",
+            }
+        ),
+        fields=_gemma2,
+    ),
+}
+
+# Attributes that change the computation unless they hold the value that this decoder implements.
+_FIXED = {
+    "pretraining_tp": (1, None),
+    "is_encoder_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "cross_attention_hidden_size": (None,),
+    "pruned_heads": ({}, None),
+    "tie_encoder_decoder": (False, None),
+    "quantization_config": (None,),
+    "partial_rotary_factor": (1, 1.0, None),
+}
+_READ = {
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "rms_norm_eps",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "max_position_embeddings",
+    "model_type",
+    "architectures",
+    # Read by the head (checkpoint/hf.py), whose sizes the tensors themselves show.
+    "num_labels",
+    "id2label",
+    "num_objectives",
+    "num_quantiles",
+    "gating_temperature",
+    "gating_hidden_dim",
+    "gating_n_hidden",
+    "tie_word_embeddings",
+}
+# Attributes that say nothing about a forward pass in evaluation mode: training, generation,
+# bookkeeping, file format, special ids (the reward position is explicit here), custom code (never
+# executed), and the `vhead_*` fields that GRM configs carry from another head.
+_HARMLESS = {
+    "_name_or_path",
+    "_attn_implementation_autoset",
+    "transformers_version",
+    "auto_map",
+    "torch_dtype",
+    "dtype",
+    "initializer_range",
+    "attention_dropout",
+    "gating_dropout",
+    "use_cache",
+    "cache_implementation",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "sep_token_id",
+    "decoder_start_token_id",
+    "label2id",
+    "problem_type",
+    "classifier_dropout",
+    "return_dict",
+    "output_attentions",
+    "output_hidden_states",
+    "torchscript",
+    "chunk_size_feed_forward",
+    "finetuning_task",
+    "task_specific_params",
+    "tokenizer_class",
+    "prefix",
+    "is_decoder",
+    "is_llama_config",
+    "rope_interleaved",  # a stale marker in SmolLM configs: the weights are half-split
+    "transformers.js_config",
+    "pretrained_config",
+    "vhead_layer_type",
+    "vhead_num_neurons",
+    "vhead_num_layers",
+}
+
+
+def decoder_config(hf: Json) -> DecoderConfig:
+    """Reads a parsed config.json.
+
+    Raises:
+      AssayError: unknown architecture, an attribute that is not understood or holds a value that
+        this decoder does not implement, a missing attribute; each by name.
+    """
+    family = _family(hf)
+    _check_attributes(hf, family)
+    width, num_heads = _require(hf, "hidden_size"), _require(hf, "num_attention_heads")
+    return DecoderConfig(
+        vocab_size=_require(hf, "vocab_size"),
+        width=width,
+        ffn_width=_require(hf, "intermediate_size"),
+        num_layers=_require(hf, "num_hidden_layers"),
+        num_heads=num_heads,
+        num_kv_heads=hf.get("num_key_value_heads") or num_heads,
+        head_size=hf.get("head_dim") or width // num_heads,
+        rms_eps=float(_require(hf, "rms_norm_eps")),
+        rope=_rope(hf),
+        max_positions=_require(hf, "max_position_embeddings"),
+        **family.fields(hf),
+    )
+
+
+def _require(hf: Json, name: str) -> Any:
+    value = hf.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise AssayError(f"config.json: {name}={value!r}; allowed: a number")
+    return value
+
+
+def _optional(hf: Json, name: str) -> float | None:
+    return None if hf.get(name) is None else float(_require(hf, name))
+
+
+def _family(hf: Json) -> Family:
+    named = hf.get("architectures") or [None]
+    if len(named) != 1 or named[0] not in ARCHITECTURES:
+        allowed = ", ".join(sorted(ARCHITECTURES))
+        raise AssayError(f"config.json: unknown architecture {named[0]!r}; allowed: {allowed}")
+    family = ARCHITECTURES[named[0]]
+    if hf.get("model_type") != family:
+        raise AssayError(
+            f"config.json: model_type={hf.get('model_type')!r} under {named[0]}; "
+            f"allowed: {family!r}"
+        )
+    return FAMILIES[family]
+
+
+def _check_attributes(hf: Json, family: Family) -> None:
+    fixed = {**_FIXED, **family.fixed}
+    known = _READ | _HARMLESS | family.read
+    for name, value in hf.items():
+        if name in fixed:
+            if value not in fixed[name]:
+                raise AssayError(
+                    f"config.json: {name}={value!r} is not implemented; "
+                    f"allowed: {', '.join(map(repr, fixed[name]))}"
+                )
+        elif name not in known:
+            raise AssayError(
+                f"config.json: attribute {name!r} (= {value!r}) is not understood; refused because "
+                "it may change the rewards"
+            )
+
+
+def _rope(hf: Json) -> Rope:
+    # Published files say rope_theta and rope_scaling; transformers 5 writes rope_parameters.
+    if hf.get("rope_parameters") and hf.get("rope_scaling"):
+        raise AssayError("config.json: both rope_parameters and rope_scaling; allowed: one of them")
+    given = dict(hf.get("rope_parameters") or hf.get("rope_scaling") or {})
+    thetas = {given.pop("rope_theta", None), hf.get("rope_theta")} - {None} or {10_000.0}
+    if len(thetas) > 1:
+        raise AssayError(
+            f"config.json: rope_theta is both {' and '.join(map(str, sorted(thetas)))}"
+        )
+    kind = given.pop("rope_type", None) or given.pop("type", None) or "default"
+    given.pop("type", None)
+    keys = {
+        "default": {},
+        "linear": {"factor": "factor"},
+        "llama3": {
+            "factor": "factor",
+            "low_freq_factor": "low_freq_factor",
+            "high_freq_factor": "high_freq_factor",
+            "original_max_position_embeddings": "original_positions",
+        },
+    }.get(kind)
+    if keys is None:
+        raise AssayError(
+            f"config.json: rope type {kind!r} is not implemented; "
+            "allowed: 'default', 'linear', 'llama3'"
+        )
+    if set(given) != set(keys):
+        raise AssayError(
+            f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly {sorted(keys)}"
+        )
+    numbers: dict[str, Any] = {field: float(_require(given, name)) for name, field in keys.items()}
+    if "original_positions" in numbers:
+        numbers["original_positions"] = int(numbers["original_positions"])
+    theta = float(_require({"rope_theta": thetas.pop()}, "rope_theta"))
+    return Rope(theta=theta, kind=kind, **numbers)

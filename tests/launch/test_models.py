@@ -1,0 +1,205 @@
+"""configs/models.py: what is published under each name, and the sizes it must have."""
+
+import math
+import re
+
+import pytest
+
+from configs import models, prompts
+from engine.checkpoint import gating, store
+from engine.models.heads import HeadConfig
+from engine.models.hf_config import decoder_config
+from engine.runs.schema import check_names
+from launch import models as table
+
+# RewardBench rank, nickname, hub id, revision where the paper pins one.
+PAPER = [
+    (2, "N-Gem-27B", "nicolinho/QRM-Gemma-2-27B", "eef8d852e886240e308a57b61d69f0e58489f0ed"),
+    (3, "S-Gem-27B-v0.2", "Skywork/Skywork-Reward-Gemma-2-27B-v0.2", None),
+    (5, "S-Gem-27B", "Skywork/Skywork-Reward-Gemma-2-27B", None),
+    (10, "S-Lla-8B-v0.2", "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2", None),
+    (11, "N-Lla-8B", "nicolinho/QRM-Llama3.1-8B", "74280eebb9580bfecff5d0b2edb81f7d6186a204"),
+    (12, "L-Lla-8B", "LxzGordon/URM-LLaMa-3.1-8B", None),
+    (17, "R-Lla-8B", "Ray2333/GRM-Llama3-8B-rewardmodel-ft", None),
+    (19, "R-Lla-3B", "Ray2333/GRM-Llama3.2-3B-rewardmodel-ft", None),
+    (20, "F-Lla-8B-v0.1", "RLHFlow/ArmoRM-Llama3-8B-v0.1",
+     "39aadadd6d1b66ab358f0b4ce8899624c35c7434"),
+    (31, "R-Gem-2B", "Ray2333/GRM-gemma2-2B-rewardmodel-ft", None),
+]  # fmt: skip
+
+
+def config_json(architecture, rows, width, layers, heads, kv_heads, head_dim, ffn, **fields):
+    """A config.json of the structure matrix."""
+    gemma = architecture.startswith("Gemma2")
+    activation = {"hidden_activation" if gemma else "hidden_act": "gelu_pytorch_tanh"}
+    return {
+        "architectures": [architecture],
+        "model_type": "gemma2" if gemma else "llama",
+        "vocab_size": rows,
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "intermediate_size": ffn,
+        "rms_norm_eps": 1e-6 if gemma else 1e-5,
+        "rope_theta": 1e4 if gemma else 5e5,
+        "max_position_embeddings": 8192,
+        **(activation if gemma else {"hidden_act": "silu"}),
+        **fields,
+    }
+
+
+def llama3_scaling(factor):
+    return {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+
+
+LINEAR_LLAMA, LINEAR_GEMMA = "LlamaForSequenceClassification", "Gemma2ForSequenceClassification"
+GATED_LLAMA, GATED_GEMMA = "LlamaForRewardModelWithGating", "Gemma2ForRewardModelWithGating"
+URM = "LlamaForSequenceClassificationWithNormal_Weights"
+LLAMA_8B = (4096, 32, 32, 8, 128, 14336)
+LLAMA_3B = (3072, 28, 24, 8, 128, 8192)
+GEMMA_27B = (4608, 46, 32, 16, 128, 36864)
+GEMMA_2B = (2304, 26, 8, 4, 256, 9216)
+SOFTCAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+GEMMA = {**SOFTCAPS, "sliding_window": 4096}
+FACTOR_8, FACTOR_32 = {"rope_scaling": llama3_scaling(8.0)}, {"rope_scaling": llama3_scaling(32.0)}
+
+
+def gemma_27b(architecture):
+    return config_json(architecture, 256000, *GEMMA_27B, **GEMMA, query_pre_attn_scalar=144)
+
+
+LINEAR = {"kind": "linear"}
+GATE = {"kind": "gated", "hidden": 1024, "hidden_in": 1024, "gate_layers": 4}
+# Slug -> config.json, head, and how many numbers its head has.
+STRUCTURES = {
+    "qrm-gemma-2-27b": (
+        gemma_27b(GATED_GEMMA),
+        {**GATE, "objectives": gating.objective_names(5), "quantiles": 19},
+        95 * 4608 + (4608 + 1024 + 1024 + 3) * 1024 + (1024 + 1) * 5 + 1,
+    ),
+    "skywork-reward-gemma-2-27b-v0.2": (gemma_27b(LINEAR_GEMMA), LINEAR, 4608),
+    "skywork-reward-gemma-2-27b": (gemma_27b(LINEAR_GEMMA), LINEAR, 4608),
+    "skywork-reward-llama-3.1-8b-v0.2": (
+        config_json(LINEAR_LLAMA, 128256, *LLAMA_8B, **FACTOR_8), LINEAR, 4096,
+    ),
+    "qrm-llama3.1-8b": (
+        config_json(GATED_LLAMA, 128257, *LLAMA_8B, **FACTOR_8),
+        {**GATE, "objectives": gating.objective_names(19), "quantiles": 19, "transform": True},
+        361 * 4096 + 361 + (4096 + 1024 + 1024 + 3) * 1024 + (1024 + 1) * 19 + 1,
+    ),
+    "urm-llama-3.1-8b": (
+        config_json(URM, 128257, *LLAMA_8B, **FACTOR_8),
+        {"kind": "urm", "hidden": 1024, "hidden_in": 1024,
+         "objectives": gating.objective_names(5)},
+        10 * 4096 + (4096 + 1) * 1024 + (1024 + 1) * 1024 + (1024 + 1) * 5,
+    ),
+    "grm-llama3-8b-rewardmodel-ft": (
+        config_json(LINEAR_LLAMA, 128256, *LLAMA_8B), LINEAR, 4096,
+    ),
+    "grm-llama3.2-3b-rewardmodel-ft": (
+        config_json(LINEAR_LLAMA, 128257, *LLAMA_3B, **FACTOR_32), LINEAR, 3072,
+    ),
+    "armorm-llama3-8b-v0.1": (
+        config_json(GATED_LLAMA, 128257, *LLAMA_8B),
+        {**GATE, "objectives": gating.objective_names(19), "transform": True},
+        19 * 4096 + 361 + (4096 + 1024 + 1024 + 3) * 1024 + (1024 + 1) * 19 + 1,
+    ),
+    "grm-gemma2-2b-rewardmodel-ft": (
+        config_json(LINEAR_GEMMA, 256000, *GEMMA_2B, **GEMMA, query_pre_attn_scalar=256),
+        LINEAR,
+        2304,
+    ),
+    "skywork-reward-llama-3.1-8b": (
+        config_json(LINEAR_LLAMA, 128257, *LLAMA_8B, **FACTOR_8), LINEAR, 4096,
+    ),
+}  # fmt: skip
+KNOWN_BYTES = {
+    "skywork-reward-llama-3.1-8b": 15_009_865_728,
+    "skywork-reward-gemma-2-27b": 54_454_265_856,
+    "skywork-reward-gemma-2-27b-v0.2": 54_454_265_856,
+    "grm-gemma2-2b-rewardmodel-ft": 5_228_688_384,
+    "grm-llama3.2-3b-rewardmodel-ft": 6_425_511_936,
+}
+
+
+def numbers(slug: str) -> int:
+    """How many numbers all parameters of a model have, by abstract evaluation."""
+    fields, head, _ = STRUCTURES[slug]
+    decoder = decoder_config(fields)
+    config = HeadConfig(depth=decoder.num_layers, width=decoder.width, rms_eps=decoder.rms_eps,
+                        norm_offset=decoder.norm_offset, **head)  # fmt: skip
+    return sum(math.prod(p.shape) for p in store.parameters(decoder, config).values())
+
+
+def test_the_papers_ten_models_are_listed_in_order_with_their_pinned_revisions():
+    listed = [
+        (spec.rewardbench_rank, spec.nickname, spec.hub_id, spec.revision)
+        for spec in models.MODELS.values()
+    ]
+    assert listed == PAPER
+
+
+@pytest.mark.parametrize("slug", models.KNOWN)
+def test_a_slug_names_a_folder_and_finds_its_entry(slug):
+    check_names([slug])
+    assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*", slug)
+    spec = models.KNOWN[slug]
+    assert spec.slug == slug
+    assert models.find(spec.hub_id) is spec
+    assert models.find(f"/models/{spec.hub_id}/") is spec
+
+
+def test_the_two_tables_share_no_model_and_no_nickname():
+    assert not set(models.MODELS) & set(models.NEXT)
+    assert len({spec.nickname for spec in models.KNOWN.values()}) == len(models.KNOWN)
+
+
+def test_a_source_that_is_not_listed_has_no_entry():
+    assert models.find("someone/another-reward-model") is None
+
+
+def test_dates_and_bos_policies_are_those_that_prompts_know():
+    assert {spec.bos for spec in models.KNOWN.values()} <= {"template", "single", "double"}
+    assert {spec.date for spec in models.KNOWN.values()} == {"", "26 Jul 2024"}
+
+
+def test_the_table_has_a_line_a_model():
+    lines = table.main().splitlines()
+    for spec in models.KNOWN.values():
+        (line,) = [line for line in lines if spec.nickname in line.split()]
+        assert spec.hub_id in line
+        assert spec.revision is None or f"@{spec.revision[:8]}" in line
+
+
+def test_the_follow_up_has_54_distinct_prompts():
+    assert len(prompts.FOLLOW_UP) == len(set(prompts.FOLLOW_UP.values())) == 54
+    assert "What, in one word, is the greatest thing ever?" in prompts.FOLLOW_UP.values()
+    check_names(list(prompts.FOLLOW_UP))
+
+
+def test_every_one_of_the_ten_has_a_structure():
+    assert set(models.MODELS) <= set(STRUCTURES)
+
+
+@pytest.mark.parametrize("slug", STRUCTURES)
+def test_a_model_has_the_numbers_of_its_structure_and_no_more(slug):
+    fields, _, head = STRUCTURES[slug]
+    width, size = fields["hidden_size"], fields["head_dim"]
+    attention = 2 * (fields["num_attention_heads"] + fields["num_key_value_heads"]) * size
+    norms = 4 if fields["model_type"] == "gemma2" else 2
+    layer = width * (attention + 3 * fields["intermediate_size"] + norms)
+    trunk = fields["vocab_size"] * width + fields["num_hidden_layers"] * layer + width
+    assert numbers(slug) == trunk + head
+
+
+@pytest.mark.parametrize("slug", KNOWN_BYTES)
+def test_in_16_bits_a_model_has_the_published_bytes(slug):
+    assert 2 * numbers(slug) == KNOWN_BYTES[slug] == models.KNOWN[slug].tensor_bytes
