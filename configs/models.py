@@ -5,6 +5,7 @@ the same. A model that is in neither works from its own config.json.
 """
 
 import dataclasses
+from typing import Any
 
 # What Llama 3.1 and 3.2 templates print as today's date, pinned to the day the paper's did.
 DATE = "26 Jul 2024"
@@ -153,7 +154,7 @@ MODELS = _by_slug(
 )
 
 
-def _skywork(name: str, base: str, size_b: float, **fields) -> ModelSpec:
+def _skywork(name: str, base: str, size_b: float, **fields: Any) -> ModelSpec:
     return ModelSpec(
         hub_id=f"Skywork/{name}",
         nickname=name.removeprefix("Skywork-Reward-"),

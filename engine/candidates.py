@@ -219,16 +219,18 @@ def _round_trips(template: ChatTemplate, tokens: Sequence[str]) -> list[str]:
     prompt = template.split("What?")
     texts = list(dict.fromkeys(tokens))
     sequences = template.sequences(prompt.prompt, texts)
-    start, stop = len(prompt.prefix), -len(prompt.suffix) or None
-    replies = {t: tuple(s[start:stop]) for t, s in zip(texts, sequences, strict=True)}
-    return [_round_trip(i, token, replies[token]) for i, token in enumerate(tokens)]
+    whole = dict(zip(texts, map(tuple, sequences), strict=True))
+    return [_round_trip(prompt, i, token, whole[token]) for i, token in enumerate(tokens)]
 
 
-def _round_trip(token_id: int, token: str, reply: tuple[int, ...]) -> str:
-    if reply == (token_id,):
+def _round_trip(prompt: PromptIds, token_id: int, token: str, whole: tuple[int, ...]) -> str:
+    """`whole` is the rendered conversation, in which a reply may merge with the template's text."""
+    if whole == (*prompt.prefix, token_id, *prompt.suffix):
         return "same"
-    if not reply:
+    if whole == (*prompt.prefix, *prompt.suffix):
         return "empty"
     if "�" in token:
         return "replacement"
-    return "other_id" if len(reply) == 1 else "split"
+    single = len(whole) == len(prompt.prefix) + 1 + len(prompt.suffix)
+    apart = whole[: len(prompt.prefix)] == prompt.prefix
+    return "other_id" if single and apart else "split"

@@ -20,6 +20,7 @@ from engine.errors import AssayError
 from engine.types import Candidates, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
+_SHORT = 4  # own positions up to which a step has `step_size` candidates
 
 # XLA's CPU backend: matmuls by Eigen, reductions by YNNPACK. By itself XLA gives YNNPACK both, and
 # its float32 matmul is slower at a step's shapes (bench/sweep.py prints the two).
@@ -33,7 +34,7 @@ def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., Prefix]:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).prefill(ids, gate_at)
 
-    shardings = Prefix(key_values=meshes.sharding(mesh, "LPKH"), gates=meshes.sharding(mesh, "R"))
+    shardings: Any = Prefix(key_values=meshes.sharding(mesh, "LPKH"), gates=meshes.sharding(mesh, "R"))
     return _jit(prefill, mesh, shardings)
 
 
@@ -79,16 +80,22 @@ class Scorer:
         cls, graph: nnx.GraphDef, params: nnx.State, mesh: Mesh, *, step_size: int
     ) -> "Scorer":
         """Raises AssayError where `step_size` does not split over the mesh's `data` axis."""
-        data = mesh.shape["data"]
-        if step_size < 1 or step_size % data:
-            raise AssayError(f"step_size={step_size}; allowed: positive multiples of {data}")
+        check_step(step_size, mesh)
         model = nnx.merge(graph, params)
         config = model.decoder.config
         meshes.check_mesh(mesh, config)
         patterns = tuple(readout.config.gate_pattern for readout in model.readouts)
-        builders = (build_prefill, build_scorer, build_plain)
-        passes = [build(graph, mesh) for build in builders]
-        return cls(params, mesh, step_size, config.max_positions, patterns, model.columns, *passes)
+        return cls(
+            params=params,
+            mesh=mesh,
+            step_size=step_size,
+            max_positions=config.max_positions,
+            gate_patterns=patterns,
+            columns=model.columns,
+            prefill_step=build_prefill(graph, mesh),
+            score_step=build_scorer(graph, mesh),
+            plain_step=build_plain(graph, mesh),
+        )
 
     def prefill(self, prompt: PromptIds) -> Prefix:
         """Keys and values of a prompt's prefix, padded to one of few lengths."""
@@ -102,7 +109,7 @@ class Scorer:
 
         The next step is dispatched before the last one is read, so that the device never waits.
         """
-        size = self._step_size(len(candidates))
+        size = self._step_size(*candidates.ids.shape)
         pending = None
         for start in range(0, len(candidates), size):
             step = take_rows(candidates, slice(start, start + size))
@@ -133,10 +140,15 @@ class Scorer:
         """Raises AssayError for a conversation longer than the model was made for."""
         check_length(positions, self.max_positions)
 
-    def _step_size(self, candidates: int) -> int:
-        # A short list does not pay for a whole step; powers of two keep the shapes few.
+    def _step_size(self, candidates: int, positions: int) -> int:
+        # A short list does not pay for a whole step, and long replies take fewer at a time, so
+        # that a step's memory is bounded; powers of two keep the shapes few.
         data = self.mesh.shape["data"]
-        return min(self.step_size, data << max(4, (-(-candidates // data) - 1).bit_length()))
+        needed = data << max(4, (-(-candidates // data) - 1).bit_length())
+        if positions <= _SHORT:
+            return min(self.step_size, needed)
+        fitting = max(1, self.step_size * _SHORT // positions // data)
+        return min(needed, data << (fitting.bit_length() - 1))
 
 
 def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:
@@ -155,6 +167,13 @@ def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:
         f"the rendered prompt does not hold the tokens {pattern} at which this model's gate reads; "
         "its tokenizer or chat template is not the published one"
     )
+
+
+def check_step(step_size: int, mesh: Mesh) -> None:
+    """Raises AssayError where `step_size` does not split over the mesh's `data` axis."""
+    data = mesh.shape["data"]
+    if step_size < 1 or step_size % data:
+        raise AssayError(f"step_size={step_size}; allowed: positive multiples of {data}")
 
 
 def check_length(positions: int, allowed: int) -> None:

@@ -5,9 +5,7 @@ into fixed parts. First run and resume are one path: "for every missing part".
 """
 
 import dataclasses
-import hashlib
 import itertools
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,14 +18,15 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from tqdm import tqdm
 
+from engine import mesh as meshes
 from engine.candidates import MODES, Bucket, ReplyRows, Rows, TokenRows, vocabulary, vocabulary_size
 from engine.checkpoint.store import Checkpoint, restore, sharing_groups
 from engine.errors import AssayError
 from engine.runs import parts, schema
 from engine.runs.environment import library_versions
-from engine.runs.manifest import Manifest
-from engine.scoring import Scorer, check_length, dtype_named
-from engine.types import KeyValues, PromptIds
+from engine.runs.manifest import Manifest, items_hash
+from engine.scoring import Scorer, check_length, check_step, dtype_named
+from engine.types import Prefix, PromptIds
 
 # Largest allowed difference between the response pass and the plain pass, relative to
 # max(1, |reward|): what two orders of summation differ by in that dtype, with a margin.
@@ -104,6 +103,7 @@ def sweep_vocabulary(
 
     manifest = _open(run, checkpoints, prompts)
     jobs = _plan(manifest, checkpoints, prompts, rows, schema.scores_path, settings)
+    _check_mesh(jobs, settings, mesh)
     _begin(manifest, _missing_vocabularies(manifest, checkpoints))
     return _run(manifest, jobs, settings, mesh)
 
@@ -129,16 +129,16 @@ def sweep_replies(
 
     schema.check_names([name])
     manifest = _open(run, checkpoints, prompts)
-    digest = hashlib.sha256(json.dumps(list(replies)).encode()).hexdigest()
-    manifest.admit("lists", name, {"rows": len(replies), "items_hash": digest})
+    manifest.admit("lists", name, {"rows": len(replies), "items_hash": items_hash(replies)})
     jobs = _plan(manifest, checkpoints, prompts, rows, path, settings)
+    _check_mesh(jobs, settings, mesh)
     _begin(manifest, {})
     return _run(manifest, jobs, settings, mesh)
 
 
 def score_buckets(
     scorer: Scorer,
-    prefix: KeyValues,
+    prefix: Prefix,
     buckets: Sequence[Bucket],
     rows: int,
     advance: Callable[[int], object] = lambda candidates: None,
@@ -182,6 +182,7 @@ def _open(run: str, checkpoints: Sequence[Checkpoint], prompts: Mapping[str, str
                 "checkpoint_hash": card.checkpoint_hash,
                 "decoder_hash": card.decoder_hash,
                 "vocab": card.tokenizer_hash,
+                "template": dataclasses.asdict(card.policy),
             },
         )
     for prompt, text in prompts.items():
@@ -216,6 +217,12 @@ def _plan(
             jobs.append(Job(group=group, prompt=prompt, rows=source, paths=paths,
                             missing=sorted(missing)))  # fmt: skip
     return jobs
+
+
+def _check_mesh(jobs: Sequence[Job], settings: SweepSettings, mesh: Mesh) -> None:
+    check_step(settings.step_size, mesh)
+    for job in jobs:
+        meshes.check_mesh(mesh, job.group[0].card.decoder)
 
 
 def _fingerprint(

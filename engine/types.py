@@ -10,11 +10,12 @@ Axis letters, used in every einsum and every parameter's `axes`:
 """
 
 import dataclasses
+from typing import Any
 
 import jax
-import numpy as np
 
-Array = jax.Array | np.ndarray
+# A jax.Array on devices, a np.ndarray on the host; shardings and shapes stand in for either.
+Array = Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,5 +58,5 @@ class KeyValues:
 class Prefix:
     """What the prefix pass leaves for the candidates of one prompt."""
 
-    key_values: KeyValues
+    key_values: KeyValues | Any  # a sharding of both, where shardings stand in for arrays
     gates: tuple[Array, ...]  # float32 [R] a model: what its head reads in the prompt; [0] if none

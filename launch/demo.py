@@ -29,7 +29,7 @@ def main() -> str:
     prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
     settings, mesh = scoring.settings(config)
     _say(f"1/4 building {len(slugs)} reward models in {root}/hf")
-    folders = _built(root / "hf")
+    folders = _built(root / "hf", slugs)
     _say(f"2/4 converting them to {root}/checkpoints")
     checkpoints = [_converted(folders[slug], root / "checkpoints" / slug) for slug in slugs]
     _say(f"3/4 scoring every token under {len(prompts)} prompts into {root}/run")
@@ -47,9 +47,9 @@ def _chosen(models: str) -> Sequence[str]:
     return slugs
 
 
-def _built(destination: Path) -> dict[str, Path]:
+def _built(destination: Path, slugs: Sequence[str]) -> dict[str, Path]:
     try:
-        return {path.name: path for path in build.build(destination)}
+        return {path.name: path for path in build.build(destination, [EMBEDDED[s] for s in slugs])}
     except OSError as error:  # no weights package, or no room
         raise AssayError(f"building into {destination}: {error}") from error
 

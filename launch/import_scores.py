@@ -21,7 +21,7 @@ from configs import prompts
 from engine.errors import AssayError
 from engine.runs import parts, schema
 from engine.runs.environment import library_versions
-from engine.runs.manifest import Manifest
+from engine.runs.manifest import Manifest, items_hash
 from launch import cli
 
 LAYOUTS = {
@@ -79,7 +79,7 @@ def import_elo(source: Path, run: str, prompt: str, items: str = "") -> str:
     items, key = items or slugged(source.stem), cli.prompt_id(prompt)
     schema.check_names([items])
     manifest = _open(run)
-    rows = {"rows": len(names), "items_hash": _hash("\0".join(names))}
+    rows = {"rows": len(names), "items_hash": items_hash(names)}
     manifest.admit("lists", items, rows)
     manifest.admit("prompts", key, prompt)
     frames = {}

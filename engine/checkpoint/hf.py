@@ -4,14 +4,14 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine.checkpoint import gating, rules, store
 from engine.errors import AssayError
@@ -97,6 +97,10 @@ def fetch(source: str, revision: str | None) -> Source:
         ) from error
     # Snapshots lie in a folder named after their commit.
     return Source(folder=Path(folder), name=source, revision=Path(folder).name)
+
+
+# A head, the rules of its tensors, and what is computed from tensors instead.
+HeadPlan = tuple[HeadConfig, tuple[rules.Rule, ...], Mapping[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,7 +195,9 @@ def _plan(hf: Mapping[str, Any], files: TensorFiles, head: str, softcap: bool) -
     return Plan(decoder=decoder, head=head_config, rules=matched, computed=computed)
 
 
-def _ungated(hf, decoder: DecoderConfig, files: TensorFiles, keys: set[str]):
+def _ungated(
+    hf: Mapping[str, Any], decoder: DecoderConfig, files: TensorFiles, keys: set[str]
+) -> HeadPlan:
     kind, head_rules = rules.plain_head(keys)
 
     def rows(letter: str) -> int:
@@ -204,7 +210,9 @@ def _ungated(hf, decoder: DecoderConfig, files: TensorFiles, keys: set[str]):
     return config, head_rules, {}
 
 
-def _gated(hf, decoder: DecoderConfig, files: TensorFiles, keys: set[str]):
+def _gated(
+    hf: Mapping[str, Any], decoder: DecoderConfig, files: TensorFiles, keys: set[str]
+) -> HeadPlan:
     gate = gating.read_gate(keys, files.read)
     transform = rules.TRANSFORM.key in keys
     rows = files.shapes.get(rules.REGRESSION.key, (gate.objectives,))[0]
@@ -238,7 +246,7 @@ def _logit_scale(files: TensorFiles) -> np.ndarray:
     return files.read(gating.LOGIT_SCALE).astype(np.float32).reshape(())
 
 
-def _head_config(decoder: DecoderConfig, **fields) -> HeadConfig:
+def _head_config(decoder: DecoderConfig, **fields: Any) -> HeadConfig:
     return HeadConfig(
         depth=decoder.num_layers, width=decoder.width, rms_eps=decoder.rms_eps,
         norm_offset=decoder.norm_offset, **fields,
@@ -253,7 +261,9 @@ def _variant(config: HeadConfig, head: str) -> HeadConfig:
     return dataclasses.replace(config, kind=head)
 
 
-def _assemble(rule: rules.Rule, keys: list[str], files: TensorFiles, writer) -> np.ndarray:
+def _assemble(
+    rule: rules.Rule, keys: list[str], files: TensorFiles, writer: store.Writer
+) -> np.ndarray:
     """One parameter, transposed, its layers stacked in place."""
     parameter = writer.parameters[rule.parameter]
     axes, sizes = parameter.axes.removeprefix("L"), writer.sizes
@@ -272,7 +282,9 @@ def _common_dtype(files: TensorFiles, keys: list[str]) -> np.dtype:
     return dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)  # which holds them all
 
 
-def _check_shapes(files: TensorFiles, matched, config: DecoderConfig, head: HeadConfig) -> None:
+def _check_shapes(
+    files: TensorFiles, matched: Sequence[rules.Rule], config: DecoderConfig, head: HeadConfig
+) -> None:
     sizes = store.axis_sizes(config, head)
     for rule in matched:
         expected = rules.file_shape(rule.layout, sizes)
@@ -325,7 +337,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     return fields
 
 
-def _tokenizer(folder: Path):
+def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # damaged files raise whatever the parser of the day raises

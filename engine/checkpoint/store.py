@@ -116,9 +116,13 @@ class Checkpoint:
     @functools.cached_property
     def template(self) -> ChatTemplate:
         """The model's chat template under its policy."""
-        tokenizer = AutoTokenizer.from_pretrained(
-            os.fspath(self.path / "tokenizer"), local_files_only=True, trust_remote_code=False
-        )
+        folder = self.path / "tokenizer"
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(
+                os.fspath(folder), local_files_only=True, trust_remote_code=False
+            )
+        except (OSError, ValueError) as error:
+            raise AssayError(f"{folder}: damaged checkpoint, no tokenizer that loads") from error
         return ChatTemplate(tokenizer, self.card.policy)
 
 
@@ -273,6 +277,8 @@ def restore(
                 parameter.shape, parameter.dtype, sharding=flat_shardings[path]
             )
             folder = epath.Path(owner.path).resolve() / "params" / _name(path)
+            if not folder.exists():
+                raise AssayError(f"{folder}: damaged checkpoint, this parameter is missing")
             parameter.set_value(orbax.restore(folder, {"value": target})["value"])
     return graph, params
 
@@ -303,5 +309,5 @@ def _name(path: tuple[Any, ...]) -> str:
 
 def _hash_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
     digest = hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode())
-    digest.update(json.dumps(tokenizer.chat_template).encode())
+    digest.update(json.dumps([tokenizer.chat_template, tokenizer.special_tokens_map]).encode())
     return digest.hexdigest()[:16]

@@ -7,6 +7,7 @@ sequences; `respond` runs candidates behind a shared prefix, whose keys and valu
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from engine.models.config import DecoderConfig, inverse_frequencies
 from engine.types import KeyValues
 
 Residual = Float[Array, "C T D"]
+Index = Any  # of a layer: an int, or a traced one inside a loop
 Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h = H / 2
 
 
@@ -168,12 +170,14 @@ class Decoder(nnx.Module):
                 read.append(_take(x, pooled)[:, 0])
         return tuple(read)
 
-    def _layer(self, index) -> Layer:
+    def _layer(self, index: Index) -> Layer:
         graph, stacked = nnx.split(self.layers)
         one = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), stacked)
         return nnx.merge(graph, one)
 
-    def _plain_layer(self, index, x: Residual, angles: Angles):
+    def _plain_layer(
+        self, index: Index, x: Residual, angles: Angles
+    ) -> tuple[Residual, Array, Array]:
         layer = self._layer(index)
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
@@ -187,7 +191,7 @@ class Decoder(nnx.Module):
 
     def _response_layer(
         self,
-        index,
+        index: Index,
         x: Residual,
         at: Int[Array, "..."],
         prefix: KeyValues,
@@ -200,7 +204,7 @@ class Decoder(nnx.Module):
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
             if at.ndim == 2:
-                x, angles = _take(x, at), tuple(_take(a, at) for a in angles)
+                x, angles = _take(x, at), (_take(angles[0], at), _take(angles[1], at))
             queries = layer.queries(x, angles)
             masks = self._response_masks(index, shared, at, past.keys.shape[0], keys.shape[1])
             x = x + layer.output(self._attend(queries, keys, values, past, masks))
@@ -247,7 +251,7 @@ class Decoder(nnx.Module):
             return logits
         return config.attention_softcap * jnp.tanh(logits / config.attention_softcap)
 
-    def _mask(self, index, distance: Int[Array, "..."]) -> Bool[Array, "..."]:
+    def _mask(self, index: Index, distance: Int[Array, "..."]) -> Bool[Array, "..."]:
         """Which keys a query sees in a layer, by distance query - key in positions."""
         seen = distance >= 0
         if self.config.window is None:
@@ -256,7 +260,7 @@ class Decoder(nnx.Module):
         return seen & ((distance < self.config.window) | ~slides)
 
     def _response_masks(
-        self, index, shared: Int[Array, "C"], at: Int[Array, "..."], past: int, own: int
+        self, index: Index, shared: Int[Array, "C"], at: Int[Array, "..."], past: int, own: int
     ) -> tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]]:
         """Which prefix positions and which own positions each query sees in a layer."""
         rows = shared.shape[0]

@@ -1,7 +1,8 @@
 """manifest.json: what a run holds and under which fingerprint; refuses what does not belong."""
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -46,7 +47,7 @@ class Manifest:
     def admit(self, kind: str, name: str, entry: Any) -> None:
         """Adds a model, prompt or list, or refuses one that differs from what has its name."""
         present = self.content[kind].get(name)
-        if present is not None and present != entry:
+        if present is not None and present != entry and self._used(kind, name):
             what = f"{kind[:-1]} {name!r}"
             raise AssayError(
                 f"run {self.run}: {what} is there already with {_difference(present, entry)}"
@@ -58,11 +59,24 @@ class Manifest:
         fresh = {"fingerprint": fingerprint, "parts": {}, "complete": False, "self_check": None,
                  "seconds": 0.0}  # fmt: skip
         present = self.content["results"].setdefault(path, fresh)["fingerprint"]
-        if present != fingerprint:
+        if present != fingerprint and not self._begun(path):
+            self.content["results"][path] = fresh
+        elif present != fingerprint:
             raise AssayError(
                 f"run {self.run}: {path} was begun with {_difference(present, fingerprint)}; "
                 "use another run folder"
             )
+
+    def _used(self, kind: str, name: str) -> bool:
+        """Whether any result of a model, prompt or list is on disk; a name alone binds nothing."""
+        mark = {"models": f"/model={name}/", "prompts": f"/prompt={name}/", "lists": f"/{name}/"}
+        return any(
+            mark[kind] in f"{path}/" and self._begun(path) for path in self.content["results"]
+        )
+
+    def _begun(self, path: str) -> bool:
+        folder = self.run / path
+        return folder.exists() and any(not parts.is_temporary(p) for p in folder.iterdir())
 
     def result(self, path: str) -> Json:
         """The entry of one result, to read."""
@@ -84,6 +98,11 @@ class Manifest:
         """Writes manifest.json."""
         data = json.dumps(self.content, indent=1, sort_keys=False) + "\n"
         parts.write_atomic(self.run / schema.MANIFEST, data.encode())
+
+
+def items_hash(items: Sequence[str]) -> str:
+    """What a list of replies is known by: sha256 of its items in their order."""
+    return hashlib.sha256(json.dumps(list(items)).encode()).hexdigest()
 
 
 def _difference(present: Any, wanted: Any) -> str:

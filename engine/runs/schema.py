@@ -11,7 +11,7 @@
 `manifest.json` (version `MANIFEST_VERSION`) is one object:
 
     version      int
-    models       slug -> {source, revision, checkpoint_hash, decoder_hash, vocab}
+    models       slug -> {source, revision, checkpoint_hash, decoder_hash, vocab, template}
                  (`vocab` is the hash that names the file under run/vocab/; null for a model
                  of which only scores of item lists were imported)
     prompts      prompt id -> prompt text
