@@ -6,7 +6,7 @@ every step has `step_size` candidates.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from engine import mesh as meshes
 from engine.candidates import pad_rows, take_rows
 from engine.errors import AssayError
-from engine.types import Candidates, Prefix, PromptIds
+from engine.types import Candidates, KeyValues, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
 _SHORT = 4  # own positions up to which a step has `step_size` candidates
@@ -34,7 +34,10 @@ def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., Prefix]:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).prefill(ids, gate_at)
 
-    shardings: Any = Prefix(key_values=meshes.sharding(mesh, "LPKH"), gates=meshes.sharding(mesh, "R"))
+    positions, gates = meshes.sharding(mesh, "LPKH"), meshes.sharding(mesh, "R")
+    shardings = Prefix(
+        key_values=KeyValues(keys=positions, values=positions), gates=cast(Any, gates)
+    )
     return _jit(prefill, mesh, shardings)
 
 

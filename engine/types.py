@@ -58,5 +58,5 @@ class KeyValues:
 class Prefix:
     """What the prefix pass leaves for the candidates of one prompt."""
 
-    key_values: KeyValues | Any  # a sharding of both, where shardings stand in for arrays
+    key_values: KeyValues
     gates: tuple[Array, ...]  # float32 [R] a model: what its head reads in the prompt; [0] if none

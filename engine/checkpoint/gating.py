@@ -110,7 +110,9 @@ def objective_names(count: int) -> tuple[str, ...]:
     return known.get(count) or tuple(f"objective_{k}" for k in range(count))
 
 
-def _linear(index: int, module, scale, shift) -> tuple[np.ndarray, np.ndarray]:
+def _linear(
+    index: int, module: Mapping[str, np.ndarray], scale: np.ndarray, shift: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     if not {"weight"} <= set(module) <= {"weight", "bias"} or module["weight"].ndim != 2:
         raise AssayError(f"gating.layers.{index}: {sorted(module)} is no linear layer")
     weight = module["weight"].T  # [in, out]
@@ -120,7 +122,7 @@ def _linear(index: int, module, scale, shift) -> tuple[np.ndarray, np.ndarray]:
     return weight * np.broadcast_to(scale, len(weight))[:, None], bias
 
 
-def _affine(index: int, module) -> tuple[np.ndarray, np.ndarray]:
+def _affine(index: int, module: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     if set(module) != {"weight", "bias", "running_mean", "running_var"}:
         raise AssayError(f"gating.layers.{index}: {sorted(module)} is no batch norm")
     scale = module["weight"] / np.sqrt(module["running_var"] + _BATCH_NORM_EPS)

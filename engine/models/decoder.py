@@ -6,7 +6,7 @@ sequences; `respond` runs candidates behind a shared prefix, whose keys and valu
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,7 +23,10 @@ Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h =
 
 
 _F32 = {"preferred_element_type": jnp.float32}
-_ACTIVATIONS = {"silu": jax.nn.silu, "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True)}
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "silu": jax.nn.silu,
+    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+}
 
 
 class Layer(nnx.Module):
