@@ -79,7 +79,7 @@ def import_elo(source: Path, run: str, prompt: str, items: str = "") -> str:
     items, key = items or slugged(source.stem), cli.prompt_id(prompt)
     schema.check_names([items])
     manifest = _open(run)
-    rows = {"rows": len(names), "items_hash": items_hash(names)}
+    rows = {"rows": len(names), "items_hash": items_hash(names.to_list())}
     manifest.admit("lists", items, rows)
     manifest.admit("prompts", key, prompt)
     frames = {}

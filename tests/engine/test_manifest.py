@@ -16,6 +16,8 @@ def manifest(tmp_path):
     manifest.admit("prompts", "p", "What?")
     manifest.admit_result(RESULT, FINGERPRINT)
     manifest.save()
+    (manifest.run / RESULT).mkdir(parents=True)
+    (manifest.run / RESULT / "part-0000000-0000100.parquet").write_bytes(b"rewards")
     return manifest
 
 
@@ -63,6 +65,17 @@ def test_a_prompt_id_with_another_text_is_refused(manifest):
 def test_a_result_under_another_fingerprint_is_refused(manifest, key, value, message):
     with pytest.raises(AssayError, match=f"{RESULT} was begun with {message}; use another run"):
         reopened(manifest).admit_result(RESULT, {**FINGERPRINT, key: value})
+
+
+def test_a_name_that_nothing_on_disk_bears_is_free_again(manifest):
+    (manifest.run / RESULT / "part-0000000-0000100.parquet").unlink()
+    again = reopened(manifest)
+    again.admit("models", "m", {"checkpoint_hash": "bb", "source": "here"})
+    again.admit("prompts", "p", "Who?")
+    again.admit_result(RESULT, {**FINGERPRINT, "checkpoint_hash": "bb"})
+    assert again.content["models"]["m"]["checkpoint_hash"] == "bb"
+    assert again.content["prompts"]["p"] == "Who?"
+    assert again.result(RESULT)["fingerprint"]["checkpoint_hash"] == "bb"
 
 
 def test_a_result_is_complete_only_between_its_finish_and_its_next_part(manifest):
