@@ -24,7 +24,7 @@ class TemplatePolicy:
 
     bos: `template` keeps what the template emits; `single` makes it exactly one; `double` lets the
       tokenizer add its own in front of the rendered text (the paper's pipeline).
-    date: what templates that print a date print; None where they print none.
+    date: what templates that print a date print; None leaves it to the template.
     """
 
     bos: str

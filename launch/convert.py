@@ -7,6 +7,7 @@ from tqdm import tqdm
 
 from configs import models
 from engine.checkpoint import hf
+from engine.errors import AssayError
 from engine.prompts import TemplatePolicy
 from engine.runs.schema import check_names
 from launch import cli
@@ -21,6 +22,8 @@ def main() -> str:
     """Flags -> settings -> one call."""
     config = _CONFIG.value
     destination = Path(cli.paths([_CHECKPOINT.value], "checkpoint")[0])
+    if "://" in str(_CHECKPOINT.value):
+        raise AssayError(f"checkpoint {_CHECKPOINT.value}; allowed: a local folder, to copy later")
     name = cli.paths([_SOURCE.value], "source")[0]
     spec = models.find(name)
     slug = config.slug or (spec.slug if spec else Path(name.rstrip("/")).name.lower())

@@ -203,18 +203,18 @@ def decoder_config(hf: Json) -> DecoderConfig:
     """
     family = _family(hf)
     _check_attributes(hf, family)
-    width, num_heads = _require(hf, "hidden_size"), _require(hf, "num_attention_heads")
+    width, num_heads = _integer(hf, "hidden_size"), _integer(hf, "num_attention_heads")
     return DecoderConfig(
-        vocab_size=_require(hf, "vocab_size"),
+        vocab_size=_integer(hf, "vocab_size"),
         width=width,
-        ffn_width=_require(hf, "intermediate_size"),
-        num_layers=_require(hf, "num_hidden_layers"),
+        ffn_width=_integer(hf, "intermediate_size"),
+        num_layers=_integer(hf, "num_hidden_layers"),
         num_heads=num_heads,
-        num_kv_heads=hf.get("num_key_value_heads") or num_heads,
-        head_size=hf.get("head_dim") or width // num_heads,
+        num_kv_heads=_integer(hf, "num_key_value_heads", num_heads),
+        head_size=_integer(hf, "head_dim", width // max(num_heads, 1)),
         rms_eps=float(_require(hf, "rms_norm_eps")),
         rope=_rope(hf),
-        max_positions=_require(hf, "max_position_embeddings"),
+        max_positions=_integer(hf, "max_position_embeddings"),
         **family.fields(hf),
     )
 
@@ -226,20 +226,28 @@ def _require(hf: Json, name: str) -> Any:
     return value
 
 
+def _integer(hf: Json, name: str, default: int | None = None) -> int:
+    """A size; `default` where the file has none or null."""
+    value = hf.get(name) if hf.get(name) is not None else default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise AssayError(f"config.json: {name}={value!r}; allowed: an integer")
+    return value
+
+
 def _optional(hf: Json, name: str) -> float | None:
     return None if hf.get(name) is None else float(_require(hf, name))
 
 
 def _family(hf: Json) -> Family:
-    named = hf.get("architectures") or [None]
-    if len(named) != 1 or named[0] not in ARCHITECTURES:
+    listed = hf.get("architectures")
+    named = listed[0] if isinstance(listed, list) and len(listed) == 1 else listed
+    if not isinstance(named, str) or named not in ARCHITECTURES:
         allowed = ", ".join(sorted(ARCHITECTURES))
-        raise AssayError(f"config.json: unknown architecture {named[0]!r}; allowed: {allowed}")
-    family = ARCHITECTURES[named[0]]
+        raise AssayError(f"config.json: unknown architecture {named!r}; allowed: {allowed}")
+    family = ARCHITECTURES[named]
     if hf.get("model_type") != family:
         raise AssayError(
-            f"config.json: model_type={hf.get('model_type')!r} under {named[0]}; "
-            f"allowed: {family!r}"
+            f"config.json: model_type={hf.get('model_type')!r} under {named}; allowed: {family!r}"
         )
     return FAMILIES[family]
 
@@ -265,7 +273,10 @@ def _rope(hf: Json) -> Rope:
     # Published files say rope_theta and rope_scaling; transformers 5 writes rope_parameters.
     if hf.get("rope_parameters") and hf.get("rope_scaling"):
         raise AssayError("config.json: both rope_parameters and rope_scaling; allowed: one of them")
-    given = dict(hf.get("rope_parameters") or hf.get("rope_scaling") or {})
+    given = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
+    if not isinstance(given, Mapping):
+        raise AssayError(f"config.json: rope_scaling={given!r}; allowed: an object, or null")
+    given = dict(given)
     thetas = {given.pop("rope_theta", None), hf.get("rope_theta")} - {None} or {10_000.0}
     if len(thetas) > 1:
         raise AssayError(
@@ -282,7 +293,7 @@ def _rope(hf: Json) -> Rope:
             "high_freq_factor": "high_freq_factor",
             "original_max_position_embeddings": "original_positions",
         },
-    }.get(kind)
+    }.get(str(kind))
     if keys is None:
         raise AssayError(
             f"config.json: rope type {kind!r} is not implemented; "

@@ -174,7 +174,10 @@ REFUSED = {
         {"rope_scaling": None, "rope_parameters": {"rope_theta": 1e4}},
         r"rope_theta is both 10000\.0 and 500000\.0$",
     ),
-    "a size that is no number": ({"hidden_size": "4096"}, "hidden_size='4096'; allowed: a number$"),
+    "a size that is no number": (
+        {"hidden_size": "4096"},
+        "hidden_size='4096'; allowed: an integer$",
+    ),
     "an odd head size": ({"head_dim": 7}, r"^decoder\.head_size=7; allowed: even integers$"),
     "kv heads that do not divide the heads": (
         {"num_key_value_heads": 5},
@@ -204,5 +207,22 @@ def test_a_config_is_refused_by_name_for(reason):
     ],
 )
 def test_a_missing_attribute_is_refused_by_name(name):
-    with pytest.raises(AssayError, match=rf"^config\.json: {name}=None; allowed: a number$"):
+    with pytest.raises(
+        AssayError, match=rf"^config\.json: {name}=None; allowed: (a number|an integer)$"
+    ):
         decoder_config(without(name))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_key_value_heads": "2"}, "num_key_value_heads='2'; allowed: an integer"),
+        ({"num_hidden_layers": 2.5}, "num_hidden_layers=2.5; allowed: an integer"),
+        ({"rope_scaling": "linear"}, "rope_scaling='linear'; allowed: an object, or null"),
+        ({"architectures": 5}, "unknown architecture 5; allowed"),
+        ({"rope_scaling": {"rope_type": ["x"]}}, "rope type .'x'. is not implemented"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_name(changes, message):
+    with pytest.raises(AssayError, match=message):
+        decoder_config({**PUBLISHED, **changes})
