@@ -20,7 +20,7 @@ from engine.errors import AssayError
 from engine.types import Candidates, KeyValues, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
-_SHORT = 4  # own positions up to which a step has `step_size` candidates
+_SHORT = 8  # own positions up to which a step has `step_size` candidates
 
 # XLA's CPU backend: matmuls by Eigen, reductions by YNNPACK. By itself XLA gives YNNPACK both, and
 # its float32 matmul is slower at a step's shapes (bench/sweep.py prints the two).

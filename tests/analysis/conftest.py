@@ -165,14 +165,18 @@ def small_run(make_run):
 
 
 @pytest.fixture
-def settings():
+def settings(tmp_path_factory):
+    words = tmp_path_factory.mktemp("lexicons") / "bnc.txt"  # the package wordfreq is optional
+    words.write_text(
+        "\tlove\tNoC\t:\t150\t100\t0.9\n\thate\tVerb\t:\t50\t100\t0.9\n", encoding="utf-8"
+    )
     return AnalyzeSettings(
         top=4,
         figure_top=3,
         summary_tokens=3,
         contrast=("greatest", "worst"),
         allow_incomplete=False,
-        options=Options(permutations=99, bootstraps=99),
+        options=Options(permutations=99, bootstraps=99, frequency=str(words)),
     )
 
 
