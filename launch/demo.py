@@ -33,10 +33,14 @@ def main() -> str:
     _say(f"2/4 converting them to {root}/checkpoints")
     checkpoints = [_converted(folders[slug], root / "checkpoints" / slug) for slug in slugs]
     _say(f"3/4 scoring every token under {len(prompts)} prompts into {root}/run")
-    sweep_vocabulary(checkpoints, prompts, str(root / "run"), settings, mesh)
-    _say(f"4/4 writing {root}/report")
-    analyze.write_report([root / "run"], root / "report")
-    return f"report: {(root / 'report' / 'index.html').resolve()}"
+    rewards = sweep_vocabulary(checkpoints, prompts, str(root / "run"), settings, mesh)
+    page = root / "report" / "index.html"
+    if rewards or not page.exists():
+        _say(f"4/4 writing {root}/report")
+        analyze.write_report([root / "run"], root / "report")
+    else:
+        _say(f"4/4 keeping {root}/report: nothing new was scored (remove it to write it again)")
+    return f"report: {page.resolve()}"
 
 
 def _chosen(models: str) -> Sequence[str]:
