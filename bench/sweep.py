@@ -83,7 +83,7 @@ class AssayWay:
             head=checkpoint.card.head,
             candidates=self.scorer.step_size,
             positions=1 + len(self.prompt.suffix),
-            prefix=self.prefix.keys.shape[1],
+            prefix=self.prefix.key_values.keys.shape[1],
         )
 
 
