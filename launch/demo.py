@@ -3,7 +3,6 @@
 Every step keeps what is there: a second run ends in seconds, and a killed one goes on.
 """
 
-import hashlib
 import shutil
 import sys
 from collections.abc import Sequence
@@ -59,17 +58,28 @@ def _built(destination: Path, slugs: Sequence[str]) -> dict[str, Path]:
 
 
 def _converted(folder: Path, destination: Path) -> Checkpoint:
-    """The checkpoint of a built folder: the one that is there, unless it came of other weights."""
+    """The checkpoint of a built folder: the one that is there if it came of the same files."""
+    policy = TemplatePolicy(bos="template", date=None)
     if destination.exists():
-        checkpoint = Checkpoint.open(destination)
-        with (folder / "model.safetensors").open("rb") as weights:
-            digest = hashlib.file_digest(weights, "sha256").hexdigest()
-        if dict(checkpoint.card.files) == {"model.safetensors": digest}:
+        if checkpoint := _current(folder, destination, policy):
             return checkpoint
         shutil.rmtree(destination)
-    source = hf.fetch(str(folder), None)
-    policy = TemplatePolicy(bos="template", date=None)
-    return hf.convert(source, destination, slug=folder.name, policy=policy)
+    return hf.convert(hf.fetch(str(folder), None), destination, slug=folder.name, policy=policy)
+
+
+def _current(folder: Path, destination: Path, policy: TemplatePolicy) -> Checkpoint | None:
+    """The checkpoint at `destination`, if it is what converting `folder` would make."""
+    try:
+        checkpoint = Checkpoint.open(destination)
+        template = checkpoint.template
+    except AssayError:  # of an earlier version, or damaged
+        return None
+    card = checkpoint.card
+    same_files = dict(card.files) == {
+        "model.safetensors": build.sha256(folder / "model.safetensors")
+    }
+    same_template = template.tokenizer.chat_template == build.CHAT_TEMPLATE
+    return checkpoint if same_files and same_template and card.policy == policy else None
 
 
 def _say(line: str) -> None:
