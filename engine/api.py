@@ -10,9 +10,10 @@ from jax.sharding import Mesh
 
 from engine.candidates import ReplyRows, Rows, TokenRows, vocabulary
 from engine.checkpoint.store import Checkpoint, restore
+from engine.jobs import check_finite
 from engine.mesh import build_mesh
 from engine.scoring import Scorer, dtype_named
-from engine.sweep import check_rewards, score_buckets
+from engine.sweep import score_buckets
 from engine.types import PromptIds
 
 
@@ -99,5 +100,5 @@ class RewardModel:
         self._scorer.check_length(rows.longest())
         prefix = self._scorer.prefill(split)
         rewards = score_buckets(self._scorer, prefix, rows.buckets(0, len(rows)), len(rows))[0]
-        check_rewards(self._checkpoint.card.slug, rows, 0, rewards)
+        check_finite(self._checkpoint.card.slug, rows, 0, rewards)
         return rewards

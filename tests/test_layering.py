@@ -22,6 +22,7 @@ ENGINE_TIERS = [
     {"models", "prompts", "runs"},
     {"mesh", "candidates"},
     {"checkpoint", "scoring"},
+    {"jobs"},
     {"sweep", "items", "gcg", "logprobs"},
     {"api"},
 ]

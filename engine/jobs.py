@@ -1,0 +1,363 @@
+"""The host loop: every missing part of every result, over prompts and models; resumable.
+
+A result is a list of rows (the vocabulary, or a list of replies) under one prompt and model, cut
+into fixed parts. First run and resume are one path: "for every missing part". What a row's number
+is, and how devices compute it, is a `Pass`'s business.
+"""
+
+import dataclasses
+import itertools
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+import polars as pl
+from jax.experimental import multihost_utils
+from tqdm import tqdm
+
+from engine.candidates import vocabulary, vocabulary_size
+from engine.checkpoint.store import Checkpoint
+from engine.errors import AssayError
+from engine.runs import parts, schema
+from engine.runs.environment import library_versions
+from engine.runs.manifest import Json, Manifest
+from engine.scoring import check_length, dtype_named
+from engine.types import PromptIds
+
+# Largest allowed difference between what was written and the plain pass, relative to
+# max(1, |number|): what two orders of summation differ by in that dtype, with a margin.
+SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How results are computed. `dtype` and `part_size` are part of their fingerprint."""
+
+    dtype: str
+    step_size: int  # candidates a device step
+    part_size: int  # rows a part
+    self_check: int  # rows a result that the plain pass scores again
+    seed: int  # of the self-check's sample
+
+    def __post_init__(self):
+        dtype_named(self.dtype)
+        for name, least in (("step_size", 1), ("part_size", 1), ("self_check", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise AssayError(f"{name}={value!r}; allowed: integers >= {least}")
+
+
+class Rows(Protocol):
+    """What is scored under one prompt."""
+
+    @property
+    def prompt(self) -> PromptIds:
+        """The conversation that they stand in."""
+
+    @property
+    def schema(self) -> schema.Columns:
+        """Columns of a part; the last is the number that the pass gives."""
+
+    def __len__(self) -> int: ...
+
+    def columns(self, start: int, stop: int) -> Mapping[str, Any]:
+        """What a part says about its rows beside the number."""
+
+    def longest(self) -> int:
+        """Positions of the longest conversation."""
+
+
+class Pass(Protocol):
+    """Models on devices, as the host loop sees them."""
+
+    def prefill(self, prompt: PromptIds) -> Any:
+        """What all rows of a prompt share."""
+
+    def score(
+        self, prefix: Any, rows: Any, start: int, stop: int, advance: Callable[[int], object]
+    ) -> np.ndarray:
+        """Numbers of a range of rows, float32 [M, stop - start]; `advance` hears of each step."""
+
+    def plain(self, rows: Any, sample: Sequence[int]) -> np.ndarray:
+        """Numbers of some rows, float32 [M, sample], by a pass that shares nothing."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """One prompt under the models that share a pass, and the parts that some of them lack."""
+
+    group: Sequence[Checkpoint]
+    rows: Rows
+    paths: Sequence[str]  # result of each model, relative to the run
+    missing: Sequence[tuple[int, int]]
+
+    @property
+    def label(self) -> str:
+        """What the progress line says."""
+        others = f" +{len(self.group) - 1}" if len(self.group) > 1 else ""
+        return f"{self.group[0].card.slug}{others} · {self.paths[0].rsplit('=')[-1]}"
+
+
+def open_run(run: str, checkpoints: Sequence[Checkpoint], prompts: Mapping[str, str]) -> Manifest:
+    """Admits models and prompts; nothing is written before all of them are welcome."""
+    manifest = Manifest.open(run)
+    schema.check_names(prompts)
+    slugs = [c.card.slug for c in checkpoints]
+    schema.check_names(slugs)
+    if repeated := {slug for slug in slugs if slugs.count(slug) > 1}:
+        raise AssayError(f"model {min(repeated)!r} was given twice; slugs must differ")
+    if not checkpoints or not prompts:
+        raise AssayError("nothing to score; give at least one checkpoint and one prompt")
+    for checkpoint in checkpoints:
+        card = checkpoint.card
+        present = manifest.content["models"].get(card.slug, {})
+        if present.get("checkpoint_hash") == card.checkpoint_hash:
+            continue  # the same model, wherever it was converted from
+        manifest.admit(
+            "models",
+            card.slug,
+            {
+                "source": card.source,
+                "revision": card.revision,
+                "checkpoint_hash": card.checkpoint_hash,
+                "decoder_hash": card.decoder_hash,
+                "vocab": card.tokenizer_hash,
+                "template": dataclasses.asdict(card.policy),
+            },
+        )
+    for prompt, text in prompts.items():
+        manifest.admit("prompts", prompt, text)
+    manifest.content["environment"] = {**library_versions(), **_devices()}
+    return manifest
+
+
+def plan(
+    manifest: Manifest,
+    groups: Sequence[Sequence[Checkpoint]],
+    prompts: Mapping[str, str],
+    rows: Callable[[Checkpoint, str], Rows],
+    path: Callable[[str, str], str],
+    about: Mapping[str, Any],
+    settings: Settings,
+) -> list[Job]:
+    """What is to be done, a job a group and prompt; admits every result.
+
+    Args:
+      manifest: from `open_run`.
+      groups: models that share a pass, the deepest first.
+      prompts: prompt id -> text.
+      rows: checkpoint and text -> what is scored.
+      path: slug and prompt id -> the result's folder.
+      about: what else must agree for parts to belong to one result.
+      settings: of the run.
+    """
+    jobs = []
+    for group in groups:
+        deepest = group[0]
+        for prompt_id, text in prompts.items():
+            source = rows(deepest, text)
+            check_length(source.longest(), deepest.card.decoder.max_positions)
+            paths = [path(c.card.slug, prompt_id) for c in group]
+            for checkpoint, result in zip(group, paths, strict=True):
+                fingerprint = _fingerprint(checkpoint, source, about, settings)
+                manifest.admit_result(result, fingerprint)
+            missing = {
+                span
+                for result in paths
+                for span in parts.missing(manifest.run / result, len(source), settings.part_size)
+            }
+            jobs.append(Job(group=group, rows=source, paths=paths, missing=sorted(missing)))
+    return jobs
+
+
+def _fingerprint(
+    checkpoint: Checkpoint, rows: Rows, about: Mapping[str, Any], settings: Settings
+) -> Json:
+    """What must agree for parts to belong to one result. Devices and step size must not matter."""
+    return {
+        "checkpoint_hash": checkpoint.card.checkpoint_hash,
+        **about,
+        "dtype": settings.dtype,
+        "rows": len(rows),
+        "part_size": settings.part_size,
+        "prefix_ids": list(rows.prompt.prefix),
+        "suffix_ids": list(rows.prompt.suffix),
+    }
+
+
+def begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None:
+    """Writes what parts refer to; the manifest first, since a run is known by it."""
+    if jax.process_count() > 1:  # every host plans before any host writes
+        multihost_utils.sync_global_devices("assay-planned")
+    if jax.process_index() != 0:
+        return
+    for folder in (manifest.run, manifest.run / schema.VOCAB_DIR):
+        parts.sweep_temporaries(folder)
+    manifest.save()
+    for path, frame in vocabularies.items():
+        parts.write_frame(manifest.run / path, frame)
+
+
+def missing_vocabularies(
+    manifest: Manifest, checkpoints: Sequence[Checkpoint]
+) -> dict[str, pl.DataFrame]:
+    """Vocabulary tables that the run lacks, by path."""
+    by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in checkpoints}
+    return {
+        path: vocabulary(checkpoint.template, checkpoint.card.decoder.vocab_size)
+        for path, checkpoint in by_path.items()
+        if not (manifest.run / path).exists()
+    }
+
+
+def tokens_of(checkpoint: Checkpoint) -> int:
+    """How many ids the checkpoint's tokenizer has."""
+    return vocabulary_size(checkpoint.template, checkpoint.card.decoder.vocab_size)
+
+
+def run_jobs(
+    manifest: Manifest,
+    jobs: Sequence[Job],
+    settings: Settings,
+    load: Callable[[Sequence[Checkpoint]], Pass],
+) -> int:
+    """Does what is missing; returns how many numbers were computed.
+
+    `load` puts a group's models on the devices; it is called once for each that lacks something.
+
+    Raises:
+      AssayError: a number that is not finite (its rows named), a self-check beyond tolerance.
+    """
+    total = sum(stop - start for job in jobs for start, stop in job.missing)
+    pending = [job for job in jobs if job.missing or _unfinished(manifest, job)]
+    numbers = 0
+    with _progress(total) as bar:
+        for _, sharing in itertools.groupby(pending, key=lambda job: id(job.group)):
+            for index, job in enumerate(sharing):
+                if index == 0:
+                    bar.set_description(f"loading {job.group[0].card.slug}")
+                    models = load(job.group)
+                bar.set_description(job.label)
+                numbers += _score_job(manifest, job, models, bar)
+                _finish_job(manifest, job, models, settings)
+    return numbers
+
+
+def _unfinished(manifest: Manifest, job: Job) -> bool:
+    return any(not manifest.result(path)["complete"] for path in job.paths)
+
+
+def _writes() -> bool:
+    return jax.process_index() == 0
+
+
+def _score_job(manifest: Manifest, job: Job, models: Pass, bar: tqdm) -> int:
+    """Writes the missing parts; returns how many numbers they hold."""
+    if not job.missing:
+        return 0
+    prefix, new = models.prefill(job.rows.prompt), 0
+    for start, stop in job.missing:
+        began, before = time.perf_counter(), bar.n
+        numbers = models.score(prefix, job.rows, start, stop, bar.update)
+        bar.update(stop - start - (bar.n - before))  # duplicates were scored once
+        for checkpoint, result, values in zip(job.group, job.paths, numbers, strict=True):
+            folder = manifest.run / result
+            if (folder / schema.part_name(start, stop)).exists():
+                continue
+            check_finite(checkpoint.card.slug, job.rows, start, values)
+            new += len(values)
+            if _writes():
+                digest = parts.write_part(folder, start, stop, _part(job.rows, start, values))
+                seconds = (time.perf_counter() - began) / len(job.group)
+                manifest.record_part(
+                    result, schema.part_name(start, stop), stop - start, digest, seconds
+                )
+        if _writes():
+            manifest.save()
+    return new
+
+
+def _part(rows: Rows, start: int, values: np.ndarray) -> pl.DataFrame:
+    columns = {**rows.columns(start, start + len(values)), _number(rows): values}
+    return pl.DataFrame(columns, schema=rows.schema)
+
+
+def _number(rows: Rows) -> str:
+    """The column that a pass computes."""
+    return list(rows.schema)[-1]
+
+
+def _finish_job(manifest: Manifest, job: Job, models: Pass, settings: Settings) -> None:
+    """Holds a random sample of what was written against the plain pass, then closes the result."""
+    rows = job.rows
+    rng = np.random.default_rng([settings.seed, len(rows), *rows.prompt.prefix])
+    size = min(settings.self_check, len(rows))
+    sample = np.sort(rng.choice(len(rows), size, replace=False))
+    plain = models.plain(rows, sample.tolist())
+    if not _writes():
+        return
+    for result, expected in zip(job.paths, plain, strict=True):
+        written = _read_result(manifest, result, rows, settings.part_size)
+        difference = np.abs(written[sample] - expected)
+        tolerance = SELF_CHECK_TOLERANCE[settings.dtype]
+        worst = int(np.argmax(difference / np.maximum(1, np.abs(expected))))
+        allowed = tolerance * max(1.0, abs(float(expected[worst])))
+        if not difference[worst] <= allowed:
+            raise AssayError(
+                f"self-check of {result}: row {sample[worst]} has {_number(rows)} "
+                f"{written[sample[worst]]:.6g}, the plain pass gives {expected[worst]:.6g}; "
+                f"allowed difference {allowed:.2g}"
+            )
+        check = {"candidates": size, "max_abs_difference": float(difference.max()),
+                 "tolerance": tolerance}  # fmt: skip
+        manifest.finish(result, check)
+    manifest.save()
+
+
+def _read_result(manifest: Manifest, result: str, rows: Rows, part_size: int) -> np.ndarray:
+    """Every number of a result from disk; each part is held against the manifest's hash."""
+    numbers, folder = [], manifest.run / result
+    parts.sweep_temporaries(folder)
+    for start, stop in parts.ranges(len(rows), part_size):
+        frame, digest = parts.read_part(folder, start, stop)
+        name = schema.part_name(start, stop)
+        recorded = manifest.result(result)["parts"].get(name)
+        if recorded is None:  # the process died between writing the part and noting it
+            columns = rows.columns(start, stop)
+            keys = pl.DataFrame(columns, schema={name: rows.schema[name] for name in columns})
+            if dict(frame.schema) != rows.schema or not frame.drop(_number(rows)).equals(keys):
+                raise AssayError(f"{folder / name}: not a part of this result; remove it")
+            manifest.record_part(result, name, len(frame), digest, 0.0)
+        elif recorded["sha256"] != digest:
+            raise AssayError(f"{folder / name}: differs from its hash in the manifest; remove it")
+        numbers.append(frame[_number(rows)].to_numpy())
+    return np.concatenate(numbers)
+
+
+def check_finite(model: str, rows: Rows, start: int, values: np.ndarray) -> None:
+    """Raises AssayError naming the rows, counted from `start`, whose number is not finite."""
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        ids = ", ".join(str(start + i) for i in bad[:5]) + (", …" if len(bad) > 5 else "")
+        raise AssayError(
+            f"model {model!r}: the {_number(rows)} is not finite for {next(iter(rows.schema))} "
+            f"{ids} ({len(bad)} of {len(values)} rows from {start}); none of these rows was written"
+        )
+
+
+def _progress(total: int) -> tqdm:
+    quiet = jax.process_index() != 0 or total == 0
+    interval = 0.5 if sys.stderr.isatty() else 15.0
+    return tqdm(total=total, unit=" candidates", unit_scale=True, mininterval=interval,
+                disable=quiet, smoothing=0.1, dynamic_ncols=True)  # fmt: skip
+
+
+def _devices() -> dict[str, str | int]:
+    return {
+        "device_kind": jax.devices()[0].device_kind,
+        "device_count": jax.device_count(),
+        "process_count": jax.process_count(),
+    }
