@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from analysis.blocks import MODEL, PROMPT, Block, Chapter, absent, matched, table
+from analysis import word_chapters
+from analysis.blocks import MODEL, PROMPT, Block, Chapter, absent, table
 from analysis.tables import Tables
 
 _ENDS = 10  # Rows an end of a list of thousands; the file holds all.
@@ -10,8 +11,10 @@ _ENDS = 10  # Rows an end of a list of thousands; the file holds all.
 
 def chapters(found: Tables) -> list[Chapter]:
     """The sections after distributions and agreement, in order."""
-    makers = (_explain, _sentiment, _frequency, _framing, _humans, _identity)
-    return [maker(found) for maker in (*makers, _sequences, _logprobs, _variance)]
+    words = (word_chapters.sentiment, word_chapters.frequency)
+    people = (_humans, word_chapters.identity)
+    makers = (_explain, *words, _framing, *people, _sequences, _logprobs, _variance)
+    return [maker(found) for maker in makers]
 
 
 def _explain(found: Tables) -> Chapter:
@@ -41,9 +44,9 @@ def _explain(found: Tables) -> Chapter:
         "The map shows who stands with whom; the bars test each trait, alone and with the others.",
         blocks=blocks or absent(found, "shared_vocabulary"),
         caveats=(
-            "Lineage is confounded with the base: several of the paper’s models were trained from "
-            "one another’s weights or on one another’s preference data.",
-            "Ten models make 45 pairs that are not independent; the joint slopes of traits that go "
+            "Lineage is confounded with the base: models trained from one another’s weights, or on "
+            "one another’s preference data, mostly share their base too.",
+            "Pairs that share a model are not independent; the joint slopes of traits that go "
             "together are uncertain however small their p.",
         ),
     )
@@ -68,83 +71,16 @@ _FIT = (
 )
 
 
-def _sentiment(found: Tables) -> Chapter:
-    blocks: list[Block] = []
-    if found.sentiment_slopes.height:
-        caption = (
-            "A line rising to the right: better words score higher. A line falling to the left: "
-            "worse words score lower. Lines start at zero, so they show slopes, not levels; bands "
-            "are 95% intervals. Each model has its own unit of reward."
-        )
-        blocks.append(Block(figure="sentiment_slopes", caption=caption))
-        blocks += table(found.sentiment_slopes, _SLOPES, "sentiment_slopes.csv")
-    if found.bing_effects.height:
-        caption = "Bing lexicon: 0.5 is a coin toss, 1 puts every positive word above every other."
-        blocks.append(Block(figure="bing_effects", caption=caption))
-        blocks += table(found.bing_effects, _BING)
-    blocks += absent(found, "sentiment_slopes", "bing_effects")
-    return Chapter(
-        id="sentiment",
-        title="Sentiment",
-        label="Sentiment",
-        lead="Does a model’s reward follow the valence of a word? For the tokens that are words of "
-        "the AFINN lexicon, the reward is regressed on valence (−5 to 5), apart for positive and "
-        "for other words.",
-        blocks=[*blocks, *matched(found, "sentiment")],
-        caveats=(
-            "Only whole words that are one token take part, in English; by default a token with a "
-            "leading space matches no word, as in the paper.",
-            "A slope is in the model’s own unit of reward: compare signs and prompts within a "
-            "model, not sizes between models.",
-        ),
-    )
-
-
-_SLOPES = (
-    MODEL,
-    PROMPT,
-    ("valence", "valence", "text"),
-    ("slope", "slope", "number"),
-    ("stderr", "standard error", "number"),
-    ("p", "p", "p"),
-    ("n", "n", "count"),
-)
-_BING = (
-    MODEL,
-    PROMPT,
-    ("auc", "pairs in order", "number"),
-    ("ci_low", "from", "number"),
-    ("ci_high", "to", "number"),
-    ("cohens_d", "Cohen’s d", "number"),
-    ("p", "p", "p"),
-)
-
-
-def _frequency(found: Tables) -> Chapter:
-    blocks = absent(found, "frequency_slopes")
-    if found.frequency_slopes.height:
-        caption = (
-            "Right of zero, commoner words score higher at equal sentiment. 95% intervals; each "
-            "model has its own scale."
-        )
-        blocks = [Block(figure="frequency_slopes", caption=caption)]
-        columns = tuple(column for column in _SLOPES if column[0] != "valence")
-        blocks += table(found.frequency_slopes, columns, "frequency_slopes.csv")
-    return Chapter(
-        id="frequency",
-        title="Frequency",
-        label="Frequency",
-        lead="Do models prefer common words? Among the words of the sentiment lexicon, reward is "
-        "regressed on the logarithm of frequency and on valence together.",
-        blocks=[*blocks, *matched(found, "frequency")],
-        caveats=(
-            "Common words are also shorter and better trained; the slope cannot tell these apart.",
-        ),
-    )
-
-
 def _framing(found: Tables) -> Chapter:
+    good, bad = found.framing_prompts
     blocks: list[Block] = []
+    if found.framing_sum.height:
+        caption = (
+            f"Every token of a model under “{good}” and “{bad}”; darker hexagons hold more tokens, "
+            "on a logarithmic scale. A model that understood both questions and nothing else would "
+            "fall from left to right; one that likes a word whatever the question rises."
+        )
+        blocks.append(Block(figure="framing", caption=caption))
     if found.framing.height:
         columns = (
             MODEL,
@@ -157,12 +93,13 @@ def _framing(found: Tables) -> Chapter:
         blocks += table(found.framing, columns, "framing.csv")
     said = {
         "sum": "High in the sum: rewarded whatever was asked. Low: punished whatever was asked.",
-        "difference": "The ends: rewarded under one prompt and punished under the other.",
+        "difference": f"High: rewarded under “{good}” beside “{bad}”. Low: the other way round.",
     }
     for stem, caption in said.items():
         frame = getattr(found, f"framing_{stem}")
         if frame.height:
-            blocks.append(Block(figure=f"framing_{stem}", caption=caption, title=stem.title()))
+            title = f"{stem.title()} of “{good}” and “{bad}”"
+            blocks.append(Block(figure=f"framing_{stem}", caption=caption, title=title))
             blocks += table(frame, _TOKENS, f"framing_{stem}.csv")
     if found.framing_axis.height:
         blocks += table(found.framing_axis, _AXES, title="Principal axes of the two rewards")
@@ -250,47 +187,6 @@ _GAPS = (
     ("human_rank", "people’s rank", "count"),
     ("model_rank", "models’ rank", "count"),
     ("gap", "gap", "count"),
-)
-
-
-def _identity(found: Tables) -> Chapter:
-    blocks = absent(found, "identity")
-    for prompt in found.identity["prompt"].unique(maintain_order=True):
-        caption = (
-            f"Prompt “{prompt}”. A group’s words on average stand at this percentile of the "
-            "vocabulary; bars are 95% bootstrap intervals. Filled: p < .05 against neutral words "
-            "matched to them."
-        )
-        blocks.append(Block(figure=f"identity_{prompt}", caption=caption))
-    if found.identity_q.height:
-        blocks += table(found.identity_q, _GROUPS, "identity.csv")
-    return Chapter(
-        id="identity",
-        title="Words for groups of people",
-        label="Groups",
-        lead="Where do the words for groups of people stand, against neutral words like them? Low "
-        "under a prompt for the best, or high under one for the worst, is a slight.",
-        blocks=[*blocks, *matched(found, "identity")],
-        caveats=(
-            "A word is not a person: a model may mark down a word for how it is used, or any noun "
-            "for people, as no answer to the question.",
-            "q is p corrected for the number of comparisons (Benjamini and Hochberg): trust q.",
-            "Groups with few words have wide intervals, and our list of words is a choice.",
-        ),
-    )
-
-
-_GROUPS = (
-    MODEL,
-    PROMPT,
-    ("axis", "axis", "text"),
-    ("group", "group", "text"),
-    ("n", "words", "count"),
-    ("mean_percentile", "mean percentile", "share"),
-    ("ci_low", "from", "share"),
-    ("ci_high", "to", "share"),
-    ("p", "p", "p"),
-    ("q", "q", "p"),
 )
 
 

@@ -41,7 +41,7 @@ def humans_correlation(table: pl.DataFrame, items: str, prompt: str) -> pl.DataF
     Returns:
       The table `humans_correlation.csv`: list, prompt, model, spearman, kendall (tau-b).
       Spearman's takes the list's own ranks and Kendall's the rounded Elo points with their ties,
-      for so the published values come out; the other choice moves either by 0.0003 at most.
+      for so the published values come out; the other choice moves either by 0.0004 at most.
     """
     human, listed = table[HUMAN].to_numpy(), -table["elo_rank"].cast(pl.Float64).to_numpy()
     rows = [

@@ -26,7 +26,6 @@ class AnalyzeSettings:
       top: tokens an end in the tables.
       figure_top: tokens an end in the charts and in the lists of the page.
       summary_tokens: tokens a list in the summary.
-      contrast: two prompt ids whose rewards are drawn against each other, where both exist.
       allow_incomplete: report on a sweep that has not finished.
       options: choices of the analyses.
     """
@@ -34,7 +33,6 @@ class AnalyzeSettings:
     top: int
     figure_top: int
     summary_tokens: int
-    contrast: tuple[str, str]
     allow_incomplete: bool
     options: Options
 
@@ -47,10 +45,6 @@ class AnalyzeSettings:
             raise AssayError(
                 f"analyze.figure_top={self.figure_top!r}; allowed: at most top={self.top}"
             )
-        names = self.contrast
-        pair = isinstance(names, tuple) and len(names) == 2
-        if not pair or not all(isinstance(name, str) for name in names) or names[0] == names[1]:
-            raise AssayError(f"analyze.contrast={names!r}; allowed: two different prompt ids")
         if type(self.allow_incomplete) is not bool:
             raise AssayError(
                 f"analyze.allow_incomplete={self.allow_incomplete!r}; allowed: True, False"
@@ -91,7 +85,7 @@ def write_report(
         (folder / "figures").mkdir()
         files = tables.write(found.named(), folder / "tables")
         progress("figures")
-        drawn = drawing.draw(run, found, settings.figure_top, settings.contrast, folder / "figures")
+        drawn = drawing.draw(run, found, settings.figure_top, folder / "figures")
         progress("page")
         packed = _packed(run, found)
         html = page.render(

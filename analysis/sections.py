@@ -203,7 +203,7 @@ def _frequencies(
 
 
 def frames(run: Run, order: Sequence[str], options: Options, top: int, absent: Absent) -> Fields:
-    """framing, framing_sum, framing_difference, framing_axis."""
+    """framing, framing_sum, framing_difference, framing_axis; the prompts of the last three."""
     there = [model for model in order if model in run.vocabulary_models]
     table = framing.framing_table(run, there)
     if table.height == 0:
@@ -221,6 +221,7 @@ def frames(run: Run, order: Sequence[str], options: Options, top: int, absent: A
         "framing_sum": sums,
         "framing_difference": differences,
         "framing_axis": framing.framing_axis(run, there, prompts),
+        "framing_prompts": prompts,
     }
 
 

@@ -49,6 +49,7 @@ class Tables:
       framing_sum: `framing_sum.csv`.
       framing_difference: `framing_difference.csv`.
       framing_axis: `framing.framing_axis`.
+      framing_prompts: ids of the good and the bad prompt that the three above take.
       humans_correlation: `humans_correlation.csv`.
       humans_gap: `humans_gap.csv`.
       humans_kendall: (list, prompt id) -> `humans.humans_kendall`.
@@ -90,6 +91,7 @@ class Tables:
     framing_sum: pl.DataFrame
     framing_difference: pl.DataFrame
     framing_axis: pl.DataFrame
+    framing_prompts: tuple[str, str]
     humans_correlation: pl.DataFrame
     humans_gap: pl.DataFrame
     humans_kendall: ByList

@@ -15,8 +15,6 @@ def get_config() -> ConfigDict:
     config.top = 20  # Tokens an end in the tables.
     config.figure_top = 10  # Tokens an end in the charts; at most `top`.
     config.summary_tokens = 8  # Tokens a list in the summary.
-    # Two prompts whose rewards are drawn against each other, where the run has both.
-    config.contrast = ("greatest", "worst")
     config.allow_incomplete = False  # Report on a sweep that has not finished.
     config.options = ConfigDict()
     # The shared vocabulary is exact by default, as in the paper; these make strings one that

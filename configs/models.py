@@ -17,6 +17,8 @@ class ModelSpec:
 
     bos: policy under which the authors' pipeline and the model's card agree (`template`); the
       paper's own doubled BOS is `--config.bos=double`.
+    weights: hub id of the reward model whose weights it was trained from, where there is one; a
+      confound of agreement.
     tensor_bytes: bytes of all tensors in the repository, where they are known; a conversion that
       reads another number is refused.
     head: how its head is read where the tensors allow more than one reading; "" for the published
@@ -34,6 +36,7 @@ class ModelSpec:
     bos: str = "template"
     date: str = ""
     head: str = ""
+    weights: str = ""
     tensor_bytes: int | None = None
 
     @property
@@ -51,6 +54,7 @@ MODELS = _by_slug(
         hub_id="nicolinho/QRM-Gemma-2-27B",
         revision="eef8d852e886240e308a57b61d69f0e58489f0ed",
         nickname="N-Gem-27B",
+        weights="Skywork/Skywork-Reward-Gemma-2-27B-v0.2",
         developer="nicolinho",
         base="Gemma 2",
         size_b=27,
@@ -92,6 +96,7 @@ MODELS = _by_slug(
         hub_id="nicolinho/QRM-Llama3.1-8B",
         revision="74280eebb9580bfecff5d0b2edb81f7d6186a204",
         nickname="N-Lla-8B",
+        weights="Skywork/Skywork-Reward-Llama-3.1-8B",
         developer="nicolinho",
         base="Llama 3.1",
         size_b=8,
@@ -103,6 +108,7 @@ MODELS = _by_slug(
     ModelSpec(
         hub_id="LxzGordon/URM-LLaMa-3.1-8B",
         nickname="L-Lla-8B",
+        weights="Skywork/Skywork-Reward-Llama-3.1-8B",
         developer="LxzGordon",
         base="Llama 3.1",
         size_b=8,

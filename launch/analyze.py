@@ -13,6 +13,7 @@ from analysis import publish, report
 from analysis.options import Options
 from analysis.report import AnalyzeSettings
 from configs import analyze as defaults
+from configs import models
 from demo.models import EMBEDDED
 from launch import cli
 
@@ -53,7 +54,18 @@ def settings_of(config: ConfigDict) -> AnalyzeSettings:
 
 def known_models() -> Mapping[str, analysis.ModelInfo]:
     """Slug -> metadata; the one place where tables of models are wired into the analysis."""
-    return {
+    published = {
+        slug: analysis.ModelInfo(
+            nickname=spec.nickname,
+            developer=spec.developer,
+            base=spec.base,
+            size_b=float(spec.size_b),
+            rewardbench_rank=spec.rewardbench_rank,
+            lineage=spec.weights or spec.hub_id,
+        )
+        for slug, spec in models.KNOWN.items()
+    }
+    embedded = {
         slug: analysis.ModelInfo(
             nickname=model.nickname,
             developer="Assay",
@@ -63,6 +75,7 @@ def known_models() -> Mapping[str, analysis.ModelInfo]:
         )
         for slug, model in EMBEDDED.items()
     }
+    return published | embedded
 
 
 def _clock() -> Callable[[str], None]:

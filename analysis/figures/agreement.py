@@ -36,7 +36,7 @@ def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> Figu
     ax.spines[:].set_visible(False)
     for (i, j), value in np.ndenumerate(values):
         dark = np.isfinite(value) and (value > 0.6 or (low < 0 and value < -0.6))
-        text = f"{value:.2f}" if np.isfinite(value) else "–"
+        text = f"{value:.2f}".replace("-", "−") if np.isfinite(value) else "–"
         ink = "white" if dark else style.INK
         ax.text(j, i, text, ha="center", va="center", color=ink).set_in_layout(False)
     bar = figure.colorbar(image, ax=ax, shrink=0.75, pad=0.02)

@@ -20,6 +20,7 @@ from analysis.figures import (
     style,
     tokens,
     variance,
+    words,
 )
 from analysis.load import Run
 from analysis.tables import Tables
@@ -30,16 +31,13 @@ _GAPS = 10  # Items an end in the figures of humans and models.
 Plan = Iterator[tuple[str, Callable[[], Figure]]]
 
 
-def draw(
-    run: Run, found: Tables, figure_top: int, contrast: tuple[str, str], folder: pathlib.Path
-) -> dict[str, str]:
+def draw(run: Run, found: Tables, figure_top: int, folder: pathlib.Path) -> dict[str, str]:
     """Draws and saves every figure whose table has rows.
 
     Args:
-      run: the run, for the rewards behind the contrast.
+      run: the run, for the rewards of good against bad.
       found: the tables.
       figure_top: tokens an end.
-      contrast: two prompt ids whose rewards are drawn against each other, where both exist.
       folder: where `<stem>.png` and `<stem>.svg` go.
 
     Returns:
@@ -47,7 +45,7 @@ def draw(
     """
     names = dict(found.models.select("model", "nickname").iter_rows())
     plans = (
-        _rewards(run, found, names, figure_top, contrast),
+        _rewards(run, found, names, figure_top),
         _agreement(found, names),
         _words(found, names, figure_top),
         _people(found, names),
@@ -61,9 +59,7 @@ def draw(
     }
 
 
-def _rewards(
-    run: Run, found: Tables, names: Mapping[str, str], top: int, contrast: tuple[str, str]
-) -> Plan:
+def _rewards(run: Run, found: Tables, names: Mapping[str, str], top: int) -> Plan:
     scored = {m: n for m, n in names.items() if m in run.vocabulary_models}
     prompts = list(run.vocabulary_prompts)
     if found.densities.height:
@@ -74,10 +70,10 @@ def _rewards(
     for prompt, table in found.top_bottom.items():
         middle = found.quantiles.filter(prompt=prompt)
         yield f"top_bottom_{prompt}", partial(tokens.top_bottom, table, middle, names, top)
-    pairs, correlations = tables.contrasts(run, contrast, list(names))
+    pair = found.framing_prompts
+    pairs, correlations = tables.contrasts(run, pair, list(names))
     if pairs:
-        stem = "contrast_{}_{}".format(*contrast)
-        yield stem, partial(framing.contrast, pairs, correlations, names, contrast)
+        yield "framing", partial(framing.contrast, pairs, correlations, names, pair)
 
 
 def _agreement(found: Tables, names: Mapping[str, str]) -> Plan:
@@ -99,6 +95,7 @@ def _agreement(found: Tables, names: Mapping[str, str]) -> Plan:
 
 def _words(found: Tables, names: Mapping[str, str], top: int) -> Plan:
     prompts = list(found.rewards)
+    yield from _clouds(found, names)
     if found.sentiment_slopes.height:
         yield "sentiment_slopes", partial(slopes.fans, found.sentiment_slopes, names, prompts)
     if found.bing_effects.height:
@@ -110,10 +107,11 @@ def _words(found: Tables, names: Mapping[str, str], top: int) -> Plan:
             "frequency_slopes",
             partial(slopes.dots, found.frequency_slopes, names, prompts, label),
         )
+    good, bad = found.framing_prompts
     for stem, label in (("sum", "sum"), ("difference", "difference")):
         table = getattr(found, f"framing_{stem}")
         if table.height:
-            said = f"{label} of the rewards under the two prompts"
+            said = f"{label} of the rewards under “{good}” and “{bad}”"
             yield (
                 f"framing_{stem}",
                 partial(tokens.ends, table, names, top, "reward", said),
@@ -121,6 +119,22 @@ def _words(found: Tables, names: Mapping[str, str], top: int) -> Plan:
     for prompt in found.identity["prompt"].unique(maintain_order=True):
         part = found.identity.filter(prompt=prompt)
         yield f"identity_{prompt}", partial(identity.groups, part, names)
+
+
+def _clouds(found: Tables, names: Mapping[str, str]) -> Plan:
+    """The words themselves, a figure a prompt."""
+    for prompt in found.rewards:
+        points = found.sentiment_points.filter(prompt=prompt)
+        if points.height:
+            slopes_ = found.sentiment_slopes.filter(prompt=prompt)
+            yield f"sentiment_points_{prompt}", partial(words.sentiment, points, slopes_, names)
+        points = found.frequency_points.filter(prompt=prompt)
+        if points.height:
+            slopes_ = found.frequency_slopes.filter(prompt=prompt)
+            yield f"frequency_points_{prompt}", partial(words.frequency, points, slopes_, names)
+        points = found.bing_points.filter(prompt=prompt)
+        if points.height:
+            yield f"bing_points_{prompt}", partial(words.swarms, points, names)
 
 
 def _people(found: Tables, names: Mapping[str, str]) -> Plan:

@@ -19,28 +19,27 @@ def groups(table: pl.DataFrame, names: Mapping[str, str]) -> Figure:
     over the models.
 
     Args:
-      table: rows of `identity.csv` for one prompt.
+      table: rows of `identity.csv` for one prompt; its percentiles run from 0 to 1.
       names: slug -> nickname, in the order of the panels; models without rows are left out.
     """
     models = [model for model in names if model in table["model"]]
     order = table.group_by("axis", "group").agg(pl.col("mean_percentile").mean())
     order = order.sort("axis", "mean_percentile", "group", descending=[False, True, False])
     places = {key: at for at, key in enumerate(order.select("axis", "group").iter_rows())}
-    scale = 1.0 if table["mean_percentile"].max() <= 1 else 0.01  # type: ignore[operator]
     figure, axes = style.panels(names, models, 5, (2.15, 0.21 * len(places) + 0.9))
     across = style.grid_shape(len(models), 5)[1]
     colours = style.colours(names)
     for at, (model, ax) in enumerate(axes.items()):
-        _dots(ax, table.filter(model=model), places, colours[model], 100 * scale)
+        _dots(ax, table.filter(model=model), places, colours[model])
         _rows(ax, list(places), named=at % across == 0)
     figure.supxlabel("mean percentile of the group’s words, 95% interval", fontsize=9)
     return figure
 
 
-def _dots(ax: Axes, part: pl.DataFrame, places: Mapping, colour: str, scale: float) -> None:
+def _dots(ax: Axes, part: pl.DataFrame, places: Mapping, colour: str) -> None:
     place = np.array([places[key] for key in part.select("axis", "group").iter_rows()])
     keys = ("ci_low", "mean_percentile", "ci_high")
-    low, mean, high = (scale * part[key].to_numpy() for key in keys)
+    low, mean, high = (100 * part[key].to_numpy() for key in keys)
     ax.hlines(place, low, high, color=colour, linewidth=1.4)
     sure = (part["p"].fill_null(1.0).fill_nan(1.0) < 0.05).to_numpy()
     for these, face in ((sure, colour), (~sure, "white")):

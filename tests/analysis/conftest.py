@@ -174,7 +174,6 @@ def settings(tmp_path_factory):
         top=4,
         figure_top=3,
         summary_tokens=3,
-        contrast=("greatest", "worst"),
         allow_incomplete=False,
         options=Options(permutations=99, bootstraps=99, frequency=str(words)),
     )

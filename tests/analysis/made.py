@@ -69,6 +69,20 @@ def sentiment_slopes(rng):
     return table.with_columns(stderr=pl.lit(0.08), p=pl.lit(0.01), n=pl.lit(500))
 
 
+def points(rng, count=60):
+    """Words of one prompt with their valences, both ways, and their frequencies."""
+    words = pl.DataFrame({"token_id": range(count)}).with_columns(
+        value=pl.Series(np.resize(np.arange(-5.0, 6.0), count)),
+        log_frequency=pl.Series(rng.normal(3.0, 2.0, size=count)),
+    )
+    table = pl.DataFrame({"model": list(NAMES)}).join(words, how="cross")
+    noise = pl.Series(rng.normal(size=table.height))
+    side = pl.when(pl.col("value") > 0).then(pl.lit("positive")).otherwise(pl.lit("negative"))
+    return table.with_columns(
+        prompt=pl.lit("worst"), reward=0.3 * pl.col("value") + noise, residual=noise, valence=side
+    )
+
+
 def frequency_slopes(rng):
     return per_model(rng, ["slope"]).with_columns(stderr=pl.lit(0.08), p=pl.lit(0.01), n=pl.lit(9))
 

@@ -85,7 +85,7 @@ def test_every_figure_of_a_section_is_one_that_is_drawn(run, monkeypatch, tmp_pa
 
     monkeypatch.setattr(style, "save", save)
     found = full(run)
-    drawn = drawing.draw(run, found, 3, ("greatest", "worst"), tmp_path)
+    drawn = drawing.draw(run, found, 3, tmp_path)
     wanted = {b.figure for c in chapters.chapters(found) for b in c.blocks if b.figure}
     assert wanted <= set(drawn)
     assert {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequences"} <= wanted

@@ -16,6 +16,7 @@ from analysis.figures import (
     style,
     tokens,
     variance,
+    words,
 )
 from tests.analysis import made
 
@@ -56,6 +57,13 @@ MAKERS = {
     "traces": lambda: sequences.traces(made.sequence_traces(rng()), NAMES),
     "costs": lambda: sequences.costs(made.sequences(rng()), NAMES),
     "shares": lambda: variance.shares(made.variance()),
+    "sentiment": lambda: words.sentiment(
+        made.points(rng()), made.sentiment_slopes(rng()).filter(prompt="worst"), NAMES
+    ),
+    "frequency": lambda: words.frequency(
+        made.points(rng()), made.frequency_slopes(rng()).filter(prompt="worst"), NAMES
+    ),
+    "swarms": lambda: words.swarms(made.points(rng()), NAMES),
     "effects": lambda: variance.effects(made.bing_effects(rng()), NAMES, "AUC"),
 }
 
@@ -79,6 +87,37 @@ def test_a_fan_has_the_slope_of_the_table():
     figure = slopes.fans(table, NAMES, PROMPTS)
     line = figure.axes[0].lines[1]  # The first underlines the title.
     assert line.get_ydata()[-1] / line.get_xdata()[-1] == pytest.approx(0.5)
+
+
+def test_a_word_keeps_its_reward_and_nearly_its_valence_as_a_point():
+    points = made.points(rng()).filter(model="qrm-gemma-2-27b")
+    slopes_ = made.sentiment_slopes(rng()).filter(model="qrm-gemma-2-27b", prompt="worst")
+    (ax,) = words.sentiment(points, slopes_, NAMES).axes
+    for side, cloud in (("positive", ax.lines[1]), ("negative", ax.lines[4])):
+        own = points.filter(valence=side).sort("value", "token_id")
+        assert cloud.get_ydata().tolist() == own["reward"].to_list()
+        assert np.abs(cloud.get_xdata() - own["value"].to_numpy()).max() < 1 / 3
+
+
+def test_the_line_through_the_words_has_the_slope_of_the_table_and_meets_their_mean():
+    points = made.points(rng()).filter(model="qrm-gemma-2-27b")
+    slopes_ = made.frequency_slopes(rng()).filter(model="qrm-gemma-2-27b", prompt="worst")
+    (ax,) = words.frequency(points, slopes_, NAMES).axes
+    x, y = ax.lines[-1].get_data()
+    assert (y[1] - y[0]) / (x[1] - x[0]) == pytest.approx(slopes_["slope"][0])
+    middle = np.interp(points["log_frequency"].mean(), x, y)
+    assert middle == pytest.approx(points["residual"].mean())
+
+
+def test_words_of_one_slice_of_a_swarm_stand_apart():
+    points = made.points(rng(), 400).filter(model="qrm-gemma-2-27b")
+    (ax,) = words.swarms(points, NAMES).axes
+    negative = ax.lines[1]
+    assert sorted(negative.get_ydata()) == sorted(points.filter(valence="negative")["reward"])
+    assert len(set(zip(*(np.round(v, 6) for v in negative.get_data()), strict=True))) == len(
+        negative.get_ydata()
+    )
+    assert np.abs(negative.get_xdata()).max() <= 0.5
 
 
 def test_an_interval_of_a_slope_is_two_standard_errors_wide_on_each_side():

@@ -110,10 +110,12 @@ def test_tokens_survive_the_tables_byte_for_byte(light, make_run, tmp_path, sett
 def test_every_figure_is_written_as_png_and_svg(small_run, tmp_path, settings):
     write_report(analysis.load(small_run), tmp_path / "report", {}, settings)
     report = tmp_path / "report"
-    stems = ["contrast_greatest_worst", "distributions", "kendall_tau_greatest"]
+    stems = ["framing", "distributions", "kendall_tau_greatest"]
     stems += ["spearman_greatest", "rbo_greatest", "mds_greatest", "variance"]
     stems += ["top_bottom_greatest", "top_bottom_worst", "framing_sum", "framing_difference"]
     stems += ["sentiment_slopes", "frequency_slopes"]
+    words = [f"{kind}_points" for kind in ("sentiment", "frequency")]
+    stems += [f"{stem}_{prompt}" for stem in words for prompt in ("greatest", "worst")]
     expected = sorted(f"{stem}.{kind}" for stem in stems for kind in ("png", "svg"))
     assert sorted(path.name for path in (report / "figures").iterdir()) == expected
 
@@ -272,7 +274,6 @@ GOOD = {
     "top": 4,
     "figure_top": 3,
     "summary_tokens": 3,
-    "contrast": ("greatest", "worst"),
     "allow_incomplete": False,
     "options": Options(),
 }
@@ -287,10 +288,6 @@ GOOD = {
         ("figure_top", 1.5, r"analyze.figure_top=1.5; allowed: integers >= 1"),
         ("figure_top", 5, r"analyze.figure_top=5; allowed: at most top=4"),
         ("summary_tokens", -1, r"analyze.summary_tokens=-1; allowed: integers >= 1"),
-        ("contrast", ("greatest",), r"analyze.contrast=\('greatest',\); allowed: two diff"),
-        ("contrast", ("a", "a"), r"analyze.contrast=\('a', 'a'\); allowed: two diff"),
-        ("contrast", (1, 2), r"analyze.contrast=\(1, 2\); allowed: two diff"),
-        ("contrast", "ab", r"analyze.contrast='ab'; allowed: two diff"),
         ("allow_incomplete", 1, r"analyze.allow_incomplete=1; allowed: True, False"),
     ],
 )
