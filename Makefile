@@ -14,10 +14,10 @@ BENCHES ?= bench.sweep bench.analysis
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench browser-check clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.demo ## build the embedded reward models, sweep the vocabulary, write a report
 	@$(PY) -m launch.demo
@@ -32,6 +32,9 @@ check: $(VENV)/.dev ## formatting, lint, types
 
 bench: $(VENV)/.dev ## print the benchmark tables
 	@set -e; for bench in $(BENCHES); do $(PY) -m $$bench; done
+
+browser-check: $(VENV)/.dev ## check a report (PAGE=…/index.html) in headless Chromium, which must be installed
+	$(PY) -m bench.browser $(PAGE)
 
 clean: ## remove .venv, everything in out/, and all caches
 	rm -rf $(VENV) out build *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache

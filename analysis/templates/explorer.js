@@ -125,16 +125,29 @@
       && !(specials && special[row]) && (!words || word.test(Data.tokens[row])) ? 1 : 0);
   }
   let mask = null;
-  // The admitted rows that match, in `order`; best matches first unless a head was clicked.
-  function arranged(order, up) {
-    const { tier, sort } = state, ends = new Uint32Array(6), n = order.length;
-    const level = (row) => (!mask[row] ? 0 : !tier ? 1 : sort ? (tier[row] ? 1 : 0) : tier[row]);
-    for (let i = 0; i < n; i++) ends[level(order[i])]++;
+  // How good a match each admitted row is, 0 for none; and how many matches are not admitted.
+  function leveled() {
+    const { tier } = state, n = meta.rows;
+    if (!tier) return { levels: mask, hidden: 0 };
+    const levels = new Uint8Array(n), most = state.sort ? 1 : 4;
+    let hidden = 0;
+    for (let row = 0; row < n; row++) {
+      const found = tier[row];
+      if (!found) continue;
+      if (mask[row]) levels[row] = found < most ? found : most;
+      else hidden++;
+    }
+    return { levels, hidden };
+  }
+  // The rows of a level, in `order`; best matches first unless a head was clicked.
+  function arranged(levels, order, up) {
+    const ends = new Uint32Array(6), n = order.length;
+    for (let i = 0; i < n; i++) ends[levels[order[i]]]++;
     ends[0] = 0;
     for (let at = 3; at > 0; at--) ends[at] += ends[at + 1];
-    const starts = Uint32Array.from({ length: 5 }, (_, at) => ends[at + 1]), rows = new Uint32Array(ends[1]);
+    const starts = ends.subarray(1).slice(), rows = new Uint32Array(ends[1]);
     for (let i = 0; i < n; i++) {
-      const row = order[up ? n - 1 - i : i], at = level(row);
+      const row = order[up ? n - 1 - i : i], at = levels[row];
       if (at) rows[starts[at]++] = row;
     }
     return rows;
@@ -147,15 +160,14 @@
       return;
     }
     const { key, up } = state.sort ?? { key: models.length > 1 ? "mean" : 0, up: false };
-    state.rows = arranged(Data.order(key, state.prompt), up);
-    let elsewhere = 0;
-    if (state.tier) for (let row = 0; row < meta.rows; row++) elsewhere += state.tier[row] && !mask[row] ? 1 : 0;
+    const { levels, hidden } = leveled();
+    state.rows = arranged(levels, Data.order(key, state.prompt), up);
+    report(hidden);
     grid.invalidateAllRows();
     grid.updateRowCount();
     grid.scrollRowToTop(0);
     grid.render();
-    report(elsewhere);
-    drawScatter();
+    drawSoon();
     app.dataset.ms = (performance.now() - start).toFixed(1);
   }
   function report(elsewhere) {
@@ -268,6 +280,11 @@
       pen.strokeRect(at.x[state.row] - 6, at.y[state.row] - 6, 13, 13);
     }
   }
+  let waiting = 0; // The rows come first; the plot follows when they are on the screen.
+  function drawSoon() {
+    clearTimeout(waiting);
+    waiting = setTimeout(drawScatter, 30);
+  }
   function nearest(event) {
     const at = place(), box = canvas.getBoundingClientRect();
     const x = ((event.clientX - box.left) * SIZE) / box.width, y = ((event.clientY - box.top) * SIZE) / box.height;
@@ -332,6 +349,7 @@
     follow();
     if (state.row < 0 && state.rows.length) select(state.rows[0], false);
     drawScatter();
+    Data.match("e", "contains"); // The first search of the long string flattens it.
     app.dataset.ready = "yes";
   }
   start().catch((error) => { $("status").textContent = `The explorer cannot start: ${error.message}`; console.error(error); });
