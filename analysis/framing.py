@@ -57,6 +57,9 @@ def framing_table(run: Run, models: Sequence[str]) -> pl.DataFrame:
 def _scores(run: Run, model: str, prompts: Sequence[str]) -> dict[str, np.ndarray]:
     """Prompt -> float64 rewards of the tokens that were scored under all prompts, in one order."""
     each = {prompt: run.rewards(model, prompt) for prompt in prompts}
+    first = next(iter(each.values()))[0]
+    if all(np.array_equal(ids, first) for ids, _ in each.values()):
+        return {p: x.astype(float) for p, (_, x) in each.items()}
     common = functools.reduce(np.intersect1d, (ids for ids, _ in each.values()))
     return {p: x[np.searchsorted(ids, common)].astype(float) for p, (ids, x) in each.items()}
 

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from analysis import explorer, page, tables
 from analysis.figures import drawing, style
@@ -85,11 +86,14 @@ def write_report(
         (folder / "figures").mkdir()
         files = tables.write(found.named(), folder / "tables")
         progress("figures")
-        drawn = drawing.draw(run, found, settings.figure_top, folder / "figures")
-        progress("page")
-        packed = _packed(run, found)
+        # Packing is gzip and polars, which leave the interpreter to the drawing.
+        with ThreadPoolExecutor(1) as beside:
+            packed = beside.submit(_packed, run, found)
+            drawn = drawing.draw(run, found, settings.figure_top, folder / "figures")
+            progress("page")
+            data = packed.result()
         html = page.render(
-            run, found, drawn, files, packed, settings.summary_tokens, settings.figure_top
+            run, found, drawn, files, data, settings.summary_tokens, settings.figure_top
         )
         (folder / "index.html").write_text(html, encoding="utf-8")
     return report / "index.html"

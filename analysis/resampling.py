@@ -94,22 +94,43 @@ def cohens_d(x: np.ndarray, y: np.ndarray) -> float:
     return float(x.mean() - y.mean()) / pooled if pooled > 0 else math.nan
 
 
-def auc(x: np.ndarray, y: np.ndarray, level: float = 0.95) -> tuple[float, float, float, float]:
+def auc(
+    x: np.ndarray,
+    y: np.ndarray,
+    x_groups: np.ndarray,
+    y_groups: np.ndarray,
+    level: float = 0.95,
+) -> tuple[float, float, float, float]:
     """Chance that a value of `x` exceeds one of `y`, ties half, in O(N log N).
 
+    Args:
+      x: values [N] of one side.
+      y: values [M] of the other.
+      x_groups: cluster of each of `x`, any labels: values of one may be correlated. A cluster
+        lies on one side.
+      y_groups: likewise of `y`.
+      level: of the interval.
+
     Returns:
-      The chance (the common-language effect size), the ends of its interval by DeLong's
-      variance (1988), and the two-sided p against 1/2 by the same. NaN where a side has
-      fewer than two values.
+      The chance (the common-language effect size), the ends of its interval and the two-sided p
+      against 1/2, by Obuchowski's variance for clustered data (1997), which is DeLong's (1988)
+      where each value is a cluster of its own. NaN where a side has fewer than two clusters.
     """
     n, m = len(x), len(y)
-    if n < 2 or m < 2:
+    sides = [np.unique(groups, return_inverse=True)[1] for groups in (x_groups, y_groups)]
+    if min(side.max(initial=-1) for side in sides) < 1:
         return (math.nan,) * 4
     both = ranks.average_ranks(np.concatenate([x, y]))
     above = (both[:n] - ranks.average_ranks(x)) / m
     below = 1 - (both[n:] - ranks.average_ranks(y)) / n
     chance = float(above.mean())
-    error = math.sqrt(above.var(ddof=1) / n + below.var(ddof=1) / m)
+    error = math.sqrt(_mean_variance(above, sides[0]) + _mean_variance(below, sides[1]))
     half = float(scipy.stats.norm.ppf(0.5 + level / 2)) * error
     p = 2 * float(scipy.stats.norm.sf(abs(chance - 0.5) / error)) if error > 0 else math.nan
     return chance, max(chance - half, 0.0), min(chance + half, 1.0), p
+
+
+def _mean_variance(x: np.ndarray, clusters: np.ndarray) -> float:
+    """Variance of the mean of `x` [N], whose values are correlated inside `clusters` (0, 1, …)."""
+    sums = np.bincount(clusters, x - x.mean())
+    return float(sums @ sums) * len(sums) / (len(sums) - 1) / len(x) ** 2

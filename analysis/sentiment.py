@@ -110,14 +110,16 @@ def valence_effects(points: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
       model, prompt, cohens_d, auc (chance that a positive word scores higher), ci_low, ci_high
-      (of auc, 95 %), p (of auc against 1/2), n_positive, n_negative (tokens).
+      (of auc, 95 %), p (of auc against 1/2; both clustered by word, as the slopes are),
+      n_positive, n_negative (tokens).
     """
     rows = []
     for (model, prompt), own in _cells(points):
-        good, bad = (
-            own.filter(valence=valence)["reward"].to_numpy() for valence in ("positive", "negative")
+        sides = (own.filter(valence=valence) for valence in ("positive", "negative"))
+        (good, words), (bad, others) = (
+            (side["reward"].to_numpy(), side["word"].to_numpy()) for side in sides
         )
-        chance, low, high, p = resampling.auc(good, bad)
+        chance, low, high, p = resampling.auc(good, bad, words, others)
         effect = {"cohens_d": resampling.cohens_d(good, bad), "auc": chance}
         interval = {"ci_low": low, "ci_high": high, "p": p}
         counts = {"n_positive": len(good), "n_negative": len(bad)}

@@ -3,8 +3,9 @@
     python -m bench.analysis [--run=<dir>] [--pairs=15]
 
 Ten made-up models (six of 128,256 tokens, four of 256,000) under three prompts, from
-bench/synthetic.py. The report runs as a process of its own, as `launch.analyze` does, and its peak
-memory is that process's. The comparison is how a notebook does it: for each pair of models, drop
+bench/synthetic.py. The report runs as a process of its own, as `launch.analyze` does; its peak
+memory and its CPU time (user and system, which other jobs change less than the wall's) are that
+process's. The comparison is how a notebook does it: for each pair of models, drop
 the ambiguous strings, join on the string, and call scipy on the two columns; `--pairs` of the 135
 pairs are timed and scaled up. Both must give the same numbers. About two minutes on two cores.
 """
@@ -18,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -50,37 +53,50 @@ def main() -> None:
         print(f"command   python -m bench.analysis {' '.join(sys.argv[1:])}".rstrip())
         print(f"machine   {len(os.sched_getaffinity(0))} cores, load {load:.1f} at the start\n")
         for row in measure(run, pathlib.Path(folder) / "report", chosen.pairs):
-            print("{:<58}{:>10}{:>12}".format(*row), flush=True)
+            print("{:<58}{:>10}{:>10}{:>12}".format(*row), flush=True)
 
 
 def measure(run: pathlib.Path, report: pathlib.Path, pairs: int):
-    """Yields the rows of the table: what, seconds, peak memory."""
-    yield "what", "seconds", "peak MiB"
-    seconds, peak = report_alone(run, report)
+    """Yields the rows of the table: what, seconds by the clock and of CPU, peak memory."""
+    yield "what", "wall s", "CPU s", "peak MiB"
+    seconds, busy, peak = report_alone(run, report)
     size = sum(path.stat().st_size for path in report.rglob("*") if path.is_file())
-    yield f"full report ({size / 2**20:.0f} MiB written)", f"{seconds:.1f}", f"{peak:,.0f}"
-    start = time.perf_counter()
-    loaded = analysis.load(run)
-    yield "  of it: load and check every score", f"{time.perf_counter() - start:.1f}", ""
-    start = time.perf_counter()
-    tables.compute(loaded, {}, top=20)
-    yield "  of it: all tables", f"{time.perf_counter() - start:.1f}", ""
-    start = time.perf_counter()
-    found = agreement(loaded)
-    ours = time.perf_counter() - start
-    yield "Kendall and Spearman, all pairs and prompts, ours", f"{ours:.1f}", ""
-    theirs, checked = pairwise(loaded, found, pairs)
-    yield f"  per-pair join and scipy, scaled from {checked} pairs", f"{theirs:.1f}", ""
-    yield "  ratio", f"{theirs / ours:.1f}", ""
+    yield (
+        f"full report ({size / 2**20:.0f} MiB written)",
+        f"{seconds:.1f}",
+        f"{busy:.1f}",
+        f"{peak:,.0f}",
+    )
+    loaded, *spent = timed(lambda: analysis.load(run))
+    yield "  of it: load and check every score", *map("{:.1f}".format, spent), ""
+    _, *spent = timed(lambda: tables.compute(loaded, {}, top=20))
+    yield "  of it: all tables", *map("{:.1f}".format, spent), ""
+    found, *ours = timed(lambda: agreement(loaded))
+    yield "Kendall and Spearman, all pairs and prompts, ours", *map("{:.1f}".format, ours), ""
+    (share, checked), *spent = timed(lambda: pairwise(loaded, found, pairs))
+    theirs = [one / share for one in spent]
+    yield (
+        f"  per-pair join and scipy, scaled from {checked} pairs",
+        *map("{:.1f}".format, theirs),
+        "",
+    )
+    yield "  ratio", *(f"{a / b:.1f}" for a, b in zip(theirs, ours, strict=True)), ""
 
 
-def report_alone(run: pathlib.Path, report: pathlib.Path) -> tuple[float, float]:
-    """Seconds and peak MiB of a report in a process of its own."""
+def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
+    """What `work` returns, the seconds it took by the clock, and the CPU seconds."""
+    wall, busy = time.perf_counter(), time.process_time()
+    found = work()
+    return found, time.perf_counter() - wall, time.process_time() - busy
+
+
+def report_alone(run: pathlib.Path, report: pathlib.Path) -> tuple[float, float, float]:
+    """Seconds, CPU seconds and peak MiB of a report in a process of its own."""
     start = time.perf_counter()
     command = [sys.executable, "-c", _REPORT, str(run), str(report)]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    return time.perf_counter() - start, peak
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # no other child was waited for
+    return time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
 def agreement(run: analysis.Run) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
@@ -94,7 +110,7 @@ def agreement(run: analysis.Run) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]
 
 
 def pairwise(run: analysis.Run, found: dict, pairs: int) -> tuple[float, int]:
-    """Seconds that every pair would take by itself, scaled from `pairs` of them; and how many.
+    """Computes `pairs` of all pairs, each by itself; which share of all that is, and how many.
 
     Raises:
       SystemExit: a number differs from ours. Pairs of one vocabulary share more strings than all
@@ -103,7 +119,6 @@ def pairwise(run: analysis.Run, found: dict, pairs: int) -> tuple[float, int]:
     shared = analysis.shared_vocabulary(run).select("token")
     every = [(p, *two) for p in run.prompts for two in itertools.combinations(run.models, 2)]
     step = max(len(every) // pairs, 1)
-    start = time.perf_counter()
     for prompt, a, b in every[::step]:
         sides = [scores(run, model, prompt) for model in (a, b)]
         joined = sides[0].join(sides[1], on="token").join(shared, on="token")
@@ -114,7 +129,7 @@ def pairwise(run: analysis.Run, found: dict, pairs: int) -> tuple[float, int]:
             if abs(ours - value) > 1e-9:
                 sys.exit(f"bench.analysis: {a} and {b} under {prompt}: {ours} and {value}")
     count = len(every[::step])
-    return (time.perf_counter() - start) * len(every) / count, count
+    return count / len(every), count
 
 
 def scores(run: analysis.Run, model: str, prompt: str) -> pl.DataFrame:

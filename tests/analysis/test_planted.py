@@ -13,7 +13,7 @@ import pytest
 import scipy.stats
 
 import analysis
-from analysis import agreement, framing, resampling, similarity, variance
+from analysis import agreement, framing, similarity, variance
 
 DRAWS = 200
 COVERED = (180, 199)
@@ -254,16 +254,27 @@ def test_tokens_without_an_effect_have_no_variance_component(rng):
     assert (np.abs(np.mean(found, axis=0)[:3]) < 3.5 * error[:3]).all()
 
 
+def bing_frame(rng, words=120, spellings=3):
+    """Spellings of words, every other one positive."""
+    word = np.repeat(np.arange(words), spellings)
+    columns = {"word": [f"w{i}" for i in word], "value": (word % 2).astype(float)}
+    columns |= {"valence": np.where(word % 2, "positive", "negative")}
+    return pl.DataFrame(columns), word
+
+
 def test_the_chance_that_good_beats_bad_is_recovered(rng):
-    held, alarms = 0, 0
-    truth = scipy.stats.norm.cdf(0.6 / math.sqrt(2))
-    for _ in range(DRAWS):
-        bad = rng.normal(size=80)
-        _, low, high, _ = resampling.auc(rng.normal(0.6, 1.0, size=60), bad)
-        held += covered(truth, low, high)
-        alarms += resampling.auc(rng.normal(size=60), bad)[3] < 0.05
+    table, word = bing_frame(rng)
+    found = analysis.valence_effects(scored(rng, table, word, 0.6 * (word % 2)))
+    noise = [1 + 0.25, 1 + 0.25 * 1.2**2]  # What `scored` adds to the word and to its spellings.
+    truth = scipy.stats.norm.cdf(0.6 / math.sqrt(sum(noise)))
+    held = covered(truth, found["ci_low"], found["ci_high"])
     assert COVERED[0] <= held <= COVERED[1]
-    assert alarms <= ALARMS
+
+
+def test_words_without_valence_raise_alarms_at_their_rate_however_often_they_are_spelt(rng):
+    table, word = bing_frame(rng)
+    found = analysis.valence_effects(scored(rng, table, word, np.zeros(len(word))))
+    assert (found["p"] < 0.05).sum() <= ALARMS
 
 
 def test_an_item_that_models_slight_leads_the_gaps(rng):
