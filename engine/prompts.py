@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -169,7 +168,7 @@ class ChatTemplate:
     def _opening(self, prompt: str) -> "_Opening | None":
         """The longest opening that all conversations share, held against the tokenizer itself."""
         texts = self.render(prompt, _PROBES)
-        shared = os.path.commonprefix(texts)
+        shared = "".join(_common_prefix(texts))
         at, mark = max(((shared.rfind(mark), mark) for mark in self._marks), default=(-1, ""))
         if at < 0:
             return None
@@ -212,6 +211,6 @@ def _conversation(prompt: str, reply: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": prompt}, {"role": "assistant", "content": reply}]
 
 
-def _common_prefix(rows: Sequence[Sequence[int]]) -> list[int]:
+def _common_prefix(rows: Sequence[Sequence[Any]]) -> list[Any]:
     columns = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False))
     return [column[0] for column in columns]

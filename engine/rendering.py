@@ -99,11 +99,10 @@ def _environment() -> jinja2.Environment:
     environment = _Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
-    for name, function in environment.filters.items():
-        environment.filters[name] = _guarded(function)
-    environment.filters["trim"] = _trim
-    for name, function in environment.tests.items():
-        environment.tests[name] = _guarded(function, _OF_EVERY_STRING.get(name))
+    filters: dict[str, Any] = environment.filters
+    filters |= {name: _guarded(function) for name, function in filters.items()} | {"trim": _trim}
+    tests: dict[str, Any] = environment.tests
+    tests |= {name: _guarded(test, _OF_EVERY_STRING.get(name)) for name, test in tests.items()}
     return environment
 
 
