@@ -114,12 +114,12 @@ def test_an_added_token_that_lies_across_the_cut_is_no_place_to_cut():
     tokenizer = tiny.tokenizer(
         "{% for m in messages %}{{ m['role'] }}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
     )
-    tokenizer.add_tokens(["t<|im_start|>love"], special_tokens=True)
+    tokenizer.add_tokens(["t<|im_start|>qj"], special_tokens=True)
     chat = ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
-    replies = [*AWKWARD, "lover", "lov", *chat.tokens]
+    replies = [*AWKWARD, "qjq", "jqj", *chat.tokens]
     rows = chat.sequences(PROMPT, replies)
     assert rows == wholly(chat, replies)
-    assert rows[replies.index("lover")] != rows[replies.index("lov")]
+    assert tokenizer.convert_tokens_to_ids("t<|im_start|>qj") in rows[replies.index("qjq")]
 
 
 def test_only_the_rest_of_a_conversation_is_tokenised(monkeypatch):
