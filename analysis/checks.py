@@ -41,11 +41,15 @@ def present(result: Result, allow_incomplete: bool) -> Result:
     if not parts:
         raise RunError(f"{result.where} holds no scores")
     for name, digest in parts.items():
-        path = result.folder / name
-        if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            raise RunError(f"{path}: not the bytes that the manifest names (sha256)")
-        check_schema(path, columns(result))
+        check_bytes(result.folder / name, digest)
+        check_schema(result.folder / name, columns(result))
     return dataclasses.replace(result, parts=parts)
+
+
+def check_bytes(path: pathlib.Path, digest: str) -> None:
+    """Refuses a file whose sha256 is not `digest`."""
+    if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        raise RunError(f"{path}: not the bytes that the manifest names (sha256)")
 
 
 def check_vocabulary(path: pathlib.Path, model: str) -> pl.DataFrame:

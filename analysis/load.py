@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from analysis import checks
-from analysis.manifests import Manifest, Result, RunError, merge, read_manifest
+from analysis.manifests import Manifest, Result, RunError, merge, read_manifest, searched
 from engine.runs import schema
 
 
@@ -26,12 +26,13 @@ class Run:
     Attributes:
       folders: the run folders.
       models: slug -> what the manifest says of the model, sorted by slug; every model that
-        scored a vocabulary or a list of items.
+        scored a vocabulary or a list of items, or was searched.
       prompts: prompt id -> prompt text, in the order of the manifest.
       results: (slug, prompt id) -> its `Result` over the vocabulary; a pair that was not scored
         is absent.
       items: (list, slug, prompt id) -> its `Result` over that list of items.
       logprobs: (slug, prompt id) -> its `Result` of a language model.
+      searches: file of a search for sequences -> its sha256, None where the manifest lacks it.
     """
 
     folders: tuple[pathlib.Path, ...]
@@ -40,6 +41,7 @@ class Run:
     results: Mapping[tuple[str, str], Result]
     items: Mapping[tuple[str, str, str], Result]
     logprobs: Mapping[tuple[str, str], Result]
+    searches: Mapping[pathlib.Path, str | None]
     _records: Mapping[str, Mapping[str, Any]]
     _vocabularies: Mapping[str, pathlib.Path]
 
@@ -186,11 +188,12 @@ def load(
     items = [result for result in found if result.items is not None]
     ours = [result for result in found if result.items is None]
     scores = [r for r in ours if r.path == schema.scores_path(r.model, r.prompt)]
-    if not scores and not items:
-        raise RunError(f"{', '.join(map(str, folders))}: no scores of a vocabulary in this run")
+    if not found and not manifest.searches:
+        raise RunError(f"{', '.join(map(str, folders))}: nothing was scored in this run")
     _check_tokens(manifest, ours, allow_incomplete)
     checks.check_items(items)
     shown = {result.model for result in (*scores, *items)}
+    shown |= {searched(path) for path in manifest.searches}
     return Run(
         folders=folders,
         models={slug: record for slug, record in manifest.models.items() if slug in shown},
@@ -198,6 +201,7 @@ def load(
         results={(r.model, r.prompt): r for r in scores},
         items={(str(r.items), r.model, r.prompt): r for r in items},
         logprobs={(r.model, r.prompt): r for r in ours if r not in scores},
+        searches=manifest.searches,
         _records=manifest.models,
         _vocabularies=manifest.vocabularies,
     )

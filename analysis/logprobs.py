@@ -33,7 +33,8 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
       models: slugs of the reward models, in the order of the rows.
 
     Returns:
-      prompt, language_model, model, n (strings), pearson, spearman, kendall.
+      prompt (the language model's), language_model, model, n (strings), pearson, spearman,
+      kendall. A prompt in another form (`greatest.chat`) meets the rewards under the same text.
     """
     rows = []
     rewards = {m: _rewards(run, m) for m in models if m in run.vocabulary_models}
@@ -41,9 +42,10 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
         own = run.next_tokens(language, prompt)
         own = own.filter(~pl.col("token").is_duplicated()).select("token", "logprob")
         for model, vocabulary in rewards.items():
-            if (model, prompt) not in run.results:
+            asked = _same_text(run, model, prompt)
+            if asked is None:
                 continue
-            ids, values = run.rewards(model, prompt)
+            ids, values = run.rewards(model, asked)
             scored = vocabulary.join(
                 pl.DataFrame({"token_id": ids, "reward": values}),
                 on="token_id", how="inner", validate="1:1",
@@ -56,6 +58,12 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
     names = dict.fromkeys(("prompt", "language_model", "model"), pl.String)
     numbers = dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64)
     return pl.DataFrame(rows, schema={**names, "n": pl.Int64, **numbers})
+
+
+def _same_text(run: Run, model: str, prompt: str) -> str | None:
+    """The prompt of the text of `prompt` under which `model` scored its vocabulary."""
+    alike = [p for p, text in run.vocabulary_prompts.items() if text == run.prompts[prompt]]
+    return next((p for p in alike if (model, p) in run.results), None)
 
 
 def _rewards(run: Run, model: str) -> pl.DataFrame:

@@ -83,13 +83,15 @@ class Manifest:
       models: slug -> its record.
       vocabularies: slug -> file of its vocabulary; a model without one is absent.
       prompts: prompt id -> text.
-      results: path relative to the run -> result, of all kinds, sorted.
+      results: path relative to the run -> result, of all kinds but searches, sorted.
+      searches: file of a search -> its sha256, or None where the manifest does not know it.
     """
 
     models: Mapping[str, Mapping[str, Any]]
     vocabularies: Mapping[str, pathlib.Path]
     prompts: Mapping[str, str]
     results: Mapping[str, Result]
+    searches: Mapping[pathlib.Path, str | None]
 
 
 def read_manifest(run: pathlib.Path) -> Manifest:
@@ -113,6 +115,7 @@ def read_manifest(run: pathlib.Path) -> Manifest:
             if record["vocab"] is not None
         }
         prompts = dict(raw["prompts"])
+        searches = _searches(run, raw["results"])
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{run}: {schema.MANIFEST} lacks or misuses {error}") from error
     for result in results.values():
@@ -120,7 +123,13 @@ def read_manifest(run: pathlib.Path) -> Manifest:
             raise RunError(f"{result.where}: its model or its prompt is not in the manifest")
     for name in (*models, *prompts):
         _check_name(run, name)
-    return Manifest(models=models, vocabularies=vocabularies, prompts=prompts, results=results)
+    return Manifest(
+        models=models,
+        vocabularies=vocabularies,
+        prompts=prompts,
+        results=results,
+        searches=searches,
+    )
 
 
 def merge(manifests: list[Manifest]) -> Manifest:
@@ -133,7 +142,7 @@ def merge(manifests: list[Manifest]) -> Manifest:
       RunError: the runs disagree on a model's checkpoint or vocabulary, on a prompt's text, or
         on the fingerprint or the bytes of a result.
     """
-    models, vocabularies, prompts, results = {}, {}, {}, {}
+    models, vocabularies, prompts, results, searches = {}, {}, {}, {}, {}
     for manifest in manifests:
         for slug, record in manifest.models.items():
             known = models.get(slug, {})
@@ -148,15 +157,24 @@ def merge(manifests: list[Manifest]) -> Manifest:
         prompts |= {p: t for p, t in manifest.prompts.items() if p not in prompts}
         for path, result in manifest.results.items():
             results[path] = _better(results.get(path), result)
+        searches |= manifest.searches
     # A manifest may list what it has not scored; the analyses speak of what was scored.
     scored = {result.model for result in results.values()}
+    scored |= {searched(path) for path in searches} & set(models)
     asked = {result.prompt for result in results.values()}
+    asked |= {path.parents[1].name.removeprefix("prompt=") for path in searches}
     return Manifest(
         models={slug: models[slug] for slug in sorted(scored)},
         vocabularies={slug: vocabularies[slug] for slug in sorted(scored & set(vocabularies))},
         prompts={prompt: text for prompt, text in prompts.items() if prompt in asked},
         results=dict(sorted(results.items())),
+        searches=searches,
     )
+
+
+def searched(path: pathlib.Path) -> str:
+    """Slug of the model that a search climbed, from the path of its file."""
+    return path.parents[2].name.removeprefix("model=")
 
 
 def _read_json(run: pathlib.Path) -> Mapping[str, Any]:
@@ -191,6 +209,17 @@ def _result(run: pathlib.Path, path: str, record: Mapping[str, Any]) -> Result:
         self_check=record["self_check"],
         seconds=record["seconds"],
     )
+
+
+def _searches(run: pathlib.Path, results: Mapping[str, Any]) -> dict[pathlib.Path, str | None]:
+    known = {
+        run / path: part["sha256"]
+        for path, record in results.items()
+        if path.startswith(f"{schema.SEQUENCES_DIR}/")
+        for part in record["parts"].values()
+    }
+    there = sorted((run / schema.SEQUENCES_DIR).glob("*/*/*/*.parquet"))
+    return {path: known.get(path) for path in there}
 
 
 def _check_name(run: pathlib.Path, name: str) -> None:

@@ -14,7 +14,7 @@ from engine.runs.schema import Columns
 
 _PATH = re.compile(
     rf"{schema.SEQUENCES_DIR}/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
-    r"/direction=(?P<direction>max|min)/(?P<method>[^/]+)-seed(?P<seed>\d+)\.parquet"
+    r"/direction=(?P<direction>max|min)/(?P<method>[^/]+)-seed(?P<seed>\d+)\.parquet$"
 )
 _KEYS: Columns = {
     "model": pl.String,
@@ -28,22 +28,31 @@ _KEYS: Columns = {
 def searches(run: Run) -> Iterator[tuple[dict, pl.DataFrame]]:
     """Every search of the run, by path: its keys, and its rows sorted by step.
 
+    A search that several run folders hold is taken once.
+
     Raises:
-      RunError: a file of another form, or a reward that is not finite.
+      RunError: a file of another form or with other bytes than the manifest names, a reward that
+        is not finite, or two different searches of the same keys.
     """
-    for folder in run.folders:
-        for path in sorted((folder / schema.SEQUENCES_DIR).glob("*/*/*/*.parquet")):
-            found = _PATH.fullmatch(path.relative_to(folder).as_posix())
-            if found is None:
-                raise RunError(f"{path}: not the path of a search")
-            checks.check_schema(path, schema.SEQUENCE_COLUMNS)
-            frame = pl.read_parquet(path, glob=False, hive_partitioning=False)
-            broken = pl.col("reward").is_null() | ~pl.col("reward").is_finite()
-            steps = frame.select(list(schema.SEQUENCE_COLUMNS))
-            checks.refuse(steps, broken, f"{path}: rewards that are not finite, steps")
-            keys = found.groupdict() | {"seed": int(found["seed"])}
-            if steps.height:
-                yield {name: keys[name] for name in _KEYS}, steps.sort("step")
+    seen: dict[tuple, pl.DataFrame] = {}
+    for path, digest in run.searches.items():
+        found = _PATH.search(path.as_posix())
+        if found is None:
+            raise RunError(f"{path}: not the path of a search")
+        if digest is not None:
+            checks.check_bytes(path, digest)
+        checks.check_schema(path, schema.SEQUENCE_COLUMNS)
+        frame = pl.read_parquet(path, glob=False, hive_partitioning=False)
+        broken = pl.col("reward").is_null() | ~pl.col("reward").is_finite()
+        steps = frame.select(list(schema.SEQUENCE_COLUMNS)).sort("step")
+        checks.refuse(steps, broken, f"{path}: rewards that are not finite, steps")
+        keys = found.groupdict() | {"seed": int(found["seed"])}
+        name = tuple(keys[key] for key in _KEYS)
+        if name in seen and not steps.equals(seen[name]):
+            raise RunError(f"{path}: another search of that name is in another run")
+        if name not in seen and steps.height:
+            yield {key: keys[key] for key in _KEYS}, steps
+        seen[name] = steps
 
 
 def sequences_table(run: Run) -> pl.DataFrame:

@@ -102,7 +102,7 @@ def test_a_manifest_without_its_keys_is_refused(small_run, edit):
 
 def test_a_run_without_scores_is_refused(small_run, edit):
     edit(small_run, lambda content: content["results"].clear())
-    with pytest.raises(RunError, match="no scores of a vocabulary"):
+    with pytest.raises(RunError, match="nothing was scored"):
         analysis.load(small_run)
 
 

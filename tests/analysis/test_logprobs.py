@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -5,6 +6,7 @@ import scipy.stats
 
 import analysis
 from analysis import RunError
+from analysis.report import write_report
 
 
 @pytest.fixture
@@ -47,3 +49,21 @@ def test_a_log_probability_that_is_not_finite_is_refused(small_run, add_logprobs
     add_logprobs(small_run, "base-lm", "v2", "greatest", [0.0, -math.inf, 0.0, 0.0, 0.0, 0.0])
     with pytest.raises(RunError, match="logprobs that are not finite, token ids 1"):
         analysis.load(small_run)
+
+
+def test_another_form_of_a_prompt_meets_the_rewards_under_its_text(small_run, add_logprobs, edit):
+    add_logprobs(small_run, "chat", "v2", "greatest.chat", [-1.0, -9.0, -5.0, -0.5, -0.25, -3.0])
+    text = json.loads((small_run / "manifest.json").read_text())["prompts"]["greatest"]
+    edit(small_run, lambda content: content["prompts"].update({"greatest.chat": text}))
+    table = analysis.logprobs_rewards(analysis.load(small_run), ["m-one", "m-two"])
+    assert table["prompt"].unique().to_list() == ["greatest.chat"]
+    assert table["model"].to_list() == ["m-one", "m-two"]
+
+
+def test_a_run_of_language_models_alone_has_a_report(
+    small_run, add_logprobs, edit, tmp_path, settings
+):
+    edit(small_run, lambda content: content["results"].clear())
+    add_logprobs(small_run, "base-lm", "v2", "greatest", [-1.0, -9.0, -5.0, -0.5, -0.25, -3.0])
+    page = write_report(analysis.load(small_run), tmp_path / "report", {}, settings)
+    assert "What language models themselves would say" in page.read_text(encoding="utf-8")

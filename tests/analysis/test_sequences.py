@@ -1,8 +1,12 @@
+import hashlib
+import shutil
+
 import polars as pl
 import pytest
 
 import analysis
 from analysis import RunError
+from analysis.report import write_report
 from engine.runs import schema
 
 
@@ -90,3 +94,40 @@ def test_a_reward_that_is_not_finite_is_refused(small_run):
     write_search(small_run, "m-one", "max", [1.0, float("nan")])
     with pytest.raises(RunError, match="rewards that are not finite, steps 1"):
         analysis.sequences_table(analysis.load(small_run))
+
+
+def known(run, path, edit, digest=None):
+    """Enters a search into the manifest, as the engine does."""
+    digest = digest or hashlib.sha256(path.read_bytes()).hexdigest()
+    entry = {"parts": {path.name: {"rows": 1, "sha256": digest}}, "complete": True}
+    key = path.relative_to(run).as_posix()
+    edit(run, lambda content: content["results"].update({key: entry}))
+
+
+def test_a_search_is_held_against_the_manifest(small_run, edit):
+    path = write_search(small_run, "m-one", "max", [1.0])
+    known(small_run, path, edit)
+    assert analysis.sequences_table(analysis.load(small_run)).height == 1
+    known(small_run, path, edit, "0" * 64)
+    with pytest.raises(RunError, match="not the bytes that the manifest names"):
+        analysis.sequences_table(analysis.load(small_run))
+
+
+def test_a_run_of_searches_alone_has_its_models_and_its_report(small_run, edit, tmp_path, settings):
+    edit(small_run, lambda content: content["results"].clear())
+    known(small_run, write_search(small_run, "m-one", "max", [1.0, 2.0]), edit)
+    run = analysis.load(small_run)
+    assert list(run.models) == ["m-one"]
+    assert list(run.prompts) == ["greatest"]
+    page = write_report(run, tmp_path / "report", {}, settings).read_text(encoding="utf-8")
+    assert "What the searches found" in page
+    assert "No model scored its vocabulary." in page
+
+
+def test_a_search_in_two_run_folders_counts_once(small_run, tmp_path):
+    write_search(small_run, "m-one", "max", [1.0, 2.0])
+    copy = shutil.copytree(small_run, tmp_path / "copy")
+    assert analysis.sequences_table(analysis.load([small_run, copy])).height == 1
+    write_search(copy, "m-one", "max", [1.0, 3.0])
+    with pytest.raises(RunError, match="another search of that name"):
+        analysis.sequences_table(analysis.load([small_run, copy]))
