@@ -21,12 +21,12 @@ def columns(result: Result) -> schema.Columns:
     return schema.LOGPROB_COLUMNS if logprobs else schema.SCORE_COLUMNS
 
 
-def scan(result: Result) -> pl.LazyFrame:
-    """Rows of `result`, sorted by id."""
+def scan(result: Result, objectives: bool = False) -> pl.LazyFrame:
+    """Rows of `result`, sorted by id; with its objectives, where it has them, on demand."""
     # Neither the order of the files nor that of a scan is promised: sort. The folder names hold
     # `model=`, which polars would read as hive columns unless told not to.
     files = [result.folder / name for name in result.parts]
-    names = list(columns(result))
+    names = [*columns(result), *(result.objectives if objectives else ())]
     frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
     return frame.select(names).sort(names[0])
 
@@ -42,7 +42,8 @@ def present(result: Result, allow_incomplete: bool) -> Result:
         raise RunError(f"{result.where} holds no scores")
     for name, digest in parts.items():
         check_bytes(result.folder / name, digest)
-        check_schema(result.folder / name, columns(result))
+        objectives = dict.fromkeys(result.objectives, pl.Float32)
+        check_schema(result.folder / name, columns(result) | objectives)
     return dataclasses.replace(result, parts=parts)
 
 

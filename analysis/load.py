@@ -73,6 +73,13 @@ class Run:
         frame = checks.scan(self.results[model, prompt]).collect()
         return frame["token_id"].to_numpy(), frame["reward"].to_numpy()
 
+    def objectives(self, model: str, prompt: str) -> pl.DataFrame:
+        """token_id, token, reward and an f32 column an objective that was written with it."""
+        scores = checks.scan(self.results[model, prompt], objectives=True)
+        tokens = self.vocabulary(model).select("token_id", "token")
+        frame = scores.join(tokens, on="token_id", how="left", validate="1:1").sort("token_id")
+        return frame.select("token_id", "token", pl.exclude("token_id", "token")).collect()
+
     def next_tokens(self, model: str, prompt: str) -> pl.DataFrame:
         """token_id, token, logprob of a language model's next token; sorted by token_id."""
         frame = checks.scan(self.logprobs[model, prompt]).join(

@@ -43,6 +43,7 @@ class Result:
       complete: whether the sweep finished.
       fingerprint: what pins the rewards (checkpoint, prompt ids, mode, dtype, schema).
       self_check: {candidates, max_abs_difference, tolerance}, or None where none was made.
+      coefficients: objective -> its weight in a gated model's reward under the prompt; or None.
       seconds: device time of the sweep in s, or None.
     """
 
@@ -55,7 +56,13 @@ class Result:
     complete: bool
     fingerprint: Mapping[str, Any]
     self_check: Mapping[str, Any] | None
+    coefficients: Mapping[str, float] | None
     seconds: float | None
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """Columns of the parts beside the reward."""
+        return tuple(self.fingerprint.get("objectives", ()))
 
     @property
     def folder(self) -> pathlib.Path:
@@ -207,6 +214,7 @@ def _result(run: pathlib.Path, path: str, record: Mapping[str, Any]) -> Result:
         complete=record["complete"],
         fingerprint=record["fingerprint"],
         self_check=record["self_check"],
+        coefficients=record.get("coefficients"),  # younger than the other keys
         seconds=record["seconds"],
     )
 

@@ -11,5 +11,8 @@ def scoring() -> ml_collections.ConfigDict:
     config.part_size = 16384  # rows a part: what a kill can cost
     config.self_check = 16  # rows a result that the plain pass scores again
     config.seed = 0  # of the self-check's sample
+    # Beside the reward: `values`, a column an objective (ArmoRM, URM, QRM; models without any have
+    # the reward alone), or `quantiles`, those and a column a quantile of each (QRM).
+    config.objectives = "none"
     config.mesh = ml_collections.ConfigDict({"model": 1})  # `data` takes the other devices
     return config

@@ -10,11 +10,11 @@ from jax.sharding import Mesh
 
 from engine.candidates import ReplyRows, Rows, TokenRows, vocabulary
 from engine.checkpoint.store import Checkpoint, restore
-from engine.jobs import check_finite
 from engine.mesh import build_mesh
 from engine.scoring import Scorer, dtype_named
 from engine.sweep import score_buckets
 from engine.types import PromptIds
+from engine.verify import check_finite
 
 
 def load(
@@ -38,7 +38,8 @@ def load(
     """
     mesh = mesh or build_mesh()
     opened = Checkpoint.open(checkpoint)
-    restored = restore([opened], mesh, dtype_named(dtype or default_dtype(mesh)))
+    named = dtype_named(dtype or default_dtype(mesh))
+    restored = restore([opened], mesh, named, objectives="values")
     return RewardModel(opened, Scorer.build(*restored, mesh, step_size=step_size))
 
 
@@ -72,7 +73,7 @@ class RewardModel:
           token_id u32, token str, reward f32; best first, equal rewards by id.
         """
         split = self._checkpoint.template.split(prompt)
-        rewards = self._score(TokenRows(split, len(self.vocabulary)), split)
+        rewards = self._score(TokenRows(split, len(self.vocabulary)), split)[0]
         frame = self.vocabulary.select("token_id", "token").with_columns(
             pl.Series("reward", rewards, pl.Float32)
         )
@@ -89,16 +90,49 @@ class RewardModel:
           mode: `text` tokenises the rendered conversation as one text, as a chat would;
             `ids` puts the reply's own ids between the template's.
         """
-        responses = [responses] if isinstance(responses, str) else list(responses)
+        return self._replies(prompt, _listed(responses), mode)[0]
+
+    def objectives(
+        self, prompt: str, responses: str | Sequence[str], *, mode: str = "text"
+    ) -> pl.DataFrame:
+        """What `score` says, and the values of the model's objectives that the reward is made of.
+
+        Returns:
+          response str, reward f32, then an f32 column an objective (none for a plain head); in
+          the order of the responses.
+        """
+        replies = _listed(responses)
+        columns = dict(zip(self._columns, self._replies(prompt, replies, mode), strict=True))
+        schema = {"response": pl.String} | dict.fromkeys(columns, pl.Float32)
+        return pl.DataFrame({"response": replies, **columns}, schema=schema)
+
+    def coefficients(self, prompt: str) -> dict[str, float] | None:
+        """How a gated model (ArmoRM, QRM) weighs its objectives under a prompt; else None.
+
+        The reward is the sum of coefficient times objective.
+        """
+        split = self._checkpoint.template.split(prompt)
+        return self._scorer.coefficients(self._scorer.prefill(split))[0]
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return self._scorer.columns[0]
+
+    def _replies(self, prompt: str, replies: Sequence[str], mode: str) -> np.ndarray:
         template = self._checkpoint.template
         split = template.split(prompt)
-        if not responses:
-            return np.empty(0, np.float32)
-        return self._score(ReplyRows(split, template, responses, mode), split)
+        if not replies:
+            return np.empty((len(self._columns), 0), np.float32)
+        return self._score(ReplyRows(split, template, replies, mode), split)
 
     def _score(self, rows: Rows, split: PromptIds) -> np.ndarray:
+        """Reward and objectives: float32 [columns, rows]."""
         self._scorer.check_length(rows.longest())
         prefix = self._scorer.prefill(split)
-        rewards = score_buckets(self._scorer, prefix, rows.buckets(0, len(rows)), len(rows))[0]
-        check_finite(self._checkpoint.card.slug, rows, 0, rewards)
-        return rewards
+        scored = score_buckets(self._scorer, prefix, rows.buckets(0, len(rows)), len(rows))
+        check_finite(self._checkpoint.card.slug, next(iter(rows.schema)), 0, self._columns, scored)
+        return scored
+
+
+def _listed(responses: str | Sequence[str]) -> list[str]:
+    return [responses] if isinstance(responses, str) else list(responses)

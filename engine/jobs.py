@@ -26,10 +26,7 @@ from engine.runs.environment import library_versions
 from engine.runs.manifest import Json, Manifest
 from engine.scoring import check_length, dtype_named
 from engine.types import PromptIds
-
-# Largest allowed difference between what was written and the plain pass, relative to
-# max(1, |number|): what two orders of summation differ by in that dtype, with a margin.
-SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
+from engine.verify import check_finite, self_check
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +56,7 @@ class Rows(Protocol):
 
     @property
     def schema(self) -> schema.Columns:
-        """Columns of a part; the last is the number that the pass gives."""
+        """Columns of a part; the last is the first number that the pass gives."""
 
     def __len__(self) -> int: ...
 
@@ -78,11 +75,17 @@ class Pass(Protocol):
 
     def score(
         self, prefix: Any, rows: Any, start: int, stop: int, advance: Callable[[int], object]
-    ) -> np.ndarray:
-        """Numbers of a range of rows, float32 [M, stop - start]; `advance` hears of each step."""
+    ) -> Sequence[np.ndarray]:
+        """Numbers of a range of rows; `advance` hears of each step.
 
-    def plain(self, rows: Any, sample: Sequence[int]) -> np.ndarray:
-        """Numbers of some rows, float32 [M, sample], by a pass that shares nothing."""
+        Float32 a model: [stop - start], or [columns, stop - start] where a part has objectives.
+        """
+
+    def plain(self, rows: Any, sample: Sequence[int]) -> Sequence[np.ndarray]:
+        """Numbers of some rows, as `score` has them, by a pass that shares nothing."""
+
+    def coefficients(self, prefix: Any) -> Sequence[Json | None]:
+        """What each model's reward makes of its objectives, where the prompt fixes that."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,6 +95,7 @@ class Job:
     group: Sequence[Checkpoint]
     rows: Rows
     paths: Sequence[str]  # result of each model, relative to the run
+    numbers: Sequence[Sequence[str]]  # columns of each model's parts that the pass gives
     missing: Sequence[tuple[int, int]]
 
     @property
@@ -142,6 +146,7 @@ def plan(
     path: Callable[[str, str], str],
     about: Mapping[str, Any],
     settings: Settings,
+    objectives: Callable[[Checkpoint], Sequence[str]] = lambda checkpoint: (),
 ) -> list[Job]:
     """What is to be done, a job a group and prompt; admits every result.
 
@@ -153,6 +158,7 @@ def plan(
       path: slug and prompt id -> the result's folder.
       about: what else must agree for parts to belong to one result.
       settings: of the run.
+      objectives: columns that a model's parts have behind those of the rows.
     """
     jobs = []
     for group in groups:
@@ -161,15 +167,18 @@ def plan(
             source = rows(deepest, text)
             check_length(source.longest(), deepest.card.decoder.max_positions)
             paths = [path(c.card.slug, prompt_id) for c in group]
-            for checkpoint, result in zip(group, paths, strict=True):
-                fingerprint = _fingerprint(checkpoint, source, about, settings)
-                manifest.admit_result(result, fingerprint)
+            numbers = [(list(source.schema)[-1], *objectives(c)) for c in group]
+            for checkpoint, result, (_, *names) in zip(group, paths, numbers, strict=True):
+                schema.objective_columns(names)
+                extra = {**about, "objectives": names} if names else about
+                manifest.admit_result(result, _fingerprint(checkpoint, source, extra, settings))
             missing = {
                 span
                 for result in paths
                 for span in parts.missing(manifest.run / result, len(source), settings.part_size)
             }
-            jobs.append(Job(group=group, rows=source, paths=paths, missing=sorted(missing)))
+            jobs.append(Job(group=group, rows=source, paths=paths, numbers=numbers,
+                            missing=sorted(missing)))  # fmt: skip
     return jobs
 
 
@@ -241,8 +250,9 @@ def run_jobs(
                     bar.set_description(f"loading {job.group[0].card.slug}")
                     models = load(job.group)
                 bar.set_description(job.label)
-                numbers += _score_job(manifest, job, models, bar)
-                _finish_job(manifest, job, models, settings)
+                prefix = models.prefill(job.rows.prompt)
+                numbers += _score_job(manifest, job, models, prefix, bar)
+                _finish_job(manifest, job, models, prefix, settings)
     return numbers
 
 
@@ -254,23 +264,24 @@ def _writes() -> bool:
     return jax.process_index() == 0
 
 
-def _score_job(manifest: Manifest, job: Job, models: Pass, bar: tqdm) -> int:
-    """Writes the missing parts; returns how many numbers they hold."""
-    if not job.missing:
-        return 0
-    prefix, new = models.prefill(job.rows.prompt), 0
+def _score_job(manifest: Manifest, job: Job, models: Pass, prefix: Any, bar: tqdm) -> int:
+    """Writes the missing parts; returns how many rows they hold."""
+    new, key = 0, next(iter(job.rows.schema))
     for start, stop in job.missing:
         began, before = time.perf_counter(), bar.n
-        numbers = models.score(prefix, job.rows, start, stop, bar.update)
+        scored = models.score(prefix, job.rows, start, stop, bar.update)
         bar.update(stop - start - (bar.n - before))  # duplicates were scored once
-        for checkpoint, result, values in zip(job.group, job.paths, numbers, strict=True):
+        results = zip(job.group, job.paths, job.numbers, scored, strict=True)
+        for checkpoint, result, names, values in results:
             folder = manifest.run / result
             if (folder / schema.part_name(start, stop)).exists():
                 continue
-            check_finite(checkpoint.card.slug, job.rows, start, values)
-            new += len(values)
+            values = np.atleast_2d(values)
+            check_finite(checkpoint.card.slug, key, start, names, values)
+            new += stop - start
             if _writes():
-                digest = parts.write_part(folder, start, stop, _part(job.rows, start, values))
+                frame = _part(job.rows, start, names, values)
+                digest = parts.write_part(folder, start, stop, frame)
                 seconds = (time.perf_counter() - began) / len(job.group)
                 manifest.record_part(
                     result, schema.part_name(start, stop), stop - start, digest, seconds
@@ -280,45 +291,39 @@ def _score_job(manifest: Manifest, job: Job, models: Pass, bar: tqdm) -> int:
     return new
 
 
-def _part(rows: Rows, start: int, values: np.ndarray) -> pl.DataFrame:
-    columns = {**rows.columns(start, start + len(values)), _number(rows): values}
-    return pl.DataFrame(columns, schema=rows.schema)
+def _part(rows: Rows, start: int, names: Sequence[str], values: np.ndarray) -> pl.DataFrame:
+    keys = rows.columns(start, start + values.shape[1])
+    return pl.DataFrame({**keys, **dict(zip(names, values, strict=True))}, _schema(rows, names))
 
 
-def _number(rows: Rows) -> str:
-    """The column that a pass computes."""
-    return list(rows.schema)[-1]
+def _schema(rows: Rows, names: Sequence[str]) -> schema.Columns:
+    return rows.schema | schema.objective_columns(names[1:])
 
 
-def _finish_job(manifest: Manifest, job: Job, models: Pass, settings: Settings) -> None:
+def _finish_job(
+    manifest: Manifest, job: Job, models: Pass, prefix: Any, settings: Settings
+) -> None:
     """Holds a random sample of what was written against the plain pass, then closes the result."""
     rows = job.rows
     rng = np.random.default_rng([settings.seed, len(rows), *rows.prompt.prefix])
     size = min(settings.self_check, len(rows))
     sample = np.sort(rng.choice(len(rows), size, replace=False))
-    plain = models.plain(rows, sample.tolist())
+    plain, coefficients = models.plain(rows, sample.tolist()), models.coefficients(prefix)
     if not _writes():
         return
-    for result, expected in zip(job.paths, plain, strict=True):
-        written = _read_result(manifest, result, rows, settings.part_size)
-        difference = np.abs(written[sample] - expected)
-        tolerance = SELF_CHECK_TOLERANCE[settings.dtype]
-        worst = int(np.argmax(difference / np.maximum(1, np.abs(expected))))
-        allowed = tolerance * max(1.0, abs(float(expected[worst])))
-        if not difference[worst] <= allowed:
-            raise AssayError(
-                f"self-check of {result}: row {sample[worst]} has {_number(rows)} "
-                f"{written[sample[worst]]:.6g}, the plain pass gives {expected[worst]:.6g}; "
-                f"allowed difference {allowed:.2g}"
-            )
-        check = {"candidates": size, "max_abs_difference": float(difference.max()),
-                 "tolerance": tolerance}  # fmt: skip
-        manifest.finish(result, check)
+    results = zip(job.paths, job.numbers, plain, coefficients, strict=True)
+    for result, names, expected, gate in results:
+        written = _read_result(manifest, result, rows, names, settings.part_size)[:, sample]
+        where = f"self-check of {result}"
+        check = self_check(where, names, sample, written, np.atleast_2d(expected), settings.dtype)
+        manifest.finish(result, check, gate)
     manifest.save()
 
 
-def _read_result(manifest: Manifest, result: str, rows: Rows, part_size: int) -> np.ndarray:
-    """Every number of a result from disk; each part is held against the manifest's hash."""
+def _read_result(
+    manifest: Manifest, result: str, rows: Rows, names: Sequence[str], part_size: int
+) -> np.ndarray:
+    """Numbers of a result from disk, [columns, rows]; parts are held against their hashes."""
     numbers, folder = [], manifest.run / result
     parts.sweep_temporaries(folder)
     for start, stop in parts.ranges(len(rows), part_size):
@@ -328,24 +333,13 @@ def _read_result(manifest: Manifest, result: str, rows: Rows, part_size: int) ->
         if recorded is None:  # the process died between writing the part and noting it
             columns = rows.columns(start, stop)
             keys = pl.DataFrame(columns, schema={name: rows.schema[name] for name in columns})
-            if dict(frame.schema) != rows.schema or not frame.drop(_number(rows)).equals(keys):
+            if dict(frame.schema) != _schema(rows, names) or not frame.drop(names).equals(keys):
                 raise AssayError(f"{folder / name}: not a part of this result; remove it")
             manifest.record_part(result, name, len(frame), digest, 0.0)
         elif recorded["sha256"] != digest:
             raise AssayError(f"{folder / name}: differs from its hash in the manifest; remove it")
-        numbers.append(frame[_number(rows)].to_numpy())
-    return np.concatenate(numbers)
-
-
-def check_finite(model: str, rows: Rows, start: int, values: np.ndarray) -> None:
-    """Raises AssayError naming the rows, counted from `start`, whose number is not finite."""
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        ids = ", ".join(str(start + i) for i in bad[:5]) + (", …" if len(bad) > 5 else "")
-        raise AssayError(
-            f"model {model!r}: the {_number(rows)} is not finite for {next(iter(rows.schema))} "
-            f"{ids} ({len(bad)} of {len(values)} rows from {start}); none of these rows was written"
-        )
+        numbers.append(frame.select(names).to_numpy().T)
+    return np.concatenate(numbers, axis=1)
 
 
 def _progress(total: int) -> tqdm:

@@ -73,7 +73,8 @@ class Scorer:
     step_size: int
     max_positions: int
     gate_patterns: tuple[tuple[int, ...], ...]  # of each model's head
-    columns: tuple[tuple[str, ...], ...]  # of each model's rows in a result
+    gated: tuple[tuple[str, ...], ...]  # objectives that each model's gate weighs
+    columns: tuple[tuple[str, ...], ...]  # names of each model's rows: `W` are all of them
     prefill_step: Callable[..., Prefix]
     score_step: Callable[..., jax.Array]
     plain_step: Callable[..., jax.Array]
@@ -87,13 +88,14 @@ class Scorer:
         model = nnx.merge(graph, params)
         config = model.decoder.config
         meshes.check_mesh(mesh, config)
-        patterns = tuple(readout.config.gate_pattern for readout in model.readouts)
+        heads = [readout.config for readout in model.readouts]
         return cls(
             params=params,
             mesh=mesh,
             step_size=step_size,
             max_positions=config.max_positions,
-            gate_patterns=patterns,
+            gate_patterns=tuple(head.gate_pattern for head in heads),
+            gated=tuple(head.objectives if head.gated else () for head in heads),
             columns=model.columns,
             prefill_step=build_prefill(graph, mesh),
             score_step=build_scorer(graph, mesh),
@@ -107,8 +109,19 @@ class Scorer:
         gate_at = np.array([gate_position(prompt.prefix, p) for p in self.gate_patterns], np.int32)
         return self.prefill_step(self.params, *meshes.put(self.mesh, (ids, gate_at), "P"))
 
+    def coefficients(self, prefix: Prefix) -> list[dict[str, float] | None]:
+        """What each model's gate makes of its objectives under a prompt; None without a gate.
+
+        The reward is the sum of coefficient times objective.
+        """
+        gates = [np.asarray(gate.addressable_data(0)).tolist() for gate in prefix.gates]
+        return [
+            dict(zip(names, gate, strict=True)) if names else None
+            for names, gate in zip(self.gated, gates, strict=True)
+        ]
+
     def rewards(self, prefix: Prefix, candidates: Candidates) -> Iterator[np.ndarray]:
-        """Rewards of the candidates in order, a step at a time: float32 [M, rows of the step].
+        """Rows of the candidates in order, a step at a time: float32 [W, candidates of the step].
 
         The next step is dispatched before the last one is read, so that the device never waits.
         """
@@ -125,7 +138,7 @@ class Scorer:
             yield _fetch(*pending)
 
     def plain_rewards(self, sequences: list[list[int]]) -> np.ndarray:
-        """Rewards of whole sequences by the plain forward pass: float32 [M, rows]."""
+        """Rows of whole sequences by the plain forward pass: float32 [W, sequences]."""
         last = np.array([len(s) - 1 for s in sequences], np.int32)
         longest = -(-(last.max() + 1) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
         rows = -(-len(sequences) // self.mesh.shape["data"]) * self.mesh.shape["data"]
@@ -138,6 +151,10 @@ class Scorer:
             gate_at[row] = [gate_position(sequence, p) for p in self.gate_patterns]
         on_mesh = meshes.put(self.mesh, (ids, last, gate_at), "CT")
         return _fetch(self.plain_step(self.params, *on_mesh), len(sequences))
+
+    def split(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Rows [W, C] by model: [columns of the model, C] each, the reward first."""
+        return np.split(rows, np.cumsum([len(names) for names in self.columns])[:-1])
 
     def check_length(self, positions: int) -> None:
         """Raises AssayError for a conversation longer than the model was made for."""

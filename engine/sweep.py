@@ -11,6 +11,7 @@ from engine import mesh as meshes
 from engine.candidates import MODES, Bucket, ReplyRows, Rows, TokenRows
 from engine.checkpoint.store import Checkpoint, restore, sharing_groups
 from engine.errors import AssayError
+from engine.models.heads import OBJECTIVES
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
 from engine.scoring import Scorer, check_step, dtype_named
@@ -22,11 +23,13 @@ class SweepSettings(jobs.Settings):
     """How rewards are computed. `mode` is part of a result's fingerprint too."""
 
     mode: str
+    objectives: str  # columns beside the reward: one of `heads.OBJECTIVES`
 
     def __post_init__(self):
         super().__post_init__()
-        if self.mode not in MODES:
-            raise AssayError(f"mode={self.mode!r}; allowed: {', '.join(map(repr, MODES))}")
+        for name, allowed in (("mode", MODES), ("objectives", OBJECTIVES)):
+            if (value := getattr(self, name)) not in allowed:
+                raise AssayError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
 
 
 def sweep_vocabulary(
@@ -101,17 +104,35 @@ def _plan(
     settings: SweepSettings,
     mesh: Mesh,
 ) -> list[jobs.Job]:
+    def objectives(checkpoint: Checkpoint) -> Sequence[str]:
+        return checkpoint.card.head.columns(settings.objectives)[1:]
+
+    _check_objectives(checkpoints, settings.objectives)
     groups, about = sharing_groups(checkpoints), {"mode": settings.mode}
-    planned = jobs.plan(manifest, groups, prompts, rows, path, about, settings)
+    planned = jobs.plan(manifest, groups, prompts, rows, path, about, settings, objectives)
     check_step(settings.step_size, mesh)
     for group in groups:
         meshes.check_mesh(mesh, group[0].card.decoder)
     return planned
 
 
+def _check_objectives(checkpoints: Sequence[Checkpoint], objectives: str) -> None:
+    """A model without objectives has its reward alone; a run where none has any is refused."""
+    heads = [checkpoint.card.head for checkpoint in checkpoints]
+    found = {
+        "none": True,
+        "values": any(head.objectives for head in heads),
+        "quantiles": any(head.quantiles > 1 for head in heads),
+    }
+    if not found[objectives]:
+        slugs = ", ".join(checkpoint.card.slug for checkpoint in checkpoints)
+        raise AssayError(f"objectives={objectives!r}, but none of the models has any: {slugs}")
+
+
 def _loader(settings: SweepSettings, mesh: Mesh) -> Callable[[Sequence[Checkpoint]], "RewardPass"]:
     def load(group: Sequence[Checkpoint]) -> RewardPass:
-        restored = restore(group, mesh, dtype_named(settings.dtype))
+        dtype = dtype_named(settings.dtype)
+        restored = restore(group, mesh, dtype, objectives=settings.objectives)
         return RewardPass(Scorer.build(*restored, mesh, step_size=settings.step_size))
 
     return load
@@ -129,14 +150,19 @@ class RewardPass:
 
     def score(
         self, prefix: Prefix, rows: Rows, start: int, stop: int, advance: Callable[[int], object]
-    ) -> np.ndarray:
-        """Rewards of a range of rows: float32 [M, stop - start]."""
+    ) -> Sequence[np.ndarray]:
+        """Rewards and objectives of a range of rows: float32 [columns, stop - start] a model."""
         buckets = rows.buckets(start, stop)
-        return score_buckets(self.scorer, prefix, buckets, stop - start, advance)
+        scored = score_buckets(self.scorer, prefix, buckets, stop - start, advance)
+        return self.scorer.split(scored)
 
-    def plain(self, rows: Rows, sample: Sequence[int]) -> np.ndarray:
-        """Rewards of some rows, nothing shared: float32 [M, sample]."""
-        return self.scorer.plain_rewards(rows.sequences(sample))
+    def plain(self, rows: Rows, sample: Sequence[int]) -> Sequence[np.ndarray]:
+        """The same of some rows, nothing shared: float32 [columns, sample] a model."""
+        return self.scorer.split(self.scorer.plain_rewards(rows.sequences(sample)))
+
+    def coefficients(self, prefix: Prefix) -> Sequence[dict[str, float] | None]:
+        """What each model's gate makes of its objectives; None without a gate."""
+        return self.scorer.coefficients(prefix)
 
 
 def score_buckets(
@@ -146,11 +172,11 @@ def score_buckets(
     rows: int,
     advance: Callable[[int], object] = lambda candidates: None,
 ) -> np.ndarray:
-    """Rewards of the rows that the buckets stand for: float32 [M, rows].
+    """What the models say of the rows that the buckets stand for: float32 [W, rows].
 
     `advance` is told how many candidates each step finished.
     """
-    rewards = np.empty((len(scorer.params["readouts"]), rows), np.float32)
+    rewards = np.empty((sum(map(len, scorer.columns)), rows), np.float32)
     for bucket in buckets:
         steps = []
         for step in scorer.rewards(prefix, bucket.candidates):

@@ -40,4 +40,5 @@ def settings(config: ConfigDict) -> tuple[SweepSettings, Mesh]:
         part_size=config.part_size,
         self_check=config.self_check,
         seed=config.seed,
+        objectives=config.objectives,
     ), mesh

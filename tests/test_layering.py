@@ -21,7 +21,7 @@ ENGINE_TIERS = [
     {"types", "rendering"},
     {"models", "prompts", "runs"},
     {"mesh", "candidates"},
-    {"checkpoint", "scoring"},
+    {"checkpoint", "scoring", "verify"},
     {"jobs"},
     {"sweep", "items", "gcg", "logprobs"},
     {"api"},

@@ -27,6 +27,8 @@ WORDS = (
     "user\n",
     "\n\n",
 )
+QUANTILES = 3  # of each objective of the head `qrm`
+GATE = (2, 201, 1)  # where its gate reads: `<|im_end|>`, a line end, `<|im_start|>`
 ORPHAN = "qj"  # a token that no merge makes: its text tokenises as two
 
 CHATML = (
@@ -128,6 +130,23 @@ def tensors(config: dict, *, seed: int = 0, head: str = "linear", head_seed: int
             "score.2.weight": (1, width),
             "score.2.bias": (1,),
         },
+        "urm": {
+            "score.weight": (10, width),
+            "weights.fc.0.weight": (8, width),
+            "weights.fc.0.bias": (8,),
+            "weights.fc.2.weight": (6, 8),
+            "weights.fc.2.bias": (6,),
+            "weights.fc.4.weight": (5, 6),
+            "weights.fc.4.bias": (5,),
+        },
+        "qrm": {
+            "regression_layer.weight": (5 * QUANTILES, width),
+            "gating.layers.0.weight": (8, width),
+            "gating.layers.0.bias": (8,),
+            "gating.layers.1.weight": (5, 8),
+            "gating.layers.1.bias": (5,),
+            "gating.logit_scale": (1,),
+        },
     }
     drawn = {name: _draw(name, shape, seed) for name, shape in shapes.items()}
     return drawn | {name: _draw(name, s, head_seed) for name, s in heads[head].items()}
@@ -149,7 +168,7 @@ def write_model(
     Args:
       folder: to be made.
       seed: of the decoder.
-      head: `linear` or `mlp`.
+      head: `linear`, `mlp`, `urm` or `qrm`, whose gate wants `gating.PATTERNS` to know `GATE`.
       head_seed: of the head.
       template: chat template; None leaves it out.
       nan_token: a row of the embedding that becomes NaN.

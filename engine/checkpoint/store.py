@@ -256,7 +256,7 @@ def sharing_groups(checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
 
 
 def restore(
-    group: Sequence[Checkpoint], mesh: Mesh, dtype: jnp.dtype
+    group: Sequence[Checkpoint], mesh: Mesh, dtype: jnp.dtype, *, objectives: str = "none"
 ) -> tuple[nnx.GraphDef, nnx.State]:
     """Loads a sharing group straight onto the mesh: one decoder, a readout a model.
 
@@ -264,10 +264,12 @@ def restore(
       group: one of `sharing_groups`.
       mesh: where the parameters go.
       dtype: of the decoder's parameters; readouts are float32.
+      objectives: what a result holds beside the reward: one of `heads.OBJECTIVES`.
     """
     deepest = group[0]
     meshes.check_mesh(mesh, deepest.card.decoder)
-    graph, params = _abstract(deepest.card.decoder, [c.card.head for c in group], dtype)
+    heads = [c.card.head for c in group]
+    graph, params = _abstract(deepest.card.decoder, heads, dtype, objectives)
     shardings = meshes.parameter_shardings(mesh, params)
     flat_shardings = dict(nnx.to_flat_state(shardings))
     with ocp.StandardCheckpointer() as orbax:
@@ -295,9 +297,11 @@ def _shares(deep: Card, shallow: Card) -> bool:
 
 
 def _abstract(
-    config: DecoderConfig, heads: Sequence[HeadConfig], dtype: jnp.dtype
+    config: DecoderConfig, heads: Sequence[HeadConfig], dtype: jnp.dtype, objectives: str = "none"
 ) -> tuple[nnx.GraphDef, nnx.State]:
-    return nnx.split(nnx.eval_shape(lambda: RewardModels(config, heads, dtype)))
+    return nnx.split(
+        nnx.eval_shape(lambda: RewardModels(config, heads, dtype, objectives=objectives))
+    )
 
 
 def _name(path: tuple[Any, ...]) -> str:

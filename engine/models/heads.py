@@ -7,7 +7,7 @@ checked in tests against torch references written from them.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,10 @@ from jaxtyping import Array, Float
 
 from engine.errors import AssayError
 from engine.models.decoder import rms_norm
+
+# What a result holds beside the reward: nothing, a column an objective, or a column a quantile of
+# each objective too.
+OBJECTIVES = ("none", "values", "quantiles")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,9 +64,23 @@ class HeadConfig:
         """Whether the head reads the prompt."""
         return self.kind == "gated"
 
+    def columns(self, objectives: str) -> tuple[str, ...]:
+        """Columns of a result: the reward, then those of `OBJECTIVES` that the head has."""
+        if objectives == "none":
+            return ("reward",)
+        names = ("reward", *self.objectives)
+        if objectives == "values" or self.quantiles == 1:
+            return names
+        quantiles = range(1, self.quantiles + 1)
+        return names + tuple(f"{name}-q{q:02}" for name in self.objectives for q in quantiles)
 
-# What a head says of a response: the reward, and its objectives where it has them.
-Reading = tuple[Float[Array, "C"], Float[Array, "C R"]]
+
+class Reading(NamedTuple):
+    """What a head says of responses."""
+
+    reward: Float[Array, "C"]
+    values: Float[Array, "C R"]  # of the objectives; R is 0 where a head has none
+    quantiles: Float[Array, "C RQ"]  # of each objective in turn; [C, 0] where it is one number
 
 
 class Head(nnx.Module):
@@ -73,7 +91,8 @@ class Head(nnx.Module):
         return jnp.zeros(0)
 
     def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
-        return self.reward(hidden), jnp.zeros((hidden.shape[0], 0))
+        none = jnp.zeros((hidden.shape[0], 0))
+        return Reading(self.reward(hidden), none, none)
 
     def reward(self, hidden: Float[Array, "C D"]) -> Float[Array, "C"]:
         raise NotImplementedError
@@ -115,12 +134,13 @@ class URMHead(Head):
 
     def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
         means = jnp.einsum("CD,RD->CR", hidden, self.weight[:, 0])
+        none = jnp.zeros((hidden.shape[0], 0))
         if self.first_only:
-            return means[:, 0], means
+            return Reading(means[:, 0], means, none)
         x = jax.nn.selu(jnp.einsum("CD,DI->CI", hidden, self.weight_in[...]) + self.bias_in)
         x = jax.nn.selu(jnp.einsum("CI,IE->CE", x, self.weight_mid[...]) + self.bias_mid)
         weights = jnp.einsum("CE,ER->CR", x, self.weight_out[...]) + self.bias_out
-        return jnp.sum(means * weights, axis=-1), means
+        return Reading(jnp.sum(means * weights, axis=-1), means, none)
 
 
 class GateLayer(nnx.Module):
@@ -155,8 +175,10 @@ class GatedHead(Head):
 
     def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C R"]) -> Reading:
         quantiles = jnp.einsum("CD,RQD->CRQ", hidden, self.weight[...])
-        objectives = jnp.mean(quantiles, axis=-1)
-        return jnp.sum(objectives * gate, axis=-1), objectives
+        values = jnp.mean(quantiles, axis=-1)
+        apart = quantiles if self.config.quantiles > 1 else quantiles[:, :0]
+        reward = jnp.sum(values * gate, axis=-1)
+        return Reading(reward, values, apart.reshape(hidden.shape[0], -1))
 
 
 HEADS = {
@@ -181,7 +203,7 @@ class Readout(nnx.Module):
         return self.head.gate(self._normed(residual))
 
     def __call__(self, residual: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
-        """Rewards and objectives from the residual stream at the reward position."""
+        """What the head says, from the residual stream at the reward position."""
         return self.head(self._normed(residual), gate)
 
     def _normed(self, residual: Float[Array, "*B D"]) -> Float[Array, "*B D"]:

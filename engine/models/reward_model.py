@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from engine.models.config import DecoderConfig
 from engine.models.decoder import Decoder
-from engine.models.heads import HeadConfig, Readout
+from engine.models.heads import OBJECTIVES, HeadConfig, Readout
 from engine.types import Candidates, Prefix
 
 
@@ -25,7 +25,7 @@ class RewardModels(nnx.Module):
         heads: Sequence[HeadConfig],
         dtype: jnp.dtype,
         *,
-        objectives: bool = False,
+        objectives: str = "none",
     ):
         self.decoder = Decoder(config, dtype)
         self.objectives = objectives
@@ -73,19 +73,17 @@ class RewardModels(nnx.Module):
     @property
     def columns(self) -> tuple[tuple[str, ...], ...]:
         """What each model's rows of a result are: the reward, then its objectives if asked for."""
-        return tuple(
-            ("reward", *(readout.config.objectives if self.objectives else ()))
-            for readout in self.readouts
-        )
+        return tuple(readout.config.columns(self.objectives) for readout in self.readouts)
 
     def _read(
         self, residuals: Sequence[Float[Array, "C D"]], gates: Sequence[Array]
     ) -> Float[Array, "W C"]:
         """W = all columns of all models, one after the other."""
         by_depth = dict(zip(self.depths, residuals, strict=True))
-        columns = []
+        asked = OBJECTIVES.index(self.objectives)  # how many kinds of columns beside the reward
+        rows = []
         with jax.named_scope("head"):
             for readout, gate in zip(self.readouts, gates, strict=True):
-                reward, objectives = readout(by_depth[readout.config.depth], gate)
-                columns += [reward[None], *([objectives.T] if self.objectives else [])]
-        return jnp.concatenate(columns)
+                reward, *objectives = readout(by_depth[readout.config.depth], gate)
+                rows += [reward[None], *(kind.T for kind in objectives[:asked])]
+        return jnp.concatenate(rows)

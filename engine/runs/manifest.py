@@ -57,7 +57,7 @@ class Manifest:
     def admit_result(self, path: str, fingerprint: Json) -> None:
         """Adds a result, or refuses to continue one that was begun under another fingerprint."""
         fresh = {"fingerprint": fingerprint, "parts": {}, "complete": False, "self_check": None,
-                 "seconds": 0.0}  # fmt: skip
+                 "coefficients": None, "seconds": 0.0}  # fmt: skip
         present = self.content["results"].setdefault(path, fresh)["fingerprint"]
         if present != fingerprint and not self._begun(path):
             self.content["results"][path] = fresh
@@ -90,9 +90,9 @@ class Manifest:
         result["complete"] = False  # until `finish` has looked at the whole again
         result["seconds"] = round(result["seconds"] + seconds, 3)
 
-    def finish(self, path: str, self_check: Json | None) -> None:
+    def finish(self, path: str, self_check: Json | None, coefficients: Json | None = None) -> None:
         """Notes that a result is whole."""
-        self.result(path).update(complete=True, self_check=self_check)
+        self.result(path).update(complete=True, self_check=self_check, coefficients=coefficients)
 
     def save(self) -> None:
         """Writes manifest.json."""

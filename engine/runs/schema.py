@@ -19,12 +19,14 @@
     results      result path relative to the run folder, as `scores/model=…/prompt=…`
                  -> {fingerprint: {...}, parts: {file name: {rows, sha256}}, complete: bool,
                      self_check: {candidates, max_abs_difference, tolerance} | null,
-                     seconds: float}
+                     coefficients: {objective: float} | null, seconds: float}
+                 (`fingerprint.objectives` names the columns that parts have beside the reward;
+                 `coefficients` sum a gated model's objectives to the reward under the prompt)
     environment  {python, jax, flax, ..., device_kind, device_count, process_count}
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import polars as pl
 
@@ -72,6 +74,24 @@ SEQUENCE_COLUMNS: Columns = {
     "round_trips": pl.Boolean,
     "flops": pl.Float64,
 }
+
+
+def objective_columns(names: Sequence[str]) -> Columns:
+    """The columns that a part has after the reward: f32, one a name.
+
+    Raises:
+      AssayError: a name that is not a plain one, or that is given twice or to another column.
+    """
+    tables = (VOCAB_COLUMNS, ITEM_COLUMNS, HUMAN_COLUMNS, LOGPROB_COLUMNS, SEQUENCE_COLUMNS)
+    taken = {"model", "prompt", "response", "rank", *(name for table in tables for name in table)}
+    for name in names:
+        if name in taken or not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
+            raise AssayError(
+                f"objective {name!r}; allowed: lower-case letters, digits, '_', '-', starting with "
+                "a letter, each name once and none that another column has"
+            )
+        taken.add(name)
+    return dict.fromkeys(names, pl.Float32)
 
 
 def scores_path(model: str, prompt: str) -> str:

@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaForSequenceClassification
 
 from engine.checkpoint.store import Checkpoint
-from tests.models import parity, reference
+from tests.models import head_references, parity, reference
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +43,12 @@ def pair_of(tmp_path_factory):
         return Pair(model, checkpoint, parity.restore(checkpoint))
 
     return build
+
+
+@pytest.fixture(scope="session")
+def loaded(tmp_path_factory):
+    """Name in `head_references.CASES` -> `Loaded`."""
+    return functools.cache(lambda name: head_references.load(name, tmp_path_factory.mktemp("head")))
 
 
 @pytest.fixture(scope="session")

@@ -48,11 +48,15 @@ def make_mesh(data: int = 1, model: int = 1) -> Mesh:
 
 
 def restore(
-    *group: store.Checkpoint, dtype: str = "float32", mesh: Mesh | None = None, step_size=STEP_SIZE
+    *group: store.Checkpoint,
+    dtype: str = "float32",
+    mesh: Mesh | None = None,
+    step_size=STEP_SIZE,
+    objectives: str = "none",
 ) -> Restored:
     """A sharing group; models that differ in their weights only share compiled passes."""
     mesh = mesh or make_mesh()
-    graph, params = store.restore(group, mesh, np.dtype(dtype))
+    graph, params = store.restore(group, mesh, np.dtype(dtype), objectives=objectives)
     key = graph, mesh, step_size
     if key not in _BUILT:
         _BUILT[key] = _build(graph, params, mesh, step_size)
