@@ -9,13 +9,14 @@ from engine.models.config import DecoderConfig, Rope
 
 Json = Mapping[str, Any]
 
-# Class name -> decoder family (`model_type`). The head is recognised by its keys
-# (checkpoint/rules.py), because one class name is published with different heads.
+# Class name -> decoder family (`model_type`), or `*` for any of `FAMILIES`. The head is recognised
+# by its keys (checkpoint/rules.py), because one class name is published with different heads.
 ARCHITECTURES = {
     "LlamaForSequenceClassification": "llama",
     "LlamaForRewardModelWithGating": "llama",  # ArmoRM, QRM-Llama
     "LlamaForSequenceClassificationWithNormal_Weights": "llama",  # URM
     "INFORMForSequenceClassification": "llama",  # INF-ORM: an MLP under `score`
+    "GRewardModel": "*",  # GRM sftreg: a value head on whatever decoder `model_type` names
     "Gemma2ForSequenceClassification": "gemma2",
     "Gemma2ForRewardModelWithGating": "gemma2",  # QRM-Gemma
     "Qwen2ForSequenceClassification": "qwen2",
@@ -244,12 +245,14 @@ def _family(hf: Json) -> Family:
     if not isinstance(named, str) or named not in ARCHITECTURES:
         allowed = ", ".join(sorted(ARCHITECTURES))
         raise AssayError(f"config.json: unknown architecture {named!r}; allowed: {allowed}")
-    family = ARCHITECTURES[named]
-    if hf.get("model_type") != family:
+    family, model_type = ARCHITECTURES[named], hf.get("model_type")
+    allowed = FAMILIES if family == "*" else (family,)
+    if model_type not in allowed:
         raise AssayError(
-            f"config.json: model_type={hf.get('model_type')!r} under {named}; allowed: {family!r}"
+            f"config.json: model_type={model_type!r} under {named}; "
+            f"allowed: {', '.join(map(repr, allowed))}"
         )
-    return FAMILIES[family]
+    return FAMILIES[model_type]
 
 
 def _check_attributes(hf: Json, family: Family) -> None:
