@@ -247,7 +247,7 @@ def _family(hf: Json) -> Family:
         raise AssayError(f"config.json: unknown architecture {named!r}; allowed: {allowed}")
     family, model_type = ARCHITECTURES[named], hf.get("model_type")
     allowed = FAMILIES if family == "*" else (family,)
-    if model_type not in allowed:
+    if not isinstance(model_type, str) or model_type not in allowed:
         raise AssayError(
             f"config.json: model_type={model_type!r} under {named}; "
             f"allowed: {', '.join(map(repr, allowed))}"

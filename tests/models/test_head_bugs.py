@@ -66,6 +66,10 @@ def objectives_from(change):
     return plant
 
 
+def first_quantile(weight):
+    return jnp.broadcast_to(weight[:, :1], weight.shape)
+
+
 def quantiles_lead(weight):
     R, Q, D = weight.shape
     return weight.reshape(Q, R, D).swapaxes(0, 1)
@@ -125,7 +129,7 @@ BUGS = {
         gate_from(lambda self, gate: jax.nn.softmax(jnp.log(gate) * self.logit_scale)),
         "QRM-Gemma",
     ),
-    "first quantile for their mean": (objectives_from(lambda weight: weight[:, :1]), "QRM-Gemma"),
+    "first quantile for their mean": (objectives_from(first_quantile), "QRM-Gemma"),
     "quantiles lead the rows": (objectives_from(quantiles_lead), "QRM-Llama v2"),
     "log-variances for means": (urm_weights(lambda self, h: _urm(self, h, column=1)), "URM"),
     "all means before all log-variances": (
@@ -168,12 +172,13 @@ def batch_norm_before_its_relu(patch):
     right, affine = gating.read_gate, gating._affine
 
     def read_gate(keys, read):
-        index = {key: int(re.search(r"layers\.(\d+)", key)[1]) for key in keys if "layers" in key}
+        own = gating.gate_keys(keys) - {gating.LOGIT_SCALE}
+        index = {key: int(re.search(r"layers\.(\d+)", key)[1]) for key in own}
         norms = {i for key, i in index.items() if key.endswith("running_mean")}
-        gate = right({key for key in keys if index.get(key) not in norms}, read)
+        gate = right({key for key in own if index[key] not in norms}, read)
         layers = list(gate.layers)
         for at, i in enumerate(sorted(norms)):
-            module = {key.rsplit(".", 1)[1]: read(key) for key in keys if index.get(key) == i}
+            module = {key.rsplit(".", 1)[1]: read(key) for key in own if index[key] == i}
             (weight, bias), (scale, shift) = layers[at], affine(i, module)
             layers[at] = weight * scale, bias * scale + shift
         return gating.Gate(layers, True)
