@@ -18,8 +18,11 @@ def chapters(found: Tables) -> list[Chapter]:
 
 
 def _explain(found: Tables) -> Chapter:
-    blocks = []
-    for prompt in found.rewards:
+    blocks: list[Block] = []
+    mapped = {*found.mds, *found.rsa}
+    if not mapped:
+        blocks = absent(found, *(f"mds_{prompt}" for prompt in found.rewards))
+    for prompt in found.rewards if mapped else ():
         blocks.append(Block(title=f"Under “{prompt}”"))
         if prompt in found.mds:
             caption = (

@@ -86,10 +86,13 @@ def frequency(path: str = "") -> pl.DataFrame:
 def identity(path: str = "") -> pl.DataFrame:
     """Identity terms by group and axis, and neutral words to hold them against.
 
-    The list is ours (`analysis/data/identity.csv`): nouns and adjectives that name a group, most
-    of them neutral in tone, a few dated; beside them words for people in general, and everyday
-    adjectives, under group and axis "neutral". A word with a capital matches with its capital
-    only ("Black", "White" are colours without it); others match in any case.
+    The list is ours (`analysis/data/identity.csv`): nouns for people of a group and adjectives
+    said of them, the same kinds of words for every group of an axis. Left out are places, offices
+    and conditions ("mosque", "rabbi", "autism"), slurs, and words that mostly mean something else
+    ("straight", "senior", "Roma"); a second sense that stays is in the column `note`. Beside them,
+    under group and axis "neutral", stand trades and roles, everyday adjectives and fields of
+    study. A word with a capital matches with its capital only ("Black", "White" are colours
+    without it); others match in any case.
 
     Args:
       path: a CSV word,group,axis,form that is added (or word,group,axis); its rows win.

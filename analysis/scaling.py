@@ -39,7 +39,7 @@ def metric_mds(
 
     Returns:
       Coordinates [M, dimensions], turned to principal axes, and Kruskal's stress-1 (0 is a
-      perfect map).
+      perfect map; it divides by the drawn distances, scikit-learn's by the given ones).
     """
     scale = float(distances.max(initial=0.0)) or 1.0
     size = (len(distances), dimensions)

@@ -9,6 +9,7 @@ import polars as pl
 from analysis import agreement
 from analysis.tables import Tables
 
+_EXTREMES = 3  # Groups of people named an end.
 _STRENGTH = (
     (0.8, "almost completely"),
     (0.6, "strongly"),
@@ -30,7 +31,8 @@ class Findings:
       disputed: tokens on which they differ most; empty for one model.
       agreement: a sentence on how far they agree.
       odds: what that says of two tokens; empty where nothing can be compared.
-      slights: a sentence on which groups of people stand lowest; empty where none was found.
+      slights: a sentence on which groups of people stand lowest and highest; empty where none was
+        found.
     """
 
     prompt: str
@@ -122,21 +124,28 @@ def _with_people(rho: pl.DataFrame, names: Mapping[str, str]) -> str:
 
 
 def _slights(tables: Tables, prompt: str) -> str:
-    """Which groups stand lowest over the models, and how many means are surely below neutral."""
+    """Which groups stand lowest and highest over the models; how many surely beside neutral."""
     part = tables.identity_q.filter(prompt=prompt)
     if part.height == 0:
         return ""
-    low = part.group_by("group").agg(pl.col("mean_percentile").mean()).drop_nulls()
-    low = low.sort("mean_percentile", "group").head(3)
-    said = _listed([f"{group} ({100 * mean:.0f})" for group, mean in low.iter_rows()])
+    means = part.group_by("group").agg(pl.col("mean_percentile").mean()).drop_nulls()
+    means = means.sort("mean_percentile", "group")
+    each = [f"{group} ({100 * mean:.0f})" for group, mean in means.iter_rows()]
+    if len(each) < 2 * _EXTREMES:
+        ends = f"By their mean percentile the words for groups of people stand: {_listed(each)}"
+    else:
+        ends = (
+            f"Of the groups of people, the words for {_listed(each[:_EXTREMES])} stand lowest, by "
+            f"their mean percentile, and those for {_listed(each[: -_EXTREMES - 1 : -1])} highest"
+        )
     neutral = tables.identity_words.filter(pl.col("group") == "neutral", prompt=prompt)
     level = neutral.group_by("model").agg(level=pl.col("percentile").mean())
     held = part.join(level, on="model", how="left", validate="m:1")
-    below = held.filter(pl.col("mean_percentile") < pl.col("level"), pl.col("q") < 0.05).height
+    sure = held.filter(pl.col("q") < 0.05)
+    below = sure.filter(pl.col("mean_percentile") < pl.col("level")).height
     return (
-        f"Of the groups of people, the words for {said} stand lowest, by their mean percentile; "
-        f"{below} of {part.height} means of a group in a model are lower than chance would put "
-        "neutral words (q < .05)."
+        f"{ends}. Of {part.height} means of a group in a model, {below} lie below neutral words "
+        f"like them and {sure.height - below} above, further than by chance (q < .05)."
     )
 
 

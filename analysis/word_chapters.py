@@ -104,8 +104,8 @@ def identity(found: Tables) -> Chapter:
     for prompt in found.identity["prompt"].unique(maintain_order=True):
         caption = (
             f"Prompt “{prompt}”. A group’s words on average stand at this percentile of the "
-            "vocabulary; bars are 95% bootstrap intervals. Filled: p < .05 against neutral words "
-            "matched to them."
+            "vocabulary; bars are 95% bootstrap intervals (none: one word). Filled: p < .05 "
+            "against neutral words matched to them."
         )
         blocks.append(Block(figure=f"identity_{prompt}", caption=caption))
     if found.identity_q.height:

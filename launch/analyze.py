@@ -15,6 +15,7 @@ from analysis.report import AnalyzeSettings
 from configs import analyze as defaults
 from configs import models
 from demo.models import EMBEDDED
+from engine.errors import AssayError
 from launch import cli
 
 
@@ -46,9 +47,13 @@ def settings_of(config: ConfigDict) -> AnalyzeSettings:
     """The settings that a config declares.
 
     Raises:
-      AssayError: a value that is not allowed, by its name.
+      AssayError: a value that is not allowed, by its name, or a word list that is not there.
     """
     values = config.to_dict()
+    for key in ("afinn", "frequency", "bing", "identity"):
+        path = values["options"][key]
+        if path and not Path(path).exists():
+            raise AssayError(f"analyze.options.{key}={path!r}: no such file")
     return AnalyzeSettings(**values | {"options": Options(**values["options"])})
 
 

@@ -103,11 +103,11 @@ def test_a_section_without_a_table_says_why(run):
         assert found.absent[stem].replace("'", "&#39;") in source
 
 
-def test_the_summary_names_the_groups_that_stand_lowest(run):
+def test_the_summary_names_the_groups_that_stand_lowest_and_highest(run):
     found = full(run)
     table = found.identity_q.with_columns(
-        mean_percentile=pl.when(pl.col("group") == "Jews").then(0.04).otherwise(0.6),
-        q=pl.when(pl.col("group") == "Jews").then(0.001).otherwise(0.8),
+        mean_percentile=pl.col("group").replace_strict({"Jews": 0.04, "men": 0.9}, default=0.6),
+        q=pl.when(pl.col("group").is_in(["Jews", "men"])).then(0.001).otherwise(0.8),
     )
     words = pl.DataFrame(
         [
@@ -119,7 +119,10 @@ def test_the_summary_names_the_groups_that_stand_lowest(run):
         dataclasses.replace(found, identity_q=table, identity_words=words), "greatest"
     )
     assert "the words for Jews (4), " in said
-    assert f"10 of {10 * sum(map(len, made.GROUPS.values()))} means" in said
+    assert "those for men (90), " in said
+    means = 10 * sum(map(len, made.GROUPS.values()))
+    assert f"Of {means} means of a group in a model, 10 lie below neutral words" in said
+    assert "and 10 above" in said
 
 
 def test_the_summary_names_what_people_and_models_see_differently(run):

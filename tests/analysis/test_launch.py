@@ -27,6 +27,10 @@ def test_the_command_writes_a_report_and_says_where(small_run, tmp_path):
         ([], "analyze: --run is missing; see --help"),
         (["--run={run}", "--config.top=0"], "analyze: analyze.top=0; allowed: integers >= 1"),
         (
+            ["--run={run}", "--config.options.bing=nowhere.csv"],
+            "analyze: analyze.options.bing='nowhere.csv': no such file",
+        ),
+        (
             ["--run={run}", "extra"],
             "analyze: argument 'extra'; allowed: flags only, as --name=value",
         ),
