@@ -243,7 +243,7 @@ def run_jobs(
     total = sum(stop - start for job in jobs for start, stop in job.missing)
     pending = [job for job in jobs if job.missing or _unfinished(manifest, job)]
     numbers = 0
-    with _progress(total) as bar:
+    with progress(total) as bar:
         for _, sharing in itertools.groupby(pending, key=lambda job: id(job.group)):
             for index, job in enumerate(sharing):
                 if index == 0:
@@ -342,10 +342,11 @@ def _read_result(
     return np.concatenate(numbers, axis=1)
 
 
-def _progress(total: int) -> tqdm:
+def progress(total: int, unit: str = "candidates") -> tqdm:
+    """The progress line of a command: rate and time left; silent where there is nothing to do."""
     quiet = jax.process_index() != 0 or total == 0
     interval = 0.5 if sys.stderr.isatty() else 15.0
-    return tqdm(total=total, unit=" candidates", unit_scale=True, mininterval=interval,
+    return tqdm(total=total, unit=f" {unit}", unit_scale=True, mininterval=interval,
                 disable=quiet, smoothing=0.1, dynamic_ncols=True)  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., Prefix]:
     shardings = Prefix(
         key_values=KeyValues(keys=positions, values=positions), gates=cast(Any, gates)
     )
-    return _jit(prefill, mesh, shardings)
+    return jit(prefill, mesh, shardings)
 
 
 def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
@@ -48,7 +48,7 @@ def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).respond(prefix, candidates)
 
-    return _jit(score, mesh, meshes.sharding(mesh, "W"))
+    return jit(score, mesh, meshes.sharding(mesh, "W"))
 
 
 def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
@@ -61,13 +61,14 @@ def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).plain(ids, last, gate_at)
 
-    return _jit(plain, mesh, meshes.sharding(mesh, "W"))
+    return jit(plain, mesh, meshes.sharding(mesh, "W"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Scorer:
     """Parameters on a mesh with the compiled passes: prompts and candidates in, rewards out."""
 
+    graph: nnx.GraphDef
     params: nnx.State
     mesh: Mesh
     step_size: int
@@ -90,6 +91,7 @@ class Scorer:
         meshes.check_mesh(mesh, config)
         heads = [readout.config for readout in model.readouts]
         return cls(
+            graph=graph,
             params=params,
             mesh=mesh,
             step_size=step_size,
@@ -102,9 +104,13 @@ class Scorer:
             plain_step=build_plain(graph, mesh),
         )
 
-    def prefill(self, prompt: PromptIds) -> Prefix:
-        """Keys and values of a prompt's prefix, padded to one of few lengths."""
-        ids = np.zeros(-(-len(prompt.prefix) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE, np.int32)
+    def prefill(self, prompt: PromptIds, room: int = 0) -> Prefix:
+        """Keys and values of a prompt's prefix, padded to one of few lengths.
+
+        `room`: positions that the padding has at least.
+        """
+        length = -(-(len(prompt.prefix) + room) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+        ids = np.zeros(length, np.int32)
         ids[: len(prompt.prefix)] = prompt.prefix
         gate_at = np.array([gate_position(prompt.prefix, p) for p in self.gate_patterns], np.int32)
         return self.prefill_step(self.params, *meshes.put(self.mesh, (ids, gate_at), "P"))
@@ -214,7 +220,8 @@ def dtype_named(name: str) -> jnp.dtype:
     return jnp.dtype(name)
 
 
-def _jit(function: Callable, mesh: Mesh, shardings: Any) -> Callable:
+def jit(function: Callable, mesh: Mesh, shardings: Any) -> Callable:
+    """`jax.jit` with the options of the mesh's backend; every compiled pass goes through it."""
     on_cpu = mesh.devices.flat[0].platform == "cpu"
     return jax.jit(
         function,
@@ -223,6 +230,10 @@ def _jit(function: Callable, mesh: Mesh, shardings: Any) -> Callable:
     )
 
 
+def fetch(tree: Any) -> Any:
+    """Host copies of arrays that are replicated, so that each process reads its own."""
+    return jax.tree.map(lambda array: np.asarray(array.addressable_data(0)), tree)
+
+
 def _fetch(rewards: jax.Array, rows: int) -> np.ndarray:
-    # Replicated on every device of every process, so each process reads its own copy.
-    return np.asarray(rewards.addressable_data(0))[:, :rows]
+    return fetch(rewards)[:, :rows]

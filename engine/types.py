@@ -7,6 +7,7 @@ Axis letters, used in every einsum and every parameter's `axes`:
     D width           F feed-forward      V vocabulary       G = N / K
     H head size       R objectives        M models           Q quantiles of an objective
     E, I hidden widths of a reward head   S (in a head) mean and log-variance
+    A attempts of a search (directions x restarts)          J prompts that are judged together
 """
 
 import dataclasses

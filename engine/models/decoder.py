@@ -106,11 +106,12 @@ class Decoder(nnx.Module):
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
         """Embedded ids; Gemma's scale is rounded to the parameters' dtype first, as published."""
+        return self._scaled(self.embedding[...][ids])
+
+    def embed_rows(self, rows: Float[Array, "C T V"]) -> Residual:
+        """`embed` of one-hot rows, by which it is differentiable."""
         embedding = self.embedding[...]
-        x = embedding[ids]
-        if self.config.embedding_scale:
-            x = x * jnp.asarray(self.config.width**0.5, embedding.dtype)
-        return x.astype(jnp.float32)
+        return self._scaled(jnp.einsum("CTV,VD->CTD", rows, embedding).astype(embedding.dtype))
 
     def forward(self, ids: Int[Array, "C T"], depths: Sequence[int]) -> tuple[Residual, ...]:
         """Residual stream after each of `depths` layers, at every position.
@@ -138,6 +139,24 @@ class Decoder(nnx.Module):
 
         return jax.lax.scan(layer, self.embed(ids[None]), jnp.arange(self.config.num_layers))[1]
 
+    def extend(self, prefix: KeyValues, x: Residual, length: Int[Array, ""]) -> KeyValues:
+        """The prefix with the positions x [1, T, D] written behind its first `length`.
+
+        `prefix` has room for them: at least length + T positions.
+        """
+        shared = jnp.broadcast_to(length, 1)
+        angles = self._angles(shared[:, None] + jnp.arange(x.shape[1]))
+        every = jnp.arange(x.shape[1])
+
+        def layer(x, index):
+            x, own = self._response_layer(index, x, every, prefix, shared, angles)
+            return x, jax.tree.map(lambda p: p[0], own)
+
+        own = jax.lax.scan(layer, x, jnp.arange(self.config.num_layers))[1]
+        return jax.tree.map(
+            lambda p, new: jax.lax.dynamic_update_slice(p, new, (0, length, 0, 0)), prefix, own
+        )
+
     def respond(
         self,
         prefix: KeyValues,
@@ -160,14 +179,14 @@ class Decoder(nnx.Module):
         every, pooled = jnp.arange(x.shape[1]), last[:, None]
 
         def full_layer(index, x):
-            return self._response_layer(index, x, every, prefix, shared, angles)
+            return self._response_layer(index, x, every, prefix, shared, angles)[0]
 
         read = []
         for start, stop in _segments(depths):
             deepest = stop == max(depths)
             x = jax.lax.fori_loop(start, stop - deepest, full_layer, x)
             if deepest:  # nothing follows but the reward position
-                x = self._response_layer(stop - 1, x, pooled, prefix, shared, angles)
+                x, _ = self._response_layer(stop - 1, x, pooled, prefix, shared, angles)
                 read.append(x[:, 0])
             else:
                 read.append(_take(x, pooled)[:, 0])
@@ -200,8 +219,11 @@ class Decoder(nnx.Module):
         prefix: KeyValues,
         shared: Int[Array, "C"],
         angles: Angles,
-    ) -> Float[Array, "C U D"]:
-        """One layer over the positions `at`: [T] for all of them, [C, 1] for one a candidate."""
+    ) -> tuple[Float[Array, "C U D"], KeyValues]:
+        """One layer over the positions `at`: [T] for all of them, [C, 1] for one a candidate.
+
+        And the keys and values of all T positions, each [C, T, K, H].
+        """
         layer = self._layer(index)
         past = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), prefix)
         with jax.named_scope("attention"):
@@ -212,7 +234,7 @@ class Decoder(nnx.Module):
             masks = self._response_masks(index, shared, at, past.keys.shape[0], keys.shape[1])
             x = x + layer.output(self._attend(queries, keys, values, past, masks))
         with jax.named_scope("feed_forward"):
-            return x + layer.feed_forward(x)
+            return x + layer.feed_forward(x), KeyValues(keys=keys, values=values)
 
     def _attend(
         self,
@@ -271,6 +293,11 @@ class Decoder(nnx.Module):
         shared, position = shared[:, None, None], jnp.arange(past)
         on_prefix = self._mask(index, shared + at - position) & (position < shared)
         return on_prefix, self._mask(index, at - jnp.arange(own))
+
+    def _scaled(self, x: Float[Array, "C T D"]) -> Residual:
+        if self.config.embedding_scale:
+            x = x * jnp.asarray(self.config.width**0.5, x.dtype)
+        return x.astype(jnp.float32)
 
     def _angles(self, positions: Int[Array, "C T"]) -> Angles:
         frequencies = jnp.asarray(

@@ -57,6 +57,11 @@ class RewardModels(nnx.Module):
         residuals = self.decoder.respond(prefix.key_values, x, shared, last, self.depths)
         return self._read(residuals, prefix.gates)
 
+    def extend(self, prefix: Prefix, ids: Int[Array, "T"], length: Int[Array, ""]) -> Prefix:
+        """The prefix with `ids` behind its first `length` positions; gates stay the prompt's."""
+        key_values = self.decoder.extend(prefix.key_values, self.decoder.embed(ids[None]), length)
+        return Prefix(key_values=key_values, gates=prefix.gates)
+
     def plain(
         self, ids: Int[Array, "C T"], last: Int[Array, "C"], gate_at: Int[Array, "C M"]
     ) -> Float[Array, "W C"]:

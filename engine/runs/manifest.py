@@ -76,6 +76,8 @@ class Manifest:
 
     def _begun(self, path: str) -> bool:
         folder = self.run / path
+        if folder.is_file():  # of a search
+            return True
         return folder.exists() and any(not parts.is_temporary(p) for p in folder.iterdir())
 
     def result(self, path: str) -> Json:

@@ -16,7 +16,8 @@
                  of which only scores of item lists were imported)
     prompts      prompt id -> prompt text
     lists        item list -> {items_hash, rows}
-    results      result path relative to the run folder, as `scores/model=…/prompt=…`
+    results      result path relative to the run folder, as `scores/model=…/prompt=…`; the file
+                 itself for a search
                  -> {fingerprint: {...}, parts: {file name: {rows, sha256}}, complete: bool,
                      self_check: {candidates, max_abs_difference, tolerance} | null,
                      coefficients: {objective: float} | null, seconds: float}
@@ -102,6 +103,12 @@ def scores_path(model: str, prompt: str) -> str:
 def items_path(items: str, model: str, prompt: str) -> str:
     """Folder of one model's scores of the item list `items`, relative to the run."""
     return f"{ITEMS_DIR}/{items}/model={model}/prompt={prompt}"
+
+
+def sequences_path(model: str, prompt: str, direction: str, method: str, seed: int) -> str:
+    """File of one search, relative to the run."""
+    folder = f"{SEQUENCES_DIR}/model={model}/prompt={prompt}/direction={direction}"
+    return f"{folder}/{method}-seed{seed}.parquet"
 
 
 def humans_path(items: str) -> str:

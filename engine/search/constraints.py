@@ -1,0 +1,67 @@
+"""Which tokens a search may use, and whether a sequence survives being written as text."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from engine.errors import AssayError
+from engine.prompts import ChatTemplate
+from engine.search.settings import SearchSettings
+from engine.types import PromptIds
+
+Ids = Sequence[int] | np.ndarray
+
+
+def allowed_tokens(frame: pl.DataFrame, rows: int, settings: SearchSettings) -> np.ndarray:
+    """Mask [rows] of the embedding: tokens that the filters leave.
+
+    Args:
+      frame: the vocabulary, `schema.VOCAB_COLUMNS`.
+      rows: of the embedding; those beyond the tokenizer are never allowed.
+      settings: ascii_only, specials, allow, deny, topk.
+
+    Raises:
+      AssayError: a text of `allow` or `deny` that no token has; fewer tokens than `topk` are left.
+    """
+    tokens = frame["token"].to_list()
+    for name in ("allow", "deny"):
+        for text in getattr(settings, name):
+            if text not in set(tokens):
+                raise AssayError(f"{name}: no token is {text!r}; allowed: texts of single tokens")
+    left = np.ones(len(tokens), bool)
+    if not settings.specials:
+        left &= ~frame["is_special"].to_numpy()
+    if settings.ascii_only:
+        left &= np.array([t.isascii() and t.isprintable() and t != "" for t in tokens])
+    if settings.allow:
+        left &= np.array([t in set(settings.allow) for t in tokens])
+    left &= np.array([t not in set(settings.deny) for t in tokens])
+    if left.sum() < settings.topk:
+        raise AssayError(
+            f"topk={settings.topk}; the filters leave {left.sum()} tokens: allowed at most that"
+        )
+    return np.pad(left, (0, rows - len(left)))
+
+
+class RoundTrip:
+    """Whether sequences are what their text tokenises to, in the whole conversation; remembered."""
+
+    def __init__(self, template: ChatTemplate, prompts: Sequence[PromptIds]):
+        self.template, self.prompts = template, prompts
+        self._known: dict[tuple[int, ...], bool] = {}
+
+    def text(self, ids: Ids) -> str:
+        """What a sequence says."""
+        return self.template.tokenizer.decode(list(map(int, ids)))
+
+    def passes(self, ids: Ids) -> bool:
+        """Whether the text of `ids`, as the reply to each prompt, is tokenised as exactly `ids`."""
+        key = tuple(map(int, ids))
+        if key not in self._known:
+            reply = [self.text(key)]
+            self._known[key] = all(
+                self.template.sequences(p.prompt, reply)[0] == [*p.prefix, *key, *p.suffix]
+                for p in self.prompts
+            )
+        return self._known[key]

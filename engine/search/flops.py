@@ -1,0 +1,72 @@
+"""Floating-point operations of a search, from the shapes of its model.
+
+A position costs, in each layer, 2 operations a weight (q, k, v, o and the gated feed-forward) and
+4·N·H a key that it sees (logits and mixing). In the last layer only the reward position needs q, o
+and the feed-forward. Counted is what is computed, padding left out:
+
+    gradient = 2 · response + 4·T·V·D   backward through activations, and two one-hot products
+    step     = gradient + the parent appended to the prefix + one response a candidate
+
+Norms, rotations, softmax and heads are left out (below 1 % of a decoder of any published size).
+"""
+
+from collections.abc import Iterable
+
+from engine.models.config import DecoderConfig
+
+
+def response(config: DecoderConfig, positions: int, before: int) -> float:
+    """Of one candidate of `positions` own tokens behind `before` others, up to its reward."""
+    keys_values, rest, key = _of_position(config)
+    last = positions * keys_values + rest + key * (before + positions)
+    return extension(config, positions, before) * (1 - 1 / config.num_layers) + last
+
+
+def gradient(config: DecoderConfig, length: int, positions: int, before: int) -> float:
+    """Of the reward and its gradient by the one-hot rows of `length` tokens."""
+    products = 2 * 2 * length * config.vocab_size * config.width
+    return 2 * response(config, positions, before) + products
+
+
+def extension(config: DecoderConfig, positions: int, before: int) -> float:
+    """Of appending `positions` tokens to a prefix: every layer whole."""
+    keys_values, rest, key = _of_position(config)
+    seen = before + (positions + 1) / 2  # on average, by a causal mask
+    return config.num_layers * positions * (keys_values + rest + key * seen)
+
+
+def climb_step(
+    config: DecoderConfig,
+    groups: Iterable[tuple[int, int]],
+    length: int,
+    prefixes: Iterable[int],
+    suffix: int,
+    *,
+    with_gradient: bool,
+) -> float:
+    """Of one step of one attempt.
+
+    Args:
+      config: the decoder's.
+      groups: candidates and first changed position of each group.
+      length: tokens of the reply.
+      prefixes: positions of each prompt's prefix.
+      suffix: positions that follow the reply.
+      with_gradient: whether the method takes one.
+    """
+    total, groups = 0.0, list(groups)
+    for before in prefixes:
+        total += extension(config, length, before)
+        if with_gradient:
+            total += gradient(config, length, length + suffix, before)
+        for candidates, first in groups:
+            total += candidates * response(config, length - first + suffix, before + first)
+    return total
+
+
+def _of_position(config: DecoderConfig) -> tuple[int, int, int]:
+    """In one layer: keys and values, the rest of its weights, and one key that is seen."""
+    c = config
+    keys_values = 4 * c.width * c.num_kv_heads * c.head_size
+    rest = 4 * c.width * c.num_heads * c.head_size + 6 * c.width * c.ffn_width
+    return keys_values, rest, 4 * c.num_heads * c.head_size

@@ -1,0 +1,1 @@
+from tests.tiny_fixtures import checkpoint, compiled_once  # noqa: F401

@@ -1,0 +1,58 @@
+"""Searches of tiny models: settings, problems, scorers."""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import numpy as np
+import polars as pl
+from jax.sharding import AxisType
+
+from engine.candidates import vocabulary
+from engine.checkpoint.store import Checkpoint, restore
+from engine.scoring import Scorer
+from engine.search.problem import Problem
+from engine.search.settings import SearchSettings
+
+SETTINGS = SearchSettings(
+    method="gcg", direction="max", length=3, steps=6, flops=0.0, candidates=12, topk=16,
+    restarts=2, buffer=3, beam=2, replace_first=2, replace_last=1, temperature=1.0, spread=1.0,
+    distance=0.0, target=0.0, wrong_sign=False, ascii_only=False, specials=False, allow=(), deny=(),
+    fixed=(), initial="", round_trip=False, patience=0, threshold=math.inf, every=2,
+    dtype="float32", seed=0,
+)  # fmt: skip
+
+
+def settings(**changes) -> SearchSettings:
+    return dataclasses.replace(SETTINGS, **changes)
+
+
+def make_mesh(data=1):
+    return jax.make_mesh(
+        (data, 1), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto),
+        devices=jax.devices()[:data],
+    )  # fmt: skip
+
+
+@functools.cache
+def _table(path, rows) -> pl.DataFrame:
+    return vocabulary(Checkpoint.open(path).template, rows)
+
+
+def problem(model: Checkpoint, *prompts: str, **changes) -> Problem:
+    split = [model.template.split(p) for p in prompts or ("Who?",)]
+    frame = _table(model.path, model.card.decoder.vocab_size)
+    return Problem.build(model, split, frame, settings(**changes))
+
+
+def scorer(model: Checkpoint, data: int = 1) -> Scorer:
+    """The model on one device, or on more."""
+    return _scorer(model.path, data)
+
+
+@functools.cache
+def _scorer(path, data) -> Scorer:
+    mesh = make_mesh(data)
+    restored = restore([Checkpoint.open(path)], mesh, np.dtype("float32"))
+    return Scorer.build(*restored, mesh, step_size=16)

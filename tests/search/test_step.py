@@ -1,0 +1,190 @@
+"""The compiled step: its gradient, its rewards, its proposals, its selection."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from engine.search import propose
+from engine.search.climb import Climb, question
+from engine.search.step import Ranked, build_step, score, slopes_of, start
+from tests.search import searches
+from tests.search.searches import make_mesh, problem, settings
+
+PROMPTS = ("Who?", "What is the greatest thing?")  # of two lengths
+
+
+def random_ids(seed, *shape):
+    return np.random.default_rng(seed).integers(3, 280, shape).astype(np.int32)
+
+
+def plain_rewards(scorer, problem, ids):
+    """Mean over the prompts of the plain pass, for sequences [N, T]."""
+    every = [
+        scorer.plain_rewards([[*p.prefix, *row, *p.suffix] for row in ids.tolist()])[0]
+        for p in problem.prompts
+    ]
+    return np.mean(every, axis=0)
+
+
+@pytest.mark.parametrize("direction", ["max", "min"])
+@pytest.mark.parametrize("fixed", [(), (0,), (1,)])
+def test_every_candidate_scores_as_in_the_plain_pass(checkpoint, direction, fixed):
+    scorer = searches.scorer(checkpoint())
+    asked = problem(checkpoint(), *PROMPTS, direction=direction, length=5, candidates=20,
+                    initial="qwxyz", fixed=fixed, steps=20)  # fmt: skip
+    climb = Climb(asked, scorer)
+    ranked = climb._step.expand(scorer.params, climb._question, climb._state)
+    sign = 1 if direction == "max" else -1
+    for ids, rewards in zip(np.asarray(ranked.ids), np.asarray(ranked.rewards), strict=True):
+        expected = sign * plain_rewards(scorer, asked, ids)
+        np.testing.assert_allclose(rewards, expected, rtol=1e-4, atol=1e-5)
+        assert np.ptp(expected) > 0.1  # they differ, so the agreement says something
+        assert (np.diff(rewards) <= 0).all()
+    expected = sign * plain_rewards(scorer, asked, asked.initial())
+    np.testing.assert_allclose(ranked.parent_rewards, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_groups_cover_every_candidate_once_and_none_changes_before_its_group():
+    for free in ((0,), (2,), (0, 1, 2), tuple(range(20)), (1, 4, 5, 9)):
+        plan = propose.plan(free, 37, 64)
+        assert [c for g in plan.groups for c in range(g.lo, g.hi)] == list(range(37))
+        for group in plan.groups:
+            assert min(plan.first[group.lo : group.hi]) == group.start
+        counts = np.bincount(plan.first, minlength=max(free) + 1)[list(free)]
+        assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_gradient_is_the_finite_difference_of_the_signed_reward(checkpoint, sign):
+    scorer = searches.scorer(checkpoint())
+    asked = problem(checkpoint(), *PROMPTS, direction="max" if sign > 0 else "min", restarts=1)
+    parents = random_ids(1, 1, 3)
+    model = nnx.merge(scorer.graph, scorer.params)
+    what = question(asked, scorer)
+    rewards, slopes = slopes_of(model, what, jnp.asarray(parents), asked.settings)
+    np.testing.assert_allclose(rewards, sign * plain_rewards(scorer, asked, parents), rtol=1e-4)
+
+    def reward(rows):
+        x = jnp.concatenate(
+            [model.decoder.embed_rows(rows[None]), model.decoder.embed(what.suffix[None])], axis=1
+        )
+        last = jnp.full(1, x.shape[1] - 1)
+        under = [
+            model.respond_embedded(
+                jax.tree.map(lambda leaf, j=j: leaf[j], what.prefix), x, what.lengths[j][None], last
+            )[0, 0]
+            for j in range(len(PROMPTS))
+        ]
+        return sign * jnp.mean(jnp.stack(under))
+
+    rows = jax.nn.one_hot(parents[0], 320)
+    rng = np.random.default_rng(0)
+    step = 1e-2
+    for _ in range(5):
+        way = jnp.asarray(rng.standard_normal(rows.shape), jnp.float32) / 10
+        there = (reward(rows + step * way) - reward(rows - step * way)) / (2 * step)
+        assert float(jnp.vdot(slopes[0], way)) == pytest.approx(float(there), rel=1e-2, abs=1e-3)
+
+
+@pytest.mark.parametrize("direction", ["max", "min"])
+def test_the_top_proposal_moves_the_reward_the_sought_way_to_first_order(checkpoint, direction):
+    scorer = searches.scorer(checkpoint())
+    asked = problem(checkpoint(), direction=direction, restarts=1)
+    parents = jnp.asarray(random_ids(1, 1, 3))
+    model, what = nnx.merge(scorer.graph, scorer.params), question(asked, scorer)
+    _, slopes = slopes_of(model, what, parents, asked.settings)
+    gain = propose.first_order_gain(
+        slopes[0], parents[0], what.allowed, model.decoder.embedding[...], 0.0
+    )
+    best = propose.best_pairs(parents[0], gain, (0, 1, 2), 1)[0]
+    raw = slopes[0] * (1 if direction == "max" else -1)  # of the reward itself
+    change = sum(raw[t, best[t]] - raw[t, parents[0, t]] for t in range(3))
+    assert change > 0 if direction == "max" else change < 0
+
+
+@functools.cache
+def proposer(topk, replace, free):
+    plan = propose.plan(free, 24, topk)
+
+    def draw(key, ids, gain):
+        return propose.by_position(
+            key, ids, gain, free, plan, topk, 1.0, jnp.asarray(replace), replace
+        )
+
+    return jax.jit(draw), plan
+
+
+@pytest.mark.parametrize("replace", [1, 3])
+@pytest.mark.parametrize("free", [(0, 1, 2, 3), (1, 3)])
+def test_proposals_change_allowed_tokens_at_free_positions_from_their_first_on(replace, free):
+    draw, plan = proposer(30, replace, free)
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        allowed = rng.random(50) < 0.7
+        ids = rng.choice(np.flatnonzero(allowed), 4).astype(np.int32)
+        slopes = jnp.asarray(rng.standard_normal((4, 50)), jnp.float32)
+        gain = propose.first_order_gain(slopes, ids, allowed, jnp.zeros((50, 2)), 0.0)
+        found = np.asarray(draw(jax.random.key(seed), ids, gain))
+        assert allowed[found].all()
+        changed = found != ids
+        assert set(np.flatnonzero(changed.any(0))) <= set(free)
+        assert (changed.sum(1) <= replace).all()
+        assert (changed.argmax(1) == plan.first).all()
+        if replace == 1:
+            assert len(np.unique(found, axis=0)) == len(found)
+
+
+def ranked_of(ids, rewards):
+    return Ranked(ids=jnp.asarray(ids)[None], rewards=jnp.asarray(rewards)[None],
+                  parent_rewards=jnp.asarray([0.5]))  # fmt: skip
+
+
+def admitted(checkpoint, passes, **changes):
+    scorer = searches.scorer(checkpoint())
+    step = build_step(scorer.graph, make_mesh(), settings(length=2, **changes))
+    state = start(np.zeros((1, 2)), np.array([[1, 1]]), 3)
+    ids = np.array([[5, 5], [5, 5], [6, 6], [1, 1], [7, 7]], np.int32)
+    rewards = np.array([3.0, 3.0, 2.0, 0.5, 0.1], np.float32)
+    return step.admit(state, ranked_of(ids, rewards), np.array([passes]))
+
+
+def test_the_buffer_keeps_the_best_distinct_sequences(checkpoint):
+    state = admitted(checkpoint, [True] * 5)
+    assert state.buffer[0].tolist() == [[5, 5], [6, 6], [1, 1]]
+    assert state.buffer_rewards[0].tolist() == [3.0, 2.0, 0.5]
+    assert state.best_rewards.tolist() == [3.0]
+
+
+def test_what_does_not_pass_is_not_kept(checkpoint):
+    state = admitted(checkpoint, [False, False, False, False, True])
+    assert state.buffer[0, :2].tolist() == [[1, 1], [7, 7]]
+    assert state.best_rewards.tolist() == [0.5]
+    assert state.best.tolist() == [[1, 1]]
+
+
+def test_the_papers_way_moves_on_even_to_worse_sequences(checkpoint):
+    state = admitted(checkpoint, [False, False, False, True, True], method="paper")
+    assert state.buffer[0].tolist() == [[7, 7], [1, 1], [1, 1]]  # [1, 1] was visited
+    assert state.best_rewards.tolist() == [0.5]
+    assert state.best.tolist() == [[1, 1]]
+
+
+def test_four_devices_score_as_one(checkpoint):
+    asked = problem(checkpoint(), candidates=18, topk=16)
+    parents, ids = random_ids(0, 2, 3), random_ids(1, 2, 18, 3)
+    ids[:, :, 0] = parents[:, None, 0]
+    groups = (propose.Group(0, 7, 0), propose.Group(7, 18, 1))
+    found = []
+    for data in (1, 4):
+        scorer = searches.scorer(checkpoint(), data)
+        run = jax.jit(
+            lambda params, what, graph=scorer.graph, mesh=scorer.mesh: score(
+                nnx.merge(graph, params), what, parents, ids, groups, mesh
+            )
+        )
+        found.append(np.asarray(run(scorer.params, question(asked, scorer))))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
