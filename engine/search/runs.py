@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import io
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -262,10 +263,11 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
         name = checkpoint.card.tokenizer_hash
         if name not in frames:
             path = manifest.run / schema.vocab_path(name)
-            there = path.exists()
-            frames[name] = pl.read_parquet(path) if there else vocabulary(
-                checkpoint.template, checkpoint.card.decoder.vocab_size
-            )  # fmt: skip
+            frames[name] = (
+                pl.read_parquet(io.BytesIO(path.read_bytes()))
+                if path.exists()
+                else vocabulary(checkpoint.template, checkpoint.card.decoder.vocab_size)
+            )
     return frames
 
 
