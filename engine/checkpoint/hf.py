@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,14 +155,21 @@ def convert(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
     tokenizer = _tokenizer(source.folder)
-    ChatTemplate(tokenizer, policy).split("What?")
+    suffix = ChatTemplate(tokenizer, policy).split("What?").suffix
+    reads_at = _read_json(source.folder / "config.json").get("reward_token_id")
+    if reads_at is not None and suffix[-1:] != (reads_at,):
+        raise AssayError(
+            f"{source.folder}: the chat template ends with token {suffix[-1:]}; this model's "
+            f"reward is read at reward_token_id={reads_at}, which must come last"
+        )
 
     with store.Writer(destination, plan.decoder, plan.head) as writer:
         done = 0
         for rule in plan.rules:
             keys = rules.layer_keys(rule, plan.decoder.num_layers)
             writer.save(rule.parameter, _assemble(rule, keys, files, writer))
-            done += sum(_nbytes(files, key) for key in keys)
+            if rule.part in ("", "q"):  # the other parts are of the same tensors
+                done += sum(_nbytes(files, key) for key in keys)
             progress(done, total)
         for name, value in plan.computed.items():
             writer.save(name, value)
@@ -189,7 +197,7 @@ def _plan(hf: Mapping[str, Any], files: TensorFiles, head: str, softcap: bool) -
     head_config, head_rules, computed = read(hf, decoder, files, keys)
     if head:
         head_config = _variant(head_config, head)
-    matched = (*rules.decoder_rules(decoder), *head_rules)
+    matched = (*rules.decoder_rules(decoder, keys), *head_rules)
     rules.check_keys(matched, gate_keys, keys, decoder.num_layers)
     _check_shapes(files, matched, decoder, head_config)
     return Plan(decoder=decoder, head=head_config, rules=matched, computed=computed)
@@ -271,7 +279,8 @@ def _assemble(
     dtype = np.float32 if readout else _common_dtype(files, keys)
     stacked = np.empty(parameter.shape, dtype)
     for layer, key in enumerate(keys):
-        tensor = files.read(key).reshape(rules.split_shape(rule.layout, sizes))
+        tensor = rules.part_of(rule, files.read(key), sizes)
+        tensor = tensor.reshape(rules.split_shape(rule.layout, sizes))
         tensor = tensor.transpose(rules.permutation(rule.layout, axes))
         stacked[layer if "L" in parameter.axes else ...] = tensor
     return stacked
@@ -287,7 +296,7 @@ def _check_shapes(
 ) -> None:
     sizes = store.axis_sizes(config, head)
     for rule in matched:
-        expected = rules.file_shape(rule.layout, sizes)
+        expected = rules.fused_shape(rule, sizes)
         for key in rules.layer_keys(rule, config.num_layers):
             if files.shapes[key] != expected:
                 raise AssayError(
@@ -339,7 +348,11 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        with warnings.catch_warnings():  # about config.json, which is read here, not there
+            warnings.simplefilter("ignore", FutureWarning)
+            return AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
     except Exception as error:  # damaged files raise whatever the parser of the day raises
         reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise AssayError(f"{folder}: no tokenizer that loads ({reason})") from error

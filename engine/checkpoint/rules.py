@@ -9,17 +9,24 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """`{l}` in `key` stands for a layer, whose slices are stacked along a leading L."""
+    """`{l}` in `key` stands for a layer, whose slices are stacked along a leading L.
+
+    `part` is `q`, `k` or `v` where the tensor holds all three: a key/value head after another, the
+    rows of its queries, then of its key, then of its value. `layout` is that of the part.
+    """
 
     key: str
     layout: str
     parameter: str
+    part: str = ""
 
 
 _LAYER = "model.layers.{l}."
@@ -51,6 +58,21 @@ _QK_NORM = (
     Rule(_LAYER + "self_attn.k_norm.weight", "H", "decoder.layers.k_norm"),
 )
 
+# InternLM2 names everything in its own way, and holds q, k and v in one tensor.
+_WQKV = _LAYER + "attention.wqkv.weight"
+_INTERNLM2 = (
+    Rule("model.tok_embeddings.weight", "VD", "decoder.embedding"),
+    Rule(_LAYER + "attention_norm.weight", "D", "decoder.layers.attention_norm"),
+    Rule(_WQKV, "(NH)D", "decoder.layers.q", part="q"),
+    Rule(_WQKV, "(KH)D", "decoder.layers.k", part="k"),
+    Rule(_WQKV, "(KH)D", "decoder.layers.v", part="v"),
+    Rule(_LAYER + "attention.wo.weight", "D(NH)", "decoder.layers.o"),
+    Rule(_LAYER + "feed_forward.w1.weight", "FD", "decoder.layers.gate"),
+    Rule(_LAYER + "feed_forward.w3.weight", "FD", "decoder.layers.up"),
+    Rule(_LAYER + "feed_forward.w2.weight", "DF", "decoder.layers.down"),
+    Rule(_LAYER + "ffn_norm.weight", "D", "decoder.layers.ffn_norm"),
+)
+
 NORM = Rule("model.norm.weight", "D", "readout.norm")
 REGRESSION = Rule("regression_layer.weight", "(RQ)D", "readout.head.weight")
 TRANSFORM = Rule("reward_transform_matrix", "RR", "readout.head.transform")
@@ -68,6 +90,7 @@ def _mlp(prefix: str) -> tuple[Rule, ...]:
 
 # Rules of the heads that are plain tables; gated heads are read by checkpoint/gating.py.
 LINEAR = (Rule("score.weight", "1D", "readout.head.weight"),)
+VALUE = (Rule("v_head.weight", "1D", "readout.head.weight"),)  # InternLM2
 URM = (
     Rule("score.weight", "(RS)D", "readout.head.weight"),
     Rule("weights.fc.0.weight", "ID", "readout.head.weight_in"),
@@ -83,8 +106,10 @@ HEADS = {"linear": (LINEAR,), "mlp": (_mlp("score"), _mlp("v_head.summary")), "u
 _IGNORED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked)$")
 
 
-def decoder_rules(config: DecoderConfig) -> tuple[Rule, ...]:
-    """The rules of a decoder's parameters."""
+def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """The rules of a decoder's parameters; InternLM2's where its embedding is among `keys`."""
+    if _INTERNLM2[0].key in keys:
+        return _INTERNLM2
     rules = _COMMON + (_FOUR_NORMS if config.post_norms else _TWO_NORMS)
     return rules + _QKV_BIAS * config.qkv_bias + _QK_NORM * config.qk_norm
 
@@ -96,6 +121,9 @@ def learned(keys: Iterable[str]) -> set[str]:
 
 def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:
     """Kind and rules of the head whose keys are there, or of the one that comes nearest."""
+    keys = set(keys)
+    if _INTERNLM2[0].key in keys:
+        return "linear", (NORM, *VALUE)
     present = {key for key in keys if not key.startswith("model.")}
     named = [(kind, rules) for kind, variants in HEADS.items() for rules in variants]
     kind, rules = min(named, key=lambda entry: len({rule.key for rule in entry[1]} ^ present))
@@ -131,6 +159,23 @@ def file_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
             size *= sizes[letter]
         shape.append(size)
     return tuple(shape)
+
+
+def fused_shape(rule: Rule, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Shape of the tensor of a rule in the file, with the parts that other rules take."""
+    rows, *rest = file_shape(rule.layout, sizes)
+    if rule.part:
+        rows = (sizes["N"] + 2 * sizes["K"]) * sizes["H"]
+    return (rows, *rest)
+
+
+def part_of(rule: Rule, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+    """The rows of a tensor that are the rule's: all of them, but for a part of q, k and v."""
+    if not rule.part:
+        return tensor
+    heads = tensor.reshape(sizes["K"], -1, sizes["H"], *tensor.shape[1:])  # [K, q…q k v, H, D]
+    slots = {"q": slice(0, -2), "k": slice(-2, -1), "v": slice(-1, None)}[rule.part]
+    return heads[:, slots]
 
 
 def split_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ ARCHITECTURES = {
     "LlamaForRewardModelWithGating": "llama",  # ArmoRM, QRM-Llama
     "LlamaForSequenceClassificationWithNormal_Weights": "llama",  # URM
     "INFORMForSequenceClassification": "llama",  # INF-ORM: an MLP under `score`
+    "InternLM2ForRewardModel": "internlm2",
     "GRewardModel": "*",  # GRM sftreg: a value head on whatever decoder `model_type` names
     "Gemma2ForSequenceClassification": "gemma2",
     "Gemma2ForRewardModelWithGating": "gemma2",  # QRM-Gemma
@@ -32,15 +33,18 @@ class Family:
     fixed: attributes with the values that this decoder implements; any other is refused.
     read: attributes that `fields` reads.
     fields: config.json -> the DecoderConfig fields that the family sets.
+    head_size: where config.json has no head_dim; None: hidden_size // num_attention_heads.
     """
 
     fixed: Mapping[str, tuple]
     read: frozenset[str]
     fields: Callable[[Json], dict[str, Any]]
+    head_size: int | None = None
 
 
 _SILU = {"hidden_act": ("silu",)}
 _NO_BIAS = {"attention_bias": (False, None), "mlp_bias": (False, None)}
+_ATTENTION = ("eager", "sdpa", "flash_attention_2", None)  # ways to compute the same
 _WINDOW = frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
 
 
@@ -82,6 +86,12 @@ def _gemma2(hf: Json) -> dict[str, Any]:
 
 FAMILIES = {
     "llama": Family(fixed=_SILU | _NO_BIAS, read=frozenset(), fields=lambda hf: {}),
+    # A Llama under other key names (checkpoint/rules.py).
+    "internlm2": Family(
+        fixed=_SILU | {"bias": (False, None), "attn_implementation": _ATTENTION},
+        read=frozenset({"reward_token_id"}),
+        fields=lambda hf: {},
+    ),
     "mistral": Family(
         fixed=_SILU | _NO_BIAS,
         read=frozenset({"sliding_window", "layer_types"}),
@@ -94,6 +104,7 @@ FAMILIES = {
         fixed=_SILU | _NO_BIAS,
         read=_WINDOW,
         fields=lambda hf: {"qk_norm": True, **_qwen_window(hf)},
+        head_size=128,
     ),
     "gemma2": Family(
         fixed=_NO_BIAS
@@ -212,7 +223,7 @@ def decoder_config(hf: Json) -> DecoderConfig:
         num_layers=_integer(hf, "num_hidden_layers"),
         num_heads=num_heads,
         num_kv_heads=_integer(hf, "num_key_value_heads", num_heads),
-        head_size=_integer(hf, "head_dim", width // max(num_heads, 1)),
+        head_size=_integer(hf, "head_dim", family.head_size or width // max(num_heads, 1)),
         rms_eps=float(_require(hf, "rms_norm_eps")),
         rope=_rope(hf),
         max_positions=_integer(hf, "max_position_embeddings"),
@@ -289,6 +300,7 @@ def _rope(hf: Json) -> Rope:
     given.pop("type", None)
     keys = {
         "default": {},
+        "dynamic": {"factor": "factor"},
         "linear": {"factor": "factor"},
         "llama3": {
             "factor": "factor",
@@ -300,12 +312,14 @@ def _rope(hf: Json) -> Rope:
     if keys is None:
         raise AssayError(
             f"config.json: rope type {kind!r} is not implemented; "
-            "allowed: 'default', 'linear', 'llama3'"
+            "allowed: 'default', 'dynamic', 'linear', 'llama3'"
         )
     if set(given) != set(keys):
         raise AssayError(
             f"config.json: rope type {kind!r} has {sorted(given)}; allowed: exactly {sorted(keys)}"
         )
+    if kind == "dynamic":  # acts beyond max_position_embeddings only, which nothing here exceeds
+        kind, keys = "default", {}
     numbers: dict[str, Any] = {field: float(_require(given, name)) for name, field in keys.items()}
     if "original_positions" in numbers:
         numbers["original_positions"] = int(numbers["original_positions"])

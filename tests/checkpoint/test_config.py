@@ -110,6 +110,31 @@ def test_a_head_size_of_its_own_is_read():
     assert decoder_config({**PUBLISHED, "head_dim": 64}).head_size == 64
 
 
+def test_dynamic_scaling_is_none_within_the_context():
+    scaling = {"type": "dynamic", "factor": 2.0}
+    assert decoder_config({**PUBLISHED, "rope_scaling": scaling}).rope == Rope(theta=500_000.0)
+
+
+@pytest.mark.parametrize("head_dim", [None, 128])
+def test_a_qwen_3_has_heads_of_128_whatever_its_width(head_dim):
+    qwen = {
+        "architectures": ["Qwen3ForSequenceClassification"],
+        "model_type": "qwen3",
+        "hidden_size": 1024,
+        "num_attention_heads": 16,
+        "head_dim": head_dim,
+        "rope_scaling": None,
+    }
+    config = decoder_config({**PUBLISHED, **qwen})
+    assert (config.head_size, config.qk_norm) == (128, True)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "mistral"])
+def test_a_value_head_stands_on_any_decoder(model_type):
+    config = {**PUBLISHED, "architectures": ["GRewardModel"], "model_type": model_type}
+    assert decoder_config(config) == decoder_config(PUBLISHED)
+
+
 def test_stale_fields_of_value_heads_are_harmless():
     stale = {"vhead_layer_type": "mlp", "vhead_num_layers": 1, "vhead_num_neurons": 1024}
     assert decoder_config({**PUBLISHED, **stale}) == decoder_config(PUBLISHED)
@@ -136,6 +161,10 @@ REFUSED = {
         {"model_type": "qwen2"},
         r"model_type='qwen2' under LlamaForSequenceClassification; allowed: 'llama'$",
     ),
+    "a value head on a decoder that is not known": (
+        {"architectures": ["GRewardModel"], "model_type": "gemma"},
+        r"model_type='gemma' under GRewardModel; allowed: 'llama', 'internlm2', 'mistral', 'qwen2'",
+    ),
     "an unknown attribute": (
         {"attn_logit_softcapping": 50.0},
         r"attribute 'attn_logit_softcapping' \(= 50.0\) is not understood",
@@ -152,7 +181,7 @@ REFUSED = {
     ),
     "an unknown rope type": (
         {"rope_scaling": {"rope_type": "yarn", "factor": 8.0}},
-        r"rope type 'yarn' is not implemented; allowed: 'default', 'linear', 'llama3'$",
+        r"rope type 'yarn' is not implemented; allowed: 'default', 'dynamic', 'linear', 'llama3'$",
     ),
     "a rope attribute too many": (
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "beta": 1.0}},

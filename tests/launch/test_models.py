@@ -64,6 +64,7 @@ LINEAR_LLAMA, LINEAR_GEMMA = "LlamaForSequenceClassification", "Gemma2ForSequenc
 GATED_LLAMA, GATED_GEMMA = "LlamaForRewardModelWithGating", "Gemma2ForRewardModelWithGating"
 URM = "LlamaForSequenceClassificationWithNormal_Weights"
 LLAMA_8B = (4096, 32, 32, 8, 128, 14336)
+LLAMA_70B = (8192, 80, 64, 8, 128, 28672)
 LLAMA_3B = (3072, 28, 24, 8, 128, 8192)
 GEMMA_27B = (4608, 46, 32, 16, 128, 36864)
 GEMMA_2B = (2304, 26, 8, 4, 256, 9216)
@@ -117,12 +118,28 @@ STRUCTURES = {
         LINEAR,
         2304,
     ),
+    "grm-llama3-8b-sftreg": (
+        config_json("GRewardModel", 128256, *LLAMA_8B),
+        {"kind": "mlp", "hidden": 1024},
+        (4096 + 1) * 1024 + 1024 + 1,
+    ),
+    "internlm2-1_8b-reward": (
+        config_json("InternLM2ForRewardModel", 92544, 2048, 24, 16, 8, 128, 8192,
+                    model_type="internlm2", rope_theta=1e6, bias=False, reward_token_id=92527),
+        LINEAR, 2048,
+    ),
+    "inf-orm-llama3.1-70b": (
+        config_json("INFORMForSequenceClassification", 128256, *LLAMA_70B, **FACTOR_8),
+        {"kind": "mlp", "hidden": 8192},
+        (8192 + 1) * 8192 + 8192 + 1,
+    ),
     "skywork-reward-llama-3.1-8b": (
         config_json(LINEAR_LLAMA, 128257, *LLAMA_8B, **FACTOR_8), LINEAR, 4096,
     ),
 }  # fmt: skip
 KNOWN_BYTES = {
     "skywork-reward-llama-3.1-8b": 15_009_865_728,
+    "internlm2-1_8b-reward": 3_399_163_904,
     "skywork-reward-gemma-2-27b": 54_454_265_856,
     "skywork-reward-gemma-2-27b-v0.2": 54_454_265_856,
     "grm-gemma2-2b-rewardmodel-ft": 5_228_688_384,

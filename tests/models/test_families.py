@@ -96,6 +96,23 @@ def soft_cap_before_the_scale(patch):
     patch.setattr(decoder.Decoder, "_logits", logits)
 
 
+def soft_cap_after_the_mask(patch):
+    """A masked logit is capped too, so that what follows a position is seen after all."""
+    right = jax.nn.softmax
+
+    def softmax(logits, where=None):
+        return right(logits) if where is None else right(jnp.where(where, logits, -3.0))
+
+    patch.setattr(jax.nn, "softmax", softmax)
+
+
+def final_soft_cap_on_rewards(patch):
+    right = heads.LinearHead.reward
+    patch.setattr(
+        heads.LinearHead, "reward", lambda self, hidden: 30 * jnp.tanh(right(self, hidden) / 30)
+    )
+
+
 def exact_gelu(patch):
     patch.setitem(decoder._ACTIVATIONS, "gelu_tanh", lambda x: jax.nn.gelu(x, approximate=False))
 
@@ -152,6 +169,7 @@ BUGS = {
     "no soft-cap": (configured(attention_softcap=None), "gemma2"),
     "another soft-cap": (configured(attention_softcap=3.1), "gemma2"),
     "soft-cap before the scale": (coded(soft_cap_before_the_scale), "gemma2"),
+    "final soft-cap on rewards": (coded(final_soft_cap_on_rewards), "gemma2"),
     "norms of the decoder without 1 +": (no_offset(decoder), "gemma2"),
     "final norm without 1 +": (no_offset(heads), "gemma2"),
     "query scale from the head size": (configured(query_scale=None), "gemma2"),
@@ -195,6 +213,13 @@ def test_a_planted_bug_fails_parity_in_both_passes(family, monkeypatch, bug):
             check(pair.model, restored)
 
 
+def test_a_soft_cap_after_the_mask_fails_parity(family, monkeypatch):
+    pair = family("gemma2")
+    soft_cap_after_the_mask(monkeypatch)
+    with pytest.raises(AssertionError, match="relative error"):
+        parity.check_plain(pair.model, pair.restored.rebuilt())
+
+
 def test_reading_llamas_second_norm_from_a_gemma_is_refused(monkeypatch, tmp_path):
     """`post_attention_layernorm` is Llama's pre-MLP norm and Gemma's post-attention norm."""
     monkeypatch.setattr(rules, "_FOUR_NORMS", rules._TWO_NORMS)
@@ -222,6 +247,42 @@ def test_the_embedding_scale_is_rounded_to_the_parameters_dtype(width, dtype, sc
     module.embedding[...] = jnp.ones_like(module.embedding[...])
     embedded = module.embed(jnp.zeros((1, 1), jnp.int32))
     np.testing.assert_allclose(embedded, scale, rtol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale(dtype):
+    width, rng = 4608, np.random.default_rng(0)
+    embedded = torch.tensor(rng.normal(size=(3, width))).to(getattr(torch, dtype))
+    scale = torch.tensor(width**0.5, dtype=embedded.dtype)  # as Gemma2Model normalises
+    expected = (embedded * scale).float().numpy()
+    config = DecoderConfig(
+        vocab_size=3, width=width, ffn_width=1, num_layers=1, num_heads=1, num_kv_heads=1,
+        head_size=2, rms_eps=1e-6, rope=Rope(theta=1e4), max_positions=1, embedding_scale=True,
+    )  # fmt: skip
+    module = decoder.Decoder(config, jnp.dtype(dtype))
+    module.embedding[...] = jnp.asarray(embedded.float().numpy(), dtype)
+    actual = np.asarray(module.embed(jnp.arange(3)[None]))[0]
+    np.testing.assert_array_equal(actual, expected)
+    unrounded = (embedded.float() * width**0.5).to(embedded.dtype).float().numpy()
+    assert np.mean(unrounded != expected) > 0.2
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_llamas_norm_casts_before_it_multiplies_as_in_torch(dtype):
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+    rng = np.random.default_rng(0)
+    norm = LlamaRMSNorm(64, eps=1e-6).to(getattr(torch, dtype))
+    norm.weight.data = torch.tensor(rng.normal(1, 0.3, 64)).to(norm.weight.dtype)
+    x = torch.tensor(rng.normal(size=(50, 64))).to(norm.weight.dtype)
+    expected = norm(x).detach().float().numpy()
+    given, weight = (
+        jnp.asarray(values.detach().float().numpy(), dtype) for values in (x, norm.weight)
+    )
+    actual = np.asarray(decoder.rms_norm(given, weight, 1e-6), np.float32)
+    late = decoder.rms_norm(given, weight.astype(jnp.float32), 1e-6).astype(dtype)
+    assert np.mean(actual != expected) < 0.01  # the last bit, where float32 sums in another order
+    assert np.mean(np.asarray(late, np.float32) != expected) > 0.1
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -8,6 +8,7 @@ import pytest
 
 from engine.checkpoint import rules
 from engine.models import decoder, heads
+from engine.scoring import Scorer
 from tests.models import parity, reference
 
 
@@ -35,6 +36,28 @@ def other_rope(**changes):
         )
 
     return plant
+
+
+def angles_in_bfloat16(patch):
+    right = decoder.Decoder._angles
+
+    def angles(self, positions):
+        cos, sin = right(self, positions)
+        angle = jnp.arctan2(sin, cos)  # what a 16-bit product of position and frequency keeps
+        rounded = angle.astype(jnp.bfloat16).astype(jnp.float32)
+        return jnp.cos(rounded), jnp.sin(rounded)
+
+    patch.setattr(decoder.Decoder, "_angles", angles)
+
+
+def doubled_bos(patch):
+    """Every conversation begins with its first id twice."""
+    right = Scorer.plain_rewards
+    patch.setattr(
+        Scorer,
+        "plain_rewards",
+        lambda self, sequences: right(self, [[ids[0], *ids] for ids in sequences]),
+    )
 
 
 def tiled_heads(patch):
@@ -124,6 +147,9 @@ IN_THE_CODE = {
     "llama3 scaling left out": (other_rope(kind="default"), "gqa-llama3", parity.check_plain),
     "llama3 blend left out": (other_rope(low_freq_factor=3.9), "gqa-llama3", parity.check_plain),
     "linear scaling left out": (other_rope(kind="default"), "mqa-linear", parity.check_plain),
+    "llama3 factor of another size": (other_rope(factor=32.0), "gqa-llama3", parity.check_plain),
+    "RoPE's angles in bfloat16": (angles_in_bfloat16, "mha", parity.check_plain),
+    "BOS doubled": (doubled_bos, "mha", parity.check_plain),
     "interleaved RoPE": (interleaved_rope, "gqa", parity.check_plain),
     "wrong head order": (tiled_heads, "gqa", parity.check_plain),
     "wrong head order, candidates": (tiled_heads, "gqa", parity.check_response),
