@@ -27,6 +27,7 @@ from engine.search.problem import Problem
 from engine.search.settings import CLIMBS, DIRECTIONS, SearchSettings
 from engine.search.step import plan_of
 from engine.sweep import SweepSettings, sweep_replies
+from engine.verify import SELF_CHECK_TOLERANCE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,7 +119,7 @@ def score_elsewhere(
     data = mesh.shape["data"]
     sweep = SweepSettings(
         mode="text", dtype=settings.dtype, step_size=64 * data, part_size=4096, self_check=4,
-        seed=settings.seed,
+        seed=settings.seed, objectives="none",
     )  # fmt: skip
     return sweep_replies(checkpoints, prompts, f"found-{digest}", distinct, run, sweep, mesh)
 
@@ -234,7 +235,7 @@ def _self_check(
     ids = [[*p.prefix, *last["token_ids"], *p.suffix] for p in problem.prompts]
     texts = [problem.template.sequences(p.prompt, [last["text"]])[0] for p in problem.prompts]
     plain = scorer.plain_rewards([*ids, *texts])[0].reshape(2, -1).mean(1)
-    tolerance = jobs.SELF_CHECK_TOLERANCE[dtype]
+    tolerance = SELF_CHECK_TOLERANCE[dtype]
     difference, allowed = abs(plain[0] - last["reward"]), tolerance * max(1.0, abs(plain[0]))
     if not difference <= allowed:
         raise AssayError(
