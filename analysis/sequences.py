@@ -100,6 +100,40 @@ def sequence_traces(run: Run) -> pl.DataFrame:
     return pl.concat([empty, *frames])
 
 
+def spending(traces: pl.DataFrame, points: int = 80) -> pl.DataFrame:
+    """What each method had reached after how many operations, over its searches.
+
+    Args:
+      traces: what `sequence_traces` returns.
+      points: FLOPs at which it is told, evenly in logarithm, over the traces' range.
+
+    Returns:
+      model, prompt, direction, method, flops, median, low, high (of the best rewards so far) and n,
+      the searches that had found anything by then; points without any are left out.
+    """
+    spent = traces.filter(pl.col("flops") > 0)
+    if not spent.height:
+        return pl.DataFrame(schema=_SPENDING)
+    least, most = np.log10([spent["flops"].min(), spent["flops"].max()])
+    grid = pl.DataFrame({"flops": np.logspace(least, most, points)})
+    searches = spent.select(list(_KEYS)).unique(maintain_order=True)
+    reached = (
+        searches.join(grid, how="cross")
+        .sort("flops")
+        .join_asof(
+            spent.select(*_KEYS, "flops", "best").sort("flops"),
+            on="flops", by=list(_KEYS), strategy="backward", check_sortedness=False,
+        )
+        .drop_nulls("best")
+    )  # fmt: skip
+    keys = ["model", "prompt", "direction", "method", "flops"]
+    best = pl.col("best")
+    told = reached.group_by(keys).agg(
+        median=best.median(), low=best.min(), high=best.max(), n=pl.len()
+    )
+    return told.cast(_SPENDING).sort(keys)
+
+
 def sequence_transfer(run: Run, found: pl.DataFrame) -> pl.DataFrame:
     """What other models make of a model's sequences, where an item list holds their texts.
 
@@ -150,6 +184,17 @@ _FOUND: Columns = {
     "flops": pl.Float64,
 }
 _TRACE: Columns = {"step": pl.UInt32, "reward": pl.Float32, "best": pl.Float32, "flops": pl.Float64}
+_SPENDING: Columns = {
+    "model": pl.String,
+    "prompt": pl.String,
+    "direction": pl.String,
+    "method": pl.String,
+    "flops": pl.Float64,
+    "median": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "n": pl.UInt32,
+}
 _TRANSFER: Columns = {
     "source": pl.String,
     "target": pl.String,

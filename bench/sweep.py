@@ -12,10 +12,8 @@ the speed of wrong numbers. About 3 minutes on two cores.
 """
 
 import dataclasses
-import hashlib
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -23,17 +21,15 @@ import torch
 import transformers
 from absl import app, flags, logging
 
+from bench import models
 from bench.matmul import MatmulRates, Step
 from bench.peers import PAPER_BATCH, CachedWay, PaperWay, RewardNetwork
-from bench.table import aligned, cores, machine
+from bench.table import aligned, cores, machine, spread
 from configs.prompts import PROMPTS
-from demo.build import build
 from demo.models import EMBEDDED
 from engine.candidates import Bucket, token_candidates
-from engine.checkpoint import hf
 from engine.checkpoint.store import Checkpoint, restore
 from engine.mesh import build_mesh
-from engine.prompts import TemplatePolicy
 from engine.scoring import Scorer, dtype_named
 from engine.sweep import score_buckets
 from engine.types import PromptIds
@@ -47,7 +43,6 @@ _PAPER = flags.DEFINE_integer("paper_candidates", 192, "… for paper.", lower_b
 _STEP_SIZE = flags.DEFINE_integer("step_size", 1024, "Assay's candidates a step.", lower_bound=1)
 _BATCHES = flags.DEFINE_list("batches", ["32", "64", "128", "256", "512"], "Tried for cached.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of the random tokens.")
-_OUT = flags.DEFINE_string("out", "out/demo", "Where the demo keeps models; made if missing.")
 
 # Largest difference of two rewards, relative to max(1, |reward|).
 TOLERANCE = 1e-4
@@ -104,23 +99,6 @@ class Turns:
         return self.counts[name] / np.array(self.seconds[name])
 
 
-def model_files(slug: str) -> tuple[Path, Checkpoint]:
-    """The model as a Hugging Face folder and as an Assay checkpoint; both made if missing."""
-    (folder,) = build(Path(_OUT.value) / "hf", [EMBEDDED[slug]])
-    destination = Path(_OUT.value) / "checkpoints" / slug
-    if not destination.exists():
-        policy = TemplatePolicy(bos="template", date=None)  # as the demo converts them
-        return folder, hf.convert(
-            hf.fetch(str(folder), None), destination, slug=slug, policy=policy
-        )
-    checkpoint = Checkpoint.open(destination)
-    with (folder / "model.safetensors").open("rb") as weights:
-        digest = hashlib.file_digest(weights, "sha256").hexdigest()
-    if dict(checkpoint.card.files) != {"model.safetensors": digest}:
-        raise SystemExit(f"bench.sweep: {destination} was made of other weights; remove it")
-    return folder, checkpoint
-
-
 def fastest_cached(network: RewardNetwork, prompt: PromptIds, ids: np.ndarray) -> CachedWay:
     """The cached way at the batch size that is fastest for it."""
     ways = [CachedWay(network, prompt, int(batch)) for batch in _BATCHES.value]
@@ -156,9 +134,9 @@ def agreement(turns: Turns, round_trips: np.ndarray) -> bool:
     print(f"\nlargest difference of rewards (allowed {TOLERANCE:g}, relative to max(1, |reward|))")
     for name, (a, _) in pairs.items():
         print(f"  {name:<15} {largest[name]:.1e}  over {len(a):,} tokens that both see alike")
-    spread = float(np.std(assay))
-    print(f"  rewards of assay: standard deviation {spread:.2f}")
-    return spread > 0 and all(value <= TOLERANCE for value in largest.values())
+    deviation = float(np.std(assay))
+    print(f"  rewards of assay: standard deviation {deviation:.2f}")
+    return deviation > 0 and all(value <= TOLERANCE for value in largest.values())
 
 
 def rate_table(turns: Turns) -> str:
@@ -167,8 +145,8 @@ def rate_table(turns: Turns) -> str:
     rows = [("way", "tokens", "candidates/s", "min..max", "assay is", "min..max")]
     for name, count in turns.counts.items():
         rates = turns.rates(name)
-        ratios = ("", "") if name == "assay" else _spread(assay / rates, "{:,.1f}x")
-        rows.append((name, f"{count:,}", *_spread(rates, "{:,.0f}"), *ratios))
+        ratios = ("", "") if name == "assay" else spread(assay / rates, "{:,.1f}x")
+        rows.append((name, f"{count:,}", *spread(rates, "{:,.0f}"), *ratios))
     return aligned(rows)
 
 
@@ -176,11 +154,11 @@ def matmul_table(turns: Turns, step: Step) -> str:
     """Assay's FLOP/s, and its fraction of each matmul library's at the step's own shapes."""
     achieved = turns.rates("assay") * step.flops() / step.candidates / 1e9
     rows = [("", "GFLOP/s", "min..max", "assay reaches", "min..max")]
-    rows.append(("assay, whole step", *_spread(achieved, "{:,.0f}"), "", ""))
+    rows.append(("assay, whole step", *spread(achieved, "{:,.0f}"), "", ""))
     for name, rates in turns.matmul.items():
         rates = np.array(rates) / 1e9
-        fraction = _spread(100 * achieved / rates, "{:.0f} %")
-        rows.append((f"matmul alone, {name}", *_spread(rates, "{:,.0f}"), *fraction))
+        fraction = spread(100 * achieved / rates, "{:.0f} %")
+        rows.append((f"matmul alone, {name}", *spread(rates, "{:,.0f}"), *fraction))
     return aligned(rows)
 
 
@@ -215,7 +193,7 @@ def describe(step: Step, prompt: PromptIds) -> str:
 
 def run() -> bool:
     """Prepares the ways, lets them take turns, prints the tables; whether the rewards agree."""
-    folder, checkpoint = model_files(_MODEL.value)
+    folder, checkpoint = models.files(_MODEL.value)
     prompt = checkpoint.template.split(PROMPTS[_PROMPT.value])
     vocabulary = len(checkpoint.template.tokenizer)
     ids = np.random.default_rng(_SEED.value).permutation(vocabulary)[: _CANDIDATES.value]
@@ -258,11 +236,6 @@ def _timed(way: Way, ids: np.ndarray) -> tuple[float, np.ndarray]:
 def _difference(a: np.ndarray, b: np.ndarray) -> float:
     # NaN stays NaN, which no tolerance admits.
     return float(np.max(np.abs(a - b) / np.maximum(1, np.abs(b)), initial=0)) if len(a) else np.nan
-
-
-def _spread(values: Sequence[float], form: str) -> tuple[str, str]:
-    low, high = form.format(np.min(values)), form.format(np.max(values))
-    return form.format(np.median(values)), f"{low}..{high}"
 
 
 if __name__ == "__main__":

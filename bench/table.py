@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 LIBRARIES = ("jax", "jaxlib", "flax", "torch", "transformers", "numpy")
 
 
@@ -18,6 +20,12 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
         for row in rows
     ]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def spread(values: Sequence[float], form: str) -> tuple[str, str]:
+    """Median, and least to most, as two cells."""
+    low, high = form.format(np.min(values)), form.format(np.max(values))
+    return form.format(np.median(values)), f"{low}..{high}"
 
 
 def machine() -> str:

@@ -37,6 +37,33 @@ def traces(table: pl.DataFrame, names: Mapping[str, str]) -> Figure:
 
 
 @style.styled()
+def budgets(table: pl.DataFrame, names: Mapping[str, str]) -> Figure:
+    """The best reward so far against the floating-point operations spent, a panel a model.
+
+    A line is the median of a method's searches, the band around it their range.
+
+    Args:
+      table: model, direction, method, flops, median, low, high: `spending`.
+      names: slug -> nickname, in the order of the panels; models without rows are left out.
+    """
+    models = [model for model in names if model in table["model"]]
+    figure, axes = style.panels(names, models, 2, (5.6, 3.6))
+    looks = style.looks(table["method"].unique().sort())
+    for model, ax in axes.items():
+        parts = table.filter(model=model).partition_by("direction", "method", as_dict=True)
+        for (direction, method), part in sorted(parts.items(), key=lambda pair: str(pair[0])):
+            part, colour = part.sort("flops"), looks[str(method)][0]
+            flops = part["flops"] / 1e12
+            ax.fill_between(flops, part["low"], part["high"], color=colour, alpha=0.15, lw=0)
+            ax.plot(flops, part["median"], _STROKES[str(direction)], color=colour, lw=1.6)
+        ax.set_xscale("log")
+    figure.supxlabel("TFLOP spent by the search", fontsize=9)
+    figure.supylabel("best reward so far", fontsize=9)
+    style.legend(figure, {m: (c, "") for m, (c, _) in looks.items()}, lines=True)
+    return figure
+
+
+@style.styled()
 def costs(table: pl.DataFrame, names: Mapping[str, str]) -> Figure:
     """The reward that each search ended with against what it cost, a panel a model.
 

@@ -173,7 +173,8 @@ def sequence_traces(rng, steps=40):
     sign = pl.when(pl.col("direction") == "max").then(1.0).otherwise(-1.0)
     pace = pl.when(pl.col("method") == "gcg").then(2).otherwise(1)
     best = sign * (pl.col("step") + 1).log() * pace
-    return table.with_columns(reward=best - sign, best=best)
+    flops = (pl.col("step") + 1) * 1e11
+    return table.with_columns(reward=best - sign, best=best, flops=flops)
 
 
 def variance():

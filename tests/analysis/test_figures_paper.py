@@ -18,6 +18,7 @@ from analysis.figures import (
     variance,
     words,
 )
+from analysis.sequences import spending
 from tests.analysis import made
 
 NAMES, PROMPTS = made.NAMES, made.PROMPTS
@@ -55,6 +56,7 @@ MAKERS = {
     ),
     "groups": lambda: identity.groups(made.identity(rng()).filter(prompt="worst"), NAMES),
     "traces": lambda: sequences.traces(made.sequence_traces(rng()), NAMES),
+    "budgets": lambda: sequences.budgets(spending(made.sequence_traces(rng())), NAMES),
     "costs": lambda: sequences.costs(made.sequences(rng()), NAMES),
     "shares": lambda: variance.shares(made.variance()),
     "sentiment": lambda: words.sentiment(

@@ -7,6 +7,7 @@ import pytest
 import analysis
 from analysis import RunError
 from analysis.report import write_report
+from analysis.sequences import spending
 from engine.runs import schema
 
 
@@ -52,6 +53,22 @@ def test_a_sequence_is_placed_among_the_models_single_tokens(small_run):
 def test_a_prompt_whose_vocabulary_was_not_scored_has_no_percentile(small_run):
     write_search(small_run, "m-two", "max", [4.0], prompt="worst")
     assert analysis.sequences_table(analysis.load(small_run))["percentile"].item() is None
+
+
+def test_searches_of_a_method_are_told_by_what_they_had_spent():
+    step = {"model": "m", "prompt": "p", "direction": "max", "method": "gcg"}
+    spent = {0: [(1.0, 2.0), (100.0, 8.0)], 1: [(10.0, 4.0), (100.0, 5.0)]}
+    traces = pl.DataFrame(
+        [step | {"seed": seed, "flops": flops, "best": best}
+         for seed, rows in spent.items() for flops, best in rows]
+    )  # fmt: skip
+    told = spending(traces, points=3)
+    assert told.select("flops", "median", "low", "high", "n").rows() == [
+        (1.0, 2.0, 2.0, 2.0, 1),
+        (10.0, 3.0, 2.0, 4.0, 2),
+        (100.0, 6.5, 5.0, 8.0, 2),
+    ]
+    assert spending(traces.clear()).height == 0
 
 
 def test_traces_hold_the_best_so_far(small_run):

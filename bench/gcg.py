@@ -1,0 +1,197 @@
+"""Steps/s of Assay's GCG against the same step in torch, one run, one model, the same weights.
+
+    python -m bench.gcg [--model=<slug>] [--length=20] [--candidates=512] [--rounds=5]
+
+    torch   nanoGCG's step on transformers' model and K/V cache (bench/torch_gcg.py)
+    whole   Assay's step with every candidate computed from its first token
+    assay   Assay's step: a candidate is computed from the first token that it changes
+
+One direction, one restart, one token changed a candidate, uniform in the top-k, no round trips. All
+are float32 on all cores and take turns; a ratio is taken inside a round. Rewards and gradients must
+agree, or the command fails. About 6 minutes on two cores.
+"""
+
+import math
+import time
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+import transformers
+from absl import app, flags, logging
+from flax import nnx
+
+from bench import models
+from bench.peers import RewardNetwork
+from bench.table import aligned, cores, machine, spread
+from bench.torch_gcg import TorchGCG
+from configs.prompts import PROMPTS
+from demo.models import EMBEDDED
+from engine.candidates import vocabulary
+from engine.checkpoint.store import Checkpoint, restore
+from engine.mesh import build_mesh
+from engine.scoring import Scorer, dtype_named
+from engine.search import flops, propose
+from engine.search.climb import Climb, question
+from engine.search.problem import Problem
+from engine.search.settings import SearchSettings
+from engine.search.step import slopes_of
+
+_MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
+_PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")
+_LENGTH = flags.DEFINE_integer("length", 20, "Tokens of the reply.", lower_bound=2)
+_CANDIDATES = flags.DEFINE_integer("candidates", 512, "Candidates a step.", lower_bound=16)
+_TOPK = flags.DEFINE_integer("topk", 256, "Tokens a position that may be proposed.", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds, each of all ways.", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 2, "Steps of each way in a round.", lower_bound=1)
+_BATCHES = flags.DEFINE_list("batches", ["64", "128", "256", "512"], "Tried for torch.")
+_SEED = flags.DEFINE_integer("seed", 0, "Of the first sequence and the draws.")
+
+# Largest difference of two rewards, relative to max(1, |reward|); of two gradients, relative to the
+# largest entry.
+TOLERANCE = 1e-4
+
+
+def settings() -> SearchSettings:
+    """What nanoGCG does by default, in Assay's terms."""
+    return SearchSettings(
+        method="gcg", direction="max", length=_LENGTH.value, steps=10**6, flops=0.0,
+        candidates=_CANDIDATES.value, topk=_TOPK.value, restarts=1, buffer=1, beam=1,
+        replace_first=1, replace_last=1, temperature=math.inf, spread=0.0, distance=0.0,
+        target=0.0, wrong_sign=False, ascii_only=True, specials=False, allow=(), deny=(), fixed=(),
+        initial="", round_trip=False, patience=0, threshold=math.inf, every=_STEPS.value,
+        dtype="float32", seed=_SEED.value,
+    )  # fmt: skip
+
+
+class AssayWay:
+    """Assay's search, compiled before it is timed. `whole` leaves nothing out of a candidate."""
+
+    def __init__(self, problem: Problem, scorer: Scorer, *, whole: bool):
+        grouping = (lambda free: [list(free)]) if whole else propose.position_groups
+        with mock.patch.object(propose, "position_groups", grouping):
+            self.climb = Climb(problem, scorer)
+        began = time.perf_counter()
+        self.steps(1)
+        self.compile_s = time.perf_counter() - began
+
+    def steps(self, count: int) -> float:
+        """Takes steps; returns the best reward so far."""
+        rewards, _, _ = self.climb.advance(count, math.inf)
+        return float(rewards[-1, 0])
+
+
+class TorchWay:
+    """The peer, in as large batches as suit it best."""
+
+    def __init__(self, search: TorchGCG, batches: list[int]):
+        self.search = search
+        self.rates = {}
+        for batch in [batches[0], *batches]:  # the first once more: torch warms up on it
+            search.batch = batch
+            began = time.perf_counter()
+            search.score(search.propose(search.gradient()))
+            self.rates[batch] = 1 / (time.perf_counter() - began)
+        search.batch = max(self.rates, key=self.rates.__getitem__)
+
+    def steps(self, count: int) -> float:
+        """Takes steps; returns the reward of the last parent."""
+        return [self.search.step() for _ in range(count)][-1]
+
+
+def agreement(problem: Problem, scorer: Scorer, peer: TorchGCG) -> tuple[float, float]:
+    """Largest relative difference of the rewards of 32 sequences, and of the first gradient."""
+    rng = np.random.default_rng(_SEED.value)
+    ids = rng.choice(np.flatnonzero(problem.allowed), (32, _LENGTH.value))
+    prompt = problem.prompts[0]
+    own = scorer.plain_rewards([[*prompt.prefix, *row, *prompt.suffix] for row in ids.tolist()])[0]
+    other = peer.score(torch.from_numpy(ids)).numpy()
+    rewards = np.max(np.abs(own - other) / np.maximum(1, np.abs(other)))
+    model = nnx.merge(scorer.graph, scorer.params)
+    parent = jnp.asarray(peer.ids.numpy()[None], jnp.int32)
+    _, slopes = slopes_of(model, question(problem, scorer), parent, problem.settings)
+    expected = peer.gradient().numpy()
+    gradient = np.max(np.abs(np.asarray(slopes[0]) - expected)) / np.max(np.abs(expected))
+    return float(rewards), float(gradient)
+
+
+def rate_table(seconds: dict[str, list[float]], work: dict[str, float]) -> str:
+    """Steps/s, arithmetic rate, and how many times faster Assay is, round by round."""
+    rates = {name: _STEPS.value / np.array(times) for name, times in seconds.items()}
+    rows = [("way", "steps/s", "min..max", "TFLOP a step", "GFLOP/s", "assay is", "min..max")]
+    for name, rate in rates.items():
+        ratio = ("", "") if name == "assay" else spread(rates["assay"] / rate, "{:.2f}x")
+        speed = f"{np.median(rate) * work[name] / 1e9:,.0f}"
+        rows.append((name, *spread(rate, "{:.3f}"), f"{work[name] / 1e12:.2f}", speed, *ratio))
+    return aligned(rows)
+
+
+def run() -> bool:
+    """Prepares the ways, lets them take turns, prints the table; whether they agree."""
+    folder, checkpoint = models.files(_MODEL.value)
+    mesh = build_mesh()
+    scorer = Scorer.build(
+        *restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=_CANDIDATES.value
+    )
+    problem = _problem(checkpoint)
+    prompt = problem.prompts[0]
+    peer = TorchGCG(
+        RewardNetwork(folder), prompt, problem.allowed, problem.initial()[0], sign=1,
+        candidates=_CANDIDATES.value, topk=_TOPK.value, batch=1, seed=_SEED.value,
+    )  # fmt: skip
+    rewards, gradient = agreement(problem, scorer, peer)
+    print(
+        f"model     {_MODEL.value}: {problem.config.num_layers} layers, prefix of "
+        f"{len(prompt.prefix)} positions, {_LENGTH.value} free and {len(prompt.suffix)} behind\n"
+        f"search    {_CANDIDATES.value} candidates a step, top {_TOPK.value} of "
+        f"{problem.allowed.sum():,} tokens, float32, {jax.device_count()} "
+        f"{jax.default_backend()} device(s)\n"
+        f"agreement rewards {rewards:.1e}, gradient {gradient:.1e} (allowed {TOLERANCE:g})"
+    )
+    ways = {
+        "torch": TorchWay(peer, [int(b) for b in _BATCHES.value]),
+        "whole": AssayWay(problem, scorer, whole=True),
+        "assay": AssayWay(problem, scorer, whole=False),
+    }
+    print("torch, steps/s by batch:", *(f"{b}: {r:.3f} " for b, r in ways["torch"].rates.items()))
+    print(f"compiling assay's step, with one run of it: {ways['assay'].compile_s:.1f} s\n")
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(_ROUNDS.value):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            way.steps(_STEPS.value)
+            seconds[name].append(time.perf_counter() - began)
+    work = {name: ways[name].climb.step_flops for name in ("whole", "assay")}
+    work["torch"] = _torch_flops(problem)
+    print(rate_table(seconds, work))
+    return max(rewards, gradient) <= TOLERANCE
+
+
+def _problem(checkpoint: Checkpoint) -> Problem:
+    template = checkpoint.template
+    frame = vocabulary(template, checkpoint.card.decoder.vocab_size)
+    return Problem.build(checkpoint, [template.split(PROMPTS[_PROMPT.value])], frame, settings())
+
+
+def _torch_flops(problem: Problem) -> float:
+    """Of the peer's step: nothing is left out of the last layer."""
+    before, own = len(problem.prompts[0].prefix), _LENGTH.value + len(problem.suffix)
+    candidates = _CANDIDATES.value * flops.extension(problem.config, own, before)
+    return candidates + flops.gradient(problem.config, _LENGTH.value, own, before)
+
+
+def main(_) -> None:
+    """Runs the benchmark; fails where rewards or gradients disagree."""
+    logging.set_verbosity(logging.ERROR)
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # an MLP head is loaded apart from its base
+    torch.set_num_threads(cores())
+    print(machine())
+    if not run():
+        raise SystemExit("bench.gcg: the ways disagree; no speed counts until they agree")
+
+
+if __name__ == "__main__":
+    app.run(main)

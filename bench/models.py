@@ -1,0 +1,28 @@
+"""The embedded reward models, as benchmarks need them: both folders of one model."""
+
+from pathlib import Path
+
+from absl import flags
+
+from demo.build import build, sha256
+from demo.models import EMBEDDED
+from engine.checkpoint import hf
+from engine.checkpoint.store import Checkpoint
+from engine.prompts import TemplatePolicy
+
+_OUT = flags.DEFINE_string("out", "out/demo", "Where the demo keeps models; made if missing.")
+
+
+def files(slug: str) -> tuple[Path, Checkpoint]:
+    """The model as a Hugging Face folder and as an Assay checkpoint; both made if missing."""
+    (folder,) = build(Path(_OUT.value) / "hf", [EMBEDDED[slug]])
+    destination = Path(_OUT.value) / "checkpoints" / slug
+    if not destination.exists():
+        policy = TemplatePolicy(bos="template", date=None)  # as the demo converts them
+        return folder, hf.convert(
+            hf.fetch(str(folder), None), destination, slug=slug, policy=policy
+        )
+    checkpoint = Checkpoint.open(destination)
+    if dict(checkpoint.card.files) != {"model.safetensors": sha256(folder / "model.safetensors")}:
+        raise SystemExit(f"bench: {destination} was made of other weights; remove it")
+    return folder, checkpoint

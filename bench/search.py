@@ -1,0 +1,121 @@
+"""Reward against FLOPs: GCG and every other way to search, one model, equal budgets.
+
+    python -m bench.search [--model=<slug>] [--length=8] [--seeds=5] [--tflop=10] [--tokens=2048]
+
+Every method searches under the same budget of floating-point operations (engine/search/flops.py
+counts them) with configs/gcg.py's own settings for it. `--tokens` random printable tokens may be
+used, so that the ways that sweep the vocabulary come to an end within the budget; 0 allows all.
+Repeat and beam draw nothing, so they run once. Texts need not round-trip.
+
+Writes a run (kept, and continued when the command is given again), a table and a figure into
+out/search. About a minute a search on two cores at the defaults.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import polars as pl
+from absl import app, flags, logging
+
+import analysis
+from analysis.figures import sequences as figures
+from analysis.sequences import sequence_traces, spending
+from bench import models
+from bench.table import aligned, machine
+from configs import gcg
+from configs.prompts import PROMPTS
+from demo.models import EMBEDDED
+from engine.candidates import vocabulary
+from engine.checkpoint.store import Checkpoint
+from engine.mesh import build_mesh
+from engine.search.runs import search_sequences
+from engine.search.settings import METHODS, SearchSettings
+from launch.gcg import settings as as_settings
+
+_MODEL = flags.DEFINE_enum("model", "smollm2-135m-d16-rt-mlp", list(EMBEDDED), "Embedded model.")
+_PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")
+_DIRECTION = flags.DEFINE_enum("direction", "max", ["max", "min"], "What is sought.")
+_METHODS = flags.DEFINE_list("methods", list(METHODS), "Which ways.")
+_LENGTH = flags.DEFINE_integer("length", 8, "Tokens of the reply.", lower_bound=1)
+_SEEDS = flags.DEFINE_integer("seeds", 5, "Searches a method.", lower_bound=1)
+_TFLOP = flags.DEFINE_float("tflop", 10.0, "Budget of a search.", lower_bound=0.001)
+_TOKENS = flags.DEFINE_integer("tokens", 2048, "Random tokens that are allowed; 0: all.")
+_DRAWN = flags.DEFINE_integer("drawn", 0, "Seed of those tokens.")
+_FOLDER = flags.DEFINE_string("folder", "out/search", "Where run, table and figure go.")
+
+_DRAWS_NOTHING = ("repeat", "beam")
+
+
+def searches(allow: Path | None) -> Iterator[SearchSettings]:
+    """The searches of every method."""
+    for seed in range(_SEEDS.value):
+        for method in _METHODS.value:
+            if seed and method in _DRAWS_NOTHING:
+                continue
+            config = gcg.get_config("paper" if method == "paper" else "")
+            config.update(
+                method=method, direction=_DIRECTION.value, length=_LENGTH.value, steps=10**6,
+                flops=_TFLOP.value * 1e12, round_trip=False, seed=seed,
+                allow=str(allow) if allow else "",
+            )  # fmt: skip
+            yield as_settings(config)[0]
+
+
+def allowed_tokens(checkpoint: Checkpoint, folder: Path) -> Path | None:
+    """A file of the tokens that may be used: printable, of distinct texts."""
+    if not _TOKENS.value:
+        return None
+    frame = vocabulary(checkpoint.template, checkpoint.card.decoder.vocab_size)
+    frame = frame.filter(~pl.col("is_special")).unique("token", keep="none", maintain_order=True)
+    tokens = [t for t in frame["token"] if t.isascii() and t.isprintable() and t]
+    drawn = np.random.default_rng(_DRAWN.value).permutation(len(tokens))[: _TOKENS.value]
+    path = folder / f"allow-{_TOKENS.value}-{_DRAWN.value}.txt"
+    path.write_text("\n".join(tokens[i] for i in sorted(drawn)), encoding="utf-8")
+    return path
+
+
+def result_table(traces: pl.DataFrame) -> str:
+    """Where each method ended, best median first."""
+    sign = 1 if _DIRECTION.value == "max" else -1
+    ends = traces.sort("step").group_by("method", "seed").last()
+    rows = []
+    for (method,), part in ends.group_by("method"):
+        best = part["best"].to_numpy()
+        median = float(np.median(best))
+        rows.append((sign * median, (
+            str(method), str(len(part)), f"{median:.3f}", f"{best.min():.3f}..{best.max():.3f}",
+            f"{part['flops'].max() / 1e12:.1f}", f"{part['step'].median():,.0f}",
+        )))  # fmt: skip
+    header = ("method", "searches", "median reward", "min..max", "TFLOP", "steps")
+    return aligned([header, *(row for _, row in sorted(rows, reverse=True))])
+
+
+def main(_) -> None:
+    """Searches what is missing, prints the table, draws the figure."""
+    logging.set_verbosity(logging.ERROR)
+    print(machine())
+    folder = Path(_FOLDER.value)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Searches of one method differ by their seed alone; the second compiles nothing.
+    jax.config.update("jax_compilation_cache_dir", str((folder / "compiled").resolve()))
+    _, checkpoint = models.files(_MODEL.value)
+    allow = allowed_tokens(checkpoint, folder)
+    run, mesh = folder / f"run-{_DIRECTION.value}-{_TFLOP.value:g}", build_mesh()
+    for settings in searches(allow):
+        prompts = {_PROMPT.value: PROMPTS[_PROMPT.value]}
+        search_sequences([checkpoint], prompts, str(run), settings, mesh)
+    traces = sequence_traces(analysis.load(run)).filter(
+        pl.col("method").is_in(_METHODS.value), pl.col("seed") < _SEEDS.value
+    )
+    print(f"{_MODEL.value}, {_PROMPT.value}, {_DIRECTION.value}, {_LENGTH.value} tokens, "
+          f"{_TOKENS.value or 'all'} allowed, {_TFLOP.value:g} TFLOP a search\n")  # fmt: skip
+    print(result_table(traces))
+    picture = folder / f"search-{_DIRECTION.value}-{_TFLOP.value:g}.png"
+    figures.budgets(spending(traces), {_MODEL.value: _MODEL.value}).savefig(picture, dpi=150)
+    print(f"\nfigure: {picture}")
+
+
+if __name__ == "__main__":
+    app.run(main)
