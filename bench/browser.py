@@ -195,7 +195,7 @@ def checks(page: Browser, path: pathlib.Path) -> Iterator[tuple[str, Any, bool]]
     page.until("document.getElementById('explorer-app')?.dataset.ready === 'yes'", 120)
     yield "opened and ready", f"{time.monotonic() - start:.1f} s", True
     for query in _SEARCHES:
-        took = min(search(page, query) for _ in range(_TRIES))
+        took = min(_retyped(page, query) for _ in range(_TRIES))
         yield f"search {query!r}", f"{took:.0f} ms, {_status(page)}", took < 100
     yield "load of the machine", f"{os.getloadavg()[0]:.1f}", True
     search(page, " love")
@@ -216,15 +216,20 @@ def checks(page: Browser, path: pathlib.Path) -> Iterator[tuple[str, Any, bool]]
 
 
 def search(page: Browser, query: str) -> float:
-    """Types `query`; milliseconds until the next frame is drawn with its rows."""
+    """Types `query`; milliseconds until a frame with its rows has been drawn."""
     return page.run(
         f"""new Promise((done) => {{
           const input = document.getElementById("explorer-query"), start = performance.now();
           input.value = {json.dumps(query)};
           input.dispatchEvent(new Event("input"));
-          setTimeout(() => done(performance.now() - start));
+          requestAnimationFrame(() => setTimeout(() => done(performance.now() - start)));
         }})"""
     )
+
+
+def _retyped(page: Browser, query: str) -> float:
+    search(page, "")
+    return search(page, query)
 
 
 def shoot(page: Browser, folder: pathlib.Path) -> None:

@@ -53,6 +53,7 @@ def _rows(ax: Axes, places: list[tuple[str, str]], named: bool) -> None:
         if before[0] != after[0]:
             ax.axhline(at + 0.5, color=style.FAINT, linewidth=0.8)
     ax.axvline(50, color=style.INK, linewidth=0.8, linestyle=":")
-    ax.set_xlim(0, 100)
+    ax.set_xlim(-3, 103)  # Room for the dots at the ends.
+    ax.set_xticks([0, 25, 50, 75, 100])
     ax.set_ylim(len(places) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)

@@ -37,6 +37,7 @@ def sentiment(points: pl.DataFrame, slopes: pl.DataFrame, names: Mapping[str, st
             slope = slopes.filter(model=model, valence=side)["slope"]
             _line(ax, x, y, slope, _SIDES[side])
         ax.set_xticks([-5, 0, 5], ["−5", "0", "+5"])
+        ax.set_xlim(-5.6, 5.6)
     figure.supxlabel("valence of the word (AFINN)", fontsize=9)
     figure.supylabel("reward", fontsize=9)
     return figure
