@@ -114,7 +114,8 @@ def spending(traces: pl.DataFrame, points: int = 80) -> pl.DataFrame:
     spent = traces.filter(pl.col("flops") > 0)
     if not spent.height:
         return pl.DataFrame(schema=_SPENDING)
-    least, most = np.log10([spent["flops"].min(), spent["flops"].max()])
+    flops = spent["flops"].to_numpy()
+    least, most = np.log10(flops.min()), np.log10(flops.max())
     grid = pl.DataFrame({"flops": np.logspace(least, most, points)})
     searches = spent.select(list(_KEYS)).unique(maintain_order=True)
     reached = (
@@ -131,7 +132,7 @@ def spending(traces: pl.DataFrame, points: int = 80) -> pl.DataFrame:
     told = reached.group_by(keys).agg(
         median=best.median(), low=best.min(), high=best.max(), n=pl.len()
     )
-    return told.cast(_SPENDING).sort(keys)
+    return told.cast(pl.Schema(_SPENDING)).sort(keys)
 
 
 def sequence_transfer(run: Run, found: pl.DataFrame) -> pl.DataFrame:
