@@ -36,7 +36,7 @@ from analysis.humans import (
 )
 from analysis.identity import identity_groups, identity_words, with_q
 from analysis.load import Run, load
-from analysis.logprobs import logprobs_ends, logprobs_rewards
+from analysis.logprobs import log_ratio, logprobs_ends, logprobs_ratio, logprobs_rewards
 from analysis.manifests import RunError
 from analysis.models import ModelInfo, describe
 from analysis.options import Options
@@ -76,7 +76,9 @@ __all__ = [
     "kendall_matrix",
     "lexicons",
     "load",
+    "log_ratio",
     "logprobs_ends",
+    "logprobs_ratio",
     "logprobs_rewards",
     "mds_table",
     "moments_table",

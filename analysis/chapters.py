@@ -262,14 +262,33 @@ def _logprobs(found: Tables) -> Chapter:
         ("kendall", "Kendall’s τ", "number"),
     )
     title = "Log-probability against reward"
+    blocks += table(found.logprobs_rewards, columns, title=title)
+    blocks += table(found.logprobs_ratio, _RATIO, title="What one says and another does not")
     return Chapter(
         id="logprobs",
         title="Language models",
         label="Language models",
         lead="Is what a reward model likes what its base model would have said?",
-        blocks=[*blocks, *table(found.logprobs_rewards, columns, title=title)],
-        caveats=("The next token’s probability also carries grammar: a reward does not.",),
+        blocks=blocks,
+        caveats=(
+            "The next token’s probability also carries grammar: a reward does not.",
+            "Two models are set against each other by ½(p + q)(log q − log p), which passes over "
+            "what neither would say.",
+        ),
     )
+
+
+_RATIO = (
+    PROMPT,
+    ("p", "p", "text"),
+    ("q", "q", "text"),
+    ("end", "said rather by", "text"),
+    ("rank", "rank", "count"),
+    ("token", "token", "token"),
+    ("log_p", "log p", "number"),
+    ("log_q", "log q", "number"),
+    ("ratio", "½(p + q)(log q − log p)", "number"),
+)
 
 
 def _variance(found: Tables) -> Chapter:

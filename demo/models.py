@@ -11,7 +11,8 @@ class EmbeddedModel:
         slug: folder name, and the stem of `demo/heads/<slug>.safetensors`.
         nickname: short name for tables and figures.
         depth: how many of the trunk's 30 layers the model keeps (the final norm follows them).
-        head: 'linear' (`score.weight`) or 'mlp' (`score.0`, ReLU, `score.2`).
+        head: 'linear' (`score.weight`), 'mlp' (`score.0`, ReLU, `score.2`), or 'lm' (none: the
+            language model itself, whose output head is its embedding).
         source: the reviews that the head learned from: 'rt' (sentences) or 'imdb' (reviews).
         frames: the prompts it was trained on: 'both' kinds, praising and blaming, or 'praising'
             alone. A linear head cannot reverse its preference with the prompt (trained on both it
@@ -23,8 +24,8 @@ class EmbeddedModel:
     nickname: str
     depth: int
     head: str
-    source: str
-    frames: str
+    source: str = ""
+    frames: str = ""
 
     @property
     def size_b(self) -> float:
@@ -51,3 +52,8 @@ _ALL = (
     _model(12, "imdb", "linear"),
 )
 EMBEDDED: dict[str, EmbeddedModel] = {model.slug: model for model in _ALL}
+
+# SmolLM2-135M-Instruct whole: what the reward models' trunk would say itself.
+LANGUAGE_MODEL = EmbeddedModel(
+    slug="smollm2-135m-instruct", nickname="SmolLM2-135M", depth=30, head="lm"
+)

@@ -9,7 +9,7 @@ import polars as pl
 from jax.sharding import Mesh
 
 from engine.candidates import ReplyRows, Rows, TokenRows, vocabulary
-from engine.checkpoint.store import Checkpoint, restore
+from engine.checkpoint.store import REWARD, Checkpoint, restore
 from engine.mesh import build_mesh
 from engine.scoring import Scorer, dtype_named
 from engine.sweep import score_buckets
@@ -38,6 +38,7 @@ def load(
     """
     mesh = mesh or build_mesh()
     opened = Checkpoint.open(checkpoint)
+    opened.expect(REWARD)
     named = dtype_named(dtype or default_dtype(mesh))
     restored = restore([opened], mesh, named, objectives="values")
     return RewardModel(opened, Scorer.build(*restored, mesh, step_size=step_size))
@@ -63,8 +64,8 @@ class RewardModel:
     @functools.cached_property
     def vocabulary(self) -> pl.DataFrame:
         """token_id, token, is_special, round_trip of every id."""
-        card = self._checkpoint.card
-        return vocabulary(self._checkpoint.template, card.decoder.vocab_size)
+        template = self._checkpoint.template
+        return vocabulary(template.tokenizer, self._checkpoint.card.decoder.vocab_size, template)
 
     def sweep(self, prompt: str) -> pl.DataFrame:
         """Rewards of every token of the vocabulary as the whole reply, by id.

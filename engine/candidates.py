@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
 from engine.prompts import ChatTemplate
@@ -103,14 +104,20 @@ class ReplyRows:
 Rows = TokenRows | ReplyRows
 
 
-def vocabulary(template: ChatTemplate, vocab_size: int) -> pl.DataFrame:
+def vocabulary(
+    tokenizer: PreTrainedTokenizerBase, vocab_size: int, template: ChatTemplate | None
+) -> pl.DataFrame:
     """Every id of the tokenizer, in order, with columns `schema.VOCAB_COLUMNS`.
+
+    Args:
+      tokenizer: whose ids they are.
+      vocab_size: rows of the embedding.
+      template: in which round trips are tried; None leaves them unknown.
 
     Raises:
       AssayError: the tokenizer has ids that the embedding lacks.
     """
-    tokenizer = template.tokenizer
-    tokens = [tokenizer.decode([i]) for i in range(vocabulary_size(template, vocab_size))]
+    tokens = [tokenizer.decode([i]) for i in range(vocabulary_size(tokenizer, vocab_size))]
     special = set(tokenizer.all_special_ids)
     special |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     return pl.DataFrame(
@@ -118,19 +125,19 @@ def vocabulary(template: ChatTemplate, vocab_size: int) -> pl.DataFrame:
             "token_id": range(len(tokens)),
             "token": tokens,
             "is_special": [i in special for i in range(len(tokens))],
-            "round_trip": _round_trips(template, tokens),
+            "round_trip": _round_trips(template, tokens) if template else None,
         },
         schema=schema.VOCAB_COLUMNS,
     )
 
 
-def vocabulary_size(template: ChatTemplate, vocab_size: int) -> int:
+def vocabulary_size(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> int:
     """How many ids the tokenizer has.
 
     Raises:
       AssayError: more than `vocab_size`, the rows of the embedding.
     """
-    size = len(template.tokenizer)
+    size = len(tokenizer)
     if size > vocab_size:
         raise AssayError(f"tokenizer has {size} ids but the embedding has {vocab_size} rows")
     return size

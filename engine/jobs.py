@@ -19,8 +19,9 @@ from jax.experimental import multihost_utils
 from tqdm import tqdm
 
 from engine.candidates import vocabulary, vocabulary_size
-from engine.checkpoint.store import Checkpoint
+from engine.checkpoint.store import REWARD, Checkpoint
 from engine.errors import AssayError
+from engine.prompts import ChatTemplate
 from engine.runs import parts, schema
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Json, Manifest
@@ -105,8 +106,13 @@ class Job:
         return f"{self.group[0].card.slug}{others} · {self.paths[0].rsplit('=')[-1]}"
 
 
-def open_run(run: str, checkpoints: Sequence[Checkpoint], prompts: Mapping[str, str]) -> Manifest:
-    """Admits models and prompts; nothing is written before all of them are welcome."""
+def open_run(
+    run: str,
+    checkpoints: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    kind: str = REWARD,
+) -> Manifest:
+    """Admits models of a kind, and prompts; nothing is written before all of them are welcome."""
     manifest = Manifest.open(run)
     schema.check_names(prompts)
     slugs = [c.card.slug for c in checkpoints]
@@ -116,6 +122,7 @@ def open_run(run: str, checkpoints: Sequence[Checkpoint], prompts: Mapping[str, 
     if not checkpoints or not prompts:
         raise AssayError("nothing to score; give at least one checkpoint and one prompt")
     for checkpoint in checkpoints:
+        checkpoint.expect(kind)
         card = checkpoint.card
         present = manifest.content["models"].get(card.slug, {})
         if present.get("checkpoint_hash") == card.checkpoint_hash:
@@ -216,15 +223,24 @@ def missing_vocabularies(
     """Vocabulary tables that the run lacks, by path."""
     by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in checkpoints}
     return {
-        path: vocabulary(checkpoint.template, checkpoint.card.decoder.vocab_size)
-        for path, checkpoint in by_path.items()
+        path: vocabulary(c.tokenizer, c.card.decoder.vocab_size, _conversations(c))
+        for path, c in by_path.items()
         if not (manifest.run / path).exists()
     }
 
 
+def _conversations(checkpoint: Checkpoint) -> ChatTemplate | None:
+    """The template in which tokens can stand as replies; a language model may have none."""
+    try:
+        checkpoint.template.split("What?")
+    except AssayError:
+        return None
+    return checkpoint.template
+
+
 def tokens_of(checkpoint: Checkpoint) -> int:
     """How many ids the checkpoint's tokenizer has."""
-    return vocabulary_size(checkpoint.template, checkpoint.card.decoder.vocab_size)
+    return vocabulary_size(checkpoint.tokenizer, checkpoint.card.decoder.vocab_size)
 
 
 def run_jobs(

@@ -1,5 +1,6 @@
 """The device mesh, which logical axis lies on which mesh axis, and the shardings that follow."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -46,10 +47,24 @@ def sharding(mesh: Mesh, axes: str) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(*(MESH_AXES.get(letter) for letter in axes)))
 
 
+def parameter_sharding(mesh: Mesh, axes: str, shape: Sequence[int]) -> NamedSharding:
+    """Sharding of a parameter. Embedding and output head are split over `model` where they can be.
+
+    By the vocabulary; by the width where that is a number like 128,257.
+    """
+    if axes == "VD":
+        for size, spec in zip(
+            shape, (PartitionSpec("model"), PartitionSpec(None, "model")), strict=True
+        ):
+            if size % mesh.shape["model"] == 0:
+                return NamedSharding(mesh, spec)
+    return sharding(mesh, axes)
+
+
 def parameter_shardings(mesh: Mesh, params: Any) -> Any:
     """The tree of `params` with each parameter replaced by its sharding."""
     return jax.tree.map(
-        lambda p: sharding(mesh, p.get_metadata()["axes"]),
+        lambda p: parameter_sharding(mesh, p.get_metadata()["axes"], p.shape),
         params,
         is_leaf=lambda p: isinstance(p, nnx.Variable),
     )

@@ -68,9 +68,24 @@ class ChatTemplate:
 
     def render(self, prompt: str, replies: Sequence[str]) -> list[str]:
         """The conversation [user: prompt, assistant: reply] as text, for each reply."""
-        conversations = [_conversation(prompt, reply) for reply in replies]
+        return self._apply([_conversation(prompt, reply) for reply in replies])
+
+    def cue(self, prompt: str) -> str:
+        """The conversation up to where the assistant begins to speak, as text."""
+        return self._apply([_conversation(prompt, "")[:1]], add_generation_prompt=True)[0]
+
+    def tokenise(self, texts: list[str]) -> list[list[int]]:
+        """Ids of rendered conversations under the BOS policy."""
+        encoded = self.tokenizer(texts, add_special_tokens=self.policy.bos == "double")["input_ids"]
+        if self.policy.bos != "single":
+            return encoded
+        bos = self.tokenizer.bos_token_id
+        return [[bos, *itertools.dropwhile(lambda i: i == bos, ids)] for ids in encoded]
+
+    def _apply(self, conversations: list[list[dict[str, str]]], **options: Any) -> list[str]:
+        options |= self._date
         try:
-            return self.tokenizer.apply_chat_template(conversations, tokenize=False, **self._date)
+            return self.tokenizer.apply_chat_template(conversations, tokenize=False, **options)
         except jinja2.TemplateError as error:
             reason = " ".join(str(error).split())
             raise AssayError(
@@ -96,7 +111,7 @@ class ChatTemplate:
         for start in range(0, len(replies), _CHUNK):
             chunk = replies[start : start + _CHUNK]
             texts = [frame.render(r) for r in chunk] if frame else self.render(prompt, chunk)
-            rows += self._tokenise_behind(opening, texts) if opening else self._tokenise(texts)
+            rows += self._tokenise_behind(opening, texts) if opening else self.tokenise(texts)
             advance(len(chunk))
         return rows
 
@@ -107,8 +122,7 @@ class ChatTemplate:
           AssayError: the prompt is empty, or the template's text merges with the reply's, so that
             no cut exists.
         """
-        if not prompt.strip():
-            raise AssayError(f"prompt={prompt!r}; allowed: text that is not empty")
+        check_prompt(prompt)
         rows = self.sequences(prompt, _PROBES)
         prefix = _common_prefix(rows)
         suffix = _common_prefix([row[len(prefix) :][::-1] for row in rows])[::-1]
@@ -129,17 +143,9 @@ class ChatTemplate:
     def _date(self) -> dict[str, str]:
         return {} if self.policy.date is None else {"date_string": self.policy.date}
 
-    def _tokenise(self, texts: list[str]) -> list[list[int]]:
-        """Ids of whole conversations under the BOS policy."""
-        encoded = self.tokenizer(texts, add_special_tokens=self.policy.bos == "double")["input_ids"]
-        if self.policy.bos != "single":
-            return encoded
-        bos = self.tokenizer.bos_token_id
-        return [[bos, *itertools.dropwhile(lambda i: i == bos, ids)] for ids in encoded]
-
     def _tokenise_behind(self, opening: "_Opening", texts: list[str]) -> list[list[int]]:
         if not all(text.startswith(opening.text + opening.mark) for text in texts):
-            return self._tokenise(texts)
+            return self.tokenise(texts)
         rests = [text[len(opening.text) :] for text in texts]
         distinct = list(dict.fromkeys(rests))
         # The tokenizer itself: what transformers wraps around it costs more than the tokenising.
@@ -173,12 +179,12 @@ class ChatTemplate:
         if at < 0:
             return None
         rest = self.tokenizer(texts[0][at:], add_special_tokens=False)["input_ids"]
-        ids = self._tokenise(texts[:1])[0]
+        ids = self.tokenise(texts[:1])[0]
         opening = _Opening(shared[:at], mark, tuple(ids[: len(ids) - len(rest)]))
         # A lone BOS in front may be what the policy put there, or the text's own.
         if self.policy.bos == "single" and len(opening.ids) < 2:
             return None
-        whole = self._tokenise(texts)
+        whole = self.tokenise(texts)
         return opening if self._tokenise_behind(opening, texts) == whole else None
 
     @functools.cached_property
@@ -205,6 +211,12 @@ class _Opening:
     text: str
     mark: str
     ids: tuple[int, ...]
+
+
+def check_prompt(prompt: str) -> None:
+    """Raises AssayError for a prompt that says nothing."""
+    if not prompt.strip():
+        raise AssayError(f"prompt={prompt!r}; allowed: text that is not empty")
 
 
 def _conversation(prompt: str, reply: str) -> list[dict[str, str]]:

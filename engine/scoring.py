@@ -109,9 +109,7 @@ class Scorer:
 
         `room`: positions that the padding has at least.
         """
-        length = -(-(len(prompt.prefix) + room) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
-        ids = np.zeros(length, np.int32)
-        ids[: len(prompt.prefix)] = prompt.prefix
+        ids = padded([prompt.prefix], 1, room)[0]
         gate_at = np.array([gate_position(prompt.prefix, p) for p in self.gate_patterns], np.int32)
         return self.prefill_step(self.params, *meshes.put(self.mesh, (ids, gate_at), "P"))
 
@@ -127,36 +125,22 @@ class Scorer:
         ]
 
     def rewards(self, prefix: Prefix, candidates: Candidates) -> Iterator[np.ndarray]:
-        """Rows of the candidates in order, a step at a time: float32 [W, candidates of the step].
-
-        The next step is dispatched before the last one is read, so that the device never waits.
-        """
-        size = self._step_size(*candidates.ids.shape)
-        pending = None
-        for start in range(0, len(candidates), size):
-            step = take_rows(candidates, slice(start, start + size))
-            on_mesh = meshes.put(self.mesh, pad_rows(step, size), "CT")
-            dispatched = self.score_step(self.params, prefix, on_mesh), len(step)
-            if pending:
-                yield _fetch(*pending)
-            pending = dispatched
-        if pending:
-            yield _fetch(*pending)
+        """Rows of the candidates in order, a step at a time: float32 [W, the step's]."""
+        limit = self.step_size
+        yield from in_steps(
+            lambda step: self.score_step(self.params, prefix, step), candidates, self.mesh, limit
+        )
 
     def plain_rewards(self, sequences: list[list[int]]) -> np.ndarray:
         """Rows of whole sequences by the plain forward pass: float32 [W, sequences]."""
-        last = np.array([len(s) - 1 for s in sequences], np.int32)
-        longest = -(-(last.max() + 1) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
-        rows = -(-len(sequences) // self.mesh.shape["data"]) * self.mesh.shape["data"]
-        ids = np.zeros((rows, longest), np.int32)
+        ids = padded(sequences, self.mesh.shape["data"])
+        last = np.zeros(len(ids), np.int32)
+        gate_at = np.zeros((len(ids), len(self.gate_patterns)), np.int32)
         for row, sequence in enumerate(sequences):
-            ids[row, : len(sequence)] = sequence
-        last = np.pad(last, (0, rows - len(last)))
-        gate_at = np.zeros((rows, len(self.gate_patterns)), np.int32)
-        for row, sequence in enumerate(sequences):
+            last[row] = len(sequence) - 1
             gate_at[row] = [gate_position(sequence, p) for p in self.gate_patterns]
         on_mesh = meshes.put(self.mesh, (ids, last, gate_at), "CT")
-        return _fetch(self.plain_step(self.params, *on_mesh), len(sequences))
+        return fetch(self.plain_step(self.params, *on_mesh))[:, : len(sequences)]
 
     def split(self, rows: np.ndarray) -> list[np.ndarray]:
         """Rows [W, C] by model: [columns of the model, C] each, the reward first."""
@@ -166,15 +150,52 @@ class Scorer:
         """Raises AssayError for a conversation longer than the model was made for."""
         check_length(positions, self.max_positions)
 
-    def _step_size(self, candidates: int, positions: int) -> int:
-        # A short list does not pay for a whole step, and long replies take fewer at a time, so
-        # that a step's memory is bounded; powers of two keep the shapes few.
-        data = self.mesh.shape["data"]
-        needed = data << max(4, (-(-candidates // data) - 1).bit_length())
-        if positions <= _SHORT:
-            return min(self.step_size, needed)
-        fitting = max(1, self.step_size * _SHORT // positions // data)
-        return min(needed, data << (fitting.bit_length() - 1))
+
+def in_steps(
+    step: Callable[[Candidates], jax.Array], candidates: Candidates, mesh: Mesh, limit: int
+) -> Iterator[np.ndarray]:
+    """Results of a compiled pass over the candidates in order, a step at a time: [..., rows].
+
+    The next step is dispatched before the last one is read, so that the device never waits.
+    `limit` is how many candidates a step has at most.
+    """
+    rows, positions = candidates.ids.shape
+    size = _step_size(rows, positions, mesh.shape["data"], limit)
+    pending = None
+    for start in range(0, len(candidates), size):
+        taken = take_rows(candidates, slice(start, start + size))
+        dispatched = step(meshes.put(mesh, pad_rows(taken, size), "CT")), len(taken)
+        if pending:
+            yield _first(*pending)
+        pending = dispatched
+    if pending:
+        yield _first(*pending)
+
+
+def padded(sequences: Sequence[Sequence[int]], multiple: int, room: int = 0) -> np.ndarray:
+    """Sequences as int32 [rows, positions]: rows of a multiple, positions of few lengths.
+
+    `room`: positions that the padding of the longest has at least.
+    """
+    longest = -(-(max(map(len, sequences)) + room) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+    ids = np.zeros((-(-len(sequences) // multiple) * multiple, longest), np.int32)
+    for row, sequence in enumerate(sequences):
+        ids[row, : len(sequence)] = sequence
+    return ids
+
+
+def _first(numbers: jax.Array, rows: int) -> np.ndarray:
+    return fetch(numbers)[..., :rows]
+
+
+def _step_size(candidates: int, positions: int, data: int, limit: int) -> int:
+    # A short list does not pay for a whole step, and long replies take fewer at a time, so
+    # that a step's memory is bounded; powers of two keep the shapes few.
+    needed = data << max(4, (-(-candidates // data) - 1).bit_length())
+    if positions <= _SHORT:
+        return min(limit, needed)
+    fitting = max(1, limit * _SHORT // positions // data)
+    return min(needed, data << (fitting.bit_length() - 1))
 
 
 def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:
@@ -233,7 +254,3 @@ def jit(function: Callable, mesh: Mesh, shardings: Any) -> Callable:
 def fetch(tree: Any) -> Any:
     """Host copies of arrays that are replicated, so that each process reads its own."""
     return jax.tree.map(lambda array: np.asarray(array.addressable_data(0)), tree)
-
-
-def _fetch(rewards: jax.Array, rows: int) -> np.ndarray:
-    return fetch(rewards)[:, :rows]

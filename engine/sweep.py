@@ -105,7 +105,7 @@ def _plan(
     mesh: Mesh,
 ) -> list[jobs.Job]:
     def objectives(checkpoint: Checkpoint) -> Sequence[str]:
-        return checkpoint.card.head.columns(settings.objectives)[1:]
+        return checkpoint.card.reward_head.columns(settings.objectives)[1:]
 
     _check_objectives(checkpoints, settings.objectives)
     groups, about = sharing_groups(checkpoints), {"mode": settings.mode}
@@ -118,7 +118,7 @@ def _plan(
 
 def _check_objectives(checkpoints: Sequence[Checkpoint], objectives: str) -> None:
     """A model without objectives has its reward alone; a run where none has any is refused."""
-    heads = [checkpoint.card.head for checkpoint in checkpoints]
+    heads = [checkpoint.card.reward_head for checkpoint in checkpoints]
     found = {
         "none": True,
         "values": any(head.objectives for head in heads),

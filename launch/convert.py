@@ -1,4 +1,7 @@
-"""Converts a Hugging Face reward model to an Assay checkpoint. See configs/convert.py."""
+"""Converts a Hugging Face reward or language model to an Assay checkpoint.
+
+See configs/convert.py.
+"""
 
 from pathlib import Path
 

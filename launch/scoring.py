@@ -1,6 +1,7 @@
-"""Flags and settings that launch.sweep and launch.score share."""
+"""Flags and settings that launch.sweep, launch.score and launch.logprobs share."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 from jax.sharding import Mesh
@@ -32,13 +33,13 @@ def run_folder() -> str:
 
 def settings(config: ConfigDict) -> tuple[SweepSettings, Mesh]:
     """The settings of a scoring config, and its mesh."""
+    common, mesh = shared_settings(config)
+    return SweepSettings(mode=config.mode, objectives=config.objectives, **common), mesh
+
+
+def shared_settings(config: ConfigDict) -> tuple[dict[str, Any], Mesh]:
+    """Those of `engine.jobs.Settings`, which configs/common.py declares, and the mesh."""
     mesh = build_mesh(config.mesh.model)
-    return SweepSettings(
-        mode=config.mode,
-        dtype=default_dtype(mesh) if config.dtype == "auto" else config.dtype,
-        step_size=config.step_size,
-        part_size=config.part_size,
-        self_check=config.self_check,
-        seed=config.seed,
-        objectives=config.objectives,
-    ), mesh
+    names = ("step_size", "part_size", "self_check", "seed")
+    dtype = default_dtype(mesh) if config.dtype == "auto" else config.dtype
+    return {"dtype": dtype, **{name: config[name] for name in names}}, mesh

@@ -147,6 +147,7 @@ def tensors(config: dict, *, seed: int = 0, head: str = "linear", head_seed: int
             "gating.layers.1.bias": (5,),
             "gating.logit_scale": (1,),
         },
+        "lm": {"lm_head.weight": (config["vocab_size"], width)},
     }
     drawn = {name: _draw(name, shape, seed) for name, shape in shapes.items()}
     return drawn | {name: _draw(name, s, head_seed) for name, s in heads[head].items()}
@@ -168,13 +169,16 @@ def write_model(
     Args:
       folder: to be made.
       seed: of the decoder.
-      head: `linear`, `mlp`, `urm` or `qrm`, whose gate wants `gating.PATTERNS` to know `GATE`.
+      head: `linear`, `mlp`, `urm`, `qrm`, whose gate wants `gating.PATTERNS` to know `GATE`, or
+        `lm` for a language model.
       head_seed: of the head.
       template: chat template; None leaves it out.
       nan_token: a row of the embedding that becomes NaN.
       nan_head: the linear head has a NaN.
       **changes: to `config`.
     """
+    if head == "lm":
+        changes = {"architectures": ["LlamaForCausalLM"], **changes}
     hf = config(**changes)
     weights = tensors(hf, seed=seed, head=head, head_seed=head_seed)
     if nan_token is not None:

@@ -18,7 +18,8 @@ from engine.checkpoint import gating, rules, store
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
-from engine.models.hf_config import decoder_config
+from engine.models.hf_config import decoder_config, is_language_model, output_config
+from engine.models.language_model import OutputConfig
 from engine.prompts import ChatTemplate, TemplatePolicy
 
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
@@ -101,7 +102,7 @@ def fetch(source: str, revision: str | None) -> Source:
 
 
 # A head, the rules of its tensors, and what is computed from tensors instead.
-HeadPlan = tuple[HeadConfig, tuple[rules.Rule, ...], Mapping[str, np.ndarray]]
+HeadPlan = tuple[HeadConfig | OutputConfig, tuple[rules.Rule, ...], Mapping[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ class Plan:
     """What conversion reads and what it makes of it."""
 
     decoder: DecoderConfig
-    head: HeadConfig
+    head: HeadConfig | OutputConfig
     rules: tuple[rules.Rule, ...]
     computed: Mapping[str, np.ndarray]  # parameters that are not one tensor: a folded gate
 
@@ -125,7 +126,7 @@ def convert(
     tensor_bytes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> store.Checkpoint:
-    """Converts a sequence-classification reward model; writes all of the checkpoint or nothing.
+    """Converts a reward model or a causal language model; writes the whole checkpoint or nothing.
 
     Weights keep their dtype in the decoder; the final norm and the head become float32, exactly.
     At most one parameter, stacked over the layers, is in memory, with orbax's copy of it.
@@ -155,13 +156,8 @@ def convert(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
     tokenizer = _tokenizer(source.folder)
-    suffix = ChatTemplate(tokenizer, policy).split("What?").suffix
-    reads_at = _read_json(source.folder / "config.json").get("reward_token_id")
-    if reads_at is not None and suffix[-1:] != (reads_at,):
-        raise AssayError(
-            f"{source.folder}: the chat template ends with token {suffix[-1:]}; this model's "
-            f"reward is read at reward_token_id={reads_at}, which must come last"
-        )
+    if isinstance(plan.head, HeadConfig):
+        _check_template(source.folder, ChatTemplate(tokenizer, policy))
 
     with store.Writer(destination, plan.decoder, plan.head) as writer:
         done = 0
@@ -187,18 +183,31 @@ def convert(
         )
 
 
+def _check_template(folder: Path, template: ChatTemplate) -> None:
+    """Refuses a template under which replies do not stand, or whose end is not the reward's."""
+    suffix = template.split("What?").suffix
+    reads_at = _read_json(folder / "config.json").get("reward_token_id")
+    if reads_at is not None and suffix[-1:] != (reads_at,):
+        raise AssayError(
+            f"{folder}: the chat template ends with token {suffix[-1:]}; this model's "
+            f"reward is read at reward_token_id={reads_at}, which must come last"
+        )
+
+
 def _plan(hf: Mapping[str, Any], files: TensorFiles, head: str, softcap: bool) -> Plan:
     decoder = decoder_config(hf)
     if not softcap:
         decoder = dataclasses.replace(decoder, attention_softcap=None)
     keys = set(files.files)
     gate_keys = gating.gate_keys(keys)
-    read = _gated if gate_keys else _ungated
+    language = is_language_model(hf)
+    read = _language if language else _gated if gate_keys else _ungated
     head_config, head_rules, computed = read(hf, decoder, files, keys)
     if head:
         head_config = _variant(head_config, head)
     matched = (*rules.decoder_rules(decoder, keys), *head_rules)
-    rules.check_keys(matched, gate_keys, keys, decoder.num_layers)
+    extra = _copies(head_config, files) if language else gate_keys
+    rules.check_keys(matched, extra, keys, decoder.num_layers)
     _check_shapes(files, matched, decoder, head_config)
     return Plan(decoder=decoder, head=head_config, rules=matched, computed=computed)
 
@@ -216,6 +225,27 @@ def _ungated(
     config = _head_config(decoder, kind=kind, hidden=rows("E"), hidden_in=rows("I"),
                           objectives=objectives)  # fmt: skip
     return config, head_rules, {}
+
+
+def _language(
+    hf: Mapping[str, Any], decoder: DecoderConfig, files: TensorFiles, keys: set[str]
+) -> HeadPlan:
+    config = output_config(hf, decoder)
+    return config, (rules.NORM, *([] if config.tied else [rules.LM_HEAD])), {}
+
+
+def _copies(head: HeadConfig | OutputConfig, files: TensorFiles) -> set[str]:
+    """A tied output head that the file holds too, if it is what it is tied to.
+
+    Raises:
+      AssayError: it differs from the embedding: the file and config.json contradict each other.
+    """
+    key, embedding = rules.LM_HEAD.key, "model.embed_tokens.weight"
+    if not isinstance(head, OutputConfig) or not head.tied or key not in files.files:
+        return set()
+    if embedding in files.files and not np.array_equal(files.read(key), files.read(embedding)):
+        raise AssayError(f"tensor {key!r} differs from the embedding, to which config.json ties it")
+    return {key}
 
 
 def _gated(
@@ -261,8 +291,10 @@ def _head_config(decoder: DecoderConfig, **fields: Any) -> HeadConfig:
     )  # fmt: skip
 
 
-def _variant(config: HeadConfig, head: str) -> HeadConfig:
+def _variant(config: HeadConfig | OutputConfig, head: str) -> HeadConfig:
     """Another published reading of the same tensors."""
+    if isinstance(config, OutputConfig):
+        raise AssayError(f"head={head!r}; allowed for a language model: none")
     if (config.kind, head) not in {(config.kind, config.kind), ("urm", "urm-helpfulness")}:
         raise AssayError(f"head={head!r}; allowed for this checkpoint: {config.kind!r}"
                          + (", 'urm-helpfulness'" if config.kind == "urm" else ""))  # fmt: skip
@@ -292,7 +324,10 @@ def _common_dtype(files: TensorFiles, keys: list[str]) -> np.dtype:
 
 
 def _check_shapes(
-    files: TensorFiles, matched: Sequence[rules.Rule], config: DecoderConfig, head: HeadConfig
+    files: TensorFiles,
+    matched: Sequence[rules.Rule],
+    config: DecoderConfig,
+    head: HeadConfig | OutputConfig,
 ) -> None:
     sizes = store.axis_sizes(config, head)
     for rule in matched:

@@ -76,7 +76,7 @@ _INTERNLM2 = (
 NORM = Rule("model.norm.weight", "D", "readout.norm")
 REGRESSION = Rule("regression_layer.weight", "(RQ)D", "readout.head.weight")
 TRANSFORM = Rule("reward_transform_matrix", "RR", "readout.head.transform")
-LM_HEAD = Rule("lm_head.weight", "VD", "lm_head")
+LM_HEAD = Rule("lm_head.weight", "VD", "readout.weight")
 
 
 def _mlp(prefix: str) -> tuple[Rule, ...]:

@@ -30,11 +30,16 @@ from engine import mesh as meshes
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
+from engine.models.language_model import LanguageModel, OutputConfig
 from engine.models.reward_model import RewardModels
 from engine.prompts import ChatTemplate, TemplatePolicy
 
 CARD = "model.json"
 VERSION = 1
+
+# Kinds of model, and the commands that take them.
+REWARD, LANGUAGE = "reward model", "language model"
+_TAKEN_BY = {REWARD: "launch.sweep and launch.score take", LANGUAGE: "launch.logprobs takes"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,13 +52,29 @@ class Card:
     revision: str | None
     files: Mapping[str, str]  # source file -> sha256
     decoder: DecoderConfig
-    head: HeadConfig
+    head: HeadConfig | OutputConfig
     policy: TemplatePolicy
     dtypes: Mapping[str, str]  # parameter -> dtype on disk
     embedding_hash: str
     layer_hashes: tuple[str, ...]  # sha256 of each layer's parameters, by which models share passes
     readout_hash: str
     tokenizer_hash: str
+
+    @property
+    def kind(self) -> str:
+        """`REWARD` or `LANGUAGE`."""
+        return LANGUAGE if isinstance(self.head, OutputConfig) else REWARD
+
+    @property
+    def reward_head(self) -> HeadConfig:
+        """The head of a reward model.
+
+        Raises:
+          AssayError: a language model.
+        """
+        if isinstance(self.head, OutputConfig):
+            raise AssayError(f"model {self.slug!r}: a {LANGUAGE}; allowed: a {REWARD}")
+        return self.head
 
     @functools.cached_property
     def checkpoint_hash(self) -> str:
@@ -81,7 +102,7 @@ class Card:
             **{
                 **fields,
                 "decoder": DecoderConfig.from_json(fields["decoder"]),
-                "head": HeadConfig.from_json(fields["head"]),
+                "head": _head_from_json(fields["head"]),
                 "policy": TemplatePolicy.from_json(fields["policy"]),
                 "layer_hashes": tuple(fields["layer_hashes"]),
             }
@@ -113,17 +134,30 @@ class Checkpoint:
             raise AssayError(f"{folder / CARD}: version={card.version!r}; allowed: {VERSION}")
         return cls(folder, card)
 
+    def expect(self, kind: str) -> None:
+        """Raises AssayError for a model of the other kind, naming the command that takes it."""
+        found = self.card.kind
+        if found != kind:
+            raise AssayError(
+                f"checkpoint {self.path}: a {found}; allowed: a {kind} "
+                f"({_TAKEN_BY[found]} {found}s)"
+            )
+
     @functools.cached_property
     def template(self) -> ChatTemplate:
         """The model's chat template under its policy."""
+        return ChatTemplate(self.tokenizer, self.card.policy)
+
+    @functools.cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's tokenizer, which a base language model has without a chat template."""
         folder = self.path / "tokenizer"
         try:
-            tokenizer = AutoTokenizer.from_pretrained(
+            return AutoTokenizer.from_pretrained(
                 os.fspath(folder), local_files_only=True, trust_remote_code=False
             )
         except (OSError, ValueError) as error:
             raise AssayError(f"{folder}: damaged checkpoint, no tokenizer that loads") from error
-        return ChatTemplate(tokenizer, self.card.policy)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +171,7 @@ class Parameter:
 class Writer:
     """Writes a checkpoint beside its destination and renames it when it is whole."""
 
-    def __init__(self, destination: Path, config: DecoderConfig, head: HeadConfig):
+    def __init__(self, destination: Path, config: DecoderConfig, head: HeadConfig | OutputConfig):
         self.destination, self.config, self.head = Path(destination), config, head
         self.parameters = parameters(config, head)
         self.sizes = axis_sizes(config, head)
@@ -220,7 +254,7 @@ def refuse_existing(destination: Path) -> None:
         raise AssayError(f"checkpoint {destination}: exists; remove it or name another folder")
 
 
-def parameters(config: DecoderConfig, head: HeadConfig) -> dict[str, Parameter]:
+def parameters(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[str, Parameter]:
     """Every parameter of a model by its name on disk."""
     params = _abstract(config, [head], jnp.dtype("float32"))[1]
     return {
@@ -229,7 +263,7 @@ def parameters(config: DecoderConfig, head: HeadConfig) -> dict[str, Parameter]:
     }
 
 
-def axis_sizes(config: DecoderConfig, head: HeadConfig) -> dict[str, int]:
+def axis_sizes(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[str, int]:
     """Size of each axis letter that a parameter of this model has."""
     sizes = {"1": 1}
     for parameter in parameters(config, head).values():
@@ -297,11 +331,24 @@ def _shares(deep: Card, shallow: Card) -> bool:
 
 
 def _abstract(
-    config: DecoderConfig, heads: Sequence[HeadConfig], dtype: jnp.dtype, objectives: str = "none"
+    config: DecoderConfig,
+    heads: Sequence[HeadConfig | OutputConfig],
+    dtype: jnp.dtype,
+    objectives: str = "none",
 ) -> tuple[nnx.GraphDef, nnx.State]:
-    return nnx.split(
-        nnx.eval_shape(lambda: RewardModels(config, heads, dtype, objectives=objectives))
-    )
+    def build() -> RewardModels | LanguageModel:
+        rewarding = [head for head in heads if isinstance(head, HeadConfig)]
+        if rewarding:
+            return RewardModels(config, rewarding, dtype, objectives=objectives)
+        (output,) = (head for head in heads if isinstance(head, OutputConfig))
+        return LanguageModel(config, output, dtype)
+
+    return nnx.split(nnx.eval_shape(build))
+
+
+def _head_from_json(fields: Mapping[str, Any]) -> HeadConfig | OutputConfig:
+    language = fields["kind"] == OutputConfig.kind
+    return OutputConfig.from_json(fields) if language else HeadConfig.from_json(fields)
 
 
 def _name(path: tuple[Any, ...]) -> str:

@@ -192,6 +192,18 @@ class Decoder(nnx.Module):
                 read.append(_take(x, pooled)[:, 0])
         return tuple(read)
 
+    def continued(
+        self, prefix: KeyValues, x: Residual, shared: Int[Array, "C"]
+    ) -> Float[Array, "C T D"]:
+        """Residual stream after the last layer at every position of each candidate."""
+        every = jnp.arange(x.shape[1])
+        angles = self._angles(shared[:, None] + every)
+
+        def layer(index, x):
+            return self._response_layer(index, x, every, prefix, shared, angles)[0]
+
+        return jax.lax.fori_loop(0, self.config.num_layers, layer, x)
+
     def _layer(self, index: Index) -> Layer:
         graph, stacked = nnx.split(self.layers)
         one = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), stacked)

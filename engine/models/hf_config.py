@@ -6,6 +6,7 @@ from typing import Any
 
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
+from engine.models.language_model import OutputConfig
 
 Json = Mapping[str, Any]
 
@@ -24,6 +25,13 @@ ARCHITECTURES = {
     "Qwen3ForSequenceClassification": "qwen3",
     "MistralForSequenceClassification": "mistral",
 }
+LANGUAGE_MODELS = {
+    "LlamaForCausalLM": "llama",
+    "Gemma2ForCausalLM": "gemma2",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "MistralForCausalLM": "mistral",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,12 +42,15 @@ class Family:
     read: attributes that `fields` reads.
     fields: config.json -> the DecoderConfig fields that the family sets.
     head_size: where config.json has no head_dim; None: hidden_size // num_attention_heads.
+    tied: whether a language model's output head is its embedding where config.json does not say;
+      files leave out what is the class's default.
     """
 
     fixed: Mapping[str, tuple]
     read: frozenset[str]
     fields: Callable[[Json], dict[str, Any]]
     head_size: int | None = None
+    tied: bool = False
 
 
 _SILU = {"hidden_act": ("silu",)}
@@ -124,6 +135,7 @@ FAMILIES = {
             }
         ),
         fields=_gemma2,
+        tied=True,
     ),
 }
 
@@ -231,6 +243,34 @@ def decoder_config(hf: Json) -> DecoderConfig:
     )
 
 
+def is_language_model(hf: Json) -> bool:
+    """Whether config.json is that of a causal language model, not of a reward model."""
+    return _architecture(hf) in LANGUAGE_MODELS
+
+
+def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
+    """Reads a language model's output head from a parsed config.json.
+
+    Raises:
+      AssayError: `tie_word_embeddings` is no boolean; a Gemma 2 that does not say whether its
+        logits are capped.
+    """
+    tied = hf.get("tie_word_embeddings", _family(hf).tied)
+    if not isinstance(tied, bool):
+        raise AssayError(f"config.json: tie_word_embeddings={tied!r}; allowed: true, false")
+    cap = "final_logit_softcapping"
+    if hf["model_type"] == "gemma2" and cap not in hf:
+        raise AssayError(f"config.json: no {cap}; allowed: a number, or null for none")
+    return OutputConfig(
+        vocab_size=decoder.vocab_size,
+        width=decoder.width,
+        rms_eps=decoder.rms_eps,
+        norm_offset=decoder.norm_offset,
+        tied=tied,
+        softcap=_optional(hf, cap),
+    )
+
+
 def _require(hf: Json, name: str) -> Any:
     value = hf.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -250,13 +290,19 @@ def _optional(hf: Json, name: str) -> float | None:
     return None if hf.get(name) is None else float(_require(hf, name))
 
 
-def _family(hf: Json) -> Family:
+def _architecture(hf: Json) -> str:
     listed = hf.get("architectures")
     named = listed[0] if isinstance(listed, list) and len(listed) == 1 else listed
-    if not isinstance(named, str) or named not in ARCHITECTURES:
-        allowed = ", ".join(sorted(ARCHITECTURES))
+    known = ARCHITECTURES | LANGUAGE_MODELS
+    if not isinstance(named, str) or named not in known:
+        allowed = ", ".join(sorted(known))
         raise AssayError(f"config.json: unknown architecture {named!r}; allowed: {allowed}")
-    family, model_type = ARCHITECTURES[named], hf.get("model_type")
+    return named
+
+
+def _family(hf: Json) -> Family:
+    named = _architecture(hf)
+    family, model_type = (ARCHITECTURES | LANGUAGE_MODELS)[named], hf.get("model_type")
     allowed = FAMILIES if family == "*" else (family,)
     if not isinstance(model_type, str) or model_type not in allowed:
         raise AssayError(

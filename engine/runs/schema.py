@@ -7,6 +7,10 @@
     run/items/<list>/humans.parquet     what people think of the items, where that is known
     run/sequences/model=<slug>/prompt=<id>/direction=<max|min>/<method>-seed<k>.parquet
     run/logprobs/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
+    run/item_logprobs/<list>/model=<slug>/prompt=<id>/part-<start>-<stop>.parquet
+
+A language model reads a prompt in a form: `greatest` is the prompt as plain text, `greatest.chat`
+the same prompt in the chat template (`prompt_in_form`); both have the text under `prompts`.
 
 `manifest.json` (version `MANIFEST_VERSION`) is one object:
 
@@ -41,6 +45,7 @@ SCORES_DIR = "scores"
 ITEMS_DIR = "items"
 SEQUENCES_DIR = "sequences"
 LOGPROBS_DIR = "logprobs"
+ITEM_LOGPROBS_DIR = "item_logprobs"
 HUMANS = "humans.parquet"
 
 Columns = dict[str, pl.DataType | type[pl.DataType]]
@@ -66,7 +71,15 @@ HUMAN_COLUMNS: Columns = {
     "elo_score": pl.Float64,
     "elo_matches": pl.UInt32,
 }
+# Natural logarithms.
 LOGPROB_COLUMNS: Columns = {"token_id": pl.UInt32, "logprob": pl.Float32}
+# `tokens` is how many tokens of the reply `logprob` sums over.
+ITEM_LOGPROB_COLUMNS: Columns = {
+    "item_id": pl.UInt32,
+    "item": pl.String,
+    "tokens": pl.UInt32,
+    "logprob": pl.Float32,
+}
 SEQUENCE_COLUMNS: Columns = {
     "step": pl.UInt32,
     "reward": pl.Float32,
@@ -119,6 +132,16 @@ def humans_path(items: str) -> str:
 def logprobs_path(model: str, prompt: str) -> str:
     """Folder of a language model's next-token log-probabilities, relative to the run."""
     return f"{LOGPROBS_DIR}/model={model}/prompt={prompt}"
+
+
+def item_logprobs_path(items: str, model: str, prompt: str) -> str:
+    """Folder of a language model's log-probabilities of the item list, relative to the run."""
+    return f"{ITEM_LOGPROBS_DIR}/{items}/model={model}/prompt={prompt}"
+
+
+def prompt_in_form(prompt: str, form: str) -> str:
+    """Id of a prompt in a form: its own in the `pretrained` form, `<id>.<form>` in another."""
+    return prompt if form == "pretrained" else f"{prompt}.{form}"
 
 
 def vocab_path(vocab: str) -> str:

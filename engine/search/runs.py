@@ -267,7 +267,9 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
             frames[name] = (
                 pl.read_parquet(io.BytesIO(path.read_bytes()))
                 if path.exists()
-                else vocabulary(checkpoint.template, checkpoint.card.decoder.vocab_size)
+                else vocabulary(
+                    checkpoint.tokenizer, checkpoint.card.decoder.vocab_size, checkpoint.template
+                )
             )
     return frames
 

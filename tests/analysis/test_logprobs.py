@@ -1,6 +1,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import scipy.stats
 
@@ -67,3 +68,29 @@ def test_a_run_of_language_models_alone_has_a_report(
     add_logprobs(small_run, "base-lm", "v2", "greatest", [-1.0, -9.0, -5.0, -0.5, -0.25, -3.0])
     page = write_report(analysis.load(small_run), tmp_path / "report", {}, settings)
     assert "What language models themselves would say" in page.read_text(encoding="utf-8")
+
+
+def test_the_log_ratio_is_that_of_the_formula():
+    p, q = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.2, 0.7])
+    expected = [0.4 * math.log(1 / 7), 0.0, 0.4 * math.log(7)]
+    np.testing.assert_allclose(analysis.log_ratio(np.log(p), np.log(q)), expected, atol=1e-15)
+
+
+def test_two_language_models_are_set_against_each_other_on_shared_strings(small_run, add_logprobs):
+    add_logprobs(small_run, "base-b", "v2", "greatest", [-1.0, -9.0, -5.0, -0.5, -3.0, -3.0])
+    add_logprobs(small_run, "base-a", "v1", "greatest", [-4.0, -3.0, 0.0, 0.0, -1.5, -9.0, -0.1])
+    table = analysis.logprobs_ratio(analysis.load(small_run), 2)
+    # Strings of one token in both: "hate", the script, " love", "love"; p is base-a, q base-b.
+    assert table.select("p", "q", "end", "rank", "token").rows() == [
+        ("base-a", "base-b", "p", 1, "<script>alert(1)</script>"),
+        ("base-a", "base-b", "p", 2, "love"),
+        ("base-a", "base-b", "q", 1, " love"),
+        ("base-a", "base-b", "q", 2, "hate"),
+    ]
+    row = table.row(3, named=True)
+    assert (row["log_p"], row["log_q"]) == (-1.5, -1.0)
+    assert row["ratio"] == pytest.approx(0.5 * (math.exp(-1.5) + math.exp(-1.0)) * 0.5)
+
+
+def test_one_language_model_is_set_against_none(run):
+    assert analysis.logprobs_ratio(run, 2).height == 0

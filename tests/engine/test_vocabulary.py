@@ -8,8 +8,12 @@ from tests import tiny
 
 
 def table(text, rows=320):
+    return of(tiny.tokenizer(text), rows)
+
+
+def of(tokenizer, rows=320):
     policy = TemplatePolicy(bos="template", date=None)
-    return vocabulary(ChatTemplate(tiny.tokenizer(text), policy), rows)
+    return vocabulary(tokenizer, rows, ChatTemplate(tokenizer, policy))
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +53,15 @@ def test_only_control_tokens_are_special(chatml):
 def test_a_word_that_was_added_to_the_tokenizer_is_not_special():
     tokenizer = tiny.tokenizer()
     tokenizer.add_tokens(["Zebra!"])
-    added = vocabulary(ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None)), 320)
+    added = of(tokenizer)
     assert added.row(-1) == (288, "Zebra!", False, "same")
+
+
+def test_without_a_template_it_is_not_known_which_tokens_round_trip(chatml):
+    table = vocabulary(tiny.tokenizer(None), 320, None)
+    assert dict(table.schema) == schema.VOCAB_COLUMNS
+    assert table["round_trip"].null_count() == len(table)
+    assert table.drop("round_trip").equals(chatml.drop("round_trip"))
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def command(capsys):
 
 
 @pytest.fixture
-def launch_score():
-    """The module `launch.score`."""
+def launch_items():
+    """The module `launch.items`."""
     with fresh_launch(["launch/score.py"]):
-        yield importlib.import_module("launch.score")
+        yield importlib.import_module("launch.items")

@@ -204,17 +204,17 @@ def test_nan_weights_are_one_line_that_names_the_first_bad_token(command, checkp
         ("a.csv", "name\n" + "7\n" * 200 + "seven\n", ["7"] * 200 + ["seven"]),
     ],
 )  # fmt: skip
-def test_items_are_read_as_they_are_written(launch_score, tmp_path, name, content, expected):
+def test_items_are_read_as_they_are_written(launch_items, tmp_path, name, content, expected):
     (tmp_path / name).write_text(content, encoding="utf-8", newline="")
-    assert launch_score.read_items(tmp_path / name, "name") == expected
+    assert launch_items.read_items(tmp_path / name, "name") == expected
 
 
 @pytest.mark.parametrize("dtype", [pl.String, pl.Categorical])
-def test_items_of_a_parquet_column(launch_score, tmp_path, dtype):
+def test_items_of_a_parquet_column(launch_items, tmp_path, dtype):
     words = pl.Series(["love", "war", "love"], dtype=dtype)
     pl.DataFrame({"word": words, "n": [1, 2, 3]}).write_parquet(tmp_path / "a.parquet")
     expected = ["love", "war", "love"]
-    assert launch_score.read_items(tmp_path / "a.parquet", "word") == expected
+    assert launch_items.read_items(tmp_path / "a.parquet", "word") == expected
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_bad_list_is_one_line_and_nothing_is_written(
     assert not run.exists()
 
 
-def test_a_column_of_numbers_is_refused(launch_score, tmp_path):
+def test_a_column_of_numbers_is_refused(launch_items, tmp_path):
     pl.DataFrame({"name": [1.5]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"column 'name' is Float64; allowed: text"):
-        launch_score.read_items(tmp_path / "a.parquet", "name")
+        launch_items.read_items(tmp_path / "a.parquet", "name")

@@ -62,19 +62,24 @@ def build(name: str) -> PreTrainedModel:
     return enlarged(CONFIGS[name]())
 
 
-def enlarged(config: PreTrainedConfig) -> PreTrainedModel:
-    """A model whose rewards vary with every token and with everything its family adds."""
+def enlarged(
+    config: PreTrainedConfig, auto=AutoModelForSequenceClassification, embedding: float = 0.0
+) -> PreTrainedModel:
+    """A model whose numbers vary with every token and with everything its family adds.
+
+    `embedding` is the standard deviation of its embedding; by default that of training's start.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = AutoModelForSequenceClassification.from_config(
-            config, attn_implementation="eager"
-        ).eval()
+        model = auto.from_config(config, attn_implementation="eager").eval()
         ones = 0.0 if config.model_type == "gemma2" else 1.0  # Gemma's norms multiply by 1 + w
         for name, weight in model.named_parameters():
             if "norm" in name:
                 weight.data.normal_(ones, 0.3)
             elif name.endswith("bias"):
                 weight.data.normal_(0.0, 0.5)
+            elif "embed" in name and embedding:
+                weight.data.normal_(0.0, embedding)
             elif "embed" not in name:  # small embeddings keep the eps of norms visible
                 weight.data.normal_(0.0, 1.25 * weight.shape[1] ** -0.5)
     return model

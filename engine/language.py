@@ -1,0 +1,118 @@
+"""A language model on a mesh: three compiled passes, and the host object around them."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+from engine import mesh as meshes
+from engine.scoring import check_step, fetch, in_steps, jit, padded
+from engine.types import Candidates, KeyValues, PromptIds
+
+# Log-probabilities of the whole vocabulary that a step holds at once on a device: 256 MiB.
+_LOGITS = 2**26
+
+
+def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., tuple[KeyValues, jax.Array]]:
+    """Jits (params, ids int32 [P], last int32 [1]) -> KeyValues, log-probabilities float32 [V]."""
+
+    def prefill(params, ids, last):
+        with jax.default_matmul_precision("highest"):
+            return nnx.merge(graph, params).prefill(ids, last)
+
+    positions = meshes.sharding(mesh, "LPKH")
+    return jit(
+        prefill, mesh, (KeyValues(keys=positions, values=positions), meshes.sharding(mesh, ""))
+    )
+
+
+def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
+    """Jits (params, KeyValues, Candidates) -> log-probabilities float32 [C], on every process."""
+
+    def score(params, prefix, candidates):
+        with jax.default_matmul_precision("highest"):
+            return nnx.merge(graph, params).respond(prefix, candidates)
+
+    return jit(score, mesh, meshes.sharding(mesh, ""))
+
+
+def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
+    """Jits (params, ids int32 [C, T], first int32 [C], last int32 [C]) -> float32 [C].
+
+    The reference that the self-check holds the other two against.
+    """
+
+    def plain(params, ids, first, last):
+        with jax.default_matmul_precision("highest"):
+            return nnx.merge(graph, params).plain(ids, first, last)
+
+    return jit(plain, mesh, meshes.sharding(mesh, ""))
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A prompt that the model has read."""
+
+    key_values: KeyValues
+    logprobs: np.ndarray  # float32 [V], of the next token
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageScorer:
+    """Parameters on a mesh with the compiled passes: prompts and replies in, logarithms out."""
+
+    params: nnx.State
+    mesh: Mesh
+    step_size: int  # candidates a step at most
+    prefill_step: Callable[..., tuple[KeyValues, jax.Array]]
+    score_step: Callable[..., jax.Array]
+    plain_step: Callable[..., jax.Array]
+
+    @classmethod
+    def build(
+        cls, graph: nnx.GraphDef, params: nnx.State, mesh: Mesh, *, step_size: int
+    ) -> "LanguageScorer":
+        """Raises AssayError where `step_size` does not split over the mesh's `data` axis."""
+        check_step(step_size, mesh)
+        config, data = nnx.merge(graph, params).decoder.config, mesh.shape["data"]
+        meshes.check_mesh(mesh, config)
+        fitting = max(1, _LOGITS // config.vocab_size)
+        return cls(
+            params=params,
+            mesh=mesh,
+            step_size=min(step_size, data << (fitting.bit_length() - 1)),
+            prefill_step=build_prefill(graph, mesh),
+            score_step=build_scorer(graph, mesh),
+            plain_step=build_plain(graph, mesh),
+        )
+
+    def prefill(self, prompt: PromptIds) -> Opened:
+        """Reads a prompt: what its continuations share, and what would come next."""
+        last = np.array([len(prompt.prefix) - 1], np.int32)
+        on_mesh = meshes.put(self.mesh, (padded([prompt.prefix], 1)[0], last), "P")
+        key_values, logprobs = self.prefill_step(self.params, *on_mesh)
+        return Opened(key_values, fetch(logprobs))
+
+    def logprobs(self, opened: Opened, candidates: Candidates) -> Iterator[np.ndarray]:
+        """Log-probabilities of the candidates in order, a step at a time: float32 [rows].
+
+        A candidate begins with the last token of the prompt, which is given, not counted.
+        """
+        yield from in_steps(
+            lambda step: self.score_step(self.params, opened.key_values, step),
+            candidates,
+            self.mesh,
+            self.step_size,
+        )
+
+    def plain(self, sequences: Sequence[Sequence[int]], given: int) -> np.ndarray:
+        """Log-probability of what follows the first `given` tokens of each sequence: [rows]."""
+        ids = padded(sequences, self.mesh.shape["data"])
+        first = np.full(len(ids), given, np.int32)
+        last = np.zeros(len(ids), np.int32)
+        last[: len(sequences)] = [len(s) - 1 for s in sequences]
+        on_mesh = meshes.put(self.mesh, (ids, first, last), "CT")
+        return fetch(self.plain_step(self.params, *on_mesh))[: len(sequences)]

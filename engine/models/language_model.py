@@ -1,0 +1,112 @@
+"""A language model: the decoder, its final norm and the output head over the vocabulary.
+
+Checked against the `...ForCausalLM` classes of `transformers` 5.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from engine.models.config import DecoderConfig
+from engine.models.decoder import Decoder, rms_norm
+from engine.types import Candidates, KeyValues
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputConfig:
+    """Final norm and output head of a language model; static and hashable under jit."""
+
+    kind: str = "lm"  # where a reward head's kind stands in model.json
+    vocab_size: int  # V
+    width: int  # D
+    rms_eps: float
+    norm_offset: bool = False  # Gemma's final norm
+    tied: bool  # the output head is the embedding
+    softcap: float | None = None  # Gemma 2: cap * tanh(logits / cap)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "OutputConfig":
+        """The inverse of `dataclasses.asdict`, for `model.json`."""
+        return cls(**fields)
+
+
+class Output(nnx.Module):
+    """The parameters of the output head, float32; a tied one has no matrix of its own."""
+
+    def __init__(self, config: OutputConfig):
+        self.config = config
+        self.norm = nnx.Param(jnp.zeros(config.width, jnp.float32), axes="D")
+        if not config.tied:
+            shape = (config.vocab_size, config.width)
+            self.weight = nnx.Param(jnp.zeros(shape, jnp.float32), axes="VD")
+
+
+class LanguageModel(nnx.Module):
+    """Log-probabilities (natural) of next tokens, and of replies behind a shared prefix."""
+
+    def __init__(self, config: DecoderConfig, output: OutputConfig, dtype: jnp.dtype):
+        self.decoder = Decoder(config, dtype)
+        # A list of one, as `RewardModels` has them, so that a checkpoint fills both alike.
+        self.readouts = nnx.List([Output(output)])
+
+    def prefill(
+        self, ids: Int[Array, "P"], last: Int[Array, "1"]
+    ) -> tuple[KeyValues, Float[Array, "V"]]:
+        """Keys and values of a prompt, and the log-probabilities of the token after `last`."""
+        key_values, residuals = self.decoder.prefill(ids, last)
+        return key_values, self.logprobs(residuals[-1, 0])
+
+    def respond(self, prefix: KeyValues, candidates: Candidates) -> Float[Array, "C"]:
+        """Log-probability of what follows each candidate's first token: `ids[c, 1 : last + 1]`.
+
+        The first token is the prompt's last: what it says comes out of this pass, and a reply
+        needs no case of its own for its first token.
+        """
+        x = self.decoder.embed(candidates.ids[:, :-1])
+        residuals = self.decoder.continued(prefix, x, candidates.shared)
+        counted = jnp.arange(x.shape[1]) < candidates.last[:, None]
+        return self._sum(residuals, candidates.ids[:, 1:], counted)
+
+    def plain(
+        self, ids: Int[Array, "C T"], first: Int[Array, "C"], last: Int[Array, "C"]
+    ) -> Float[Array, "C"]:
+        """Log-probability of `ids[c, first : last + 1]` given what stands before it.
+
+        Nothing is shared: the reference for `prefill` and `respond`.
+        """
+        with jax.named_scope("plain"):
+            (residuals,) = self.decoder.forward(ids, (self.decoder.config.num_layers,))
+            at = jnp.arange(1, ids.shape[1])
+            counted = (at >= first[:, None]) & (at <= last[:, None])
+            return self._sum(residuals[:, :-1], ids[:, 1:], counted)
+
+    def logprobs(self, residual: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
+        """Log-softmax over the whole embedding, from the residual stream after the last layer."""
+        output = self.readouts[0]
+        config = output.config
+        weight = self.decoder.embedding[...] if config.tied else output.weight[...]
+        with jax.named_scope("output"):
+            normed = rms_norm(
+                residual, output.norm[...], config.rms_eps, offset=config.norm_offset
+            ).astype(weight.dtype)
+            logits = jnp.einsum("...D,VD->...V", normed, weight, preferred_element_type=jnp.float32)
+            if config.softcap is not None:
+                logits = config.softcap * jnp.tanh(logits / config.softcap)
+            return jax.nn.log_softmax(logits)
+
+    def _sum(
+        self, residuals: Float[Array, "C T D"], targets: Int[Array, "C T"], counted: Array
+    ) -> Float[Array, "C"]:
+        """Sums the targets' log-probabilities; one position at a time, for [C, T, V] is large."""
+
+        def add(position, total):
+            logprobs = self.logprobs(residuals[:, position])  # [C, V]
+            chosen = jnp.take_along_axis(logprobs, targets[:, position, None], axis=1)[:, 0]
+            return total + jnp.where(counted[:, position], chosen, 0.0)
+
+        return jax.lax.fori_loop(0, targets.shape[1], add, jnp.zeros(len(targets)))

@@ -1,0 +1,54 @@
+"""Lists of replies from the files that users have them in."""
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+from absl import flags
+
+from engine.errors import AssayError
+from launch import cli
+
+ITEMS = flags.DEFINE_string("items", None, "The replies: a .txt (one a line), .csv or .parquet.")
+COLUMN = flags.DEFINE_string("column", "name", "Column of a .csv or .parquet that holds them.")
+
+
+def listed() -> tuple[str, list[str]]:
+    """Name of the list on the command line, and its replies."""
+    path = Path(cli.paths([ITEMS.value], "items")[0])
+    name = re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "items"
+    return name, read_items(path, COLUMN.value)
+
+
+def read_items(path: Path, column: str) -> list[str]:
+    """The replies of a file, in its order.
+
+    Raises:
+      AssayError: no such file or column, another file type, a missing value; by row.
+    """
+    # Text as it is written: `007` is no number here.
+    readers: dict[str, Callable[[Path], pl.DataFrame]] = {
+        ".csv": functools.partial(pl.read_csv, infer_schema=False),
+        ".parquet": pl.read_parquet,
+    }
+    if path.suffix not in (".txt", *readers):
+        raise AssayError(f"items={path}; allowed: a .txt, .csv or .parquet file")
+    try:
+        if path.suffix == ".txt":
+            lines = path.read_text(encoding="utf-8-sig").split("\n")
+            return lines[: -1 if lines[-1] == "" else None]
+        frame = readers[path.suffix](path)
+    except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise AssayError(f"items={path}: {reason}") from error
+    if column not in frame.columns:
+        raise AssayError(f"items={path}: no column {column!r}; it has {', '.join(frame.columns)}")
+    values = frame[column]
+    if not isinstance(values.dtype, pl.String | pl.Categorical | pl.Enum):
+        raise AssayError(f"items={path}: column {column!r} is {values.dtype}; allowed: text")
+    if values.null_count():
+        row = values.is_null().arg_true()[0]
+        raise AssayError(f"items={path}: column {column!r} is empty in row {row}")
+    return values.cast(pl.String).to_list()

@@ -1,0 +1,76 @@
+"""`launch.logprobs`: what it writes, what it keeps, what it refuses."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
+
+
+@pytest.fixture
+def language(checkpoint):
+    return checkpoint("lm", head="lm")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return tmp_path / "run"
+
+
+def read(folder) -> pl.DataFrame:
+    return pl.concat([pl.read_parquet(part) for part in sorted(folder.iterdir())])
+
+
+def test_next_tokens_in_both_forms_lie_in_one_run_and_are_not_computed_again(
+    command, language, run
+):
+    flags = (f"--checkpoint={language.path}", f"--run={run}", *SMALL)
+    done = command("logprobs", *flags)
+    assert done.out == [f"{run}/logprobs: 1 models × 1 prompts, 288 new log-probabilities"]
+    assert command("logprobs", *flags, "--config.form=chat").code == 0
+    plain = run / "logprobs/model=lm/prompt=greatest"
+    chat = run / "logprobs/model=lm/prompt=greatest.chat"
+    assert not np.allclose(read(plain)["logprob"], read(chat)["logprob"])
+
+    (lost := sorted(plain.iterdir())[1]).rename(run / "lost")
+    assert command("logprobs", *flags).out[-1].endswith("100 new log-probabilities")
+    assert lost.read_bytes() == (run / "lost").read_bytes()
+    assert command("logprobs", *flags).out[-1].endswith("complete already")
+    results = json.loads((run / "manifest.json").read_text())["results"]
+    assert [r["fingerprint"]["form"] for r in results.values()] == ["pretrained", "chat"]
+
+
+def test_a_list_of_replies(command, language, run, tmp_path):
+    (tmp_path / "words.txt").write_text("love\nwar and peace\nlove\n")
+    flags = (f"--checkpoint={language.path}", f"--run={run}", *SMALL)
+    done = command("logprobs", *flags, f"--items={tmp_path / 'words.txt'}")
+    place = f"{run}/item_logprobs/words"
+    assert done.out == [f"{place}: 1 models × 1 prompts, 3 new log-probabilities"]
+    table = read(run / "item_logprobs/words/model=lm/prompt=greatest")
+    assert table["item"].to_list() == ["love", "war and peace", "love"]
+    assert table["tokens"].to_list() == [1, 11, 1]  # " love"; " war", then a byte a token
+    assert table["logprob"][0] == table["logprob"][2]
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "flag", "message"),
+    [
+        ("logprobs", {}, "--config.form=pretrained",
+         "a reward model; allowed: a language model (launch.sweep and launch.score take reward"),
+        ("sweep", {"slug": "lm", "head": "lm"}, "--config.mode=ids",
+         "a language model; allowed: a reward model (launch.logprobs takes language models)"),
+        ("logprobs", {"slug": "base", "head": "lm", "template": None}, "--config.form=chat",
+         "form='chat': base has no chat template; allowed: 'pretrained'"),
+        ("logprobs", {"slug": "lm", "head": "lm"}, "--config.form=text",
+         "form='text'; allowed: 'pretrained', 'chat'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_line(command, checkpoint, run, name, model, flag, message):
+    path = checkpoint(**model).path
+    done = command(name, f"--checkpoint={path}", f"--run={run}", *SMALL, flag)
+    assert done.code == 2
+    [line] = done.err
+    assert message in line
+    assert not run.exists()
