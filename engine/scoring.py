@@ -143,10 +143,15 @@ class Scorer:
         if pending:
             yield _fetch(*pending)
 
-    def plain_rewards(self, sequences: list[list[int]]) -> np.ndarray:
-        """Rows of whole sequences by the plain forward pass: float32 [W, sequences]."""
-        last = np.array([len(s) - 1 for s in sequences], np.int32)
-        longest = -(-(last.max() + 1) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+    def plain_rewards(
+        self, sequences: list[list[int]], read_at: Sequence[int] | None = None
+    ) -> np.ndarray:
+        """Rows of whole sequences by the plain forward pass: float32 [W, sequences].
+
+        `read_at` is the reward position of each; by default its last.
+        """
+        last = np.array(read_at or [len(s) - 1 for s in sequences], np.int32)
+        longest = -(-max(map(len, sequences)) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
         rows = -(-len(sequences) // self.mesh.shape["data"]) * self.mesh.shape["data"]
         ids = np.zeros((rows, longest), np.int32)
         for row, sequence in enumerate(sequences):

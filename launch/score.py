@@ -14,6 +14,7 @@ from launch import cli, scoring
 
 _ITEMS = flags.DEFINE_string("items", None, "The replies: a .txt (one a line), .csv or .parquet.")
 _COLUMN = flags.DEFINE_string("column", "name", "Column of a .csv or .parquet that holds them.")
+_NAME = flags.DEFINE_string("name", None, "Name of the list in the run; by default the file's.")
 _CONFIG = cli.config_file("score")
 flags.adopt_module_key_flags(scoring)  # for --help
 
@@ -25,11 +26,16 @@ def main() -> str:
     prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
     path = cli.paths([_ITEMS.value], "items")[0]
     replies = read_items(Path(path), _COLUMN.value)
-    name = re.sub(r"[^a-z0-9._-]+", "-", Path(path).stem.lower()).strip("-._") or "items"
+    name = _NAME.value or list_name(Path(path))
     settings, mesh = scoring.settings(config)
     rewards = sweep_replies(models, prompts, name, replies, run, settings, mesh)
     what = f"{rewards:,} new rewards" if rewards else "complete already"
     return f"{run}/items/{name}: {len(models)} models × {len(prompts)} prompts, {what}"
+
+
+def list_name(path: Path) -> str:
+    """What a list is called after its file."""
+    return re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "items"
 
 
 def read_items(path: Path, column: str) -> list[str]:

@@ -35,6 +35,7 @@ def settings(config: ConfigDict) -> tuple[SweepSettings, Mesh]:
     mesh = build_mesh(config.mesh.model)
     return SweepSettings(
         mode=config.mode,
+        pooling=config.pooling,
         dtype=default_dtype(mesh) if config.dtype == "auto" else config.dtype,
         step_size=config.step_size,
         part_size=config.part_size,
