@@ -138,9 +138,7 @@ class RewardModel:
     def _columns(self) -> tuple[str, ...]:
         return self._scorer.columns[0]
 
-    def _replies(
-        self, prompt: str, replies: Sequence[str], mode: str, pooling: str
-    ) -> np.ndarray:
+    def _replies(self, prompt: str, replies: Sequence[str], mode: str, pooling: str) -> np.ndarray:
         template, pad = self._checkpoint.template, pad_token(self._checkpoint, pooling)
         rows = ReplyRows(template.split(prompt), template, replies, mode, pad=pad)
         return self._score(rows) if replies else np.empty((len(self._columns), 0), np.float32)
