@@ -7,6 +7,9 @@ def scoring() -> ml_collections.ConfigDict:
     """Keys of a job that runs a model over rows: where, in which precision, in which steps."""
     config = ml_collections.ConfigDict()
     config.dtype = "auto"  # float32 on CPU, bfloat16 on accelerators; or float32, bfloat16, float16
+    # Where the reward is read: `last`, the last id; `first_pad`, before the first pad token,
+    # wherever it stands, as the library did that the paper used.
+    config.pooling = "last"
     config.step_size = 1024  # candidates a device step
     config.part_size = 16384  # rows a part: what a kill can cost
     config.self_check = 16  # rows a result that the plain pass scores again

@@ -13,5 +13,7 @@ def get_config(selection="paper"):
     """All keys, with a set of configs/prompts.py; `--config.key=value` overrides one."""
     config = common.scoring()
     config.prompts = prompts.selected(selection)  # ids of configs/prompts.py
-    config.mode = "ids"  # prefix + [token id] + suffix
+    # `ids`: prefix + [token id] + suffix. `text`: the id is decoded, the conversation rendered and
+    # tokenised as one text, as in the paper; identical conversations are scored once.
+    config.mode = "ids"
     return config

@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 
-from engine.candidates import ReplyRows, Rows, TokenRows, vocabulary
+from engine.candidates import ReplyRows, Rows, vocabulary, vocabulary_size
 from engine.checkpoint.store import REWARD, Checkpoint, restore
 from engine.mesh import build_mesh
+from engine.runs import schema
 from engine.scoring import Scorer, dtype_named
-from engine.sweep import score_buckets
-from engine.types import PromptIds
+from engine.sweep import pad_token, score_buckets, token_rows
 from engine.verify import check_finite
 
 
@@ -67,21 +67,34 @@ class RewardModel:
         template = self._checkpoint.template
         return vocabulary(template.tokenizer, self._checkpoint.card.decoder.vocab_size, template)
 
-    def sweep(self, prompt: str) -> pl.DataFrame:
-        """Rewards of every token of the vocabulary as the whole reply, by id.
+    def sweep(self, prompt: str, *, mode: str = "ids", pooling: str = "last") -> pl.DataFrame:
+        """Rewards of every token of the vocabulary as the whole reply.
+
+        Args:
+          prompt: the user's turn.
+          mode: `ids` puts each id between the template's; `text` decodes it, renders the
+            conversation and tokenises the whole text, so that templates trim and ids merge.
+          pooling: `last` reads the reward at the last id; `first_pad` before the first pad token,
+            as the library did that the paper used.
 
         Returns:
           token_id u32, token str, reward f32; best first, equal rewards by id.
         """
-        split = self._checkpoint.template.split(prompt)
-        rewards = self._score(TokenRows(split, len(self.vocabulary)), split)[0]
-        frame = self.vocabulary.select("token_id", "token").with_columns(
-            pl.Series("reward", rewards, pl.Float32)
-        )
+        template, pad = self._checkpoint.template, pad_token(self._checkpoint, pooling)
+        size = vocabulary_size(template, self._checkpoint.card.decoder.vocab_size)
+        rewards = self._score(token_rows(template, prompt, size, mode, pad))[0]
+        columns = {"token_id": range(size), "token": template.tokens, "reward": rewards}
+        frame = pl.DataFrame(columns, {**schema.SCORE_COLUMNS, "token": pl.String})
+        frame = frame.select("token_id", "token", "reward")
         return frame.sort("reward", "token_id", descending=[True, False])
 
     def score(
-        self, prompt: str, responses: str | Sequence[str], *, mode: str = "text"
+        self,
+        prompt: str,
+        responses: str | Sequence[str],
+        *,
+        mode: str = "text",
+        pooling: str = "last",
     ) -> np.ndarray:
         """Rewards of replies of any length: float32 [responses], in their order.
 
@@ -90,11 +103,17 @@ class RewardModel:
           responses: the replies.
           mode: `text` tokenises the rendered conversation as one text, as a chat would;
             `ids` puts the reply's own ids between the template's.
+          pooling: as for `sweep`.
         """
-        return self._replies(prompt, _listed(responses), mode)[0]
+        return self._replies(prompt, _listed(responses), mode, pooling)[0]
 
     def objectives(
-        self, prompt: str, responses: str | Sequence[str], *, mode: str = "text"
+        self,
+        prompt: str,
+        responses: str | Sequence[str],
+        *,
+        mode: str = "text",
+        pooling: str = "last",
     ) -> pl.DataFrame:
         """What `score` says, and the values of the model's objectives that the reward is made of.
 
@@ -103,9 +122,10 @@ class RewardModel:
           the order of the responses.
         """
         replies = _listed(responses)
-        columns = dict(zip(self._columns, self._replies(prompt, replies, mode), strict=True))
-        schema = {"response": pl.String} | dict.fromkeys(columns, pl.Float32)
-        return pl.DataFrame({"response": replies, **columns}, schema=schema)
+        numbers = self._replies(prompt, replies, mode, pooling)
+        columns = dict(zip(self._columns, numbers, strict=True))
+        types = {"response": pl.String} | dict.fromkeys(columns, pl.Float32)
+        return pl.DataFrame({"response": replies, **columns}, schema=types)
 
     def coefficients(self, prompt: str) -> dict[str, float] | None:
         """How a gated model (ArmoRM, QRM) weighs its objectives under a prompt; else None.
@@ -119,17 +139,15 @@ class RewardModel:
     def _columns(self) -> tuple[str, ...]:
         return self._scorer.columns[0]
 
-    def _replies(self, prompt: str, replies: Sequence[str], mode: str) -> np.ndarray:
-        template = self._checkpoint.template
-        split = template.split(prompt)
-        if not replies:
-            return np.empty((len(self._columns), 0), np.float32)
-        return self._score(ReplyRows(split, template, replies, mode), split)
+    def _replies(self, prompt: str, replies: Sequence[str], mode: str, pooling: str) -> np.ndarray:
+        template, pad = self._checkpoint.template, pad_token(self._checkpoint, pooling)
+        rows = ReplyRows(template.split(prompt), template, replies, mode, pad=pad)
+        return self._score(rows) if replies else np.empty((len(self._columns), 0), np.float32)
 
-    def _score(self, rows: Rows, split: PromptIds) -> np.ndarray:
+    def _score(self, rows: Rows) -> np.ndarray:
         """Reward and objectives: float32 [columns, rows]."""
         self._scorer.check_length(rows.longest())
-        prefix = self._scorer.prefill(split)
+        prefix = self._scorer.prefill(rows.prompt)
         scored = score_buckets(self._scorer, prefix, rows.buckets(0, len(rows)), len(rows))
         check_finite(self._checkpoint.card.slug, next(iter(rows.schema)), 0, self._columns, scored)
         return scored

@@ -1,19 +1,27 @@
 """What is scored: the vocabulary table, and lists of replies as batches of token sequences."""
 
+import abc
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
+from engine.progress import progress
 from engine.prompts import ChatTemplate
 from engine.runs import schema
 from engine.types import Candidates, PromptIds
 
 MODES = ("ids", "text")
+POOLINGS = ("last", "first_pad")
+
+_SHORT = 8  # positions up to which padding a few sequences further costs next to nothing
+_RARE = 256  # a length that fewer than one in so many sequences have
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,60 +33,193 @@ class Bucket:
     row_candidate: np.ndarray  # int [rows], the candidate that row stands for
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Distinct:
+    """The sequences of a list of rows behind one prefix, each distinct one once.
+
+    They are numbered as they first appear. Sequence d is `prefix[:shared[d]]` and then
+    `ids[starts[d]:starts[d + 1]]`; the reward is read at its last id.
+    """
+
+    ids: np.ndarray  # int32 [all ids]
+    starts: np.ndarray  # int [D + 1]
+    shared: np.ndarray  # int32 [D]
+    first: np.ndarray  # int [D], the row that has it first: ascending
+    of_row: np.ndarray  # int [rows], the sequence of each row
+
+    @classmethod
+    def of(cls, prefix: Sequence[int], sequences: Iterable[Sequence[int]]) -> "Distinct":
+        """Finds what the sequences are from the prefix on.
+
+        A sequence that leaves the prefix early (its text merged with the template's) shares what
+        it can and brings the rest itself.
+        """
+        prefix, of_row = list(prefix), []
+        numbers: dict[tuple[int, ...], int] = {}  # positions shared, then the ids that follow
+        for sequence in sequences:
+            shared = _shared_length(prefix, sequence)
+            of_row.append(numbers.setdefault((shared, *sequence[shared:]), len(numbers)))
+        own = itertools.chain.from_iterable(key[1:] for key in numbers)
+        return cls(
+            ids=np.fromiter(own, np.int32),
+            starts=np.cumsum([0, *(len(key) - 1 for key in numbers)]),
+            shared=np.array([key[0] for key in numbers], np.int32),
+            first=np.unique(of_row, return_index=True)[1],
+            of_row=np.array(of_row),
+        )
+
+    def longest(self) -> int:
+        """Positions of the longest sequence."""
+        return int((self.shared + np.diff(self.starts)).max())
+
+    def buckets(self, start: int, stop: int) -> list[Bucket]:
+        """The sequences that a range of rows has first, one bucket a padded length."""
+        low, high = np.searchsorted(self.first, [start, stop])
+        numbers, buckets = self.of_row[start:stop], []
+        for length in np.unique(self.lengths[low:high]):
+            members = low + np.flatnonzero(self.lengths[low:high] == length)
+            rows = np.flatnonzero(np.isin(numbers, members))
+            buckets.append(
+                Bucket(
+                    candidates=self._candidates(members, int(length)),
+                    rows=rows,
+                    row_candidate=np.searchsorted(members, numbers[rows]),
+                )
+            )
+        return buckets
+
+    def repeats(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows of a range, from 0, repeat a sequence of an earlier row, and which row's."""
+        sources = self.first[self.of_row[start:stop]]
+        rows = np.flatnonzero(sources < start)
+        return rows, sources[rows]
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """Positions of its own that each sequence is padded to: few shapes, each of many rows."""
+        sizes, index = np.unique(np.diff(self.starts), return_inverse=True)
+        padded = np.array([padded_length(int(size)) for size in sizes])[index]
+        short = [length for length in np.unique(padded) if length <= _SHORT]
+        for length, longer in itertools.pairwise(short):
+            members = padded == length
+            if members.sum() * _RARE < len(padded):
+                padded[members] = longer
+        return padded
+
+    def _candidates(self, members: np.ndarray, length: int) -> Candidates:
+        starts = self.starts[members, None]
+        last = self.starts[members + 1, None] - starts - 1
+        positions = np.arange(length)
+        ids = self.ids[starts + np.minimum(positions, last)]
+        return Candidates(
+            ids=np.where(positions <= last, ids, 0).astype(np.int32),
+            shared=self.shared[members],
+            last=last[:, 0].astype(np.int32),
+        )
+
+
 @dataclasses.dataclass(frozen=True)
-class TokenRows:
+class Rows(abc.ABC):
+    """What is scored under one prompt: rows that each stand for a conversation.
+
+    pad: the reward is read before the first of this id (`reward_position`); None reads it at the
+      last id.
+    """
+
+    schema: ClassVar[schema.Columns]
+    prompt: PromptIds
+    pad: int | None = dataclasses.field(default=None, kw_only=True)
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
+    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
+        """Whole conversations of some rows, for the plain pass."""
+
+    @abc.abstractmethod
+    def columns(self, start: int, stop: int) -> dict[str, Any]:
+        """What a part says about its rows beside the reward."""
+
+    @functools.cached_property
+    def distinct(self) -> Distinct:
+        """What there is to score: each conversation up to the position of its reward, once."""
+        return Distinct.of(self.prompt.prefix, (s[: self.read_at(s) + 1] for s in self._all()))
+
+    def buckets(self, start: int, stop: int) -> list[Bucket]:
+        """Candidates of a range of rows, one bucket a padded length, without `repeats`."""
+        return self.distinct.buckets(start, stop)
+
+    def repeats(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of a range, from 0, that have the reward of an earlier row, and that row."""
+        return self.distinct.repeats(start, stop)
+
+    def longest(self) -> int:
+        """Positions of the longest conversation."""
+        return self.distinct.longest()
+
+    def read_at(self, sequence: Sequence[int]) -> int:
+        """Index of the id at which a conversation's reward is read."""
+        return len(sequence) - 1 if self.pad is None else reward_position(sequence, self.pad)
+
+    def _all(self) -> Iterator[list[int]]:
+        for start in range(0, len(self), 4096):
+            yield from self.sequences(range(start, min(start + 4096, len(self))))
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenRows(Rows):
     """Every token of the vocabulary as the reply, by id."""
 
-    prompt: PromptIds
     size: int
+
+    schema = schema.SCORE_COLUMNS
 
     def __len__(self) -> int:
         return self.size
 
-    def buckets(self, start: int, stop: int) -> list[Bucket]:
-        """Candidates of a range of rows."""
-        rows = np.arange(stop - start)
-        candidates = token_candidates(self.prompt, np.arange(start, stop))
-        return [Bucket(candidates=candidates, rows=rows, row_candidate=rows)]
-
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
-        """Whole conversations of some rows, for the plain pass."""
+        """Whole conversations of some rows."""
         return [[*self.prompt.prefix, row, *self.prompt.suffix] for row in rows]
-
-    def longest(self) -> int:
-        """Positions of the longest conversation."""
-        return len(self.prompt.prefix) + 1 + len(self.prompt.suffix)
 
     def columns(self, start: int, stop: int) -> dict[str, Any]:
         """What a part says about its rows beside the reward."""
         return {"token_id": range(start, stop)}
 
-    schema = schema.SCORE_COLUMNS
+    @functools.cached_property
+    def distinct(self) -> Distinct:
+        """Every token and the suffix; only pads can make them shorter, or alike."""
+        if self.pad is not None:
+            return super().distinct
+        candidates, each = token_candidates(self.prompt, np.arange(self.size)), np.arange(self.size)
+        return Distinct(
+            ids=candidates.ids.reshape(-1),
+            starts=np.arange(self.size + 1) * candidates.ids.shape[1],
+            shared=candidates.shared,
+            first=each,
+            of_row=each,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
-class ReplyRows:
+class ReplyRows(Rows):
     """A list of replies of any length.
 
     mode `text`: the whole conversation is rendered and tokenised as one text, as a chat would be.
     mode `ids`: the reply's own ids stand between the template's, even where the text would merge.
     """
 
-    prompt: PromptIds
     template: ChatTemplate
     replies: Sequence[str]
     mode: str
 
+    schema = schema.ITEM_COLUMNS
+
     def __post_init__(self):
-        if self.mode not in MODES:
-            raise AssayError(f"mode={self.mode!r}; allowed: {', '.join(map(repr, MODES))}")
+        check_choice("mode", self.mode, MODES)
 
     def __len__(self) -> int:
         return len(self.replies)
-
-    def buckets(self, start: int, stop: int) -> list[Bucket]:
-        """Candidates of a range of rows, one bucket a padded length, duplicates once."""
-        return reply_buckets(self.prompt.prefix, self.sequences(range(start, stop)))
 
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
         """Whole conversations of some rows."""
@@ -90,18 +231,43 @@ class ReplyRows:
             for reply in replies
         ]
 
-    def longest(self) -> int:
-        """Positions of the longest conversation."""
-        return max(map(len, self.sequences(range(len(self)))))
-
     def columns(self, start: int, stop: int) -> dict[str, Any]:
         """What a part says about its rows beside the reward."""
         return {"item_id": range(start, stop), "item": list(self.replies[start:stop])}
 
-    schema = schema.ITEM_COLUMNS
+    def _all(self) -> Iterator[list[int]]:
+        with progress(len(self), "conversations", what="tokenising", delay_s=1.0) as bar:
+            for sequence in super()._all():
+                yield sequence
+                bar.update()
 
 
-Rows = TokenRows | ReplyRows
+@dataclasses.dataclass(frozen=True)
+class TokenTextRows(ReplyRows):
+    """Every token of the vocabulary as the reply, by the text that it decodes to."""
+
+    schema = schema.SCORE_COLUMNS
+
+    def columns(self, start: int, stop: int) -> dict[str, Any]:
+        """What a part says about its rows beside the reward."""
+        return {"token_id": range(start, stop)}
+
+
+def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
+    """Raises AssayError for a setting that is none of what is allowed."""
+    if value not in allowed:
+        raise AssayError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
+
+
+def reward_position(sequence: Sequence[int], pad: int) -> int:
+    """Where a sequence-classification model of transformers 4.40-4.50 read the reward.
+
+    One before the first pad id, wherever it stands: in the prompt, or as the reply itself. Without
+    one, or with one in front of everything, the index wraps to the last position
+    (`LlamaForSequenceClassification.forward`: `eq(ids, pad).argmax() - 1`, modulo the length).
+    """
+    first = list(sequence).index(pad) if pad in sequence else 0
+    return (first - 1) % len(sequence)
 
 
 def vocabulary(
@@ -157,28 +323,8 @@ def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:
 
 
 def reply_buckets(prefix: Sequence[int], sequences: Sequence[Sequence[int]]) -> list[Bucket]:
-    """Whole conversations as candidates behind `prefix`, de-duplicated, by padded length.
-
-    A sequence that leaves the prefix early (its text merged with the template's) shares what it
-    can and brings the rest itself.
-    """
-    distinct: dict[tuple[int, ...], int] = {}
-    row_distinct = np.array([distinct.setdefault(tuple(s), len(distinct)) for s in sequences])
-    shared = [_shared_length(prefix, s) for s in distinct]
-    responses = [s[n:] for s, n in zip(distinct, shared, strict=True)]
-    lengths = np.array([padded_length(len(r)) for r in responses])
-    buckets = []
-    for length in np.unique(lengths):
-        members = np.flatnonzero(lengths == length)
-        rows = np.flatnonzero(np.isin(row_distinct, members))
-        buckets.append(
-            Bucket(
-                candidates=_pad(responses, shared, members, int(length)),
-                rows=rows,
-                row_candidate=np.searchsorted(members, row_distinct[rows]),
-            )
-        )
-    return buckets
+    """Whole conversations as candidates behind `prefix`, de-duplicated, by padded length."""
+    return Distinct.of(prefix, sequences).buckets(0, len(sequences))
 
 
 def padded_length(length: int) -> int:
@@ -203,20 +349,9 @@ def take_rows(candidates: Candidates, index: np.ndarray | slice) -> Candidates:
     )
 
 
-def _pad(
-    responses: Sequence[Sequence[int]], shared: Sequence[int], members: np.ndarray, length: int
-) -> Candidates:
-    ids = np.zeros((len(members), length), np.int32)
-    for row, member in enumerate(members):
-        ids[row, : len(responses[member])] = responses[member]
-    return Candidates(
-        ids=ids,
-        shared=np.array([shared[m] for m in members], np.int32),
-        last=np.array([len(responses[m]) - 1 for m in members], np.int32),
-    )
-
-
-def _shared_length(prefix: Sequence[int], sequence: Sequence[int]) -> int:
+def _shared_length(prefix: list[int], sequence: Sequence[int]) -> int:
+    if len(sequence) > len(prefix) and list(sequence[: len(prefix)]) == prefix:
+        return len(prefix)
     limit = min(len(prefix), len(sequence) - 1)  # the reward position is always recomputed
     return next((i for i in range(limit) if prefix[i] != sequence[i]), limit)
 

@@ -7,10 +7,9 @@ is, and how devices compute it, is a `Pass`'s business.
 
 import dataclasses
 import itertools
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -21,6 +20,7 @@ from tqdm import tqdm
 from engine.candidates import vocabulary, vocabulary_size
 from engine.checkpoint.store import REWARD, Checkpoint
 from engine.errors import AssayError
+from engine.progress import progress
 from engine.prompts import ChatTemplate
 from engine.runs import parts, schema
 from engine.runs.environment import library_versions
@@ -68,6 +68,14 @@ class Rows(Protocol):
         """Positions of the longest conversation."""
 
 
+@runtime_checkable
+class Repeating(Protocol):
+    """Rows of which one may repeat an earlier one, and then has its number."""
+
+    def repeats(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows of a range, from 0, repeat a row of an earlier range, and that row."""
+
+
 class Pass(Protocol):
     """Models on devices, as the host loop sees them."""
 
@@ -78,6 +86,8 @@ class Pass(Protocol):
         self, prefix: Any, rows: Any, start: int, stop: int, advance: Callable[[int], object]
     ) -> Sequence[np.ndarray]:
         """Numbers of a range of rows; `advance` hears of each step.
+
+        Those of rows that repeat an earlier range's (`Repeating`) may be anything.
 
         Float32 a model: [stop - start], or [columns, stop - start] where a part has objectives.
         """
@@ -172,7 +182,6 @@ def plan(
         deepest = group[0]
         for prompt_id, text in prompts.items():
             source = rows(deepest, text)
-            check_length(source.longest(), deepest.card.decoder.max_positions)
             paths = [path(c.card.slug, prompt_id) for c in group]
             numbers = [(list(source.schema)[-1], *objectives(c)) for c in group]
             for checkpoint, result, (_, *names) in zip(group, paths, numbers, strict=True):
@@ -184,6 +193,8 @@ def plan(
                 for result in paths
                 for span in parts.missing(manifest.run / result, len(source), settings.part_size)
             }
+            if missing:  # what is not scored need not be tokenised
+                check_length(source.longest(), deepest.card.decoder.max_positions)
             jobs.append(Job(group=group, rows=source, paths=paths, numbers=numbers,
                             missing=sorted(missing)))  # fmt: skip
     return jobs
@@ -267,7 +278,7 @@ def run_jobs(
                     models = load(job.group)
                 bar.set_description(job.label)
                 prefix = models.prefill(job.rows.prompt)
-                numbers += _score_job(manifest, job, models, prefix, bar)
+                numbers += _score_job(manifest, job, models, prefix, settings, bar)
                 _finish_job(manifest, job, models, prefix, settings)
     return numbers
 
@@ -280,23 +291,28 @@ def _writes() -> bool:
     return jax.process_index() == 0
 
 
-def _score_job(manifest: Manifest, job: Job, models: Pass, prefix: Any, bar: tqdm) -> int:
+def _score_job(
+    manifest: Manifest, job: Job, models: Pass, prefix: Any, settings: Settings, bar: tqdm
+) -> int:
     """Writes the missing parts; returns how many rows they hold."""
     new, key = 0, next(iter(job.rows.schema))
+    results = [
+        _Written(manifest, path, job.rows, names, settings.part_size)
+        for path, names in zip(job.paths, job.numbers, strict=True)
+    ]
     for start, stop in job.missing:
         began, before = time.perf_counter(), bar.n
         scored = models.score(prefix, job.rows, start, stop, bar.update)
         bar.update(stop - start - (bar.n - before))  # duplicates were scored once
-        results = zip(job.group, job.paths, job.numbers, scored, strict=True)
-        for checkpoint, result, names, values in results:
-            folder = manifest.run / result
-            if (folder / schema.part_name(start, stop)).exists():
+        for checkpoint, written, values in zip(job.group, results, scored, strict=True):
+            if (start, stop) not in written.missing:
                 continue
-            values = np.atleast_2d(values)
-            check_finite(checkpoint.card.slug, key, start, names, values)
+            values = written.completed(start, stop, np.atleast_2d(values))
+            check_finite(checkpoint.card.slug, key, start, written.names, values)
             new += stop - start
             if _writes():
-                frame = _part(job.rows, start, names, values)
+                result, folder = written.result, manifest.run / written.result
+                frame = _part(job.rows, start, written.names, values)
                 digest = parts.write_part(folder, start, stop, frame)
                 seconds = (time.perf_counter() - began) / len(job.group)
                 manifest.record_part(
@@ -305,6 +321,34 @@ def _score_job(manifest: Manifest, job: Job, models: Pass, prefix: Any, bar: tqd
         if _writes():
             manifest.save()
     return new
+
+
+class _Written:
+    """The numbers of one result, as they were on disk and as they come: [columns, rows]."""
+
+    def __init__(
+        self, manifest: Manifest, result: str, rows: Rows, names: Sequence[str], part_size: int
+    ):
+        self.result, self.names = result, names
+        self.missing = set(parts.missing(manifest.run / result, len(rows), part_size))
+        self.rows = rows if isinstance(rows, Repeating) else None
+        self.numbers = np.full((len(names), len(rows)), np.nan, np.float32)
+        if self.rows is not None and self.missing:
+            for start, stop in set(parts.ranges(len(rows), part_size)) - self.missing:
+                part = _read_part(manifest, result, rows, names, start, stop)
+                self.numbers[:, start:stop] = part
+
+    def completed(self, start: int, stop: int, values: np.ndarray) -> np.ndarray:
+        """Fills in the rows of a missing part that repeat rows of earlier parts.
+
+        Parts come in ascending order, so those are here: what is identical has identical numbers,
+        whether one process computed all parts or several did.
+        """
+        if self.rows is not None:
+            repeated, sources = self.rows.repeats(start, stop)
+            values[:, repeated] = self.numbers[:, sources]
+        self.numbers[:, start:stop] = values
+        return values
 
 
 def _part(rows: Rows, start: int, names: Sequence[str], values: np.ndarray) -> pl.DataFrame:
@@ -339,31 +383,29 @@ def _finish_job(
 def _read_result(
     manifest: Manifest, result: str, rows: Rows, names: Sequence[str], part_size: int
 ) -> np.ndarray:
-    """Numbers of a result from disk, [columns, rows]; parts are held against their hashes."""
-    numbers, folder = [], manifest.run / result
-    parts.sweep_temporaries(folder)
-    for start, stop in parts.ranges(len(rows), part_size):
-        frame, digest = parts.read_part(folder, start, stop)
-        name = schema.part_name(start, stop)
-        recorded = manifest.result(result)["parts"].get(name)
-        if recorded is None:  # the process died between writing the part and noting it
-            columns = rows.columns(start, stop)
-            keys = pl.DataFrame(columns, schema={name: rows.schema[name] for name in columns})
-            if dict(frame.schema) != _schema(rows, names) or not frame.drop(names).equals(keys):
-                raise AssayError(f"{folder / name}: not a part of this result; remove it")
-            manifest.record_part(result, name, len(frame), digest, 0.0)
-        elif recorded["sha256"] != digest:
-            raise AssayError(f"{folder / name}: differs from its hash in the manifest; remove it")
-        numbers.append(frame.select(names).to_numpy().T)
-    return np.concatenate(numbers, axis=1)
+    """Numbers of a result from disk, [columns, rows]."""
+    parts.sweep_temporaries(manifest.run / result)
+    spans = parts.ranges(len(rows), part_size)
+    read = [_read_part(manifest, result, rows, names, *span) for span in spans]
+    return np.concatenate(read, axis=1)
 
 
-def progress(total: int, unit: str = "candidates") -> tqdm:
-    """The progress line of a command: rate and time left; silent where there is nothing to do."""
-    quiet = jax.process_index() != 0 or total == 0
-    interval = 0.5 if sys.stderr.isatty() else 15.0
-    return tqdm(total=total, unit=f" {unit}", unit_scale=True, mininterval=interval,
-                disable=quiet, smoothing=0.1, dynamic_ncols=True)  # fmt: skip
+def _read_part(
+    manifest: Manifest, result: str, rows: Rows, names: Sequence[str], start: int, stop: int
+) -> np.ndarray:
+    """Numbers of a part on disk, [columns, stop - start]; it is held against its hash."""
+    path = manifest.run / result / schema.part_name(start, stop)
+    frame, digest = parts.read_part(manifest.run / result, start, stop)
+    recorded = manifest.result(result)["parts"].get(path.name)
+    if recorded is None:  # the process died between writing the part and noting it
+        columns = rows.columns(start, stop)
+        keys = pl.DataFrame(columns, schema={name: rows.schema[name] for name in columns})
+        if dict(frame.schema) != _schema(rows, names) or not frame.drop(names).equals(keys):
+            raise AssayError(f"{path}: not a part of this result; remove it")
+        manifest.record_part(result, path.name, len(frame), digest, 0.0)
+    elif recorded["sha256"] != digest:
+        raise AssayError(f"{path}: differs from its hash in the manifest; remove it")
+    return frame.select(names).to_numpy().T
 
 
 def _devices() -> dict[str, str | int]:

@@ -131,13 +131,18 @@ class Scorer:
             lambda step: self.score_step(self.params, prefix, step), candidates, self.mesh, limit
         )
 
-    def plain_rewards(self, sequences: list[list[int]]) -> np.ndarray:
-        """Rows of whole sequences by the plain forward pass: float32 [W, sequences]."""
+    def plain_rewards(
+        self, sequences: list[list[int]], read_at: Sequence[int] | None = None
+    ) -> np.ndarray:
+        """Rows of whole sequences by the plain forward pass: float32 [W, sequences].
+
+        `read_at` is the reward position of each; by default its last.
+        """
         ids = padded(sequences, self.mesh.shape["data"])
         last = np.zeros(len(ids), np.int32)
+        last[: len(sequences)] = read_at or [len(s) - 1 for s in sequences]
         gate_at = np.zeros((len(ids), len(self.gate_patterns)), np.int32)
         for row, sequence in enumerate(sequences):
-            last[row] = len(sequence) - 1
             gate_at[row] = [gate_position(sequence, p) for p in self.gate_patterns]
         on_mesh = meshes.put(self.mesh, (ids, last, gate_at), "CT")
         return fetch(self.plain_step(self.params, *on_mesh))[:, : len(sequences)]

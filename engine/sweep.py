@@ -8,10 +8,20 @@ from jax.sharding import Mesh
 
 from engine import jobs
 from engine import mesh as meshes
-from engine.candidates import MODES, Bucket, ReplyRows, Rows, TokenRows
+from engine.candidates import (
+    MODES,
+    POOLINGS,
+    Bucket,
+    ReplyRows,
+    Rows,
+    TokenRows,
+    TokenTextRows,
+    check_choice,
+)
 from engine.checkpoint.store import Checkpoint, restore, sharing_groups
 from engine.errors import AssayError
 from engine.models.heads import OBJECTIVES
+from engine.prompts import ChatTemplate
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
 from engine.scoring import Scorer, check_step, dtype_named
@@ -20,16 +30,17 @@ from engine.types import Prefix, PromptIds
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepSettings(jobs.Settings):
-    """How rewards are computed. `mode` is part of a result's fingerprint too."""
+    """How rewards are computed. `mode` and `pooling` are part of a result's fingerprint too."""
 
-    mode: str
+    mode: str  # `ids` or `text`: how a reply becomes ids
+    pooling: str  # `last` or `first_pad`: where its reward is read
     objectives: str  # columns beside the reward: one of `heads.OBJECTIVES`
 
     def __post_init__(self):
         super().__post_init__()
-        for name, allowed in (("mode", MODES), ("objectives", OBJECTIVES)):
-            if (value := getattr(self, name)) not in allowed:
-                raise AssayError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
+        check_choice("mode", self.mode, MODES)
+        check_choice("pooling", self.pooling, POOLINGS)
+        check_choice("objectives", self.objectives, OBJECTIVES)
 
 
 def sweep_vocabulary(
@@ -45,7 +56,8 @@ def sweep_vocabulary(
       checkpoints: models; those on one decoder share a pass.
       prompts: prompt id -> text.
       run: run folder, new or to be continued.
-      settings: mode must be `ids`.
+      settings: mode `ids` puts each id between the template's; `text` decodes it, renders the
+        conversation and tokenises the whole text, as the paper did.
       mesh: from `engine.mesh.build_mesh`.
 
     Returns:
@@ -55,11 +67,10 @@ def sweep_vocabulary(
       AssayError: bad input, a result begun under another fingerprint, a reward that is not finite
         (its token ids named), a self-check beyond tolerance.
     """
-    if settings.mode != "ids":
-        raise AssayError(f"mode={settings.mode!r}; allowed for a vocabulary sweep: 'ids'")
 
     def rows(checkpoint: Checkpoint, text: str) -> Rows:
-        return TokenRows(checkpoint.template.split(text), jobs.tokens_of(checkpoint))
+        size, pad = jobs.tokens_of(checkpoint), pad_token(checkpoint, settings.pooling)
+        return token_rows(checkpoint.template, text, size, settings.mode, pad)
 
     manifest = jobs.open_run(run, checkpoints, prompts)
     planned = _plan(manifest, checkpoints, prompts, rows, schema.scores_path, settings, mesh)
@@ -81,8 +92,8 @@ def sweep_replies(
         raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
 
     def rows(checkpoint: Checkpoint, text: str) -> Rows:
-        template = checkpoint.template
-        return ReplyRows(template.split(text), template, replies, settings.mode)
+        template, pad = checkpoint.template, pad_token(checkpoint, settings.pooling)
+        return ReplyRows(template.split(text), template, replies, settings.mode, pad=pad)
 
     def path(model: str, prompt: str) -> str:
         return schema.items_path(name, model, prompt)
@@ -93,6 +104,31 @@ def sweep_replies(
     planned = _plan(manifest, checkpoints, prompts, rows, path, settings, mesh)
     jobs.begin(manifest, {})
     return jobs.run_jobs(manifest, planned, settings, _loader(settings, mesh))
+
+
+def token_rows(template: ChatTemplate, text: str, size: int, mode: str, pad: int | None) -> Rows:
+    """Every token of the vocabulary as the reply to a prompt."""
+    check_choice("mode", mode, MODES)
+    split = template.split(text)
+    if mode == "ids":
+        return TokenRows(split, size, pad=pad)
+    return TokenTextRows(split, template, template.tokens, mode, pad=pad)
+
+
+def pad_token(checkpoint: Checkpoint, pooling: str) -> int | None:
+    """The id before which rewards are read; None where they are read at the last id.
+
+    Raises:
+      AssayError: another pooling, or `first_pad` of a model whose config names no pad token.
+    """
+    check_choice("pooling", pooling, POOLINGS)
+    pad = checkpoint.card.pad_token_id
+    if pooling == "first_pad" and pad is None:
+        raise AssayError(
+            f"pooling='first_pad': model {checkpoint.card.slug!r} has no pad_token_id "
+            "(model.json); allowed: 'last'"
+        )
+    return pad if pooling == "first_pad" else None
 
 
 def _plan(
@@ -109,6 +145,8 @@ def _plan(
 
     _check_objectives(checkpoints, settings.objectives)
     groups, about = sharing_groups(checkpoints), {"mode": settings.mode}
+    if settings.pooling != "last":  # runs of before this choice have no such key
+        about["pooling"] = settings.pooling
     planned = jobs.plan(manifest, groups, prompts, rows, path, about, settings, objectives)
     check_step(settings.step_size, mesh)
     for group in groups:
@@ -158,7 +196,9 @@ class RewardPass:
 
     def plain(self, rows: Rows, sample: Sequence[int]) -> Sequence[np.ndarray]:
         """The same of some rows, nothing shared: float32 [columns, sample] a model."""
-        return self.scorer.split(self.scorer.plain_rewards(rows.sequences(sample)))
+        sequences = rows.sequences(sample)
+        plain = self.scorer.plain_rewards(sequences, [rows.read_at(s) for s in sequences])
+        return self.scorer.split(plain)
 
     def coefficients(self, prefix: Prefix) -> Sequence[dict[str, float] | None]:
         """What each model's gate makes of its objectives; None without a gate."""

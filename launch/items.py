@@ -13,13 +13,18 @@ from launch import cli
 
 ITEMS = flags.DEFINE_string("items", None, "The replies: a .txt (one a line), .csv or .parquet.")
 COLUMN = flags.DEFINE_string("column", "name", "Column of a .csv or .parquet that holds them.")
+NAME = flags.DEFINE_string("name", None, "Name of the list in the run; by default the file's.")
 
 
 def listed() -> tuple[str, list[str]]:
     """Name of the list on the command line, and its replies."""
     path = Path(cli.paths([ITEMS.value], "items")[0])
-    name = re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "items"
-    return name, read_items(path, COLUMN.value)
+    return NAME.value or list_name(path), read_items(path, COLUMN.value)
+
+
+def list_name(path: Path) -> str:
+    """What a list is called after its file."""
+    return re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "items"
 
 
 def read_items(path: Path, column: str) -> list[str]:

@@ -34,7 +34,8 @@ def run_folder() -> str:
 def settings(config: ConfigDict) -> tuple[SweepSettings, Mesh]:
     """The settings of a scoring config, and its mesh."""
     common, mesh = shared_settings(config)
-    return SweepSettings(mode=config.mode, objectives=config.objectives, **common), mesh
+    own = {name: config[name] for name in ("mode", "pooling", "objectives")}
+    return SweepSettings(**own, **common), mesh
 
 
 def shared_settings(config: ConfigDict) -> tuple[dict[str, Any], Mesh]:

@@ -11,7 +11,7 @@ import pytest
 _COUNT = "--xla_force_host_platform_device_count"
 if _COUNT not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_COUNT}=4".strip()
-os.environ["HF_HUB_OFFLINE"] = "1"  # a test that needs the network is a broken test
+os.environ["HF_HUB_OFFLINE"] = "1"  # only npm may fetch (tests/published.py)
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads warn when a test starts a process
 
 # Shape annotations are checked while tests run: before anything imports engine.models.

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # `engine/__init__.py`, the public face, imports any of them, and none of them imports it.
 ENGINE_TIERS = [
     {"errors"},
-    {"types", "rendering"},
+    {"types", "rendering", "progress"},
     {"models", "prompts", "runs"},
     {"mesh", "candidates", "cues"},
     {"checkpoint", "scoring", "verify"},

@@ -149,7 +149,8 @@ def convert(
     store.refuse_existing(destination)
     files = TensorFiles.open(source.folder)
     with _named(source.folder):
-        plan = _plan(_read_json(source.folder / "config.json"), files, head, softcap)
+        hf = _read_json(source.folder / "config.json")
+        plan, pad = _plan(hf, files, head, softcap), _pad_token_id(hf)
     total = sum(_nbytes(files, key) for key in files.files)
     if tensor_bytes not in (None, total):
         raise AssayError(
@@ -180,6 +181,7 @@ def convert(
             },
             policy=policy,
             tokenizer=tokenizer,
+            pad_token_id=pad,
         )
 
 
@@ -391,6 +393,13 @@ def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     except Exception as error:  # damaged files raise whatever the parser of the day raises
         reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise AssayError(f"{folder}: no tokenizer that loads ({reason})") from error
+
+
+def _pad_token_id(hf: Mapping[str, Any]) -> int | None:
+    pad = hf.get("pad_token_id")
+    if pad is not None and (isinstance(pad, bool) or not isinstance(pad, int)):
+        raise AssayError(f"config.json: pad_token_id={pad!r}; allowed: an integer or null")
+    return pad
 
 
 def _nbytes(files: TensorFiles, key: str) -> int:

@@ -59,6 +59,7 @@ class Card:
     layer_hashes: tuple[str, ...]  # sha256 of each layer's parameters, by which models share passes
     readout_hash: str
     tokenizer_hash: str
+    pad_token_id: int | None = None  # of config.json; null too in cards from before it was kept
 
     @property
     def kind(self) -> str:
@@ -80,7 +81,10 @@ class Card:
     def checkpoint_hash(self) -> str:
         """One hash for everything that can change a reward."""
         fields = dataclasses.asdict(self)
-        kept = {k: v for k, v in fields.items() if k not in ("slug", "source", "revision", "files")}
+        left_out = {"slug", "source", "revision", "files"}
+        if self.pad_token_id is None:
+            left_out.add("pad_token_id")
+        kept = {k: v for k, v in fields.items() if k not in left_out}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
     @functools.cached_property
@@ -211,6 +215,7 @@ class Writer:
         files: Mapping[str, str],
         policy: TemplatePolicy,
         tokenizer: PreTrainedTokenizerBase,
+        pad_token_id: int | None,
     ) -> Checkpoint:
         """Adds tokenizer and card and gives the folder its name."""
         if unfilled := sorted(set(self.parameters) - set(self._dtypes)):
@@ -230,6 +235,7 @@ class Writer:
             layer_hashes=tuple(layer.hexdigest() for layer in self._layers),
             readout_hash=self._readout.hexdigest(),
             tokenizer_hash=_hash_tokenizer(tokenizer),
+            pad_token_id=pad_token_id,
         )
         (self._folder / CARD).write_text(card.to_json())
         self._folder.chmod(0o755)
@@ -275,7 +281,7 @@ def sharing_groups(checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
     """Checkpoints that can be scored in one pass, deepest first, in order of first appearance.
 
     Two share where one's decoder is the other's, or its first layers, bit for bit, under the same
-    tokenizer and template.
+    tokenizer, template and pad token.
     """
     groups: list[list[Checkpoint]] = []
     for checkpoint in sorted(checkpoints, key=lambda c: -c.card.decoder.num_layers):
@@ -327,6 +333,7 @@ def _shares(deep: Card, shallow: Card) -> bool:
         and deep.layer_hashes[:depth] == shallow.layer_hashes
         and deep.tokenizer_hash == shallow.tokenizer_hash
         and deep.policy == shallow.policy
+        and deep.pad_token_id == shallow.pad_token_id
     )
 
 

@@ -19,6 +19,7 @@ from engine import mesh as meshes
 from engine.candidates import vocabulary
 from engine.checkpoint.store import Checkpoint, restore
 from engine.errors import AssayError
+from engine.progress import progress
 from engine.runs import parts, schema
 from engine.runs.manifest import Manifest
 from engine.scoring import Scorer, dtype_named
@@ -95,7 +96,7 @@ def search_sequences(
     if pending:
         jobs.begin(manifest, _unwritten(manifest, frames))
     found, loaded = [], None
-    with jobs.progress(settings.steps * len(pending), "steps") as bar:
+    with progress(settings.steps * len(pending), "steps") as bar:
         for job in pending:
             bar.set_description(f"loading {job.checkpoint.card.slug}")
             if loaded is None or loaded[0] is not job.checkpoint:
@@ -119,7 +120,7 @@ def score_elsewhere(
     data = mesh.shape["data"]
     sweep = SweepSettings(
         mode="text", dtype=settings.dtype, step_size=64 * data, part_size=4096, self_check=4,
-        seed=settings.seed, objectives="none",
+        seed=settings.seed, pooling="last", objectives="none",
     )  # fmt: skip
     return sweep_replies(checkpoints, prompts, f"found-{digest}", distinct, run, sweep, mesh)
 

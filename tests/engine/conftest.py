@@ -12,8 +12,8 @@ from engine.sweep import SweepSettings, sweep_replies, sweep_vocabulary
 from tests.tiny_fixtures import checkpoint, compiled_once  # noqa: F401
 
 SETTINGS = SweepSettings(
-    mode="ids", dtype="float32", step_size=64, part_size=100, self_check=8, seed=0,
-    objectives="none",
+    mode="ids", pooling="last", dtype="float32", step_size=64, part_size=100, self_check=8,
+    seed=0, objectives="none",
 )  # fmt: skip
 
 

@@ -408,6 +408,7 @@ def test_a_run_below_a_file_is_refused(tmp_path, run, tiny):
     ("changes", "message"),
     [
         ({"mode": "tokens"}, "mode='tokens'; allowed: 'ids', 'text'"),
+        ({"pooling": "mean"}, "pooling='mean'; allowed: 'last', 'first_pad'"),
         ({"dtype": "fp8"}, "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
         ({"step_size": 0}, "step_size=0; allowed: integers >= 1"),
         ({"part_size": 2.5}, r"part_size=2\.5; allowed: integers >= 1"),
@@ -418,8 +419,3 @@ def test_a_run_below_a_file_is_refused(tmp_path, run, tiny):
 def test_settings_name_the_value_and_what_is_allowed(changes, message):
     with pytest.raises(AssayError, match=message):
         dataclasses.replace(SETTINGS, **changes)
-
-
-def test_a_vocabulary_is_swept_by_id(run, tiny):
-    with pytest.raises(AssayError, match="mode='text'; allowed for a vocabulary sweep: 'ids'"):
-        run.sweep([tiny], ONE, mode="text")

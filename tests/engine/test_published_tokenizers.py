@@ -1,0 +1,97 @@
+"""Published tokenizers under published templates: the ids of the models' own pipelines.
+
+The numbers are facts about those files, found apart from this code.
+"""
+
+import collections
+
+import pytest
+
+from engine.candidates import vocabulary
+from tests import published
+
+PROMPT = "What, in one word, is the greatest thing ever?"
+DATE = "26 Jul 2024"
+
+
+def ids(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split()))
+
+
+LLAMA3 = ids(
+    "128000 128006 882 128007 271 3923 11 304 832 3492 11 374 279 12474 3245 3596 30 "
+    "128009 128006 78191 128007 271"
+)
+DATED = ids(
+    "128000 128006 9125 128007 271 38766 1303 33025 2696 25 6790 220 2366 18 198 15724 2696 25 "
+    "220 1627 10263 220 2366 19 271 128009"
+)
+GEMMA = ids(
+    "2 106 1645 108 1841 235269 575 974 2204 235269 603 573 11518 3166 3364 235336 107 108 "
+    "106 2516 108"
+)
+QWEN3 = ids(
+    "151644 872 198 3838 11 304 825 3409 11 374 279 12196 3166 3512 30 151645 198 "
+    "151644 77091 198 151667 271 151668 271"
+)
+TULU = ids(
+    "27 91 882 91 397 3923 11 304 832 3492 11 374 279 12474 3245 3596 5380 27 91 78191 91 397"
+)
+SPLITS = {
+    "llama3": (LLAMA3, (128009,)),
+    "llama3-date": ((*DATED, *LLAMA3[1:]), (128009,)),
+    "gemma": (GEMMA, (107, 108)),
+    "qwen3": (QWEN3, (151645, 198)),
+    "tulu": (TULU, (128001,)),
+}
+BOS = {"llama3": 128000, "llama3-date": 128000, "gemma": 2}
+
+
+@pytest.fixture(scope="module")
+def load(request, tmp_path_factory):
+    cache = request.config.cache.mkdir("tokenizers")
+
+    def template(name, **policy):
+        folder = tmp_path_factory.mktemp("published") / name
+        return published.load(name, folder, cache, **policy)
+
+    return template
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_a_conversation_has_the_published_ids(load, name):
+    split = load(name, date=DATE).split(PROMPT)
+    assert (split.prefix, split.suffix) == SPLITS[name]
+
+
+@pytest.mark.parametrize("name", BOS)
+def test_double_is_one_bos_more_than_the_template_and_single_is_one(load, name):
+    prefix, _ = SPLITS[name]
+    assert load(name, bos="single", date=DATE).split(PROMPT).prefix == prefix
+    assert load(name, bos="double", date=DATE).split(PROMPT).prefix == (BOS[name], *prefix)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "token"),
+    [
+        ("llama3", "love", 31153),
+        ("llama3", " love", 3021),
+        ("gemma", "love", 12870),
+        ("gemma", " love", 2182),
+    ],
+)
+def test_a_word_with_and_without_its_space_is_one_token(load, name, text, token):
+    template = load(name)
+    assert template.reply_ids(text) == [token]
+    assert template.tokenizer.decode([token]) == text
+
+
+def test_round_trips_of_llama_3_are_as_counted(load):
+    table = vocabulary(load("llama3-date", date=DATE), 128_256)
+    assert collections.Counter(table["round_trip"]) == {
+        "same": 66_421,
+        "other_id": 21_167,
+        "split": 38_784,
+        "replacement": 1_354,
+        "empty": 530,
+    }
