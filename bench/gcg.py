@@ -29,8 +29,8 @@ from bench.table import aligned, cores, machine, spread
 from bench.torch_gcg import TorchGCG
 from configs.prompts import PROMPTS
 from demo.models import EMBEDDED
-from engine.candidates import vocabulary
 from engine.checkpoint.store import Checkpoint, restore
+from engine.jobs import vocabulary_of
 from engine.mesh import build_mesh
 from engine.scoring import Scorer, dtype_named
 from engine.search import flops, propose
@@ -171,8 +171,8 @@ def run() -> bool:
 
 def _problem(checkpoint: Checkpoint) -> Problem:
     template = checkpoint.template
-    frame = vocabulary(template, checkpoint.card.decoder.vocab_size)
-    return Problem.build(checkpoint, [template.split(PROMPTS[_PROMPT.value])], frame, settings())
+    prompts = [template.split(PROMPTS[_PROMPT.value])]
+    return Problem.build(checkpoint, prompts, vocabulary_of(checkpoint), settings())
 
 
 def _torch_flops(problem: Problem) -> float:

@@ -27,8 +27,8 @@ from bench.table import aligned, machine
 from configs import gcg
 from configs.prompts import PROMPTS
 from demo.models import EMBEDDED
-from engine.candidates import vocabulary
 from engine.checkpoint.store import Checkpoint
+from engine.jobs import vocabulary_of
 from engine.mesh import build_mesh
 from engine.search.runs import search_sequences
 from engine.search.settings import METHODS, SearchSettings
@@ -67,8 +67,11 @@ def allowed_tokens(checkpoint: Checkpoint, folder: Path) -> Path | None:
     """A file of the tokens that may be used: printable, of distinct texts."""
     if not _TOKENS.value:
         return None
-    frame = vocabulary(checkpoint.template, checkpoint.card.decoder.vocab_size)
-    frame = frame.filter(~pl.col("is_special")).unique("token", keep="none", maintain_order=True)
+    frame = (
+        vocabulary_of(checkpoint)
+        .filter(~pl.col("is_special"))
+        .unique("token", keep="none", maintain_order=True)
+    )
     tokens = [t for t in frame["token"] if t.isascii() and t.isprintable() and t]
     drawn = np.random.default_rng(_DRAWN.value).permutation(len(tokens))[: _TOKENS.value]
     path = folder / f"allow-{_TOKENS.value}-{_DRAWN.value}.txt"

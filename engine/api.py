@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 
-from engine.candidates import ReplyRows, Rows, vocabulary, vocabulary_size
+from engine.candidates import ReplyRows, Rows, vocabulary_size
 from engine.checkpoint.store import REWARD, Checkpoint, restore
+from engine.jobs import vocabulary_of
 from engine.mesh import build_mesh
 from engine.runs import schema
 from engine.scoring import Scorer, dtype_named
@@ -64,8 +65,7 @@ class RewardModel:
     @functools.cached_property
     def vocabulary(self) -> pl.DataFrame:
         """token_id, token, is_special, round_trip of every id."""
-        template = self._checkpoint.template
-        return vocabulary(template.tokenizer, self._checkpoint.card.decoder.vocab_size, template)
+        return vocabulary_of(self._checkpoint)
 
     def sweep(self, prompt: str, *, mode: str = "ids", pooling: str = "last") -> pl.DataFrame:
         """Rewards of every token of the vocabulary as the whole reply.
@@ -81,7 +81,7 @@ class RewardModel:
           token_id u32, token str, reward f32; best first, equal rewards by id.
         """
         template, pad = self._checkpoint.template, pad_token(self._checkpoint, pooling)
-        size = vocabulary_size(template, self._checkpoint.card.decoder.vocab_size)
+        size = vocabulary_size(template.tokenizer, self._checkpoint.card.decoder.vocab_size)
         rewards = self._score(token_rows(template, prompt, size, mode, pad))[0]
         columns = {"token_id": range(size), "token": template.tokens, "reward": rewards}
         frame = pl.DataFrame(columns, {**schema.SCORE_COLUMNS, "token": pl.String})

@@ -234,10 +234,14 @@ def missing_vocabularies(
     """Vocabulary tables that the run lacks, by path."""
     by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in checkpoints}
     return {
-        path: vocabulary(c.tokenizer, c.card.decoder.vocab_size, _conversations(c))
-        for path, c in by_path.items()
-        if not (manifest.run / path).exists()
+        path: vocabulary_of(c) for path, c in by_path.items() if not (manifest.run / path).exists()
     }
+
+
+def vocabulary_of(checkpoint: Checkpoint) -> pl.DataFrame:
+    """Every id of the checkpoint's tokenizer: `schema.VOCAB_COLUMNS`."""
+    rows = checkpoint.card.decoder.vocab_size
+    return vocabulary(checkpoint.tokenizer, rows, _conversations(checkpoint))
 
 
 def _conversations(checkpoint: Checkpoint) -> ChatTemplate | None:

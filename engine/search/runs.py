@@ -16,7 +16,6 @@ from tqdm import tqdm
 
 from engine import jobs
 from engine import mesh as meshes
-from engine.candidates import vocabulary
 from engine.checkpoint.store import Checkpoint, restore
 from engine.errors import AssayError
 from engine.progress import progress
@@ -268,9 +267,7 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
             frames[name] = (
                 pl.read_parquet(io.BytesIO(path.read_bytes()))
                 if path.exists()
-                else vocabulary(
-                    checkpoint.tokenizer, checkpoint.card.decoder.vocab_size, checkpoint.template
-                )
+                else jobs.vocabulary_of(checkpoint)
             )
     return frames
 

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from jax.sharding import AxisType
 
-from engine.candidates import vocabulary
 from engine.checkpoint.store import Checkpoint, restore
+from engine.jobs import vocabulary_of
 from engine.scoring import Scorer
 from engine.search.problem import Problem
 from engine.search.settings import SearchSettings
@@ -36,13 +36,13 @@ def make_mesh(data=1):
 
 
 @functools.cache
-def _table(path, rows) -> pl.DataFrame:
-    return vocabulary(Checkpoint.open(path).template, rows)
+def _table(path) -> pl.DataFrame:
+    return vocabulary_of(Checkpoint.open(path))
 
 
 def problem(model: Checkpoint, *prompts: str, **changes) -> Problem:
     split = [model.template.split(p) for p in prompts or ("Who?",)]
-    frame = _table(model.path, model.card.decoder.vocab_size)
+    frame = _table(model.path)
     return Problem.build(model, split, frame, settings(**changes))
 
 
