@@ -1,11 +1,11 @@
-"""The whole path on the embedded reward models: build, convert, sweep, report.
+"""The whole path on the embedded reward models: build, convert, sweep, search, report.
 
     make demo        (python -m launch.demo)
 
 Writes out/demo/report/index.html. About five minutes on two cores; again, seconds.
 """
 
-from configs import common
+from configs import common, gcg
 
 
 def get_config():
@@ -16,4 +16,9 @@ def get_config():
     config.prompts = "greatest,best,worst"  # ids of configs/prompts.py
     config.mode = "ids"
     config.part_size = 8192
+    config.search = gcg.get_config()  # of the first prompt, both directions
+    config.search.length = 4
+    config.search.steps = 20
+    config.search.candidates = 64
+    config.search.topk = 64
     return config

@@ -1,8 +1,10 @@
 """The public API behind `engine`: one reward model, for notebooks and scripts."""
 
 import functools
+import math
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,10 +12,15 @@ from jax.sharding import Mesh
 
 from engine.candidates import ReplyRows, Rows, vocabulary_size
 from engine.checkpoint.store import REWARD, Checkpoint, restore
+from engine.errors import AssayError
 from engine.jobs import vocabulary_of
 from engine.mesh import build_mesh
 from engine.runs import schema
 from engine.scoring import Scorer, dtype_named
+from engine.search import loop
+from engine.search.problem import Problem
+from engine.search.runs import trace_frame
+from engine.search.settings import SearchSettings
 from engine.sweep import pad_token, score_buckets, token_rows
 from engine.verify import check_finite
 
@@ -135,6 +142,46 @@ class RewardModel:
         split = self._checkpoint.template.split(prompt)
         return self._scorer.coefficients(self._scorer.prefill(split))[0]
 
+    def search(
+        self,
+        prompt: str,
+        *,
+        method: str = "gcg",
+        direction: str = "max",
+        length: int = 8,
+        steps: int = 200,
+        candidates: int = 256,
+        topk: int = 256,
+        restarts: int = 1,
+        initial: str = "",
+        ascii_only: bool = True,
+        round_trip: bool = True,
+        patience: int = 0,
+        seed: int = 0,
+    ) -> pl.DataFrame:
+        """Searches the reply of `length` tokens with the highest (`max`) or lowest (`min`) reward.
+
+        The settings are those of configs/gcg.py, which has more of them.
+
+        Returns:
+          The best sequence after each step, from the first that was found: step u32, reward f32,
+          token_ids list[u32], text, round_trips, flops f64 (spent so far).
+
+        Raises:
+          AssayError: settings that do not fit each other or the model.
+        """
+        settings = SearchSettings(
+            method=method, direction=direction, length=length, steps=steps, candidates=candidates,
+            topk=topk, restarts=restarts, initial=initial, ascii_only=ascii_only,
+            round_trip=round_trip, patience=patience, seed=seed, dtype="float32", **_SEARCH,
+        )  # fmt: skip
+        if direction == "both":
+            raise AssayError("direction='both'; allowed here: 'max', 'min'")
+        split = [self._checkpoint.template.split(prompt)]
+        problem = Problem.build(self._checkpoint, split, self.vocabulary, settings)
+        trace, _ = loop.run(problem, self._scorer, None, lambda steps, trace: None)
+        return trace_frame(problem, trace, direction)
+
     @property
     def _columns(self) -> tuple[str, ...]:
         return self._scorer.columns[0]
@@ -151,6 +198,14 @@ class RewardModel:
         scored = score_buckets(self._scorer, prefix, rows.buckets(0, len(rows)), len(rows))
         check_finite(self._checkpoint.card.slug, next(iter(rows.schema)), 0, self._columns, scored)
         return scored
+
+
+# What `search` leaves as configs/gcg.py has it.
+_SEARCH: dict[str, Any] = {
+    "flops": 0.0, "buffer": 8, "beam": 8, "replace_first": 2, "replace_last": 1,
+    "temperature": 1.0, "spread": 1.0, "distance": 0.0, "target": 0.0, "wrong_sign": False,
+    "specials": False, "allow": (), "deny": (), "fixed": (), "threshold": math.inf, "every": 10,
+}  # fmt: skip
 
 
 def _listed(responses: str | Sequence[str]) -> list[str]:

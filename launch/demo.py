@@ -1,8 +1,9 @@
-"""Builds the embedded reward models, sweeps the vocabulary, writes the report. See configs/demo.py.
+"""Builds the embedded reward models, sweeps, searches, writes the report. See configs/demo.py.
 
 Every step keeps what is there: a second run ends in seconds, and a killed one goes on.
 """
 
+import itertools
 import shutil
 import sys
 from collections.abc import Sequence
@@ -15,30 +16,34 @@ from engine.checkpoint.store import Checkpoint
 from engine.errors import AssayError
 from engine.prompts import TemplatePolicy
 from engine.sweep import sweep_vocabulary
-from launch import analyze, cli, scoring
+from launch import analyze, cli, scoring, searching
 
 _CONFIG = cli.config_file("demo")
 
 
 def main() -> str:
-    """Flags -> settings -> build, convert, sweep, analyze."""
+    """Flags -> settings -> build, convert, sweep, search, analyze."""
     config = _CONFIG.value
     root = Path(config.root)
     slugs = _chosen(config.models)
     prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
     settings, mesh = scoring.settings(config)
-    _say(f"1/4 building {len(slugs)} reward models in {root}/hf")
+    own, _ = searching.settings(config.search)
+    _say(f"1/5 building {len(slugs)} reward models in {root}/hf")
     folders = _built(root / "hf", slugs)
-    _say(f"2/4 converting them to {root}/checkpoints")
+    _say(f"2/5 converting them to {root}/checkpoints")
     checkpoints = [_converted(folders[slug], root / "checkpoints" / slug) for slug in slugs]
-    _say(f"3/4 scoring every token under {len(prompts)} prompts into {root}/run")
+    _say(f"3/5 scoring every token under {len(prompts)} prompts into {root}/run")
     rewards = sweep_vocabulary(checkpoints, prompts, str(root / "run"), settings, mesh)
+    asked = dict(itertools.islice(prompts.items(), 1))
+    _say(f"4/5 searching {own.length}-token replies to {next(iter(asked))!r} into {root}/run")
+    found = searching.search(checkpoints, asked, str(root / "run"), own, mesh, config.search)
     page = root / "report" / "index.html"
-    if rewards or not page.exists():
-        _say(f"4/4 writing {root}/report")
+    if rewards or found or not page.exists():
+        _say(f"5/5 writing {root}/report")
         analyze.write_report([root / "run"], root / "report")
     else:
-        _say(f"4/4 keeping {root}/report: nothing new was scored (remove it to write it again)")
+        _say(f"5/5 keeping {root}/report: nothing new was scored (remove it to write it again)")
     return f"report: {page.resolve()}"
 
 

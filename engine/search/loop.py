@@ -127,8 +127,9 @@ def _check(problem: Problem, trace: Trace) -> None:
 def _save(state: epath.Path, problem: Problem, engine: Climb | Sweep, trace: Trace) -> None:
     if jax.process_index() != 0:
         return
-    arrays = {f"engine/{name}": np.ascontiguousarray(a) for name, a in engine.arrays().items()}
-    arrays |= {f"trace/{name}": value for name, value in vars(trace).items()}
+    # safetensors wants C order; `ascontiguousarray` would make vectors of scalars.
+    arrays = {f"engine/{name}": np.array(a, order="C") for name, a in engine.arrays().items()}
+    arrays |= {f"trace/{name}": np.array(a, order="C") for name, a in vars(trace).items()}
     metadata = {"search": json.dumps(_identity(problem))}
     parts.write_atomic(state, safetensors.numpy.save(arrays, metadata))
 

@@ -1,0 +1,60 @@
+"""Settings and the call that launch.gcg and launch.demo share."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from engine.api import default_dtype
+from engine.checkpoint.store import Checkpoint
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from engine.search.runs import Found, score_elsewhere, search_sequences
+from engine.search.settings import SearchSettings
+
+
+def settings(config: ConfigDict) -> tuple[SearchSettings, Mesh]:
+    """The settings of a search's config, and its mesh."""
+    mesh = build_mesh(config.mesh.model)
+    fields = {field.name for field in dataclasses.fields(SearchSettings)}
+    own = {name: value for name, value in config.items() if name in fields} | {
+        "dtype": default_dtype(mesh) if config.dtype == "auto" else config.dtype,
+        "allow": _texts("allow", config.allow),
+        "deny": _texts("deny", config.deny),
+        "fixed": _positions(config.fixed),
+    }
+    return SearchSettings(**own), mesh
+
+
+def search(
+    models: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    run: str,
+    own: SearchSettings,
+    mesh: Mesh,
+    config: ConfigDict,
+) -> list[Found]:
+    """Searches, and scores what was found under the other models."""
+    found = search_sequences(models, prompts, run, own, mesh, joint=config.joint)
+    if config.transfer and len(models) > 1 and found and not config.joint:
+        score_elsewhere(models, prompts, run, [f.text for f in found], own, mesh)
+    return found
+
+
+def _texts(name: str, path: str) -> tuple[str, ...]:
+    if not path:
+        return ()
+    try:
+        return tuple(filter(None, Path(path).read_text(encoding="utf-8").split("\n")))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise AssayError(f"{name}={path}: {reason}") from error
+
+
+def _positions(value: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in value.split(",") if part.strip())
+    except ValueError as error:
+        raise AssayError(f"fixed={value!r}; allowed: positions, as 0,3") from error
