@@ -16,6 +16,7 @@ def get_config():
     config.prompts = "greatest,best,worst"  # ids of configs/prompts.py
     config.mode = "ids"
     config.part_size = 8192
+    config.searched = 2  # how many of the models are searched: each is compiled anew
     config.search = gcg.get_config()  # of the first prompt, both directions
     config.search.length = 4
     config.search.steps = 20

@@ -35,12 +35,12 @@ def get_config(selection: str = "") -> ConfigDict:
     config.candidates = 256  # scored a step and restart
     config.topk = 256  # tokens a position that may be proposed
     config.restarts = 1  # attempts a direction, side by side
-    config.buffer = 8  # sequences that a restart keeps
+    config.buffer = 16  # sequences that a restart keeps
     config.beam = 8  # of method=beam
     config.replace_first = 2  # most tokens that a candidate changes, in the first step …
     config.replace_last = 1  # … and in the last
     config.temperature = 1.0  # of proposals, in standard deviations of the gain; inf: uniform
-    config.spread = 1.0  # of the parent over the buffer, in ranks; 0: always the best
+    config.spread = 4.0  # of the parent over the buffer, in ranks; 0: always the best
     config.distance = 0.0  # weight of the distance between embeddings (Faster-GCG)
     config.target = 0.0  # climb towards ±target by squared distance and stop there; 0: none
     config.wrong_sign = False  # the released code's slip, to reproduce it

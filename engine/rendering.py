@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
 import jinja2
+from jinja2 import nodes
 from jinja2.nativetypes import NativeCodeGenerator
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -38,12 +39,12 @@ def trace(template: str, messages: Sequence[Mapping[str, str]], **variables: Any
       **variables: what else the template reads.
     """
     *earlier, last = messages
-    symbolic = [*earlier, {**last, "content": _Symbol()}]
+    symbolic = [*earlier, {**last, "content": _Symbol(Frame("", "", trims=False))}]
     try:
         rendered = _compiled(template).render(messages=symbolic, **variables)
     except Exception:  # of the trace, of the sandbox, or of a template that wants more than we give
         return None
-    return rendered.frame() if isinstance(rendered, _Symbol) else None
+    return rendered._frame if isinstance(rendered, _Symbol) else None
 
 
 class _Inspected(Exception):
@@ -53,22 +54,21 @@ class _Inspected(Exception):
 class _Symbol:
     """Some text, unknown, with known text around it. Strings and its own trimming may touch it."""
 
-    def __init__(self, before: str = "", after: str = "", trims: bool = False):
-        self._before, self._after, self._trims = before, after, trims
-
-    def frame(self) -> Frame:
-        return Frame(self._before, self._after, self._trims)
+    def __init__(self, frame: Frame):
+        self._frame = frame  # the sandbox shows no template what begins with an underscore
 
     def strip(self) -> Self:
-        if self._before or self._after:
+        if self._frame.before or self._frame.after:
             raise _Inspected  # what is trimmed then depends on the text
-        return type(self)(trims=True)
+        return type(self)(Frame("", "", trims=True))
 
     def __add__(self, other: str) -> Self:
-        return type(self)(self._before, self._after + _plain(other), self._trims)
+        after = self._frame.after + _plain(other)
+        return type(self)(dataclasses.replace(self._frame, after=after))
 
     def __radd__(self, other: str) -> Self:
-        return type(self)(_plain(other) + self._before, self._after, self._trims)
+        before = _plain(other) + self._frame.before
+        return type(self)(dataclasses.replace(self._frame, before=before))
 
     def __getattr__(self, name: str) -> NoReturn:
         raise _Inspected
@@ -90,17 +90,22 @@ _OF_EVERY_STRING = {
 
 @functools.cache
 def _compiled(template: str) -> jinja2.Template:
+    if _environment().parse(template).find(nodes.EvalContextModifier):
+        raise _Inspected  # `autoescape` looks for < and &, which native code leaves to its reader
     return _environment().from_string(template)
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    """As transformers sets Jinja up for chat templates; what it adds and we lack ends a trace."""
+    """As transformers sets Jinja up for chat templates; calling what it adds ends a trace."""
     environment = _Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     filters: dict[str, Any] = environment.filters
-    filters |= {name: _guarded(function) for name, function in filters.items()} | {"trim": _trim}
+    filters |= {name: _guarded(function) for name, function in filters.items()}
+    filters |= {"trim": _trim, "tojson": _unknown}
+    # Names that exist, since a template may ask whether they do.
+    environment.globals |= {"raise_exception": _unknown, "strftime_now": _unknown}
     tests: dict[str, Any] = environment.tests
     tests |= {name: _guarded(test, _OF_EVERY_STRING.get(name)) for name, test in tests.items()}
     return environment
@@ -118,6 +123,11 @@ class _Environment(ImmutableSandboxedEnvironment):
     # Native code hands values to `concat` as they are; other code makes strings of them first.
     code_generator_class = NativeCodeGenerator
     concat = staticmethod(_joined)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if isinstance(argument, _Symbol):  # Jinja reads text as the name of an attribute too
+            raise _Inspected
+        return super().getitem(obj, argument)
 
 
 def _guarded(function: Callable, answer: bool | None = None) -> Callable:
@@ -140,7 +150,12 @@ def _trim(value: Any, chars: str | None = None) -> Any:
     return value.strip() if isinstance(value, _Symbol) else str(value).strip(chars)
 
 
+def _unknown(*_: object, **__: object) -> NoReturn:
+    raise _Inspected
+
+
 def _plain(text: object) -> str:
-    if not isinstance(text, str):  # another symbol: the reply stands twice
+    # Another symbol: the reply stands twice. Jinja's `Markup`: it escapes what it is added to.
+    if type(text) is not str:
         raise _Inspected
     return text

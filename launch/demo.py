@@ -37,7 +37,9 @@ def main() -> str:
     rewards = sweep_vocabulary(checkpoints, prompts, str(root / "run"), settings, mesh)
     asked = dict(itertools.islice(prompts.items(), 1))
     _say(f"4/5 searching {own.length}-token replies to {next(iter(asked))!r} into {root}/run")
-    found = searching.search(checkpoints, asked, str(root / "run"), own, mesh, config.search)
+    found = searching.search(
+        checkpoints[: config.searched], asked, str(root / "run"), own, mesh, config.search
+    )
     page = root / "report" / "index.html"
     if rewards or found or not page.exists():
         _say(f"5/5 writing {root}/report")

@@ -39,34 +39,72 @@ def test_a_template_that_only_places_the_reply_has_a_frame(text, frame):
 
 
 @pytest.mark.parametrize(
-    "looks",
+    "question",
     [
-        f"{{% if 'x' in {REPLY} %}}y{{% endif %}}",
-        f"{{% if {REPLY} %}}y{{% endif %}}",
-        f"{{% if {REPLY} == '' %}}y{{% endif %}}",
-        f"{{% if {REPLY} in ['x'] %}}y{{% endif %}}",
-        f"{{% if {REPLY} is eq('x') %}}y{{% endif %}}",
-        f"{{% if {REPLY}.startswith('x') %}}y{{% endif %}}",
-        f"{{% for c in {REPLY} %}}y{{% endfor %}}",
-        f"{{{{ {REPLY} | length }}}}",
-        f"{{{{ {REPLY} | upper }}}}",
-        f"{{{{ {REPLY} | default('y', true) }}}}",
-        f"{{{{ {REPLY} ~ 'y' }}}}",
-        f"{{{{ '%s' % {REPLY} }}}}",
-        f"{{{{ {REPLY}[0] }}}}",
-        f"{{{{ {REPLY}.split('x')[-1] }}}}",
-        f"{{{{ {REPLY} | int }}}}",
-        f"{{{{ ({REPLY} + 'y') | trim }}}}",
-        f"{{{{ {REPLY} | trim('x') }}}}",
-        f"{{{{ {REPLY} }}}}",  # a second time
-        "{{ messages | tojson }}",
-        "{{ messages | map(attribute='content') | join }}",
-        "{{ raise_exception('no') }}",
+        f"'x' in {REPLY}",
+        f"{REPLY} in ['x']",
+        f"{REPLY} == ''",
+        f"{REPLY} is eq('x')",
+        f"{REPLY} or 'y'",
+        f"{REPLY}.startswith('x')",
+        f"{REPLY} | length",
+        f"{REPLY} | upper",
+        f"{REPLY} | default('y', true)",
+        f"{REPLY} | int",
+        f"{REPLY} | trim('x')",
+        f"({REPLY} + 'y') | trim",
+        f"{REPLY} ~ 'y'",
+        f"'%s' % {REPLY}",
+        f"'{{}}'.format({REPLY})",
+        f"{REPLY}[0]",
+        f"{REPLY}[:3]",
+        f"messages[:{REPLY}]",
+        f"{{{REPLY}: 1}}",
+        f"(7)[{REPLY}]",  # `real`, say: text names an attribute where there are no items
+        f"{REPLY}.split('x')[-1]",
+        f"namespace(x={REPLY}).x | length",
+        "messages | tojson",
+        "messages | string",
+        "messages | map(attribute='content') | join",
+        "messages | map(attribute='content') | map('length') | list",
+        "messages | selectattr('content') | list",
+        "messages | sort(attribute='content')",
+        "messages | groupby('content')",
+        "raise_exception('no')",
+        "strftime_now('%d')",
     ],
 )
-def test_a_template_that_looks_into_the_reply_has_none(looks):
-    assert trace(f"{{{{ {REPLY} }}}}", MESSAGES) is not None
-    assert trace(f"{looks}{{{{ {REPLY} }}}}", MESSAGES) is None
+def test_a_template_that_looks_into_the_reply_has_no_frame(question):
+    assert trace(f"{{% set x = 1 %}}{{{{ {REPLY} }}}}", MESSAGES) is not None
+    assert trace(f"{{% set x = {question} %}}{{{{ {REPLY} }}}}", MESSAGES) is None
+
+
+ESCAPED = "{{% autoescape true %}}{{{{ {} }}}}{{% endautoescape %}}"
+PLACES = {
+    "twice": f"{{{{ {REPLY} }}}}{{{{ {REPLY} }}}}",
+    "in a loop": f"{{% for c in {REPLY} %}}{{{{ c }}}}{{% endfor %}}",
+    "in a condition": f"{{% if {REPLY} %}}{{{{ {REPLY} }}}}{{% endif %}}",
+    "where it changes": "{% for m in messages %}{% if loop.changed(m.content) %}"
+    "{{ m.content }}{% endif %}{% endfor %}",
+    "in a filter": f"{{% filter upper %}}{{{{ {REPLY} }}}}{{% endfilter %}}",
+    "in a list": f"{{{{ [{REPLY}] }}}}",
+    "escaped": ESCAPED.format(REPLY),
+    "escaped in a macro": f"{{% macro m(t) %}}{ESCAPED.format('t')}{{% endmacro %}}"
+    f"{{{{ m({REPLY}) }}}}",
+    "escaped by what follows": f"{{{{ {REPLY} + ('<b>' | safe) }}}}",
+    "escaped by what precedes": f"{{{{ ('<b>' | safe) + {REPLY} }}}}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", PLACES)
+def test_a_template_that_changes_what_it_places_has_no_frame(way):
+    assert trace(PLACES[way], MESSAGES) is None
+
+
+@pytest.mark.parametrize("name", ["raise_exception", "strftime_now"])
+def test_a_template_that_looks_where_transformers_has_a_function_has_no_frame(name):
+    looks = f"{{% if {name} is defined and 'x' in {REPLY} %}}y{{% endif %}}{{{{ {REPLY} }}}}"
+    assert trace(looks, MESSAGES) is None
 
 
 def test_a_template_without_the_reply_has_no_frame():
@@ -99,15 +137,23 @@ def test_every_token_has_the_ids_of_its_conversation_alone(name):
     assert CHATS[name].sequences(PROMPT, tokens) == wholly(CHATS[name], tokens)
 
 
-def test_a_template_that_looks_into_replies_is_run_for_each():
-    looks = tiny.CHATML.replace(
-        "{{ message['content'] }}",
-        "{% if 'love' in message['content'] %}!{% endif %}{{ message['content'] }}",
-    )
-    chat = template(looks)
-    rows = chat.sequences(PROMPT, chat.tokens)
-    assert rows == wholly(chat, chat.tokens)
-    assert "!love" in chat.tokenizer.decode(rows[chat.tokens.index("love")])
+@pytest.mark.parametrize(
+    ("looks", "shown"),
+    [
+        ("{{ '!' if 'love>' in message['content'] }}{{ message['content'] }}", "!<love>"),
+        ("{% autoescape true %}{{ message['content'] }}{% endautoescape %}", "&lt;love&gt;"),
+        ("{{ message['content'] + ('' | safe) }}", "&lt;love&gt;"),
+        ("{{ '!' if strftime_now is defined and 'love>' in message['content'] }}"
+         "{{ message['content'] }}", "!<love>"),
+        ("{{ (7)[message['content']] }}{{ message['content'] }}", "<love>"),
+    ],
+)  # fmt: skip
+def test_a_template_that_looks_into_replies_is_run_for_each(looks, shown):
+    chat = template(tiny.CHATML.replace("{{ message['content'] }}", looks))
+    replies = [*chat.tokens, "<love>", "real"]
+    rows = chat.sequences(PROMPT, replies)
+    assert rows == wholly(chat, replies)
+    assert shown in chat.tokenizer.decode(rows[replies.index("<love>")])
 
 
 def test_an_added_token_that_lies_across_the_cut_is_no_place_to_cut():

@@ -1,5 +1,6 @@
 """The compiled step: its gradient, its rewards, its proposals, its selection."""
 
+import dataclasses
 import functools
 
 import jax
@@ -8,9 +9,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from engine.checkpoint.store import Checkpoint
 from engine.search import propose
-from engine.search.climb import Climb, question
+from engine.search.climb import Climb, _key, question
 from engine.search.step import Ranked, build_step, score, slopes_of, start
+from engine.types import Candidates
 from tests.search import searches
 from tests.search.searches import make_mesh, problem, settings
 
@@ -188,3 +191,51 @@ def test_four_devices_score_as_one(checkpoint):
         )
         found.append(np.asarray(run(scorer.params, question(asked, scorer))))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+def test_many_steps_and_a_second_search_trace_each_pass_once(checkpoint):
+    scorer = searches.scorer(checkpoint())
+    for round_trip in (False, True):
+        climb = Climb(problem(checkpoint(), round_trip=round_trip), scorer)
+        for _ in range(3):
+            climb.advance(2, 1e30)
+        climb.advance(1, 1e30)
+        passes = (climb._step.expand, climb._step.admit) if round_trip else (climb._step.many,)
+        assert [p._cache_size() for p in passes] == [1] * len(passes)
+
+
+@functools.cache
+def pairs_of(path):
+    """Rewards of all pairs of 400 tokens of a model: float32 [400, 400]."""
+    model = Checkpoint.open(path)
+    scorer, split = searches.scorer(model), model.template.split("Who?")
+    scorer = dataclasses.replace(scorer, step_size=4096)
+    ids = np.stack(np.meshgrid(np.arange(400), np.arange(400), indexing="ij"), -1).reshape(-1, 2)
+    suffix = np.tile(np.array(split.suffix), (len(ids), 1))
+    rows = Candidates(
+        ids=np.concatenate([ids, suffix], 1).astype(np.int32),
+        shared=np.full(len(ids), len(split.prefix), np.int32),
+        last=np.full(len(ids), 1 + len(split.suffix), np.int32),
+    )
+    found = scorer.rewards(scorer.prefill(split), rows)
+    return np.concatenate([step[0] for step in found]).reshape(400, 400)
+
+
+def test_two_tokens_of_four_hundred_find_the_best_of_all_pairs(checkpoint):
+    model = checkpoint("wide", vocab_size=400)
+    best = pairs_of(model.path).max()
+    found = []
+    # A narrow buffer ends in the second best pair in 3 of 10 seeds.
+    asked = problem(
+        model, length=2, restarts=1, candidates=128, topk=128, buffer=32, spread=16.0,
+        replace_last=2, steps=300, every=300,
+    )  # fmt: skip
+    asked = dataclasses.replace(asked, allowed=np.ones(400, bool))
+    climb = Climb(asked, searches.scorer(model))
+    for seed in range(10):
+        own = dataclasses.replace(asked, settings=dataclasses.replace(asked.settings, seed=seed))
+        keys = np.stack([_key(*stream) for stream in own.streams()])
+        ids = np.random.default_rng(seed).integers(0, 400, (1, 2))
+        climb._state = climb._put(start(keys, ids, 32))
+        found.append(climb.advance(300, 1e30)[0][-1, 0])
+    assert np.isclose(found, best, rtol=1e-5).sum() >= 9, (found, best)
