@@ -31,15 +31,17 @@ def scan(result: Result, objectives: bool = False) -> pl.LazyFrame:
     return frame.select(names).sort(names[0])
 
 
-def present(result: Result, allow_incomplete: bool) -> Result:
-    """`result` with the parts that exist, each checked against its sha256."""
+def present(result: Result, allow_incomplete: bool) -> Result | None:
+    """`result` with the parts that exist, each checked against its sha256; None without any."""
     missing = [name for name in result.parts if not (result.folder / name).is_file()]
     if not allow_incomplete and (missing or not result.complete):
         why = f"{missing[0]} is missing" if missing else "the sweep has not finished"
         raise RunError(f"{result.where} is incomplete: {why} (resume it or allow incomplete)")
     parts = {name: digest for name, digest in result.parts.items() if name not in missing}
-    if not parts:
+    if not parts and not allow_incomplete:
         raise RunError(f"{result.where} holds no scores")
+    if not parts:
+        return None
     for name, digest in parts.items():
         check_bytes(result.folder / name, digest)
         objectives = dict.fromkeys(result.objectives, pl.Float32)

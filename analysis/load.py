@@ -191,7 +191,8 @@ def load(
     if not folders:
         raise RunError("no run folder was named")
     manifest = merge([read_manifest(folder) for folder in folders])
-    found = [checks.present(result, allow_incomplete) for result in manifest.results.values()]
+    kept = (checks.present(result, allow_incomplete) for result in manifest.results.values())
+    found = [result for result in kept if result is not None]
     items = [result for result in found if result.items is not None]
     ours = [result for result in found if result.items is None]
     scores = [r for r in ours if r.path == schema.scores_path(r.model, r.prompt)]

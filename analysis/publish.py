@@ -47,8 +47,11 @@ def staged(report: pathlib.Path, about: dict) -> Iterator[pathlib.Path]:
     An error on the way leaves what was there before. `about` goes into the marker file.
     """
     target = report.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    work = pathlib.Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = pathlib.Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise ReportError(f"{report}: {error.strerror}; choose another folder") from error
     try:
         fresh = work / "new"
         fresh.mkdir()

@@ -125,6 +125,13 @@ def test_an_unfinished_sweep_is_refused_unless_allowed(small_run, edit):
     assert analysis.load(small_run, allow_incomplete=True).scores().collect().height == 20
 
 
+def test_a_result_that_has_no_part_yet_is_left_out_where_unfinished_is_allowed(small_run, edit):
+    edit(small_run, lambda content: result(content).update(complete=False, parts={}))
+    loaded = analysis.load(small_run, allow_incomplete=True)
+    assert ("m-one", "greatest") not in loaded.results
+    assert loaded.results
+
+
 def test_a_missing_part_is_refused_unless_allowed(small_run):
     (small_run / schema.scores_path("m-one", "greatest") / schema.part_name(3, 6)).unlink()
     with pytest.raises(RunError, match=r"m-one × greatest .* part-0000003-0000006.parquet is mis"):
