@@ -312,8 +312,8 @@ def test_a_part_of_something_else_that_the_manifest_does_not_know_is_named(
 def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny, monkeypatch):
     original = Scorer.plain_rewards
 
-    def wrong(self, sequences):
-        rewards = original(self, sequences).copy()
+    def wrong(self, sequences, read_at):
+        rewards = original(self, sequences, read_at).copy()
         rewards[0, 3] += 0.5
         return rewards
 

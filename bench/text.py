@@ -1,0 +1,96 @@
+"""Rewards/s of response mode `text` against `ids`: one run, one model, the same conversations.
+
+    python -m bench.text [--model=<slug>] [--prompt=greatest] [--rounds=5] [--tokens=4096]
+
+The tokens are some that their text gives back, so both ways score the same distinct sequences, of
+one length. Each way is timed from the tokens to the rewards: for `text` that is rendering,
+tokenising, finding what is distinct, and scoring. The ways take turns and the ratio is taken
+inside a round. Rewards must agree, or the command fails.
+"""
+
+import time
+
+import numpy as np
+from absl import app, flags, logging
+
+from bench import models
+from bench.table import aligned, machine, spread
+from configs.prompts import PROMPTS
+from demo.models import EMBEDDED
+from engine.candidates import Bucket, ReplyRows, token_candidates
+from engine.checkpoint.store import Checkpoint, restore
+from engine.mesh import build_mesh
+from engine.scoring import Scorer, dtype_named
+from engine.sweep import score_buckets
+
+_MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
+_PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds, each of both ways.", lower_bound=1)
+_TOKENS = flags.DEFINE_integer("tokens", 4096, "Tokens a round.", lower_bound=64)
+_STEP_SIZE = flags.DEFINE_integer("step_size", 1024, "Candidates a step.", lower_bound=1)
+_SEED = flags.DEFINE_integer("seed", 0, "Of the random tokens.")
+
+TOLERANCE = 1e-4  # largest difference of two rewards, relative to max(1, |reward|)
+
+
+class Ways:
+    """Both modes behind one scorer and one prefilled prompt."""
+
+    def __init__(self, checkpoint: Checkpoint):
+        mesh = build_mesh()
+        restored = restore([checkpoint], mesh, dtype_named("float32"))
+        self.scorer = Scorer.build(*restored, mesh, step_size=_STEP_SIZE.value)
+        self.template = checkpoint.template
+        self.prompt = self.template.split(PROMPTS[_PROMPT.value])
+        self.prefix = self.scorer.prefill(self.prompt)
+
+    def surviving(self) -> np.ndarray:
+        """Ids of the tokens that are themselves again as text."""
+        sequences = self.template.sequences(self.prompt.prompt, self.template.tokens)
+        ends = ([*self.prompt.prefix, i, *self.prompt.suffix] for i in range(len(sequences)))
+        return np.flatnonzero([a == b for a, b in zip(sequences, ends, strict=True)])
+
+    def ids(self, tokens: np.ndarray) -> np.ndarray:
+        """Rewards of tokens by id: float32 [C]."""
+        rows = np.arange(len(tokens))
+        candidates = token_candidates(self.prompt, tokens)
+        bucket = Bucket(candidates=candidates, rows=rows, row_candidate=rows)
+        return score_buckets(self.scorer, self.prefix, [bucket], len(rows))[0]
+
+    def text(self, tokens: np.ndarray) -> np.ndarray:
+        """Rewards of tokens by their text: float32 [C]."""
+        replies = [self.template.tokens[i] for i in tokens]
+        rows = ReplyRows(self.prompt, self.template, replies, "text")
+        buckets = rows.buckets(0, len(rows))
+        return score_buckets(self.scorer, self.prefix, buckets, len(rows))[0]
+
+
+def main(_) -> None:
+    """Lets the two modes take turns, prints the table; fails where the rewards disagree."""
+    logging.set_verbosity(logging.ERROR)
+    print(machine())
+    ways = Ways(models.files(_MODEL.value)[1])
+    survivors = np.random.default_rng(_SEED.value).permutation(ways.surviving())
+    tokens = survivors[: _TOKENS.value]
+    rewards = {"ids": ways.ids(tokens), "text": ways.text(tokens)}  # compiled before it is timed
+    rates: dict[str, list[float]] = {name: [] for name in rewards}
+    for _ in range(_ROUNDS.value):
+        for name in rates:
+            began = time.perf_counter()
+            rewards[name] = getattr(ways, name)(tokens)
+            rates[name].append(len(tokens) / (time.perf_counter() - began))
+    ratios = np.array(rates["text"]) / np.array(rates["ids"])
+    print(f"model     {_MODEL.value}: {len(tokens):,} distinct sequences of one length a round")
+    rows = [("mode", "rewards/s", "min..max", "of ids", "min..max")]
+    rows.append(("ids", *spread(rates["ids"], "{:,.0f}"), "", ""))
+    rows.append(("text", *spread(rates["text"], "{:,.0f}"), *spread(ratios, "{:.2f}")))
+    print(aligned(rows))
+    scale = np.maximum(1, np.abs(rewards["ids"]))
+    apart = float(np.max(np.abs(rewards["text"] - rewards["ids"]) / scale))
+    print(f"largest difference of rewards {apart:.1e} (allowed {TOLERANCE:g})")
+    if not apart <= TOLERANCE:
+        raise SystemExit("bench.text: the modes disagree; no speed counts until they agree")
+
+
+if __name__ == "__main__":
+    app.run(main)
