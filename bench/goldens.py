@@ -1,0 +1,296 @@
+"""Which convention reproduces the rewards that were published for a model, for who has its weights.
+
+    python -m bench.goldens --model=<hub id or nickname> [--source=<folder or hub id>]
+                            [--elo=<csv in the released layout>] [--dtypes=bfloat16]
+
+Scores the examples of the model's card, and a sample of the released EloEverything rewards (layout
+`elo` of launch.import_scores), under every combination of BOS policy, date, Gemma's attention
+soft-cap (on, off), dtype and reading of the head (URM's two) that the model allows. Prints a table
+for each published set, then which conventions reproduce it, or that none does.
+
+Weights are converted once, into --checkpoint, and restored for each soft-cap, head and dtype: give
+--dtypes where memory holds no float32.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from absl import flags
+from jax.sharding import Mesh
+from tqdm import tqdm
+
+from bench.table import aligned
+from configs import models
+from configs.prompts import ELO
+from engine.api import RewardModel
+from engine.checkpoint import hf
+from engine.checkpoint.store import Checkpoint, restore
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from engine.progress import progress
+from engine.prompts import BOS_POLICIES, TemplatePolicy
+from engine.scoring import Scorer, dtype_named
+from launch import cli
+from launch.import_scores import LAYOUTS, read, slugged
+
+STEP_SIZE = 64  # candidates a step on each device
+CARD_TOLERANCE = 0.25  # of a card's bfloat16 rewards of about 10, between libraries and devices
+
+# Standard deviation of one text's reward over batches, inside the authors' own release. Theirs and
+# ours differ by the noise of both, so each item may differ by five of it.
+NOISE = {
+    "qrm-llama3.1-8b": 1e-5, "urm-llama-3.1-8b": 1e-5, "armorm-llama3-8b-v0.1": 0.0006,
+    "grm-llama3-8b-rewardmodel-ft": 0.003, "grm-llama3.2-3b-rewardmodel-ft": 0.002,
+    "grm-gemma2-2b-rewardmodel-ft": 0.005, "skywork-reward-llama-3.1-8b-v0.2": 0.054,
+    "skywork-reward-gemma-2-27b-v0.2": 0.051, "skywork-reward-gemma-2-27b": 0.137,
+    "qrm-gemma-2-27b": 0.030,
+}  # fmt: skip
+NOISES = 5
+FLOAT32 = 1e-3  # what two libraries may differ by in float32, where a release has less noise
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """Rewards that somebody published, of replies to one prompt; within `tolerance` is the same."""
+
+    name: str
+    prompt: str
+    replies: tuple[str, ...]
+    rewards: tuple[float, ...]
+    tolerance: float
+
+    def reproduced(self, rewards: np.ndarray) -> bool:
+        """Whether every reward is within tolerance."""
+        return bool((np.abs(rewards - self.rewards) <= self.tolerance).all())
+
+
+# The example of the Skywork cards, word for word.
+_JANE = (
+    "Jane has 12 apples. She gives 4 apples to her friend Mark, then buys 1 more apple, and finally"
+    " splits all her apples equally among herself and her 2 siblings. How many apples does each"
+    " person get?"
+)
+_STEPS = (
+    "1. Jane starts with 12 apples and gives 4 to Mark. 12 - 4 = 8. Jane now has 8 apples.\n"
+    "2. Jane buys 1 more apple. 8 + 1 = 9. Jane now has 9 apples.\n"
+    "3. Jane splits the 9 apples equally among {0} 9 ÷ {1} apples each. "
+    "Each person gets {2} apples."
+)
+_ANSWERS = (
+    _STEPS.format("herself and her 2 siblings (3 people in total).", "3 = 3", 3),
+    _STEPS.format("her 2 siblings (2 people in total).", "2 = 4.5", 4),
+)
+
+
+def _apples(right: float, wrong: float, name: str = "card") -> Published:
+    return Published(name, _JANE, _ANSWERS, (right, wrong), CARD_TOLERANCE)
+
+
+# The example of URM's card, word for word; its digits are float32's.
+_SIGMOID = "What is the range of the numeric output of a sigmoid node in a neural network?"
+_RANGES = tuple(f"The output of a sigmoid node is bounded between {low} and 1." for low in (-1, 0))
+
+# Slug -> what was published of the model beside the EloEverything rewards.
+GOLDENS: Mapping[str, Sequence[Published]] = {
+    "skywork-reward-gemma-2-27b": [_apples(9.1875, -17.875)],
+    "skywork-reward-gemma-2-27b-v0.2": [
+        _apples(0.5625, -8.5),
+        _apples(4.59375, -18.125, "older card"),
+    ],
+    "skywork-reward-llama-3.1-8b": [_apples(12.625, -15.25)],
+    "skywork-reward-llama-3.1-8b-v0.2": [_apples(13.6875, -9.1875)],
+    "skywork-reward-v2-llama-3.1-8b": [
+        _apples(23.0, 3.59375),
+        _apples(23.125, 3.578125, "card, another engine"),
+    ],
+    "urm-llama-3.1-8b": [Published("card", _SIGMOID, _RANGES, (2.3285, 12.438), 0.01)],
+}
+
+# A way to read a model, as the cells of a table's row: BOS policies and dates that lead to the same
+# ids stand together.
+HEADER = ("head", "soft-cap", "dtype", "bos", "date")
+Convention = tuple[str, str, str, str, str]
+
+
+def compare(
+    checkpoint: Checkpoint,
+    published: Sequence[Published],
+    dtypes: Sequence[str],
+    dates: Sequence[str],
+    mesh: Mesh,
+) -> dict[Convention, list[np.ndarray]]:
+    """Rewards of every published set under every convention that the checkpoint allows."""
+    variants = list(itertools.product(_variants(checkpoint), dtypes))
+    same_ids = _policies(checkpoint, published, dates)
+    outcomes = {}
+    with progress(len(variants) * len(same_ids), "conventions", what="scoring", delay_s=5) as bar:
+        for (variant, softcap), dtype in variants:
+            for policies, rewards in _score(variant, published, dtype, same_ids, mesh):
+                bos = " = ".join(dict.fromkeys(policy.bos for policy in policies))
+                days = " = ".join(dict.fromkeys(policy.date or "its own" for policy in policies))
+                outcomes[variant.card.head.kind, softcap, dtype, bos, days] = rewards
+                bar.update()
+    return outcomes
+
+
+def _variants(checkpoint: Checkpoint) -> Iterator[tuple[Checkpoint, str]]:
+    """The checkpoint under each reading of its head, with and without its soft-cap."""
+    head, decoder = checkpoint.card.head, checkpoint.card.decoder
+    kinds = ("urm", "urm-helpfulness") if head.kind.startswith("urm") else (head.kind,)
+    softcaps = {"on": decoder.attention_softcap, "off": None}
+    for kind in kinds:
+        for name, cap in softcaps.items() if decoder.attention_softcap else [("-", None)]:
+            fields = {"decoder": dataclasses.replace(decoder, attention_softcap=cap)}
+            yield _reread(checkpoint, head=dataclasses.replace(head, kind=kind), **fields), name
+
+
+def _policies(
+    checkpoint: Checkpoint, published: Sequence[Published], dates: Sequence[str]
+) -> list[list[TemplatePolicy]]:
+    """Template policies, those together under which all conversations have the same ids."""
+    has_bos = checkpoint.template.tokenizer.bos_token_id is not None
+    found: dict[str, list[TemplatePolicy]] = {}
+    for bos, date in itertools.product(BOS_POLICIES, [*dates, None]):
+        if bos != "single" or has_bos:
+            policy = TemplatePolicy(bos=bos, date=date)
+            template = _reread(checkpoint, policy=policy).template
+            ids = [template.sequences(p.prompt, p.replies) for p in published]
+            found.setdefault(str(ids), []).append(policy)
+    return list(found.values())
+
+
+def _score(
+    checkpoint: Checkpoint,
+    published: Sequence[Published],
+    dtype: str,
+    same_ids: Sequence[list[TemplatePolicy]],
+    mesh: Mesh,
+) -> Iterator[tuple[list[TemplatePolicy], list[np.ndarray]]]:
+    # One set of weights on the devices at a time: it goes when this generator ends.
+    restored = restore([checkpoint], mesh, dtype_named(dtype))
+    scorer = Scorer.build(*restored, mesh, step_size=STEP_SIZE * mesh.shape["data"])
+    for policies in same_ids:
+        model = RewardModel(_reread(checkpoint, policy=policies[0]), scorer)
+        yield policies, [model.score(p.prompt, p.replies) for p in published]
+
+
+def _reread(checkpoint: Checkpoint, **fields) -> Checkpoint:
+    """The same weights under another card: nothing of it changes the parameters."""
+    return Checkpoint(checkpoint.path, dataclasses.replace(checkpoint.card, **fields))
+
+
+def elo_sample(path: Path, slug: str, items: int) -> list[Published]:
+    """Items of the released EloEverything rewards, evenly from first to last; [] without a column.
+
+    Raises:
+      AssayError: no such file, another layout, a reward that is no number.
+    """
+    frame, _ = read(path, "elo")
+    columns = {slugged(name): name for name in frame.columns[len(LAYOUTS["elo"]) :]}
+    if slug not in columns:
+        return []
+    sample = frame[np.unique(np.linspace(0, frame.height - 1, items).round().astype(int))]
+    try:
+        rewards = tuple(map(float, sample[columns[slug]]))
+    except (TypeError, ValueError) as error:
+        raise AssayError(f"elo={path}: column {columns[slug]!r}: {error}") from error
+    tolerance = max(NOISES * NOISE.get(slug, 0.0), FLOAT32)
+    name = f"EloEverything, {sample.height} items"
+    return [Published(name, ELO["elo_greatest"], tuple(sample["name"]), rewards, tolerance)]
+
+
+def table(published: Published, outcomes: Mapping[Convention, np.ndarray]) -> str:
+    """Differences to the published rewards by convention: each one where they are few."""
+    few = len(published.rewards) <= 4
+    header = [f"to {r:g}" for r in published.rewards] if few else ["rms", "largest"]
+    rows = [(*HEADER, *header, "within")]
+    for convention, rewards in outcomes.items():
+        off = rewards - published.rewards
+        numbers = off if few else (np.sqrt(np.square(off).mean()), off[np.abs(off).argmax()])
+        within = "yes" if published.reproduced(rewards) else "no"
+        rows.append((*convention, *(f"{n:+.4f}" for n in numbers), within))
+    return f"{published.name}, allowed {published.tolerance:g}\n{aligned(rows)}"
+
+
+def verdict(published: Published, outcomes: Mapping[Convention, np.ndarray]) -> str:
+    """A line that says which conventions reproduce the set, or which comes nearest."""
+    found = [phrase(c) for c, rewards in outcomes.items() if published.reproduced(rewards)]
+    if found:
+        return f"{published.name}: reproduced by {'; by '.join(found)}"
+    off = {c: float(np.abs(r - published.rewards).max()) for c, r in outcomes.items()}
+    nearest = min(off, key=off.__getitem__)
+    return (f"{published.name}: reproduced by none of {len(off)} conventions; nearest (off by "
+            f"{off[nearest]:.4g}): {phrase(nearest)}")  # fmt: skip
+
+
+def phrase(convention: Convention) -> str:
+    """`head linear, soft-cap on, …`."""
+    return ", ".join(f"{name} {cell}" for name, cell in zip(HEADER, convention, strict=True))
+
+
+def converted(source: str, spec: models.ModelSpec | None, slug: str, folder: Path) -> Checkpoint:
+    """The checkpoint in `folder`, made from `source` where it is missing."""
+    if folder.exists():
+        made = Checkpoint.open(folder)
+        if made.card.source != source:
+            raise AssayError(f"checkpoint {folder}: made of {made.card.source}, not {source}")
+        return made
+    revision = spec.revision if spec and not Path(source).is_dir() else None
+    with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
+
+        def report(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        return hf.convert(
+            hf.fetch(source, revision),
+            folder,
+            slug=slug,
+            policy=TemplatePolicy(bos="template", date=None),  # each is tried
+            tensor_bytes=spec.tensor_bytes if spec else None,
+            progress=report,
+        )
+
+
+def main() -> str:
+    """Flags -> what was published -> tables and verdicts."""
+    given = flags.FLAGS
+    name = cli.paths([given.model], "model")[0]
+    nicknames = {spec.nickname.lower(): spec for spec in models.KNOWN.values()}
+    spec = models.find(name) or nicknames.get(name.lower())
+    slug = spec.slug if spec else slugged(name)
+    published = list(GOLDENS.get(slug, []))
+    if given.elo:
+        published += elo_sample(Path(given.elo), slug, given.items)
+    if not published:
+        raise AssayError(
+            f"model={name!r}: nothing published is known of {slug!r}; allowed: a model column of "
+            f"--elo, or one of {', '.join(GOLDENS)}"
+        )
+    for dtype in given.dtypes:
+        dtype_named(dtype)
+    mesh = build_mesh(given.mesh_model)
+    source = given.source or (spec.hub_id if spec else name)
+    checkpoint = converted(source, spec, slug, Path(given.checkpoint or f"out/goldens/{slug}"))
+    outcomes = compare(checkpoint, published, given.dtypes, given.dates, mesh)
+    lines = []
+    for index, one in enumerate(published):
+        by_convention = {convention: rewards[index] for convention, rewards in outcomes.items()}
+        print(table(one, by_convention), end="\n\n")
+        lines.append(verdict(one, by_convention))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("model", None, "Hub id or nickname; `python -m launch.models` lists them.")
+    flags.DEFINE_string("source", None, "Folder or hub id of the weights; by default the model's.")
+    flags.DEFINE_string("checkpoint", None, "Where the conversion is kept; by default out/goldens.")
+    flags.DEFINE_string("elo", None, "CSV of layout elo (launch.import_scores): a column a model.")
+    flags.DEFINE_integer("items", 64, "How many of its items to score.", lower_bound=1)
+    flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Dtypes to try; float16 is the third.")
+    flags.DEFINE_list("dates", [models.DATE], "Dates to try beside the template's own.")
+    flags.DEFINE_integer("mesh_model", 1, "Devices that share one copy of the weights.")
+    cli.run(main)
