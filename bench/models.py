@@ -4,10 +4,11 @@ from pathlib import Path
 
 from absl import flags
 
-from demo.build import build, sha256
+from demo.build import build
 from demo.models import EMBEDDED
 from engine.checkpoint import hf
 from engine.checkpoint.store import Checkpoint
+from engine.checkpoint.tensors import TensorFiles
 from engine.prompts import TemplatePolicy
 
 _OUT = flags.DEFINE_string("out", "out/demo", "Where the demo keeps models; made if missing.")
@@ -23,6 +24,6 @@ def files(slug: str) -> tuple[Path, Checkpoint]:
             hf.fetch(str(folder), None), destination, slug=slug, policy=policy
         )
     checkpoint = Checkpoint.open(destination)
-    if dict(checkpoint.card.files) != {"model.safetensors": sha256(folder / "model.safetensors")}:
+    if dict(checkpoint.card.files) != TensorFiles.open(folder).hashes():
         raise SystemExit(f"bench: {destination} was made of other weights; remove it")
     return folder, checkpoint

@@ -13,6 +13,7 @@ from demo import build
 from demo.models import EMBEDDED
 from engine.checkpoint import hf
 from engine.checkpoint.store import Checkpoint
+from engine.checkpoint.tensors import TensorFiles
 from engine.errors import AssayError
 from engine.prompts import TemplatePolicy
 from engine.sweep import sweep_vocabulary
@@ -82,9 +83,7 @@ def _current(folder: Path, destination: Path, policy: TemplatePolicy) -> Checkpo
     except AssayError:  # of an earlier version, or damaged
         return None
     card = checkpoint.card
-    same_files = dict(card.files) == {
-        "model.safetensors": build.sha256(folder / "model.safetensors")
-    }
+    same_files = dict(card.files) == TensorFiles.open(folder).hashes()
     same_template = template.tokenizer.chat_template == build.CHAT_TEMPLATE
     return checkpoint if same_files and same_template and card.policy == policy else None
 

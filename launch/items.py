@@ -19,7 +19,8 @@ NAME = flags.DEFINE_string("name", None, "Name of the list in the run; by defaul
 def listed() -> tuple[str, list[str]]:
     """Name of the list on the command line, and its replies."""
     path = Path(cli.paths([ITEMS.value], "items")[0])
-    return NAME.value or list_name(path), read_items(path, COLUMN.value)
+    name = list_name(path) if NAME.value is None else NAME.value
+    return name, read_items(path, COLUMN.value)
 
 
 def list_name(path: Path) -> str:

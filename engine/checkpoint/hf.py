@@ -1,20 +1,19 @@
-"""Hugging Face folder -> Assay checkpoint: safetensors only, streamed a parameter at a time."""
+"""Hugging Face folder -> Assay checkpoint, streamed a block at a time."""
 
 import dataclasses
-import hashlib
-import json
-import math
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from engine.checkpoint import gating, rules, store
+from engine.checkpoint import gating, rules, store, tensors
+from engine.checkpoint.tensors import TensorFiles, read_json
+from engine.checkpoint.writer import Writer
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
@@ -22,10 +21,8 @@ from engine.models.hf_config import decoder_config, is_language_model, output_co
 from engine.models.language_model import OutputConfig
 from engine.prompts import ChatTemplate, TemplatePolicy
 
-_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
-_INDEX = "model.safetensors.index.json"
-_SINGLE = "model.safetensors"
-_FILES = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")  # never code, never pickle
+# Never code, never pickle; the weights that an index names follow when these are understood.
+_SMALL = ("*.json", "*.jinja", "tokenizer.model")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,49 +34,14 @@ class Source:
     revision: str | None
 
 
-@dataclasses.dataclass(frozen=True)
-class TensorFiles:
-    """The tensors of a folder by name, read one at a time so that little is mapped at once."""
-
-    folder: Path
-    files: Mapping[str, str]  # tensor -> file name
-    shapes: Mapping[str, tuple[int, ...]]
-    dtypes: Mapping[str, str]
-
-    @classmethod
-    def open(cls, folder: Path) -> "TensorFiles":
-        """Reads every header; buffers that hold nothing learned are left out.
-
-        Raises:
-          AssayError: no safetensors, a shard that is missing or truncated, a tensor that two
-            shards hold, an element type that is no float.
-        """
-        where, shapes, dtypes = {}, {}, {}
-        for name in _shards(folder):
-            for key, shape, dtype in _header(folder / name):
-                if not rules.learned([key]):  # batch norms count in integers
-                    continue
-                if dtype not in _DTYPES:
-                    raise AssayError(
-                        f"{folder / name}: tensor {key!r} has element type {dtype}; "
-                        f"allowed: {', '.join(_DTYPES)}"
-                    )
-                if key in where:
-                    raise AssayError(f"{folder}: tensor {key!r} is in {where[key]} and in {name}")
-                where[key], shapes[key], dtypes[key] = name, shape, dtype
-        return cls(folder, where, shapes, dtypes)
-
-    def read(self, key: str) -> np.ndarray:
-        """One tensor, as it is in the file."""
-        with safe_open(self.folder / self.files[key], framework="numpy") as tensors:
-            return tensors.get_tensor(key)
-
-
 def fetch(source: str, revision: str | None) -> Source:
     """A local folder as it is, or a hub id's files (weights, configs, tokenizer; never code).
 
+    Weights are fetched once config.json and the tokenizer are understood.
+
     Raises:
-      AssayError: neither a folder nor a repository that the hub serves.
+      AssayError: neither a folder nor a repository that the hub serves, or one that conversion
+        would refuse.
     """
     if Path(source).is_dir():
         if revision:
@@ -87,18 +49,31 @@ def fetch(source: str, revision: str | None) -> Source:
         return Source(folder=Path(source), name=source, revision=None)
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise AssayError(f"source={source!r}; allowed: an existing folder or a hub id owner/name")
+    folder = _snapshot(source, revision, _SMALL)
+    revision = folder.name  # snapshots lie in a folder named after their commit
+    with _named(source):
+        hf = read_json(folder / "config.json")
+        decoder_config(hf)
+    tokenizer = _tokenizer(folder)
+    if not is_language_model(hf):  # which may be a base model without a template
+        ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
+    indexed = (folder / tensors.INDEX).is_file()
+    weights = tensors.indexed_names(folder) if indexed else [tensors.SINGLE]
+    return Source(folder=_snapshot(source, revision, weights), name=source, revision=revision)
+
+
+def _snapshot(source: str, revision: str | None, patterns: Sequence[str]) -> Path:
+    """Downloads the files of a hub id that match, or finds them in the hub's cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        folder = snapshot_download(source, revision=revision, allow_patterns=list(_FILES))
+        return Path(snapshot_download(source, revision=revision, allow_patterns=list(patterns)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise AssayError(
             f"source={source!r}: no such folder, and the hub says: {reason}"
         ) from error
-    # Snapshots lie in a folder named after their commit.
-    return Source(folder=Path(folder), name=source, revision=Path(folder).name)
 
 
 # A head, the rules of its tensors, and what is computed from tensors instead.
@@ -112,7 +87,37 @@ class Plan:
     decoder: DecoderConfig
     head: HeadConfig | OutputConfig
     rules: tuple[rules.Rule, ...]
-    computed: Mapping[str, np.ndarray]  # parameters that are not one tensor: a folded gate
+    computed: Mapping[str, np.ndarray]  # readout parameters that are not one tensor: a folded gate
+
+    def blocks(self) -> list["Block"]:
+        """What is written, in order."""
+        layered = [rule for rule in self.rules if "{l}" in rule.key]
+        embedding = [rule for rule in self.rules if rule.parameter == "decoder.embedding"]
+        readout = [rule for rule in self.rules if rule.parameter.startswith("readout.")]
+        layers = [
+            Block(store.layer_block(layer), [(r, r.key.format(l=layer)) for r in layered])
+            for layer in range(self.decoder.num_layers)
+        ]
+        return [
+            Block(store.EMBEDDING, [(rule, rule.key) for rule in embedding]),
+            *layers,
+            Block(store.READOUT, [(rule, rule.key) for rule in readout]),
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A block of the checkpoint and the tensors that fill it."""
+
+    name: str
+    tensors: Sequence[tuple[rules.Rule, str]]  # rule, key
+
+    @property
+    def as_in_file(self) -> list[tuple[rules.Rule, str]]:
+        """Those whose bytes are the file's: no parts, nothing of a readout."""
+        if self.name == store.READOUT:
+            return []
+        return [(rule, key) for rule, key in self.tensors if not rule.part]
 
 
 def convert(
@@ -129,7 +134,7 @@ def convert(
     """Converts a reward model or a causal language model; writes the whole checkpoint or nothing.
 
     Weights keep their dtype in the decoder; the final norm and the head become float32, exactly.
-    At most one parameter, stacked over the layers, is in memory, with orbax's copy of it.
+    At most two blocks (the embedding, a layer) are in memory: one is read while one is written.
 
     Args:
       source: from `fetch`.
@@ -149,46 +154,41 @@ def convert(
     store.refuse_existing(destination)
     files = TensorFiles.open(source.folder)
     with _named(source.folder):
-        hf = _read_json(source.folder / "config.json")
+        hf = read_json(source.folder / "config.json")
         plan, pad = _plan(hf, files, head, softcap), _pad_token_id(hf)
-    total = sum(_nbytes(files, key) for key in files.files)
+    total = files.nbytes
     if tensor_bytes not in (None, total):
         raise AssayError(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
     tokenizer = _tokenizer(source.folder)
     if isinstance(plan.head, HeadConfig):
-        _check_template(source.folder, ChatTemplate(tokenizer, policy))
+        _check_template(source.folder, hf, ChatTemplate(tokenizer, policy))
 
-    with store.Writer(destination, plan.decoder, plan.head) as writer:
-        done = 0
-        for rule in plan.rules:
-            keys = rules.layer_keys(rule, plan.decoder.num_layers)
-            writer.save(rule.parameter, _assemble(rule, keys, files, writer))
-            if rule.part in ("", "q"):  # the other parts are of the same tensors
-                done += sum(_nbytes(files, key) for key in keys)
+    with Writer(destination, plan.decoder, plan.head) as writer:
+        digests: dict[str, bytes] = {}
+        done = total - sum(_nbytes(block, files) for block in plan.blocks())
+        for block, arrays in _ahead(plan, files):
+            saved = writer.save(block.name, arrays)
+            del arrays  # two blocks are held, not three
+            digests |= {key: saved[rule.parameter] for rule, key in block.as_in_file}
+            done += _nbytes(block, files)
             progress(done, total)
-        for name, value in plan.computed.items():
-            writer.save(name, value)
-        if plan.computed:
-            progress(total, total)
         return writer.finish(
             slug=slug,
             source=source.name,
             revision=source.revision,
-            files={
-                name: _sha256(source.folder / name) for name in sorted(set(files.files.values()))
-            },
+            files=files.hashes(digests),
             policy=policy,
             tokenizer=tokenizer,
             pad_token_id=pad,
         )
 
 
-def _check_template(folder: Path, template: ChatTemplate) -> None:
+def _check_template(folder: Path, hf: Mapping[str, Any], template: ChatTemplate) -> None:
     """Refuses a template under which replies do not stand, or whose end is not the reward's."""
     suffix = template.split("What?").suffix
-    reads_at = _read_json(folder / "config.json").get("reward_token_id")
+    reads_at = hf.get("reward_token_id")
     if reads_at is not None and suffix[-1:] != (reads_at,):
         raise AssayError(
             f"{folder}: the chat template ends with token {suffix[-1:]}; this model's "
@@ -200,7 +200,7 @@ def _plan(hf: Mapping[str, Any], files: TensorFiles, head: str, softcap: bool) -
     decoder = decoder_config(hf)
     if not softcap:
         decoder = dataclasses.replace(decoder, attention_softcap=None)
-    keys = set(files.files)
+    keys = set(files.tensors)
     gate_keys = gating.gate_keys(keys)
     language = is_language_model(hf)
     read = _language if language else _gated if gate_keys else _ungated
@@ -221,7 +221,7 @@ def _ungated(
 
     def rows(letter: str) -> int:
         named = [r for r in head_rules if r.layout[0] == letter and r.key in keys]
-        return files.shapes[named[0].key][0] if named else 0
+        return files.tensors[named[0].key].shape[0] if named else 0
 
     objectives = gating.objective_names(rows("R")) if kind == "urm" else ()
     config = _head_config(decoder, kind=kind, hidden=rows("E"), hidden_in=rows("I"),
@@ -243,9 +243,9 @@ def _copies(head: HeadConfig | OutputConfig, files: TensorFiles) -> set[str]:
       AssayError: it differs from the embedding: the file and config.json contradict each other.
     """
     key, embedding = rules.LM_HEAD.key, "model.embed_tokens.weight"
-    if not isinstance(head, OutputConfig) or not head.tied or key not in files.files:
+    if not isinstance(head, OutputConfig) or not head.tied or key not in files.tensors:
         return set()
-    if embedding in files.files and not np.array_equal(files.read(key), files.read(embedding)):
+    if embedding in files.tensors and not np.array_equal(files.read(key), files.read(embedding)):
         raise AssayError(f"tensor {key!r} differs from the embedding, to which config.json ties it")
     return {key}
 
@@ -255,7 +255,8 @@ def _gated(
 ) -> HeadPlan:
     gate = gating.read_gate(keys, files.read)
     transform = rules.TRANSFORM.key in keys
-    rows = files.shapes.get(rules.REGRESSION.key, (gate.objectives,))[0]
+    regression = files.tensors.get(rules.REGRESSION.key)
+    rows = regression.shape[0] if regression else gate.objectives
     pattern = gating.PATTERNS.get(hf["model_type"])
     if pattern is None:
         raise AssayError(f"config.json: model_type={hf['model_type']!r} with a gate; "
@@ -281,7 +282,8 @@ def _gated(
 
 
 def _logit_scale(files: TensorFiles) -> np.ndarray:
-    if files.shapes.get(gating.LOGIT_SCALE) not in ((), (1,)):
+    found = files.tensors.get(gating.LOGIT_SCALE)
+    if found is None or found.shape not in ((), (1,)):
         raise AssayError(f"missing tensor {gating.LOGIT_SCALE!r}, a single number")
     return files.read(gating.LOGIT_SCALE).astype(np.float32).reshape(())
 
@@ -303,26 +305,32 @@ def _variant(config: HeadConfig | OutputConfig, head: str) -> HeadConfig:
     return dataclasses.replace(config, kind=head)
 
 
-def _assemble(
-    rule: rules.Rule, keys: list[str], files: TensorFiles, writer: store.Writer
-) -> np.ndarray:
-    """One parameter, transposed, its layers stacked in place."""
-    parameter = writer.parameters[rule.parameter]
-    axes, sizes = parameter.axes.removeprefix("L"), writer.sizes
-    readout = rule.parameter.startswith("readout.")
-    dtype = np.float32 if readout else _common_dtype(files, keys)
-    stacked = np.empty(parameter.shape, dtype)
-    for layer, key in enumerate(keys):
-        tensor = rules.part_of(rule, files.read(key), sizes)
-        tensor = tensor.reshape(rules.split_shape(rule.layout, sizes))
-        tensor = tensor.transpose(rules.permutation(rule.layout, axes))
-        stacked[layer if "L" in parameter.axes else ...] = tensor
-    return stacked
+def _ahead(plan: Plan, files: TensorFiles) -> Iterator[tuple[Block, dict[str, np.ndarray]]]:
+    """Each block with its arrays; the next one is read while the caller has this one."""
+    blocks = plan.blocks()
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(_read_block, blocks[0], files, plan)
+        for block, following in itertools.zip_longest(blocks, blocks[1:]):
+            arrays = pending.result()
+            if following:
+                pending = pool.submit(_read_block, following, files, plan)
+            yield block, arrays
+            del arrays
 
 
-def _common_dtype(files: TensorFiles, keys: list[str]) -> np.dtype:
-    dtypes = {np.dtype(_DTYPES[files.dtypes[key]]) for key in keys}
-    return dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)  # which holds them all
+def _read_block(block: Block, files: TensorFiles, plan: Plan) -> dict[str, np.ndarray]:
+    """A block's arrays: a decoder's as they are in the file, a readout's as the model has them."""
+    sizes = store.axis_sizes(plan.decoder, plan.head)
+    arrays = {}
+    for rule, key in block.tensors:
+        array = rules.part_of(rule, files.read(key), sizes)
+        array = array.reshape(rules.split_shape(rule.layout, sizes))
+        if block.name == store.READOUT:
+            axes = store.parameters(plan.decoder, plan.head)[rule.parameter].axes
+            order = rules.permutation(rule.layout, axes)
+            array = np.array(array.transpose(order), np.float32, order="C")
+        arrays[rule.parameter] = array
+    return {**arrays, **(plan.computed if block.name == store.READOUT else {})}
 
 
 def _check_shapes(
@@ -335,52 +343,11 @@ def _check_shapes(
     for rule in matched:
         expected = rules.fused_shape(rule, sizes)
         for key in rules.layer_keys(rule, config.num_layers):
-            if files.shapes[key] != expected:
+            if files.tensors[key].shape != expected:
                 raise AssayError(
-                    f"tensor {key!r} has shape {list(files.shapes[key])}; "
+                    f"tensor {key!r} has shape {list(files.tensors[key].shape)}; "
                     f"config.json implies {list(expected)}"
                 )
-
-
-def _shards(folder: Path) -> list[str]:
-    if (folder / _INDEX).is_file() and (folder / _SINGLE).is_file():
-        raise AssayError(f"{folder}: both {_SINGLE} and {_INDEX}; allowed: one of them")
-    if (folder / _INDEX).is_file():
-        names = sorted(set(_read_json(folder / _INDEX).get("weight_map", {}).values()))
-        for name in names:
-            if not (folder / name).is_file():
-                raise AssayError(f"{folder}: shard {name} is missing; {_INDEX} names it")
-        return names
-    if (folder / _SINGLE).is_file():
-        return [_SINGLE]
-    if list(folder.glob("*.bin")) or list(folder.glob("*.pt")):
-        raise AssayError(
-            f"{folder}: pickled weights are refused, since loading them runs code; "
-            "save the model with save_pretrained(..., safe_serialization=True)"
-        )
-    raise AssayError(f"{folder}: no {_SINGLE} and no {_INDEX}")
-
-
-def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    try:
-        with safe_open(path, framework="numpy") as tensors:
-            for key in tensors.keys():  # noqa: SIM118 (safe_open is no mapping)
-                view = tensors.get_slice(key)
-                yield key, tuple(view.get_shape()), view.get_dtype()
-    except (SafetensorError, OSError) as error:
-        raise AssayError(f"{path}: truncated or no safetensors file ({error})") from error
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        raise AssayError(f"{path.parent}: no {path.name}; allowed: a Hugging Face model folder")
-    try:
-        fields = json.loads(path.read_text())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise AssayError(f"{path}: not JSON ({error})") from error
-    if not isinstance(fields, dict):
-        raise AssayError(f"{path}: a JSON {type(fields).__name__}; allowed: an object")
-    return fields
 
 
 def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
@@ -402,24 +369,19 @@ def _pad_token_id(hf: Mapping[str, Any]) -> int | None:
     return pad
 
 
-def _nbytes(files: TensorFiles, key: str) -> int:
-    return math.prod(files.shapes[key]) * np.dtype(_DTYPES[files.dtypes[key]]).itemsize
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _nbytes(block: Block, files: TensorFiles) -> int:
+    return sum(files.tensors[key].nbytes for key in {key for _, key in block.tensors})
 
 
 class _named:
-    """Puts the folder in front of a message that does not know it."""
+    """Puts a folder or an id in front of a message that does not know it."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, name: Path | str):
+        self.name = name
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, error, trace):
         if isinstance(error, AssayError):
-            raise AssayError(f"{self.folder}: {error}") from error
+            raise AssayError(f"{self.name}: {error}") from error

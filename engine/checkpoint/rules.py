@@ -180,22 +180,23 @@ def part_of(rule: Rule, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndar
 
 def split_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Shape with merged dimensions split and ones dropped: `(NH)D` -> (N, H, D)."""
-    return tuple(sizes[letter] for letter in _letters(layout))
+    return tuple(sizes[letter] for letter in letters(layout))
 
 
 def permutation(layout: str, axes: str) -> tuple[int, ...]:
     """Which split dimension each parameter axis is: `(NH)D` into `DNH` -> (2, 0, 1)."""
-    letters = _letters(layout)
-    if letters == axes:  # a square matrix repeats its letter
+    split = letters(layout)
+    if split == axes:  # a square matrix repeats its letter
         return tuple(range(len(axes)))
-    return tuple(letters.index(letter) for letter in axes)
+    return tuple(split.index(letter) for letter in axes)
 
 
 def _dimensions(layout: str) -> list[str]:
     return [merged or single for merged, single in re.findall(r"\((\w+)\)|(\w)", layout)]
 
 
-def _letters(layout: str) -> str:
+def letters(layout: str) -> str:
+    """Axis letters of a layout with merged dimensions split and ones dropped: `NHD`."""
     return re.sub(r"[()1]", "", layout)
 
 

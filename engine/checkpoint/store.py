@@ -1,9 +1,12 @@
 """Assay's checkpoint folder: orbax parameters, model.json, tokenizer files.
 
-checkpoint/model.json    `Card`
-checkpoint/params/<parameter>/    one orbax checkpoint a parameter, so that conversion holds
-one at a time and models with one decoder read theirs once
+checkpoint/model.json            `Card`
+checkpoint/params/<block>/       one orbax checkpoint a block: `embedding`, `layers/<layer>`,
+                                 `readout`, so that conversion and restoring hold one at a time
 checkpoint/tokenizer/
+
+A decoder's tensors are stored as their source has them (`checkpoint/rules.py` knows the layout)
+and are transposed on the device, where that is quick; a readout is stored as the model has it.
 """
 
 import dataclasses
@@ -11,15 +14,12 @@ import functools
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from flax import nnx
@@ -27,6 +27,7 @@ from jax.sharding import Mesh
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine import mesh as meshes
+from engine.checkpoint import rules
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
@@ -35,7 +36,16 @@ from engine.models.reward_model import RewardModels
 from engine.prompts import ChatTemplate, TemplatePolicy
 
 CARD = "model.json"
-VERSION = 1
+VERSION = 2
+
+# Blocks of parameters on disk.
+EMBEDDING, READOUT = "embedding", "readout"
+
+
+def layer_block(layer: int) -> str:
+    """Block of one layer's parameters."""
+    return f"layers/{layer:03d}"
+
 
 # Kinds of model, and the commands that take them.
 REWARD, LANGUAGE = "reward model", "language model"
@@ -50,16 +60,16 @@ class Card:
     slug: str
     source: str
     revision: str | None
-    files: Mapping[str, str]  # source file -> sha256
+    files: Mapping[str, str]  # source file -> hash of its contents (tensors.TensorFiles.hashes)
     decoder: DecoderConfig
     head: HeadConfig | OutputConfig
     policy: TemplatePolicy
-    dtypes: Mapping[str, str]  # parameter -> dtype on disk
-    embedding_hash: str
-    layer_hashes: tuple[str, ...]  # sha256 of each layer's parameters, by which models share passes
+    dtypes: Mapping[str, str]  # parameter -> dtype on disk; several where layers differ
+    embedding_hash: str  # sha256 of the block, as the following
+    layer_hashes: tuple[str, ...]  # by which models share passes
     readout_hash: str
     tokenizer_hash: str
-    pad_token_id: int | None = None  # of config.json; null too in cards from before it was kept
+    pad_token_id: int | None  # of config.json
 
     @property
     def kind(self) -> str:
@@ -81,10 +91,7 @@ class Card:
     def checkpoint_hash(self) -> str:
         """One hash for everything that can change a reward."""
         fields = dataclasses.asdict(self)
-        left_out = {"slug", "source", "revision", "files"}
-        if self.pad_token_id is None:
-            left_out.add("pad_token_id")
-        kept = {k: v for k, v in fields.items() if k not in left_out}
+        kept = {k: v for k, v in fields.items() if k not in ("slug", "source", "revision", "files")}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
     @functools.cached_property
@@ -172,94 +179,13 @@ class Parameter:
     axes: str
 
 
-class Writer:
-    """Writes a checkpoint beside its destination and renames it when it is whole."""
-
-    def __init__(self, destination: Path, config: DecoderConfig, head: HeadConfig | OutputConfig):
-        self.destination, self.config, self.head = Path(destination), config, head
-        self.parameters = parameters(config, head)
-        self.sizes = axis_sizes(config, head)
-        self._dtypes: dict[str, str] = {}
-        self._embedding, self._readout = hashlib.sha256(), hashlib.sha256()
-        self._layers = [hashlib.sha256() for _ in range(config.num_layers)]
-
-    def __enter__(self) -> "Writer":
-        try:
-            self.destination.parent.mkdir(parents=True, exist_ok=True)
-            prefix = f".{self.destination.name}-"
-            self._folder = Path(tempfile.mkdtemp(dir=self.destination.parent, prefix=prefix))
-        except OSError as error:
-            raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
-        self._orbax = ocp.StandardCheckpointer()
-        return self
-
-    def __exit__(self, kind, error, trace):
-        self._orbax.close()
-        shutil.rmtree(self._folder, ignore_errors=True)  # gone already where `finish` renamed it
-        if isinstance(error, OSError):
-            raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
-
-    def save(self, name: str, value: np.ndarray) -> None:
-        """Writes one parameter; every parameter is saved once."""
-        self._hash(name, value)
-        self._dtypes[name] = str(value.dtype)
-        self._orbax.save(self._folder.absolute() / "params" / name, {"value": value})
-        self._orbax.wait_until_finished()
-
-    def finish(
-        self,
-        *,
-        slug: str,
-        source: str,
-        revision: str | None,
-        files: Mapping[str, str],
-        policy: TemplatePolicy,
-        tokenizer: PreTrainedTokenizerBase,
-        pad_token_id: int | None,
-    ) -> Checkpoint:
-        """Adds tokenizer and card and gives the folder its name."""
-        if unfilled := sorted(set(self.parameters) - set(self._dtypes)):
-            raise AssayError(f"parameter {unfilled[0]!r} was not filled")
-        tokenizer.save_pretrained(self._folder / "tokenizer")
-        card = Card(
-            version=VERSION,
-            slug=slug,
-            source=source,
-            revision=revision,
-            files=files,
-            decoder=self.config,
-            head=self.head,
-            policy=policy,
-            dtypes=self._dtypes,
-            embedding_hash=self._embedding.hexdigest(),
-            layer_hashes=tuple(layer.hexdigest() for layer in self._layers),
-            readout_hash=self._readout.hexdigest(),
-            tokenizer_hash=_hash_tokenizer(tokenizer),
-            pad_token_id=pad_token_id,
-        )
-        (self._folder / CARD).write_text(card.to_json())
-        self._folder.chmod(0o755)
-        self._folder.rename(self.destination)
-        return Checkpoint(epath.Path(self.destination), card)
-
-    def _hash(self, name: str, value: np.ndarray) -> None:
-        if "L" in self.parameters[name].axes:
-            parts = zip(self._layers, value, strict=True)
-        elif name == "decoder.embedding":
-            parts = [(self._embedding, value)]
-        else:
-            parts = [(self._readout, value)]
-        for digest, part in parts:
-            digest.update(f"{name} {part.dtype} {part.shape}".encode())
-            digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
-
-
 def refuse_existing(destination: Path) -> None:
     """Raises AssayError where something already has the checkpoint's name."""
     if Path(destination).exists():
         raise AssayError(f"checkpoint {destination}: exists; remove it or name another folder")
 
 
+@functools.cache
 def parameters(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[str, Parameter]:
     """Every parameter of a model by its name on disk."""
     params = _abstract(config, [head], jnp.dtype("float32"))[1]
@@ -310,19 +236,89 @@ def restore(
     meshes.check_mesh(mesh, deepest.card.decoder)
     heads = [c.card.head for c in group]
     graph, params = _abstract(deepest.card.decoder, heads, dtype, objectives)
-    shardings = meshes.parameter_shardings(mesh, params)
-    flat_shardings = dict(nnx.to_flat_state(shardings))
+    by_path = nnx.to_flat_state(params)
+    decoder = {_name(path): p for path, p in by_path if path[0] == "decoder"}
+    layered = {name: decoder.pop(name) for name in list(decoder) if "L" in _axes(decoder[name])}
+    layouts = {r.parameter: r.layout for r in rules.decoder_rules(deepest.card.decoder)}
     with ocp.StandardCheckpointer() as orbax:
-        for path, parameter in nnx.to_flat_state(params):
-            owner = group[int(str(path[1]))] if path[0] == "readouts" else deepest
-            target = jax.ShapeDtypeStruct(
-                parameter.shape, parameter.dtype, sharding=flat_shardings[path]
-            )
-            folder = epath.Path(owner.path).resolve() / "params" / _name(path)
-            if not folder.exists():
-                raise AssayError(f"{folder}: damaged checkpoint, this parameter is missing")
-            parameter.set_value(orbax.restore(folder, {"value": target})["value"])
+        _restore_block(orbax, deepest, EMBEDDING, decoder, mesh)
+        _restore_layers(orbax, deepest, layered, layouts, mesh)
+        for model, checkpoint in enumerate(group):
+            readout = {_name(p): v for p, v in by_path if p[:2] == ("readouts", model)}
+            _restore_block(orbax, checkpoint, READOUT, readout, mesh)
     return graph, params
+
+
+def _restore_block(
+    orbax: ocp.StandardCheckpointer,
+    checkpoint: Checkpoint,
+    block: str,
+    parameters: Mapping[str, nnx.Variable],
+    mesh: Mesh,
+) -> None:
+    """Fills parameters that are stored as the model has them."""
+    targets = {
+        name: jax.ShapeDtypeStruct(p.shape, p.dtype, sharding=meshes.sharding(mesh, _axes(p)))
+        for name, p in parameters.items()
+    }
+    for name, value in _read(orbax, checkpoint, block, targets).items():
+        parameters[name].set_value(value)
+
+
+def _restore_layers(
+    orbax: ocp.StandardCheckpointer,
+    checkpoint: Checkpoint,
+    parameters: Mapping[str, nnx.Variable],
+    layouts: Mapping[str, str],
+    mesh: Mesh,
+) -> None:
+    """Fills stacked parameters; the devices hold the model and one layer more, never two models."""
+    stacks = {name: _Stack(p, layouts[name], mesh) for name, p in parameters.items()}
+    for layer in range(checkpoint.card.decoder.num_layers):
+        targets = {name: stack.target for name, stack in stacks.items()}
+        for name, value in _read(orbax, checkpoint, layer_block(layer), targets).items():
+            stacks[name].fill(layer, value)
+    for name, stack in stacks.items():
+        parameters[name].set_value(stack.value)
+
+
+class _Stack:
+    """A stacked parameter on the mesh, filled in place from its layers in the source's layout."""
+
+    def __init__(self, parameter: nnx.Variable, layout: str, mesh: Mesh):
+        axes, dtype = _axes(parameter), parameter.dtype
+        order = rules.permutation(layout, axes.removeprefix("L"))
+        shape = rules.split_shape(layout, dict(zip(axes, parameter.shape, strict=True)))
+        self.target = jax.ShapeDtypeStruct(
+            shape, dtype, sharding=meshes.sharding(mesh, rules.letters(layout))
+        )
+        whole = meshes.sharding(mesh, axes)
+        self.value = jax.jit(lambda: jnp.zeros(parameter.shape, dtype), out_shardings=whole)()
+
+        def place(stack, layer, value):
+            return jax.lax.dynamic_update_index_in_dim(stack, value.transpose(order), layer, 0)
+
+        self._place = jax.jit(place, donate_argnums=0, out_shardings=whole)
+
+    def fill(self, layer: int, value: jax.Array) -> None:
+        self.value = self._place(self.value, layer, value)
+
+
+def _read(
+    orbax: ocp.StandardCheckpointer,
+    checkpoint: Checkpoint,
+    block: str,
+    targets: Mapping[str, jax.ShapeDtypeStruct],
+) -> dict[str, jax.Array]:
+    folder = epath.Path(checkpoint.path).resolve() / "params" / block
+    for name in targets:
+        if not (folder / name).exists():
+            raise AssayError(f"{folder / name}: damaged checkpoint, this parameter is missing")
+    return orbax.restore(folder, dict(targets))
+
+
+def _axes(parameter: nnx.Variable) -> str:
+    return parameter.get_metadata()["axes"]
 
 
 def _shares(deep: Card, shallow: Card) -> bool:
@@ -363,9 +359,3 @@ def _name(path: tuple[Any, ...]) -> str:
     if path[0] == "readouts":
         path = ("readout", *path[2:])
     return ".".join(map(str, path))
-
-
-def _hash_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
-    digest = hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode())
-    digest.update(json.dumps([tokenizer.chat_template, tokenizer.special_tokens_map]).encode())
-    return digest.hexdigest()[:16]

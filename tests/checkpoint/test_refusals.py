@@ -1,6 +1,7 @@
 """Folders that conversion refuses: one line that names the reason, and nothing left behind."""
 
 import json
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,18 @@ REFUSED = {
     "a missing shard": (
         sharded(lambda shards, index: shards.pop("b.safetensors")),
         r"shard b\.safetensors is missing; model\.safetensors\.index\.json names it$",
+    ),
+    "a shard outside the folder": (
+        sharded(lambda shards, index: index.update(dict.fromkeys(index, "../b.safetensors"))),
+        r"shard '\.\./b\.safetensors'; allowed: the name of a file in this folder$",
+    ),
+    "a shard with an absolute path": (
+        sharded(lambda shards, index: index.update(dict.fromkeys(index, "/b.safetensors"))),
+        r"shard '/b\.safetensors'; allowed: the name of a file in this folder$",
+    ),
+    "an index without a map": (
+        lambda folder: ((folder / WEIGHTS).unlink(), (folder / INDEX).write_text("{}")),
+        r"index\.json: no weight_map, an object tensor -> file$",
     ),
     "a tensor that the index names but no shard holds": (
         sharded(lambda shards, index: shards["a.safetensors"].remove("model.embed_tokens.weight")),
@@ -214,13 +227,25 @@ def test_an_interrupted_conversion_leaves_nothing_beside_the_destination(folder,
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_full_disk_is_refused_in_one_line_and_leaves_nothing(folder, tmp_path, monkeypatch):
-    def full(writer, name, value):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(hf.store.Writer, "save", full)
-    message = refusal(folder, tmp_path / "out" / "checkpoint")
-    assert message.endswith("checkpoint: No space left on device")
+# A limit on the size of a file stands for the full disk: 300 bytes stop orbax's own notes, 9,000
+# the embedding, 60,000 nothing but the tokenizer.
+@pytest.mark.parametrize("limit", [300, 9_000, 60_000])
+def test_a_disk_that_takes_no_more_is_refused_in_one_line_and_leaves_nothing(
+    folder, tmp_path, limit
+):
+    (tmp_path / "out").mkdir()
+    tokenizer = reference.tokenizer()
+    tokenizer.add_tokens(["x" * 70_000])
+    tokenizer.save_pretrained(folder)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        message = refusal(folder, tmp_path / "out" / "checkpoint")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert message.startswith(f"checkpoint {tmp_path / 'out' / 'checkpoint'}: ")
+    assert "File too large" in message
+    assert "\n" not in message
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -111,13 +111,10 @@ def test_a_pad_token_that_is_no_id_is_refused(checkpoint, pad):
         checkpoint("odd", pad_token_id=pad)
 
 
-def test_a_card_keeps_the_pad_token_and_an_older_card_has_none(padded):
+def test_a_card_keeps_the_pad_token(padded):
     model, _ = padded(IDS("love"))
     assert model.card.pad_token_id == IDS("love")
     assert Card.from_json(model.card.to_json()) == model.card
-    older = model.card.to_json().replace(f',\n "pad_token_id": {IDS("love")}', "")
-    assert "pad_token_id" not in older
-    assert Card.from_json(older).pad_token_id is None
 
 
 def test_models_with_other_pad_tokens_share_no_pass(padded):

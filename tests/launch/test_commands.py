@@ -86,6 +86,17 @@ def test_score_reads_a_list_and_says_where_its_rewards_are(command, model, run, 
     assert pl.read_parquet(part)["item"].to_list() == ["love", "007", "love"]
 
 
+@pytest.mark.parametrize("name", ["", "My words", "../words"])
+def test_a_name_that_no_list_can_have_is_refused(command, model, run, tmp_path, name):
+    (tmp_path / "words.txt").write_text("love\n")
+    flags = (f"--checkpoint={model}", f"--run={run}", f"--items={tmp_path}/words.txt", *SMALL)
+    done = command("score", *flags, f"--name={name}")
+    assert done.code == 2
+    assert done.err == [f"score: name {name!r}; allowed: lower-case letters, digits, '.', '_', "
+                        "'-', starting with a letter or digit"]  # fmt: skip
+    assert not run.exists()
+
+
 @pytest.mark.parametrize("name", ["convert", "sweep", "score"])
 def test_help_lists_the_flags(command, name):
     done = command(name, "--help")

@@ -1,0 +1,188 @@
+"""The tensors of a Hugging Face folder: safetensors only, every header read before any tensor."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from engine.checkpoint import rules
+from engine.errors import AssayError
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """Where one tensor is."""
+
+    file: str
+    offset: int  # bytes from the start of the file
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorFiles:
+    """The tensors of a folder by name."""
+
+    folder: Path
+    tensors: Mapping[str, Tensor]
+
+    @classmethod
+    def open(cls, folder: Path) -> "TensorFiles":
+        """Reads every header; buffers that hold nothing learned are left out.
+
+        Raises:
+          AssayError: no safetensors, a shard that is missing, truncated or elsewhere, a tensor
+            that two shards hold, an element type that is no float.
+        """
+        found: dict[str, Tensor] = {}
+        for name in shard_names(folder):
+            for key, dtype, tensor in _header(folder, name):
+                if not rules.learned([key]):  # batch norms count in integers
+                    continue
+                if dtype not in _DTYPES:
+                    raise AssayError(
+                        f"{folder / name}: tensor {key!r} has element type {dtype}; "
+                        f"allowed: {', '.join(_DTYPES)}"
+                    )
+                if key in found:
+                    raise AssayError(
+                        f"{folder}: tensor {key!r} is in {found[key].file} and in {name}"
+                    )
+                found[key] = tensor
+        return cls(folder, found)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    @property
+    def files(self) -> list[str]:
+        """Names of the files that hold them."""
+        return sorted({tensor.file for tensor in self.tensors.values()})
+
+    def read(self, key: str) -> np.ndarray:
+        """One tensor, as it is in the file; read, not mapped, so that only it is in memory."""
+        tensor = self.tensors[key]
+        count = math.prod(tensor.shape)
+        flat = np.fromfile(self.folder / tensor.file, tensor.dtype, count, offset=tensor.offset)
+        return flat.reshape(tensor.shape)
+
+    def hashes(self, known: Mapping[str, bytes] = MappingProxyType({})) -> dict[str, str]:
+        """Hash of every file: sha256 of its header, then of each tensor's own sha256 in order.
+
+        So every byte is hashed once, for the file and for the block of the checkpoint that it
+        goes to. Buffers that hold nothing learned count by their header only.
+
+        Args:
+          known: sha256 of tensors that need not be read for it.
+        """
+        return {name: self._hash(name, known) for name in self.files}
+
+    def _hash(self, file: str, known: Mapping[str, bytes]) -> str:
+        digest = hashlib.sha256(_header_text(self.folder / file))
+        inside = [(t.offset, key) for key, t in self.tensors.items() if t.file == file]
+        for _, key in sorted(inside):
+            digest.update(known[key] if key in known else sha256(self.read(key)))
+        return digest.hexdigest()
+
+
+def sha256(array: np.ndarray) -> bytes:
+    """sha256 of an array's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+
+
+def shard_names(folder: Path) -> list[str]:
+    """Names of the files that hold a folder's tensors.
+
+    Raises:
+      AssayError: no safetensors, or an index whose shards are missing or lie outside the folder.
+    """
+    if (folder / INDEX).is_file() and (folder / SINGLE).is_file():
+        raise AssayError(f"{folder}: both {SINGLE} and {INDEX}; allowed: one of them")
+    if (folder / INDEX).is_file():
+        return _indexed(folder)
+    if (folder / SINGLE).is_file():
+        return [SINGLE]
+    if list(folder.glob("*.bin")) or list(folder.glob("*.pt")):
+        raise AssayError(
+            f"{folder}: pickled weights are refused, since loading them runs code; "
+            "save the model with save_pretrained(..., safe_serialization=True)"
+        )
+    raise AssayError(f"{folder}: no {SINGLE} and no {INDEX}")
+
+
+def indexed_names(folder: Path) -> list[str]:
+    """File names that a folder's index lists, whether or not they are there.
+
+    Raises:
+      AssayError: an index of another form, or a name that is no plain file name.
+    """
+    index = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(index, dict) or not index:
+        raise AssayError(f"{folder / INDEX}: no weight_map, an object tensor -> file")
+    for name in index.values():
+        if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
+            raise AssayError(
+                f"{folder / INDEX}: shard {name!r}; allowed: the name of a file in this folder"
+            )
+    return sorted(set(index.values()))
+
+
+def read_json(path: Path) -> Mapping[str, Any]:
+    """A JSON file that holds an object; raises AssayError for any other."""
+    if not path.is_file():
+        raise AssayError(f"{path.parent}: no {path.name}; allowed: a Hugging Face model folder")
+    try:
+        fields = json.loads(path.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise AssayError(f"{path}: not JSON ({error})") from error
+    if not isinstance(fields, dict):
+        raise AssayError(f"{path}: a JSON {type(fields).__name__}; allowed: an object")
+    return fields
+
+
+def _indexed(folder: Path) -> list[str]:
+    names = indexed_names(folder)
+    for name in names:
+        if not (folder / name).is_file():
+            raise AssayError(f"{folder}: shard {name} is missing; {INDEX} names it")
+    return names
+
+
+def _header(folder: Path, name: str) -> Iterator[tuple[str, str, Tensor]]:
+    """Name, element type and place of every tensor of a file."""
+    path = folder / name
+    try:
+        with safe_open(path, framework="numpy"):  # checks the header, and the size against it
+            pass
+        text = _header_text(path)
+    except (SafetensorError, OSError) as error:
+        raise AssayError(f"{path}: truncated or no safetensors file ({error})") from error
+    for key, entry in json.loads(text).items():
+        if key != "__metadata__":
+            dtype = np.dtype(_DTYPES.get(entry["dtype"], np.uint8))
+            offset = 8 + len(text) + entry["data_offsets"][0]
+            yield key, entry["dtype"], Tensor(name, offset, tuple(entry["shape"]), dtype)
+
+
+def _header_text(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(int.from_bytes(file.read(8), "little"))
