@@ -25,18 +25,19 @@ def allowed_tokens(frame: pl.DataFrame, rows: int, settings: SearchSettings) -> 
       AssayError: a text of `allow` or `deny` that no token has; fewer tokens than `topk` are left.
     """
     tokens = frame["token"].to_list()
+    texts, allow, deny = set(tokens), set(settings.allow), set(settings.deny)
     for name in ("allow", "deny"):
         for text in getattr(settings, name):
-            if text not in set(tokens):
+            if text not in texts:
                 raise AssayError(f"{name}: no token is {text!r}; allowed: texts of single tokens")
     left = np.ones(len(tokens), bool)
     if not settings.specials:
         left &= ~frame["is_special"].to_numpy()
     if settings.ascii_only:
         left &= np.array([t.isascii() and t.isprintable() and t != "" for t in tokens])
-    if settings.allow:
-        left &= np.array([t in set(settings.allow) for t in tokens])
-    left &= np.array([t not in set(settings.deny) for t in tokens])
+    if allow:
+        left &= np.array([t in allow for t in tokens])
+    left &= np.array([t not in deny for t in tokens])
     if left.sum() < settings.topk:
         raise AssayError(
             f"topk={settings.topk}; the filters leave {left.sum()} tokens: allowed at most that"
