@@ -258,7 +258,9 @@ def _restore_block(
 ) -> None:
     """Fills parameters that are stored as the model has them."""
     targets = {
-        name: jax.ShapeDtypeStruct(p.shape, p.dtype, sharding=meshes.sharding(mesh, _axes(p)))
+        name: jax.ShapeDtypeStruct(
+            p.shape, p.dtype, sharding=meshes.parameter_sharding(mesh, _axes(p), p.shape)
+        )
         for name, p in parameters.items()
     }
     for name, value in _read(orbax, checkpoint, block, targets).items():
