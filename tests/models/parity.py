@@ -36,6 +36,14 @@ class Restored:
         scorer = self.scorer
         return _build(self.graph, scorer.params, scorer.mesh, scorer.step_size)
 
+    def under(self, **changes) -> "Restored":
+        """The same weights in a decoder of another config, which may leave some of them unused."""
+        scorer = self.scorer
+        model = nnx.merge(self.graph, scorer.params)
+        config = dataclasses.replace(model.decoder.config, **changes)
+        model.decoder.config = model.decoder.layers.config = config
+        return _build(*nnx.split(model), scorer.mesh, scorer.step_size)
+
 
 def make_mesh(data: int = 1, model: int = 1) -> Mesh:
     """A mesh over the first devices; `engine.mesh.build_mesh` takes all of them."""

@@ -70,6 +70,11 @@ def configured(**changes):
     return plant
 
 
+def left_out(**changes):
+    """Parameters of the checkpoint that the decoder does not use."""
+    return lambda patch, pair: pair.restored.under(**changes)
+
+
 def coded(change):
     """The code with a bug, traced anew."""
 
@@ -176,7 +181,7 @@ BUGS = {
     "no embedding scale": (configured(embedding_scale=False), "gemma2"),
     "SiLU": (configured(activation="silu"), "gemma2"),
     "exact GELU": (coded(exact_gelu), "gemma2"),
-    "no norms after attention and feed-forward": (configured(post_norms=False), "gemma2"),
+    "no norms after attention and feed-forward": (left_out(post_norms=False), "gemma2"),
     "attention's post norm and feed-forward's pre norm swapped": (
         swapped("post_attention_norm", "ffn_norm"),
         "gemma2",
@@ -193,11 +198,11 @@ BUGS = {
     "Mistral's window in no layer": (configured(window=None), "mistral"),
     "Mistral's window in even layers": (configured(window_layers=(True, False, True)), "mistral"),
     "Mistral's window one too long": (configured(window=families.WINDOW + 1), "mistral"),
-    "no biases": (configured(qkv_bias=False), "qwen2"),
+    "no biases": (left_out(qkv_bias=False), "qwen2"),
     "no q bias": (zeroed("q_bias"), "qwen2"),
     "no k bias": (zeroed("k_bias"), "qwen2"),
     "no v bias": (zeroed("v_bias"), "qwen2"),
-    "no q and k norms": (configured(qk_norm=False), "qwen3"),
+    "no q and k norms": (left_out(qk_norm=False), "qwen3"),
     "q and k norms after RoPE": (coded(norm_after_rope), "qwen3"),
     "q and k norms swapped": (swapped("q_norm", "k_norm"), "qwen3"),
 }
