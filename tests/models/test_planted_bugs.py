@@ -242,7 +242,7 @@ IN_THE_RULES = {
 @pytest.mark.parametrize("bug", IN_THE_RULES)
 def test_a_bug_planted_in_the_rules_fails_parity(tmp_path, monkeypatch, bug):
     right = rules.decoder_rules
-    monkeypatch.setattr(rules, "decoder_rules", lambda config: IN_THE_RULES[bug](right(config)))
+    monkeypatch.setattr(rules, "decoder_rules", lambda *about: IN_THE_RULES[bug](right(*about)))
     model = reference.build(reference.SPECS["mha"])
     folder = reference.save(model, tmp_path / "hf")
     restored = parity.restore(reference.convert(folder, tmp_path / "checkpoint"))
