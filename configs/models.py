@@ -1,7 +1,8 @@
-"""The reward models that Assay knows: identity, revision, template policy, expected size.
+"""The models that Assay knows: identity, revision, template policy, expected size.
 
-`MODELS` holds the paper's ten, in its order (RewardBench rank); `NEXT` the ones whose machinery is
-the same. A model that is in neither works from its own config.json.
+`MODELS` holds the paper's ten reward models, in its order (RewardBench rank); `NEXT` the ones whose
+machinery is the same; `LANGUAGE_MODELS` the ten whose next tokens Tables A1-A5 of the paper list. A
+model that is in none of them works from its own config.json.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ DATE = "26 Jul 2024"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """One published reward model.
+    """One published reward or language model.
 
     bos: policy under which the authors' pipeline and the model's card agree (`template`); the
       paper's own doubled BOS is `--config.bos=double`.
@@ -242,7 +243,33 @@ NEXT = _by_slug(
     ),
 )  # fmt: skip
 
-KNOWN = MODELS | NEXT
+
+def _gemma(name: str, base: str, size_b: float) -> ModelSpec:
+    """A language model, pretrained or (`-it`) trained to follow instructions."""
+    return ModelSpec(
+        hub_id=f"google/{name}",
+        nickname=name,
+        developer="Google",
+        base=base,
+        size_b=size_b,
+        dtype="bfloat16",
+    )
+
+
+LANGUAGE_MODELS = _by_slug(
+    _gemma("gemma-2b", "Gemma", 2),
+    _gemma("gemma-2b-it", "Gemma", 2),
+    _gemma("gemma-7b", "Gemma", 7),
+    _gemma("gemma-7b-it", "Gemma", 7),
+    _gemma("gemma-2-2b", "Gemma 2", 2),
+    _gemma("gemma-2-2b-it", "Gemma 2", 2),
+    _gemma("gemma-2-9b", "Gemma 2", 9),
+    _gemma("gemma-2-9b-it", "Gemma 2", 9),
+    _gemma("gemma-2-27b", "Gemma 2", 27),
+    _gemma("gemma-2-27b-it", "Gemma 2", 27),
+)
+
+KNOWN = MODELS | NEXT | LANGUAGE_MODELS
 
 
 def find(source: str) -> ModelSpec | None:

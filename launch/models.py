@@ -1,20 +1,27 @@
-"""Prints the reward models that Assay knows. See configs/models.py."""
+"""Prints the models that Assay knows. See configs/models.py."""
 
+import itertools
 from collections.abc import Sequence
 
 from configs import models
 from launch import cli
 
+_TABLES = {
+    "Reward models of the paper": models.MODELS,
+    "Reward models of the same machinery": models.NEXT,
+    "Language models of the paper (launch.logprobs)": models.LANGUAGE_MODELS,
+}
 _COLUMNS = ("rank", "nickname", "hub id", "base", "size", "dtype", "BOS", "date")
 
 
 def main() -> str:
-    """The table of configs/models.py, the paper's ten first."""
-    rows = [_row(spec) for spec in models.KNOWN.values()]
-    widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
-    lines = [_line(row, widths) for row in (_COLUMNS, *rows)]
-    ten = len(models.MODELS)
-    return "\n".join([lines[0], *lines[1 : ten + 1], "", *lines[ten + 1 :]])
+    """The tables of configs/models.py under their titles, the paper's ten first."""
+    rows = {title: [_row(spec) for spec in specs.values()] for title, specs in _TABLES.items()}
+    columns = zip(_COLUMNS, *itertools.chain(*rows.values()), strict=True)
+    widths = [max(map(len, column)) for column in columns]
+    parts = [[_line(_COLUMNS, widths)]]
+    parts += [[title, *(_line(row, widths) for row in table)] for title, table in rows.items()]
+    return "\n\n".join("\n".join(part) for part in parts)
 
 
 def _row(spec: models.ModelSpec) -> tuple[str, ...]:

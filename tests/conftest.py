@@ -71,7 +71,7 @@ def _unexcused_skips(reporter) -> list[str]:
 
 def pytest_sessionfinish(session, exitstatus):
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if CI and exitstatus == 0 and _unexcused_skips(reporter):
+    if CI and exitstatus == 0 and reporter and _unexcused_skips(reporter):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from transformers import PreTrainedTokenizerBase
 
 from engine.checkpoint import hf
-from engine.prompts import ChatTemplate, TemplatePolicy
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -81,8 +81,8 @@ USES = {
 }
 
 
-def load(name: str, folder: Path, cache: Path, *, bos: str = "template", date: str | None = None):
-    """A published tokenizer under a published template, loaded as conversion loads it."""
+def load(name: str, folder: Path, cache: Path) -> PreTrainedTokenizerBase:
+    """A published tokenizer with a published template, loaded as conversion loads it."""
     package, kind = USES[name]
     folder.mkdir()
     (folder / "tokenizer.json").write_bytes(package.tokenizer_json(cache).read_bytes())
@@ -94,7 +94,7 @@ def load(name: str, folder: Path, cache: Path, *, bos: str = "template", date: s
         "clean_up_tokenization_spaces": package is LLAMA3,  # as published
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return ChatTemplate(hf._tokenizer(folder), TemplatePolicy(bos=bos, date=date))
+    return hf._tokenizer(folder)
 
 
 def _sha256(content: bytes) -> str:

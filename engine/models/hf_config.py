@@ -19,6 +19,7 @@ ARCHITECTURES = {
     "INFORMForSequenceClassification": "llama",  # INF-ORM: an MLP under `score`
     "InternLM2ForRewardModel": "internlm2",
     "GRewardModel": "*",  # GRM sftreg: a value head on whatever decoder `model_type` names
+    "GemmaForSequenceClassification": "gemma",
     "Gemma2ForSequenceClassification": "gemma2",
     "Gemma2ForRewardModelWithGating": "gemma2",  # QRM-Gemma
     "Qwen2ForSequenceClassification": "qwen2",
@@ -27,6 +28,7 @@ ARCHITECTURES = {
 }
 LANGUAGE_MODELS = {
     "LlamaForCausalLM": "llama",
+    "GemmaForCausalLM": "gemma",
     "Gemma2ForCausalLM": "gemma2",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
@@ -59,6 +61,9 @@ _ATTENTION = ("eager", "sdpa", "flash_attention_2", None)  # ways to compute the
 _WINDOW = frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
 
 
+_GEMMA = {"activation": "gelu_tanh", "norm_offset": True, "embedding_scale": True}
+
+
 def _qwen_window(hf: Json) -> dict[str, Any]:
     if not hf.get("use_sliding_window") or not hf.get("sliding_window"):
         return {}
@@ -85,10 +90,8 @@ def _window(hf: Json, slides: Callable[[int], bool]) -> dict[str, Any]:
 
 def _gemma2(hf: Json) -> dict[str, Any]:
     return {
-        "activation": "gelu_tanh",
-        "norm_offset": True,
+        **_GEMMA,
         "post_norms": True,
-        "embedding_scale": True,
         "query_scale": float(_require(hf, "query_pre_attn_scalar")) ** -0.5,
         "attention_softcap": _optional(hf, "attn_logit_softcapping"),
         **_window(hf, lambda layer: layer % 2 == 0),
@@ -117,6 +120,19 @@ FAMILIES = {
         fields=lambda hf: {"qk_norm": True, **_qwen_window(hf)},
         head_size=128,
     ),
+    # `gelu` in the first published files meant its tanh form, in which the models were trained.
+    "gemma": Family(
+        fixed=_NO_BIAS
+        | {
+            "hidden_act": ("gelu", "gelu_pytorch_tanh", None),
+            "hidden_activation": ("gelu_pytorch_tanh", None),
+            "use_bidirectional_attention": (False, None),
+        },
+        read=frozenset(),
+        fields=lambda hf: dict(_GEMMA),
+        head_size=256,
+        tied=True,
+    ),
     "gemma2": Family(
         fixed=_NO_BIAS
         | {
@@ -135,6 +151,7 @@ FAMILIES = {
             }
         ),
         fields=_gemma2,
+        head_size=256,
         tied=True,
     ),
 }

@@ -162,8 +162,8 @@ REFUSED = {
         r"model_type='qwen2' under LlamaForSequenceClassification; allowed: 'llama'$",
     ),
     "a value head on a decoder that is not known": (
-        {"architectures": ["GRewardModel"], "model_type": "gemma"},
-        r"model_type='gemma' under GRewardModel; allowed: 'llama', 'internlm2', 'mistral', 'qwen2'",
+        {"architectures": ["GRewardModel"], "model_type": "gpt_neox"},
+        r"model_type='gpt_neox' under GRewardModel; allowed: 'llama', 'internlm2', 'mistral'",
     ),
     "an unknown attribute": (
         {"attn_logit_softcapping": 50.0},

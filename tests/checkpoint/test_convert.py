@@ -335,7 +335,9 @@ def test_every_mesh_restores_the_same_parameters(checkpoint, data, model):
         name = ".".join(map(str, path))
         np.testing.assert_array_equal(np.asarray(value[...]), expected[name])
         axes = value.get_metadata()["axes"]
-        assert value[...].sharding.is_fully_replicated == (model == 1 or not set("NKFV") & set(axes))
+        assert value[...].sharding.is_fully_replicated == (
+            model == 1 or not set("NKFV") & set(axes)
+        )
 
 
 def test_a_missing_parameter_is_a_damaged_checkpoint(checkpoint, tmp_path):

@@ -3,12 +3,13 @@
 import math
 import re
 
+import polars as pl
 import pytest
 
 from configs import models, prompts
 from engine.checkpoint import gating, store
 from engine.models.heads import HeadConfig
-from engine.models.hf_config import decoder_config
+from engine.models.hf_config import decoder_config, output_config
 from engine.runs.schema import check_names
 from launch import models as table
 
@@ -174,8 +175,9 @@ def test_a_slug_names_a_folder_and_finds_its_entry(slug):
     assert models.find(f"/models/{spec.hub_id}/") is spec
 
 
-def test_the_two_tables_share_no_model_and_no_nickname():
-    assert not set(models.MODELS) & set(models.NEXT)
+def test_the_tables_share_no_model_and_no_nickname():
+    tables = (models.MODELS, models.NEXT, models.LANGUAGE_MODELS)
+    assert len(models.KNOWN) == sum(map(len, tables))
     assert len({spec.nickname for spec in models.KNOWN.values()}) == len(models.KNOWN)
 
 
@@ -220,3 +222,21 @@ def test_a_model_has_the_numbers_of_its_structure_and_no_more(slug):
 @pytest.mark.parametrize("slug", KNOWN_BYTES)
 def test_in_16_bits_a_model_has_the_published_bytes(slug):
     assert 2 * numbers(slug) == KNOWN_BYTES[slug] == models.KNOWN[slug].tensor_bytes
+
+
+@pytest.mark.needs_shared
+def test_the_language_models_are_those_of_the_papers_tables(shared):
+    table = pl.read_csv(shared / "reference" / "table_a1_logprobs_greatest.csv")
+    assert table.columns == [spec.hub_id for spec in models.LANGUAGE_MODELS.values()]
+
+
+@pytest.mark.parametrize(
+    ("width", "layers", "heads", "kv_heads", "ffn", "size"),
+    [(2048, 18, 8, 1, 16384, 5_012_344_832), (3072, 28, 16, 16, 24576, 17_075_361_792)],
+)
+def test_the_first_gemmas_have_the_published_bytes(width, layers, heads, kv_heads, ffn, size):
+    fields = config_json("GemmaForCausalLM", 256000, width, layers, heads, kv_heads, 256, ffn,
+                         model_type="gemma", hidden_act="gelu", rope_theta=1e4)  # fmt: skip
+    decoder = decoder_config(fields)
+    parameters = store.parameters(decoder, output_config(fields, decoder))
+    assert 2 * sum(math.prod(p.shape) for p in parameters.values()) == size

@@ -11,6 +11,7 @@ import torch
 from transformers import (
     AutoModelForSequenceClassification,
     Gemma2Config,
+    GemmaConfig,
     MistralConfig,
     PreTrainedConfig,
     PreTrainedModel,
@@ -43,6 +44,7 @@ _GEMMA2 = {
 }
 
 CONFIGS = {
+    "gemma": lambda: GemmaConfig(**_COMMON, head_dim=12),
     "gemma2": lambda: Gemma2Config(**_GEMMA2),
     "gemma2, four layers": lambda: Gemma2Config(**{**_GEMMA2, "num_hidden_layers": 4}),
     "gemma2, no soft-cap": lambda: Gemma2Config(**{**_GEMMA2, "attn_logit_softcapping": None}),
@@ -72,7 +74,9 @@ def enlarged(
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = auto.from_config(config, attn_implementation="eager").eval()
-        ones = 0.0 if config.model_type == "gemma2" else 1.0  # Gemma's norms multiply by 1 + w
+        ones = (
+            0.0 if config.model_type.startswith("gemma") else 1.0
+        )  # Gemma's norms multiply by 1 + w
         for name, weight in model.named_parameters():
             if "norm" in name:
                 weight.data.normal_(ones, 0.3)

@@ -171,6 +171,9 @@ ODD = (False, True, False)
 
 # What is planted, and the model in which it shows; both passes must fail.
 BUGS = {
+    "the first Gemma without embedding scale": (configured(embedding_scale=False), "gemma"),
+    "the first Gemma's norms without 1 +": (no_offset(decoder), "gemma"),
+    "the first Gemma with the exact GELU of its config.json": (coded(exact_gelu), "gemma"),
     "no soft-cap": (configured(attention_softcap=None), "gemma2"),
     "another soft-cap": (configured(attention_softcap=3.1), "gemma2"),
     "soft-cap before the scale": (coded(soft_cap_before_the_scale), "gemma2"),

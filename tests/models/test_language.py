@@ -34,6 +34,7 @@ def gemma2(**changes):
 CONFIGS = {
     "llama, tied": lambda: reference.SPECS["gqa-llama3"].config(),
     "llama, untied": lambda: reference.SPECS["mqa-linear"].config(),
+    "gemma": families.CONFIGS["gemma"],
     "gemma2": lambda: gemma2(final_logit_softcapping=CAP),
     "gemma2, no final soft-cap": lambda: gemma2(final_logit_softcapping=None),
     "qwen2, tied": lambda: tied("qwen2", True),
