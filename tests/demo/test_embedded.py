@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from configs import prompts
 from demo import build
 from demo.models import EMBEDDED
 from engine import api
@@ -15,7 +16,7 @@ from engine.sweep import score_buckets
 
 SLUG = "smollm2-135m-d12-imdb-linear"  # the shallowest, so that torch's whole passes are affordable
 PROMPT = "What, in one word, is the greatest thing ever?"
-TOKENS = 1000
+TOKENS = 256
 
 
 @pytest.fixture(scope="module")
@@ -33,24 +34,51 @@ def model(folder, tmp_path_factory):
 
 
 @torch.inference_mode()
-def by_transformers(folder, sequences: np.ndarray) -> np.ndarray:
-    """Rewards of whole conversations by transformers' own class: no shared prefix."""
-    network = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
-    batches = torch.from_numpy(sequences).split(100)
-    return torch.cat([network(input_ids=batch).logits[:, 0] for batch in batches]).numpy()
+def by_transformers(folder, asked, ids: np.ndarray, dtype: torch.dtype) -> np.ndarray:
+    """Rewards of tokens behind prompts, [J, C], by transformers' own class: no shared prefix."""
+    network = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype).eval()
+    rewards = []
+    for prompt in asked:
+        sequences = [[*prompt.prefix, token, *prompt.suffix] for token in ids]
+        batches = torch.tensor(sequences).split(64)
+        rewards.append(torch.cat([network(input_ids=batch).logits[:, 0] for batch in batches]))
+    return torch.stack(rewards).float().numpy()
 
 
-def test_rewards_of_1000_random_tokens_agree_with_transformers(folder, model):
+def by_assay(model, asked, ids: np.ndarray) -> np.ndarray:
+    """The same by the engine, behind shared prefixes."""
+    rows = np.arange(len(ids))
+    rewards = []
+    for prompt in asked:
+        bucket = Bucket(candidates=token_candidates(prompt, ids), rows=rows, row_candidate=rows)
+        prefix = model._scorer.prefill(prompt)
+        [of_prompt] = score_buckets(model._scorer, prefix, [bucket], len(ids))
+        rewards.append(of_prompt)
+    return np.stack(rewards)
+
+
+def test_rewards_of_random_tokens_agree_with_transformers(folder, model):
     ids = np.random.default_rng(0).choice(49_152, TOKENS, replace=False)
-    prompt = model._checkpoint.template.split(PROMPT)
-    rows = np.arange(TOKENS)
-    bucket = Bucket(candidates=token_candidates(prompt, ids), rows=rows, row_candidate=rows)
-    prefix = model._scorer.prefill(prompt)
-    [actual] = score_buckets(model._scorer, prefix, [bucket], TOKENS)
-    conversations = np.array([[*prompt.prefix, token, *prompt.suffix] for token in ids])
-    expected = by_transformers(folder, conversations)
+    asked = [model._checkpoint.template.split(PROMPT)]
+    actual = by_assay(model, asked, ids)
+    expected = by_transformers(folder, asked, ids, torch.float32)
     assert expected.std() > 0.5
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(folder, model):
+    """Over many prompts: what is rounded in a prompt's prefix, all its replies share."""
+    ids = np.random.default_rng(1).choice(49_152, 8, replace=False)
+    texts = list(prompts.FOLLOW_UP.values())[::4]
+    asked = [model._checkpoint.template.split(text) for text in texts]
+    exact = by_transformers(folder, asked, ids, torch.float32)
+    theirs = by_transformers(folder, asked, ids, torch.bfloat16) - exact
+    ours = by_assay(api.load(model._checkpoint.path, dtype="bfloat16"), asked, ids) - exact
+    print(f"{exact.size} rewards of sd {exact.std():.3g}; error rms, largest:",
+          *(f"{who} {np.sqrt(np.square(e).mean()):.2e} {np.abs(e).max():.2e}"
+            for who, e in (("assay", ours), ("transformers", theirs))))  # fmt: skip
+    assert 0 < np.square(ours).mean() <= np.square(theirs).mean()
+    assert np.abs(ours).max() <= np.abs(theirs).max()
 
 
 def test_a_word_scores_the_same_as_text_and_by_id(model):
