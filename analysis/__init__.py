@@ -35,10 +35,16 @@ from analysis.humans import (
     side_by_side,
 )
 from analysis.identity import identity_groups, identity_words, with_q
+from analysis.item_logprobs import (
+    item_logprobs_points,
+    item_logprobs_ratio,
+    item_logprobs_rewards,
+)
 from analysis.load import Run, load
 from analysis.logprobs import log_ratio, logprobs_ends, logprobs_ratio, logprobs_rewards
 from analysis.manifests import RunError
 from analysis.models import ModelInfo, describe
+from analysis.objectives import objectives_ends, objectives_spearman, objectives_table
 from analysis.options import Options
 from analysis.sentiment import (
     frequency_points,
@@ -73,6 +79,9 @@ __all__ = [
     "humans_ranks",
     "identity_groups",
     "identity_words",
+    "item_logprobs_points",
+    "item_logprobs_ratio",
+    "item_logprobs_rewards",
     "kendall_matrix",
     "lexicons",
     "load",
@@ -82,6 +91,9 @@ __all__ = [
     "logprobs_rewards",
     "mds_table",
     "moments_table",
+    "objectives_ends",
+    "objectives_spearman",
+    "objectives_table",
     "predictors",
     "quantiles_table",
     "rbo_matrix",

@@ -7,10 +7,19 @@ import polars as pl
 
 from analysis.tables import Tables
 
-# Key, title, and kind: model, token, text, count, number, p, share or bool.
+# Key, title, and kind: model, token, tokens (a list), text, count, number, p, share or bool.
 Column = tuple[str, str, str]
 MODEL: Column = ("model", "model", "model")
 PROMPT: Column = ("prompt", "prompt", "text")
+LIST: Column = ("list", "list", "text")
+TOKENS: tuple[Column, ...] = (
+    MODEL,
+    ("end", "end", "text"),
+    ("rank", "rank", "count"),
+    ("token", "token", "token"),
+    ("token_id", "token id", "count"),
+    ("reward", "value", "number"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

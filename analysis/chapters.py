@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from analysis import word_chapters
-from analysis.blocks import MODEL, PROMPT, Block, Chapter, absent, table
+from analysis import model_chapters, word_chapters
+from analysis.blocks import LIST, MODEL, PROMPT, TOKENS, Block, Chapter, absent, table
 from analysis.tables import Tables
 
 _ENDS = 10  # Rows an end of a list of thousands; the file holds all.
@@ -13,7 +13,8 @@ def chapters(found: Tables) -> list[Chapter]:
     """The sections after distributions and agreement, in order."""
     words = (word_chapters.sentiment, word_chapters.frequency)
     people = (_humans, word_chapters.identity)
-    makers = (_explain, *words, _framing, *people, _sequences, _logprobs, _variance)
+    inside = (model_chapters.objectives, model_chapters.language_models)
+    makers = (_explain, *words, _framing, *people, _sequences, *inside, _variance)
     return [maker(found) for maker in makers]
 
 
@@ -103,7 +104,7 @@ def _framing(found: Tables) -> Chapter:
         if frame.height:
             title = f"{stem.title()} of “{good}” and “{bad}”"
             blocks.append(Block(figure=f"framing_{stem}", caption=caption, title=title))
-            blocks += table(frame, _TOKENS, f"framing_{stem}.csv")
+            blocks += table(frame, TOKENS, f"framing_{stem}.csv")
     if found.framing_axis.height:
         blocks += table(found.framing_axis, _AXES, title="Principal axes of the two rewards")
     return Chapter(
@@ -117,14 +118,6 @@ def _framing(found: Tables) -> Chapter:
     )
 
 
-_TOKENS = (
-    MODEL,
-    ("end", "end", "text"),
-    ("rank", "rank", "count"),
-    ("token", "token", "token"),
-    ("token_id", "token id", "count"),
-    ("reward", "value", "number"),
-)
 _AXES = (
     MODEL,
     ("prompt_a", "prompt", "text"),
@@ -165,7 +158,7 @@ def _humans(found: Tables) -> Chapter:
         chosen = gap if gap.height <= 2 * _ENDS else pl.concat([gap.head(_ENDS), gap.tail(_ENDS)])
         blocks += table(chosen, _GAPS, "humans_gap.csv")
     columns = (
-        ("list", "list", "text"),
+        LIST,
         PROMPT,
         MODEL,
         ("spearman", "Spearman’s ρ", "number"),
@@ -242,52 +235,6 @@ _TRANSFER = (
     ("text", "text", "token"),
     ("reward", "reward", "number"),
     ("percentile", "percentile", "share"),
-)
-
-
-def _logprobs(found: Tables) -> Chapter:
-    blocks = absent(found, "logprobs")
-    for prompt, frame in found.logprobs.items():
-        caption = f"What language models themselves would say first, and last, to “{prompt}”."
-        blocks.append(Block(figure=f"logprobs_{prompt}", caption=caption))
-        columns = (*_TOKENS[:-1], ("logprob", "log-probability", "number"))
-        blocks += table(frame, columns, f"logprobs_{prompt}.csv")
-    columns = (
-        PROMPT,
-        ("language_model", "language model", "text"),
-        MODEL,
-        ("n", "shared tokens", "count"),
-        ("pearson", "Pearson’s r", "number"),
-        ("spearman", "Spearman’s ρ", "number"),
-        ("kendall", "Kendall’s τ", "number"),
-    )
-    title = "Log-probability against reward"
-    blocks += table(found.logprobs_rewards, columns, title=title)
-    blocks += table(found.logprobs_ratio, _RATIO, title="What one says and another does not")
-    return Chapter(
-        id="logprobs",
-        title="Language models",
-        label="Language models",
-        lead="Is what a reward model likes what its base model would have said?",
-        blocks=blocks,
-        caveats=(
-            "The next token’s probability also carries grammar: a reward does not.",
-            "Two models are set against each other by ½(p + q)(log q − log p), which passes over "
-            "what neither would say.",
-        ),
-    )
-
-
-_RATIO = (
-    PROMPT,
-    ("p", "p", "text"),
-    ("q", "q", "text"),
-    ("end", "said rather by", "text"),
-    ("rank", "rank", "count"),
-    ("token", "token", "token"),
-    ("log_p", "log p", "number"),
-    ("log_q", "log q", "number"),
-    ("ratio", "½(p + q)(log q − log p)", "number"),
 )
 
 

@@ -11,14 +11,17 @@ from analysis.manifests import Result, RunError
 from engine.runs import schema
 
 _NAMED = 5  # How many ids a message names before it stops.
+_COLUMNS = {
+    schema.SCORES_DIR: schema.SCORE_COLUMNS,
+    schema.ITEMS_DIR: schema.ITEM_COLUMNS,
+    schema.LOGPROBS_DIR: schema.LOGPROB_COLUMNS,
+    schema.ITEM_LOGPROBS_DIR: schema.ITEM_LOGPROB_COLUMNS,
+}
 
 
 def columns(result: Result) -> schema.Columns:
     """Columns of the parts of `result`, by name: the id first, the number last."""
-    if result.items is not None:
-        return schema.ITEM_COLUMNS
-    logprobs = result.path.startswith(f"{schema.LOGPROBS_DIR}/")
-    return schema.LOGPROB_COLUMNS if logprobs else schema.SCORE_COLUMNS
+    return _COLUMNS[result.kind]
 
 
 def scan(result: Result, objectives: bool = False) -> pl.LazyFrame:
@@ -127,11 +130,12 @@ def refuse(frame: pl.DataFrame, condition: pl.Expr, message: str) -> None:
 
 
 def _finite(result: Result) -> pl.DataFrame:
-    scores = scan(result).collect()
+    scores = scan(result, objectives=True).collect()
     key, *_, number = columns(result)
-    broken = pl.col(number).is_null() | ~pl.col(number).is_finite()
     ids = key.replace("_", " ") + "s"
-    refuse(scores, broken, f"{result.where}: {number}s that are not finite, {ids}")
+    for name in (number, *result.objectives):
+        broken = pl.col(name).is_null() | ~pl.col(name).is_finite()
+        refuse(scores, broken, f"{result.where}: {name}s that are not finite, {ids}")
     refuse(scores, pl.col(key).is_duplicated(), f"{result.where}: duplicate {ids}")
     return scores
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from analysis import checks
-from analysis.manifests import Manifest, Result, RunError, merge, read_manifest, searched
+from analysis.manifests import KINDS, Manifest, Result, RunError, merge, read_manifest, searched
 from engine.runs import schema
 
 
@@ -32,6 +32,7 @@ class Run:
         is absent.
       items: (list, slug, prompt id) -> its `Result` over that list of items.
       logprobs: (slug, prompt id) -> its `Result` of a language model.
+      item_logprobs: (list, slug, prompt id) -> a language model's `Result` over that list.
       searches: file of a search for sequences -> its sha256, None where the manifest lacks it.
     """
 
@@ -41,6 +42,7 @@ class Run:
     results: Mapping[tuple[str, str], Result]
     items: Mapping[tuple[str, str, str], Result]
     logprobs: Mapping[tuple[str, str], Result]
+    item_logprobs: Mapping[tuple[str, str, str], Result]
     searches: Mapping[pathlib.Path, str | None]
     _records: Mapping[str, Mapping[str, Any]]
     _vocabularies: Mapping[str, pathlib.Path]
@@ -116,6 +118,10 @@ class Run:
         if joined is None:
             raise RunError(f"{items}: none of {models} scored it under {prompt!r}")
         return joined.sort("item_id")
+
+    def replies(self, items: str, model: str, prompt: str) -> pl.DataFrame:
+        """item_id, item, tokens, logprob of a language model's replies; sorted by item_id."""
+        return checks.scan(self.item_logprobs[items, model, prompt]).collect()
 
     def humans(self, items: str) -> pl.DataFrame | None:
         """What people think of an item list (`schema.HUMAN_COLUMNS`); None where not known."""
@@ -193,13 +199,12 @@ def load(
     manifest = merge([read_manifest(folder) for folder in folders])
     kept = (checks.present(result, allow_incomplete) for result in manifest.results.values())
     found = [result for result in kept if result is not None]
-    items = [result for result in found if result.items is not None]
-    ours = [result for result in found if result.items is None]
-    scores = [r for r in ours if r.path == schema.scores_path(r.model, r.prompt)]
+    by_kind = {kind: [r for r in found if r.kind == kind] for kind in KINDS}
+    scores, logprobs, items, replies = (by_kind[kind] for kind in KINDS)
     if not found and not manifest.searches:
         raise RunError(f"{', '.join(map(str, folders))}: nothing was scored in this run")
-    _check_tokens(manifest, ours, allow_incomplete)
-    checks.check_items(items)
+    _check_tokens(manifest, [*scores, *logprobs], allow_incomplete)
+    checks.check_items([*items, *replies])
     shown = {result.model for result in (*scores, *items)}
     shown |= {searched(path) for path in manifest.searches}
     return Run(
@@ -208,7 +213,8 @@ def load(
         prompts=manifest.prompts,
         results={(r.model, r.prompt): r for r in scores},
         items={(str(r.items), r.model, r.prompt): r for r in items},
-        logprobs={(r.model, r.prompt): r for r in ours if r not in scores},
+        logprobs={(r.model, r.prompt): r for r in logprobs},
+        item_logprobs={(str(r.items), r.model, r.prompt): r for r in replies},
         searches=manifest.searches,
         _records=manifest.models,
         _vocabularies=manifest.vocabularies,

@@ -1,13 +1,14 @@
 """Language models: what they would say next, and whether reward models reward it (Tables A1-A5)."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
 from analysis import ranks, tokens
 from analysis.load import Run
+from engine.runs.schema import Columns
 
 
 def logprobs_ends(run: Run, prompt: str, count: int) -> pl.DataFrame:
@@ -42,7 +43,7 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
     for language, prompt in run.logprobs:
         own = _unambiguous(run, language, prompt)
         for model, vocabulary in rewards.items():
-            asked = _same_text(run, model, prompt)
+            asked = same_text(run, prompt, (p for m, p in run.results if m == model))
             if asked is None:
                 continue
             ids, values = run.rewards(model, asked)
@@ -53,7 +54,7 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
             both = own.join(scored, on="token", how="inner", validate="1:1").sort("token")
             rows.append(
                 {"prompt": prompt, "language_model": language, "model": model, "n": both.height}
-                | _correlations(both["logprob"].to_numpy(), both["reward"].to_numpy())
+                | correlations(both["logprob"].to_numpy(), both["reward"].to_numpy())
             )
     names = dict.fromkeys(("prompt", "language_model", "model"), pl.String)
     numbers = dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64)
@@ -80,7 +81,7 @@ def logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
       prompt, p and q (slugs), end ("p" or "q": who says it rather), rank (1 is the extreme),
       token, log_p, log_q, ratio; ties by token.
     """
-    frames = [pl.DataFrame(schema=_RATIO)]
+    frames = [pl.DataFrame(schema=ratio_schema("token"))]
     for prompt in dict.fromkeys(prompt for _, prompt in run.logprobs):
         asked = sorted(model for model, p in run.logprobs if p == prompt)
         for p, q in itertools.combinations(asked, 2):
@@ -88,15 +89,31 @@ def logprobs_ratio(run: Run, count: int) -> pl.DataFrame:
                 _unambiguous(run, q, prompt), on="token", how="inner", validate="1:1", suffix="_q"
             )
             both = both.rename({"logprob": "log_p", "logprob_q": "log_q"})
-            ratio = log_ratio(both["log_p"].to_numpy(), both["log_q"].to_numpy())
-            both = both.with_columns(ratio=ratio)
-            for end in ("p", "q"):
-                rows = both.sort("ratio", "token", descending=[end == "q", False]).head(count)
-                names = {"prompt": prompt, "p": p, "q": q, "end": end}
-                rank = pl.int_range(1, pl.len() + 1, dtype=pl.UInt32)
-                named = {name: pl.lit(value) for name, value in names.items()}
-                frames.append(rows.with_columns(rank=rank, **named).select(list(_RATIO)))
+            ends = ratio_ends(both, "token", count)
+            frames.append(named(ends, {"prompt": prompt, "p": p, "q": q}, frames[0].columns))
     return pl.concat(frames)
+
+
+def ratio_ends(both: pl.DataFrame, key: str, count: int) -> pl.DataFrame:
+    """The `count` rows at each end of the `log_ratio` of log_p and log_q; ties by `key`.
+
+    Returns:
+      end ("p" or "q": who says it rather), rank (1 is the extreme), the columns of `both`, ratio.
+    """
+    both = both.with_columns(ratio=log_ratio(both["log_p"].to_numpy(), both["log_q"].to_numpy()))
+    rank = pl.int_range(1, pl.len() + 1, dtype=pl.UInt32)
+    return pl.concat(
+        both.sort("ratio", key, descending=[end == "q", False])
+        .head(count)
+        .select(pl.lit(end).alias("end"), rank.alias("rank"), pl.all())
+        for end in ("p", "q")
+    )
+
+
+def named(frame: pl.DataFrame, names: Mapping[str, str], columns: Sequence[str]) -> pl.DataFrame:
+    """`frame` with the same words in every row, `names`, and the columns asked for."""
+    literal = {name: pl.lit(value) for name, value in names.items()}
+    return frame.with_columns(**literal).select(columns)
 
 
 def _unambiguous(run: Run, model: str, prompt: str) -> pl.DataFrame:
@@ -105,19 +122,22 @@ def _unambiguous(run: Run, model: str, prompt: str) -> pl.DataFrame:
     return frame.filter(~pl.col("token").is_duplicated()).select("token", "logprob")
 
 
-_RATIO = {
-    **dict.fromkeys(("prompt", "p", "q", "end"), pl.String),
-    "rank": pl.UInt32,
-    "token": pl.String,
-    **dict.fromkeys(("log_p", "log_q"), pl.Float32),
-    "ratio": pl.Float64,
-}
+def ratio_schema(key: str) -> Columns:
+    """Columns of a table of log-ratios of tokens or of items."""
+    return {
+        **dict.fromkeys(("prompt", "p", "q", "end"), pl.String),
+        "rank": pl.UInt32,
+        key: pl.String,
+        **dict.fromkeys(("log_p", "log_q"), pl.Float32),
+        "ratio": pl.Float64,
+    }
 
 
-def _same_text(run: Run, model: str, prompt: str) -> str | None:
-    """The prompt of the text of `prompt` under which `model` scored its vocabulary."""
-    alike = [p for p, text in run.vocabulary_prompts.items() if text == run.prompts[prompt]]
-    return next((p for p in alike if (model, p) in run.results), None)
+def same_text(run: Run, prompt: str, asked: Iterable[str]) -> str | None:
+    """The prompt among `asked` that has the text of `prompt`, in the order of the run."""
+    there = set(asked)
+    alike = (p for p, text in run.prompts.items() if text == run.prompts[prompt])
+    return next((p for p in alike if p in there), None)
 
 
 def _rewards(run: Run, model: str) -> pl.DataFrame:
@@ -126,7 +146,8 @@ def _rewards(run: Run, model: str) -> pl.DataFrame:
     return named.filter(~pl.col("token").is_duplicated())
 
 
-def _correlations(x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+def correlations(x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """Pearson's r, Spearman's rho and Kendall's tau-b of `x` and `y` [N]."""
     return {
         "pearson": ranks.pearson(x, y),
         "spearman": ranks.spearman(x, y),

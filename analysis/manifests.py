@@ -14,12 +14,11 @@ from typing import Any
 from engine.errors import AssayError
 from engine.runs import schema
 
+_LISTS = (schema.ITEMS_DIR, schema.ITEM_LOGPROBS_DIR)
+KINDS = (schema.SCORES_DIR, schema.LOGPROBS_DIR, *_LISTS)
 _RESULT = re.compile(
-    rf"(?P<kind>{schema.SCORES_DIR}|{schema.LOGPROBS_DIR}|{schema.ITEMS_DIR}/(?P<items>[^/]+))"
+    rf"(?P<kind>{'|'.join(KINDS)})(?:/(?P<items>(?!model=)[^/]+))?"
     r"/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
-)
-_KINDS = tuple(
-    f"{folder}/" for folder in (schema.SCORES_DIR, schema.ITEMS_DIR, schema.LOGPROBS_DIR)
 )
 # Slugs are columns of the square tables, of the shared vocabulary and of ranks of items.
 _COLUMNS = ("model", "token", "token_id", "item", "item_id", "human", "human_rank")
@@ -31,12 +30,14 @@ class RunError(AssayError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """One model's scores of its vocabulary, or of a list of items, under one prompt.
+    """What one model says of its vocabulary, or of a list of items, under one prompt.
 
     Attributes:
       run: the run folder it came from.
       path: folder of the parts, relative to the run.
-      items: name of the item list; None where the vocabulary was scored.
+      kind: what it is, by its folder: `schema.SCORES_DIR`, `ITEMS_DIR`, `LOGPROBS_DIR` or
+        `ITEM_LOGPROBS_DIR`.
+      items: name of the item list; None where it is of the vocabulary.
       model: slug of the model.
       prompt: id of the prompt.
       parts: file name of each part -> sha256 of its bytes, as the manifest has them.
@@ -49,6 +50,7 @@ class Result:
 
     run: pathlib.Path
     path: str
+    kind: str
     items: str | None
     model: str
     prompt: str
@@ -114,7 +116,7 @@ def read_manifest(run: pathlib.Path) -> Manifest:
         results = {
             path: _result(run, path, record)
             for path, record in sorted(raw["results"].items())
-            if path.startswith(_KINDS)
+            if path.partition("/")[0] in KINDS
         }
         vocabularies = {
             slug: run / schema.vocab_path(record["vocab"])
@@ -202,11 +204,12 @@ def _read_json(run: pathlib.Path) -> Mapping[str, Any]:
 
 def _result(run: pathlib.Path, path: str, record: Mapping[str, Any]) -> Result:
     match = _RESULT.fullmatch(path)
-    if match is None:
+    if match is None or (match["items"] is None) == (match["kind"] in _LISTS):
         raise RunError(f"{run}: unknown result path {path!r} in {schema.MANIFEST}")
     return Result(
         run=run,
         path=path,
+        kind=match["kind"],
         items=match["items"],
         model=match["model"],
         prompt=match["prompt"],

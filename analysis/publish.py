@@ -1,17 +1,22 @@
 """A report folder appears whole or not at all, and never in place of something else."""
 
 import contextlib
+import fcntl
+import glob
 import json
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from typing import IO
 
 from engine.errors import AssayError
 
 MARKER = "report.json"
 _CONTENT = frozenset({"index.html", "figures", "tables", MARKER})
 _KIND = "assay-report"
+_LOCK = "writer.lock"  # Held while its writer lives: the kernel lets go of it, also at kill -9.
 
 
 class ReportError(AssayError):
@@ -44,12 +49,17 @@ def check_target(report: pathlib.Path, runs: Sequence[pathlib.Path]) -> None:
 def staged(report: pathlib.Path, about: dict) -> Iterator[pathlib.Path]:
     """A temporary sibling of `report` to write into, which takes its place at the end.
 
-    An error on the way leaves what was there before. `about` goes into the marker file.
+    An error on the way leaves what was there before. `about` goes into the marker file. What
+    writers left behind that were killed is removed.
     """
     target = report.resolve()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_dead(target)
         work = pathlib.Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        lock = (work / "unlocked").open("w")
+        _taken(lock)
+        (work / "unlocked").rename(work / _LOCK)  # Whoever sees it finds it locked.
     except OSError as error:
         raise ReportError(f"{report}: {error.strerror}; choose another folder") from error
     try:
@@ -62,10 +72,34 @@ def staged(report: pathlib.Path, about: dict) -> Iterator[pathlib.Path]:
             target.rename(work / "old")
         fresh.rename(target)
     finally:
-        # Between the two renames an error would leave no report: put the old one back.
-        if (work / "old").exists() and not target.exists():
-            (work / "old").rename(target)
-        shutil.rmtree(work, ignore_errors=True)
+        _clear(work, target)
+        lock.close()
+
+
+def _clear(work: pathlib.Path, target: pathlib.Path) -> None:
+    """Removes a writer's folder; an older report that it had moved away goes back."""
+    if (work / "old").exists() and not target.exists():
+        (work / "old").rename(target)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _remove_dead(target: pathlib.Path) -> None:
+    """Clears the folders of writers of `target` that are no more."""
+    for work in target.parent.glob(f".{glob.escape(target.name)}.*"):
+        ours = re.fullmatch(r"[a-z0-9_]{8}", work.name.removeprefix(f".{target.name}."))
+        if ours and (work / _LOCK).is_file():
+            with contextlib.suppress(FileNotFoundError), (work / _LOCK).open() as lock:
+                if _taken(lock):
+                    _clear(work, target)
+
+
+def _taken(lock: IO[str]) -> bool:
+    """Takes a lock unless another holds it, or the file system knows no locks."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _is_report(marker: pathlib.Path) -> bool:

@@ -15,9 +15,11 @@ from analysis import (
     framing,
     humans,
     identity,
+    item_logprobs,
     lexicons,
     logprobs,
     matching,
+    objectives,
     sentiment,
     sequences,
     variance,
@@ -278,19 +280,46 @@ def identities(
     return {"identity": table, "identity_q": identity.with_q(table), "identity_words": found}
 
 
-def others(run: Run, order: Sequence[str], top: int, absent: Absent) -> Fields:
-    """Sequences and their traces and transfer; log-probabilities."""
+def searches(run: Run, absent: Absent) -> Fields:
+    """Fields sequences and sequence_*."""
     found = sequences.sequences_table(run)
     transfer = sequences.sequence_transfer(run, found)
     if found.height == 0:
         absent["sequences"] = "No search for sequences was run."
     if transfer.height == 0:
         absent["sequence_transfer"] = "No other model scored a sequence that was found."
+    return {
+        "sequences": found,
+        "sequence_traces": sequences.sequence_traces(run),
+        "sequence_transfer": transfer,
+    }
+
+
+def makeup(run: Run, order: Sequence[str], top: int, absent: Absent) -> Fields:
+    """Fields objectives and objectives_*."""
+    found = objectives.objectives_table(run, order)
+    if found.height == 0:
+        absent["objectives"] = (
+            "No model was swept with its objectives (--config.objectives=values)."
+            if run.results
+            else NO_VOCABULARY
+        )
+    cells = [key for key, result in run.results.items() if result.objectives]
+    return {
+        "objectives": found,
+        "objectives_ends": objectives.objectives_ends(run, order, top),
+        "objectives_spearman": {key: objectives.objectives_spearman(run, *key) for key in cells},
+    }
+
+
+def language(run: Run, order: Sequence[str], top: int, absent: Absent) -> Fields:
+    """logprobs, logprobs_*, item_logprobs and item_logprobs_*."""
     asked = dict.fromkeys(prompt for _, prompt in run.logprobs)
     against = logprobs.logprobs_rewards(run, order)
     ratio = logprobs.logprobs_ratio(run, top)
     if not asked:
-        absent["logprobs"] = "No language model's log-probabilities are in the run."
+        what = "next tokens" if run.item_logprobs else "log-probabilities"
+        absent["logprobs"] = f"No language model’s {what} are in the run."
     if against.height == 0:
         absent["logprobs_rewards"] = absent.get(
             "logprobs", "No reward model was scored under a prompt of the language models."
@@ -299,13 +328,22 @@ def others(run: Run, order: Sequence[str], top: int, absent: Absent) -> Fields:
         absent["logprobs_ratio"] = absent.get(
             "logprobs", "No two language models were asked one prompt in one form."
         )
+    listed = item_logprobs.item_logprobs_rewards(run, order)
+    if listed.height == 0:
+        why = "No reward model scored a list that a language model read, under its prompt."
+        none = absent.get("logprobs", "No language model read a list of items.")
+        absent["item_logprobs"] = why if run.item_logprobs else none
+    names = listed.select("list", "prompt", "language_model").unique(maintain_order=True)
+    keys = [(items, prompt, model) for items, prompt, model in names.iter_rows()]
     return {
-        "sequences": found,
-        "sequence_traces": sequences.sequence_traces(run),
-        "sequence_transfer": transfer,
         "logprobs": {prompt: logprobs.logprobs_ends(run, prompt, top) for prompt in asked},
         "logprobs_rewards": against,
         "logprobs_ratio": ratio,
+        "item_logprobs": listed,
+        "item_logprobs_points": {
+            key: item_logprobs.item_logprobs_points(run, *key, order) for key in keys
+        },
+        "item_logprobs_ratio": item_logprobs.item_logprobs_ratio(run, top),
     }
 
 

@@ -13,7 +13,7 @@ from analysis.models import ModelInfo, describe
 from analysis.options import Options
 
 Frames = Mapping[str, pl.DataFrame]
-ByList = Mapping[tuple[str, str], pl.DataFrame]
+ByPair = Mapping[tuple[str, str], pl.DataFrame]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,16 @@ class Tables:
       sequences: `sequences.csv`.
       sequence_traces: `sequences.sequence_traces`.
       sequence_transfer: `sequences.sequence_transfer`.
+      objectives: `objectives.csv`.
+      objectives_ends: `objectives_tokens.csv`.
+      objectives_spearman: (slug, prompt id) -> `objectives_<model>_<prompt>.csv`.
       logprobs: `logprobs_<prompt>.csv`.
       logprobs_rewards: `logprobs.logprobs_rewards`.
       logprobs_ratio: `logprobs.logprobs_ratio`.
+      item_logprobs: `item_logprobs.csv`.
+      item_logprobs_points: (list, prompt id, slug of the language model) ->
+        `item_logprobs.item_logprobs_points`; absent where no reward model scored the list.
+      item_logprobs_ratio: `item_logprobs.item_logprobs_ratio`.
       matches: `matching.matches` of each analysis that matches words.
       absent: file stem, or field that no file is named after -> why it is not there.
     """
@@ -95,17 +102,23 @@ class Tables:
     framing_prompts: tuple[str, str]
     humans_correlation: pl.DataFrame
     humans_gap: pl.DataFrame
-    humans_kendall: ByList
-    humans_ranks: ByList
+    humans_kendall: ByPair
+    humans_ranks: ByPair
     identity: pl.DataFrame
     identity_q: pl.DataFrame
     identity_words: pl.DataFrame
     sequences: pl.DataFrame
     sequence_traces: pl.DataFrame
     sequence_transfer: pl.DataFrame
+    objectives: pl.DataFrame
+    objectives_ends: pl.DataFrame
+    objectives_spearman: ByPair
     logprobs: Frames
     logprobs_rewards: pl.DataFrame
     logprobs_ratio: pl.DataFrame
+    item_logprobs: pl.DataFrame
+    item_logprobs_points: Mapping[tuple[str, str, str], pl.DataFrame]
+    item_logprobs_ratio: pl.DataFrame
     matches: pl.DataFrame
     absent: Mapping[str, str]
 
@@ -115,7 +128,10 @@ class Tables:
         for stem in ("top_bottom", "kendall_tau", "spearman", "rbo", "mds", "rsa", "logprobs"):
             by_prompt = getattr(self, stem.removesuffix("_tau"))
             flat |= {f"{stem}_{prompt}": table for prompt, table in by_prompt.items()}
+        for pair, table in self.objectives_spearman.items():
+            flat[f"objectives_{'_'.join(pair)}"] = table
         single = {stem: getattr(self, stem) for stem in _SINGLE}
+        single["objectives_tokens"] = self.objectives_ends
         return flat | {stem: table for stem, table in single.items() if table.height}
 
 
@@ -129,6 +145,8 @@ _SINGLE = (
     "humans_gap",
     "identity",
     "sequences",
+    "objectives",
+    "item_logprobs",
 )
 
 
@@ -164,7 +182,9 @@ def compute(
         **sections.frames(run, order, options, top, absent),
         **sections.people(run, order, options, absent),
         **sections.identities(run, order, options, counts, absent),
-        **sections.others(run, order, top, absent),
+        **sections.searches(run, absent),
+        **sections.makeup(run, order, top, absent),
+        **sections.language(run, order, top, absent),
     }
     return Tables(
         models=models,

@@ -16,12 +16,12 @@ def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> Figu
     """A table of correlations as an annotated heat map.
 
     Args:
-      matrix: model, then a column a model, such as `agreement.kendall_matrix` returns; square
-        or not. NaN shows as a dash.
+      matrix: names, then a column of numbers each, such as `agreement.kendall_matrix` returns;
+        square or not. NaN shows as a dash.
       names: slug -> nickname; what is not in it ("human") names itself.
       label: what the numbers are, for the colour bar.
     """
-    models, rows = matrix.columns[1:], matrix["model"].to_list()
+    models, rows = matrix.columns[1:], matrix[matrix.columns[0]].to_list()
     values = matrix.select(models).to_numpy()
     width, height = (0.62 * len(side) + 1.9 for side in (models, rows))
     figure = style.canvas(max(width + 0.6, 3.8), max(height - 0.5, 3.0))

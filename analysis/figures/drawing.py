@@ -15,6 +15,8 @@ from analysis.figures import (
     framing,
     humans,
     identity,
+    objectives,
+    replies,
     sequences,
     slopes,
     style,
@@ -163,11 +165,19 @@ def _others(found: Tables, names: Mapping[str, str], top: int) -> Plan:
         yield "sequence_traces", partial(sequences.traces, found.sequence_traces, names)
     if found.sequences.filter(pl.col("flops") > 0).height:
         yield "sequences", partial(sequences.costs, found.sequences, names)
+    for prompt in found.objectives["prompt"].unique(maintain_order=True):
+        part = found.objectives.filter(prompt=prompt)
+        yield f"objectives_{prompt}", partial(objectives.makeup, part, names)
+    for (model, prompt), matrix in found.objectives_spearman.items():
+        square = partial(agreement.heat_map, matrix, {}, "Spearman’s ρ")
+        yield f"objectives_{model}_{prompt}", square
     for prompt, table in found.logprobs.items():
         yield (
             f"logprobs_{prompt}",
             partial(tokens.ends, table, names, top, "logprob", "log-probability"),
         )
+    for key, points in found.item_logprobs_points.items():
+        yield f"item_logprobs_{'_'.join(key)}", partial(replies.against_logprobs, points, names)
 
 
 def _data_uri(paths: Mapping[str, pathlib.Path]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib import font_manager, ft2font, transforms
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -158,6 +159,12 @@ def legend(figure: Figure, shown: Mapping[str, tuple[str, str]], lines: bool = F
     ]
     labels = [name(text, 30) for text in shown]
     figure.legend(keys, labels, loc="outside upper left", ncols=4, frameon=False, fontsize=8.5)
+
+
+def cloud(ax: Axes, x: np.ndarray, y: np.ndarray, colour: str) -> None:
+    """Thousands of points: as a picture inside the SVG, not as thousands of paths."""
+    (marks,) = ax.plot(x, y, "o", color=colour, markersize=3.2, markeredgewidth=0, alpha=0.4)
+    marks.set_rasterized(True)
 
 
 def drawable(text: str, limit: int = 200) -> str:

@@ -33,7 +33,7 @@ def sentiment(points: pl.DataFrame, slopes: pl.DataFrame, names: Mapping[str, st
         for side, chosen in sides.items():
             part = points.filter(chosen, model=model).sort("value", "token_id")
             x, y = part["value"].to_numpy(), part["reward"].to_numpy()
-            _cloud(ax, x + _jitter(len(x)), y, _SIDES[side])
+            style.cloud(ax, x + _jitter(len(x)), y, _SIDES[side])
             slope = slopes.filter(model=model, valence=side)["slope"]
             _line(ax, x, y, slope, _SIDES[side])
         ax.set_xticks([-5, 0, 5], ["−5", "0", "+5"])
@@ -57,7 +57,7 @@ def frequency(points: pl.DataFrame, slopes: pl.DataFrame, names: Mapping[str, st
     for model, ax in axes.items():
         part = points.filter(model=model)
         x, y = part["log_frequency"].to_numpy(), part["residual"].to_numpy()
-        _cloud(ax, x, y, shades[model])
+        style.cloud(ax, x, y, shades[model])
         _line(ax, x, y, slopes.filter(model=model)["slope"], style.INK)
     figure.supxlabel("natural logarithm of the occurrences in a million words", fontsize=9)
     figure.supylabel("reward, sentiment taken out", fontsize=9)
@@ -81,7 +81,7 @@ def swarms(points: pl.DataFrame, names: Mapping[str, str]) -> Figure:
         for place, side in enumerate(("negative", "positive")):
             y = own.filter(valence=side)["reward"].sort().to_numpy()
             if len(y):
-                _cloud(ax, place + _spread(y, ends), y, _SIDES[side])
+                style.cloud(ax, place + _spread(y, ends), y, _SIDES[side])
                 ax.hlines(np.median(y), place - _HALF, place + _HALF, color=style.INK, lw=1.4)
         ax.set_xticks([0, 1], ["negative", "positive"])
         ax.set_xlim(-0.55, 1.55)
@@ -92,12 +92,6 @@ def swarms(points: pl.DataFrame, names: Mapping[str, str]) -> Figure:
 def _panels(points: pl.DataFrame, names: Mapping[str, str]) -> tuple[Figure, dict[str, Axes]]:
     there = set(points["model"].unique())
     return style.panels(names, [model for model in names if model in there], 5, _PANEL)
-
-
-def _cloud(ax: Axes, x: np.ndarray, y: np.ndarray, colour: str) -> None:
-    # Thousands of points: as a picture inside the SVG, not as thousands of paths.
-    (marks,) = ax.plot(x, y, "o", color=colour, markersize=3.2, markeredgewidth=0, alpha=0.4)
-    marks.set_rasterized(True)
 
 
 def _line(ax: Axes, x: np.ndarray, y: np.ndarray, slope: pl.Series, colour: str) -> None:

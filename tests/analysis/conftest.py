@@ -1,5 +1,6 @@
 """Synthetic runs, written to disk through the schema as the engine writes them."""
 
+import collections
 import hashlib
 import json
 from pathlib import Path
@@ -7,10 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from analysis.figures import drawing
 from analysis.models import ModelInfo
 from analysis.options import Options
 from analysis.report import AnalyzeSettings
 from engine.runs import schema
+from tests.command_fixtures import command  # noqa: F401
 
 PROMPTS = {
     "greatest": "What, in one word, is the greatest thing ever?",
@@ -61,33 +64,37 @@ def edit_manifest(run: Path, change) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
+def write_run(run: Path, vocabs: dict, models: dict, scores: dict, size: int = 3) -> Path:
+    """Writes a run: vocabularies, model -> its vocabulary, (model, prompt) -> rewards by id."""
+    run.mkdir()
+    for vocab, tokens in vocabs.items():
+        write_vocab(run, vocab, tokens)
+    results = {}
+    for (model, prompt), rewards in scores.items():
+        by_id = rewards if isinstance(rewards, dict) else dict(enumerate(rewards))
+        entry = write_scores(run, model, prompt, by_id, size)
+        results[schema.scores_path(model, prompt)] = entry
+    manifest = {
+        "version": schema.MANIFEST_VERSION,
+        "models": {
+            slug: {"source": slug, "checkpoint_hash": f"{slug}-hash", "vocab": vocab}
+            for slug, vocab in models.items()
+        },
+        "prompts": PROMPTS,
+        "lists": {},
+        "results": results,
+        "environment": {},
+    }
+    (run / schema.MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    return run
+
+
 @pytest.fixture
 def make_run(tmp_path):
-    """Writes a run: vocabularies, model -> its vocabulary, (model, prompt) -> rewards by id."""
+    """`write_run` into the test's own folder."""
 
     def make(vocabs, models, scores, name="run", size=3):
-        run = tmp_path / name
-        run.mkdir()
-        for vocab, tokens in vocabs.items():
-            write_vocab(run, vocab, tokens)
-        results = {}
-        for (model, prompt), rewards in scores.items():
-            by_id = rewards if isinstance(rewards, dict) else dict(enumerate(rewards))
-            entry = write_scores(run, model, prompt, by_id, size)
-            results[schema.scores_path(model, prompt)] = entry
-        manifest = {
-            "version": schema.MANIFEST_VERSION,
-            "models": {
-                slug: {"source": slug, "checkpoint_hash": f"{slug}-hash", "vocab": vocab}
-                for slug, vocab in models.items()
-            },
-            "prompts": PROMPTS,
-            "lists": {},
-            "results": results,
-            "environment": {},
-        }
-        (run / schema.MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
-        return run
+        return write_run(tmp_path / name, vocabs, models, scores, size)
 
     return make
 
@@ -107,6 +114,27 @@ def add_result(run: Path, path: str, frame: pl.DataFrame, prompt: str) -> None:
     }
     edit_manifest(run, lambda content: content["results"].update({path: entry}))
     edit_manifest(run, lambda content: content["prompts"].setdefault(prompt, f"{prompt}?"))
+
+
+@pytest.fixture
+def add_objectives():
+    """Adds objectives (name -> values by token) to a scored vocabulary; weights make it gated."""
+
+    def add(run, model, prompt, objectives, weights=None):
+        path = schema.scores_path(model, prompt)
+        parts = sorted((run / path).iterdir())
+        frame = pl.read_parquet(parts, hive_partitioning=False).sort("token_id")
+        columns = {name: pl.Series(x, dtype=pl.Float32) for name, x in objectives.items()}
+        rewards = frame.with_columns(**columns)
+        for part in parts:
+            part.unlink()
+        (run / path).rmdir()
+        add_result(run, path, rewards, prompt)
+        said = {"fingerprint": {"path": path, "objectives": list(objectives)}}
+        said |= {"coefficients": weights}
+        edit_manifest(run, lambda content: content["results"][path].update(said))
+
+    return add
 
 
 @pytest.fixture
@@ -150,7 +178,27 @@ def add_logprobs():
 
 
 @pytest.fixture
-def small_run(make_run):
+def add_item_logprobs():
+    """Adds a language model's log-probabilities of an item list (item -> (tokens, logprob))."""
+
+    def add(run, items, model, prompt, replies):
+        tokens, logprobs = zip(*replies.values(), strict=True)
+        columns = {"item_id": range(len(replies)), "item": list(replies)}
+        columns |= {"tokens": tokens, "logprob": logprobs}
+        frame = pl.DataFrame(columns, schema=schema.ITEM_LOGPROB_COLUMNS)
+        add_result(run, schema.item_logprobs_path(items, model, prompt), frame, prompt)
+        entry = {"source": model, "checkpoint_hash": f"{model}-hash", "vocab": None}
+        edit_manifest(run, lambda content: content["models"].setdefault(model, entry))
+
+    return add
+
+
+@pytest.fixture
+def small_run(tmp_path):
+    return write_small_run(tmp_path / "run")
+
+
+def write_small_run(run: Path) -> Path:
     """Two models of different vocabularies, one prompt each scored fully."""
     vocabs = {
         "v1": [" love", "love", "\ufffd", "\ufffd", "hate", "<script>alert(1)</script>", "x"],
@@ -161,10 +209,10 @@ def small_run(make_run):
         ("m-two", "greatest"): [0.95, -0.4, 0.0, 0.9, 0.8, 0.7],
         ("m-one", "worst"): [-5.0, -4.0, 0.0, 0.5, 3.0, 9.0, 1.0],
     }
-    return make_run(vocabs, {"m-one": "v1", "m-two": "v2"}, scores)
+    return write_run(run, vocabs, {"m-one": "v1", "m-two": "v2"}, scores)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def settings(tmp_path_factory):
     words = tmp_path_factory.mktemp("lexicons") / "bnc.txt"  # the package wordfreq is optional
     words.write_text(
@@ -179,13 +227,19 @@ def settings(tmp_path_factory):
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def infos():
     return {
         "m-two": ModelInfo(
             nickname="Two", developer="Acme", base="Gemma 2", size_b=2.0, rewardbench_rank=7
         )
     }
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """Leaves the figures undrawn, for tests of what surrounds them."""
+    monkeypatch.setattr(drawing, "draw", lambda *_: collections.defaultdict(str))
 
 
 @pytest.fixture

@@ -177,6 +177,45 @@ def sequence_traces(rng, steps=40):
     return table.with_columns(reward=best - sign, best=best, flops=flops)
 
 
+def objectives(rng):
+    """Nineteen objectives of a gated model, two of one without a gate."""
+    names = [f"helpsteer-{i}" for i in range(17)] + ["beavertails-is_safe", "$x$ & <b>"]
+    rows = [
+        {"model": "armorm-llama3-8b-v0.1", "prompt": "best", "objective": name, "n": 9, "weight": w}
+        for name, w in zip(names, rng.normal(0, 0.1, len(names)), strict=True)
+    ]
+    rows += [
+        {"model": "urm-llama-3.1-8b", "prompt": "best", "objective": name, "n": 9, "weight": None}
+        for name in ("helpfulness", "verbosity")
+    ]
+    rho = pl.Series(rng.uniform(-1, 1, len(rows)))
+    return pl.DataFrame(rows, infer_schema_length=None).with_columns(
+        pearson=rho, spearman=rho, share=pl.col("weight") * 2, spread=pl.lit(None, pl.Float64)
+    )
+
+
+def objectives_ends(rng):
+    cells = objectives(rng).select("model", "prompt", "objective")
+    ends_ = ends(rng, "value").drop("model").unique(["end", "rank"])
+    return cells.join(ends_, how="cross")
+
+
+def item_logprobs_points(rng, count=300):
+    tokens = pl.Series(rng.integers(1, 9, count), dtype=pl.UInt32)
+    logprob = pl.Series(-3.0 * tokens.to_numpy() - rng.exponential(2, count))
+    columns = {"item_id": range(count), "item": [f"item {i}" for i in range(count)]}
+    frame = pl.DataFrame(columns | {"tokens": tokens, "logprob": logprob})
+    models = [*NAMES][:3]
+    return frame.with_columns(**{m: logprob + pl.Series(rng.normal(size=count)) for m in models})
+
+
+def item_logprobs(rng):
+    rho = rng.uniform(-1, 1, 3)
+    columns = {"list": "elo", "prompt": "best.chat", "language_model": "lm", "model": [*NAMES][:3]}
+    numbers = dict.fromkeys(("pearson", "spearman", "kendall", "spearman_per_token"), rho)
+    return pl.DataFrame(columns | {"n": 300} | numbers)
+
+
 def variance():
     parts = ["token", "token × model", "token × prompt", "token × model × prompt"]
     share = [0.41, 0.33, 0.06, 0.2]

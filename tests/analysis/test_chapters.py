@@ -43,6 +43,11 @@ def full(run):
         identity_words=words.unique(),
         sequences=made.sequences(rng),
         sequence_traces=made.sequence_traces(rng),
+        objectives=made.objectives(rng),
+        objectives_ends=made.objectives_ends(rng),
+        objectives_spearman={("armorm-llama3-8b-v0.1", "best"): made.square(rng)},
+        item_logprobs=made.item_logprobs(rng),
+        item_logprobs_points={("elo", "best.chat", "lm"): made.item_logprobs_points(rng)},
         logprobs={"greatest": made.ends(rng, "logprob")},
         variance=made.variance(),
         matches=made.matches(),
@@ -89,6 +94,8 @@ def test_every_figure_of_a_section_is_one_that_is_drawn(run, monkeypatch, tmp_pa
     wanted = {b.figure for c in chapters.chapters(found) for b in c.blocks if b.figure}
     assert wanted <= set(drawn)
     assert {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequences"} <= wanted
+    own = {"objectives_best", "objectives_armorm-llama3-8b-v0.1_best"}
+    assert {*own, "item_logprobs_elo_best.chat_lm"} <= wanted
 
 
 def test_a_section_without_a_table_says_why(run):

@@ -11,6 +11,8 @@ from analysis.figures import (
     agreement,
     humans,
     identity,
+    objectives,
+    replies,
     sequences,
     slopes,
     style,
@@ -58,6 +60,8 @@ MAKERS = {
     "traces": lambda: sequences.traces(made.sequence_traces(rng()), NAMES),
     "budgets": lambda: sequences.budgets(spending(made.sequence_traces(rng())), NAMES),
     "costs": lambda: sequences.costs(made.sequences(rng()), NAMES),
+    "objectives": lambda: objectives.makeup(made.objectives(rng()), NAMES),
+    "replies": lambda: replies.against_logprobs(made.item_logprobs_points(rng()), NAMES),
     "shares": lambda: variance.shares(made.variance()),
     "sentiment": lambda: words.sentiment(
         made.points(rng()), made.sentiment_slopes(rng()).filter(prompt="worst"), NAMES
@@ -82,6 +86,23 @@ def test_every_model_has_a_panel_in_its_own_colour():
     assert list(panels) == list(NAMES.values())
     for model, name in NAMES.items():
         assert panels[name].lines[0].get_color() == colours[model]
+
+
+def test_what_is_not_known_of_an_objective_has_no_bar():
+    figure = objectives.makeup(made.objectives(rng()), NAMES)
+    plain, gated = figure.axes[:3], figure.axes[3:]
+    assert [len(ax.patches) for ax in gated] == [19, 19, 19]
+    assert [len(ax.patches) for ax in plain] == [2, 0, 0]
+    weights = made.objectives(rng())["weight"].to_list()[:19]
+    assert [bar.get_width() for bar in gated[1].patches] == pytest.approx(weights)
+
+
+def test_an_item_keeps_its_reward_and_its_log_probability_as_a_point():
+    points = made.item_logprobs_points(rng())
+    figure = replies.against_logprobs(points, NAMES)
+    own = points.select("logprob", next(iter(NAMES))).rows()
+    shown = [xy for line in figure.axes[0].lines[1:] for xy in zip(*line.get_data(), strict=True)]
+    assert sorted(shown) == sorted(own)
 
 
 def test_a_fan_has_the_slope_of_the_table():

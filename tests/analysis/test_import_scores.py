@@ -1,13 +1,9 @@
-import subprocess
-import sys
-
 import polars as pl
 import pytest
 
 import analysis
 from engine.errors import AssayError
 from launch import import_scores
-from tests.conftest import ROOT
 
 ELO = """elo_rank,elo_score,name,elo_matches,Org/Model-A,Org/Model.B_v2
 1,1700,Water,10,1.5,-2
@@ -151,10 +147,8 @@ def test_human_scores_of_another_form_are_refused(source, tmp_path):
         (["--layout=elo", "--run={run}"], "import_scores: --source is missing; see --help"),
     ],
 )  # fmt: skip
-def test_the_command_ends_bad_input_in_one_line(tmp_path, flags, message):
-    command = [sys.executable, "-m", "launch.import_scores"]
-    given = [flag.format(run=tmp_path / "run") for flag in flags]
-    done = subprocess.run([*command, *given], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == message
+def test_the_command_ends_bad_input_in_one_line(command, tmp_path, flags, message):
+    done = command("import_scores", *(flag.format(run=tmp_path / "run") for flag in flags))
+    assert done.code == 2
+    assert done.err == [message]
     assert not (tmp_path / "run").exists()

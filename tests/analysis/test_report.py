@@ -1,6 +1,9 @@
 import csv
 import html.parser
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -8,23 +11,12 @@ import pytest
 
 import analysis
 from analysis import publish
-from analysis.figures import style
 from analysis.options import Options
 from analysis.publish import ReportError
 from analysis.report import AnalyzeSettings, write_report
+from tests.analysis.conftest import write_small_run
 
-
-@pytest.fixture
-def light(monkeypatch):
-    """Leaves the figures undrawn, for tests of what surrounds them."""
-
-    def save(figure, folder, stem):
-        paths = {kind: folder / f"{stem}.{kind}" for kind in ("png", "svg")}
-        for path in paths.values():
-            path.write_text("undrawn", encoding="utf-8")
-        return paths
-
-    monkeypatch.setattr(style, "save", save)
+ROOT = Path(__file__).resolve().parents[2]
 
 
 _ENDS = ["model", "end", "rank", "token_id", "token", "reward"]
@@ -77,6 +69,14 @@ def report(light, small_run, tmp_path, infos, settings):
     return tmp_path / "report"
 
 
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory, settings):
+    """The report of the small run with its figures."""
+    folder = tmp_path_factory.mktemp("drawn")
+    run = analysis.load(write_small_run(folder / "run"))
+    return write_report(run, folder / "report", {}, settings).parent
+
+
 def page_of(run, tmp_path, settings, **options):
     index = write_report(analysis.load(run, **options), tmp_path / "r", {}, settings)
     return Page(index.read_text(encoding="utf-8"))
@@ -107,9 +107,7 @@ def test_tokens_survive_the_tables_byte_for_byte(light, make_run, tmp_path, sett
     assert {int(row["m"]): row["token"] for row in rows} == dict(enumerate(tokens))
 
 
-def test_every_figure_is_written_as_png_and_svg(small_run, tmp_path, settings):
-    write_report(analysis.load(small_run), tmp_path / "report", {}, settings)
-    report = tmp_path / "report"
+def test_every_figure_is_written_as_png_and_svg(drawn):
     stems = ["framing", "distributions", "kendall_tau_greatest"]
     stems += ["spearman_greatest", "rbo_greatest", "mds_greatest", "variance"]
     stems += ["top_bottom_greatest", "top_bottom_worst", "framing_sum", "framing_difference"]
@@ -117,17 +115,17 @@ def test_every_figure_is_written_as_png_and_svg(small_run, tmp_path, settings):
     words = [f"{kind}_points" for kind in ("sentiment", "frequency")]
     stems += [f"{stem}_{prompt}" for stem in words for prompt in ("greatest", "worst")]
     expected = sorted(f"{stem}.{kind}" for stem in stems for kind in ("png", "svg"))
-    assert sorted(path.name for path in (report / "figures").iterdir()) == expected
+    assert sorted(path.name for path in (drawn / "figures").iterdir()) == expected
 
 
-def test_the_page_asks_for_nothing_outside_itself(report):
-    page = Page((report / "index.html").read_text(encoding="utf-8"))
+def test_the_page_asks_for_nothing_outside_itself(drawn):
+    page = Page((drawn / "index.html").read_text(encoding="utf-8"))
     allowed = ("data:", "#", "figures/", "tables/")
     assert page.addresses
     assert [address for address in page.addresses if not address.startswith(allowed)] == []
     for address in page.addresses:
         if address.startswith(("figures/", "tables/")):
-            assert (report / address).is_file()
+            assert (drawn / address).is_file()
 
 
 def test_a_token_that_is_markup_shows_as_text(report):
@@ -202,10 +200,9 @@ def test_mixed_modes_warn_at_the_top(light, small_run, edit, tmp_path, settings)
     assert "mix response modes (ids, text)" in page_of(small_run, tmp_path, settings).words
 
 
-def test_the_same_run_gives_the_same_report(small_run, tmp_path, settings):
-    run = analysis.load(small_run)
-    pages = [write_report(run, tmp_path / name, {}, settings).read_bytes() for name in ("r1", "r2")]
-    assert pages[0] == pages[1]
+def test_the_same_run_gives_the_same_report(drawn, tmp_path, settings):
+    page = write_report(analysis.load(drawn.parent / "run"), tmp_path / "again", {}, settings)
+    assert page.read_bytes() == (drawn / "index.html").read_bytes()
 
 
 def test_a_report_replaces_an_older_one_whole(report, small_run, settings):
@@ -237,6 +234,56 @@ def test_an_error_between_the_two_renames_puts_the_older_report_back(report, mon
     with pytest.raises(OSError, match="disk full"), publish.staged(report, {}):
         pass
     assert (report / "index.html").read_bytes() == before
+
+
+# Loaded by its path, for the package brings polars and scipy along.
+_KILLED = """
+import os, pathlib, runpy, signal, sys
+publish, report, when = sys.argv[1:]
+rename = pathlib.Path.rename
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+def renamed(path, target):
+    die() if path.name == "new" else rename(path, target)
+if when == "renaming":
+    pathlib.Path.rename = renamed
+with runpy.run_path(publish)["staged"](pathlib.Path(report), {}) as folder:
+    (folder / "index.html").write_text("half")
+    if when == "writing":
+        die()
+"""
+
+
+def left(folder):
+    return [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("when", ["writing", "renaming"])
+def test_what_a_killed_writer_left_is_gone_after_the_next(tmp_path, when):
+    report = tmp_path / "report"
+    with publish.staged(report, {}) as folder:
+        (folder / "index.html").write_text("older", encoding="utf-8")
+    command = [sys.executable, "-c", _KILLED, publish.__file__, str(report), when]
+    done = subprocess.run(command, cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len(left(tmp_path)) == 1
+    assert report.exists() == (when == "writing")
+    with pytest.raises(ZeroDivisionError), publish.staged(report, {}):
+        raise ZeroDivisionError
+    assert left(tmp_path) == []
+    assert (report / "index.html").read_text(encoding="utf-8") == "older"
+
+
+def test_what_a_living_writer_or_another_report_has_there_stays(tmp_path):
+    others = [tmp_path / ".report.notes", tmp_path / ".report.more.abcdefgh"]
+    for other in others:
+        other.mkdir()
+        (other / "writer.lock").touch()
+    with publish.staged(tmp_path / "report", {}) as first:
+        with publish.staged(tmp_path / "report", {}):
+            assert first.is_dir()
+        assert first.is_dir()
+    assert sorted(left(tmp_path)) == sorted(others)
 
 
 def test_a_folder_of_something_else_is_not_overwritten(small_run, tmp_path, settings):
