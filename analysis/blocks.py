@@ -7,7 +7,8 @@ import polars as pl
 
 from analysis.tables import Tables
 
-# Key, title, and kind: model, token, tokens (a list), text, count, number, p, share or bool.
+# Key, title, and kind: model, token, tokens (a list), text, count, number, fixed
+# (three decimals: correlations and the like), p, share or bool.
 Column = tuple[str, str, str]
 MODEL: Column = ("model", "model", "model")
 PROMPT: Column = ("prompt", "prompt", "text")

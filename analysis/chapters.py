@@ -58,18 +58,18 @@ def _explain(found: Tables) -> Chapter:
 
 _RSA = (
     ("predictor", "trait", "text"),
-    ("pearson_r", "Pearson’s r", "number"),
+    ("pearson_r", "Pearson’s r", "fixed"),
     ("mantel_p", "p (Mantel)", "p"),
-    ("spearman_rho", "Spearman’s ρ", "number"),
+    ("spearman_rho", "Spearman’s ρ", "fixed"),
     ("spearman_mantel_p", "p (Mantel)", "p"),
-    ("beta", "β, jointly", "number"),
+    ("beta", "β, jointly", "fixed"),
     ("permutation_p", "p (permutation)", "p"),
 )
 _FIT = (
     PROMPT,
     ("predictors", "traits", "count"),
     ("pairs", "pairs", "count"),
-    ("r_squared", "R²", "number"),
+    ("r_squared", "R²", "fixed"),
     ("p", "p", "p"),
     ("max_vif", "largest variance inflation", "number"),
 )
@@ -90,9 +90,9 @@ def _framing(found: Tables) -> Chapter:
             MODEL,
             ("prompt_a", "prompt", "text"),
             ("prompt_b", "and prompt", "text"),
-            ("pearson", "Pearson’s r", "number"),
-            ("spearman", "Spearman’s ρ", "number"),
-            ("kendall", "Kendall’s τ", "number"),
+            ("pearson", "Pearson’s r", "fixed"),
+            ("spearman", "Spearman’s ρ", "fixed"),
+            ("kendall", "Kendall’s τ", "fixed"),
         )
         blocks += table(found.framing, columns, "framing.csv")
     said = {
@@ -124,8 +124,8 @@ _AXES = (
     ("prompt_b", "and prompt", "text"),
     ("axis", "axis", "count"),
     ("axis_kind", "kind", "text"),
-    ("loading_a", "loading", "number"),
-    ("loading_b", "loading", "number"),
+    ("loading_a", "loading", "fixed"),
+    ("loading_b", "loading", "fixed"),
     ("share", "share of variance", "share"),
 )
 
@@ -161,8 +161,8 @@ def _humans(found: Tables) -> Chapter:
         LIST,
         PROMPT,
         MODEL,
-        ("spearman", "Spearman’s ρ", "number"),
-        ("kendall", "Kendall’s τ", "number"),
+        ("spearman", "Spearman’s ρ", "fixed"),
+        ("kendall", "Kendall’s τ", "fixed"),
     )
     return Chapter(
         id="humans",

@@ -57,7 +57,7 @@ def item_logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
             if model not in points.columns:
                 continue
             logprob, reward = points["logprob"].to_numpy(), points[model].to_numpy()
-            each = (points["logprob"] / points["tokens"]).to_numpy()
+            each = (points["logprob"] / points["tokens"].clip(1)).to_numpy()
             found = logprobs.correlations(logprob, reward)
             found["spearman_per_token"] = ranks.spearman(each, reward)
             rows.append({**about, "model": model, "n": points.height, **found})

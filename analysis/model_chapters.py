@@ -49,8 +49,8 @@ _OBJECTIVES = (
     MODEL,
     ("objective", "objective", "text"),
     ("weight", "weight", "number"),
-    ("pearson", "Pearson’s r", "number"),
-    ("spearman", "Spearman’s ρ", "number"),
+    ("pearson", "Pearson’s r", "fixed"),
+    ("spearman", "Spearman’s ρ", "fixed"),
     ("share", "share of variance", "share"),
     ("spread", "between quantiles", "number"),
     ("top", "highest", "tokens"),
@@ -108,7 +108,7 @@ def _replies(found: Tables) -> list[Block]:
         )
         stem = f"item_logprobs_{items}_{prompt}_{language_model}"
         blocks.append(Block(figure=stem, caption=caption))
-    columns = (LIST, *_AGAINST, ("spearman_per_token", "ρ per token", "number"))
+    columns = (LIST, *_AGAINST, ("spearman_per_token", "ρ per token", "fixed"))
     blocks += table(
         found.item_logprobs, columns, "item_logprobs.csv", title="Lists of replies against reward"
     )
@@ -123,9 +123,9 @@ _AGAINST = (
     ("language_model", "language model", "text"),
     MODEL,
     ("n", "n", "count"),
-    ("pearson", "Pearson’s r", "number"),
-    ("spearman", "Spearman’s ρ", "number"),
-    ("kendall", "Kendall’s τ", "number"),
+    ("pearson", "Pearson’s r", "fixed"),
+    ("spearman", "Spearman’s ρ", "fixed"),
+    ("kendall", "Kendall’s τ", "fixed"),
 )
 
 

@@ -102,6 +102,8 @@ def cell(value: Any, kind: str) -> str:
         return number(100 * value, "{:.1f} %")
     if kind == "count":
         return number(value, "{:,.0f}" if float(value).is_integer() else "{:,.1f}")
+    if kind == "fixed":
+        return number(value, "{:.3f}")
     return number(value) if kind == "number" else str(value)
 
 

@@ -128,7 +128,10 @@ def _slights(tables: Tables, prompt: str) -> str:
     part = tables.identity_q.filter(prompt=prompt)
     if part.height == 0:
         return ""
-    means = part.group_by("group").agg(pl.col("mean_percentile").mean()).drop_nulls()
+    # One word is no group: where others have more, it is passed over.
+    several = part.filter(pl.col("ci_low").is_not_nan())
+    told = several if several.height else part
+    means = told.group_by("group").agg(pl.col("mean_percentile").mean()).drop_nulls()
     means = means.sort("mean_percentile", "group")
     each = [f"{group} ({100 * mean:.0f})" for group, mean in means.iter_rows()]
     if len(each) < 2 * _EXTREMES:

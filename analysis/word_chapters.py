@@ -60,10 +60,10 @@ _SLOPES = (
 _BING = (
     MODEL,
     PROMPT,
-    ("auc", "pairs in order", "number"),
-    ("ci_low", "from", "number"),
-    ("ci_high", "to", "number"),
-    ("cohens_d", "Cohen’s d", "number"),
+    ("auc", "pairs in order", "fixed"),
+    ("ci_low", "from", "fixed"),
+    ("ci_high", "to", "fixed"),
+    ("cohens_d", "Cohen’s d", "fixed"),
     ("p", "p", "p"),
 )
 
@@ -104,7 +104,7 @@ def identity(found: Tables) -> Chapter:
     for prompt in found.identity["prompt"].unique(maintain_order=True):
         caption = (
             f"Prompt “{prompt}”. A group’s words on average stand at this percentile of the "
-            "vocabulary; bars are 95% bootstrap intervals (none: one word). Filled: p < .05 "
+            "vocabulary; bars are 95% bootstrap intervals (none: one word). Filled: q < .05 "
             "against neutral words matched to them."
         )
         blocks.append(Block(figure=f"identity_{prompt}", caption=caption))
@@ -120,7 +120,8 @@ def identity(found: Tables) -> Chapter:
         caveats=(
             "A word is not a person: a model may mark down a word for how it is used, or any noun "
             "for people, as no answer to the question.",
-            "q is p corrected for the number of comparisons (Benjamini and Hochberg): trust q.",
+            "q is p corrected for the number of comparisons in the table (Benjamini and Hochberg): "
+            "of a hundred filled dots about five are chance.",
             "Groups with few words have wide intervals, and our list of words is a choice.",
         ),
     )
@@ -131,7 +132,7 @@ _GROUPS = (
     PROMPT,
     ("axis", "axis", "text"),
     ("group", "group", "text"),
-    ("n", "words", "count"),
+    ("n", "tokens", "count"),
     ("mean_percentile", "mean percentile", "share"),
     ("ci_low", "from", "share"),
     ("ci_high", "to", "share"),

@@ -29,7 +29,7 @@ def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> Figu
     low = -1.0 if np.nanmin(np.append(values, 0.0)) < -0.05 else 0.0
     colours = matplotlib.colormaps["RdBu" if low else "YlGnBu"].with_extremes(bad="#eeeeee")
     image = ax.imshow(np.ma.masked_invalid(values), cmap=colours, vmin=low, vmax=1.0)
-    labels, left = ([style.name(names.get(m, m), 24) for m in side] for side in (models, rows))
+    labels, left = ([_label(m, names) for m in side] for side in (models, rows))
     ax.set_xticks(range(len(models)), labels, rotation=45, ha="right", rotation_mode="anchor")
     ax.set_yticks(range(len(rows)), left)
     ax.tick_params(length=0)
@@ -43,6 +43,11 @@ def heat_map(matrix: pl.DataFrame, names: Mapping[str, str], label: str) -> Figu
     bar.set_label(label)
     bar.outline.set_visible(False)
     return figure
+
+
+def _label(what: str, names: Mapping[str, str]) -> str:
+    """Nickname of a model; an objective names itself, at more length."""
+    return style.name(names[what], 24) if what in names else style.name(what, 36)
 
 
 @style.styled()
@@ -83,7 +88,7 @@ def _map(ax: Axes, points: pl.DataFrame, trait: str, names: Mapping[str, str]) -
         )
     ax.set_title(f"by {trait}", loc="left", fontsize=9, fontweight="bold")
     ax.set_aspect("equal", adjustable="datalim")
-    ax.margins(0.14)
+    ax.margins(0.24, 0.14)  # Room for the names at the sides.
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[:].set_visible(True)

@@ -118,8 +118,8 @@ def _words(found: Tables, names: Mapping[str, str], top: int) -> Plan:
                 f"framing_{stem}",
                 partial(tokens.ends, table, names, top, "reward", said),
             )
-    for prompt in found.identity["prompt"].unique(maintain_order=True):
-        part = found.identity.filter(prompt=prompt)
+    for prompt in found.identity_q["prompt"].unique(maintain_order=True):
+        part = found.identity_q.filter(prompt=prompt)
         yield f"identity_{prompt}", partial(identity.groups, part, names)
 
 

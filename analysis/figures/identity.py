@@ -15,11 +15,11 @@ from analysis.figures import style
 def groups(table: pl.DataFrame, names: Mapping[str, str]) -> Figure:
     """Mean percentile of each group's words with its interval, a panel a model.
 
-    A filled dot: p below 0.05 against matched neutral words. Rows go by axis, then by the mean
+    A filled dot: q below 0.05 against matched neutral words. Rows go by axis, then by the mean
     over the models.
 
     Args:
-      table: rows of `identity.csv` for one prompt; its percentiles run from 0 to 1.
+      table: rows of `identity.with_q` for one prompt; its percentiles run from 0 to 1.
       names: slug -> nickname, in the order of the panels; models without rows are left out.
     """
     models = [model for model in names if model in table["model"]]
@@ -41,7 +41,7 @@ def _dots(ax: Axes, part: pl.DataFrame, places: Mapping, colour: str) -> None:
     keys = ("ci_low", "mean_percentile", "ci_high")
     low, mean, high = (100 * part[key].to_numpy() for key in keys)
     ax.hlines(place, low, high, color=colour, linewidth=1.4)
-    sure = (part["p"].fill_null(1.0).fill_nan(1.0) < 0.05).to_numpy()
+    sure = (part["q"].fill_null(1.0).fill_nan(1.0) < 0.05).to_numpy()
     for these, face in ((sure, colour), (~sure, "white")):
         ax.plot(mean[these], place[these], "o", color=colour, markerfacecolor=face, ms=5)
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from analysis.figures import style
 
-_LONGEST = 5  # Tokens; longer replies share its colour.
+_LONGEST = 4  # Tokens; longer replies share its colour.
 
 
 @style.styled()

@@ -75,7 +75,14 @@ def _panel(ax: Axes, table: pl.DataFrame, median: float, count: int) -> None:
     for end, side, colour in (("top", 1, style.TOP), ("bottom", -1, style.BOTTOM)):
         rows = shown.filter(end=end).sort("rank")
         ys = [rank - 1 if side > 0 else 2 * count + 0.8 - rank for rank in rows["rank"]]
-        ax.barh(ys, rows["reward"] - median, left=median, color=colour, height=0.68, alpha=0.9)
+        ax.barh(
+            ys,
+            rows["reward"].cast(pl.Float64) - median,
+            left=median,
+            color=colour,
+            height=0.68,
+            alpha=0.9,
+        )
         for y, token in zip(ys, rows["token"], strict=True):
             ax.text(
                 median - side * 0.03 * reach,

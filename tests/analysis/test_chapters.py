@@ -155,6 +155,7 @@ def test_the_summary_names_what_people_and_models_see_differently(run):
         (7530.0, "count", "7,530"),
         (12, "count", "12"),
         (-0.25, "number", "−0.25"),
+        (-0.034871, "fixed", "−0.035"),
         (True, "bool", "yes"),
         ("x", "text", "x"),
     ],

@@ -42,6 +42,10 @@ def chosen(table):
     return [*gap.head(3), *gap.tail(3)]
 
 
+def groups():
+    return made.identity(rng()).with_columns(q=pl.col("p"))
+
+
 MAKERS = {
     "mds": lambda: agreement.mds(made.mds(rng()), made.models(), NAMES),
     "rsa": lambda: agreement.rsa(made.rsa()),
@@ -56,7 +60,7 @@ MAKERS = {
     "ranks": lambda: humans.trajectories(
         made.humans_ranks(rng()), NAMES, chosen(made.humans_ranks(rng()))
     ),
-    "groups": lambda: identity.groups(made.identity(rng()).filter(prompt="worst"), NAMES),
+    "groups": lambda: identity.groups(groups().filter(prompt="worst"), NAMES),
     "traces": lambda: sequences.traces(made.sequence_traces(rng()), NAMES),
     "budgets": lambda: sequences.budgets(spending(made.sequence_traces(rng())), NAMES),
     "costs": lambda: sequences.costs(made.sequences(rng()), NAMES),
@@ -185,9 +189,7 @@ def test_lists_of_few_items_are_drawn(count, tmp_path):
 
 
 def test_a_group_that_differs_surely_has_a_filled_dot():
-    table = (
-        made.identity(rng()).filter(prompt="best").head(2).with_columns(p=pl.Series([0.01, 0.5]))
-    )
+    table = groups().filter(prompt="best").head(2).with_columns(p=0.01, q=pl.Series([0.01, 0.5]))
     figure = identity.groups(table, NAMES)
     faces = [
         line.get_markerfacecolor() for line in figure.axes[0].lines if line.get_marker() == "o"
