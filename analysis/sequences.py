@@ -147,23 +147,21 @@ def sequence_transfer(run: Run, found: pl.DataFrame) -> pl.DataFrame:
       percentile (the target's, as in `sequences_table`).
     """
     frames = []
-    for items, prompt in run.lists():
-        for (name, target, asked), _ in run.items.items():
-            if (name, asked) != (items, prompt):
-                continue
-            scores = run.item_scores(items, prompt, [target]).unique("item", keep="first")
-            own = found.filter(pl.col("prompt") == prompt).drop("reward", "percentile")
-            joined = own.join(
-                scores.select(text="item", reward=target), on="text", how="inner", validate="m:1"
-            )
-            sizes = (
-                np.sort(run.rewards(target, prompt)[1]) if (target, prompt) in run.results else None
-            )
-            shares = [percentile(sizes, reward) for reward in joined["reward"]]
-            joined = joined.with_columns(
-                target=pl.lit(target), percentile=pl.Series(shares, dtype=pl.Float64)
-            )
-            frames.append(joined.rename({"model": "source"}).select(list(_TRANSFER)))
+    for items, target, prompt in run.items:
+        own = found.filter(pl.col("prompt") == prompt).drop("reward", "percentile")
+        scores = run.item_scores(items, prompt, [target]).unique("item", keep="first")
+        joined = own.join(
+            scores.select(text="item", reward=target), on="text", how="inner", validate="m:1"
+        )
+        if joined.height == 0:
+            continue
+        cell = (target, prompt)
+        singles = np.sort(run.rewards(*cell)[1]) if cell in run.results else None
+        shares = [percentile(singles, reward) for reward in joined["reward"]]
+        joined = joined.with_columns(
+            target=pl.lit(target), percentile=pl.Series(shares, dtype=pl.Float64)
+        )
+        frames.append(joined.rename({"model": "source"}).select(list(_TRANSFER)))
     table = pl.concat([pl.DataFrame(schema=_TRANSFER), *frames]).unique(maintain_order=True)
     return table.sort("source", "prompt", "direction", "method", "seed", "target", "text")
 

@@ -29,23 +29,17 @@ def violins(
       names: slug -> nickname, in the order of the panels.
       prompts: prompt ids in the order of the violins.
     """
-    rows, columns = style.grid_shape(len(names), 5)
-    figure = style.canvas(max(2.1 * columns, 4.2), 2.7 * rows + 0.3)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    figure, axes = style.panels(names, list(names), 5, (2.1, 2.7))
     colours = style.colours(names)
-    for ax, model in zip(axes, names, strict=False):
+    for model, ax in axes.items():
         for place, prompt in enumerate(prompts):
             shape = densities.filter(model=model, prompt=prompt).sort("reward")
             if shape.height:
                 spread = quantiles.filter(model=model, prompt=prompt).row(0, named=True)
                 _violin(ax, place, shape, spread, colours[model])
-        style.title(ax, names[model], colours[model])
         ax.set_xticks(range(len(prompts)), [style.name(p, 14) for p in prompts])
         ax.set_xlim(-0.6, len(prompts) - 0.4)
-        ax.grid(axis="y", color=style.GRID, linewidth=0.7)
-        ax.set_axisbelow(True)
-    for ax in axes[len(names) :]:
-        ax.set_visible(False)
+        ax.grid(visible=False, axis="x")
     figure.supylabel("reward", fontsize=9)
     return figure
 

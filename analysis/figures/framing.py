@@ -31,13 +31,9 @@ def contrast(
       prompts: the two prompt ids.
     """
     models = [model for model in names if model in pairs]
-    rows, columns = style.grid_shape(len(models), 5)
-    figure = style.canvas(max(2.2 * columns, 3.4), 2.35 * rows + 0.3)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    colours = style.colours(names)
-    for ax, model in zip(axes, models, strict=False):
+    figure, axes = style.panels(names, models, 5, (2.2, 2.35))
+    for model, ax in axes.items():
         _hexagons(ax, pairs[model])
-        style.title(ax, names[model], colours[model])
         r = pearson[model]
         said = "r undefined" if np.isnan(r) else f"r = {r:.2f}".replace("-", "−")
         ax.text(
@@ -49,8 +45,6 @@ def contrast(
             fontsize=8.5,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
         )
-    for ax in axes[len(models) :]:
-        ax.set_visible(False)
     figure.supxlabel(style.drawable(f"reward under “{prompts[0]}”"), fontsize=9)
     figure.supylabel(style.drawable(f"reward under “{prompts[1]}”"), fontsize=9)
     return figure
@@ -62,5 +56,3 @@ def _hexagons(ax: Axes, pair: pl.DataFrame) -> None:
         ax.plot(x, y, "o", color=style.INK, markersize=3)
     else:
         ax.hexbin(x, y, gridsize=38, bins="log", mincnt=1, cmap=_COUNTS, linewidths=0.1)
-    ax.grid(color=style.GRID, linewidth=0.7)
-    ax.set_axisbelow(True)

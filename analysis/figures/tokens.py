@@ -24,17 +24,10 @@ def top_bottom(
       count: tokens shown an end.
     """
     models = [model for model in names if model in table["model"]]
-    rows, columns = style.grid_shape(len(models), 4)
-    height = rows * (0.17 * 2 * count + 0.85)
-    figure = style.canvas(max(2.75 * columns, 3.6), height)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    colours = style.colours(names)
-    for ax, model in zip(axes, models, strict=False):
+    figure, axes = style.panels(names, models, 4, _size(count))
+    for model, ax in axes.items():
         median = quantiles.filter(model=model)["median"].item()
         _panel(ax, table.filter(model=model), median, count)
-        style.title(ax, names[model], colours[model])
-    for ax in axes[len(models) :]:
-        ax.set_visible(False)
     figure.supxlabel("reward (bars start at the model's median)", fontsize=9)
     return figure
 
@@ -56,16 +49,19 @@ def ends(
     """
     there = table["model"].unique(maintain_order=True).to_list()
     models = [m for m in names if m in there] + [m for m in there if m not in names]
-    size = (2.75, 0.17 * 2 * count + 0.85)
-    figure, axes = style.panels({m: m for m in models} | dict(names), models, 4, size)
+    figure, axes = style.panels({m: m for m in models} | dict(names), models, 4, _size(count))
     for model, ax in axes.items():
         rows = table.filter(model=model).rename({value: "reward"} if value != "reward" else {})
         low, high = (rows.filter(end=end)["reward"] for end in ("bottom", "top"))
         middle = (float(max(low)) + float(min(high))) / 2 if len(low) and len(high) else 0.0
-        ax.grid(False)
         _panel(ax, rows, middle, count)
     figure.supxlabel(style.drawable(label), fontsize=9)
     return figure
+
+
+def _size(count: int) -> tuple[float, float]:
+    """Width and height in inches of a panel with `count` tokens an end."""
+    return 2.75, 0.17 * 2 * count + 0.85
 
 
 def _panel(ax: Axes, table: pl.DataFrame, median: float, count: int) -> None:
@@ -96,5 +92,6 @@ def _panel(ax: Axes, table: pl.DataFrame, median: float, count: int) -> None:
     ax.set_xlim(median - 1.04 * reach, median + 1.04 * reach)
     ax.set_ylim(2 * count + 0.4, -0.8)
     ax.set_yticks([])
+    ax.grid(visible=False)
     ax.spines["left"].set_visible(False)
     ax.locator_params(axis="x", nbins=4)

@@ -1,6 +1,7 @@
 """The sections an analysis: figure, table, how to read it, and why something is not there."""
 
 import dataclasses
+import math
 
 import numpy as np
 import polars as pl
@@ -113,7 +114,10 @@ def test_a_section_without_a_table_says_why(run):
 def test_the_summary_names_the_groups_that_stand_lowest_and_highest(run):
     found = full(run)
     table = found.identity_q.with_columns(
-        mean_percentile=pl.col("group").replace_strict({"Jews": 0.04, "men": 0.9}, default=0.6),
+        mean_percentile=pl.col("group").replace_strict(
+            {"Jews": 0.04, "men": 0.9, "Hindus": 0.01}, default=0.6
+        ),
+        ci_low=pl.when(pl.col("group") == "Hindus").then(math.nan).otherwise("ci_low"),
         q=pl.when(pl.col("group").is_in(["Jews", "men"])).then(0.001).otherwise(0.8),
     )
     words = pl.DataFrame(
@@ -127,6 +131,7 @@ def test_the_summary_names_the_groups_that_stand_lowest_and_highest(run):
     )
     assert "the words for Jews (4), " in said
     assert "those for men (90), " in said
+    assert "Hindus" not in said  # One word is no group.
     means = 10 * sum(map(len, made.GROUPS.values()))
     assert f"Of {means} means of a group in a model, 10 lie below neutral words" in said
     assert "and 10 above" in said
