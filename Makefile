@@ -26,7 +26,7 @@ demo: $(VENV)/.demo ## build the embedded reward models, sweep the vocabulary, w
 	@$(PY) -m launch.demo
 
 test: $(VENV)/.dev ## run the tests
-	$(PY) -m pytest
+	$(PY) -m pytest -n auto --maxprocesses=8 --dist=loadfile
 
 check: $(VENV)/.dev ## formatting, lint, types
 	$(PY) -m ruff format --check .

@@ -1,6 +1,7 @@
 """Environment of the tests, the two reasons a test may be skipped for, and hypothesis profiles."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -11,6 +12,12 @@ import pytest
 _COUNT = "--xla_force_host_platform_device_count"
 if _COUNT not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_COUNT}=4".strip()
+# Every sweep compiles its passes anew, and so does every process: here the first one of a shape
+# pays for all.
+_COMPILED = tempfile.TemporaryDirectory(prefix="assay-compiled-")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = _COMPILED.name
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["HF_HUB_OFFLINE"] = "1"  # only npm may fetch (tests/published.py)
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads warn when a test starts a process
 

@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from tests.command_fixtures import command, fresh_launch  # noqa: F401
-from tests.tiny_fixtures import checkpoint, compiled_once  # noqa: F401
+from tests.tiny_fixtures import checkpoint  # noqa: F401
 
 
 @pytest.fixture

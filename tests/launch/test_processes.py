@@ -7,28 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """Compiled passes are kept between the processes of this module, not shared with the tests'."""
-    return {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
-
-
-def start(environment, folder, *flags):
+def start(folder, *flags):
     return subprocess.Popen(
         [sys.executable, "-m", "launch.sweep", *map(str, flags)],
         cwd=folder,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -47,7 +33,7 @@ def parts(run):
 
 
 def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
-    environment, checkpoint, tmp_path
+    checkpoint, tmp_path
 ):
     models = [checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)]
     flags = [
@@ -57,12 +43,12 @@ def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
         "--config.step_size=4",
     ]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    process = start(environment, tmp_path, *flags, f"--run={whole}")
+    process = start(tmp_path, *flags, f"--run={whole}")
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert out.splitlines() == [f"{whole}/scores: 2 models × 2 prompts, 1,152 new rewards"]
 
-    process = start(environment, tmp_path, *flags, f"--run={killed}")
+    process = start(tmp_path, *flags, f"--run={killed}")
     while not parts(killed) and process.poll() is None:
         pass
     process.send_signal(signal.SIGKILL)
@@ -71,7 +57,7 @@ def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
     finished = parts(killed)
     assert 0 < len(finished) < len(parts(whole))
 
-    process = start(environment, tmp_path, *flags, f"--run={killed}")
+    process = start(tmp_path, *flags, f"--run={killed}")
     out, err = process.communicate()
     assert process.returncode == 0, err
     after = parts(killed)
@@ -82,8 +68,8 @@ def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
     assert not [path for path in killed.rglob("*") if path.name.endswith(".tmp")]
 
 
-def test_a_misspelt_key_is_one_line_wherever_the_command_is_started(environment, tmp_path):
-    process = start(environment, tmp_path, "--config.part_sise=4")
+def test_a_misspelt_key_is_one_line_wherever_the_command_is_started(tmp_path):
+    process = start(tmp_path, "--config.part_sise=4")
     out, err = process.communicate()
     assert process.returncode == 2
     assert out == ""

@@ -167,15 +167,28 @@ def hidden_states(model: LlamaForSequenceClassification, ids: np.ndarray) -> lis
     return [state.numpy() for state in out.hidden_states[1:]]
 
 
-@torch.no_grad()
 def rewards(
     model: LlamaForSequenceClassification, sequences: Sequence[Sequence[int]], head=None
 ) -> np.ndarray:
-    """Rewards of whole sequences, one at a time: nothing is padded, nothing is shared."""
-    rows = [torch.tensor([list(map(int, s))]) for s in sequences]
-    if head is None:
-        return np.array([model(row).logits.item() for row in rows])
-    return np.array([head(model.model(row).last_hidden_state[0, -1]).item() for row in rows])
+    """Rewards of whole sequences: nothing is padded, nothing is shared.
+
+    Computed once for the same model, which must not change, and the same sequences.
+    """
+    return _rewards(model, tuple(tuple(map(int, s)) for s in sequences), head)
+
+
+@functools.cache
+@torch.no_grad()
+def _rewards(model, sequences: tuple[tuple[int, ...], ...], head) -> np.ndarray:
+    rewards = np.empty(len(sequences))
+    lengths = np.array(list(map(len, sequences)))
+    for length in np.unique(lengths):
+        rows = np.flatnonzero(lengths == length)
+        ids = torch.tensor([sequences[row] for row in rows])
+        last = model.model(ids).last_hidden_state[:, -1]
+        rewards[rows] = [(head or model.score)(hidden).item() for hidden in last]
+    rewards.flags.writeable = False
+    return rewards
 
 
 def edit_json(path: Path, remove: Sequence[str] = (), **changes) -> None:

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from tests.tiny_fixtures import checkpoint, compiled_once  # noqa: F401
+from tests.tiny_fixtures import checkpoint  # noqa: F401
 
 
 @pytest.fixture(scope="session", autouse=True)
