@@ -39,6 +39,7 @@ def objectives(found: Tables) -> Chapter:
         caveats=(
             "The names of the objectives are those of the data they were trained on; what an "
             "objective measures on one token is another question.",
+            "The spread is the mean distance from an objective’s lowest to its highest quantile.",
             "Objectives that go together share what they add to the reward: the split of the "
             "variance among them is one of many.",
         ),
@@ -49,10 +50,9 @@ _OBJECTIVES = (
     MODEL,
     ("objective", "objective", "text"),
     ("weight", "weight", "number"),
-    ("pearson", "Pearson’s r", "fixed"),
     ("spearman", "Spearman’s ρ", "fixed"),
-    ("share", "share of variance", "share"),
-    ("spread", "between quantiles", "number"),
+    ("share", "share", "share"),
+    ("spread", "spread", "number"),
     ("top", "highest", "tokens"),
     ("bottom", "lowest", "tokens"),
 )
