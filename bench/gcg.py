@@ -33,11 +33,9 @@ from engine.checkpoint.store import Checkpoint, restore
 from engine.jobs import vocabulary_of
 from engine.mesh import build_mesh
 from engine.scoring import Scorer, dtype_named
-from engine.search import flops, propose
-from engine.search.climb import Climb, question
+from engine.search import climb, flops, step
 from engine.search.problem import Problem
 from engine.search.settings import SearchSettings
-from engine.search.step import slopes_of
 
 _MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
 _PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")
@@ -70,11 +68,12 @@ class AssayWay:
     """Assay's search, compiled before it is timed. `whole` leaves nothing out of a candidate."""
 
     def __init__(self, problem: Problem, scorer: Scorer, *, whole: bool):
-        grouping = (lambda free: [list(free)]) if whole else propose.position_groups
-        with mock.patch.object(propose, "position_groups", grouping):
-            self.climb = Climb(problem, scorer)
+        first = (0,) * problem.settings.candidates
+        begun = {"first_changes": lambda settings: first} if whole else {}
         began = time.perf_counter()
-        self.steps(1)
+        with mock.patch.multiple(step, **begun), mock.patch.multiple(climb, **begun):
+            self.climb = climb.Climb(problem, scorer)
+            self.steps(1)  # traced here
         self.compile_s = time.perf_counter() - began
 
     def steps(self, count: int) -> float:
@@ -111,7 +110,7 @@ def agreement(problem: Problem, scorer: Scorer, peer: TorchGCG) -> tuple[float, 
     rewards = np.max(np.abs(own - other) / np.maximum(1, np.abs(other)))
     model = nnx.merge(scorer.graph, scorer.params)
     parent = jnp.asarray(peer.ids.numpy()[None], jnp.int32)
-    _, slopes = slopes_of(model, question(problem, scorer), parent, problem.settings)
+    _, slopes = step.slopes_of(model, climb.question(problem, scorer), parent, problem.settings)
     expected = peer.gradient().numpy()
     gradient = np.max(np.abs(np.asarray(slopes[0]) - expected)) / np.max(np.abs(expected))
     return float(rewards), float(gradient)

@@ -32,7 +32,7 @@ from engine.jobs import vocabulary_of
 from engine.mesh import build_mesh
 from engine.search.runs import search_sequences
 from engine.search.settings import METHODS, SearchSettings
-from launch.gcg import settings as as_settings
+from launch.searching import settings as as_settings
 
 _MODEL = flags.DEFINE_enum("model", "smollm2-135m-d16-rt-mlp", list(EMBEDDED), "Embedded model.")
 _PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")

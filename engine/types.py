@@ -8,6 +8,7 @@ Axis letters, used in every einsum and every parameter's `axes`:
     H head size       R objectives        M models           Q quantiles of an objective
     E, I hidden widths of a reward head   S (in a head) mean and log-variance
     A attempts of a search (directions x restarts)          J prompts that are judged together
+    U positions of a row that holds several replies         E replies of such a row
 """
 
 import dataclasses
@@ -43,6 +44,16 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where own positions stand: what each sees of the shared prefix and of its row."""
+
+    position: Array  # int32 [C, T], in the conversation
+    shared: Array  # int32 [C, T], how many prefix positions it continues
+    reply: Array  # int32 [C, T], which of the row's replies it is of: others are not seen
 
 
 @jax.tree_util.register_dataclass

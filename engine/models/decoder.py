@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from engine.models.config import DecoderConfig, inverse_frequencies
-from engine.types import KeyValues
+from engine.types import KeyValues, Places
 
 Residual = Float[Array, "C T D"]
 Index = Any  # of a layer: an int, or a traced one inside a loop
@@ -144,12 +144,11 @@ class Decoder(nnx.Module):
 
         `prefix` has room for them: at least length + T positions.
         """
-        shared = jnp.broadcast_to(length, 1)
-        angles = self._angles(shared[:, None] + jnp.arange(x.shape[1]))
-        every = jnp.arange(x.shape[1])
+        places = behind(jnp.broadcast_to(length, 1), x.shape[1])
+        angles = self._angles(places.position)
 
         def layer(x, index):
-            x, own = self._response_layer(index, x, every, prefix, shared, angles)
+            x, own = self._response_layer(index, x, prefix, places, angles)
             return x, jax.tree.map(lambda p: p[0], own)
 
         own = jax.lax.scan(layer, x, jnp.arange(self.config.num_layers))[1]
@@ -161,46 +160,44 @@ class Decoder(nnx.Module):
         self,
         prefix: KeyValues,
         x: Residual,
-        shared: Int[Array, "C"],
-        last: Int[Array, "C"],
+        places: Places,
+        read: Int[Array, "C E"],
         depths: Sequence[int],
-    ) -> tuple[Float[Array, "C D"], ...]:
-        """Residual stream after each of `depths` layers at the position `last` of each candidate.
+    ) -> tuple[Float[Array, "C E D"], ...]:
+        """Residual stream after each of `depths` layers at the positions `read` of each row.
 
         Args:
-          prefix: keys and values that all candidates share.
-          x: embedded candidates (`Candidates.ids`), a function of which the result is
-            differentiable.
-          shared: how many prefix positions each candidate continues.
-          last: the reward position within x.
+          prefix: keys and values that all rows share.
+          x: embedded rows, a function of which the result is differentiable.
+          places: where their positions stand; `behind` for one reply a row.
+          read: the reward positions within x.
           depths: ascending.
         """
-        angles = self._angles(shared[:, None] + jnp.arange(x.shape[1]))
-        every, pooled = jnp.arange(x.shape[1]), last[:, None]
+        angles = self._angles(places.position)
 
         def full_layer(index, x):
-            return self._response_layer(index, x, every, prefix, shared, angles)[0]
+            return self._response_layer(index, x, prefix, places, angles)[0]
 
-        read = []
+        found = []
         for start, stop in _segments(depths):
             deepest = stop == max(depths)
             x = jax.lax.fori_loop(start, stop - deepest, full_layer, x)
-            if deepest:  # nothing follows but the reward position
-                x, _ = self._response_layer(stop - 1, x, pooled, prefix, shared, angles)
-                read.append(x[:, 0])
+            if deepest:  # nothing follows but the reward positions
+                x, _ = self._response_layer(stop - 1, x, prefix, places, angles, read)
+                found.append(x)
             else:
-                read.append(_take(x, pooled)[:, 0])
-        return tuple(read)
+                found.append(_take(x, read))
+        return tuple(found)
 
     def continued(
         self, prefix: KeyValues, x: Residual, shared: Int[Array, "C"]
     ) -> Float[Array, "C T D"]:
         """Residual stream after the last layer at every position of each candidate."""
-        every = jnp.arange(x.shape[1])
-        angles = self._angles(shared[:, None] + every)
+        places = behind(shared, x.shape[1])
+        angles = self._angles(places.position)
 
         def layer(index, x):
-            return self._response_layer(index, x, every, prefix, shared, angles)[0]
+            return self._response_layer(index, x, prefix, places, angles)[0]
 
         return jax.lax.fori_loop(0, self.config.num_layers, layer, x)
 
@@ -227,12 +224,12 @@ class Decoder(nnx.Module):
         self,
         index: Index,
         x: Residual,
-        at: Int[Array, "..."],
         prefix: KeyValues,
-        shared: Int[Array, "C"],
+        places: Places,
         angles: Angles,
+        read: Int[Array, "C E"] | None = None,
     ) -> tuple[Float[Array, "C U D"], KeyValues]:
-        """One layer over the positions `at`: [T] for all of them, [C, 1] for one a candidate.
+        """One layer over all positions, or those that are `read` alone.
 
         And the keys and values of all T positions, each [C, T, K, H].
         """
@@ -240,10 +237,11 @@ class Decoder(nnx.Module):
         past = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), prefix)
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
-            if at.ndim == 2:
-                x, angles = _take(x, at), (_take(angles[0], at), _take(angles[1], at))
+            asking = places
+            if read is not None:
+                x, angles, asking = jax.tree.map(lambda a: _take(a, read), (x, angles, places))
             queries = layer.queries(x, angles)
-            masks = self._response_masks(index, shared, at, past.keys.shape[0], keys.shape[1])
+            masks = self._response_masks(index, asking, places, past.keys.shape[0])
             x = x + layer.output(self._attend(queries, keys, values, past, masks))
         with jax.named_scope("feed_forward"):
             return x + layer.feed_forward(x), KeyValues(keys=keys, values=values)
@@ -297,14 +295,13 @@ class Decoder(nnx.Module):
         return seen & ((distance < self.config.window) | ~slides)
 
     def _response_masks(
-        self, index: Index, shared: Int[Array, "C"], at: Int[Array, "..."], past: int, own: int
+        self, index: Index, asking: Places, own: Places, past: int
     ) -> tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]]:
-        """Which prefix positions and which own positions each query sees in a layer."""
-        rows = shared.shape[0]
-        at = jnp.broadcast_to(at, (rows, at.shape[-1]))[..., None]  # [C, U, 1]
-        shared, position = shared[:, None, None], jnp.arange(past)
-        on_prefix = self._mask(index, shared + at - position) & (position < shared)
-        return on_prefix, self._mask(index, at - jnp.arange(own))
+        """Which of `past` prefix positions, and which own positions, each query sees in a layer."""
+        at, position = asking.position[:, :, None], jnp.arange(past)
+        on_prefix = self._mask(index, at - position) & (position < asking.shared[:, :, None])
+        on_own = self._mask(index, at - own.position[:, None])
+        return on_prefix, on_own & (asking.reply[:, :, None] == own.reply[:, None])
 
     def _scaled(self, x: Float[Array, "C T D"]) -> Residual:
         if self.config.embedding_scale:
@@ -342,8 +339,14 @@ def rotate(x: Float[Array, "C T N H"], angles: Angles) -> Float[Array, "C T N H"
     return rotated.astype(x.dtype)
 
 
-def _take(x: Float[Array, "C T *D"], at: Int[Array, "C U"]) -> Float[Array, "C U *D"]:
-    return jnp.take_along_axis(x, at[..., None], axis=1)
+def behind(shared: Int[Array, "C"], positions: int) -> Places:
+    """One reply a row, of `positions` that continue its first `shared` ones."""
+    at = jnp.broadcast_to(shared[:, None], (shared.shape[0], positions))
+    return Places(position=at + jnp.arange(positions), shared=at, reply=jnp.zeros_like(at))
+
+
+def _take(x: Shaped[Array, "C T *D"], at: Int[Array, "C U"]) -> Shaped[Array, "C U *D"]:
+    return jnp.take_along_axis(x, at.reshape(*at.shape, *[1] * (x.ndim - 2)), axis=1)
 
 
 def _distances(positions: int) -> Int[Array, "T S"]:

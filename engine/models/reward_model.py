@@ -8,9 +8,9 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from engine.models.config import DecoderConfig
-from engine.models.decoder import Decoder
+from engine.models.decoder import Decoder, behind
 from engine.models.heads import OBJECTIVES, HeadConfig, Readout
-from engine.types import Candidates, Prefix
+from engine.types import Candidates, Places, Prefix
 
 
 class RewardModels(nnx.Module):
@@ -43,19 +43,25 @@ class RewardModels(nnx.Module):
 
     def respond(self, prefix: Prefix, candidates: Candidates) -> Float[Array, "W C"]:
         """Rewards of candidates behind a shared prefix; rows as `columns`."""
-        x = self.decoder.embed(candidates.ids)
-        return self.respond_embedded(prefix, x, candidates.shared, candidates.last)
+        places = behind(candidates.shared, candidates.ids.shape[1])
+        x, read = self.decoder.embed(candidates.ids), candidates.last[:, None]
+        return self.respond_embedded(prefix, x, places, read)[..., 0]
 
     def respond_embedded(
         self,
         prefix: Prefix,
         x: Float[Array, "C T D"],
-        shared: Int[Array, "C"],
-        last: Int[Array, "C"],
-    ) -> Float[Array, "W C"]:
-        """`respond` as a differentiable function of the embedded candidates."""
-        residuals = self.decoder.respond(prefix.key_values, x, shared, last, self.depths)
-        return self._read(residuals, prefix.gates)
+        places: Places,
+        read: Int[Array, "C E"],
+    ) -> Float[Array, "W C E"]:
+        """Rewards of embedded rows, of which they are a differentiable function.
+
+        A row may hold several replies, each continuing the prefix by itself; `read` are their
+        reward positions.
+        """
+        residuals = self.decoder.respond(prefix.key_values, x, places, read, self.depths)
+        flat = [r.reshape(-1, r.shape[-1]) for r in residuals]
+        return self._read(flat, prefix.gates).reshape(-1, *read.shape)
 
     def extend(self, prefix: Prefix, ids: Int[Array, "T"], length: Int[Array, ""]) -> Prefix:
         """The prefix with `ids` behind its first `length` positions; gates stay the prompt's."""

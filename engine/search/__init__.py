@@ -3,6 +3,8 @@
 settings     what a search is told
 constraints  which tokens and texts may be found
 propose      candidates of a step: gradient-guided, random
+packing      where candidates are computed: two in a row, from their first change on
+buffer       what an attempt keeps and draws its parents from
 step         the compiled step: propose, score, select
 baselines    searches without a gradient that sweep the vocabulary
 flops        what a step costs

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.candidates import token_candidates
 from engine.scoring import Scorer
-from engine.search import flops, propose
+from engine.search import flops
 from engine.search.climb import Steps
 from engine.search.problem import Problem
 from engine.types import Candidates, Prefix, PromptIds
@@ -19,6 +19,8 @@ from engine.types import Candidates, Prefix, PromptIds
 # What stands before [i], and rows of tokens that follow it [C, t].
 Ask = tuple[tuple[int, ...], np.ndarray]
 Asking = Generator[Ask, np.ndarray, None]
+
+_MAX_STARTS = 5
 
 
 def repeat(problem: Problem, rng: np.random.Generator) -> Asking:
@@ -221,5 +223,7 @@ def _chunks(problem: Problem, tokens: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _starts(free: tuple[int, ...]) -> dict[int, int]:
-    """Position -> the first of its group: as climbs have them, so that shapes are few."""
-    return {i: group[0] for group in propose.position_groups(free) for i in group}
+    """Position -> where its sweep is computed from: few, since each is compiled."""
+    count = min(_MAX_STARTS, max(1, len(free) // 2))
+    parts = [part.tolist() for part in np.array_split(np.array(free), count)]
+    return {i: part[0] for part in parts for i in part}

@@ -10,9 +10,10 @@ import numpy as np
 from engine import mesh as meshes
 from engine.scoring import Scorer, fetch
 from engine.search import flops
+from engine.search.buffer import Ranked, State, climbed, start
 from engine.search.problem import Problem
 from engine.search.settings import CLIMBS
-from engine.search.step import Question, Ranked, State, build_step, climbed, start
+from engine.search.step import Question, build_step, first_changes, takes_gradient
 
 # What a number of steps found: best signed rewards so far [k, A] and their sequences [k, A, T],
 # after each step, and FLOPs of each step and attempt [k].
@@ -31,10 +32,10 @@ class Climb:
         self._question = question(problem, scorer)
         keys = [_key(*stream) for stream in problem.streams()]
         self._state = self._put(start(np.stack(keys), problem.initial(), settings.buffer))
-        groups = [(g.hi - g.lo, g.start) for g in self._step.groups]
         self.step_flops = flops.climb_step(
-            problem.config, groups, settings.length, [len(p.prefix) for p in problem.prompts],
-            len(problem.suffix), with_gradient=self._step.gradient,
+            problem.config, first_changes(settings), settings.length,
+            [len(p.prefix) for p in problem.prompts], len(problem.suffix),
+            with_gradient=takes_gradient(settings),
         )  # fmt: skip
 
     def advance(self, limit: int, budget: float) -> Steps:

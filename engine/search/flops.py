@@ -10,6 +10,7 @@ and the feed-forward. Counted is what is computed, padding left out:
 Norms, rotations, softmax and heads are left out (below 1 % of a decoder of any published size).
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from engine.models.config import DecoderConfig
@@ -37,7 +38,7 @@ def extension(config: DecoderConfig, positions: int, before: int) -> float:
 
 def climb_step(
     config: DecoderConfig,
-    groups: Iterable[tuple[int, int]],
+    first: Iterable[int],
     length: int,
     prefixes: Iterable[int],
     suffix: int,
@@ -48,19 +49,19 @@ def climb_step(
 
     Args:
       config: the decoder's.
-      groups: candidates and first changed position of each group.
+      first: the first position of each candidate that is computed.
       length: tokens of the reply.
       prefixes: positions of each prompt's prefix.
       suffix: positions that follow the reply.
       with_gradient: whether the method takes one.
     """
-    total, groups = 0.0, list(groups)
+    total, candidates = 0.0, Counter(first)
     for before in prefixes:
         total += extension(config, length, before)
         if with_gradient:
             total += gradient(config, length, length + suffix, before)
-        for candidates, first in groups:
-            total += candidates * response(config, length - first + suffix, before + first)
+        for start, count in candidates.items():
+            total += count * response(config, length - start + suffix, before + start)
     return total
 
 

@@ -1,7 +1,7 @@
 """Candidates of a step: parents [A, T] in, sequences [A, C, T] out; pure functions of a key.
 
-Candidates are sorted by the first position that they change, and how many begin where is static.
-So a group of positions shares what stands before it, and has one shape.
+Candidates are sorted by the first position that they change, and how many begin where is static:
+what stands before need not be computed again.
 """
 
 import dataclasses
@@ -14,28 +14,16 @@ from jaxtyping import Array, Bool, Float, Int
 
 from engine.errors import AssayError
 
-_MAX_GROUPS = 5  # compiled shapes of one step
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Candidates `lo <= c < hi`, none of which changes a position before `start`."""
-
-    lo: int
-    hi: int
-    start: int
-
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Static: the first position that each candidate changes, and the groups that follow from it.
+    """Static: the first position that each candidate changes, ascending.
 
     rank: how many candidates before this one change the same position first.
     """
 
     first: tuple[int, ...]
     rank: tuple[int, ...]
-    groups: tuple[Group, ...]
 
 
 def plan(free: Sequence[int], candidates: int, topk: int) -> Plan:
@@ -51,24 +39,7 @@ def plan(free: Sequence[int], candidates: int, topk: int) -> Plan:
     counts = [len(part) for part in np.array_split(np.arange(candidates), len(free))]
     first = [i for i, count in zip(free, counts, strict=True) for _ in range(count)]
     rank = [m for count in counts for m in range(count)]
-    groups, lo = [], 0
-    for part in position_groups(free):
-        hi = lo + sum(counts[free.index(i)] for i in part)
-        if hi > lo:
-            groups.append(Group(lo, hi, part[0]))
-        lo = hi
-    return Plan(tuple(first), tuple(rank), tuple(groups))
-
-
-def position_groups(free: Sequence[int]) -> list[list[int]]:
-    """Free positions in groups of at least two: few shapes, most of what sharing saves."""
-    count = min(_MAX_GROUPS, max(1, len(free) // 2))
-    return [part.tolist() for part in np.array_split(np.array(free), count)]
-
-
-def whole(free: Sequence[int], candidates: int) -> tuple[Group, ...]:
-    """One group: any candidate may change any free position."""
-    return (Group(0, candidates, free[0]),)
+    return Plan(tuple(first), tuple(rank))
 
 
 def first_order_gain(

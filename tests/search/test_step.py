@@ -10,9 +10,11 @@ import pytest
 from flax import nnx
 
 from engine.checkpoint.store import Checkpoint
-from engine.search import propose
+from engine.models.decoder import behind
+from engine.search import packing, propose
+from engine.search.buffer import Ranked, start
 from engine.search.climb import Climb, _key, question
-from engine.search.step import Ranked, build_step, score, slopes_of, start
+from engine.search.step import build_step, score, slopes_of
 from engine.types import Candidates
 from tests.search import searches
 from tests.search.searches import make_mesh, problem, settings
@@ -51,14 +53,35 @@ def test_every_candidate_scores_as_in_the_plain_pass(checkpoint, direction, fixe
     np.testing.assert_allclose(ranked.parent_rewards, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_groups_cover_every_candidate_once_and_none_changes_before_its_group():
+def test_candidates_are_spread_evenly_over_the_free_positions():
     for free in ((0,), (2,), (0, 1, 2), tuple(range(20)), (1, 4, 5, 9)):
         plan = propose.plan(free, 37, 64)
-        assert [c for g in plan.groups for c in range(g.lo, g.hi)] == list(range(37))
-        for group in plan.groups:
-            assert min(plan.first[group.lo : group.hi]) == group.start
         counts = np.bincount(plan.first, minlength=max(free) + 1)[list(free)]
+        assert counts.sum() == 37
         assert counts.max() - counts.min() <= 1
+        assert list(plan.first) == sorted(plan.first)
+
+
+@pytest.mark.parametrize("multiple", [1, 4])
+@pytest.mark.parametrize(
+    "first", [(0,), (3, 3, 3), (0, 1, 2), (0, 0, 1, 1, 4, 4), tuple(range(20))]
+)
+def test_rows_hold_every_candidate_once_from_its_first_change_to_its_reward(first, multiple):
+    positions = 22
+    layout = packing.pack(first, positions, multiple)
+    assert len(layout.read) % multiple == 0
+    width = layout.read.shape[1]
+    for c, begin in enumerate(first):
+        row, which = divmod(int(layout.where[c]), width)
+        own = (layout.reply[row] == which) & (layout.place[row] < positions)
+        assert (layout.candidate[row, own] == c).all()
+        assert layout.place[row, own].tolist() == list(range(begin, positions))
+        assert (layout.first[row, own] == begin).all()
+        at = layout.read[row, which]
+        assert own[at]
+        assert layout.place[row, at] == positions - 1
+    if first == tuple(range(20)):  # the longest with the shortest: nothing is padding
+        assert layout.place.max() == positions - 1
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -75,11 +98,14 @@ def test_the_gradient_is_the_finite_difference_of_the_signed_reward(checkpoint, 
         x = jnp.concatenate(
             [model.decoder.embed_rows(rows[None]), model.decoder.embed(what.suffix[None])], axis=1
         )
-        last = jnp.full(1, x.shape[1] - 1)
+        last = jnp.full((1, 1), x.shape[1] - 1)
         under = [
             model.respond_embedded(
-                jax.tree.map(lambda leaf, j=j: leaf[j], what.prefix), x, what.lengths[j][None], last
-            )[0, 0]
+                jax.tree.map(lambda leaf, j=j: leaf[j], what.prefix),
+                x,
+                behind(what.lengths[j][None], x.shape[1]),
+                last,
+            )[0, 0, 0]
             for j in range(len(PROMPTS))
         ]
         return sign * jnp.mean(jnp.stack(under))
@@ -180,13 +206,13 @@ def test_four_devices_score_as_one(checkpoint):
     asked = problem(checkpoint(), candidates=18, topk=16)
     parents, ids = random_ids(0, 2, 3), random_ids(1, 2, 18, 3)
     ids[:, :, 0] = parents[:, None, 0]
-    groups = (propose.Group(0, 7, 0), propose.Group(7, 18, 1))
+    first = (0,) * 7 + (1,) * 11
     found = []
     for data in (1, 4):
         scorer = searches.scorer(checkpoint(), data)
         run = jax.jit(
             lambda params, what, graph=scorer.graph, mesh=scorer.mesh: score(
-                nnx.merge(graph, params), what, parents, ids, groups, mesh
+                nnx.merge(graph, params), what, parents, ids, first, mesh
             )
         )
         found.append(np.asarray(run(scorer.params, question(asked, scorer))))
