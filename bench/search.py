@@ -1,14 +1,15 @@
 """Reward against FLOPs: GCG and every other way to search, one model, equal budgets.
 
-    python -m bench.search [--model=<slug>] [--length=8] [--seeds=5] [--tflop=10] [--tokens=2048]
+    python -m bench.search [--model=<slug>] [--length=8] [--seeds=5] [--tflop=1] [--tokens=256]
 
 Every method searches under the same budget of floating-point operations (engine/search/flops.py
-counts them) with configs/gcg.py's own settings for it. `--tokens` random printable tokens may be
-used, so that the ways that sweep the vocabulary come to an end within the budget; 0 allows all.
-Repeat and beam draw nothing, so they run once. Texts need not round-trip.
+counts them) with configs/gcg.py's own settings for it; the beam is as wide as comes to its end
+within the budget. `--tokens` random printable tokens may be used, so that the ways that sweep the
+vocabulary get somewhere within the budget; 0 allows all. Repeat and beam draw nothing, so they run
+once. Texts need not round-trip.
 
 Writes a run (kept, and continued when the command is given again), a table and a figure into
-out/search. About a minute a search on two cores at the defaults.
+out/search. About half a minute a search on two cores at the defaults, a quarter of an hour in all.
 """
 
 from collections.abc import Iterator
@@ -30,25 +31,30 @@ from demo.models import EMBEDDED
 from engine.checkpoint.store import Checkpoint
 from engine.jobs import vocabulary_of
 from engine.mesh import build_mesh
+from engine.models.config import DecoderConfig
+from engine.search import flops
 from engine.search.runs import search_sequences
 from engine.search.settings import METHODS, SearchSettings
+from engine.types import PromptIds
 from launch.searching import settings as as_settings
 
-_MODEL = flags.DEFINE_enum("model", "smollm2-135m-d16-rt-mlp", list(EMBEDDED), "Embedded model.")
+_MODEL = flags.DEFINE_enum(
+    "model", "smollm2-135m-d12-imdb-linear", list(EMBEDDED), "Embedded model."
+)
 _PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")
 _DIRECTION = flags.DEFINE_enum("direction", "max", ["max", "min"], "What is sought.")
 _METHODS = flags.DEFINE_list("methods", list(METHODS), "Which ways.")
 _LENGTH = flags.DEFINE_integer("length", 8, "Tokens of the reply.", lower_bound=1)
 _SEEDS = flags.DEFINE_integer("seeds", 5, "Searches a method.", lower_bound=1)
-_TFLOP = flags.DEFINE_float("tflop", 10.0, "Budget of a search.", lower_bound=0.001)
-_TOKENS = flags.DEFINE_integer("tokens", 2048, "Random tokens that are allowed; 0: all.")
+_TFLOP = flags.DEFINE_float("tflop", 1.0, "Budget of a search.", lower_bound=0.001)
+_TOKENS = flags.DEFINE_integer("tokens", 256, "Random tokens that are allowed; 0: all.")
 _DRAWN = flags.DEFINE_integer("drawn", 0, "Seed of those tokens.")
 _FOLDER = flags.DEFINE_string("folder", "out/search", "Where run, table and figure go.")
 
 _DRAWS_NOTHING = ("repeat", "beam")
 
 
-def searches(allow: Path | None) -> Iterator[SearchSettings]:
+def searches(allow: Path | None, beam: int) -> Iterator[SearchSettings]:
     """The searches of every method."""
     for seed in range(_SEEDS.value):
         for method in _METHODS.value:
@@ -57,22 +63,33 @@ def searches(allow: Path | None) -> Iterator[SearchSettings]:
             config = gcg.get_config("paper" if method == "paper" else "")
             config.update(
                 method=method, direction=_DIRECTION.value, length=_LENGTH.value, steps=10**6,
-                flops=_TFLOP.value * 1e12, round_trip=False, seed=seed,
+                flops=_TFLOP.value * 1e12, round_trip=False, seed=seed, beam=beam,
                 allow=str(allow) if allow else "",
             )  # fmt: skip
             yield as_settings(config)[0]
 
 
-def allowed_tokens(checkpoint: Checkpoint, folder: Path) -> Path | None:
-    """A file of the tokens that may be used: printable, of distinct texts."""
-    if not _TOKENS.value:
-        return None
+def printable_tokens(checkpoint: Checkpoint) -> list[str]:
+    """Tokens that a search may use: printable, of distinct texts."""
     frame = (
         vocabulary_of(checkpoint)
         .filter(~pl.col("is_special"))
         .unique("token", keep="none", maintain_order=True)
     )
-    tokens = [t for t in frame["token"] if t.isascii() and t.isprintable() and t]
+    return [t for t in frame["token"] if t.isascii() and t.isprintable() and t]
+
+
+def widest_beam(config: DecoderConfig, prompt: PromptIds, tokens: int) -> int:
+    """As many beams as the budget takes to the last position; one where it takes none."""
+    before, own = len(prompt.prefix), 1 + len(prompt.suffix)
+    costs = [tokens * flops.response(config, own, before + i) for i in range(_LENGTH.value)]
+    return max(1, int((_TFLOP.value * 1e12 - costs[0]) // max(1.0, sum(costs[1:]))))
+
+
+def allow_file(tokens: list[str], folder: Path) -> Path | None:
+    """A file of those tokens that may be used."""
+    if not _TOKENS.value:
+        return None
     drawn = np.random.default_rng(_DRAWN.value).permutation(len(tokens))[: _TOKENS.value]
     path = folder / f"allow-{_TOKENS.value}-{_DRAWN.value}.txt"
     path.write_text("\n".join(tokens[i] for i in sorted(drawn)), encoding="utf-8")
@@ -104,16 +121,21 @@ def main(_) -> None:
     # Searches of one method differ by their seed alone; the second compiles nothing.
     jax.config.update("jax_compilation_cache_dir", str((folder / "compiled").resolve()))
     _, checkpoint = models.files(_MODEL.value)
-    allow = allowed_tokens(checkpoint, folder)
+    tokens = printable_tokens(checkpoint)
+    allow = allow_file(tokens, folder)
+    split = checkpoint.template.split(PROMPTS[_PROMPT.value])
+    beam = widest_beam(checkpoint.card.decoder, split, _TOKENS.value or len(tokens))
     run, mesh = folder / f"run-{_DIRECTION.value}-{_TFLOP.value:g}", build_mesh()
-    for settings in searches(allow):
+    for settings in searches(allow, beam):
         prompts = {_PROMPT.value: PROMPTS[_PROMPT.value]}
         search_sequences([checkpoint], prompts, str(run), settings, mesh)
     traces = sequence_traces(analysis.load(run)).filter(
         pl.col("method").is_in(_METHODS.value), pl.col("seed") < _SEEDS.value
     )
-    print(f"{_MODEL.value}, {_PROMPT.value}, {_DIRECTION.value}, {_LENGTH.value} tokens, "
-          f"{_TOKENS.value or 'all'} allowed, {_TFLOP.value:g} TFLOP a search\n")  # fmt: skip
+    print(
+        f"search    {_MODEL.value}, {_PROMPT.value}, {_DIRECTION.value}: {_LENGTH.value} tokens of "
+        f"{_TOKENS.value or len(tokens)}, {_TFLOP.value:g} TFLOP each, {beam} beams\n"
+    )
     print(result_table(traces))
     picture = folder / f"search-{_DIRECTION.value}-{_TFLOP.value:g}.png"
     figures.budgets(spending(traces), {_MODEL.value: _MODEL.value}).savefig(picture, dpi=150)

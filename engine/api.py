@@ -149,8 +149,8 @@ class RewardModel:
         method: str = "gcg",
         direction: str = "max",
         length: int = 8,
-        steps: int = 200,
-        candidates: int = 256,
+        steps: int = 500,
+        candidates: int = 64,
         topk: int = 256,
         restarts: int = 1,
         initial: str = "",
@@ -202,8 +202,8 @@ class RewardModel:
 
 # What `search` leaves as configs/gcg.py has it.
 _SEARCH: dict[str, Any] = {
-    "flops": 0.0, "buffer": 16, "beam": 8, "replace_first": 2, "replace_last": 1,
-    "temperature": 1.0, "spread": 4.0, "distance": 0.0, "target": 0.0, "wrong_sign": False,
+    "flops": 0.0, "buffer": 8, "beam": 8, "replace_first": 4, "replace_last": 1,
+    "temperature": 1.0, "spread": 2.0, "distance": 0.0, "target": 0.0, "wrong_sign": False,
     "specials": False, "allow": (), "deny": (), "fixed": (), "threshold": math.inf, "every": 10,
 }  # fmt: skip
 

@@ -1,12 +1,23 @@
-"""Searches the sequences that reward models rate highest and lowest. See configs/gcg.py."""
+"""Searches the sequences that reward models rate highest and lowest. See configs/gcg.py.
+
+Says of each found sequence which percentile of the model's single tokens its reward is, where the
+run holds a sweep under that prompt.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
 
 from absl import flags
 
+import analysis
+from analysis import sequences
+from engine.runs import schema
 from engine.search.runs import Found
 from launch import cli, scoring, searching
 
 _CONFIG = cli.config_file("gcg")
 flags.adopt_module_key_flags(scoring)  # for --help
+_NAMED = 4  # found sequences that the last line quotes
 
 
 def main() -> str:
@@ -16,13 +27,30 @@ def main() -> str:
     prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
     own, mesh = searching.settings(config)
     found = searching.search(models, prompts, run, own, mesh, config)
-    what = ", ".join(_said(f) for f in found[:4]) if found else "complete already"
-    more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+    what = ", ".join(_said(found[:_NAMED], Path(run))) if found else "complete already"
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return f"{run}/sequences: {len(found)} new; {what}{more}"
 
 
-def _said(found: Found) -> str:
-    return f"{found.direction} {found.reward:.4g} {found.text!r}"
+def _said(found: Sequence[Found], run: Path) -> list[str]:
+    swept = [(run / schema.scores_path(f.model, f.prompt)).is_dir() for f in found]
+    singles = _single_tokens(run) if any(swept) else None
+    lines = []
+    for one in found:
+        line = f"{one.direction} {one.reward:.4g} {one.text!r}"
+        if singles and (one.model, one.prompt) in singles.results:
+            rewards = singles.rewards(one.model, one.prompt)[1]
+            rewards.sort()
+            line += f" (percentile {100 * sequences.percentile(rewards, one.reward):.2f})"
+        lines.append(line)
+    return lines
+
+
+def _single_tokens(run: Path) -> analysis.Run | None:
+    try:
+        return analysis.load(run)
+    except analysis.RunError:  # a sweep is under way, or was interrupted: no percentile then
+        return None
 
 
 if __name__ == "__main__":

@@ -175,6 +175,8 @@ class Decoder(nnx.Module):
         """
         angles = self._angles(places.position)
 
+        # A gradient keeps what the matmuls gave, not every layer's weights beside the model.
+        @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
         def full_layer(index, x):
             return self._response_layer(index, x, prefix, places, angles)[0]
 

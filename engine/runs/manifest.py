@@ -111,4 +111,7 @@ def _difference(present: Any, wanted: Any) -> str:
     if not isinstance(present, Mapping) or not isinstance(wanted, Mapping):
         return f"{present!r}, not {wanted!r}"
     names = [k for k in {**present, **wanted} if present.get(k) != wanted.get(k)]
-    return ", ".join(f"{k}={present.get(k)!r}, not {wanted.get(k)!r}" for k in names)
+    # A fingerprint leaves out what is as it always was.
+    begun = (f"{k}={present[k]!r}" if k in present else f"{k} left at its default" for k in names)
+    now = (f"{wanted[k]!r}" if k in wanted else "its default" for k in names)
+    return ", ".join(f"{a}, not {b}" for a, b in zip(begun, now, strict=True))

@@ -32,11 +32,7 @@ class Climb:
         self._question = question(problem, scorer)
         keys = [_key(*stream) for stream in problem.streams()]
         self._state = self._put(start(np.stack(keys), problem.initial(), settings.buffer))
-        self.step_flops = flops.climb_step(
-            problem.config, first_changes(settings), settings.length,
-            [len(p.prefix) for p in problem.prompts], len(problem.suffix),
-            with_gradient=takes_gradient(settings),
-        )  # fmt: skip
+        self.step_flops = step_flops(problem)
 
     def advance(self, limit: int, budget: float) -> Steps:
         """Takes up to `limit` steps, fewer where `budget` FLOPs an attempt end first."""
@@ -103,17 +99,36 @@ def question(problem: Problem, scorer: Scorer) -> Question:
     lengths = [len(p.prefix) for p in problem.prompts]
     room = [max(lengths) - n + problem.settings.length for n in lengths]
     prefixes = [scorer.prefill(p, r) for p, r in zip(problem.prompts, room, strict=True)]
-    rest = (np.array(lengths, np.int32), np.array(problem.suffix, np.int32))
-    lengths, suffix, allowed, signs = meshes.put(
-        scorer.mesh, (*rest, problem.allowed, problem.signs), ""
-    )
+    integers = (lengths, problem.suffix, planned_steps(problem))
+    rest = (*(np.array(n, np.int32) for n in integers), problem.allowed, problem.signs)
+    lengths, suffix, steps, allowed, signs = meshes.put(scorer.mesh, rest, "")
     return Question(
         prefix=jax.tree.map(lambda *leaves: jnp.stack(leaves), *prefixes),
         lengths=lengths,
         suffix=suffix,
         allowed=allowed,
         signs=signs,
+        steps=steps,
     )
+
+
+def step_flops(problem: Problem) -> float:
+    """What a step of one attempt costs."""
+    settings = problem.settings
+    return flops.climb_step(
+        problem.config, first_changes(settings), settings.length,
+        [len(p.prefix) for p in problem.prompts], len(problem.suffix),
+        with_gradient=takes_gradient(settings),
+    )  # fmt: skip
+
+
+def planned_steps(problem: Problem) -> int:
+    """How many steps a search takes if nothing ends it early: `steps`, or what `flops` allow."""
+    settings = problem.settings
+    if not settings.flops:
+        return settings.steps
+    affordable = int(settings.flops / settings.attempts // step_flops(problem))
+    return min(settings.steps, max(1, affordable))
 
 
 def _key(seed: int, *folds: int) -> np.ndarray:

@@ -23,6 +23,7 @@ from engine.runs import parts, schema
 from engine.runs.manifest import Manifest
 from engine.scoring import Scorer, dtype_named
 from engine.search import loop
+from engine.search.climb import planned_steps
 from engine.search.problem import Problem
 from engine.search.settings import CLIMBS, DIRECTIONS, SearchSettings
 from engine.search.step import plan_of
@@ -50,6 +51,12 @@ class Job:
     prompt: str  # id
     problem: Problem  # its direction: what is missing
     paths: Mapping[str, str]  # direction -> file, relative to the run
+
+    @property
+    def steps(self) -> int:
+        """How many there will be, if nothing ends it early."""
+        settings = self.problem.settings
+        return planned_steps(self.problem) if settings.method in CLIMBS else settings.steps
 
 
 def search_sequences(
@@ -95,7 +102,7 @@ def search_sequences(
     if pending:
         jobs.begin(manifest, _unwritten(manifest, frames))
     found, loaded = [], None
-    with progress(settings.steps * len(pending), "steps") as bar:
+    with progress(sum(job.steps for job in pending), "steps") as bar:
         for job in pending:
             bar.set_description(f"loading {job.checkpoint.card.slug}")
             if loaded is None or loaded[0] is not job.checkpoint:
@@ -199,7 +206,7 @@ def _search(manifest: Manifest, job: Job, scorer: Scorer, bar: tqdm) -> list[Fou
     state = (manifest.run / next(iter(job.paths.values()))).parent.parent
     state /= f"{settings.method}-seed{settings.seed}-{settings.direction}.safetensors"
     trace, rejected = loop.run(problem, scorer, state, tell)
-    bar.update(done + settings.steps - bar.n)  # what an early end left out
+    bar.update(done + job.steps - bar.n)  # what an early end left out
     seconds = time.perf_counter() - began
     found = []
     for direction, path in job.paths.items():

@@ -55,7 +55,7 @@ class SearchSettings:
     buffer: int  # sequences that a restart keeps (paper: visited ones that it will not visit again)
     beam: int  # sequences that a beam search extends
     replace_first: int  # most tokens that a candidate changes, in the first step …
-    replace_last: int  # … and in the last; linear between
+    replace_last: int  # … and in the last that steps and flops allow; linear between
     temperature: float  # of proposals, in standard deviations of the gain; inf: uniform in the topk
     spread: float  # of the parent over the buffer, in ranks; 0: always the best
     distance: float  # weight of the distance between embeddings (Faster-GCG)
@@ -112,6 +112,14 @@ class SearchSettings:
     def free(self) -> tuple[int, ...]:
         """Positions that may change, ascending."""
         return tuple(i for i in range(self.length) if i not in self.fixed)
+
+    def of_a_step(self) -> "SearchSettings":
+        """These with what no compiled step depends on at one value: equal ones share a step."""
+        return dataclasses.replace(
+            self, direction="max", steps=1, flops=0.0, restarts=1, buffer=1, beam=1, patience=0,
+            threshold=math.inf, ascii_only=False, specials=False, allow=(), deny=(),
+            initial="given" if self.fixed else "", round_trip=False, dtype="float32", seed=0,
+        )  # fmt: skip
 
     def fingerprint(self, direction: str) -> dict[str, Any]:
         """What must agree for a search to be continued; without what cannot change its result."""

@@ -35,6 +35,7 @@ class Question:
     suffix: Array  # int32 [S]
     allowed: Array  # bool [V]
     signs: Array  # float32 [A]
+    steps: Array  # int32 [], how many are planned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +53,17 @@ class Step:
 
 
 def build_step(graph: nnx.GraphDef, mesh: Mesh, settings: SearchSettings) -> Step:
-    """Compiles a climbing method for one model, on any mesh.
+    """The step of a climbing method for one model, on any mesh; compiled once for all seeds.
 
     Raises:
       AssayError: more candidates than there are proposals.
     """
     plan_of(settings)
+    return _build_step(graph, mesh, settings.of_a_step())
+
+
+@functools.lru_cache(maxsize=4)
+def _build_step(graph: nnx.GraphDef, mesh: Mesh, settings: SearchSettings) -> Step:
     keep = CLIMBS[settings.method].keep
 
     def expand(params, question, state):
@@ -121,7 +127,8 @@ def _expand(
         noise = functools.partial(propose.uniform_gain, allowed=question.allowed)
         gain = jax.vmap(noise)(noise_key, parents)
     with jax.named_scope("propose"):
-        ids = _proposals(question, propose_key, parents, gain, state.step, settings)
+        replace = replacements(state.step, question.steps, settings)
+        ids = _proposals(question, propose_key, parents, gain, replace, settings)
     with jax.named_scope("score"):
         scores = score(model, question, parents, ids, first_changes(settings), mesh)
     order = jnp.argsort(-climbed(scores, settings.target), axis=1)
@@ -152,11 +159,11 @@ def _proposals(
     keys: Array,
     parents: Int[Array, "A T"],
     gain: Float[Array, "A T V"],
-    step: Int[Array, ""],
+    replace: Int[Array, ""],
     settings: SearchSettings,
 ) -> Int[Array, "A C T"]:
     free, candidates, plan = settings.free, settings.candidates, plan_of(settings)
-    replace, most = replacements(step, settings)
+    most = min(max(settings.replace_first, settings.replace_last), len(free))
 
     def of_attempt(key, ids, gain):
         if plan:
@@ -235,12 +242,11 @@ def score(
     return jnp.where(jnp.isnan(rewards), jnp.inf, rewards)  # on top, where the host refuses it
 
 
-def replacements(step: Array, settings: SearchSettings) -> tuple[Array, int]:
-    """Most tokens that a candidate changes in a step, and in any."""
+def replacements(step: Array, steps: Array, settings: SearchSettings) -> Int[Array, ""]:
+    """How many tokens a candidate may change in one of `steps` planned steps."""
     first, last = settings.replace_first, settings.replace_last
-    done = jnp.minimum(step / max(1, settings.steps - 1), 1.0)
-    now = jnp.round(first + (last - first) * done).astype(jnp.int32)
-    return now, min(max(first, last), len(settings.free))
+    done = jnp.minimum(step / jnp.maximum(1, steps - 1), 1.0)
+    return jnp.round(first + (last - first) * done).astype(jnp.int32)
 
 
 def _keys(state: State) -> Array:

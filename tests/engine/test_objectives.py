@@ -164,7 +164,7 @@ def test_a_run_killed_between_parts_ends_in_the_bytes_of_an_uninterrupted_one(
 def test_a_result_is_not_continued_with_other_objectives(swept, models):
     before = swept.parts()
     with pytest.raises(
-        AssayError, match=r"was begun with objectives=\['helpfulness', .*, not None"
+        AssayError, match=r"was begun with objectives=\['helpfulness', .*, not its default"
     ):
         swept.sweep([models["qrm"]], ONE)
     assert swept.parts() == before

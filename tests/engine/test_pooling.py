@@ -95,7 +95,7 @@ def test_replies_are_read_where_the_library_did(run, padded):
 def test_a_result_is_not_continued_under_another_pooling(run, padded):
     model, _ = padded(IDS("love"))
     run.sweep([model], ONE)
-    with pytest.raises(AssayError, match="pooling=None, not 'first_pad'"):
+    with pytest.raises(AssayError, match="with pooling left at its default, not 'first_pad'"):
         run.sweep([model], ONE, pooling="first_pad")
 
 

@@ -1,0 +1,99 @@
+"""`launch.gcg` from its flags: what it says, and what it refuses."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+FLAGS = (
+    "--config.length=3", "--config.steps=2", "--config.candidates=12", "--config.topk=16",
+    "--config.every=2", "--config.direction=max", "--config.ascii_only=False",
+)  # fmt: skip
+
+
+@pytest.fixture
+def model(checkpoint):
+    return checkpoint().path
+
+
+def test_a_found_sequence_is_placed_among_the_single_tokens_of_a_sweep(command, model, tmp_path):
+    run = tmp_path / "run"
+    where = (f"--checkpoint={model}", f"--run={run}")
+    small = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
+    assert command("sweep", *where, *small).code == 0
+    done = command("gcg", *where, *FLAGS)
+    assert done.code == 0
+    (file,) = (run / "sequences").rglob("*.parquet")
+    last = pl.read_parquet(file).row(-1, named=True)
+    parts = (run / "scores").rglob("*.parquet")
+    tokens = np.concatenate([pl.read_parquet(part)["reward"].to_numpy() for part in parts])
+    below = 100 * (tokens < np.float32(last["reward"])).mean()
+    said = f"max {last['reward']:.4g} {last['text']!r} (percentile {below:.2f})"
+    assert done.out[-1] == f"{run}/sequences: 1 new; {said}"
+    assert command("gcg", *where, *FLAGS).out[-1].endswith("0 new; complete already")
+
+
+def test_without_a_sweep_no_percentile_is_said(command, model, tmp_path):
+    done = command("gcg", f"--checkpoint={model}", f"--run={tmp_path / 'run'}", *FLAGS)
+    assert done.code == 0
+    assert "percentile" not in done.out[-1]
+
+
+BAD = {
+    "no token": ("length=0", "length=0; allowed: integers >= 1"),
+    "beyond the context": (
+        "length=300",
+        "a conversation has 359 tokens; allowed by the model: 128",
+    ),
+    "direction misspelt": ("direction=mx", "direction='mx'; allowed: 'max', 'min', 'both'"),
+    "filter leaves too few": (
+        "allow={few}",
+        "topk=16; the filters leave 2 tokens: allowed at most that",
+    ),
+    "initial string of another length": (
+        "initial=love",
+        "initial='love': 1 tokens; allowed: 3, the length",
+    ),
+    "method misspelt": (
+        "method=gcq",
+        "method='gcq'; allowed: 'gcg', 'mutate', 'random', 'paper', 'repeat', 'coordinate', 'beam'",
+    ),
+    "a filter's file that is not there": (
+        "deny={absent}",
+        "deny={absent}: No such file or directory",
+    ),
+    "a fixed position that is none": ("fixed=0,x", "fixed='0,x'; allowed: positions, as 0,3"),
+    "more candidates than proposals": (
+        "candidates=100",
+        "candidates=100; allowed: at most topk × free positions = 48",
+    ),
+    "no temperature": ("temperature=0", "temperature=0.0; allowed: numbers > 0, or inf"),
+    "a prompt misspelt": ("prompts=greatset", "prompts='greatset' (did you mean 'greatest'?)"),
+    "a key misspelt": ("lenght=3", "--config has no key 'lenght' (did you mean 'length'?)"),
+    "a number that is none": ("steps=ten", "flag --config.steps=ten: "),
+    "a text that is not the filters' language": (
+        "initial=löve",
+        "initial='löve': 5 tokens; allowed: 3, the length",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_input_is_one_line_and_nothing_is_written(command, model, tmp_path, bad):
+    few, run = tmp_path / "few.txt", tmp_path / "run"
+    few.write_text("love\nwar\n")
+    names = {"few": few, "absent": tmp_path / "absent.txt"}
+    flag, message = (text.format(**names) for text in BAD[bad])
+    done = command("gcg", f"--checkpoint={model}", f"--run={run}", *FLAGS, f"--config.{flag}")
+    assert len(done.err) == 1
+    assert done.err[0].startswith(f"gcg: {message}")
+    assert done.out == []
+    assert done.code == 2
+    assert not run.exists()
+
+
+def test_a_checkpoint_that_is_not_there_is_refused(command, tmp_path):
+    run = tmp_path / "run"
+    done = command("gcg", f"--checkpoint={tmp_path / 'none'}", f"--run={run}", *FLAGS)
+    assert (len(done.err), done.out, done.code) == (1, [], 2)
+    assert str(tmp_path / "none") in done.err[0]
+    assert not run.exists()
