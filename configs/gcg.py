@@ -17,7 +17,7 @@ SELECTIONS = {
     # also took the maximising gradient in the minimising direction: --config.wrong_sign=True.
     "paper": {
         "method": "paper", "steps": 1000, "candidates": 512, "distance": 4.5, "target": 30.0,
-        "buffer": 256, "round_trip": False,
+        "buffer": 256, "spread": 0.0, "replace_first": 1, "round_trip": False,
     },
 }  # fmt: skip
 

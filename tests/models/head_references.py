@@ -6,6 +6,7 @@ random trunk, saved under the class, key names and module indices of its checkpo
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -49,10 +50,10 @@ class MLP(nn.Module):
             owner = getattr(owner, parent)
         layers = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 1))
         setattr(owner, last, layers)
-        self.layers = lambda h: layers(h)
+        self.layers = operator.attrgetter(name)
 
     def forward(self, h, at_gate) -> Reading:
-        return Reading(self.layers(h)[0])
+        return Reading(self.layers(self)(h)[0])
 
 
 class URM(nn.Module):

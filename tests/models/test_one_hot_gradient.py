@@ -1,5 +1,6 @@
 """The gradient by one-hot rows of every head, against finite differences of torch in float64."""
 
+import contextlib
 import copy
 import functools
 
@@ -53,12 +54,21 @@ def ids_and_ways(seed=5):
     return ids, ways
 
 
+@contextlib.contextmanager
+def doubled():
+    """Where a model of any dtype would cast norms and softmax to float32, float64."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "float32", torch.float64)
+        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
+        yield
+
+
 @torch.no_grad()
 def differences(trunk, head, step=1e-4):
     """Central differences of the reward along each way: float64 [W]."""
     ids, ways = ids_and_ways()
     prefix = list(prompt().prefix)
-    embedding = trunk.get_input_embeddings().weight
+    embedding = trunk.get_input_embeddings()(torch.arange(reference.VOCAB_SIZE))
     rows = np.eye(reference.VOCAB_SIZE)[[*prefix, *ids]]
     gate_at = last_occurrence(prefix)
 
@@ -68,9 +78,10 @@ def differences(trunk, head, step=1e-4):
         return float(head(hidden[-1], hidden[gate_at]))
 
     reply = rows[len(prefix) :]
-    return np.array(
-        [(reward(reply + step * w) - reward(reply - step * w)) / (2 * step) for w in ways]
-    )
+    with doubled():
+        return np.array(
+            [(reward(reply + step * w) - reward(reply - step * w)) / (2 * step) for w in ways]
+        )
 
 
 def slopes(scorer, **changes):
