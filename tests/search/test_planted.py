@@ -45,7 +45,7 @@ def check_rewards(model):
 
 def check_proposals(model):
     """Candidates differ from their parent where they should, in allowed tokens alone."""
-    asked = problem(model, restarts=1, spread=0.0, topk=8, deny=("a", "b", " "))
+    asked = problem(model, restarts=1, spread=0.0, topk=8, allow=tuple("abcdefghij"))
     climb = Climb(asked, searches.scorer(model))
     expand = climb._step.expand(climb._scorer.params, climb._question, climb._state)
     ids, parent = np.asarray(expand.ids[0]), asked.initial()[0]
