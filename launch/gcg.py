@@ -7,6 +7,7 @@ run holds a sweep under that prompt.
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from absl import flags
 
 import analysis
@@ -39,9 +40,9 @@ def _said(found: Sequence[Found], run: Path) -> list[str]:
     for one in found:
         line = f"{one.direction} {one.reward:.4g} {one.text!r}"
         if singles and (one.model, one.prompt) in singles.results:
-            rewards = singles.rewards(one.model, one.prompt)[1]
-            rewards.sort()
-            line += f" (percentile {100 * sequences.percentile(rewards, one.reward):.2f})"
+            rewards = np.sort(singles.rewards(one.model, one.prompt)[1])
+            below = sequences.percentile(rewards, one.reward)
+            line += "" if below is None else f" (percentile {100 * below:.2f})"
         lines.append(line)
     return lines
 
