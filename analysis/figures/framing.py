@@ -51,7 +51,7 @@ def contrast(
 
 
 def _hexagons(ax: Axes, pair: pl.DataFrame) -> None:
-    x, y = pair["x"].to_numpy(), pair["y"].to_numpy()
+    x, y = (pair[axis].cast(pl.Float64).to_numpy() for axis in "xy")
     if np.ptp(x) == 0 or np.ptp(y) == 0:  # hexbin has no extent to cut into hexagons.
         ax.plot(x, y, "o", color=style.INK, markersize=3)
     else:
