@@ -6,6 +6,7 @@ model that is in none of them works from its own config.json.
 """
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 # What Llama 3.1 and 3.2 templates print as today's date, pinned to the day the paper's did.
@@ -274,4 +275,9 @@ KNOWN = MODELS | NEXT | LANGUAGE_MODELS
 
 def find(source: str) -> ModelSpec | None:
     """The entry of a hub id, or of a folder named after one; None for any other source."""
-    return KNOWN.get(source.rstrip("/").rsplit("/", 1)[-1].lower())
+    *owner, name = source.rstrip("/").split("/")
+    spec = KNOWN.get(name.lower())
+    is_hub_id = len(owner) == 1 and not Path(source).is_dir()
+    if spec and is_hub_id and source.lower() != spec.hub_id.lower():
+        return None  # another owner's model of the same name
+    return spec

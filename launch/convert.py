@@ -9,7 +9,7 @@ from absl import flags
 from tqdm import tqdm
 
 from configs import models
-from engine.checkpoint import hf
+from engine.checkpoint import hf, store
 from engine.errors import AssayError
 from engine.prompts import TemplatePolicy
 from engine.runs.schema import check_names
@@ -35,6 +35,7 @@ def main() -> str:
         bos=config.bos or (spec.bos if spec else "template"),
         date=config.date or (spec.date if spec else "") or None,
     )
+    store.refuse_existing(destination)  # before anything is fetched
     source = hf.fetch(name, _revision(name, spec))
     with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
 

@@ -92,13 +92,22 @@ def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
             scale, shift = np.ones(1), np.zeros(1)
     if len(layers) < 2 or scale.size > 1:
         raise AssayError("gating.layers: allowed: linear layers, the last of them after any norm")
+    sizes = [weight.shape for weight, _ in layers]
+    hidden = sizes[0][1]
+    if any(shape != (hidden, hidden) for shape in sizes[1:-1]) or sizes[-1][0] != hidden:
+        raise AssayError(f"gating.layers: sizes {sizes}; allowed: one hidden width throughout")
     return Gate([(w.astype(np.float32), b.astype(np.float32)) for w, b in layers], norms > 0)
 
 
 def temperature(hf: Mapping[str, Any], gate: Gate, transform: bool) -> float:
     """The gate's softmax temperature: config.json's, or the default of the published class."""
-    if hf.get("gating_temperature") is not None:
-        return float(hf["gating_temperature"])
+    given = hf.get("gating_temperature")
+    if given is not None:
+        if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
+            raise AssayError(
+                f"config.json: gating_temperature={given!r}; allowed: numbers above 0, or null"
+            )
+        return float(given)
     if not gate.batch_norm:
         return 10.0  # ArmoRM
     return 5.0 if transform else 1.0  # QRM-Llama, QRM-Gemma
@@ -116,6 +125,8 @@ def _linear(
     if not {"weight"} <= set(module) <= {"weight", "bias"} or module["weight"].ndim != 2:
         raise AssayError(f"gating.layers.{index}: {sorted(module)} is no linear layer")
     weight = module["weight"].T  # [in, out]
+    if scale.size not in (1, len(weight)) or module.get("bias", weight[0]).shape != weight[0].shape:
+        raise AssayError(f"gating.layers.{index}: its sizes do not fit it or the norm before it")
     bias = (
         module.get("bias", np.zeros(weight.shape[1])) + np.broadcast_to(shift, len(weight)) @ weight
     )

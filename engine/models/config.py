@@ -23,6 +23,13 @@ class Rope:
     high_freq_factor: float = 1.0
     original_positions: int = 0
 
+    def __post_init__(self):
+        if self.kind == "llama3" and not self.low_freq_factor < self.high_freq_factor:
+            raise AssayError(
+                f"rope.low_freq_factor={self.low_freq_factor}; allowed: below "
+                f"high_freq_factor={self.high_freq_factor}"
+            )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
@@ -50,7 +57,8 @@ class DecoderConfig:
     window_layers: tuple[bool, ...] = ()  # … in these layers; empty: in none
 
     def __post_init__(self):
-        for field in ("vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"):
+        sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]
+        for field in [*sizes, "max_positions", *(["window"] if self.window is not None else [])]:
             if getattr(self, field) < 1:
                 raise AssayError(f"decoder.{field}={getattr(self, field)}; allowed: integers >= 1")
         if self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads:

@@ -1,6 +1,7 @@
 """Hugging Face config.json -> DecoderConfig; refuses what it does not understand."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,6 +44,8 @@ class Family:
     fixed: attributes with the values that this decoder implements; any other is refused.
     read: attributes that `fields` reads.
     fields: config.json -> the DecoderConfig fields that the family sets.
+    named: attributes that must be there, if only as null: readers disagree on what their absence
+      means.
     head_size: where config.json has no head_dim; None: hidden_size // num_attention_heads.
     tied: whether a language model's output head is its embedding where config.json does not say;
       files leave out what is the class's default.
@@ -51,6 +54,7 @@ class Family:
     fixed: Mapping[str, tuple]
     read: frozenset[str]
     fields: Callable[[Json], dict[str, Any]]
+    named: tuple[str, ...] = ()
     head_size: int | None = None
     tied: bool = False
 
@@ -76,7 +80,10 @@ def _window(hf: Json, slides: Callable[[int], bool]) -> dict[str, Any]:
     if hf.get("sliding_window") is None:
         return {}
     layers = range(_require(hf, "num_hidden_layers"))
-    kinds = hf.get("layer_types") or [
+    kinds = hf.get("layer_types")
+    if kinds is not None and not isinstance(kinds, list):
+        raise AssayError(f"config.json: layer_types={kinds!r}; allowed: a list, one kind a layer")
+    kinds = kinds or [
         "sliding_attention" if slides(layer) else "full_attention" for layer in layers
     ]
     if unknown := set(kinds) - {"sliding_attention", "full_attention"}:
@@ -89,10 +96,15 @@ def _window(hf: Json, slides: Callable[[int], bool]) -> dict[str, Any]:
 
 
 def _gemma2(hf: Json) -> dict[str, Any]:
+    if (size := hf.get("sliding_window_size", hf.get("sliding_window"))) != hf["sliding_window"]:
+        raise AssayError(
+            f"config.json: sliding_window_size={size!r}; allowed: sliding_window's "
+            f"{hf['sliding_window']!r}"
+        )
     return {
         **_GEMMA,
         "post_norms": True,
-        "query_scale": float(_require(hf, "query_pre_attn_scalar")) ** -0.5,
+        "query_scale": _positive(hf, "query_pre_attn_scalar") ** -0.5,
         "attention_softcap": _optional(hf, "attn_logit_softcapping"),
         **_window(hf, lambda layer: layer % 2 == 0),
     }
@@ -110,6 +122,7 @@ FAMILIES = {
         fixed=_SILU | _NO_BIAS,
         read=frozenset({"sliding_window", "layer_types"}),
         fields=lambda hf: _window(hf, lambda layer: True),
+        named=("sliding_window",),
     ),
     "qwen2": Family(
         fixed=_SILU, read=_WINDOW, fields=lambda hf: {"qkv_bias": True, **_qwen_window(hf)}
@@ -151,6 +164,7 @@ FAMILIES = {
             }
         ),
         fields=_gemma2,
+        named=("sliding_window", "attn_logit_softcapping"),
         head_size=256,
         tied=True,
     ),
@@ -244,6 +258,9 @@ def decoder_config(hf: Json) -> DecoderConfig:
     """
     family = _family(hf)
     _check_attributes(hf, family)
+    for name in family.named:
+        if name not in hf:
+            raise AssayError(f"config.json: no {name}; allowed: a number, or null for none")
     width, num_heads = _integer(hf, "hidden_size"), _integer(hf, "num_attention_heads")
     return DecoderConfig(
         vocab_size=_integer(hf, "vocab_size"),
@@ -253,7 +270,7 @@ def decoder_config(hf: Json) -> DecoderConfig:
         num_heads=num_heads,
         num_kv_heads=_integer(hf, "num_key_value_heads", num_heads),
         head_size=_integer(hf, "head_dim", family.head_size or width // max(num_heads, 1)),
-        rms_eps=float(_require(hf, "rms_norm_eps")),
+        rms_eps=_positive(hf, "rms_norm_eps"),
         rope=_rope(hf),
         max_positions=_integer(hf, "max_position_embeddings"),
         **family.fields(hf),
@@ -292,6 +309,13 @@ def _require(hf: Json, name: str) -> Any:
     value = hf.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise AssayError(f"config.json: {name}={value!r}; allowed: a number")
+    return value
+
+
+def _positive(hf: Json, name: str) -> float:
+    value = float(_require(hf, name))
+    if not 0 < value < math.inf:
+        raise AssayError(f"config.json: {name}={value}; allowed: numbers above 0")
     return value
 
 
@@ -356,9 +380,8 @@ def _rope(hf: Json) -> Rope:
     given = dict(given)
     thetas = {given.pop("rope_theta", None), hf.get("rope_theta")} - {None} or {10_000.0}
     if len(thetas) > 1:
-        raise AssayError(
-            f"config.json: rope_theta is both {' and '.join(map(str, sorted(thetas)))}"
-        )
+        both = " and ".join(sorted(map(str, thetas)))
+        raise AssayError(f"config.json: rope_theta is both {both}")
     kind = given.pop("rope_type", None) or given.pop("type", None) or "default"
     given.pop("type", None)
     keys = {
@@ -383,8 +406,8 @@ def _rope(hf: Json) -> Rope:
         )
     if kind == "dynamic":  # acts beyond max_position_embeddings only, which nothing here exceeds
         kind, keys = "default", {}
-    numbers: dict[str, Any] = {field: float(_require(given, name)) for name, field in keys.items()}
+    numbers: dict[str, Any] = {field: _positive(given, name) for name, field in keys.items()}
     if "original_positions" in numbers:
         numbers["original_positions"] = int(numbers["original_positions"])
-    theta = float(_require({"rope_theta": thetas.pop()}, "rope_theta"))
+    theta = _positive({"rope_theta": thetas.pop()}, "rope_theta")
     return Rope(theta=theta, kind=kind, **numbers)

@@ -132,7 +132,8 @@ def test_a_qwen_3_has_heads_of_128_whatever_its_width(head_dim):
 @pytest.mark.parametrize("model_type", ["llama", "mistral"])
 def test_a_value_head_stands_on_any_decoder(model_type):
     config = {**PUBLISHED, "architectures": ["GRewardModel"], "model_type": model_type}
-    assert decoder_config(config) == decoder_config(PUBLISHED)
+    window = {"sliding_window": None} if model_type == "mistral" else {}
+    assert decoder_config({**config, **window}) == decoder_config(PUBLISHED)
 
 
 def test_stale_fields_of_value_heads_are_harmless():
@@ -151,7 +152,60 @@ def test_a_config_survives_json():
     assert DecoderConfig.from_json(fields) == config
 
 
+MISTRAL = {"architectures": ["MistralForSequenceClassification"], "model_type": "mistral"}
+GEMMA2 = {
+    "architectures": ["Gemma2ForSequenceClassification"],
+    "model_type": "gemma2",
+    "hidden_act": "gelu_pytorch_tanh",
+    "rope_scaling": None,
+    "query_pre_attn_scalar": 256,
+    "attn_logit_softcapping": 50.0,
+    "sliding_window": 4096,
+}
+
+
+def gemma2_without(name):
+    return {key: value for key, value in GEMMA2.items() if key != name}
+
+
 REFUSED = {
+    "a Gemma 2 that says nothing of its soft-cap": (
+        gemma2_without("attn_logit_softcapping"),
+        "no attn_logit_softcapping; allowed: a number, or null for none$",
+    ),
+    "a Gemma 2 that says nothing of its window": (
+        gemma2_without("sliding_window"),
+        "no sliding_window; allowed: a number, or null for none$",
+    ),
+    "two windows": (
+        {**GEMMA2, "sliding_window_size": 2048},
+        "sliding_window_size=2048; allowed: sliding_window's 4096$",
+    ),
+    "a Mistral that says nothing of its window": (
+        MISTRAL,
+        "no sliding_window; allowed: a number, or null for none$",
+    ),
+    "a window of nothing": ({**MISTRAL, "sliding_window": 0}, r"window=0; allowed: integers >= 1$"),
+    "layer types that are no list": (
+        {**MISTRAL, "sliding_window": 8, "layer_types": 5},
+        "layer_types=5; allowed: a list, one kind a layer$",
+    ),
+    "a query scale that has no root": (
+        {**GEMMA2, "query_pre_attn_scalar": 0},
+        r"query_pre_attn_scalar=0\.0; allowed: numbers above 0$",
+    ),
+    "a rotation that does not turn": (
+        {"rope_theta": 0},
+        r"rope_theta=0\.0; allowed: numbers above 0$",
+    ),
+    "an eps that is no number": (
+        {"rms_norm_eps": float("nan")},
+        "rms_norm_eps=nan; allowed: numbers above 0$",
+    ),
+    "no positions": (
+        {"max_position_embeddings": 0},
+        "max_positions=0; allowed: integers >= 1$",
+    ),
     "an unknown architecture": (
         {"architectures": ["GPT2ForSequenceClassification"]},
         r"unknown architecture 'GPT2ForSequenceClassification'; allowed: .*LlamaForSequenceClass",

@@ -183,6 +183,7 @@ def test_the_tables_share_no_model_and_no_nickname():
 
 def test_a_source_that_is_not_listed_has_no_entry():
     assert models.find("someone/another-reward-model") is None
+    assert models.find("someone/QRM-Gemma-2-27B") is None  # another owner's
 
 
 def test_dates_and_bos_policies_are_those_that_prompts_know():
