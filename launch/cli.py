@@ -28,6 +28,7 @@ def run(main: Callable[[], str]) -> None:
     def body(argv: list[str]) -> int:
         _quiet()
         try:
+            _check_text(sys.argv[1:])
             if len(argv) > 1:
                 raise AssayError(f"argument {argv[1]!r}; allowed: flags only, as --name=value")
             if _MULTIHOST.value:
@@ -86,6 +87,13 @@ def paths(value: Sequence[str | None], flag: str) -> list[str]:
     return named
 
 
+def _check_text(arguments: Iterable[str]) -> None:
+    """Refuses bytes that are not UTF-8: Python passes them on as lone surrogates."""
+    for argument in arguments:
+        if re.search("[\ud800-\udfff]", argument):
+            raise AssayError(f"argument {argument!r}: not UTF-8; allowed: UTF-8 text")
+
+
 def _parse(argv: list[str]) -> list[str]:
     with _one_line():
         positional = flags.FLAGS(argv)
@@ -103,6 +111,8 @@ def _one_line() -> Iterator[None]:
     except flags.UnrecognizedFlagError as error:
         known = list(flags.FLAGS)
         message = f"--{error.flagname} is no flag{_nearest(error.flagname, known)}; see --help"
+    except SyntaxError as error:  # of a config file; it names file and line
+        message = f"--config: {error}"
     except (flags.Error, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
         message = _config_problem(str(error))
     print(f"{_command()}: {message}", file=sys.stderr)

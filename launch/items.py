@@ -1,8 +1,9 @@
 """Lists of replies from the files that users have them in."""
 
+import contextlib
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import polars as pl
@@ -32,29 +33,51 @@ def read_items(path: Path, column: str) -> list[str]:
     """The replies of a file, in its order.
 
     Raises:
-      AssayError: no such file or column, another file type, a missing value; by row.
+      AssayError: no such file or column, another file type, a missing or empty reply; by its line
+        or row, from 1.
     """
+    if path.suffix == ".txt":
+        replies, unit = _lines(path), "line"
+    else:
+        replies, unit = _column(path, column), f"column {column!r}, row"
+    for number, reply in enumerate(replies, 1):
+        if not reply:
+            raise AssayError(f"items={path}: {unit} {number} is empty; allowed: a reply in each")
+    return replies
+
+
+def _lines(path: Path) -> list[str]:
+    with _read(path):
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    return lines[: -1 if lines[-1] == "" else None]
+
+
+def _column(path: Path, column: str) -> list[str]:
     # Text as it is written: `007` is no number here.
     readers: dict[str, Callable[[Path], pl.DataFrame]] = {
         ".csv": functools.partial(pl.read_csv, infer_schema=False),
         ".parquet": pl.read_parquet,
     }
-    if path.suffix not in (".txt", *readers):
+    if path.suffix not in readers:
         raise AssayError(f"items={path}; allowed: a .txt, .csv or .parquet file")
-    try:
-        if path.suffix == ".txt":
-            lines = path.read_text(encoding="utf-8-sig").split("\n")
-            return lines[: -1 if lines[-1] == "" else None]
+    with _read(path):
         frame = readers[path.suffix](path)
-    except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise AssayError(f"items={path}: {reason}") from error
     if column not in frame.columns:
         raise AssayError(f"items={path}: no column {column!r}; it has {', '.join(frame.columns)}")
     values = frame[column]
     if not isinstance(values.dtype, pl.String | pl.Categorical | pl.Enum):
         raise AssayError(f"items={path}: column {column!r} is {values.dtype}; allowed: text")
-    if values.null_count():
-        row = values.is_null().arg_true()[0]
-        raise AssayError(f"items={path}: column {column!r} is empty in row {row}")
     return values.cast(pl.String).to_list()
+
+
+@contextlib.contextmanager
+def _read(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise AssayError(
+            f"items={path}: byte {error.start} is not UTF-8; allowed: UTF-8"
+        ) from error
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise AssayError(f"items={path}: {reason}") from error

@@ -48,9 +48,12 @@ def _texts(name: str, path: str) -> tuple[str, ...]:
         return ()
     try:
         return tuple(filter(None, Path(path).read_text(encoding="utf-8").split("\n")))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise AssayError(f"{name}={path}: {reason}") from error
+    except UnicodeDecodeError as error:
+        raise AssayError(
+            f"{name}={path}: byte {error.start} is not UTF-8; allowed: UTF-8"
+        ) from error
+    except OSError as error:
+        raise AssayError(f"{name}={path}: {error.strerror}") from error
 
 
 def _positions(value: str) -> tuple[int, ...]:

@@ -151,6 +151,12 @@ def test_an_unknown_set_of_prompts_is_refused_with_those_there_are(command):
     )
 
 
+def test_a_config_file_that_is_no_python_is_one_line(command, tmp_path):
+    (tmp_path / "mine.py").write_text("step_size: 8 candidates\n")
+    done = command("sweep", f"--config={tmp_path / 'mine.py'}")
+    refused(done, "sweep: --config: invalid syntax (mine.py, line 1)")
+
+
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
@@ -169,6 +175,12 @@ def test_a_bad_setting_is_one_line_and_nothing_is_written(command, model, run, f
     assert done.out == []
     assert done.code == 2
     assert not run.exists()
+
+
+@pytest.mark.parametrize("name", ["sweep", "score", "gcg", "logprobs", "import_scores"])
+def test_a_prompt_that_is_not_utf8_is_one_line(command, run, name):
+    done = command(name, f"--run={run}", "--prompt=\udcff")  # as Python hands on the byte ff
+    refused(done, f"{name}: argument '--prompt=\\udcff': not UTF-8; allowed: UTF-8 text")
 
 
 def test_a_sweep_needs_a_checkpoint_and_a_run(command, model, run):
@@ -207,7 +219,7 @@ def test_nan_weights_are_one_line_that_names_the_first_bad_token(command, checkp
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("a.txt", "love\n\nworld war\n", ["love", "", "world war"]),
+        ("a.txt", "love\n \nworld war\n", ["love", " ", "world war"]),
         ("a.txt", "love\r\nwar", ["love", "war"]),
         ("a.txt", "\ufeffone\u2028line\x0c\x85\n", ["one\u2028line\x0c\x85"]),
         ("a.csv", "name\nlove\n007\n1.50\ntrue\n", ["love", "007", "1.50", "true"]),
@@ -232,10 +244,14 @@ def test_items_of_a_parquet_column(launch_items, tmp_path, dtype):
     ("name", "content", "message"),
     [
         ("a.csv", "word,n\nlove,1\n", "items={path}: no column 'name'; it has word, n"),
-        ("a.csv", "name,n\nlove,1\n,2\n", "items={path}: column 'name' is empty in row 1"),
+        ("a.csv", "name,n\nlove,1\n,2\n", "items={path}: column 'name', row 2 is empty; allowed: "),
+        ("a.csv", 'name\nlove\n""\n', "items={path}: column 'name', row 2 is empty; allowed: "),
+        ("a.csv", b"name\nl\xf6ve\n", "items={path}: invalid utf-8 sequence"),
         ("a.csv", "", "items={path}: empty CSV"),
         ("a.csv", "name\n", "item list 'a': empty; allowed: at least one reply"),
         ("a.txt", "", "item list 'a': empty; allowed: at least one reply"),
+        ("a.txt", "love\r\n\r\nwar", "items={path}: line 2 is empty; allowed: a reply in each"),
+        ("a.txt", b"love\nl\xf6ve\n", "items={path}: byte 6 is not UTF-8; allowed: UTF-8"),
         ("a.json", "[]", "items={path}; allowed: a .txt, .csv or .parquet file"),
         ("a.parquet", "love", "items={path}: "),
         (None, "", "items={path}: No such file or directory"),
@@ -246,7 +262,7 @@ def test_a_bad_list_is_one_line_and_nothing_is_written(
 ):
     path = tmp_path / (name or "missing.txt")
     if name:
-        path.write_text(content)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
     done = command("score", f"--checkpoint={model}", f"--run={run}", f"--items={path}", *SMALL)
     message = f"score: {message.format(path=path)}"
     assert [line[: len(message)] for line in done.err] == [message]

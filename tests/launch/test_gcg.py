@@ -61,6 +61,10 @@ BAD = {
         "deny={absent}",
         "deny={absent}: No such file or directory",
     ),
+    "a filter's file that is not UTF-8": (
+        "allow={latin}",
+        "allow={latin}: byte 1 is not UTF-8; allowed: UTF-8",
+    ),
     "a fixed position that is none": ("fixed=0,x", "fixed='0,x'; allowed: positions, as 0,3"),
     "more candidates than proposals": (
         "candidates=100",
@@ -81,7 +85,8 @@ BAD = {
 def test_bad_input_is_one_line_and_nothing_is_written(command, model, tmp_path, bad):
     few, run = tmp_path / "few.txt", tmp_path / "run"
     few.write_text("love\nwar\n")
-    names = {"few": few, "absent": tmp_path / "absent.txt"}
+    (latin := tmp_path / "latin.txt").write_bytes("löve\n".encode("latin-1"))
+    names = {"few": few, "latin": latin, "absent": tmp_path / "absent.txt"}
     flag, message = (text.format(**names) for text in BAD[bad])
     done = command("gcg", f"--checkpoint={model}", f"--run={run}", *FLAGS, f"--config.{flag}")
     assert len(done.err) == 1
