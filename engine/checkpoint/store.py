@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -137,7 +138,7 @@ class Checkpoint:
             )
         try:
             card = Card.from_json((folder / CARD).read_text())
-        except (json.JSONDecodeError, TypeError, KeyError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
             raise AssayError(
                 f"{folder / CARD}: not a card of version {VERSION} ({error})"
             ) from error
@@ -313,10 +314,32 @@ def _read(
     targets: Mapping[str, jax.ShapeDtypeStruct],
 ) -> dict[str, jax.Array]:
     folder = epath.Path(checkpoint.path).resolve() / "params" / block
-    for name in targets:
-        if not (folder / name).exists():
-            raise AssayError(f"{folder / name}: damaged checkpoint, this parameter is missing")
-    return orbax.restore(folder, dict(targets))
+    for name, target in targets.items():
+        if not _whole(folder / name, target.shape):
+            raise AssayError(
+                f"{folder / name}: damaged checkpoint, this parameter is missing or not whole; "
+                "convert the model again"
+            )
+    try:
+        return orbax.restore(folder, dict(targets))
+    except (OSError, ValueError, LookupError) as error:
+        raise AssayError(
+            f"{folder}: damaged checkpoint, its parameters do not load; convert the model again"
+        ) from error
+
+
+def _whole(folder: epath.Path, shape: Sequence[int]) -> bool:
+    """Whether a parameter's files are there, and as long as its shape and element type imply.
+
+    orbax would say so too, but in a page about every parameter of the block.
+    """
+    try:
+        stored = json.loads((folder / ".zarray").read_text())
+        nbytes = math.prod(shape) * jnp.dtype(stored["dtype"]).itemsize
+        found = sum(file.stat().length for file in folder.iterdir() if file.name != ".zarray")
+        return stored["shape"] == list(shape) and found == nbytes
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def _axes(parameter: nnx.Variable) -> str:

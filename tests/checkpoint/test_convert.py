@@ -276,12 +276,13 @@ def test_a_folder_without_a_card_is_no_checkpoint(tmp_path):
     ("text", "message"),
     [
         ("{", r"model\.json: not a card of version 2 \("),
+        ("\udcff", r"model\.json: not a card of version 2 \("),
         ("[]", r"model\.json: not a card of version 2 \("),
         ("{}", r"model\.json: not a card of version 2 \('decoder'\)$"),
     ],
 )
 def test_a_card_that_cannot_be_read_is_refused(tmp_path, text, message):
-    (tmp_path / "model.json").write_text(text)
+    (tmp_path / "model.json").write_text(text, errors="surrogateescape")
     with pytest.raises(AssayError, match=message):
         store.Checkpoint.open(tmp_path)
 
@@ -340,10 +341,33 @@ def test_every_mesh_restores_the_same_parameters(checkpoint, data, model):
         )
 
 
-def test_a_missing_parameter_is_a_damaged_checkpoint(checkpoint, tmp_path):
+def shortened(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+UP = "layers/001/decoder.layers.up"
+PARAMETER = rf"{UP}: damaged checkpoint, this parameter is missing or not whole; convert the model"
+BLOCK = r"layers/001: damaged checkpoint, its parameters do not load; convert the model again$"
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        (UP, shutil.rmtree, PARAMETER),
+        (f"{UP}/0.0", shortened, PARAMETER),
+        (f"{UP}/0.0", lambda path: path.write_bytes(b""), PARAMETER),
+        (f"{UP}/0.0", lambda path: path.unlink(), PARAMETER),
+        (f"{UP}/.zarray", shortened, PARAMETER),
+        (f"{UP}/.zarray", lambda path: path.write_bytes(b"\xff"), PARAMETER),
+        ("layers/001/_METADATA", shortened, BLOCK),
+    ],
+)
+def test_a_parameter_that_is_not_whole_is_a_damaged_checkpoint(
+    checkpoint, tmp_path, name, damage, message
+):
     damaged = shutil.copytree(checkpoint.path, tmp_path / "damaged")
-    shutil.rmtree(damaged / "params" / "layers" / "001" / "decoder.layers.up")
-    with pytest.raises(AssayError, match=r"001/decoder\.layers\.up: damaged checkpoint, this par"):
+    damage(damaged / "params" / name)
+    with pytest.raises(AssayError, match=message):
         parameters(store.Checkpoint.open(damaged))
 
 
