@@ -20,20 +20,18 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 from jax.sharding import Mesh
-from tqdm import tqdm
 
 from bench.table import aligned
 from configs import models
 from configs.prompts import ELO
 from engine.api import RewardModel
-from engine.checkpoint import hf
 from engine.checkpoint.store import Checkpoint, restore
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.progress import progress
 from engine.prompts import BOS_POLICIES, TemplatePolicy
 from engine.scoring import Scorer, dtype_named
-from launch import cli
+from launch import cli, converting
 from launch.import_scores import LAYOUTS, read, slugged
 
 STEP_SIZE = 64  # candidates a step on each device
@@ -182,16 +180,16 @@ def _reread(checkpoint: Checkpoint, **fields) -> Checkpoint:
     return Checkpoint(checkpoint.path, dataclasses.replace(checkpoint.card, **fields))
 
 
-def elo_sample(path: Path, slug: str, items: int) -> list[Published]:
-    """Items of the released EloEverything rewards, evenly from first to last; [] without a column.
+def elo_sample(path: Path, slug: str, items: int) -> Published:
+    """Items of the released EloEverything rewards, evenly from first to last.
 
     Raises:
-      AssayError: no such file, another layout, a reward that is no number.
+      AssayError: no such file, another layout, no column of this model, a reward that is no number.
     """
     frame, _ = read(path, "elo")
     columns = {slugged(name): name for name in frame.columns[len(LAYOUTS["elo"]) :]}
     if slug not in columns:
-        return []
+        raise AssayError(f"elo={path}: no column of {slug!r}; it has {', '.join(columns)}")
     sample = frame[np.unique(np.linspace(0, frame.height - 1, items).round().astype(int))]
     try:
         rewards = tuple(map(float, sample[columns[slug]]))
@@ -199,7 +197,7 @@ def elo_sample(path: Path, slug: str, items: int) -> list[Published]:
         raise AssayError(f"elo={path}: column {columns[slug]!r}: {error}") from error
     tolerance = max(NOISES * NOISE.get(slug, 0.0), FLOAT32)
     name = f"EloEverything, {sample.height} items"
-    return [Published(name, ELO["elo_greatest"], tuple(sample["name"]), rewards, tolerance)]
+    return Published(name, ELO["elo_greatest"], tuple(sample["name"]), rewards, tolerance)
 
 
 def table(published: Published, outcomes: Mapping[Convention, np.ndarray]) -> str:
@@ -238,21 +236,8 @@ def converted(source: str, spec: models.ModelSpec | None, slug: str, folder: Pat
         if made.card.source != source:
             raise AssayError(f"checkpoint {folder}: made of {made.card.source}, not {source}")
         return made
-    revision = spec.revision if spec and not Path(source).is_dir() else None
-    with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
-
-        def report(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        return hf.convert(
-            hf.fetch(source, revision),
-            folder,
-            slug=slug,
-            policy=TemplatePolicy(bos="template", date=None),  # each is tried
-            tensor_bytes=spec.tensor_bytes if spec else None,
-            progress=report,
-        )
+    policy = TemplatePolicy(bos="template", date=None)  # each is tried
+    return converting.convert(source, folder, spec, slug=slug, policy=policy)
 
 
 def main() -> str:
@@ -264,11 +249,11 @@ def main() -> str:
     slug = spec.slug if spec else slugged(name)
     published = list(GOLDENS.get(slug, []))
     if given.elo:
-        published += elo_sample(Path(given.elo), slug, given.items)
+        published.append(elo_sample(Path(given.elo), slug, given.items))
     if not published:
         raise AssayError(
-            f"model={name!r}: nothing published is known of {slug!r}; allowed: a model column of "
-            f"--elo, or one of {', '.join(GOLDENS)}"
+            f"model={name!r}: nothing published is known of {slug!r}; allowed: one of "
+            f"{', '.join(GOLDENS)}; or --elo with a column of the model"
         )
     for dtype in given.dtypes:
         dtype_named(dtype)

@@ -83,7 +83,8 @@ def paths(value: Sequence[str | None], flag: str) -> list[str]:
     """A comma-separated flag that must name something."""
     named = [path for path in value if path]
     if not named or len(named) < len(value):
-        raise AssayError(f"--{flag} is missing; see --help")
+        allowed = flags.FLAGS[flag].help.rstrip(".")
+        raise AssayError(f"--{flag} is missing; allowed: {allowed[0].lower()}{allowed[1:]}")
     return named
 
 

@@ -3,17 +3,16 @@
 See configs/convert.py.
 """
 
+import os
 from pathlib import Path
 
 from absl import flags
-from tqdm import tqdm
 
 from configs import models
-from engine.checkpoint import hf, store
 from engine.errors import AssayError
 from engine.prompts import TemplatePolicy
 from engine.runs.schema import check_names
-from launch import cli
+from launch import cli, converting
 
 _SOURCE = flags.DEFINE_string("source", None, "A folder in Hugging Face format, or a hub id.")
 _CHECKPOINT = flags.DEFINE_string("checkpoint", None, "The checkpoint folder to make.")
@@ -28,31 +27,22 @@ def main() -> str:
     if "://" in str(_CHECKPOINT.value):
         raise AssayError(f"checkpoint {_CHECKPOINT.value}; allowed: a local folder, to copy later")
     name = cli.paths([_SOURCE.value], "source")[0]
-    spec = models.find(name)
-    slug = config.slug or (spec.slug if spec else Path(name.rstrip("/")).name.lower())
-    check_names([slug])
+    named = os.path.abspath(name) if Path(name).is_dir() else name  # `.` is a folder with a name
+    spec = models.find(named)
     policy = TemplatePolicy(
         bos=config.bos or (spec.bos if spec else "template"),
         date=config.date or (spec.date if spec else "") or None,
     )
-    store.refuse_existing(destination)  # before anything is fetched
-    source = hf.fetch(name, _revision(name, spec))
-    with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        checkpoint = hf.convert(
-            source,
-            destination,
-            slug=slug,
-            policy=policy,
-            head=config.head or (spec.head if spec else ""),
-            softcap=config.softcap,
-            tensor_bytes=spec.tensor_bytes if spec else None,
-            progress=progress,
-        )
+    checkpoint = converting.convert(
+        name,
+        destination,
+        spec,
+        slug=_slug(config.slug, spec, named),
+        policy=policy,
+        revision=_REVISION.value,
+        head=config.head or (spec.head if spec else ""),
+        softcap=config.softcap,
+    )
     card = checkpoint.card
     return (
         f"{destination}: {card.slug}, {card.decoder.num_layers} layers, {card.head.kind} head, "
@@ -60,10 +50,14 @@ def main() -> str:
     )
 
 
-def _revision(name: str, spec: models.ModelSpec | None) -> str | None:
-    """The revision asked for, or the pinned one of a hub id."""
-    pinned = spec.revision if spec and not Path(name).is_dir() else None
-    return _REVISION.value or pinned
+def _slug(own: str, spec: models.ModelSpec | None, source: str) -> str:
+    """The model's name in runs: the user's, the listed one, or the last part of the source."""
+    slug = own or (spec.slug if spec else Path(source).name.lower())
+    try:
+        check_names([slug])
+    except AssayError as error:
+        raise AssayError(f"source={source!r}: {error}; give one as --config.slug") from error
+    return slug
 
 
 if __name__ == "__main__":

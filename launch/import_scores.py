@@ -267,7 +267,7 @@ def _write(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> None:
 if __name__ == "__main__":
     flags.DEFINE_string("source", None, "The CSV file.")
     flags.DEFINE_string("layout", None, "elo or tokens; see the top of this file.")
-    flags.DEFINE_string("run", None, "Run folder: a new one, or one to add to.")
+    flags.DEFINE_string("run", None, "A run folder, new or to be added to.")
     flags.DEFINE_string("prompt", prompts.ELO["elo_greatest"], "Text of the prompt (layout elo).")
     flags.DEFINE_string("items", "", "Name of the item list (layout elo; default: the file's).")
     flags.DEFINE_string("model", "", "Id of the model (layout tokens; default: the file's name).")

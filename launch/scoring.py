@@ -15,7 +15,7 @@ from launch import cli
 
 flags.adopt_module_key_flags(cli)  # for --help
 CHECKPOINT = flags.DEFINE_list("checkpoint", [], "Checkpoints to score, comma-separated.")
-RUN = flags.DEFINE_string("run", None, "Run folder: a new one, or one to continue or add to.")
+RUN = flags.DEFINE_string("run", None, "A run folder, new or to be continued or added to.")
 PROMPT = flags.DEFINE_multi_string(
     "prompt", [], "A prompt of your own instead of --config.prompts; may be repeated."
 )

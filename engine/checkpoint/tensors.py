@@ -126,7 +126,7 @@ def shard_names(folder: Path) -> list[str]:
             f"{folder}: pickled weights are refused, since loading them runs code; "
             "save the model with save_pretrained(..., safe_serialization=True)"
         )
-    raise AssayError(f"{folder}: no {SINGLE} and no {INDEX}")
+    raise AssayError(f"{folder}: no {SINGLE} and no {INDEX}; allowed: a Hugging Face model folder")
 
 
 def indexed_names(folder: Path) -> list[str]:
@@ -147,9 +147,9 @@ def indexed_names(folder: Path) -> list[str]:
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
-    """A JSON file that holds an object; raises AssayError for any other."""
+    """A JSON file that holds an object; raises AssayError for any other, the caller names where."""
     if not path.is_file():
-        raise AssayError(f"{path.parent}: no {path.name}; allowed: a Hugging Face model folder")
+        raise AssayError(f"no {path.name}; allowed: a Hugging Face model folder")
     try:
         fields = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError) as error:

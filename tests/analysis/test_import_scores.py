@@ -144,7 +144,8 @@ def test_human_scores_of_another_form_are_refused(source, tmp_path):
          "import_scores: source=nowhere.csv: No such file or directory"),
         (["--layout=grid", "--source=x", "--run={run}"],
          "import_scores: --layout='grid'; allowed: 'elo', 'tokens'"),
-        (["--layout=elo", "--run={run}"], "import_scores: --source is missing; see --help"),
+        (["--layout=elo", "--run={run}"],
+         "import_scores: --source is missing; allowed: the CSV file"),
     ],
 )  # fmt: skip
 def test_the_command_ends_bad_input_in_one_line(command, tmp_path, flags, message):

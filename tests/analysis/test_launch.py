@@ -14,7 +14,7 @@ def test_the_command_writes_a_report_and_says_where(command, small_run, tmp_path
     ("flags", "message"),
     [
         (["--run={tmp}/nowhere"], "analyze: {tmp}/nowhere: not a run folder (no such folder)"),
-        ([], "analyze: --run is missing; see --help"),
+        ([], "analyze: --run is missing; allowed: run folders, comma-separated"),
         (["--run={run}", "--config.top=0"], "analyze: analyze.top=0; allowed: integers >= 1"),
         (
             ["--run={run}", "--config.options.bing=nowhere.csv"],

@@ -85,7 +85,7 @@ REFUSED = {
     ),
     "no weights": (
         removed(WEIGHTS),
-        r"no model\.safetensors and no model\.safetensors\.index\.json$",
+        r"no model\.safetensors and no model\.safetensors\.index\.json; allowed: a Hugging Face mo",
     ),
     "pickled weights": (pickled_only, "pickled weights are refused, since loading them runs code"),
     "truncated weights": (truncated, r"model\.safetensors: truncated or no safetensors file \("),

@@ -184,11 +184,54 @@ def test_a_prompt_that_is_not_utf8_is_one_line(command, run, name):
 
 
 def test_a_sweep_needs_a_checkpoint_and_a_run(command, model, run):
-    refused(command("sweep", f"--run={run}"), "sweep: --checkpoint is missing; see --help")
-    done = command("sweep", f"--run={run}", f"--checkpoint={model},")
-    refused(done, "sweep: --checkpoint is missing; see --help")
-    refused(command("sweep", f"--checkpoint={model}"), "sweep: --run is missing; see --help")
+    missing = "sweep: --checkpoint is missing; allowed: checkpoints to score, comma-separated"
+    refused(command("sweep", f"--run={run}"), missing)
+    refused(command("sweep", f"--run={run}", f"--checkpoint={model},"), missing)
+    missing = "sweep: --run is missing; allowed: a run folder, new or to be continued or added to"
+    refused(command("sweep", f"--checkpoint={model}"), missing)
     assert not run.exists()
+
+
+def test_a_source_must_be_named(command, tmp_path):
+    done = command("convert", "--source=", f"--checkpoint={tmp_path / 'ck'}")
+    what = "a folder in Hugging Face format, or a hub id"
+    refused(done, f"convert: --source is missing; allowed: {what}")
+
+
+@pytest.mark.parametrize("source", [".", "../my-rm/"])
+def test_a_model_is_named_after_the_folder_one_stands_in(command, tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tiny.write_model(tmp_path / "My-RM"))
+    done = command("convert", f"--source={source.replace('my-rm', 'My-RM')}", "--checkpoint=../ck")
+    assert done.out == ["../ck: my-rm, 3 layers, linear head, 320 tokens"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ((), "no model.safetensors and no model.safetensors.index.json; allowed: a Hugging Face "),
+        (("model.safetensors",), "no config.json; allowed: a Hugging Face model folder"),
+    ],
+)
+def test_a_source_without_a_model_is_refused(command, tmp_path, files, message):
+    whole, source = tiny.write_model(tmp_path / "whole"), tmp_path / "my-rm"
+    source.mkdir()
+    for name in files:
+        (whole / name).rename(source / name)
+    done = command("convert", f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
+    message = f"convert: {source}: {message}"
+    assert [line[: len(message)] for line in done.err] == [message]
+    assert done.code == 2
+    assert not (tmp_path / "ck").exists()
+
+
+def test_a_folder_whose_name_no_model_can_have_is_told_of_the_slug(command, tmp_path):
+    source = tiny.write_model(tmp_path / "My RM")
+    flags = (f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
+    done = command("convert", *flags)
+    assert done.err == [f"convert: source='{source}': name 'my rm'; allowed: lower-case letters, "
+                        "digits, '.', '_', '-', starting with a letter or digit; give one as "
+                        "--config.slug"]  # fmt: skip
+    assert command("convert", *flags, "--config.slug=my-rm").code == 0
 
 
 def test_a_folder_that_is_no_checkpoint_is_refused(command, model, run, tmp_path):

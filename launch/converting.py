@@ -1,0 +1,53 @@
+"""The call that launch.convert and bench.goldens share."""
+
+from pathlib import Path
+
+from tqdm import tqdm
+
+from configs.models import ModelSpec
+from engine.checkpoint import hf, store
+from engine.prompts import TemplatePolicy
+
+
+def convert(
+    name: str,
+    destination: Path,
+    spec: ModelSpec | None,
+    *,
+    slug: str,
+    policy: TemplatePolicy,
+    revision: str | None = None,
+    head: str = "",
+    softcap: bool = True,
+) -> store.Checkpoint:
+    """Fetches a source and converts it, with progress; see `hf.convert`.
+
+    Args:
+      name: a folder, or a hub id.
+      destination: the checkpoint folder to make; refused before anything is fetched if it exists.
+      spec: what is known of the model: the revision of a hub id and the size of its tensors.
+      slug: the model's name in runs.
+      policy: BOS and date policy.
+      revision: of a hub id, instead of the pinned one.
+      head: another reading of the head.
+      softcap: whether Gemma 2's attention soft-cap applies.
+    """
+    store.refuse_existing(destination)
+    pinned = spec.revision if spec and not Path(name).is_dir() else None
+    source = hf.fetch(name, revision or pinned)
+    with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        return hf.convert(
+            source,
+            destination,
+            slug=slug,
+            policy=policy,
+            head=head,
+            softcap=softcap,
+            tensor_bytes=spec.tensor_bytes if spec else None,
+            progress=progress,
+        )
