@@ -99,6 +99,19 @@ def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
     return Gate([(w.astype(np.float32), b.astype(np.float32)) for w, b in layers], norms > 0)
 
 
+def check_sizes(hf: Mapping[str, Any], gate: Gate, quantiles: int) -> None:
+    """Refuses a config.json that says other sizes than the tensors have; it need not say any."""
+    sizes = {
+        "num_objectives": gate.objectives,
+        "num_quantiles": quantiles,
+        "gating_hidden_dim": gate.hidden,
+        "gating_n_hidden": len(gate.layers) - 1,
+    }
+    for name, size in sizes.items():
+        if hf.get(name) not in (None, size):
+            raise AssayError(f"config.json: {name}={hf[name]!r}; its tensors have {size}")
+
+
 def temperature(hf: Mapping[str, Any], gate: Gate, transform: bool) -> float:
     """The gate's softmax temperature: config.json's, or the default of the published class."""
     given = hf.get("gating_temperature")

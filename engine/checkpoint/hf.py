@@ -257,6 +257,8 @@ def _gated(
     transform = rules.TRANSFORM.key in keys
     regression = files.tensors.get(rules.REGRESSION.key)
     rows = regression.shape[0] if regression else gate.objectives
+    quantiles = rows // gate.objectives
+    gating.check_sizes(hf, gate, quantiles)
     pattern = gating.PATTERNS.get(hf["model_type"])
     if pattern is None:
         raise AssayError(f"config.json: model_type={hf['model_type']!r} with a gate; "
@@ -267,7 +269,7 @@ def _gated(
         hidden=gate.hidden,
         hidden_in=gate.hidden,
         objectives=gating.objective_names(gate.objectives),
-        quantiles=rows // gate.objectives,
+        quantiles=quantiles,
         gate_layers=len(gate.layers),
         gate_temperature=gating.temperature(hf, gate, transform),
         gate_pattern=pattern,

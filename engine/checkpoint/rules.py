@@ -102,6 +102,10 @@ URM = (
 )
 HEADS = {"linear": (LINEAR,), "mlp": (_mlp("score"), _mlp("v_head.summary")), "urm": (URM,)}
 
+# The modules of a decoder; what stands before them in a file's names may differ.
+_DECODER = re.compile(r"(embed_tokens|tok_embeddings|layers|norm)\.")
+_EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|tok_embeddings)\.weight")
+
 # Buffers that hold nothing learned.
 _IGNORED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked)$")
 
@@ -117,6 +121,29 @@ def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule
 def learned(keys: Iterable[str]) -> set[str]:
     """The tensors that hold something learned."""
     return {key for key in keys if not _IGNORED.search(key)}
+
+
+def canonical_names(keys: Iterable[str]) -> dict[str, str]:
+    """Each name of a file -> the name that the rules have for it.
+
+    Some repositories hold a wrapped model (`module.model.layers…`; `pretrained_model.model.layers…`
+    beside `v_head…`) or a decoder without its `model.`. What precedes the embedding's name precedes
+    all names of the decoder, and may precede those of the head.
+    """
+    keys = list(keys)
+    embeddings = [found for key in keys if (found := _EMBEDDING.fullmatch(key))]
+    if len(embeddings) != 1:  # for `check_keys` to refuse
+        return {key: key for key in keys}
+    before = embeddings[0][1]
+    wrapper = before.removesuffix("model.")
+
+    def canonical(key: str) -> str:
+        inner = key.removeprefix(before)
+        if key.startswith(before) and _DECODER.match(inner):
+            return "model." + inner
+        return key.removeprefix(wrapper)
+
+    return {key: canonical(key) for key in keys}
 
 
 def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:

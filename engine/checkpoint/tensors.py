@@ -38,7 +38,7 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class TensorFiles:
-    """The tensors of a folder by name."""
+    """The tensors of a folder by the names that `rules` has for them."""
 
     folder: Path
     tensors: Mapping[str, Tensor]
@@ -49,7 +49,7 @@ class TensorFiles:
 
         Raises:
           AssayError: no safetensors, a shard that is missing, truncated or elsewhere, a tensor
-            that two shards hold, an element type that is no float.
+            that two shards hold or two names stand for, an element type that is no float.
         """
         found: dict[str, Tensor] = {}
         for name in shard_names(folder):
@@ -66,7 +66,12 @@ class TensorFiles:
                         f"{folder}: tensor {key!r} is in {found[key].file} and in {name}"
                     )
                 found[key] = tensor
-        return cls(folder, found)
+        names: dict[str, str] = {}  # as the rules have them -> as the files have them
+        for key, name in rules.canonical_names(found).items():
+            if name in names:
+                raise AssayError(f"{folder}: tensors {names[name]!r} and {key!r} are both {name!r}")
+            names[name] = key
+        return cls(folder, {name: found[key] for name, key in names.items()})
 
     @property
     def nbytes(self) -> int:
@@ -121,12 +126,11 @@ def shard_names(folder: Path) -> list[str]:
         return _indexed(folder)
     if (folder / SINGLE).is_file():
         return [SINGLE]
-    if list(folder.glob("*.bin")) or list(folder.glob("*.pt")):
-        raise AssayError(
-            f"{folder}: pickled weights are refused, since loading them runs code; "
-            "save the model with save_pretrained(..., safe_serialization=True)"
-        )
-    raise AssayError(f"{folder}: no {SINGLE} and no {INDEX}; allowed: a Hugging Face model folder")
+    raise AssayError(
+        f"{folder}: no {SINGLE} and no {INDEX}; pickled weights (.bin, .pt) are never read, since "
+        "loading them runs code: where you trust them, load them with transformers and save them "
+        "with save_pretrained, which writes safetensors"
+    )
 
 
 def indexed_names(folder: Path) -> list[str]:

@@ -24,6 +24,7 @@ ARCHITECTURES = {
     "Gemma2ForSequenceClassification": "gemma2",
     "Gemma2ForRewardModelWithGating": "gemma2",  # QRM-Gemma
     "Qwen2ForSequenceClassification": "qwen2",
+    "Qwen2ForRewardModel": "qwen2",  # an MLP under `score`
     "Qwen3ForSequenceClassification": "qwen3",
     "MistralForSequenceClassification": "mistral",
 }
@@ -196,9 +197,7 @@ _READ = {
     "max_position_embeddings",
     "model_type",
     "architectures",
-    # Read by the head (checkpoint/hf.py), whose sizes the tensors themselves show.
-    "num_labels",
-    "id2label",
+    # Of the gate (checkpoint/gating.py).
     "num_objectives",
     "num_quantiles",
     "gating_temperature",
@@ -238,6 +237,8 @@ _HARMLESS = {
     "task_specific_params",
     "tokenizer_class",
     "prefix",
+    "num_labels",  # of which gated heads have several a reward; the tensors show a head's sizes
+    "id2label",
     "is_decoder",
     "is_llama_config",
     "rope_interleaved",  # a stale marker in SmolLM configs: the weights are half-split

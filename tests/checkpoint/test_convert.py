@@ -125,6 +125,26 @@ def test_layers_of_different_dtypes_each_keep_theirs(folder, tmp_path):
         )
 
 
+def bare(name):
+    return name.removeprefix("model.")
+
+
+def wrapped(name):
+    return "module." + name
+
+
+def wrapped_beside_its_head(name):
+    return "pretrained_model." + name if name.startswith("model.") else name
+
+
+@pytest.mark.parametrize("rename", [bare, wrapped, wrapped_beside_its_head])
+def test_names_that_some_repositories_prefix_or_shorten_are_understood(
+    folder, tmp_path, checkpoint, rename
+):
+    edit_tensors(folder, lambda t: t.update({rename(name): t.pop(name) for name in list(t)}))
+    assert hashes(reference.convert(folder, tmp_path / "checkpoint")) == hashes(checkpoint)
+
+
 def test_inverse_frequencies_in_the_file_change_nothing(folder, tmp_path, checkpoint):
     key = "model.layers.0.self_attn.rotary_emb.inv_freq"
     edit_tensors(folder, lambda tensors: tensors.update({key: torch.ones(5)}))

@@ -37,6 +37,12 @@ def retensored(change):
     return damage
 
 
+def wrapped_beside_its_head(tensors):
+    score = tensors["score.weight"] + 0
+    tensors.update({f"module.{name}": tensors.pop(name) for name in list(tensors)})
+    tensors["score.weight"] = score
+
+
 def truncated(folder: Path) -> None:
     whole = (folder / WEIGHTS).read_bytes()
     (folder / WEIGHTS).write_bytes(whole[:-100])
@@ -85,9 +91,16 @@ REFUSED = {
     ),
     "no weights": (
         removed(WEIGHTS),
-        r"no model\.safetensors and no model\.safetensors\.index\.json; allowed: a Hugging Face mo",
+        r"no model\.safetensors and no model\.safetensors\.index\.json; pickled weights \(\.bin, ",
     ),
-    "pickled weights": (pickled_only, "pickled weights are refused, since loading them runs code"),
+    "pickled weights": (
+        pickled_only,
+        r"pickled weights \(\.bin, \.pt\) are never read.* save_pretrained, which writes saf",
+    ),
+    "a tensor under two names": (
+        retensored(wrapped_beside_its_head),
+        r"hf: tensors 'module\.score\.weight' and 'score\.weight' are both 'score\.weight'$",
+    ),
     "truncated weights": (truncated, r"model\.safetensors: truncated or no safetensors file \("),
     "weights that are text": (
         written(WEIGHTS, "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),

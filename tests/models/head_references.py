@@ -169,6 +169,7 @@ _URM = "LlamaForSequenceClassificationWithNormal_Weights"
 _VHEAD = (("vhead_layer_type", "mlp"), ("vhead_num_layers", 1), ("vhead_num_neurons", HIDDEN))
 CASES = {
     "INF-ORM": Case(inform, architecture="INFORMForSequenceClassification"),
+    "Qwen 2's MLP": Case(inform, "qwen2", "Qwen2ForRewardModel"),
     "GRM sftreg, Llama": Case(grm_sftreg, architecture="GRewardModel", config=_VHEAD),
     "GRM sftreg, Gemma 2": Case(grm_sftreg, "gemma2", "GRewardModel", _VHEAD),
     "URM": Case(URM, architecture=_URM),

@@ -137,10 +137,11 @@ def truncated(model: LlamaForSequenceClassification, layers: int) -> LlamaForSeq
     return shallow
 
 
-def convert(folder: Path, destination: Path, slug: str = "model") -> Checkpoint:
+def convert(folder: Path, destination: Path, slug: str = "model", **options) -> Checkpoint:
     """The conversion as the command line does it."""
     policy = TemplatePolicy(bos="template", date=None)
-    return hf.convert(hf.fetch(str(folder), None), destination, slug=slug, policy=policy)
+    source = hf.fetch(str(folder), None)
+    return hf.convert(source, destination, slug=slug, policy=policy, **options)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:

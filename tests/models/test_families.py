@@ -221,6 +221,16 @@ def test_a_planted_bug_fails_parity_in_both_passes(family, monkeypatch, bug):
             check(pair.model, restored)
 
 
+def test_a_conversion_without_soft_cap_is_torchs_without_and_not_with(tmp_path):
+    """As the paper's library version computed; both models are of the same weights."""
+    folder = reference.save(families.build("gemma2"), tmp_path / "hf")
+    converted = reference.convert(folder, tmp_path / "checkpoint", softcap=False)
+    restored = parity.restore(converted)
+    parity.check_response(families.build("gemma2, no soft-cap"), restored)
+    with pytest.raises(AssertionError, match="relative error"):
+        parity.check_response(families.build("gemma2"), restored)
+
+
 def test_a_soft_cap_after_the_mask_fails_parity(family, monkeypatch):
     pair = family("gemma2")
     soft_cap_after_the_mask(monkeypatch)

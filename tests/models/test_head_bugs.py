@@ -111,6 +111,7 @@ def no_relu(patch):
 # What is planted, and the head in which it shows.
 BUGS = {
     "no ReLU in INF-ORM's head": (no_relu, "INF-ORM"),
+    "no ReLU in Qwen 2's head": (no_relu, "Qwen 2's MLP"),
     "no ReLU in GRM's value head": (no_relu, "GRM sftreg, Gemma 2"),
     "gate read at the last prefix position": (gate_read_at(len(prompt().prefix) - 1), "ArmoRM"),
     "gate read at the first occurrence": (gate_read_at(20), "QRM-Gemma"),

@@ -12,7 +12,7 @@ from engine.checkpoint.store import Card
 from engine.errors import AssayError
 from engine.models.heads import HeadConfig
 from engine.scoring import gate_position
-from tests.models import parity
+from tests.models import parity, reference
 from tests.models.head_references import (
     CASES,
     GATED,
@@ -189,6 +189,25 @@ def test_a_gated_model_is_refused_by_name_for(loaded, tmp_path, reason):
     save_file(tensors, tmp_path / "hf" / "model.safetensors")
     with pytest.raises(AssayError, match=message):
         convert(tmp_path / "hf", tmp_path / "checkpoint")
+
+
+SIZES = {"num_objectives": 5, "num_quantiles": 19, "gating_hidden_dim": 20, "gating_n_hidden": 3}
+
+
+def test_sizes_that_the_config_states_are_those_of_the_tensors(loaded, tmp_path):
+    folder = save(CASES["QRM-Gemma"], loaded("QRM-Gemma").head, tmp_path / "hf")
+    reference.edit_json(folder / "config.json", **SIZES)
+    converted = convert(folder, tmp_path / "checkpoint")
+    assert converted.card.head == loaded("QRM-Gemma").checkpoint.card.head
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_another_size_in_the_config_than_in_the_tensors_is_refused(loaded, tmp_path, name):
+    folder = save(CASES["QRM-Gemma"], loaded("QRM-Gemma").head, tmp_path / "hf")
+    reference.edit_json(folder / "config.json", **{name: SIZES[name] + 1})
+    message = rf"config\.json: {name}={SIZES[name] + 1}; its tensors have {SIZES[name]}$"
+    with pytest.raises(AssayError, match=message):
+        convert(folder, tmp_path / "checkpoint")
 
 
 def test_a_head_variant_of_other_tensors_is_refused(loaded, tmp_path):
