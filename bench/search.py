@@ -29,6 +29,7 @@ from configs import gcg
 from configs.prompts import PROMPTS
 from demo.models import EMBEDDED
 from engine.checkpoint.store import Checkpoint
+from engine.errors import AssayError
 from engine.jobs import vocabulary_of
 from engine.mesh import build_mesh
 from engine.models.config import DecoderConfig
@@ -128,7 +129,10 @@ def main(_) -> None:
     run, mesh = folder / f"run-{_DIRECTION.value}-{_TFLOP.value:g}", build_mesh()
     for settings in searches(allow, beam):
         prompts = {_PROMPT.value: PROMPTS[_PROMPT.value]}
-        search_sequences([checkpoint], prompts, str(run), settings, mesh)
+        try:
+            search_sequences([checkpoint], prompts, str(run), settings, mesh)
+        except AssayError as error:  # a sweep of the vocabulary may cost more than the budget
+            print(f"left out  {error}")
     traces = sequence_traces(analysis.load(run)).filter(
         pl.col("method").is_in(_METHODS.value), pl.col("seed") < _SEEDS.value
     )

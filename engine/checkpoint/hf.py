@@ -152,9 +152,10 @@ def convert(
       AssayError: anything about the folder that is not understood, by name.
     """
     store.refuse_existing(destination)
-    files = TensorFiles.open(source.folder)
     with _named(source.folder):
         hf = read_json(source.folder / "config.json")
+    files = TensorFiles.open(source.folder)
+    with _named(source.folder):
         plan, pad = _plan(hf, files, head, softcap), _pad_token_id(hf)
     total = files.nbytes
     if tensor_bytes not in (None, total):

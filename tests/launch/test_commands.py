@@ -205,22 +205,14 @@ def test_a_model_is_named_after_the_folder_one_stands_in(command, tmp_path, monk
     assert done.out == ["../ck: my-rm, 3 layers, linear head, 320 tokens"]
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ((), "no model.safetensors and no model.safetensors.index.json; allowed: a Hugging Face "),
-        (("model.safetensors",), "no config.json; allowed: a Hugging Face model folder"),
-    ],
-)
-def test_a_source_without_a_model_is_refused(command, tmp_path, files, message):
+@pytest.mark.parametrize("files", [(), ("model.safetensors",)])
+def test_a_source_without_a_model_is_refused(command, tmp_path, files):
     whole, source = tiny.write_model(tmp_path / "whole"), tmp_path / "my-rm"
     source.mkdir()
     for name in files:
         (whole / name).rename(source / name)
     done = command("convert", f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
-    message = f"convert: {source}: {message}"
-    assert [line[: len(message)] for line in done.err] == [message]
-    assert done.code == 2
+    refused(done, f"convert: {source}: no config.json; allowed: a Hugging Face model folder")
     assert not (tmp_path / "ck").exists()
 
 
