@@ -39,10 +39,11 @@ def main() -> str:
     asked = dict(itertools.islice(prompts.items(), 1))
     _say(f"4/5 searching {own.length}-token replies to {next(iter(asked))!r} into {root}/run")
     found = searching.search(
-        checkpoints[: config.searched], asked, str(root / "run"), own, mesh, config.search
-    )
+        checkpoints[: config.searched], asked, str(root / "run"), own, mesh, config.search,
+        judges=checkpoints,
+    )  # fmt: skip
     page = root / "report" / "index.html"
-    if rewards or found or not page.exists():
+    if rewards or any(one.new for one in found) or not page.exists():
         _say(f"5/5 writing {root}/report")
         analyze.write_report([root / "run"], root / "report")
     else:

@@ -1,7 +1,7 @@
 """Searches the sequences that reward models rate highest and lowest. See configs/gcg.py.
 
 Says of each found sequence which percentile of the model's single tokens its reward is, where the
-run holds a sweep under that prompt.
+run holds a sweep under that prompt, and how many candidates did not round-trip.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,8 @@ def main() -> str:
     run, models = scoring.run_folder(), scoring.checkpoints()
     prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
     own, mesh = searching.settings(config)
-    found = searching.search(models, prompts, run, own, mesh, config)
+    every = searching.search(models, prompts, run, own, mesh, config)
+    found = [one for one in every if one.new]
     what = ", ".join(_said(found[:_NAMED], Path(run))) if found else "complete already"
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return f"{run}/sequences: {len(found)} new; {what}{more}"
@@ -38,12 +39,14 @@ def _said(found: Sequence[Found], run: Path) -> list[str]:
     singles = _single_tokens(run) if any(swept) else None
     lines = []
     for one in found:
-        line = f"{one.direction} {one.reward:.4g} {one.text!r}"
+        line, notes = f"{one.direction} {one.reward:.4g} {one.text!r}", []
         if singles and (one.model, one.prompt) in singles.results:
             rewards = np.sort(singles.rewards(one.model, one.prompt)[1])
             below = sequences.percentile(rewards, one.reward)
-            line += "" if below is None else f" (percentile {100 * below:.2f})"
-        lines.append(line)
+            notes += [] if below is None else [f"percentile {100 * below:.2f}"]
+        if one.rejected:
+            notes.append(f"{one.rejected} candidates rejected for their text")
+        lines.append(f"{line} ({', '.join(notes)})" if notes else line)
     return lines
 
 

@@ -35,11 +35,13 @@ def search(
     own: SearchSettings,
     mesh: Mesh,
     config: ConfigDict,
+    judges: Sequence[Checkpoint] = (),
 ) -> list[Found]:
-    """Searches, and scores what was found under the other models."""
+    """Searches, and scores what was found under the other models: `judges`, or those searched."""
     found = search_sequences(models, prompts, run, own, mesh, joint=config.joint)
-    if config.transfer and len(models) > 1 and found and not config.joint:
-        score_elsewhere(models, prompts, run, [f.text for f in found], own, mesh)
+    judges = judges or models
+    if config.transfer and len(judges) > 1 and not config.joint:
+        score_elsewhere(judges, prompts, run, [f.text for f in found], own, mesh)
     return found
 
 
@@ -47,13 +49,16 @@ def _texts(name: str, path: str) -> tuple[str, ...]:
     if not path:
         return ()
     try:
-        return tuple(filter(None, Path(path).read_text(encoding="utf-8").split("\n")))
+        texts = tuple(filter(None, Path(path).read_text(encoding="utf-8").split("\n")))
     except UnicodeDecodeError as error:
         raise AssayError(
             f"{name}={path}: byte {error.start} is not UTF-8; allowed: UTF-8"
         ) from error
     except OSError as error:
         raise AssayError(f"{name}={path}: {error.strerror}") from error
+    if not texts:
+        raise AssayError(f"{name}={path}: empty; allowed: at least one text of a token, one a line")
+    return texts
 
 
 def _positions(value: str) -> tuple[int, ...]:

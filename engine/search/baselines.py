@@ -13,7 +13,7 @@ from engine.candidates import token_candidates
 from engine.scoring import Scorer
 from engine.search import flops
 from engine.search.climb import Steps
-from engine.search.problem import Problem
+from engine.search.problem import Problem, not_finite
 from engine.types import Candidates, Prefix, PromptIds
 
 # What stands before [i], and rows of tokens that follow it [C, t].
@@ -98,7 +98,8 @@ class Sweep:
     """A search by one of the generators above; a step is one ask of each attempt."""
 
     def __init__(self, problem: Problem, scorer: Scorer):
-        self.problem, self.rejected = problem, 0
+        self.problem = problem
+        self.rejected = np.zeros(len(problem.signs), np.int64)  # an attempt, for their text
         self._behind = _Behind(problem, scorer)
         method = _METHODS[problem.settings.method]
         rngs = [np.random.default_rng(stream) for stream in problem.streams()]
@@ -148,8 +149,10 @@ class Sweep:
                 self._tell(attempt, ask, now)
 
     def _tell(self, attempt: int, ask: Ask, rewards: np.ndarray) -> None:
-        self._told[attempt].append(rewards)
         left, rows = ask
+        if not np.isfinite(rewards).all():
+            raise not_finite([*left, *rows[np.argmin(np.isfinite(rewards))]])
+        self._told[attempt].append(rewards)
         if len(left) + rows.shape[1] == self.problem.settings.length:
             for index in np.argsort(-rewards, kind="stable"):
                 if not rewards[index] > self._rewards[attempt]:
@@ -158,7 +161,7 @@ class Sweep:
                 if self.problem.passes(ids):
                     self._rewards[attempt], self._ids[attempt] = rewards[index], ids
                     break
-                self.rejected += 1
+                self.rejected[attempt] += 1
         try:
             self._asked[attempt] = self._asking[attempt].send(rewards)
         except StopIteration:

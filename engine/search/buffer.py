@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from engine.types import Array
 
 UNKNOWN = -np.inf  # reward of a sequence that was not scored
+BROKEN = np.inf  # stands for a reward that is not finite; the host refuses it
 
 
 @jax.tree_util.register_dataclass
@@ -54,8 +55,13 @@ def start(keys: np.ndarray, initial: np.ndarray, buffer: int) -> State:
 
 
 def climbed(rewards: Any, target: float) -> Any:
-    """What is climbed, of signed rewards: themselves, or minus the squared distance to a target."""
-    return -((rewards - target) ** 2) if target else rewards
+    """What is climbed, of signed rewards: themselves, or minus the squared distance to a target.
+
+    `BROKEN` stays on top, where the host sees it.
+    """
+    if not target:
+        return rewards
+    return jnp.where(rewards == BROKEN, BROKEN, -((rewards - target) ** 2))
 
 
 def draw_parent(
@@ -113,7 +119,7 @@ def _latest(buffer, rewards, ids, found, *, target):
     found = jnp.where(visited, UNKNOWN, found)
     top = jnp.argmax(climbed(found, target))
     moved = jnp.concatenate([ids[top][None], buffer[:-1]])
-    movable = jnp.isfinite(found[top])
+    movable = found[top] > UNKNOWN
     return (
         jnp.where(movable, moved, buffer),
         jnp.where(movable, jnp.concatenate([found[top][None], rewards[:-1]]), rewards),

@@ -10,8 +10,8 @@ import numpy as np
 from engine import mesh as meshes
 from engine.scoring import Scorer, fetch
 from engine.search import flops
-from engine.search.buffer import Ranked, State, climbed, start
-from engine.search.problem import Problem
+from engine.search.buffer import BROKEN, Ranked, State, climbed, start
+from engine.search.problem import Problem, not_finite
 from engine.search.settings import CLIMBS
 from engine.search.step import Question, build_step, first_changes, takes_gradient
 
@@ -26,7 +26,8 @@ class Climb:
 
     def __init__(self, problem: Problem, scorer: Scorer):
         settings = problem.settings
-        self.problem, self.rejected = problem, 0
+        self.problem = problem
+        self.rejected = np.zeros(len(problem.signs), np.int64)  # an attempt, for their text
         self._scorer = scorer
         self._step = build_step(scorer.graph, scorer.mesh, settings)
         self._question = question(problem, scorer)
@@ -37,7 +38,7 @@ class Climb:
     def advance(self, limit: int, budget: float) -> Steps:
         """Takes up to `limit` steps, fewer where `budget` FLOPs an attempt end first."""
         settings = self.problem.settings
-        fitting = int(min(limit, settings.every, budget // self.step_flops))
+        fitting = int(min(limit, settings.every, budget / self.step_flops))
         if settings.round_trip:
             rows = [self._judged() for _ in range(fitting)]
             rewards = np.stack([r for r, _ in rows]) if rows else np.empty((0, 0), np.float32)
@@ -53,17 +54,20 @@ class Climb:
         """All that the next step depends on."""
         state = fetch(self._state)
         arrays = {name: np.asarray(getattr(state, name)) for name in _FIELDS}
-        return arrays | {"rejected": np.array(self.rejected)}
+        return arrays | {"rejected": self.rejected}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """The inverse of `arrays`."""
-        self.rejected = int(arrays["rejected"])
+        self.rejected = np.array(arrays["rejected"])
         self._state = self._put(State(**{n: arrays[n] for n in _FIELDS}))
 
     def _judged(self) -> tuple[np.ndarray, np.ndarray]:
         """One step whose candidates are held against their texts before they are admitted."""
         ranked = self._step.expand(self._scorer.params, self._question, self._state)
         seen, state = fetch((ranked, self._state))
+        for ids, rewards in zip(seen.ids, seen.rewards, strict=True):
+            if rewards[0] == BROKEN:
+                raise not_finite(ids[0])
         passes = meshes.put(self._scorer.mesh, self._verdicts(seen, state), "")
         self._state = self._step.admit(self._state, ranked, passes)
         return fetch((self._state.best_rewards, self._state.best))
@@ -74,8 +78,8 @@ class Climb:
         latest = CLIMBS[settings.method].keep == "latest"
         passes = np.zeros(ranked.rewards.shape, bool)
         for a, rewards in enumerate(ranked.rewards):
-            heights = climbed(rewards, settings.target)
-            kept_now = climbed(state.buffer_rewards[a], settings.target)
+            heights = np.asarray(climbed(rewards, settings.target))
+            kept_now = np.asarray(climbed(state.buffer_rewards[a], settings.target))
             worst = -np.inf if latest else kept_now.min()
             kept = 0
             for c, ids in enumerate(ranked.ids[a]):
@@ -87,7 +91,7 @@ class Climb:
                 elif self.problem.passes(ids):
                     passes[a, c], kept = True, kept + 1
                 else:
-                    self.rejected += 1
+                    self.rejected[a] += 1
         return passes
 
     def _put(self, state: State) -> State:
@@ -113,7 +117,7 @@ def question(problem: Problem, scorer: Scorer) -> Question:
 
 
 def step_flops(problem: Problem) -> float:
-    """What a step of one attempt costs."""
+    """What a step of one attempt costs; of a sweep, a step of whole replies."""
     settings = problem.settings
     return flops.climb_step(
         problem.config, first_changes(settings), settings.length,
@@ -123,7 +127,10 @@ def step_flops(problem: Problem) -> float:
 
 
 def planned_steps(problem: Problem) -> int:
-    """How many steps a search takes if nothing ends it early: `steps`, or what `flops` allow."""
+    """How many steps a search takes if nothing ends it early: `steps`, or what `flops` allow.
+
+    A sweep takes about as many.
+    """
     settings = problem.settings
     if not settings.flops:
         return settings.steps

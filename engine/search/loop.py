@@ -16,8 +16,9 @@ from engine.errors import AssayError
 from engine.runs import parts
 from engine.scoring import Scorer
 from engine.search.baselines import Sweep
+from engine.search.buffer import BROKEN
 from engine.search.climb import Climb
-from engine.search.problem import Problem
+from engine.search.problem import Problem, not_finite
 from engine.search.settings import CLIMBS, SearchSettings
 
 
@@ -42,11 +43,14 @@ class Trace:
 
 
 def end_of(best: np.ndarray, settings: SearchSettings) -> int | None:
-    """After how many steps a direction ends by threshold, target or patience; None: it goes on."""
-    goal = min(settings.threshold, settings.target or math.inf)
-    ends = [int(np.argmax(best >= goal)) + 1] if (best >= goal).any() else []
+    """After how many steps a direction ends by threshold, target or patience; None: it goes on.
+
+    Nothing ends it before it has found a sequence.
+    """
+    reached = np.isfinite(best) & (best >= min(settings.threshold, settings.target or math.inf))
+    ends = [int(np.argmax(reached)) + 1] if reached.any() else []
     if settings.patience:
-        risen = np.flatnonzero(np.append(True, best[1:] > best[:-1]))
+        risen = np.flatnonzero(np.append(np.isfinite(best[0]), best[1:] > best[:-1]))
         still = np.diff(np.append(risen, len(best))) > settings.patience
         ends += (risen[still] + settings.patience + 1).tolist()
     return min(ends, default=None)
@@ -57,7 +61,7 @@ def run(
     scorer: Scorer,
     state: epath.Path | None,
     progress: Callable[[int, Trace], object],
-) -> tuple[Trace, int]:
+) -> tuple[Trace, dict[str, int]]:
     """Runs a search to its end, or goes on with the one in `state`.
 
     Args:
@@ -67,11 +71,11 @@ def run(
       progress: told after each dispatch how many steps are done, and the trace so far.
 
     Returns:
-      The trace, and how many candidates were rejected for their text.
+      The trace, and how many candidates of each direction were rejected for their text.
 
     Raises:
-      AssayError: a reward that is not finite (the ids named); no sequence was scored before the
-        search ended; `state` is of another search.
+      AssayError: a reward that is not finite (the ids named); a direction ended before any
+        sequence was found; `state` is of another search.
     """
     settings = problem.settings
     engine: Climb | Sweep = (Climb if settings.method in CLIMBS else Sweep)(problem, scorer)
@@ -95,17 +99,19 @@ def run(
             ids=np.concatenate([trace.ids, ids]),
             flops=np.append(trace.flops, spent + np.cumsum(costs)),
         )
-        _check(problem, trace)
+        _check(trace)
         progress(len(trace.flops), trace)
         if state is not None and len(trace.flops) - saved >= settings.every:
             _save(state, problem, engine, trace)
             saved = len(trace.flops)
-    if not len(trace.flops) or not np.isfinite(trace.rewards[-1]).any():
+    if not _found(trace, settings):
+        if state is not None and jax.process_index() == 0:
+            state.unlink(missing_ok=True)  # it leads nowhere else
         raise AssayError(
             f"method={settings.method!r} ended before it found a sequence of {settings.length} "
             "tokens; allow it more steps or flops, or round_trip=False"
         )
-    return trace, engine.rejected
+    return trace, problem.rejects(engine.rejected)
 
 
 def _ended(trace: Trace, settings: SearchSettings) -> bool:
@@ -117,11 +123,18 @@ def _ended(trace: Trace, settings: SearchSettings) -> bool:
     )
 
 
-def _check(problem: Problem, trace: Trace) -> None:
-    bad = np.isposinf(trace.rewards[-1]) | np.isnan(trace.rewards[-1])
+def _found(trace: Trace, settings: SearchSettings) -> bool:
+    """Whether every direction has a sequence."""
+    directions = range(len(settings.directions))
+    return len(trace.flops) > 0 and all(
+        np.isfinite(trace.best(d, settings)[0][-1]) for d in directions
+    )
+
+
+def _check(trace: Trace) -> None:
+    bad = (trace.rewards[-1] == BROKEN) | np.isnan(trace.rewards[-1])
     if bad.any():
-        ids = trace.ids[-1, np.argmax(bad)].tolist()
-        raise AssayError(f"the reward is not finite for the sequence of token ids {ids}")
+        raise not_finite(trace.ids[-1, np.argmax(bad)])
 
 
 def _save(state: epath.Path, problem: Problem, engine: Climb | Sweep, trace: Trace) -> None:

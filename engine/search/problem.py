@@ -50,6 +50,12 @@ class Problem:
             settings=settings,
             round_trip=RoundTrip(checkpoint.template, prompts),
         )
+        most = problem.allowed.sum() * len(settings.free)
+        if settings.method == "paper" and settings.candidates > most:
+            raise AssayError(
+                f"candidates={settings.candidates}; allowed: at most tokens × free positions = "
+                f"{most}"
+            )
         problem.initial()
         return problem
 
@@ -72,6 +78,11 @@ class Problem:
             for direction in self.settings.directions
             for attempt in range(self.settings.attempts)
         ]
+
+    def rejects(self, rejected: np.ndarray) -> dict[str, int]:
+        """Of a count an attempt [A], what each direction's come to."""
+        own = rejected.reshape(-1, self.settings.attempts).sum(axis=1)
+        return dict(zip(self.settings.directions, own.tolist(), strict=True))
 
     def passes(self, ids: Ids) -> bool:
         """Whether a sequence may be found."""
@@ -130,6 +141,12 @@ class Problem:
                 f"initial={settings.initial!r}: not what its text tokenises to in the conversation"
             )
         return ids
+
+
+def not_finite(ids: Ids) -> AssayError:
+    """What is raised for a sequence whose reward is none."""
+    listed = list(map(int, ids))
+    return AssayError(f"the reward is not finite for the sequence of token ids {listed}")
 
 
 def check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderConfig) -> None:

@@ -25,10 +25,12 @@ from engine.scoring import Scorer, dtype_named
 from engine.search import loop
 from engine.search.climb import planned_steps
 from engine.search.problem import Problem
-from engine.search.settings import CLIMBS, DIRECTIONS, SearchSettings
+from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.search.step import plan_of
 from engine.sweep import SweepSettings, sweep_replies
 from engine.verify import SELF_CHECK_TOLERANCE
+
+_LONGEST_ID = 100  # of a prompt: it is a folder's name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,8 @@ class Found:
     direction: str
     reward: float
     text: str
-    steps: int
+    rejected: int  # candidates, for their text
+    new: bool  # by this call
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,12 +54,18 @@ class Job:
     prompt: str  # id
     problem: Problem  # its direction: what is missing
     paths: Mapping[str, str]  # direction -> file, relative to the run
+    complete: Mapping[str, str]  # the same of directions that are there
 
     @property
     def steps(self) -> int:
-        """How many there will be, if nothing ends it early."""
+        """About how many there will be, if nothing ends it early."""
+        return planned_steps(self.problem)
+
+    def spent(self, steps: int, trace: loop.Trace) -> float:
+        """The share of its budgets, steps and FLOPs, that a search has spent."""
         settings = self.problem.settings
-        return planned_steps(self.problem) if settings.method in CLIMBS else settings.steps
+        flops = trace.flops_of(settings)[-1] / settings.flops if settings.flops else 0.0
+        return min(1.0, max(steps / settings.steps, flops))
 
 
 def search_sequences(
@@ -77,10 +86,10 @@ def search_sequences(
       settings: of every search.
       mesh: from `engine.mesh.build_mesh`.
       joint: one search for sequences that all prompts reward, by the mean reward; filed under the
-        prompt id `mean.<id>.<id>…`.
+        prompt id `mean.<id>.<id>…`, or a hash where that is long.
 
     Returns:
-      What this call found; what was there already is not searched again.
+      What the searches found, those first that were complete before and are not run again.
 
     Raises:
       AssayError: bad input, a result begun under another fingerprint, a reward that is not finite,
@@ -90,18 +99,19 @@ def search_sequences(
     frames = _vocabularies(manifest, checkpoints)
     asked = {name: [text] for name, text in prompts.items()}
     if joint:
-        asked = {".".join(["mean", *prompts]): list(prompts.values())}
+        asked = {_joint_id(list(prompts)): list(prompts.values())}
     planned = [
         _plan(manifest, checkpoint, name, texts, frames, settings)
         for checkpoint in checkpoints
         for name, texts in asked.items()
     ]
     pending = [job for job in planned if job.paths]
+    found = [_read(manifest, job, *named) for job in planned for named in job.complete.items()]
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
     if pending:
         jobs.begin(manifest, _unwritten(manifest, frames))
-    found, loaded = [], None
+    loaded = None
     with progress(sum(job.steps for job in pending), "steps") as bar:
         for job in pending:
             bar.set_description(f"loading {job.checkpoint.card.slug}")
@@ -166,7 +176,7 @@ def _plan(
     settings: SearchSettings,
 ) -> Job:
     split = [checkpoint.template.split(text) for text in texts]
-    paths = {}
+    paths, complete = {}, {}
     for direction in settings.directions:
         path = schema.sequences_path(
             checkpoint.card.slug, prompt, direction, settings.method, settings.seed
@@ -177,16 +187,17 @@ def _plan(
             "suffix_ids": list(split[0].suffix),
         }
         manifest.admit_result(path, fingerprint)
-        if not manifest.result(path)["complete"] or not (manifest.run / path).exists():
-            paths[direction] = path
+        there = manifest.result(path)["complete"] and (manifest.run / path).exists()
+        (complete if there else paths)[direction] = path
     missing = tuple(paths) or settings.directions
     sought = "both" if len(missing) == len(DIRECTIONS) else missing[0]
     own = dataclasses.replace(settings, direction=sought)
     frame = frames[checkpoint.card.tokenizer_hash]
     problem = Problem.build(checkpoint, split, frame, own)
-    if settings.method in CLIMBS:
-        plan_of(own)
-    return Job(checkpoint=checkpoint, prompt=prompt, problem=problem, paths=paths)
+    plan_of(own)
+    return Job(
+        checkpoint=checkpoint, prompt=prompt, problem=problem, paths=paths, complete=complete
+    )
 
 
 def _search(manifest: Manifest, job: Job, scorer: Scorer, bar: tqdm) -> list[Found]:
@@ -201,7 +212,7 @@ def _search(manifest: Manifest, job: Job, scorer: Scorer, bar: tqdm) -> list[Fou
             for d, name in enumerate(settings.directions)
         ]
         bar.set_postfix_str(", ".join(best), refresh=False)
-        bar.update(done + steps - bar.n)
+        bar.update(done + round(job.spent(steps, trace) * job.steps) - bar.n)
 
     state = (manifest.run / next(iter(job.paths.values()))).parent.parent
     state /= f"{settings.method}-seed{settings.seed}-{settings.direction}.safetensors"
@@ -217,18 +228,36 @@ def _search(manifest: Manifest, job: Job, scorer: Scorer, bar: tqdm) -> list[Fou
             digest = parts.write_frame(file, steps)
             manifest.record_part(path, file.name, len(steps), digest, seconds / len(job.paths))
             manifest.finish(path, check)
-            manifest.result(path)["rejected"] = rejected
-            manifest.save()
-        last = steps.row(-1, named=True)
-        found.append(
-            Found(
-                model=job.checkpoint.card.slug, prompt=job.prompt, direction=direction,
-                reward=last["reward"], text=last["text"], steps=last["step"],
-            )
-        )  # fmt: skip
+            manifest.result(path)["rejected"] = rejected[direction]
+        found.append(_last(job, direction, steps, rejected[direction], new=True))
     if jax.process_index() == 0:
+        manifest.save()  # of all directions at once: what is noted cannot go on from `state`
         state.unlink(missing_ok=True)
     return found
+
+
+def _read(manifest: Manifest, job: Job, direction: str, path: str) -> Found:
+    """What a complete search had found; its file is held against its hash."""
+    file, result = manifest.run / path, manifest.result(path)
+    data = file.read_bytes()
+    if hashlib.sha256(data).hexdigest() != result["parts"][file.name]["sha256"]:
+        raise AssayError(f"{file}: differs from its hash in the manifest; remove it")
+    return _last(job, direction, pl.read_parquet(io.BytesIO(data)), result["rejected"], new=False)
+
+
+def _last(job: Job, direction: str, steps: pl.DataFrame, rejected: int, *, new: bool) -> Found:
+    last = steps.row(-1, named=True)
+    return Found(
+        model=job.checkpoint.card.slug, prompt=job.prompt, direction=direction,
+        reward=last["reward"], text=last["text"], rejected=rejected, new=new,
+    )  # fmt: skip
+
+
+def _joint_id(prompts: Sequence[str]) -> str:
+    name = ".".join(["mean", *prompts])
+    if len(name) <= _LONGEST_ID:
+        return name
+    return f"mean.of-{len(prompts)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _self_check(

@@ -20,7 +20,7 @@ from engine import scoring
 from engine.models.decoder import behind
 from engine.models.reward_model import RewardModels
 from engine.search import buffer, packing, propose
-from engine.search.buffer import UNKNOWN, Ranked, State, climbed
+from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, climbed
 from engine.search.settings import CLIMBS, SearchSettings
 from engine.types import Array, Places, Prefix
 
@@ -95,7 +95,8 @@ def plan_of(settings: SearchSettings) -> propose.Plan | None:
     Raises:
       AssayError: more candidates than there are proposals.
     """
-    if CLIMBS[settings.method].propose not in ("gradient", "mutation"):
+    method = CLIMBS.get(settings.method)
+    if method is None or method.propose not in ("gradient", "mutation"):
         return None
     return propose.plan(settings.free, settings.candidates, settings.topk)
 
@@ -108,7 +109,8 @@ def first_changes(settings: SearchSettings) -> tuple[int, ...]:
 
 def takes_gradient(settings: SearchSettings) -> bool:
     """Whether a step takes the gradient of its parent's reward."""
-    return CLIMBS[settings.method].propose in ("gradient", "pairs")
+    method = CLIMBS.get(settings.method)
+    return method is not None and method.propose in ("gradient", "pairs")
 
 
 def _expand(
@@ -239,7 +241,7 @@ def score(
         return jax.vmap(of_attempt)(parents, rows)
 
     rewards = question.signs[:, None] * jax.vmap(under)(question.prefix, question.lengths).mean(0)
-    return jnp.where(jnp.isnan(rewards), jnp.inf, rewards)  # on top, where the host refuses it
+    return jnp.where(jnp.isfinite(rewards), rewards, BROKEN)
 
 
 def replacements(step: Array, steps: Array, settings: SearchSettings) -> Int[Array, ""]:

@@ -1,5 +1,7 @@
 """`launch.gcg` from its flags: what it says, and what it refuses."""
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
@@ -27,7 +29,13 @@ def test_a_found_sequence_is_placed_among_the_single_tokens_of_a_sweep(command, 
     parts = (run / "scores").rglob("*.parquet")
     tokens = np.concatenate([pl.read_parquet(part)["reward"].to_numpy() for part in parts])
     below = 100 * (tokens < np.float32(last["reward"])).mean()
-    said = f"max {last['reward']:.4g} {last['text']!r} (percentile {below:.2f})"
+    manifest = json.loads((run / "manifest.json").read_text())
+    rejected = manifest["results"][str(file.relative_to(run))]["rejected"]
+    assert rejected > 0
+    said = (
+        f"max {last['reward']:.4g} {last['text']!r} (percentile {below:.2f}, {rejected} candidates"
+        " rejected for their text)"
+    )
     assert done.out[-1] == f"{run}/sequences: 1 new; {said}"
     assert command("gcg", *where, *FLAGS).out[-1].endswith("0 new; complete already")
 
@@ -65,6 +73,7 @@ BAD = {
         "allow={latin}",
         "allow={latin}: byte 1 is not UTF-8; allowed: UTF-8",
     ),
+    "a filter's file without a text": ("allow={empty}", "allow={empty}: empty; allowed: at least"),
     "a fixed position that is none": ("fixed=0,x", "fixed='0,x'; allowed: positions, as 0,3"),
     "more candidates than proposals": (
         "candidates=100",
@@ -86,7 +95,8 @@ def test_bad_input_is_one_line_and_nothing_is_written(command, model, tmp_path, 
     few, run = tmp_path / "few.txt", tmp_path / "run"
     few.write_text("love\nwar\n")
     (latin := tmp_path / "latin.txt").write_bytes("löve\n".encode("latin-1"))
-    names = {"few": few, "latin": latin, "absent": tmp_path / "absent.txt"}
+    (empty := tmp_path / "empty.txt").write_text("\n")
+    names = {"few": few, "latin": latin, "empty": empty, "absent": tmp_path / "absent.txt"}
     flag, message = (text.format(**names) for text in BAD[bad])
     done = command("gcg", f"--checkpoint={model}", f"--run={run}", *FLAGS, f"--config.{flag}")
     assert len(done.err) == 1

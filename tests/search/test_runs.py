@@ -1,10 +1,12 @@
 """Searches into run folders: what they write, how they go on, what they refuse."""
 
+import dataclasses
 import functools
 import itertools
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,10 +21,12 @@ from configs import gcg
 from engine import api
 from engine.errors import AssayError
 from engine.runs import schema
-from engine.search import loop
+from engine.search import loop, runs
+from engine.search.climb import Climb
 from engine.search.problem import Problem
 from engine.search.runs import score_elsewhere, search_sequences, trace_frame
 from engine.search.settings import METHODS
+from launch import searching
 from tests.search.searches import make_mesh, problem, scorer, settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,18 +66,31 @@ def test_a_search_writes_its_trace_and_the_manifest_knows_it(checkpoint, tmp_pat
         assert whole == [*split.prefix, *last["token_ids"], *split.suffix]
         assert scorer(model).plain_rewards([whole])[0, 0] == pytest.approx(last["reward"], rel=1e-4)
         entry = manifest["results"][str(file_of(run, one.direction).relative_to(run))]
-        assert entry["complete"]
+        assert (entry["complete"], entry["rejected"]) == (True, one.rejected)
         assert entry["self_check"]["reward_from_text"] == pytest.approx(last["reward"], rel=1e-4)
     assert found[0].reward > found[1].reward
     assert not list(run.rglob("*.safetensors"))
     assert analysis.sequences_table(analysis.load(run))["text"].to_list() == [f.text for f in found]
-    assert search(run, [model], direction="both", round_trip=True) == []
+    again = search(run, [model], direction="both", round_trip=True)
+    assert again == [dataclasses.replace(one, new=False) for one in found]
+
+
+def test_a_found_sequence_with_other_bytes_is_refused(checkpoint, tmp_path):
+    search(tmp_path / "run", [checkpoint()], steps=2)
+    file = file_of(tmp_path / "run")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(AssayError, match=r"gcg-seed0\.parquet: differs from its hash"):
+        search(tmp_path / "run", [checkpoint()], steps=2)
 
 
 def test_a_direction_alone_finds_what_it_finds_beside_the_other(checkpoint):
-    both = problem(checkpoint(), direction="both")
-    alone = problem(checkpoint(), direction="min")
-    together, single = traced(both, checkpoint()), traced(alone, checkpoint())
+    both = problem(checkpoint(), direction="both", round_trip=True)
+    alone = problem(checkpoint(), direction="min", round_trip=True)
+    (together, rejected), (single, own) = (
+        loop.run(asked, scorer(checkpoint()), None, lambda steps, trace: None)
+        for asked in (both, alone)
+    )
+    assert rejected["min"] == own["min"] != rejected["max"]
     found, expected = trace_frame(both, together, "min"), trace_frame(alone, single, "min")
     assert found.drop("reward").equals(expected.drop("reward"))
     np.testing.assert_allclose(found["reward"], expected["reward"], rtol=1e-5)  # other batches
@@ -95,6 +112,16 @@ def test_what_one_model_likes_is_scored_by_the_others(checkpoint, tmp_path):
     assert {("tiny", "other"), ("other", "tiny")} <= set(table.select("source", "target").rows())
 
 
+def test_a_command_killed_before_others_scored_what_it_found_has_them_do_it(checkpoint, tmp_path):
+    run, config = str(tmp_path / "run"), gcg.get_config()
+    models = [checkpoint(), checkpoint("other", head_seed=1)]
+    search(run, models[:1], steps=2)
+    searching.search(models[:1], PROMPT, run, settings(steps=2), make_mesh(), config, models)
+    loaded = analysis.load(run)
+    table = analysis.sequence_transfer(loaded, analysis.sequences_table(loaded))
+    assert ("tiny", "other") in table.select("source", "target").rows()
+
+
 def test_one_search_for_several_prompts_climbs_their_mean(checkpoint, tmp_path):
     prompts = {"who": "Who?", "what": "What is the greatest thing?"}
     (found,) = search(tmp_path / "run", [checkpoint()], prompts, joint=True, steps=2)
@@ -105,6 +132,13 @@ def test_one_search_for_several_prompts_climbs_their_mean(checkpoint, tmp_path):
         [[*p.prefix, *last["token_ids"], *p.suffix] for p in rows]
     )
     assert plain[0].mean() == pytest.approx(last["reward"], rel=1e-4)
+
+
+def test_one_search_for_prompts_of_long_names_has_a_short_one(checkpoint, tmp_path):
+    prompts = {"a" * 150: "Who?", "b" * 150: "What is the greatest thing?"}
+    (found,) = search(tmp_path / "run", [checkpoint()], prompts, joint=True, steps=2)
+    assert re.fullmatch(r"mean\.of-2-[0-9a-f]{8}", found.prompt)
+    assert file_of(tmp_path / "run", prompt=found.prompt).exists()
 
 
 @pytest.mark.parametrize("method", ["gcg", "coordinate"])
@@ -184,6 +218,21 @@ def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
     assert (killed / name).read_bytes() == (whole / name).read_bytes()
 
 
+def test_a_command_killed_between_its_directions_goes_on_to_both(checkpoint, tmp_path, monkeypatch):
+    run, asked = tmp_path / "run", {"direction": "both", "steps": 4}
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "_last", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            search(run, [checkpoint()], **asked)
+    assert file_of(run, "max").exists() and not file_of(run, "min").exists()
+    assert [one.new for one in search(run, [checkpoint()], **asked)] == [True, True]
+    assert not list(run.rglob("*.safetensors"))
+
+
+def _interrupted(*args, **kwargs):
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("direction", ["max", "min"])
 def test_one_token_and_every_token_proposed_finds_the_sweeps_end(checkpoint, direction):
     model = checkpoint()
@@ -236,6 +285,18 @@ def test_a_budget_of_flops_is_kept(checkpoint):
     assert len(traced(limited, checkpoint()).flops) == 5
 
 
+@pytest.mark.parametrize("method", ["gcg", "repeat"])
+def test_progress_counts_the_budget_that_ends_the_search(checkpoint, method):
+    model, seen = checkpoint(), []
+    budget = {"steps": 10**6, "flops": 2.5e7, "restarts": 1, "every": 1}
+    asked = problem(model, method=method, **budget)
+    job = runs.Job(checkpoint=model, prompt="who", problem=asked, paths={}, complete={})
+    loop.run(asked, scorer(model), None, lambda *done: seen.append(job.spent(*done)))
+    assert np.diff(seen).min() > 0
+    assert seen[-1] <= 1 < seen[-1] + np.diff(seen).max() * 1.001  # no further step fits
+    assert len(seen) / 2 < job.steps < len(seen) * 2
+
+
 @functools.cache
 def ends():
     return np.array([-math.inf, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0], np.float32)
@@ -255,6 +316,13 @@ def ends():
 )
 def test_when_a_search_ends(changes, expected):
     assert loop.end_of(ends(), settings(**changes)) == expected
+
+
+@pytest.mark.parametrize("changes", [{"patience": 1}, {"threshold": -math.inf}])
+def test_no_search_ends_before_it_has_found_a_sequence(changes):
+    searched = np.array([-math.inf] * 4 + [1.0, 1.0, 1.0], np.float32)
+    assert loop.end_of(searched[:4], settings(**changes)) is None
+    assert loop.end_of(searched, settings(**changes)) == (6 if "patience" in changes else 5)
 
 
 def test_the_api_and_the_command_have_the_same_settings(checkpoint):
@@ -289,6 +357,10 @@ def test_the_api_returns_the_trace(checkpoint):
         ({"fixed": (0,)}, "fixed positions need an initial string to take their tokens from"),
         ({"fixed": (3,), "initial": "abc"}, "fixed=3; allowed: positions 0 to 2"),
         ({"candidates": 100}, "candidates=100; allowed: at most topk × free positions = 48"),
+        (
+            {"candidates": 300, "method": "paper", "length": 1},
+            "candidates=300; allowed: at most tokens × free positions = 285",
+        ),
         ({"dtype": "fp8"}, "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
         ({"temperature": 0.0}, "temperature=0.0; allowed: numbers > 0, or inf"),
         ({"flops": -1.0}, "flops=-1.0; allowed: finite numbers >= 0"),
@@ -305,8 +377,27 @@ def test_bad_input_is_one_line_and_nothing_is_written(checkpoint, tmp_path, chan
 def test_a_budget_that_ends_before_anything_is_found_is_refused(checkpoint, tmp_path):
     with pytest.raises(AssayError, match=r"^method='beam' ended before it found a sequence of 3"):
         search(tmp_path / "run", [checkpoint()], method="beam", steps=2)
+    assert not list(tmp_path.rglob("*.safetensors"))  # nothing that more steps would trip over
 
 
-def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path):
+def test_a_direction_that_finds_nothing_is_refused_whatever_the_other_finds(checkpoint, tmp_path):
+    few = {"method": "random", "direction": "both", "length": 6, "steps": 1, "every": 1,
+           "candidates": 2, "restarts": 1, "round_trip": True, "seed": 8}  # fmt: skip
+    found = traced_rewards(problem(checkpoint(), **few), checkpoint())
+    assert np.isneginf(found).tolist() == [True, False]
+    with pytest.raises(AssayError, match=r"^method='random' ended before it found a sequence of 6"):
+        search(tmp_path / "run", [checkpoint()], **few)
+
+
+def traced_rewards(asked, model):
+    return Climb(asked, scorer(model)).advance(1, math.inf)[0][-1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"round_trip": True, "method": "mutate"}, {"target": 3.0, "method": "mutate"},
+     {"method": "beam", "steps": 500}],
+)  # fmt: skip
+def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, changes):
     with pytest.raises(AssayError, match=r"^the reward is not finite for the sequence of token i"):
-        search(tmp_path / "run", [checkpoint("nan", nan_head=True)])
+        search(tmp_path / "run", [checkpoint("nan", nan_head=True)], **changes)

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from engine.checkpoint import gating
 from engine.checkpoint.store import Checkpoint
 from engine.models.decoder import behind
 from engine.search import loop, packing, propose
-from engine.search.buffer import Ranked, start
+from engine.search.buffer import BROKEN, Ranked, admit, start
 from engine.search.climb import Climb, _key, planned_steps, question, step_flops
 from engine.search.step import build_step, replacements, score, slopes_of
 from engine.types import Candidates
+from tests import tiny
 from tests.search import searches
 from tests.search.searches import make_mesh, problem, settings
 
@@ -42,11 +44,25 @@ def gradients(scorer, what, parents, asked):
     return jax.jit(compiled)(scorer.params, what, jnp.asarray(parents))
 
 
-@pytest.mark.parametrize("direction", ["max", "min"])
-@pytest.mark.parametrize("fixed", [(), (0,), (1,)])
-def test_every_candidate_scores_as_in_the_plain_pass(checkpoint, direction, fixed):
-    scorer = searches.scorer(checkpoint())
-    asked = problem(checkpoint(), *PROMPTS, direction=direction, length=5, candidates=20,
+HEADS = {
+    "linear": {},
+    "qrm": {"architectures": ("LlamaForRewardModelWithGating",)},  # its gate reads the prompt
+    "urm": {"architectures": ("LlamaForSequenceClassificationWithNormal_Weights",)},
+}
+
+
+@pytest.mark.parametrize(
+    ("head", "direction", "fixed"),
+    [("linear", "max", ()), ("linear", "min", (0,)), ("linear", "max", (1,)), ("qrm", "max", ()),
+     ("urm", "min", ())],
+)  # fmt: skip
+def test_every_candidate_scores_as_in_the_plain_pass(
+    checkpoint, monkeypatch, head, direction, fixed
+):
+    monkeypatch.setattr(gating, "PATTERNS", {"llama": tiny.GATE})
+    model = checkpoint(head, head=head, **HEADS[head])
+    scorer = searches.scorer(model)
+    asked = problem(model, *PROMPTS, direction=direction, length=5, candidates=20,
                     initial="qwxyz", fixed=fixed, steps=20)  # fmt: skip
     climb = Climb(asked, scorer)
     ranked = climb._step.expand(scorer.params, climb._question, climb._state)
@@ -206,6 +222,16 @@ def test_the_papers_way_moves_on_even_to_worse_sequences(checkpoint):
     assert state.buffer[0].tolist() == [[7, 7], [1, 1], [1, 1]]  # [1, 1] was visited
     assert state.best_rewards.tolist() == [0.5]
     assert state.best.tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize("keep", ["elite", "latest"])
+@pytest.mark.parametrize("target", [0.0, 30.0])
+def test_a_reward_that_is_not_finite_is_the_best_whatever_is_climbed(keep, target):
+    """There the host sees it."""
+    state = jax.tree.map(jnp.asarray, start(np.zeros((1, 2)), np.array([[1, 1]]), 3))
+    ranked = ranked_of(np.array([[5, 5], [6, 6]], np.int32), np.array([BROKEN, 2.0], np.float32))
+    state = admit(state, ranked, jnp.ones((1, 2), bool), keep, target)
+    assert state.best_rewards.tolist() == [BROKEN]
 
 
 def test_four_devices_score_as_one(checkpoint):
