@@ -224,6 +224,8 @@ _SEQUENCES = (
     ("percentile", "percentile", "share"),
     ("text", "text", "token"),
     ("round_trips", "round-trips", "bool"),
+    ("reward_from_text", "reward of the text", "number"),
+    ("rejected", "texts rejected", "count"),
     ("flops", "operations", "number"),
 )
 _TRANSFER = (

@@ -15,7 +15,16 @@ import numpy as np
 import polars as pl
 
 from analysis import checks
-from analysis.manifests import KINDS, Manifest, Result, RunError, merge, read_manifest, searched
+from analysis.manifests import (
+    KINDS,
+    Manifest,
+    Result,
+    RunError,
+    Search,
+    merge,
+    read_manifest,
+    searched,
+)
 from engine.runs import schema
 
 
@@ -33,7 +42,7 @@ class Run:
       items: (list, slug, prompt id) -> its `Result` over that list of items.
       logprobs: (slug, prompt id) -> its `Result` of a language model.
       item_logprobs: (list, slug, prompt id) -> a language model's `Result` over that list.
-      searches: file of a search for sequences -> its sha256, None where the manifest lacks it.
+      searches: file of a search for sequences -> what the manifest says of it.
     """
 
     folders: tuple[pathlib.Path, ...]
@@ -43,7 +52,7 @@ class Run:
     items: Mapping[tuple[str, str, str], Result]
     logprobs: Mapping[tuple[str, str], Result]
     item_logprobs: Mapping[tuple[str, str, str], Result]
-    searches: Mapping[pathlib.Path, str | None]
+    searches: Mapping[pathlib.Path, Search]
     _records: Mapping[str, Mapping[str, Any]]
     _vocabularies: Mapping[str, pathlib.Path]
 

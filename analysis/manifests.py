@@ -85,6 +85,21 @@ class Result:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """What a manifest says of the file of a search; None where it says nothing.
+
+    Attributes:
+      sha256: of its bytes.
+      rejected: candidates that were not what their text tokenises to.
+      reward_from_text: of the text that was found, in float32.
+    """
+
+    sha256: str | None = None
+    rejected: int | None = None
+    reward_from_text: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
     """The manifest of one run, or of several merged: see `engine.runs.schema` for the keys.
 
@@ -93,14 +108,14 @@ class Manifest:
       vocabularies: slug -> file of its vocabulary; a model without one is absent.
       prompts: prompt id -> text.
       results: path relative to the run -> result, of all kinds but searches, sorted.
-      searches: file of a search -> its sha256, or None where the manifest does not know it.
+      searches: file of a search -> what is said of it.
     """
 
     models: Mapping[str, Mapping[str, Any]]
     vocabularies: Mapping[str, pathlib.Path]
     prompts: Mapping[str, str]
     results: Mapping[str, Result]
-    searches: Mapping[pathlib.Path, str | None]
+    searches: Mapping[pathlib.Path, Search]
 
 
 def read_manifest(run: pathlib.Path) -> Manifest:
@@ -222,15 +237,19 @@ def _result(run: pathlib.Path, path: str, record: Mapping[str, Any]) -> Result:
     )
 
 
-def _searches(run: pathlib.Path, results: Mapping[str, Any]) -> dict[pathlib.Path, str | None]:
+def _searches(run: pathlib.Path, results: Mapping[str, Any]) -> dict[pathlib.Path, Search]:
     known = {
-        run / path: part["sha256"]
+        run / path: Search(
+            sha256=part["sha256"],
+            rejected=record.get("rejected"),
+            reward_from_text=(record.get("self_check") or {}).get("reward_from_text"),
+        )
         for path, record in results.items()
         if path.startswith(f"{schema.SEQUENCES_DIR}/")
         for part in record["parts"].values()
     }
     there = sorted((run / schema.SEQUENCES_DIR).glob("*/*/*/*.parquet"))
-    return {path: known.get(path) for path in there}
+    return {path: known.get(path, Search()) for path in there}
 
 
 def _check_name(run: pathlib.Path, name: str) -> None:

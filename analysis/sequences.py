@@ -8,7 +8,7 @@ import polars as pl
 
 from analysis import checks
 from analysis.load import Run
-from analysis.manifests import RunError
+from analysis.manifests import RunError, Search
 from engine.runs import schema
 from engine.runs.schema import Columns
 
@@ -25,8 +25,8 @@ _KEYS: Columns = {
 }
 
 
-def searches(run: Run) -> Iterator[tuple[dict, pl.DataFrame]]:
-    """Every search of the run, by path: its keys, and its rows sorted by step.
+def searches(run: Run) -> Iterator[tuple[dict, pl.DataFrame, Search]]:
+    """Every search of the run, by path: its keys, its rows sorted by step, and its record.
 
     A search that several run folders hold is taken once.
 
@@ -35,12 +35,12 @@ def searches(run: Run) -> Iterator[tuple[dict, pl.DataFrame]]:
         is not finite, or two different searches of the same keys.
     """
     seen: dict[tuple, pl.DataFrame] = {}
-    for path, digest in run.searches.items():
+    for path, record in run.searches.items():
         found = _PATH.search(path.as_posix())
         if found is None:
             raise RunError(f"{path}: not the path of a search")
-        if digest is not None:
-            checks.check_bytes(path, digest)
+        if record.sha256 is not None:
+            checks.check_bytes(path, record.sha256)
         checks.check_schema(path, schema.SEQUENCE_COLUMNS)
         frame = pl.read_parquet(path, glob=False, hive_partitioning=False)
         broken = pl.col("reward").is_null() | ~pl.col("reward").is_finite()
@@ -51,7 +51,7 @@ def searches(run: Run) -> Iterator[tuple[dict, pl.DataFrame]]:
         if name in seen and not steps.equals(seen[name]):
             raise RunError(f"{path}: another search of that name is in another run")
         if name not in seen and steps.height:
-            yield {key: keys[key] for key in _KEYS}, steps
+            yield {key: keys[key] for key in _KEYS}, steps, record
         seen[name] = steps
 
 
@@ -62,12 +62,14 @@ def sequences_table(run: Run) -> pl.DataFrame:
       The table `sequences.csv`: model, prompt, direction, method, seed, length (tokens), reward,
       percentile (0 to 1: share of the model's single tokens under that prompt that score below;
       null where the vocabulary was not scored), text, round_trips (the text tokenises to these
-      ids), flops (spent by the whole search); by model, prompt, direction, method, seed. Of equal
-      rewards the earliest counts.
+      ids), flops (spent by the whole search), reward_from_text (float32, of the text as a chat
+      would tokenise it), rejected (candidates that did not round-trip; both null where the manifest
+      says nothing); by model, prompt, direction, method, seed. Of equal rewards the earliest
+      counts.
     """
     rows = []
     singles: dict[tuple[str, str], np.ndarray] = {}
-    for keys, steps in searches(run):
+    for keys, steps, record in searches(run):
         best = steps.sort("reward", "step", descending=[keys["direction"] == "max", False])
         row = best.row(0, named=True)
         cell = (keys["model"], keys["prompt"])
@@ -82,6 +84,8 @@ def sequences_table(run: Run) -> pl.DataFrame:
                 "text": row["text"],
                 "round_trips": row["round_trips"],
                 "flops": steps["flops"].max(),
+                "reward_from_text": record.reward_from_text,
+                "rejected": record.rejected,
             }
         )
     table = pl.DataFrame(rows, schema=_KEYS | _FOUND)
@@ -91,7 +95,7 @@ def sequences_table(run: Run) -> pl.DataFrame:
 def sequence_traces(run: Run) -> pl.DataFrame:
     """How each search went: the keys of `sequences_table`, step, reward, best (so far), flops."""
     frames = []
-    for keys, steps in searches(run):
+    for keys, steps, _ in searches(run):
         so_far = pl.col("reward").cum_max() if keys["direction"] == "max" else None
         best = pl.col("reward").cum_min() if so_far is None else so_far
         named = {name: pl.lit(value, dtype=_KEYS[name]) for name, value in keys.items()}
@@ -181,6 +185,8 @@ _FOUND: Columns = {
     "text": pl.String,
     "round_trips": pl.Boolean,
     "flops": pl.Float64,
+    "reward_from_text": pl.Float32,
+    "rejected": pl.Int64,
 }
 _TRACE: Columns = {"step": pl.UInt32, "reward": pl.Float32, "best": pl.Float32, "flops": pl.Float64}
 _SPENDING: Columns = {

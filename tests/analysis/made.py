@@ -164,6 +164,8 @@ def sequences(rng):
         text=pl.lit("<b>peace</b> \u202eand love"),
         round_trips=pl.lit(True),
         flops=pl.col("seed") * 1e12 + 1e13,
+        reward_from_text=pl.lit(1.25),
+        rejected=pl.lit(12),
     )
 
 

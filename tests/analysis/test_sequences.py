@@ -34,7 +34,7 @@ def test_the_best_step_of_each_search_is_its_sequence(small_run):
     table = analysis.sequences_table(analysis.load(small_run))
     assert table.columns == [
         "model", "prompt", "direction", "method", "seed", "length", "reward", "percentile",
-        "text", "round_trips", "flops",
+        "text", "round_trips", "flops", "reward_from_text", "rejected",
     ]  # fmt: skip
     keys = ("direction", "method", "seed", "length", "reward", "text", "flops")
     assert table.select(keys).rows() == [
@@ -116,15 +116,19 @@ def test_a_reward_that_is_not_finite_is_refused(small_run):
 def known(run, path, edit, digest=None):
     """Enters a search into the manifest, as the engine does."""
     digest = digest or hashlib.sha256(path.read_bytes()).hexdigest()
-    entry = {"parts": {path.name: {"rows": 1, "sha256": digest}}, "complete": True}
+    entry = {"parts": {path.name: {"rows": 1, "sha256": digest}}, "complete": True,
+             "rejected": 12, "self_check": {"reward_from_text": 0.5}}  # fmt: skip
     key = path.relative_to(run).as_posix()
     edit(run, lambda content: content["results"].update({key: entry}))
 
 
 def test_a_search_is_held_against_the_manifest(small_run, edit):
     path = write_search(small_run, "m-one", "max", [1.0])
+    row = analysis.sequences_table(analysis.load(small_run)).row(0, named=True)
+    assert (row["rejected"], row["reward_from_text"]) == (None, None)
     known(small_run, path, edit)
-    assert analysis.sequences_table(analysis.load(small_run)).height == 1
+    row = analysis.sequences_table(analysis.load(small_run)).row(0, named=True)
+    assert (row["rejected"], row["reward_from_text"]) == (12, 0.5)
     known(small_run, path, edit, "0" * 64)
     with pytest.raises(RunError, match="not the bytes that the manifest names"):
         analysis.sequences_table(analysis.load(small_run))
