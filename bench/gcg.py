@@ -69,9 +69,13 @@ class AssayWay:
 
     def __init__(self, problem: Problem, scorer: Scorer, *, whole: bool):
         first = (0,) * problem.settings.candidates
-        begun = {"first_changes": lambda settings: first} if whole else {}
+        changes = (lambda settings: first) if whole else step.first_changes
+        step._build_step.cache_clear()  # the two ways' settings agree: one would get the other's
         began = time.perf_counter()
-        with mock.patch.multiple(step, **begun), mock.patch.multiple(climb, **begun):
+        with (
+            mock.patch.object(step, "first_changes", changes),
+            mock.patch.object(climb, "first_changes", changes),
+        ):
             self.climb = climb.Climb(problem, scorer)
             self.steps(1)  # traced here
         self.compile_s = time.perf_counter() - began
