@@ -27,6 +27,7 @@ from engine.search.problem import Problem
 from engine.search.runs import score_elsewhere, search_sequences, trace_frame
 from engine.search.settings import METHODS
 from launch import searching
+from tests import tiny
 from tests.search.searches import make_mesh, problem, scorer, settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -323,6 +324,28 @@ def test_no_search_ends_before_it_has_found_a_sequence(changes):
     searched = np.array([-math.inf] * 4 + [1.0, 1.0, 1.0], np.float32)
     assert loop.end_of(searched[:4], settings(**changes)) is None
     assert loop.end_of(searched, settings(**changes)) == (6 if "patience" in changes else 5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "leaves"),
+    [
+        ({}, lambda text, special: not special),
+        ({"specials": True}, lambda text, special: True),
+        ({"ascii_only": True},
+         lambda text, special: re.fullmatch("[ -~]+", text) and not special),
+        ({"allow": ("a", " love", "b"), "topk": 2},
+         lambda text, special: text in ("a", " love", "b")),
+        ({"deny": ("a", " love")},
+         lambda text, special: not special and text not in ("a", " love")),
+        ({"allow": ("a", "b"), "deny": ("a",), "topk": 1}, lambda text, special: text == "b"),
+    ],
+)  # fmt: skip
+def test_filters_leave_the_tokens_that_they_name(checkpoint, changes, leaves):
+    tokens, special = checkpoint().template.tokens, range(len(tiny.SPECIAL))
+    expected = [i for i, text in enumerate(tokens) if leaves(text, i in special)]
+    allowed = problem(checkpoint(), **{"candidates": 3, **changes}).allowed
+    assert np.flatnonzero(allowed).tolist() == expected
+    assert 0 < len(expected) <= len(tokens) < len(allowed) == 320
 
 
 def test_the_api_and_the_command_have_the_same_settings(checkpoint):

@@ -157,6 +157,30 @@ def test_the_top_proposal_moves_the_reward_the_sought_way_to_first_order(checkpo
     assert change > 0 if direction == "max" else change < 0
 
 
+def test_a_target_is_climbed_by_the_squared_distance_to_it(checkpoint):
+    scorer = searches.scorer(checkpoint())
+    asked = problem(checkpoint(), direction="min", restarts=1)
+    what, parents = question(asked, scorer), random_ids(1, 1, 3)
+    rewards, slopes = gradients(scorer, what, parents, asked.settings)
+    aimed, towards = gradients(scorer, what, parents, settings(direction="min", target=30.0))
+    np.testing.assert_allclose(aimed, rewards, rtol=1e-5)
+    expected = 2 * (30 - rewards[:, None, None]) * slopes
+    np.testing.assert_allclose(towards, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_the_distance_between_embeddings_is_taken_off_the_gain():
+    rng = np.random.default_rng(0)
+    slopes, embedding = (rng.standard_normal(s).astype(np.float32) for s in ((2, 9), (9, 4)))
+    ids, allowed = np.array([3, 7]), np.arange(9) != 5
+    gain = propose.first_order_gain(slopes, ids, allowed, jnp.asarray(embedding), 4.5)
+    for t, own in enumerate(ids):
+        for v in range(9):
+            apart = np.linalg.norm(embedding[v] - embedding[own])
+            expected = slopes[t, v] - slopes[t, own] - 4.5 * apart
+            expected = -np.inf if v in (5, own) else expected
+            assert gain[t, v] == pytest.approx(expected, rel=1e-4)
+
+
 @functools.cache
 def proposer(topk, replace, free):
     plan = propose.plan(free, 24, topk)
