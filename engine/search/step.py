@@ -122,7 +122,7 @@ def _expand(
     parents = jax.vmap(draw)(draw_key, state.buffer, state.buffer_rewards)
     if takes_gradient(settings):
         with jax.named_scope("gradient"):
-            rewards, slopes = slopes_of(model, question, parents, settings)
+            rewards, slopes = slopes_of(model, question, parents, settings, mesh)
             gain = _gains(model, question, parents, slopes, settings)
     else:
         rewards = jnp.full(parents.shape[0], UNKNOWN)
@@ -180,13 +180,24 @@ def _proposals(
 
 
 def slopes_of(
-    model: RewardModels, question: Question, parents: Int[Array, "A T"], settings: SearchSettings
+    model: RewardModels,
+    question: Question,
+    parents: Int[Array, "A T"],
+    settings: SearchSettings,
+    mesh: Mesh,
 ) -> tuple[Float[Array, "A"], Float[Array, "A T V"]]:
     """Signed rewards of the parents, and the gradient of what they climb by their one-hot rows.
 
-    `settings.wrong_sign` takes the gradient of the maximising direction whatever the sign.
+    The attempts are split over `data`. `settings.wrong_sign` takes the gradient of the maximising
+    direction whatever the sign.
     """
+    attempts = len(parents)
     aims = jnp.ones_like(question.signs) if settings.wrong_sign else question.signs
+    spare = -attempts % mesh.shape["data"]  # the last attempt again: no device waits longer for it
+    aims, parents = (
+        jnp.pad(aims, (0, spare), "edge"),
+        jnp.pad(parents, ((0, spare), (0, 0)), "edge"),
+    )
 
     def of_rows(rows, aim):
         suffix = model.decoder.embed(question.suffix[None])
@@ -202,8 +213,9 @@ def slopes_of(
         return climbed(aim * reward, settings.target), reward
 
     rows = jax.nn.one_hot(parents, question.allowed.shape[0], dtype=jnp.float32)
+    rows = jax.lax.with_sharding_constraint(rows, meshes.sharding(mesh, "CTV"))
     (_, rewards), slopes = jax.vmap(jax.value_and_grad(of_rows, has_aux=True))(rows, aims)
-    return question.signs * rewards, slopes
+    return question.signs * rewards[:attempts], slopes[:attempts]
 
 
 def score(

@@ -101,7 +101,9 @@ def slopes(scorer, **changes):
     @jax.jit
     def gradients(params, what):
         with jax.default_matmul_precision("highest"):
-            return slopes_of(nnx.merge(scorer.graph, params), what, parents, settings(**changes))[1]
+            return slopes_of(
+                nnx.merge(scorer.graph, params), what, parents, settings(**changes), scorer.mesh
+            )[1]
 
     found = np.asarray(gradients(scorer.params, what), np.float64)
     return np.einsum("ATV,WTV->AW", found, ways)

@@ -65,9 +65,10 @@ def check_slopes(model):
     @jax.jit
     def best_change(params, what):
         model = nnx.merge(scorer.graph, params)
-        _, climbing = step.slopes_of(model, what, parents, asked.settings)
+        _, climbing = step.slopes_of(model, what, parents, asked.settings, scorer.mesh)
         upward = dataclasses.replace(what, signs=jnp.ones(1))
-        _, raw = step.slopes_of(model, upward, parents, asked.settings)  # of the reward itself
+        # Of the reward itself.
+        _, raw = step.slopes_of(model, upward, parents, asked.settings, scorer.mesh)
         gain = propose.first_order_gain(climbing[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0)
         place, token = jnp.unravel_index(gain.argmax(), gain.shape)
         return raw[0, place, token] - raw[0, place, parents[0, place]]
@@ -129,8 +130,8 @@ def sign_forgotten(patch):
     patch.setattr(
         step,
         "slopes_of",
-        lambda model, what, parents, settings: right(
-            model, what, parents, dataclasses.replace(settings, wrong_sign=True)
+        lambda model, what, parents, settings, mesh: right(
+            model, what, parents, dataclasses.replace(settings, wrong_sign=True), mesh
         ),
     )
 

@@ -39,7 +39,7 @@ def plain_rewards(scorer, problem, ids):
 
 def gradients(scorer, what, parents, asked):
     def compiled(params, what, parents):
-        return slopes_of(nnx.merge(scorer.graph, params), what, parents, asked)
+        return slopes_of(nnx.merge(scorer.graph, params), what, parents, asked, scorer.mesh)
 
     return jax.jit(compiled)(scorer.params, what, jnp.asarray(parents))
 
@@ -273,6 +273,24 @@ def test_four_devices_score_as_one(checkpoint):
         )
         found.append(np.asarray(run(scorer.params, question(asked, scorer))))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+def test_four_devices_share_the_attempts_of_a_gradient(checkpoint):
+    asked = problem(checkpoint(), candidates=18, topk=16, restarts=3)
+    parents, found, work = random_ids(0, 3, 3), [], []
+    for data in (1, 4):
+        scorer = searches.scorer(checkpoint(), data)
+        run = jax.jit(
+            lambda params, what, graph=scorer.graph, mesh=scorer.mesh: slopes_of(
+                nnx.merge(graph, params), what, parents, asked.settings, mesh
+            )
+        )
+        what = question(asked, scorer)
+        work.append(run.lower(scorer.params, what).compile().cost_analysis()["flops"])
+        found.append([np.asarray(part) for part in run(scorer.params, what)])
+    for one, four in zip(*found, strict=True):
+        np.testing.assert_allclose(one, four, rtol=1e-4, atol=1e-5)
+    assert work[1] < 0.5 * work[0]  # of one device: one attempt of three
 
 
 def test_four_devices_search_as_one(checkpoint):
