@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.demo ## build the embedded reward models, sweep the vocabulary, write a report
+demo: $(VENV)/.demo ## build the embedded reward models, sweep, search, write a report
 	@$(PY) -m launch.demo
 
 test: $(VENV)/.dev ## run the tests

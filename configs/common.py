@@ -6,7 +6,9 @@ import ml_collections
 def scoring() -> ml_collections.ConfigDict:
     """Keys of a job that runs a model over rows: where, in which precision, in which steps."""
     config = ml_collections.ConfigDict()
-    config.dtype = "auto"  # float32 on CPU, bfloat16 on accelerators; or float32, bfloat16, float16
+    # float32, bfloat16, float16; or `auto`: float32 on a CPU; on accelerators bfloat16, and float16
+    # for models whose decoders are stored in it (their weights would be rounded again).
+    config.dtype = "auto"
     # Where the reward is read: `last`, the last id; `first_pad`, before the first pad token,
     # wherever it stands, as the library did that the paper used.
     config.pooling = "last"

@@ -55,7 +55,7 @@ def get_config(selection: str = "") -> ConfigDict:
     config.threshold = math.inf  # ends at reward >= it (max), <= minus it (min)
     config.transfer = True  # several checkpoints: score what one's search found under the others
     config.every = 10  # steps between looks of the host, and between saves
-    config.dtype = "auto"  # float32 on CPU, bfloat16 on accelerators
+    config.dtype = "auto"  # float32 on CPU; on accelerators bfloat16 or float16, as stored
     config.seed = 0
     config.mesh = ConfigDict({"model": 1})  # `data` takes the other devices
     if selection not in SELECTIONS:

@@ -23,8 +23,9 @@ class ModelSpec:
       confound of agreement.
     tensor_bytes: bytes of all tensors in the repository, where they are known; a conversion that
       reads another number is refused.
-    head: how its head is read where the tensors allow more than one reading; "" for the published
-      one.
+    head: kind of its head (`HeadConfig.kind`); a conversion that finds another is refused. "" for
+      a language model.
+    dtype: of its published weights, as far as known; a conversion says where the files differ.
     """
 
     hub_id: str
@@ -32,7 +33,7 @@ class ModelSpec:
     developer: str
     base: str
     size_b: float
-    dtype: str  # in which it was trained and is best run
+    dtype: str
     rewardbench_rank: int | None = None
     revision: str | None = None
     bos: str = "template"
@@ -61,6 +62,7 @@ MODELS = _by_slug(
         base="Gemma 2",
         size_b=27,
         dtype="bfloat16",
+        head="gated",
         rewardbench_rank=2,
     ),
     ModelSpec(
@@ -70,6 +72,7 @@ MODELS = _by_slug(
         base="Gemma 2",
         size_b=27,
         dtype="bfloat16",
+        head="linear",
         rewardbench_rank=3,
         tensor_bytes=54_454_265_856,
     ),
@@ -80,6 +83,7 @@ MODELS = _by_slug(
         base="Gemma 2",
         size_b=27,
         dtype="bfloat16",
+        head="linear",
         rewardbench_rank=5,
         bos="single",
         tensor_bytes=54_454_265_856,
@@ -91,6 +95,7 @@ MODELS = _by_slug(
         base="Llama 3.1",
         size_b=8,
         dtype="bfloat16",
+        head="linear",
         rewardbench_rank=10,
         date=DATE,
     ),
@@ -103,6 +108,7 @@ MODELS = _by_slug(
         base="Llama 3.1",
         size_b=8,
         dtype="bfloat16",
+        head="gated",
         rewardbench_rank=11,
         bos="single",
         date=DATE,
@@ -115,6 +121,7 @@ MODELS = _by_slug(
         base="Llama 3.1",
         size_b=8,
         dtype="bfloat16",
+        head="urm",
         rewardbench_rank=12,
         bos="single",
         date=DATE,
@@ -126,6 +133,7 @@ MODELS = _by_slug(
         base="Llama 3",
         size_b=8,
         dtype="float16",
+        head="linear",
         rewardbench_rank=17,
     ),
     ModelSpec(
@@ -135,6 +143,7 @@ MODELS = _by_slug(
         base="Llama 3.2",
         size_b=3,
         dtype="float16",
+        head="linear",
         rewardbench_rank=19,
         date=DATE,
         tensor_bytes=6_425_511_936,
@@ -147,6 +156,7 @@ MODELS = _by_slug(
         base="Llama 3",
         size_b=8,
         dtype="bfloat16",
+        head="gated",
         rewardbench_rank=20,
     ),
     ModelSpec(
@@ -156,6 +166,7 @@ MODELS = _by_slug(
         base="Gemma 2",
         size_b=2,
         dtype="float16",
+        head="linear",
         rewardbench_rank=31,
         tensor_bytes=5_228_688_384,
     ),
@@ -170,6 +181,7 @@ def _skywork(name: str, base: str, size_b: float, **fields: Any) -> ModelSpec:
         base=base,
         size_b=size_b,
         dtype="bfloat16",
+        head="linear",
         **fields,
     )
 
@@ -191,6 +203,7 @@ NEXT = _by_slug(
         base="Llama 3",
         size_b=8,
         dtype="bfloat16",
+        head="linear",
     ),
     ModelSpec(
         hub_id="allenai/Llama-3.1-Tulu-3-8B-RM",
@@ -199,6 +212,7 @@ NEXT = _by_slug(
         base="Llama 3.1",
         size_b=8,
         dtype="bfloat16",
+        head="linear",
     ),
     ModelSpec(
         hub_id="Ray2333/GRM-llama3-8B-sftreg",
@@ -207,6 +221,7 @@ NEXT = _by_slug(
         base="Llama 3",
         size_b=8,
         dtype="float16",
+        head="mlp",
     ),
     ModelSpec(
         hub_id="internlm/internlm2-1_8b-reward",
@@ -215,6 +230,7 @@ NEXT = _by_slug(
         base="InternLM2",
         size_b=1.8,
         dtype="float16",
+        head="linear",
         tensor_bytes=3_399_163_904,
     ),
     ModelSpec(
@@ -224,6 +240,7 @@ NEXT = _by_slug(
         base="InternLM2",
         size_b=7,
         dtype="float16",
+        head="linear",
     ),
     ModelSpec(
         hub_id="internlm/internlm2-20b-reward",
@@ -232,6 +249,7 @@ NEXT = _by_slug(
         base="InternLM2",
         size_b=20,
         dtype="float16",
+        head="linear",
     ),
     ModelSpec(
         hub_id="infly/INF-ORM-Llama3.1-70B",
@@ -240,6 +258,7 @@ NEXT = _by_slug(
         base="Llama 3.1",
         size_b=70,
         dtype="bfloat16",
+        head="mlp",
         date=DATE,
     ),
 )  # fmt: skip

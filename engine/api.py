@@ -36,8 +36,7 @@ def load(
 
     Args:
       checkpoint: the folder.
-      dtype: of the decoder: `float32`, `bfloat16` or `float16`; by default float32 on a CPU and
-        bfloat16 elsewhere.
+      dtype: of the decoder: `float32`, `bfloat16` or `float16`; by default `default_dtype`'s.
       mesh: where to put it; all devices by default.
       step_size: candidates a device step.
 
@@ -47,14 +46,30 @@ def load(
     mesh = mesh or build_mesh()
     opened = Checkpoint.open(checkpoint)
     opened.expect(REWARD)
-    named = dtype_named(dtype or default_dtype(mesh))
+    named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, [opened]))
     restored = restore([opened], mesh, named, objectives="values")
     return RewardModel(opened, Scorer.build(*restored, mesh, step_size=step_size))
 
 
-def default_dtype(mesh: Mesh) -> str:
-    """float32 where it is native, bfloat16 where matmuls have it in hardware."""
-    return "float32" if mesh.devices.flat[0].platform == "cpu" else "bfloat16"
+def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
+    """The dtype in which models are run unless told: one that does not round their weights again.
+
+    float32 on a CPU, which holds any of them. On an accelerator, where matmuls take 16 bits, the
+    dtype that the decoders are stored in; bfloat16 for those stored in float32 or in several.
+
+    Raises:
+      AssayError: on an accelerator, some are stored in float16 and others are not.
+    """
+    if platform == "cpu":
+        return "float32"
+    half = {c.card.slug: c.card.dtype == "float16" for c in checkpoints}
+    if len(set(half.values())) > 1:
+        named = "; ".join(f"{c.card.slug} in {c.card.dtype}" for c in checkpoints)
+        raise AssayError(
+            f"dtype='auto': models are stored in different ones ({named}); allowed: "
+            "one dtype for all, or a command for each"
+        )
+    return "float16" if True in half.values() else "bfloat16"
 
 
 class RewardModel:

@@ -18,6 +18,9 @@ from engine.errors import AssayError
 _MULTIHOST = flags.DEFINE_bool(
     "multihost", False, "Start jax.distributed (TPU pod, SLURM, or JAX_COORDINATOR_ADDRESS)."
 )
+_CONFIG_HELP = (
+    "Settings: the file says what each key means and takes; --config.<key>=<value> sets one."
+)
 flags.disclaim_key_flags()  # `--config` is listed by the --help of the command that defines it
 
 
@@ -51,7 +54,7 @@ def config_file(name: str) -> flags.FlagHolder[ml_collections.ConfigDict]:
     """Defines `--config`: by default configs/<name>.py, wherever the command is started."""
     default = Path(prompts.__file__).with_name(f"{name}.py")
     with _one_line():  # the default and its overrides are read here already
-        return config_flags.DEFINE_config_file("config", str(default), "Settings.")
+        return config_flags.DEFINE_config_file("config", str(default), _CONFIG_HELP)
 
 
 def chosen_prompts(ids: str, own: list[str]) -> Mapping[str, str]:

@@ -40,13 +40,14 @@ def main() -> str:
         slug=_slug(config.slug, spec, named),
         policy=policy,
         revision=_REVISION.value,
-        head=config.head or (spec.head if spec else ""),
+        head=config.head,
         softcap=config.softcap,
     )
     card = checkpoint.card
+    listed = f" (listed as {spec.dtype})" if spec and spec.dtype != card.dtype else ""
     return (
         f"{destination}: {card.slug}, {card.decoder.num_layers} layers, {card.head.kind} head, "
-        f"{card.decoder.vocab_size:,} tokens"
+        f"{card.decoder.vocab_size:,} tokens, {card.dtype}{listed}"
     )
 
 

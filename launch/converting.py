@@ -25,7 +25,7 @@ def convert(
     Args:
       name: a folder, or a hub id.
       destination: the checkpoint folder to make; refused before anything is fetched if it exists.
-      spec: what is known of the model: the revision of a hub id and the size of its tensors.
+      spec: what is known of the model: the revision of a hub id, the size of its tensors, its head.
       slug: the model's name in runs.
       policy: BOS and date policy.
       revision: of a hub id, instead of the pinned one.
@@ -46,7 +46,7 @@ def convert(
             destination,
             slug=slug,
             policy=policy,
-            head=head,
+            head=head or (spec.head if spec else ""),
             softcap=softcap,
             tensor_bytes=spec.tensor_bytes if spec else None,
             progress=progress,

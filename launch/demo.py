@@ -28,8 +28,8 @@ def main() -> str:
     root = Path(config.root)
     slugs = _chosen(config.models)
     prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
-    settings, mesh = scoring.settings(config)
-    own, _ = searching.settings(config.search)
+    settings, mesh = scoring.settings(config, [])  # models of bfloat16, all
+    own, _ = searching.settings(config.search, [])
     _say(f"1/5 building {len(slugs)} reward models in {root}/hf")
     folders = _built(root / "hf", slugs)
     _say(f"2/5 converting them to {root}/checkpoints")

@@ -26,7 +26,7 @@ def main() -> str:
     config = _CONFIG.value
     run, models = scoring.run_folder(), scoring.checkpoints()
     prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
-    own, mesh = searching.settings(config)
+    own, mesh = searching.settings(config, models)
     every = searching.search(models, prompts, run, own, mesh, config)
     found = [one for one in every if one.new]
     what = ", ".join(_said(found[:_NAMED], Path(run))) if found else "complete already"

@@ -27,7 +27,7 @@ def main() -> str:
         name, replies = items.listed()
         place = f"{run}/item_logprobs/{name}"
         what = functools.partial(logprobs.replies, name=name, texts=replies)
-    common, mesh = scoring.shared_settings(config)
+    common, mesh = scoring.shared_settings(config, models)
     settings = LogprobSettings(form=config.form, **common)
     computed = what(models, prompts, run=run, settings=settings, mesh=mesh)
     new = f"{computed:,} new log-probabilities" if computed else "complete already"

@@ -16,7 +16,7 @@ def main() -> str:
     run, models = scoring.run_folder(), scoring.checkpoints()
     prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
     name, replies = items.listed()
-    settings, mesh = scoring.settings(config)
+    settings, mesh = scoring.settings(config, models)
     rewards = sweep_replies(models, prompts, name, replies, run, settings, mesh)
     what = f"{rewards:,} new rewards" if rewards else "complete already"
     return f"{run}/items/{name}: {len(models)} models × {len(prompts)} prompts, {what}"

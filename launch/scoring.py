@@ -16,9 +16,7 @@ from launch import cli
 flags.adopt_module_key_flags(cli)  # for --help
 CHECKPOINT = flags.DEFINE_list("checkpoint", [], "Checkpoints to score, comma-separated.")
 RUN = flags.DEFINE_string("run", None, "A run folder, new or to be continued or added to.")
-PROMPT = flags.DEFINE_multi_string(
-    "prompt", [], "A prompt of your own instead of --config.prompts; may be repeated."
-)
+PROMPT = flags.DEFINE_multi_string("prompt", [], "A prompt of your own instead of --config.prompts")
 
 
 def checkpoints() -> Sequence[Checkpoint]:
@@ -31,16 +29,23 @@ def run_folder() -> str:
     return cli.paths([RUN.value], "run")[0]
 
 
-def settings(config: ConfigDict) -> tuple[SweepSettings, Mesh]:
-    """The settings of a scoring config, and its mesh."""
-    common, mesh = shared_settings(config)
+def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSettings, Mesh]:
+    """The settings of a scoring config for some models, and its mesh."""
+    common, mesh = shared_settings(config, models)
     own = {name: config[name] for name in ("mode", "pooling", "objectives")}
     return SweepSettings(**own, **common), mesh
 
 
-def shared_settings(config: ConfigDict) -> tuple[dict[str, Any], Mesh]:
+def shared_settings(
+    config: ConfigDict, models: Sequence[Checkpoint]
+) -> tuple[dict[str, Any], Mesh]:
     """Those of `engine.jobs.Settings`, which configs/common.py declares, and the mesh."""
     mesh = build_mesh(config.mesh.model)
     names = ("step_size", "part_size", "self_check", "seed")
-    dtype = default_dtype(mesh) if config.dtype == "auto" else config.dtype
-    return {"dtype": dtype, **{name: config[name] for name in names}}, mesh
+    common = {name: config[name] for name in names}
+    return {"dtype": dtype(config.dtype, models, mesh), **common}, mesh
+
+
+def dtype(name: str, models: Sequence[Checkpoint], mesh: Mesh) -> str:
+    """The dtype that a config names; `auto` is what the models and the devices make of it."""
+    return default_dtype(mesh.devices.flat[0].platform, models) if name == "auto" else name

@@ -14,7 +14,7 @@ def main() -> str:
     config = _CONFIG.value
     run, models = scoring.run_folder(), scoring.checkpoints()
     prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
-    settings, mesh = scoring.settings(config)
+    settings, mesh = scoring.settings(config, models)
     rewards = sweep_vocabulary(models, prompts, run, settings, mesh)
     what = f"{rewards:,} new rewards" if rewards else "complete already"
     return f"{run}/scores: {len(models)} models × {len(prompts)} prompts, {what}"

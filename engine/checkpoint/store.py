@@ -88,6 +88,12 @@ class Card:
             raise AssayError(f"model {self.slug!r}: a {LANGUAGE}; allowed: a {REWARD}")
         return self.head
 
+    @property
+    def dtype(self) -> str:
+        """Element type of the decoder's tensors; several, comma-separated, where they differ."""
+        decoder = [types for name, types in self.dtypes.items() if name.startswith("decoder.")]
+        return ", ".join(sorted(set(", ".join(decoder).split(", "))))
+
     @functools.cached_property
     def checkpoint_hash(self) -> str:
         """One hash for everything that can change a reward."""

@@ -84,6 +84,7 @@ def test_the_decoder_keeps_its_dtype_and_the_readout_becomes_float32(folder, tmp
     converted = reference.convert(folder, tmp_path / "checkpoint")
     for name, stored in converted.card.dtypes.items():
         assert stored == ("float32" if name.startswith("readout.") else dtype)
+    assert converted.card.dtype == dtype
     tensors = load_file(folder / WEIGHTS)
     params = parameters(converted)
     np.testing.assert_array_equal(
@@ -118,6 +119,7 @@ def test_layers_of_different_dtypes_each_keep_theirs(folder, tmp_path):
     edit_tensors(folder, mix)
     converted = reference.convert(folder, tmp_path / "checkpoint")
     assert converted.card.dtypes["decoder.layers.up"] == "bfloat16, float16, float32"
+    assert converted.card.dtype == "bfloat16, float16, float32"
     tensors, params = load_file(folder / WEIGHTS), parameters(converted)
     for layer in (0, 1, 2):
         np.testing.assert_array_equal(

@@ -1,8 +1,12 @@
+import dataclasses
+
 import numpy as np
 import polars as pl
 import pytest
 
 import engine
+from engine.api import default_dtype
+from engine.checkpoint.store import Checkpoint
 
 PROMPT = "What is the greatest thing?"
 
@@ -97,6 +101,38 @@ def test_nan_rewards_are_refused(checkpoint):
 def test_load_refuses_settings_that_do_not_fit(checkpoint, settings, message):
     with pytest.raises(engine.AssayError, match=message):
         engine.load(checkpoint().path, **settings)
+
+
+@pytest.mark.parametrize(
+    ("platform", "stored", "dtype"),
+    [
+        ("cpu", ["float16", "bfloat16"], "float32"),
+        ("gpu", ["float16", "float16"], "float16"),
+        ("tpu", ["float16"], "float16"),
+        ("gpu", ["bfloat16", "float32"], "bfloat16"),
+        ("gpu", ["bfloat16, float16"], "bfloat16"),
+        ("gpu", [], "bfloat16"),
+    ],
+)
+def test_by_default_a_models_16_bit_weights_are_not_rounded_again(
+    checkpoint, platform, stored, dtype
+):
+    assert default_dtype(platform, [stored_in(each, checkpoint()) for each in stored]) == dtype
+
+
+def test_models_of_different_16_bit_dtypes_have_no_default(checkpoint):
+    models = [stored_in("float16", checkpoint()), stored_in("bfloat16", checkpoint("other"))]
+    message = (
+        r"dtype='auto': .*\(tiny in float16; other in bfloat16\); allowed: one dtype for all, or"
+    )
+    with pytest.raises(engine.AssayError, match=message):
+        default_dtype("gpu", models)
+
+
+def stored_in(dtype, checkpoint):
+    """The checkpoint as if its decoder's tensors had that dtype; its head has another."""
+    types = {"decoder.embedding": dtype, "decoder.layers.up": dtype, "readout.norm": "float32"}
+    return Checkpoint(checkpoint.path, dataclasses.replace(checkpoint.card, dtypes=types))
 
 
 def test_load_refuses_a_folder_that_is_no_checkpoint(tmp_path):

@@ -38,7 +38,7 @@ def test_convert_then_sweep_then_sweep_again(command, tmp_path, run):
     source, target = tiny.write_model(tmp_path / "My-RM"), tmp_path / "checkpoint"
     done = command("convert", f"--source={source}", f"--checkpoint={target}")
     assert done.code == 0
-    assert done.out == [f"{target}: my-rm, 3 layers, linear head, 320 tokens"]
+    assert done.out == [f"{target}: my-rm, 3 layers, linear head, 320 tokens, float32"]
 
     flags = (f"--checkpoint={target}", f"--run={run}", *SMALL)
     done = command("sweep", *flags)
@@ -202,7 +202,7 @@ def test_a_source_must_be_named(command, tmp_path):
 def test_a_model_is_named_after_the_folder_one_stands_in(command, tmp_path, monkeypatch, source):
     monkeypatch.chdir(tiny.write_model(tmp_path / "My-RM"))
     done = command("convert", f"--source={source.replace('my-rm', 'My-RM')}", "--checkpoint=../ck")
-    assert done.out == ["../ck: my-rm, 3 layers, linear head, 320 tokens"]
+    assert done.out == ["../ck: my-rm, 3 layers, linear head, 320 tokens, float32"]
 
 
 @pytest.mark.parametrize("files", [(), ("model.safetensors",)])
@@ -214,6 +214,20 @@ def test_a_source_without_a_model_is_refused(command, tmp_path, files):
     done = command("convert", f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
     refused(done, f"convert: {source}: no config.json; allowed: a Hugging Face model folder")
     assert not (tmp_path / "ck").exists()
+
+
+def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_differs(
+    command, tmp_path
+):
+    flags = f"--checkpoint={tmp_path / 'ck'}"
+    other = tiny.write_model(tmp_path / "ArmoRM-Llama3-8B-v0.1")
+    done = command("convert", f"--source={other}", flags)
+    what = "head='gated'; allowed for this checkpoint: 'linear'"
+    refused(done, f"convert: {other}: {what}")
+    same = tiny.write_model(tmp_path / "GRM-Llama3-8B-rewardmodel-ft")
+    done = command("convert", f"--source={same}", flags)
+    assert done.out[-1].endswith(": grm-llama3-8b-rewardmodel-ft, 3 layers, linear head, "
+                                 "320 tokens, float32 (listed as float16)")  # fmt: skip
 
 
 def test_a_folder_whose_name_no_model_can_have_is_told_of_the_slug(command, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from configs import models, prompts
 from engine.checkpoint import gating, store
-from engine.models.heads import HeadConfig
+from engine.models.heads import HEADS, HeadConfig
 from engine.models.hf_config import decoder_config, output_config
 from engine.runs.schema import check_names
 from launch import models as table
@@ -191,12 +191,19 @@ def test_dates_and_bos_policies_are_those_that_prompts_know():
     assert {spec.date for spec in models.KNOWN.values()} == {"", "26 Jul 2024"}
 
 
-def test_the_table_has_a_line_a_model():
+def test_the_table_says_of_each_model_all_that_is_known_within_100_columns():
     lines = table.main().splitlines()
+    assert max(map(len, lines)) <= 100
     for spec in models.KNOWN.values():
-        (line,) = [line for line in lines if spec.nickname in line.split()]
-        assert spec.hub_id in line
-        assert spec.revision is None or f"@{spec.revision[:8]}" in line
+        (at,) = [i for i, line in enumerate(lines) if spec.nickname in line.split()]
+        rank, size = spec.rewardbench_rank, spec.tensor_bytes
+        assert re.split("  +", lines[at]) == [
+            "-" if rank is None else str(rank), spec.nickname, spec.developer, spec.base,
+            f"{spec.size_b:g}B", spec.head or "-", spec.bos, spec.date or "-",
+            "not known" if size is None else f"{size:,}",
+        ]  # fmt: skip
+        revision = spec.revision or "not pinned"
+        assert re.split("  +", lines[at + 1]) == ["", spec.hub_id, revision, spec.dtype]
 
 
 def test_the_follow_up_has_54_distinct_prompts():
@@ -207,6 +214,13 @@ def test_the_follow_up_has_54_distinct_prompts():
 
 def test_every_one_of_the_ten_has_a_structure():
     assert set(models.MODELS) <= set(STRUCTURES)
+
+
+@pytest.mark.parametrize("slug", models.KNOWN)
+def test_a_reward_model_is_listed_with_its_kind_of_head(slug):
+    head = models.KNOWN[slug].head
+    assert (head in HEADS) == (slug not in models.LANGUAGE_MODELS)
+    assert slug not in STRUCTURES or head == STRUCTURES[slug][1]["kind"]
 
 
 @pytest.mark.parametrize("slug", STRUCTURES)
