@@ -86,7 +86,7 @@ def paths(value: Sequence[str | None], flag: str) -> list[str]:
     """A comma-separated flag that must name something."""
     named = [path for path in value if path]
     if not named or len(named) < len(value):
-        allowed = flags.FLAGS[flag].help.rstrip(".")
+        allowed = flags.FLAGS[flag].help.split(". ")[0].rstrip(".")
         raise AssayError(f"--{flag} is missing; allowed: {allowed[0].lower()}{allowed[1:]}")
     return named
 

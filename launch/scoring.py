@@ -14,7 +14,12 @@ from engine.sweep import SweepSettings
 from launch import cli
 
 flags.adopt_module_key_flags(cli)  # for --help
-CHECKPOINT = flags.DEFINE_list("checkpoint", [], "Checkpoints to score, comma-separated.")
+CHECKPOINT = flags.DEFINE_list(
+    "checkpoint",
+    [],
+    "Checkpoints to score, comma-separated. They are run in float32 on a CPU, elsewhere in "
+    "bfloat16, or in float16 where they are stored in it; --config.dtype names another.",
+)
 RUN = flags.DEFINE_string("run", None, "A run folder, new or to be continued or added to.")
 PROMPT = flags.DEFINE_multi_string("prompt", [], "A prompt of your own instead of --config.prompts")
 
