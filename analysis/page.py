@@ -112,6 +112,8 @@ def _context(run: Run, tables: Tables, count: int, top: int) -> dict[str, Any]:
     sizes = tables.models["vocabulary"].drop_nulls()
     scored = [model for model in names if model in run.vocabulary_models]
     prompts = dict(run.vocabulary_prompts)
+    folders = {result.run for result in run.results.values()}
+    paths = len({folder.name for folder in folders}) < len(folders)
     return {
         "names": names,
         "colours": style.colours(names),
@@ -132,7 +134,7 @@ def _context(run: Run, tables: Tables, count: int, top: int) -> dict[str, Any]:
         "ends": {p: _ends(table, top) for p, table in tables.top_bottom.items()},
         "rows": {p: table.to_dicts() for p, table in tables.top_bottom.items()},
         "matrices": {p: _matrices(tables, p) for p in tables.kendall},
-        "results": [_provenance(result) for result in run.results.values()],
+        "results": [_provenance(result, paths) for result in run.results.values()],
         "missing": [(names[m], p) for m in scored for p in prompts if (m, p) not in run.results],
         "modes": sorted({str(r.fingerprint.get("mode", "–")) for r in run.results.values()}),
     }
@@ -169,7 +171,8 @@ def _square(table: pl.DataFrame) -> list[tuple[str, list[float]]]:
     return [(row[0], list(row[1:])) for row in table.iter_rows()]
 
 
-def _provenance(result: Result) -> dict[str, Any]:
+def _provenance(result: Result, paths: bool) -> dict[str, Any]:
+    """A result's row; `paths`: two runs are of one name, so paths tell them apart."""
     check = result.self_check or {}
     return {
         "model": result.model,
@@ -181,5 +184,5 @@ def _provenance(result: Result) -> dict[str, Any]:
         "tolerance": check.get("tolerance"),
         "fingerprint": result.fingerprint_id,
         "complete": result.complete,
-        "run": result.run.name,
+        "run": str(result.run) if paths else result.run.name,
     }

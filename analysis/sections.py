@@ -27,6 +27,7 @@ from analysis import (
 from analysis.load import Run
 from analysis.models import ModelInfo
 from analysis.options import Options
+from engine.runs import schema
 from engine.runs.schema import Columns
 
 Fields = dict[str, Any]
@@ -230,13 +231,17 @@ def frames(run: Run, order: Sequence[str], options: Options, top: int, absent: A
 def people(run: Run, order: Sequence[str], options: Options, absent: Absent) -> Fields:
     """humans_correlation, humans_gap, humans_kendall, humans_ranks."""
     stems = ("humans_correlation", "humans_gap")
-    sides = {key: humans.side_by_side(run, *key, order) for key in run.lists()}
+    sides = {
+        key: humans.side_by_side(run, *key, order)
+        for key in run.lists()
+        if not key[0].startswith(schema.FOUND)
+    }
     known = {key: table for key, table in sides.items() if table is not None and table.height}
     if not sides:
         absent |= dict.fromkeys(stems, "No list of items was scored.")
     elif not known:
         lists = ", ".join(sorted({items for items, _ in sides}))
-        absent |= dict.fromkeys(stems, f"No human scores are known of the items ({lists}).")
+        absent |= dict.fromkeys(stems, f"What people think of the items is not known ({lists}).")
     ranked = {key: humans.humans_ranks(table) for key, table in known.items()}
     found = [humans.humans_correlation(table, *key) for key, table in known.items()]
     gaps = [

@@ -47,6 +47,7 @@ SEQUENCES_DIR = "sequences"
 LOGPROBS_DIR = "logprobs"
 ITEM_LOGPROBS_DIR = "item_logprobs"
 HUMANS = "humans.parquet"
+FOUND = "found-"  # how lists begin that hold what searches found, scored under other models
 
 Columns = dict[str, pl.DataType | type[pl.DataType]]
 

@@ -138,7 +138,7 @@ def score_elsewhere(
         mode="text", dtype=settings.dtype, step_size=64 * data, part_size=4096, self_check=4,
         seed=settings.seed, pooling="last", objectives="none",
     )  # fmt: skip
-    return sweep_replies(checkpoints, prompts, f"found-{digest}", distinct, run, sweep, mesh)
+    return sweep_replies(checkpoints, prompts, schema.FOUND + digest, distinct, run, sweep, mesh)
 
 
 def trace_frame(problem: Problem, trace: loop.Trace, direction: str) -> pl.DataFrame:

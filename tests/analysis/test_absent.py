@@ -6,6 +6,7 @@ import pytest
 import analysis
 from analysis import ModelInfo, Options
 from engine.errors import AssayError
+from engine.runs import schema
 
 FEW = {"permutations": 99, "bootstraps": 99}
 
@@ -101,7 +102,12 @@ def test_no_matched_word_of_known_frequency(small_run, lexica, tmp_path):
 def test_a_list_without_human_scores(small_run, lexica, add_items):
     add_items(small_run, "elo", "m-one", "greatest", {"a": 1.0, "b": 2.0})
     absent = compute(small_run, lexica).absent
-    assert absent["humans_gap"] == "No human scores are known of the items (elo)."
+    assert absent["humans_gap"] == "What people think of the items is not known (elo)."
+
+
+def test_what_searches_found_is_no_list_for_people(small_run, lexica, add_items):
+    add_items(small_run, schema.FOUND + "85908000", "m-one", "greatest", {"a": 1.0, "b": 2.0})
+    assert compute(small_run, lexica).absent["humans_gap"] == "No list of items was scored."
 
 
 def test_items_alone(make_run, lexica, add_items, add_humans, edit):

@@ -107,6 +107,20 @@ def test_tokens_survive_the_tables_byte_for_byte(light, make_run, tmp_path, sett
     assert {int(row["m"]): row["token"] for row in rows} == dict(enumerate(tokens))
 
 
+@pytest.mark.parametrize(("second", "shown"), [("b/run", "{}/b/run"), ("b/other", "other")])
+def test_runs_of_one_name_are_told_apart_by_their_paths(
+    light, make_run, tmp_path, settings, second, shown
+):
+    for parent in ("a", "b"):
+        (tmp_path / parent).mkdir()
+    runs = [
+        make_run({"v": ["a", "b"]}, {model: "v"}, {(model, "greatest"): [0.0, 1.0]}, name=name)
+        for model, name in (("one", "a/run"), ("two", second))
+    ]
+    page = page_of(runs, tmp_path, settings)
+    assert shown.format(tmp_path) in page.text
+
+
 def test_every_figure_is_written_as_png_and_svg(drawn):
     stems = ["framing", "distributions", "kendall_tau_greatest"]
     stems += ["spearman_greatest", "rbo_greatest", "mds_greatest", "variance"]
