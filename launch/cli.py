@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +46,8 @@ def run(main: Callable[[], str]) -> None:
         except KeyboardInterrupt:
             print(f"{command}: interrupted; run it again to go on", file=sys.stderr)
             return 130
+        except BrokenPipeError:  # `| head` has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
     app.run(body, flags_parser=_parse)

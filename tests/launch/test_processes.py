@@ -75,3 +75,12 @@ def test_a_misspelt_key_is_one_line_wherever_the_command_is_started(tmp_path):
     assert out == ""
     assert err == "sweep: --config has no key 'part_sise' (did you mean 'part_size'?)\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    """As `python -m launch.models | head -1` is one."""
+    command = [sys.executable, "-m", "launch.models"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == ("", 0)
