@@ -85,6 +85,8 @@ def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
     norms = 0
     for index, module in sorted(modules.items()):
         if "running_mean" in module:
+            if scale.size > 1:
+                raise AssayError(f"gating.layers.{index}: a norm of a norm; allowed: of a layer")
             scale, shift = _affine(index, module)
             norms += 1
         else:
@@ -147,7 +149,9 @@ def _linear(
 
 
 def _affine(index: int, module: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    if set(module) != {"weight", "bias", "running_mean", "running_var"}:
-        raise AssayError(f"gating.layers.{index}: {sorted(module)} is no batch norm")
+    named = set(module) == {"weight", "bias", "running_mean", "running_var"}
+    if not named or {values.shape for values in module.values()} != {(module["bias"].size,)}:
+        found = {name: list(values.shape) for name, values in sorted(module.items())}
+        raise AssayError(f"gating.layers.{index}: {found} is no batch norm")
     scale = module["weight"] / np.sqrt(module["running_var"] + _BATCH_NORM_EPS)
     return scale, module["bias"] - module["running_mean"] * scale

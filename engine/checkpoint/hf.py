@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from engine.candidates import vocabulary_size
 from engine.checkpoint import gating, rules, store, tensors
 from engine.checkpoint.tensors import TensorFiles, read_json
 from engine.checkpoint.writer import Writer
@@ -163,6 +164,8 @@ def convert(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
     tokenizer = _tokenizer(source.folder)
+    with _named(source.folder):
+        vocabulary_size(tokenizer, plan.decoder.vocab_size)
     if isinstance(plan.head, HeadConfig):
         _check_template(source.folder, hf, ChatTemplate(tokenizer, policy))
 
@@ -222,7 +225,7 @@ def _ungated(
 
     def rows(letter: str) -> int:
         named = [r for r in head_rules if r.layout[0] == letter and r.key in keys]
-        return files.tensors[named[0].key].shape[0] if named else 0
+        return _rows(files, named[0].key) if named else 0
 
     objectives = gating.objective_names(rows("R")) if kind == "urm" else ()
     config = _head_config(decoder, kind=kind, hidden=rows("E"), hidden_in=rows("I"),
@@ -256,9 +259,8 @@ def _gated(
 ) -> HeadPlan:
     gate = gating.read_gate(keys, files.read)
     transform = rules.TRANSFORM.key in keys
-    regression = files.tensors.get(rules.REGRESSION.key)
-    rows = regression.shape[0] if regression else gate.objectives
-    quantiles = rows // gate.objectives
+    rows = _rows(files, rules.REGRESSION.key) if rules.REGRESSION.key in keys else 0
+    quantiles = max(rows // gate.objectives, 1)
     gating.check_sizes(hf, gate, quantiles)
     pattern = gating.PATTERNS.get(hf["model_type"])
     if pattern is None:
@@ -282,6 +284,11 @@ def _gated(
         computed[f"readout.head.layers.{index}.bias"] = bias
     head_rules = (rules.NORM, rules.REGRESSION, *([rules.TRANSFORM] if transform else []))
     return config, head_rules, computed
+
+
+def _rows(files: TensorFiles, key: str) -> int:
+    """First dimension of a tensor; 1 of a single number, whose shape `_check_shapes` refuses."""
+    return (*files.tensors[key].shape, 1)[0]
 
 
 def _logit_scale(files: TensorFiles) -> np.ndarray:

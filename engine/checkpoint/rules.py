@@ -135,7 +135,7 @@ def canonical_names(keys: Iterable[str]) -> dict[str, str]:
     if len(embeddings) != 1:  # for `check_keys` to refuse
         return {key: key for key in keys}
     before = embeddings[0][1]
-    wrapper = before.removesuffix("model.")
+    wrapper = re.sub(r"(^|\.)model\.$", r"\1", before)
 
     def canonical(key: str) -> str:
         inner = key.removeprefix(before)

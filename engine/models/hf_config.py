@@ -87,13 +87,14 @@ def _window(hf: Json, slides: Callable[[int], bool]) -> dict[str, Any]:
     kinds = kinds or [
         "sliding_attention" if slides(layer) else "full_attention" for layer in layers
     ]
-    if unknown := set(kinds) - {"sliding_attention", "full_attention"}:
+    known = ("sliding_attention", "full_attention")
+    if unknown := [kind for kind in kinds if kind not in known]:
         raise AssayError(
-            f"config.json: layer_types holds {min(unknown)!r}; "
+            f"config.json: layer_types holds {unknown[0]!r}; "
             "allowed: 'sliding_attention', 'full_attention'"
         )
     sliding = tuple(kind == "sliding_attention" for kind in kinds)
-    return {"window": _require(hf, "sliding_window"), "window_layers": sliding}
+    return {"window": _integer(hf, "sliding_window"), "window_layers": sliding}
 
 
 def _gemma2(hf: Json) -> dict[str, Any]:
@@ -409,6 +410,6 @@ def _rope(hf: Json) -> Rope:
         kind, keys = "default", {}
     numbers: dict[str, Any] = {field: _positive(given, name) for name, field in keys.items()}
     if "original_positions" in numbers:
-        numbers["original_positions"] = int(numbers["original_positions"])
+        numbers["original_positions"] = _integer(given, "original_max_position_embeddings")
     theta = _positive({"rope_theta": thetas.pop()}, "rope_theta")
     return Rope(theta=theta, kind=kind, **numbers)

@@ -190,6 +190,14 @@ REFUSED = {
         {**MISTRAL, "sliding_window": 8, "layer_types": 5},
         "layer_types=5; allowed: a list, one kind a layer$",
     ),
+    "a layer type that is a list": (
+        {**MISTRAL, "sliding_window": 8, "layer_types": [["full_attention"], None]},
+        r"layer_types holds \['full_attention'\]; allowed: 'sliding_attention', 'full_att",
+    ),
+    "a window that is no integer": (
+        {**MISTRAL, "sliding_window": 8.5},
+        "sliding_window=8.5; allowed: an integer$",
+    ),
     "a query scale that has no root": (
         {**GEMMA2, "query_pre_attn_scalar": 0},
         r"query_pre_attn_scalar=0\.0; allowed: numbers above 0$",
@@ -248,6 +256,10 @@ REFUSED = {
     "a rope attribute that is no number": (
         {"rope_scaling": {"rope_type": "linear", "factor": "8"}},
         r"factor='8'; allowed: a number$",
+    ),
+    "original positions that are no integer": (
+        {"rope_scaling": {**PUBLISHED["rope_scaling"], "original_max_position_embeddings": 0.5}},
+        r"original_max_position_embeddings=0\.5; allowed: an integer$",
     ),
     "rope written twice": (
         {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},

@@ -139,7 +139,11 @@ def wrapped_beside_its_head(name):
     return "pretrained_model." + name if name.startswith("model.") else name
 
 
-@pytest.mark.parametrize("rename", [bare, wrapped, wrapped_beside_its_head])
+def bare_in_a_wrapper(name):
+    return "base_model." + bare(name)
+
+
+@pytest.mark.parametrize("rename", [bare, wrapped, wrapped_beside_its_head, bare_in_a_wrapper])
 def test_names_that_some_repositories_prefix_or_shorten_are_understood(
     folder, tmp_path, checkpoint, rename
 ):

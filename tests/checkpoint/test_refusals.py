@@ -28,6 +28,12 @@ def configured(**fields):
     return lambda folder: reference.edit_json(folder / "config.json", **fields)
 
 
+def with_more_tokens(folder: Path) -> None:
+    tokenizer = reference.tokenizer()
+    tokenizer.add_tokens([f"word-{i}" for i in range(5)])
+    tokenizer.save_pretrained(folder)
+
+
 def retensored(change):
     def damage(folder: Path) -> None:
         tensors = load_file(folder / WEIGHTS)
@@ -41,6 +47,12 @@ def wrapped_beside_its_head(tensors):
     score = tensors["score.weight"] + 0
     tensors.update({f"module.{name}": tensors.pop(name) for name in list(tensors)})
     tensors["score.weight"] = score
+
+
+def with_an_mlp_of_one_number(tensors):
+    out = tensors.pop("score.weight")
+    tensors.update({"score.0.weight": out[0, 0].clone(), "score.0.bias": out[0, :1].clone()})
+    tensors.update({"score.2.weight": out[:, :1].clone(), "score.2.bias": out[0, :1].clone()})
 
 
 def truncated(folder: Path) -> None:
@@ -185,6 +197,14 @@ REFUSED = {
         ),
         r"tensor 'score\.weight' has element type I8; allowed: F32, F16, BF16$",
     ),
+    "a single number for a matrix": (
+        retensored(with_an_mlp_of_one_number),
+        r"tensor 'score\.0\.weight' has shape \[\]; config\.json implies \[1, 32\]$",
+    ),
+    "more tokens than the embedding has rows": (
+        with_more_tokens,
+        r"hf: tokenizer has 265 ids but the embedding has 264 rows$",
+    ),
     "no tokenizer": (without_tokenizer, r"no tokenizer that loads \("),
     "a damaged tokenizer": (written("tokenizer.json", "{}"), r"no tokenizer that loads \("),
     "no chat template": (without_template, "no chat template; a reward model judges conversations"),
@@ -260,6 +280,24 @@ def test_a_disk_that_takes_no_more_is_refused_in_one_line_and_leaves_nothing(
     assert "File too large" in message
     assert "\n" not in message
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_other_bytes_than_published_are_refused_and_the_published_ones_are_not(folder, tmp_path):
+    def convert(size: int):
+        return hf.convert(
+            hf.fetch(str(folder), None),
+            tmp_path / "checkpoint",
+            slug="model",
+            policy=TemplatePolicy(bos="template", date=None),
+            tensor_bytes=size,
+        )
+
+    size = sum(tensor.nbytes for tensor in load_file(folder / WEIGHTS).values())
+    message = rf"hf: {size:,} bytes of tensors; published: {size + 1:,}$"
+    with pytest.raises(AssayError, match=message):
+        convert(size + 1)
+    assert not (tmp_path / "checkpoint").exists()
+    assert convert(size).card.slug == "model"
 
 
 @pytest.mark.parametrize("source", ["no-such-folder", "./no/such", "/no/such", "a/b/c"])

@@ -391,7 +391,9 @@ def test_a_model_named_twice_is_refused(run, tiny):
 
 
 def test_a_tokenizer_larger_than_the_embedding_is_refused(run, checkpoint):
-    small = checkpoint("small", vocab_size=280, template=TRIMMED)
+    model = checkpoint("small", template=TRIMMED)  # conversion refuses it too
+    decoder = dataclasses.replace(model.card.decoder, vocab_size=280)
+    small = dataclasses.replace(model, card=dataclasses.replace(model.card, decoder=decoder))
     with pytest.raises(AssayError, match="tokenizer has 288 ids but the embedding has 280 rows"):
         run.sweep([small], ONE)
     assert not run.folder.exists()

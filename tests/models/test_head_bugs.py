@@ -104,6 +104,27 @@ def relu_for_selu(patch):
     patch.setattr(jax.nn, "selu", jax.nn.relu)
 
 
+def urm_weighed_once(patch):
+    """The weights of the first response for all, as a gate that reads the prompt would have it."""
+    right = heads.URMHead.__call__
+
+    def call(self, hidden, gate):
+        means = right(self, hidden, gate).values
+        x = jax.nn.selu(hidden[:1] @ self.weight_in[...] + self.bias_in)
+        x = jax.nn.selu(x @ self.weight_mid[...] + self.bias_mid)
+        weights = x @ self.weight_out[...] + self.bias_out
+        return Reading(jnp.sum(means * weights, axis=-1), means, jnp.zeros((len(hidden), 0)))
+
+    patch.setattr(heads.URMHead, "__call__", call)
+
+
+def without_biases(patch):
+    def reward(self, hidden):
+        return jax.nn.relu(hidden @ self.weight_in[...]) @ self.weight_out[...]
+
+    patch.setattr(heads.MLPHead, "reward", reward)
+
+
 def no_relu(patch):
     patch.setattr(jax.nn, "relu", lambda x: x)
 
@@ -113,6 +134,7 @@ BUGS = {
     "no ReLU in INF-ORM's head": (no_relu, "INF-ORM"),
     "no ReLU in Qwen 2's head": (no_relu, "Qwen 2's MLP"),
     "no ReLU in GRM's value head": (no_relu, "GRM sftreg, Gemma 2"),
+    "no biases in GRM's value head": (without_biases, "GRM sftreg, Llama"),
     "gate read at the last prefix position": (gate_read_at(len(prompt().prefix) - 1), "ArmoRM"),
     "gate read at the first occurrence": (gate_read_at(20), "QRM-Gemma"),
     "gate read at the pattern's end": (gate_read_at(50 + len(PATTERN) - 1), "QRM-Llama"),
@@ -120,6 +142,14 @@ BUGS = {
     "no softmax temperature, ArmoRM": (gate_from(coefficients, temperature=1.0), "ArmoRM"),
     "no softmax temperature, QRM": (gate_from(coefficients, temperature=1.0), "QRM-Llama"),
     "ArmoRM's temperature for QRM": (gate_from(coefficients, temperature=10.0), "QRM-Llama v2"),
+    "QRM-Llama's temperature for QRM-Gemma": (
+        gate_from(coefficients, temperature=5.0),
+        "QRM-Gemma",
+    ),
+    "the config's temperature ignored": (
+        gate_from(coefficients, temperature=1.0),
+        "QRM-Gemma, temperature in the config",
+    ),
     "matrix transposed": (
         gate_from(lambda self, gate: self.transform[...].T @ (gate * self.logit_scale)),
         "QRM-Llama",
@@ -132,6 +162,10 @@ BUGS = {
     ),
     "first quantile for their mean": (objectives_from(first_quantile), "QRM-Gemma"),
     "quantiles lead the rows": (objectives_from(quantiles_lead), "QRM-Llama v2"),
+    "quantiles lead the rows, as many as objectives": (
+        objectives_from(quantiles_lead),
+        "QRM-Llama",
+    ),
     "log-variances for means": (urm_weights(lambda self, h: _urm(self, h, column=1)), "URM"),
     "all means before all log-variances": (
         urm_weights(lambda self, h: _urm(self, h, layout=all_means_first)),
@@ -141,6 +175,11 @@ BUGS = {
         urm_weights(lambda self, h: _urm(self, h, squash=jax.nn.softmax)),
         "URM",
     ),
+    "SELU after the last layer too": (
+        urm_weights(lambda self, h: _urm(self, h, squash=jax.nn.selu)),
+        "URM",
+    ),
+    "weights of one response for all": (urm_weighed_once, "URM"),
     "ReLU for SELU": (relu_for_selu, "URM"),
     "all attributes for helpfulness": (urm_weights(_urm), "URM's helpfulness"),
 }

@@ -173,6 +173,23 @@ REFUSED = {
         lambda tensors: tensors.pop("regression_layer.weight"),
         r"missing tensor 'regression_layer\.weight'$",
     ),
+    "running statistics of another size": (
+        lambda tensors: tensors.update({"gating.layers.2.running_var": torch.ones(19)}),
+        r"gating\.layers\.2: .*'running_var': \[19\], 'weight': \[20\]\} is no batch norm$",
+    ),
+    "a norm of a norm": (
+        lambda tensors: tensors.update(
+            {
+                f"gating.layers.3.{name}": torch.ones(20)
+                for name in ("weight", "bias", "running_mean", "running_var")
+            }
+        ),
+        r"gating\.layers\.3: a norm of a norm; allowed: of a layer$",
+    ),
+    "a single number for the objectives": (
+        lambda tensors: tensors.update({"regression_layer.weight": torch.tensor(1.0)}),
+        r"tensor 'regression_layer\.weight' has shape \[\]; config\.json implies \[5, 32\]$",
+    ),
     "rows that are no whole number of quantiles": (
         lambda tensors: tensors.update({"regression_layer.weight": torch.ones(94, 32)}),
         r"tensor 'regression_layer\.weight' has shape \[94, 32\]; config\.json implies \[90, 32\]$",

@@ -148,6 +148,16 @@ IN_THE_CODE = {
     "llama3 blend left out": (other_rope(low_freq_factor=3.9), "gqa-llama3", parity.check_plain),
     "linear scaling left out": (other_rope(kind="default"), "mqa-linear", parity.check_plain),
     "llama3 factor of another size": (other_rope(factor=32.0), "gqa-llama3", parity.check_plain),
+    "llama3 scaling from the whole context": (
+        other_rope(original_positions=256),
+        "gqa-llama3",
+        parity.check_plain,
+    ),
+    "llama3 scaling of all frequencies": (
+        other_rope(kind="linear"),
+        "gqa-llama3",
+        parity.check_plain,
+    ),
     "RoPE's angles in bfloat16": (angles_in_bfloat16, "mha", parity.check_plain),
     "BOS doubled": (doubled_bos, "mha", parity.check_plain),
     "interleaved RoPE": (interleaved_rope, "gqa", parity.check_plain),
