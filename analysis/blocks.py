@@ -81,8 +81,8 @@ def absent(found: Tables, *stems: str) -> list[Block]:
     return [Block(note=reason) for reason in reasons]
 
 
-def matched(found: Tables, analysis: str) -> list[Block]:
-    """How many tokens matched the words of a lexicon."""
+def matched(found: Tables, *analyses: str) -> list[Block]:
+    """How many tokens matched the words of the lexicons of `analyses`."""
     columns = (
         MODEL,
         ("source", "source", "text"),
@@ -91,4 +91,5 @@ def matched(found: Tables, analysis: str) -> list[Block]:
         ("words", "words matched", "count"),
         ("of", "tokens in all", "count"),
     )
-    return table(found.matches.filter(analysis=analysis), columns, title="How many tokens matched")
+    rows = found.matches.filter(pl.col("analysis").is_in(analyses))
+    return table(rows, columns, title="How many tokens matched")

@@ -131,7 +131,7 @@ _AXES = (
 
 
 def _humans(found: Tables) -> Chapter:
-    blocks = absent(found, "humans_correlation")
+    blocks = absent(found, "humans_correlation", "humans_ranks")
     for items, prompt in found.humans_ranks:
         stem = f"{items}_{prompt}"
         gap = found.humans_gap.filter(list=items, prompt=prompt).sort("gap", descending=True)

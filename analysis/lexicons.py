@@ -95,7 +95,8 @@ def identity(path: str = "") -> pl.DataFrame:
     without it); others match in any case.
 
     Args:
-      path: a CSV word,group,axis,form that is added (or word,group,axis); its rows win.
+      path: a CSV word,group,axis,form that is added (or word,group,axis); its rows win,
+        whatever the case of ours.
 
     Returns:
       word, group, axis, form ("singular", "plural", "adjective" or "abstract").
@@ -111,7 +112,9 @@ def identity(path: str = "") -> pl.DataFrame:
     strange = more.filter(~pl.col("form").is_in(FORMS))
     if strange.height:
         raise LexiconError(f"{path}: form {strange['form'][0]!r}; allowed: {', '.join(FORMS)}")
-    return pl.concat([more, ours]).unique("word", keep="first", maintain_order=True)
+    folded = pl.col("word").str.to_lowercase()
+    ours = ours.filter(~folded.is_in(more.select(folded)["word"].implode()))
+    return pl.concat([more.unique("word", keep="first", maintain_order=True), ours])
 
 
 def match(vocabulary: pl.DataFrame, lexicon: pl.DataFrame, trim: bool) -> pl.DataFrame:
@@ -149,7 +152,9 @@ def match_cased(vocabulary: pl.DataFrame, terms: pl.DataFrame) -> pl.DataFrame:
     capital = pl.col("word") != pl.col("word").str.to_lowercase()
     cased = terms.filter(capital)
     # "Black", "BLACK": any spelling that starts with the capital.
-    cased = cased.with_columns(folded=pl.col("word").str.to_lowercase()).unique("folded")
+    cased = cased.with_columns(folded=pl.col("word").str.to_lowercase()).unique(
+        "folded", keep="first", maintain_order=True
+    )
     with_capital = named.filter(pl.col("exact").str.slice(0, 1) != pl.col("folded").str.slice(0, 1))
     first = with_capital.join(cased, on="folded", how="inner", validate="m:1")
     plain = terms.filter(~capital)

@@ -237,11 +237,14 @@ def people(run: Run, order: Sequence[str], options: Options, absent: Absent) -> 
         if not key[0].startswith(schema.FOUND)
     }
     known = {key: table for key, table in sides.items() if table is not None and table.height}
+    unknown = ", ".join(sorted({items for items, _ in sides.keys() - known.keys()}))
+    why = f"What people think of the items is not known ({unknown})."
     if not sides:
         absent |= dict.fromkeys(stems, "No list of items was scored.")
     elif not known:
-        lists = ", ".join(sorted({items for items, _ in sides}))
-        absent |= dict.fromkeys(stems, f"What people think of the items is not known ({lists}).")
+        absent |= dict.fromkeys(stems, why)
+    elif unknown:
+        absent["humans_ranks"] = why
     ranked = {key: humans.humans_ranks(table) for key, table in known.items()}
     found = [humans.humans_correlation(table, *key) for key, table in known.items()]
     gaps = [

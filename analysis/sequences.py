@@ -119,8 +119,8 @@ def spending(traces: pl.DataFrame, points: int = 80) -> pl.DataFrame:
     if not spent.height:
         return pl.DataFrame(schema=_SPENDING)
     flops = spent["flops"].to_numpy()
-    least, most = np.log10(flops.min()), np.log10(flops.max())
-    grid = pl.DataFrame({"flops": np.logspace(least, most, points)})
+    # geomspace meets its ends exactly: the last steps count.
+    grid = pl.DataFrame({"flops": np.geomspace(flops.min(), flops.max(), points)})
     searches = spent.select(list(_KEYS)).unique(maintain_order=True)
     reached = (
         searches.join(grid, how="cross")

@@ -38,7 +38,7 @@ def sentiment(found: Tables) -> Chapter:
         lead="Does a model’s reward follow the valence of a word? For the tokens that are words of "
         "the AFINN lexicon, the reward is regressed on valence (−5 to 5), apart for positive and "
         "for other words.",
-        blocks=[*blocks, *matched(found, "sentiment")],
+        blocks=[*blocks, *matched(found, "sentiment", "bing")],
         caveats=(
             "Only whole words that are one token take part, in English; by default a token with a "
             "leading space matches no word, as in the paper.",
@@ -65,6 +65,8 @@ _BING = (
     ("ci_high", "to", "fixed"),
     ("cohens_d", "Cohen’s d", "fixed"),
     ("p", "p", "p"),
+    ("n_positive", "n positive", "count"),
+    ("n_negative", "n negative", "count"),
 )
 
 

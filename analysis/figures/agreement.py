@@ -97,8 +97,12 @@ def _map(ax: Axes, points: pl.DataFrame, trait: str, names: Mapping[str, str]) -
 
 def _offsets(xy: np.ndarray, labels: list[str]) -> list[tuple[int, int]]:
     """The corner of each point at which its label covers least of what stands already."""
-    inches = 3.2 * (xy - xy.min(axis=0)) / max(float(np.ptp(xy, axis=0).max()), 1e-9)
-    boxes = [(x - 0.06, y - 0.06, x + 0.06, y + 0.06) for x, y in inches]
+    spans = np.maximum(np.ptp(xy, axis=0), 1e-9)
+    scale = min(2.0 / spans[0], 3.0 / spans[1])  # What the margins leave of a panel.
+    inches = scale * (xy - (xy.min(axis=0) + xy.max(axis=0)) / 2)
+    # Outside the frame nothing is free; then come the points, then the labels.
+    boxes = [(-9.0, -9.0, -1.4, 9.0), (1.4, -9.0, 9.0, 9.0)]
+    boxes += [(x - 0.06, y - 0.06, x + 0.06, y + 0.06) for x, y in inches]
     chosen = []
     for (x, y), label in zip(inches, labels, strict=True):
         width = 0.058 * len(label) + 0.1

@@ -55,7 +55,7 @@ def ends(
         low, high = (rows.filter(end=end)["reward"] for end in ("bottom", "top"))
         middle = (float(max(low)) + float(min(high))) / 2 if len(low) and len(high) else 0.0
         _panel(ax, rows, middle, count)
-    figure.supxlabel(style.drawable(label), fontsize=9)
+    figure.supxlabel(style.drawable(f"{label} (bars start midway between the ends)"), fontsize=9)
     return figure
 
 

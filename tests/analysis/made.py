@@ -228,7 +228,8 @@ def variance():
 def bing_effects(rng):
     table = per_model(rng, ["cohens_d"]).with_columns(auc=0.6 + pl.col("cohens_d") / 4)
     auc = pl.col("auc")
-    return table.with_columns(ci_low=auc - 0.05, ci_high=auc + 0.05, p=pl.lit(0.01))
+    counts = {"n_positive": pl.lit(700), "n_negative": pl.lit(900)}
+    return table.with_columns(ci_low=auc - 0.05, ci_high=auc + 0.05, p=pl.lit(0.01), **counts)
 
 
 def matches():

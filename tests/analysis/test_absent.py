@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis import ModelInfo, Options
+from analysis import ModelInfo, Options, chapters
 from engine.errors import AssayError
 from engine.runs import schema
 
@@ -103,6 +103,19 @@ def test_a_list_without_human_scores(small_run, lexica, add_items):
     add_items(small_run, "elo", "m-one", "greatest", {"a": 1.0, "b": 2.0})
     absent = compute(small_run, lexica).absent
     assert absent["humans_gap"] == "What people think of the items is not known (elo)."
+
+
+def test_a_list_without_human_scores_beside_one_that_has_them(
+    small_run, lexica, add_items, add_humans
+):
+    for items in ("elo", "mine"):
+        add_items(small_run, items, "m-one", "greatest", {"a": 1.0, "b": 2.0})
+    add_humans(small_run, "elo", {"a": 2.0, "b": 1.0})
+    tables = compute(small_run, lexica)
+    assert "humans_gap" not in tables.absent
+    (people,) = (c for c in chapters.chapters(tables) if c.id == "humans")
+    notes = [block.note for block in people.blocks if block.note]
+    assert notes == ["What people think of the items is not known (mine)."]
 
 
 def test_what_searches_found_is_no_list_for_people(small_run, lexica, add_items):

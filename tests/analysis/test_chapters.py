@@ -99,6 +99,15 @@ def test_every_figure_of_a_section_is_one_that_is_drawn(run, monkeypatch, tmp_pa
     assert {*own, "item_logprobs_elo_best.chat_lm"} <= wanted
 
 
+def test_every_lexicon_says_how_many_tokens_matched(run):
+    found = full(run)
+    named = {name: found.matches.with_columns(analysis=pl.lit(name), source=pl.lit(f"<{name}>"))
+             for name in ("sentiment", "bing", "frequency", "identity")}  # fmt: skip
+    source = text_of(run, dataclasses.replace(found, matches=pl.concat(named.values())), Anything())
+    for name in named:
+        assert f"&lt;{name}&gt;" in source
+
+
 def test_a_section_without_a_table_says_why(run):
     found = tables.compute(run, {}, 4, Options(permutations=99, bootstraps=99))
     for chapter in chapters.chapters(found):

@@ -202,6 +202,23 @@ def test_a_point_alone_and_points_in_one_place_have_a_map(tmp_path):
     draw(agreement.mds(alike, made.models(), NAMES), tmp_path)
 
 
+def test_bars_that_do_not_start_at_zero_say_where():
+    figure = tokens.ends(made.ends(rng()), NAMES, 3, "reward", "sum")
+    assert figure.get_supxlabel() == "sum (bars start midway between the ends)"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_names_on_a_map_stay_inside_its_frame(seed):
+    points = made.mds(np.random.default_rng(seed))
+    figure = agreement.mds(points, made.models(), NAMES)
+    figure.canvas.draw()
+    for ax in figure.axes:
+        frame = ax.get_window_extent()
+        for label in ax.texts:
+            box = label.get_window_extent()
+            assert frame.x0 <= box.x0 and box.x1 <= frame.x1, label.get_text()
+
+
 def test_prompts_keep_their_look_whatever_else_is_shown():
     assert style.looks(["worst"])["worst"] == style.looks(PROMPTS)["worst"]
     everything = style.looks([*PROMPTS, "mine", "yours"])

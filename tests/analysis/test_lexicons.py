@@ -129,6 +129,13 @@ def test_a_users_terms_are_added_and_win(write):
     assert table.height == lexicons.identity().height + 1
 
 
+@pytest.mark.parametrize("word", ["black", "Black", "BLACK"])
+def test_a_users_term_wins_whatever_its_case(write, word):
+    table = lexicons.identity(write("own.csv", f"word,group,axis\n{word},mine,mine\n"))
+    found = lexicons.match_cased(tokens(" Black", "BLACK"), table)
+    assert found["group"].to_list() == ["mine", "mine"]
+
+
 def test_a_form_that_is_none_is_refused(write):
     with pytest.raises(LexiconError, match="form 'verb'; allowed: singular, plural"):
         lexicons.identity(write("own.csv", "word,group,axis,form\na,b,c,verb\n"))

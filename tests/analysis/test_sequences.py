@@ -71,6 +71,14 @@ def test_searches_of_a_method_are_told_by_what_they_had_spent():
     assert spending(traces.clear()).height == 0
 
 
+@pytest.mark.parametrize("most", [3e11, 7e11, 533457285120.0, 1.1e12, 9.7e12])
+def test_what_the_last_step_found_is_told(small_run, most):
+    write_search(small_run, "m-one", "max", [1.0, 2.0, 5.0])
+    traces = analysis.sequence_traces(analysis.load(small_run))
+    spent = traces.with_columns(flops=pl.Series([1e9, 2e9, most]))
+    assert spending(spent)["median"].to_list()[-1] == 5.0
+
+
 def test_traces_hold_the_best_so_far(small_run):
     write_search(small_run, "m-one", "max", [1.0, 3.0, 2.0])
     write_search(small_run, "m-one", "min", [1.0, 3.0, -2.0], name="beam-seed0")
