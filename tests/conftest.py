@@ -18,6 +18,8 @@ _COMPILED = tempfile.TemporaryDirectory(prefix="assay-compiled-")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = _COMPILED.name
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+# Tests compile much and compute little; tests/demo, on real models, takes it back.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 os.environ["HF_HUB_OFFLINE"] = "1"  # only npm may fetch (tests/published.py)
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads warn when a test starts a process
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
 import polars as pl
 import pytest
 import torch
@@ -25,14 +24,6 @@ DATES = ["26 Jul 2024"]
 # A BOS of the template's own beside the tokenizer's, and a date.
 TEMPLATE = "{{ bos_token }}{{ date_string | default('1 Jan 2020') }}\n" + tiny.CHATML
 MADE_UNDER = ("linear", "on", "float32", "double", "26 Jul 2024")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick():
-    """The model is tiny: compile quickly."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @torch.inference_mode()

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 
-import jax
 import pytest
 import torch
 from transformers import LlamaForSequenceClassification
@@ -21,12 +20,10 @@ class Pair:
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
-    """Models are tiny and many: compile quickly, and keep torch's threads from waiting."""
+    """Models are tiny: torch's threads would wait for one another."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    jax.config.update("jax_disable_most_optimizations", True)
     yield
-    jax.config.update("jax_disable_most_optimizations", False)
     torch.set_num_threads(threads)
 
 

@@ -1,0 +1,11 @@
+"""Real models, that compute more than they compile."""
+
+import jax
+import pytest
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _optimised():
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
