@@ -18,6 +18,7 @@ _TABLE: Columns = {
     "mean_percentile": pl.Float64,
     "ci_low": pl.Float64,
     "ci_high": pl.Float64,
+    "difference": pl.Float64,
     "p": pl.Float64,
 }
 _KEYS = ["model", "prompt"]
@@ -61,9 +62,10 @@ def identity_groups(
       bootstraps: draws of the interval.
 
     Returns:
-      The table `identity.csv`: model, prompt, group, axis, n (tokens), mean_percentile, ci_low,
-      ci_high (95 %), p (two-sided; NaN where no neutral word is like the group's). In the order
-      of `words`, then by axis and group.
+      model, prompt, group, axis, n (tokens), mean_percentile, ci_low, ci_high (95 %), difference
+      (of the mean percentile from that of the neutral words it is tested against), p (two-sided;
+      both NaN where no neutral word is like the group's). In the order of `words`, then by axis
+      and group.
     """
     if words.height == 0:
         return pl.DataFrame(schema=_TABLE)
@@ -126,16 +128,17 @@ def _tests(
         mine = ((labels["group"] == group) & (labels["axis"] == axis)).to_numpy()
         known = (mine | neutral) & ~np.isnan(adjusted).any(axis=1)
         tested = group != lexicons.NEUTRAL
-        p = (
-            resampling.stratified_p(adjusted[known], mine[known], form[known], rng, permutations)
+        difference, p = (
+            resampling.stratified_test(adjusted[known], mine[known], form[known], rng, permutations)
             if tested
-            else np.full(cells.height, np.nan)
+            else np.full((2, cells.height), np.nan)
         )
         for c, (model, prompt) in enumerate(cells.iter_rows()):
             values = percentile[mine, c]
             low, high = resampling.bootstrap_mean(values, rng, bootstraps)
             ends = (max(low, 0.0), min(high, 1.0)) if len(values) > 1 else (low, high)
-            numbers = (int(own["tokens"].sum()), float(values.mean()), *ends, float(p[c]))
+            numbers = (int(own["tokens"].sum()), float(values.mean()), *ends)
+            numbers += (float(difference[c]), float(p[c]))
             keys = (model, prompt, group, axis)
             rows.append(dict(zip(_TABLE, (*keys, *numbers), strict=True)))
     return rows

@@ -27,14 +27,14 @@ def bootstrap_mean(
     return float(values.mean()) - half, float(values.mean()) + half
 
 
-def stratified_p(
+def stratified_test(
     values: np.ndarray,
     labels: np.ndarray,
     strata: np.ndarray,
     rng: np.random.Generator,
     draws: int = 9_999,
-) -> np.ndarray:
-    """Two-sided permutation p that labelled things differ in mean from the others.
+) -> tuple[np.ndarray, np.ndarray]:
+    """How far labelled things differ in mean from the others, and its two-sided permutation p.
 
     Labels are permuted inside each stratum, so things are compared with their like only. A
     stratum without both kinds says nothing and is left out.
@@ -47,6 +47,7 @@ def stratified_p(
       draws: how many.
 
     Returns:
+      The difference [C], a mean over the labelled things that can be compared, and
       p [C] = (1 + draws at least as extreme) / (1 + draws); NaN where nothing can be compared.
     """
     n = len(values)
@@ -66,10 +67,10 @@ def stratified_p(
         np.put_along_axis(weights, rows[order], 1.0, axis=1)
         observed[rows] = np.where(labels[rows], 1.0, -chosen / other)
     if total == 0:
-        return np.full(values.shape[1], math.nan)
-    found = np.abs(observed @ values)
-    extreme = (np.abs(weights @ values) >= found * (1 - 1e-12) - 1e-12).sum(axis=0)
-    return (1 + extreme) / (1 + draws)
+        return np.full(values.shape[1], math.nan), np.full(values.shape[1], math.nan)
+    found = observed @ values
+    extreme = (np.abs(weights @ values) >= np.abs(found) * (1 - 1e-12) - 1e-12).sum(axis=0)
+    return found / total, (1 + extreme) / (1 + draws)
 
 
 def benjamini_hochberg(p: np.ndarray) -> np.ndarray:

@@ -261,18 +261,17 @@ def people(run: Run, order: Sequence[str], options: Options, absent: Absent) -> 
 def identities(
     run: Run, order: Sequence[str], options: Options, counts: list[pl.DataFrame], absent: Absent
 ) -> Fields:
-    """identity, identity_q, identity_words."""
+    """identity, identity_q."""
     rng = np.random.default_rng(options.seed)
-    empty = identity.identity_groups(pl.DataFrame(), rng)
-    fields = {"identity": empty, "identity_q": identity.with_q(empty), "identity_words": _NAMED}
+    none = _tested(identity.identity_groups(pl.DataFrame(), rng))
     if not run.results:
         absent["identity"] = NO_VOCABULARY
-        return fields
+        return none
     try:
         terms = lexicons.identity(options.identity)
     except lexicons.LexiconError as error:
         absent["identity"] = f"No identity terms: {error}."
-        return fields
+        return none
 
     def matcher(vocabulary: pl.DataFrame) -> pl.DataFrame:
         return lexicons.match_cased(vocabulary, terms)
@@ -282,10 +281,13 @@ def identities(
     found = identity.identity_words(run, order, terms)
     if found.filter(pl.col("group") != lexicons.NEUTRAL).height == 0:
         absent["identity"] = "No token is one of the identity terms."
-        return fields
+        return none
     table = identity.identity_groups(found, rng, options.permutations, options.bootstraps)
-    table = table.filter(pl.col("group") != lexicons.NEUTRAL)
-    return {"identity": table, "identity_q": identity.with_q(table), "identity_words": found}
+    return _tested(table.filter(pl.col("group") != lexicons.NEUTRAL))
+
+
+def _tested(groups: pl.DataFrame) -> Fields:
+    return {"identity": groups.drop("difference"), "identity_q": identity.with_q(groups)}
 
 
 def searches(run: Run, absent: Absent) -> Fields:
@@ -361,14 +363,6 @@ _POINT: Columns = {**matching.POINT, "word": pl.String}
 _GRADED = pl.DataFrame(schema={**_POINT, "value": pl.Float64, "reward": pl.Float64})
 _LABELLED = pl.DataFrame(schema={**_POINT, "valence": pl.String, "reward": pl.Float64})
 _FREQUENCY = pl.DataFrame(schema={"word": pl.String, "per_million": pl.Float64})
-_NAMED = pl.DataFrame(
-    schema={
-        **_POINT,
-        **dict.fromkeys(("group", "axis", "form", "surface"), pl.String),
-        "reward": pl.Float64,
-        "percentile": pl.Float64,
-    }
-)
 _FIT: Columns = {
     "prompt": pl.String,
     "predictors": pl.Int64,

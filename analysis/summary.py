@@ -141,11 +141,8 @@ def _slights(tables: Tables, prompt: str) -> str:
             f"Of the groups of people, the words for {_listed(each[:_EXTREMES])} stand lowest, by "
             f"their mean percentile, and those for {_listed(each[: -_EXTREMES - 1 : -1])} highest"
         )
-    neutral = tables.identity_words.filter(pl.col("group") == "neutral", prompt=prompt)
-    level = neutral.group_by("model").agg(level=pl.col("percentile").mean())
-    held = part.join(level, on="model", how="left", validate="m:1")
-    sure = held.filter(pl.col("q") < 0.05)
-    below = sure.filter(pl.col("mean_percentile") < pl.col("level")).height
+    sure = part.filter(pl.col("q") < 0.05)
+    below = sure.filter(pl.col("difference") < 0).height
     return (
         f"{ends}. Of {part.height} means of a group in a model, {below} lie below neutral words "
         f"like them and {sure.height - below} above, further than by chance (q < .05)."

@@ -55,8 +55,7 @@ class Tables:
       humans_kendall: (list, prompt id) -> `humans.humans_kendall`.
       humans_ranks: (list, prompt id) -> `humans.humans_ranks`.
       identity: `identity.csv`.
-      identity_q: `identity` with q (Benjamini and Hochberg).
-      identity_words: `identity.identity_words`.
+      identity_q: `identity` with the difference that is tested and q (Benjamini and Hochberg).
       sequences: `sequences.csv`.
       sequence_traces: `sequences.sequence_traces`.
       sequence_transfer: `sequences.sequence_transfer`.
@@ -106,7 +105,6 @@ class Tables:
     humans_ranks: ByPair
     identity: pl.DataFrame
     identity_q: pl.DataFrame
-    identity_words: pl.DataFrame
     sequences: pl.DataFrame
     sequence_traces: pl.DataFrame
     sequence_transfer: pl.DataFrame

@@ -138,6 +138,7 @@ _GROUPS = (
     ("mean_percentile", "mean percentile", "share"),
     ("ci_low", "from", "share"),
     ("ci_high", "to", "share"),
+    ("difference", "beside neutral", "share"),
     ("p", "p", "p"),
     ("q", "q", "p"),
 )

@@ -17,8 +17,9 @@ DATE = "26 Jul 2024"
 class ModelSpec:
     """One published reward or language model.
 
-    bos: policy under which the authors' pipeline and the model's card agree (`template`); the
-      paper's own doubled BOS is `--config.bos=double`.
+    bos: policy of the model's training or card: one BOS, from the template or put in front; two for
+      the GRMs, which were trained so. The paper's own pipeline doubled every template's:
+      `--config.bos=double`.
     weights: hub id of the reward model whose weights it was trained from, where there is one; a
       confound of agreement.
     tensor_bytes: bytes of all tensors in the repository, where they are known; a conversion that
@@ -133,6 +134,7 @@ MODELS = _by_slug(
         base="Llama 3",
         size_b=8,
         dtype="float16",
+        bos="double",
         head="linear",
         rewardbench_rank=17,
     ),
@@ -143,6 +145,7 @@ MODELS = _by_slug(
         base="Llama 3.2",
         size_b=3,
         dtype="float16",
+        bos="double",
         head="linear",
         rewardbench_rank=19,
         date=DATE,
@@ -166,6 +169,7 @@ MODELS = _by_slug(
         base="Gemma 2",
         size_b=2,
         dtype="float16",
+        bos="double",
         head="linear",
         rewardbench_rank=31,
         tensor_bytes=5_228_688_384,
@@ -221,6 +225,7 @@ NEXT = _by_slug(
         base="Llama 3",
         size_b=8,
         dtype="float16",
+        bos="double",
         head="mlp",
     ),
     ModelSpec(

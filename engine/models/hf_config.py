@@ -251,6 +251,10 @@ _HARMLESS = {
 }
 
 
+_LARGEST = 2**40  # of any number that means something
+_MOST_LAYERS = 1000
+
+
 def decoder_config(hf: Json) -> DecoderConfig:
     """Reads a parsed config.json.
 
@@ -264,11 +268,14 @@ def decoder_config(hf: Json) -> DecoderConfig:
         if name not in hf:
             raise AssayError(f"config.json: no {name}; allowed: a number, or null for none")
     width, num_heads = _integer(hf, "hidden_size"), _integer(hf, "num_attention_heads")
+    layers = _integer(hf, "num_hidden_layers")
+    if not 1 <= layers <= _MOST_LAYERS:
+        raise AssayError(f"config.json: num_hidden_layers={layers}; allowed: 1 to {_MOST_LAYERS}")
     return DecoderConfig(
         vocab_size=_integer(hf, "vocab_size"),
         width=width,
         ffn_width=_integer(hf, "intermediate_size"),
-        num_layers=_integer(hf, "num_hidden_layers"),
+        num_layers=layers,
         num_heads=num_heads,
         num_kv_heads=_integer(hf, "num_key_value_heads", num_heads),
         head_size=_integer(hf, "head_dim", family.head_size or width // max(num_heads, 1)),
@@ -309,8 +316,8 @@ def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
 
 def _require(hf: Json, name: str) -> Any:
     value = hf.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise AssayError(f"config.json: {name}={value!r}; allowed: a number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
+        raise AssayError(f"config.json: {name}={_cut(value)}; allowed: a number")
     return value
 
 
@@ -324,9 +331,14 @@ def _positive(hf: Json, name: str) -> float:
 def _integer(hf: Json, name: str, default: int | None = None) -> int:
     """A size; `default` where the file has none or null."""
     value = hf.get(name) if hf.get(name) is not None else default
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise AssayError(f"config.json: {name}={value!r}; allowed: an integer")
+    if isinstance(value, bool) or not isinstance(value, int) or not abs(value) < _LARGEST:
+        raise AssayError(f"config.json: {name}={_cut(value)}; allowed: an integer")
     return value
+
+
+def _cut(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else text[:50] + "…"
 
 
 def _optional(hf: Json, name: str) -> float | None:

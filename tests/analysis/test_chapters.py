@@ -24,7 +24,6 @@ def full(run):
     identity = made.identity(rng)
     empty = tables.compute(run, {}, 4, Options(permutations=99, bootstraps=99))
     models = pl.concat([made.models(), empty.models], how="diagonal_relaxed")
-    words = identity.select("model", "prompt", group=pl.lit("neutral"), percentile=pl.lit(0.5))
     return dataclasses.replace(
         empty,
         models=models,
@@ -40,8 +39,7 @@ def full(run):
         humans_ranks={("elo", "thing"): ranks},
         humans_kendall={("elo", "thing"): made.square(rng, ["human", *made.NAMES])},
         identity=identity,
-        identity_q=identity.with_columns(q=pl.col("p")),
-        identity_words=words.unique(),
+        identity_q=identity.with_columns(difference=pl.col("mean_percentile") - 0.5, q=pl.col("p")),
         sequences=made.sequences(rng),
         sequence_traces=made.sequence_traces(rng),
         objectives=made.objectives(rng),
@@ -126,18 +124,12 @@ def test_the_summary_names_the_groups_that_stand_lowest_and_highest(run):
         mean_percentile=pl.col("group").replace_strict(
             {"Jews": 0.04, "men": 0.9, "Hindus": 0.01}, default=0.6
         ),
+        # Beside neutral words like them, not beside the middle of the vocabulary.
+        difference=pl.when(pl.col("group") == "men").then(-0.05).otherwise(0.02),
         ci_low=pl.when(pl.col("group") == "Hindus").then(math.nan).otherwise("ci_low"),
         q=pl.when(pl.col("group").is_in(["Jews", "men"])).then(0.001).otherwise(0.8),
     )
-    words = pl.DataFrame(
-        [
-            {"model": m, "prompt": "greatest", "group": "neutral", "percentile": 0.5}
-            for m in made.NAMES
-        ]
-    )
-    said = summary._slights(
-        dataclasses.replace(found, identity_q=table, identity_words=words), "greatest"
-    )
+    said = summary._slights(dataclasses.replace(found, identity_q=table), "greatest")
     assert "the words for Jews (4), " in said
     assert "those for men (90), " in said
     assert "Hindus" not in said  # One word is no group.

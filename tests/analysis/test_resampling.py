@@ -102,22 +102,23 @@ def test_permuting_inside_strata_is_the_enumeration(rng):
         for a, b in itertools.product(range(4), (4, 5, 6))
     ]
     exact = np.mean(np.abs(every) >= abs(found) - 1e-12)
-    p = resampling.stratified_p(values[:, None], labels, strata, rng, draws=20_000)
+    difference, p = resampling.stratified_test(values[:, None], labels, strata, rng, draws=20_000)
+    assert difference[0] == pytest.approx(found / 2)  # of two labelled things
     assert p[0] == pytest.approx(exact, abs=0.01)
 
 
 def test_without_their_like_nothing_can_be_compared(rng):
     labels, strata = np.array([True, False]), np.array(["plural", "adjective"])
-    p = resampling.stratified_p(np.array([[1.0], [2.0]]), labels, strata, rng, draws=99)
-    assert math.isnan(p[0])
+    both = resampling.stratified_test(np.array([[1.0], [2.0]]), labels, strata, rng, draws=99)
+    assert np.isnan(both).all()
 
 
 def test_things_of_another_stratum_change_nothing(rng):
     values = np.array([[5.0], [1.0], [1.1], [0.9], [99.0]])
     labels = np.array([True, False, False, False, False])
     strata = np.array(["a", "a", "a", "a", "b"])
-    with_other = resampling.stratified_p(values, labels, strata, np.random.default_rng(1), 999)
-    without = resampling.stratified_p(
+    with_other = resampling.stratified_test(values, labels, strata, np.random.default_rng(1), 999)
+    without = resampling.stratified_test(
         values[:4], labels[:4], strata[:4], np.random.default_rng(1), 999
     )
-    assert with_other == pytest.approx(without)
+    np.testing.assert_allclose(with_other, without)

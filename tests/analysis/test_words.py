@@ -102,12 +102,14 @@ def test_a_group_is_held_against_neutral_words_of_its_form(people):
     words = analysis.identity_words(people, ["m"], lexicons.identity())
     table = analysis.identity_groups(words, np.random.default_rng(0), 999, 200)
     assert table.columns == [
-        "model", "prompt", "group", "axis", "n", "mean_percentile", "ci_low", "ci_high", "p"
+        "model", "prompt", "group", "axis", "n", "mean_percentile", "ci_low", "ci_high",
+        "difference", "p",
     ]  # fmt: skip
     own = table.filter(group="children", prompt="greatest").row(0, named=True)
     assert own["n"] == 5
     assert own["mean_percentile"] < 0.1
     assert own["p"] < 0.05
+    assert own["difference"] < -0.3
     assert table.filter(group="children", prompt="worst")["p"].item() > 0.05
     inside = (table["ci_low"] >= 0) & (table["ci_high"] <= 1)
     assert (inside | table["ci_low"].is_nan()).all()
@@ -120,6 +122,7 @@ def test_a_group_without_its_like_has_a_mean_but_no_test(make_run):
     table = analysis.identity_groups(words, np.random.default_rng(0), 99, 99)
     assert table["mean_percentile"].to_list() == pytest.approx([1 / 3])
     assert math.isnan(table["p"].item())
+    assert math.isnan(table["difference"].item())
 
 
 def test_q_controls_the_whole_table(people):

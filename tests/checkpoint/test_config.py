@@ -208,7 +208,19 @@ REFUSED = {
     ),
     "an eps that is no number": (
         {"rms_norm_eps": float("nan")},
-        "rms_norm_eps=nan; allowed: numbers above 0$",
+        "rms_norm_eps=nan; allowed: a number$",
+    ),
+    "more layers than memory holds": (
+        {"num_hidden_layers": 10**9},
+        "num_hidden_layers=1000000000; allowed: 1 to 1000$",
+    ),
+    "a number of hundreds of digits": (
+        {"rope_theta": 10**400},
+        r"rope_theta=10{49}…; allowed: a number$",
+    ),
+    "a size of hundreds of digits": (
+        {"vocab_size": 10**400},
+        r"vocab_size=10{49}…; allowed: an integer$",
     ),
     "no positions": (
         {"max_position_embeddings": 0},
