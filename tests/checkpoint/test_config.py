@@ -290,7 +290,7 @@ REFUSED = {
         {"num_key_value_heads": 5},
         r"^decoder\.num_kv_heads=5; allowed: divisors of num_heads=32$",
     ),
-    "no layers": ({"num_hidden_layers": 0}, r"^decoder\.num_layers=0; allowed: integers >= 1$"),
+    "no layers": ({"num_hidden_layers": 0}, r"num_hidden_layers=0; allowed: 1 to 1000$"),
 }
 
 
