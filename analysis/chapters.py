@@ -106,7 +106,8 @@ def _framing(found: Tables) -> Chapter:
             blocks.append(Block(figure=f"framing_{stem}", caption=caption, title=title))
             blocks += table(frame, TOKENS, f"framing_{stem}.csv")
     if found.framing_axis.height:
-        blocks += table(found.framing_axis, _AXES, title="Principal axes of the two rewards")
+        title = "Principal axes of the two rewards"
+        blocks += table(found.framing_axis, _AXES, "framing_axis.csv", title=title)
     return Chapter(
         id="framing",
         title="Framing",
@@ -197,7 +198,10 @@ def _sequences(found: Tables) -> Chapter:
     blocks += table(found.sequences, _SEQUENCES, "sequences.csv", title="What the searches found")
     if found.sequences.height:
         blocks += table(
-            found.sequence_transfer, _TRANSFER, title="The same text under other models"
+            found.sequence_transfer,
+            _TRANSFER,
+            "sequence_transfer.csv",
+            title="The same text under other models",
         )
         blocks += absent(found, "sequence_transfer")
     return Chapter(
@@ -252,7 +256,7 @@ def _variance(found: Tables) -> Chapter:
         caption = "How much of where a token stands is the token’s own, the model’s, the prompt’s."
         blocks = [
             Block(figure="variance", caption=caption),
-            *table(found.variance, columns),
+            *table(found.variance, columns, "variance.csv"),
         ]
     return Chapter(
         id="variance",

@@ -38,7 +38,7 @@ class Tables:
       mds: `mds_<prompt>.csv`.
       rsa: `rsa_<prompt>.csv`.
       rsa_fit: the joint regressions: prompt, predictors, pairs, r_squared, p, max_vif.
-      variance: `variance.variance_table`.
+      variance: `variance.csv`.
       sentiment_points: `sentiment.sentiment_points`.
       sentiment_slopes: `sentiment_slopes.csv`.
       frequency_points: `sentiment.frequency_points`.
@@ -48,7 +48,7 @@ class Tables:
       framing: `framing.csv`.
       framing_sum: `framing_sum.csv`.
       framing_difference: `framing_difference.csv`.
-      framing_axis: `framing.framing_axis`.
+      framing_axis: `framing_axis.csv`.
       framing_prompts: ids of the good and the bad prompt that the three above take.
       humans_correlation: `humans_correlation.csv`.
       humans_gap: `humans_gap.csv`.
@@ -56,9 +56,9 @@ class Tables:
       humans_ranks: (list, prompt id) -> `humans.humans_ranks`.
       identity: `identity.csv`.
       identity_q: `identity` with the difference that is tested and q (Benjamini and Hochberg).
-      sequences: `sequences.csv`.
+      sequences: `sequences.csv`, with reward_from_text and rejected.
       sequence_traces: `sequences.sequence_traces`.
-      sequence_transfer: `sequences.sequence_transfer`.
+      sequence_transfer: `sequence_transfer.csv`.
       objectives: `objectives.csv`.
       objectives_ends: `objectives_tokens.csv`.
       objectives_spearman: (slug, prompt id) -> `objectives_<model>_<prompt>.csv`.
@@ -121,7 +121,7 @@ class Tables:
     absent: Mapping[str, str]
 
     def named(self) -> dict[str, pl.DataFrame]:
-        """File stem -> table, for every table that the contract names and that has rows."""
+        """File stem -> table, for every table that has a file and rows."""
         flat = {"models": self.models, "shared_vocabulary": self.shared, "moments": self.moments}
         for stem in ("top_bottom", "kendall_tau", "spearman", "rbo", "mds", "rsa", "logprobs"):
             by_prompt = getattr(self, stem.removesuffix("_tau"))
@@ -130,6 +130,7 @@ class Tables:
             flat[f"objectives_{'_'.join(pair)}"] = table
         single = {stem: getattr(self, stem) for stem in _SINGLE}
         single["objectives_tokens"] = self.objectives_ends
+        single["sequences"] = self.sequences.drop("reward_from_text", "rejected")
         return flat | {stem: table for stem, table in single.items() if table.height}
 
 
@@ -139,10 +140,13 @@ _SINGLE = (
     "framing",
     "framing_sum",
     "framing_difference",
+    "framing_axis",
     "humans_correlation",
     "humans_gap",
     "identity",
     "sequences",
+    "sequence_transfer",
+    "variance",
     "objectives",
     "item_logprobs",
 )

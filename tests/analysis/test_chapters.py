@@ -118,6 +118,15 @@ def test_a_section_without_a_table_says_why(run):
         assert found.absent[stem].replace("'", "&#39;") in source
 
 
+def test_files_have_the_columns_of_the_contract_whatever_the_page_shows(run):
+    files = full(run).named()
+    assert set(files["sequences"].columns) == {
+        "model", "prompt", "direction", "method", "seed", "length", "reward", "percentile", "text",
+        "round_trips", "flops",
+    }  # fmt: skip
+    assert files["identity"].columns[-3:] == ["ci_low", "ci_high", "p"]
+
+
 def test_the_summary_names_the_groups_that_stand_lowest_and_highest(run):
     found = full(run)
     table = found.identity_q.with_columns(

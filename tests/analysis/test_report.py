@@ -39,7 +39,13 @@ COLUMNS = {
     "framing": ["model", "prompt_a", "prompt_b", "pearson", "spearman", "kendall"],
     "framing_sum": _ENDS,
     "framing_difference": _ENDS,
-}
+    # Beside those of the contract.
+    "framing_axis": [
+        "model", "prompt_a", "prompt_b", "axis", "axis_kind", "loading_a", "loading_b", "share",
+        "ci_low", "ci_high", "n",
+    ],
+    "variance": ["component", "share", "ci_low", "ci_high", "estimate"],
+}  # fmt: skip
 
 
 class Page(html.parser.HTMLParser):
