@@ -28,10 +28,17 @@ def spread(values: Sequence[float], form: str) -> tuple[str, str]:
     return form.format(np.median(values)), f"{low}..{high}"
 
 
+def _version(library: str) -> str:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:  # torch is there for tests and peers only
+        return "(none)"
+
+
 def machine() -> str:
     """The command, the processor, its load, and the versions that numbers depend on."""
     module = Path(sys.argv[0]).resolve().relative_to(Path.cwd()).with_suffix("")
-    versions = " ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)
+    versions = " ".join(f"{name} {_version(name)}" for name in LIBRARIES)
     return "\n".join(
         [
             f"command   {' '.join(['python -m', '.'.join(module.parts), *sys.argv[1:]])}",
