@@ -82,7 +82,9 @@ def _framing(found: Tables) -> Chapter:
         caption = (
             f"Every token of a model under “{good}” and “{bad}”; darker hexagons hold more tokens, "
             "on a logarithmic scale. A model that understood both questions and nothing else would "
-            "fall from left to right; one that likes a word whatever the question rises."
+            "fall from left to right; one that likes a word whatever the question rises. Lines are "
+            "the principal axes, two standard deviations each way: brown where both rewards rise "
+            "together, teal where one rises as the other falls."
         )
         blocks.append(Block(figure="framing", caption=caption))
     if found.framing.height:

@@ -75,7 +75,10 @@ def _rewards(run: Run, found: Tables, names: Mapping[str, str], top: int) -> Pla
     pair = found.framing_prompts
     pairs, correlations = tables.contrasts(run, pair, list(names))
     if pairs:
-        yield "framing", partial(framing.contrast, pairs, correlations, names, pair)
+        yield (
+            "framing",
+            partial(framing.contrast, pairs, correlations, found.framing_axis, names, pair),
+        )
 
 
 def _agreement(found: Tables, names: Mapping[str, str]) -> Plan:

@@ -18,6 +18,7 @@ _COUNTS = LinearSegmentedColormap.from_list("counts", ["#b4cde6", "#3a7ab5", "#0
 def contrast(
     pairs: Mapping[str, pl.DataFrame],
     pearson: Mapping[str, float],
+    principal: pl.DataFrame,
     names: Mapping[str, str],
     prompts: tuple[str, str],
 ) -> Figure:
@@ -27,6 +28,7 @@ def contrast(
       pairs: slug -> a frame with the columns x and y, the rewards of each token under
         `prompts[0]` and `prompts[1]`.
       pearson: slug -> Pearson's r of x and y, NaN where it is not defined.
+      principal: `analysis.framing.framing_axis` of the same prompts.
       names: slug -> nickname, in the order of the panels; models without pairs are left out.
       prompts: the two prompt ids.
     """
@@ -34,6 +36,7 @@ def contrast(
     figure, axes = style.panels(names, models, 5, (2.2, 2.35))
     for model, ax in axes.items():
         _hexagons(ax, pairs[model])
+        _axes(ax, pairs[model], principal.filter(model=model))
         r = pearson[model]
         said = "r undefined" if np.isnan(r) else f"r = {r:.2f}".replace("-", "−")
         ax.text(
@@ -56,3 +59,16 @@ def _hexagons(ax: Axes, pair: pl.DataFrame) -> None:
         ax.plot(x, y, "o", color=style.INK, markersize=3)
     else:
         ax.hexbin(x, y, gridsize=38, bins="log", mincnt=1, cmap=_COUNTS, linewidths=0.1)
+
+
+def _axes(ax: Axes, pair: pl.DataFrame, principal: pl.DataFrame) -> None:
+    """The principal axes through the mean, two standard deviations each way."""
+    points = pair.select("x", "y").cast(pl.Float64).to_numpy()
+    middle = points.mean(axis=0)
+    for row in principal.iter_rows(named=True):
+        along = np.array([row["loading_a"], row["loading_b"]])
+        reach = 2 * np.std((points - middle) @ along) * along
+        ends = np.stack([middle - reach, middle + reach])
+        colour = style.BOTTOM if row["axis_kind"] == "same" else style.TOP
+        ax.plot(*ends.T, color="white", linewidth=2.6)
+        ax.plot(*ends.T, color=colour, linewidth=1.4)

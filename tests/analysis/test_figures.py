@@ -124,11 +124,23 @@ def test_the_heat_map_shows_a_dash_where_nothing_is_defined(tmp_path):
     draw(figure, tmp_path)
 
 
+AXIS = pl.DataFrame({"model": ["m"], "axis_kind": ["same"], "loading_a": [0.6], "loading_b": [0.8]})
+
+
+def test_the_contrast_shows_a_principal_axis_two_deviations_each_way():
+    pairs = {"m": pl.DataFrame({"x": [-0.6, 0.6, 0.0, 0.0], "y": [-0.8, 0.8, 0.0, 0.0]})}
+    figure = framing.contrast(pairs, {"m": 1.0}, AXIS, {"m": "M"}, ("greatest", "worst"))
+    line = figure.axes[0].lines[-1]
+    reach = 2 * np.sqrt(0.5)
+    np.testing.assert_allclose(line.get_xdata(), [-0.6 * reach, 0.6 * reach])
+    np.testing.assert_allclose(line.get_ydata(), [-0.8 * reach, 0.8 * reach])
+
+
 @pytest.mark.parametrize("y", [[1.0, 2.0, 4.0], [1.0, 1.0, 1.0]])
 def test_the_contrast_draws_any_pair_of_prompts(tmp_path, y):
     pairs = {"m": pl.DataFrame({"x": [1.0, 2.0, 3.0], "y": y})}
     names = {"m": "M", "other": "O"}
-    figure = framing.contrast(pairs, {"m": float("nan")}, names, ("greatest", "worst"))
+    figure = framing.contrast(pairs, {"m": float("nan")}, AXIS, names, ("greatest", "worst"))
     assert len(figure.axes) == 1
     draw(figure, tmp_path)
 
