@@ -42,7 +42,9 @@ def trace(template: str, messages: Sequence[Mapping[str, str]], **variables: Any
     symbolic = [*earlier, {**last, "content": _Symbol(Frame("", "", trims=False))}]
     try:
         rendered = _compiled(template).render(messages=symbolic, **variables)
-    except Exception:  # of the trace, of the sandbox, or of a template that wants more than we give
+    except (
+        Exception
+    ):  # a template is a program and may raise anything: it is then run for each reply
         return None
     return rendered._frame if isinstance(rendered, _Symbol) else None
 

@@ -2,14 +2,12 @@
 
 import dataclasses
 import itertools
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine.candidates import vocabulary_size
 from engine.checkpoint import gating, rules, store, tensors
@@ -55,7 +53,7 @@ def fetch(source: str, revision: str | None) -> Source:
     with _named(source):
         hf = read_json(folder / "config.json")
         decoder_config(hf)
-    tokenizer = _tokenizer(folder)
+    tokenizer = store.load_tokenizer(folder)
     if not is_language_model(hf):  # which may be a base model without a template
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
     indexed = (folder / tensors.INDEX).is_file()
@@ -163,7 +161,7 @@ def convert(
         raise AssayError(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
-    tokenizer = _tokenizer(source.folder)
+    tokenizer = store.load_tokenizer(source.folder)
     with _named(source.folder):
         vocabulary_size(tokenizer, plan.decoder.vocab_size)
     if isinstance(plan.head, HeadConfig):
@@ -358,18 +356,6 @@ def _check_shapes(
                     f"tensor {key!r} has shape {list(files.tensors[key].shape)}; "
                     f"config.json implies {list(expected)}"
                 )
-
-
-def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    try:
-        with warnings.catch_warnings():  # about config.json, which is read here, not there
-            warnings.simplefilter("ignore", FutureWarning)
-            return AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
-    except Exception as error:  # damaged files raise whatever the parser of the day raises
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        raise AssayError(f"{folder}: no tokenizer that loads ({reason})") from error
 
 
 def _pad_token_id(hf: Mapping[str, Any]) -> int | None:

@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -169,13 +170,24 @@ class Checkpoint:
     @functools.cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The model's tokenizer, which a base language model has without a chat template."""
-        folder = self.path / "tokenizer"
-        try:
+        return load_tokenizer(self.path / "tokenizer")
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """A folder's tokenizer; never its code.
+
+    Raises:
+      AssayError: no tokenizer that loads.
+    """
+    try:
+        with warnings.catch_warnings():  # about a model's config.json, which is not read here
+            warnings.simplefilter("ignore", FutureWarning)
             return AutoTokenizer.from_pretrained(
                 os.fspath(folder), local_files_only=True, trust_remote_code=False
             )
-        except Exception as error:  # damaged files raise whatever the parser of the day raises
-            raise AssayError(f"{folder}: damaged checkpoint, no tokenizer that loads") from error
+    except Exception as error:  # for a damaged file `tokenizers` raises Exception itself
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
+        raise AssayError(f"{folder}: no tokenizer that loads ({reason})") from error
 
 
 @dataclasses.dataclass(frozen=True)

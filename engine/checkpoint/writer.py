@@ -93,7 +93,7 @@ class Writer:
             raise AssayError(f"parameter {unfilled[0]!r} was not filled")
         try:
             tokenizer.save_pretrained(self._folder / "tokenizer")
-        except Exception as error:  # tokenizers has no narrower class for a full disk
+        except Exception as error:  # on a full disk `tokenizers` raises Exception itself
             raise AssayError(f"checkpoint {self.destination}: {error}") from error
         layers = range(self.config.num_layers)
         card = store.Card(

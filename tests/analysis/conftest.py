@@ -13,7 +13,9 @@ from analysis.models import ModelInfo
 from analysis.options import Options
 from analysis.report import AnalyzeSettings
 from engine.runs import schema
-from tests.command_fixtures import command  # noqa: F401
+from tests.command_fixtures import command
+
+__all__ = ["command"]  # fixtures
 
 PROMPTS = {
     "greatest": "What, in one word, is the greatest thing ever?",

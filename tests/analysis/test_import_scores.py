@@ -61,14 +61,13 @@ def test_tokens_come_back_with_their_strings_and_prompts(source, tmp_path):
 
 
 def test_both_layouts_of_one_model_meet_in_one_run(source, tmp_path):
-    for first in ("elo", "tokens"):
-        run = str(tmp_path / first)
-        steps = [
-            lambda: import_scores.import_elo(source(ELO), run, PROMPT),  # noqa: B023
-            lambda: import_scores.import_tokens(source(TOKENS), run, model="Org/Model-A"),  # noqa: B023
-        ]
-        for step in steps if first == "elo" else steps[::-1]:
-            step()
+    for order in (["elo", "tokens"], ["tokens", "elo"]):
+        run = str(tmp_path / order[0])
+        for layout in order:
+            if layout == "elo":
+                import_scores.import_elo(source(ELO), run, PROMPT)
+            else:
+                import_scores.import_tokens(source(TOKENS), run, model="Org/Model-A")
         loaded = analysis.load(run)
         assert loaded.vocabulary_models == ["model-a"]
         assert list(loaded.models) == ["model-a", "model.b_v2"]

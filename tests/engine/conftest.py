@@ -9,7 +9,9 @@ import pytest
 
 from engine.mesh import build_mesh
 from engine.sweep import SweepSettings, sweep_replies, sweep_vocabulary
-from tests.tiny_fixtures import checkpoint  # noqa: F401
+from tests.tiny_fixtures import checkpoint
+
+__all__ = ["checkpoint"]  # fixtures
 
 SETTINGS = SweepSettings(
     mode="ids", pooling="last", dtype="float32", step_size=64, part_size=100, self_check=8,

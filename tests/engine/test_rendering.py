@@ -193,7 +193,10 @@ def test_progress_hears_of_every_reply():
 @pytest.mark.parametrize("wrong", [{"trims": False}, {"before": "<"}, {"after": ">"}])
 def test_a_frame_that_is_not_the_templates_is_not_taken(monkeypatch, wrong):
     chat = template(tiny.TRIMMED)
-    planted = lambda *args, **named: dataclasses.replace(trace(*args, **named), **wrong)  # noqa: E731
+
+    def planted(*args, **named):
+        return dataclasses.replace(trace(*args, **named), **wrong)
+
     monkeypatch.setattr("engine.prompts.trace", planted)
     replies = [*AWKWARD] * 3
     assert chat.sequences(PROMPT, replies) == wholly(chat, replies)

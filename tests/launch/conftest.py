@@ -4,8 +4,10 @@ import importlib
 
 import pytest
 
-from tests.command_fixtures import command, fresh_launch  # noqa: F401
-from tests.tiny_fixtures import checkpoint  # noqa: F401
+from tests.command_fixtures import command, fresh_launch
+from tests.tiny_fixtures import checkpoint
+
+__all__ = ["checkpoint", "command", "fresh_launch"]  # fixtures
 
 
 @pytest.fixture

@@ -195,7 +195,9 @@ def test_a_bug_planted_in_a_head_fails_parity(loaded, monkeypatch, bug):
 
 
 def no_batch_norm(patch):
-    identity = lambda index, m: (np.ones_like(m["weight"]), np.zeros_like(m["weight"]))  # noqa: E731
+    def identity(index, m):
+        return np.ones_like(m["weight"]), np.zeros_like(m["weight"])
+
     patch.setattr(gating, "_affine", identity)
 
 

@@ -1,3 +1,5 @@
 """Searches of tiny models."""
 
-from tests.tiny_fixtures import checkpoint  # noqa: F401
+from tests.tiny_fixtures import checkpoint
+
+__all__ = ["checkpoint"]  # fixtures
