@@ -42,9 +42,7 @@ def trace(template: str, messages: Sequence[Mapping[str, str]], **variables: Any
     symbolic = [*earlier, {**last, "content": _Symbol(Frame("", "", trims=False))}]
     try:
         rendered = _compiled(template).render(messages=symbolic, **variables)
-    except (
-        Exception
-    ):  # a template is a program and may raise anything: it is then run for each reply
+    except Exception:  # a template may raise anything; it is then run for each reply instead
         return None
     return rendered._frame if isinstance(rendered, _Symbol) else None
 
