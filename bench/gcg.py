@@ -154,21 +154,22 @@ def run() -> bool:
         f"{jax.default_backend()} device(s)\n"
         f"agreement rewards {rewards:.1e}, gradient {gradient:.1e} (allowed {TOLERANCE:g})"
     )
-    ways = {
-        "torch": TorchWay(peer, [int(b) for b in _BATCHES.value]),
-        "whole": AssayWay(problem, scorer, whole=True),
-        "assay": AssayWay(problem, scorer, whole=False),
-    }
-    print("torch, steps/s by batch:", *(f"{b}: {r:.3f} " for b, r in ways["torch"].rates.items()))
-    print(f"compiling assay's step, with one run of it: {ways['assay'].compile_s:.1f} s\n")
+    torch_way = TorchWay(peer, [int(b) for b in _BATCHES.value])
+    whole, assay = (AssayWay(problem, scorer, whole=whole) for whole in (True, False))
+    ways: dict[str, TorchWay | AssayWay] = {"torch": torch_way, "whole": whole, "assay": assay}
+    print("torch, steps/s by batch:", *(f"{b}: {r:.3f} " for b, r in torch_way.rates.items()))
+    print(f"compiling assay's step, with one run of it: {assay.compile_s:.1f} s\n")
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(_ROUNDS.value):
         for name, way in ways.items():
             began = time.perf_counter()
             way.steps(_STEPS.value)
             seconds[name].append(time.perf_counter() - began)
-    work = {name: ways[name].climb.step_flops for name in ("whole", "assay")}
-    work["torch"] = _torch_flops(problem)
+    work = {
+        "torch": _torch_flops(problem),
+        "whole": whole.climb.step_flops,
+        "assay": assay.climb.step_flops,
+    }
     print(rate_table(seconds, work))
     return max(rewards, gradient) <= TOLERANCE
 

@@ -55,7 +55,7 @@ _FOLDER = flags.DEFINE_string("folder", "out/search", "Where run, table and figu
 _DRAWS_NOTHING = ("repeat", "beam")
 
 
-def searches(allow: Path | None, beam: int) -> Iterator[SearchSettings]:
+def searches(checkpoint: Checkpoint, allow: Path | None, beam: int) -> Iterator[SearchSettings]:
     """The searches of every method."""
     for seed in range(_SEEDS.value):
         for method in _METHODS.value:
@@ -67,7 +67,7 @@ def searches(allow: Path | None, beam: int) -> Iterator[SearchSettings]:
                 flops=_TFLOP.value * 1e12, round_trip=False, seed=seed, beam=beam,
                 allow=str(allow) if allow else "",
             )  # fmt: skip
-            yield as_settings(config)[0]
+            yield as_settings(config, [checkpoint])[0]
 
 
 def printable_tokens(checkpoint: Checkpoint) -> list[str]:
@@ -127,7 +127,7 @@ def main(_) -> None:
     split = checkpoint.template.split(PROMPTS[_PROMPT.value])
     beam = widest_beam(checkpoint.card.decoder, split, _TOKENS.value or len(tokens))
     run, mesh = folder / f"run-{_DIRECTION.value}-{_TFLOP.value:g}", build_mesh()
-    for settings in searches(allow, beam):
+    for settings in searches(checkpoint, allow, beam):
         prompts = {_PROMPT.value: PROMPTS[_PROMPT.value]}
         try:
             search_sequences([checkpoint], prompts, str(run), settings, mesh)

@@ -102,10 +102,10 @@ class Turns:
 def fastest_cached(network: RewardNetwork, prompt: PromptIds, ids: np.ndarray) -> CachedWay:
     """The cached way at the batch size that is fastest for it."""
     ways = [CachedWay(network, prompt, int(batch)) for batch in _BATCHES.value]
-    for way in ways[:1] + ways:  # the first one once more: torch warms up on it
-        way.rate = len(ids) / _timed(way, ids)[0]
-    print("cached way, candidates/s by batch:", *(f"{w.batch}: {w.rate:,.0f} " for w in ways))
-    return max(ways, key=lambda way: way.rate)
+    _timed(ways[0], ids)  # torch warms up
+    rates = {way.batch: len(ids) / _timed(way, ids)[0] for way in ways}
+    print("cached way, candidates/s by batch:", *(f"{b}: {r:,.0f} " for b, r in rates.items()))
+    return max(ways, key=lambda way: rates[way.batch])
 
 
 def take_turns(
@@ -202,8 +202,9 @@ def run() -> bool:
     print(describe(step, prompt))
     print(f"compiling assay's prefill and step, with one run of each: {assay.compile_s:.1f} s")
     network = RewardNetwork(folder)
+    paper = PaperWay(network, folder, prompt.prompt)
     ways = {
-        "paper": PaperWay(network, folder, prompt.prompt),
+        "paper": paper,
         "cached": fastest_cached(network, prompt, ids[:512]),
         "assay": assay,
     }
@@ -213,7 +214,7 @@ def run() -> bool:
     print(
         f"\n{rate_table(turns)}\n\n{matmul_table(turns, step)}\n\n{floor(turns, step, vocabulary)}"
     )
-    return agreement(turns, ways["paper"].round_trips(ids[: counts["paper"]], prompt))
+    return agreement(turns, paper.round_trips(ids[: counts["paper"]], prompt))
 
 
 def main(_) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from analysis.figures import (
     agreement,
@@ -98,7 +99,8 @@ def test_what_is_not_known_of_an_objective_has_no_bar():
     assert [len(ax.patches) for ax in gated] == [19, 19, 19]
     assert [len(ax.patches) for ax in plain] == [2, 0, 0]
     weights = made.objectives(rng())["weight"].to_list()[:19]
-    assert [bar.get_width() for bar in gated[1].patches] == pytest.approx(weights)
+    bars = [patch for patch in gated[1].patches if isinstance(patch, Rectangle)]
+    assert [bar.get_width() for bar in bars] == pytest.approx(weights)
 
 
 def test_an_item_keeps_its_reward_and_its_log_probability_as_a_point():
@@ -150,7 +152,7 @@ def test_words_of_one_slice_of_a_swarm_stand_apart():
 def test_an_interval_of_a_slope_is_two_standard_errors_wide_on_each_side():
     table = made.frequency_slopes(rng()).head(1).with_columns(slope=pl.lit(1.0))
     figure = slopes.dots(table, NAMES, PROMPTS, "slope")
-    ends = figure.axes[0].collections[0].get_segments()[0][:, 0]
+    ends = figure.axes[0].collections[0].get_paths()[0].vertices[:, 0]
     assert ends.tolist() == pytest.approx([1 - 1.96 * 0.08, 1 + 1.96 * 0.08])
 
 

@@ -1,4 +1,5 @@
 import gzip
+import importlib.util
 
 import msgpack
 import polars as pl
@@ -41,7 +42,7 @@ def test_another_file_is_refused_in_a_line(write, text):
 
 
 def test_a_package_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setattr(lexicons.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(LexiconError, match="package afinn is not installed; install it, or name"):
         lexicons.afinn()
     with pytest.raises(LexiconError, match="package wordfreq is not installed"):

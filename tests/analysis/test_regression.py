@@ -31,8 +31,9 @@ def loop_stderr(y, x, errors):
 
 @pytest.mark.parametrize("errors", ["HC1", "HC3"])
 def test_robust_errors_are_the_written_out_sandwich(data, errors):
-    fit = regression.ols(*data, errors)
-    np.testing.assert_allclose(fit.stderr, loop_stderr(*data, errors))
+    y, x = data
+    fit = regression.ols(y, x, errors)
+    np.testing.assert_allclose(fit.stderr, loop_stderr(y, x, errors))
 
 
 def test_classical_errors_are_scipys(data):
@@ -45,8 +46,9 @@ def test_classical_errors_are_scipys(data):
 
 
 def test_clusters_of_one_are_hc1(data):
-    clustered = regression.ols(*data, groups=np.arange(60))
-    np.testing.assert_allclose(clustered.stderr, regression.ols(*data, "HC1").stderr)
+    y, x = data
+    clustered = regression.ols(y, x, groups=np.arange(60))
+    np.testing.assert_allclose(clustered.stderr, regression.ols(y, x, "HC1").stderr)
     assert clustered.df == 59
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -23,7 +24,7 @@ SETTINGS = SweepSettings(
 class Run:
     """A run folder, new or continued."""
 
-    folder: object
+    folder: Path
 
     def sweep(self, checkpoints, prompts, **changes) -> int:
         settings = dataclasses.replace(SETTINGS, **changes)

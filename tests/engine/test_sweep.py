@@ -1,6 +1,7 @@
 import dataclasses
 import errno
 import json
+import os
 
 import numpy as np
 import polars as pl
@@ -201,7 +202,7 @@ def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
 
 def test_temporary_files_of_a_killed_sweep_are_removed(run, tiny, monkeypatch):
     with monkeypatch.context() as patched:
-        killed_after(patched, parts.os, "fsync", 3)
+        killed_after(patched, os, "fsync", 3)
         with pytest.raises(Killed):
             run.sweep([tiny], ONE)
     assert run.leftovers()
@@ -212,7 +213,7 @@ def test_temporary_files_of_a_killed_sweep_are_removed(run, tiny, monkeypatch):
 def test_a_disk_that_fills_up_ends_in_one_line_and_the_sweep_goes_on_later(
     run, other_run, tiny, monkeypatch
 ):
-    original, left = parts.os.fsync, iter(range(4))
+    original, left = os.fsync, iter(range(4))
 
     def full(descriptor):
         if next(left, None) is None:
@@ -220,7 +221,7 @@ def test_a_disk_that_fills_up_ends_in_one_line_and_the_sweep_goes_on_later(
         original(descriptor)
 
     with monkeypatch.context() as patched:
-        patched.setattr(parts.os, "fsync", full)
+        patched.setattr(os, "fsync", full)
         with pytest.raises(AssayError, match=r"No space left on device$"):
             run.sweep([tiny], ONE)
     assert run.leftovers() == []

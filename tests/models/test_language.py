@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Gemma2Config
 
 from engine.checkpoint import store
@@ -322,7 +323,7 @@ def saved(folder, name, remove=(), tensors=None, **changes):
     reference.edit_json(folder / "config.json", remove, **changes)
     if tensors:
         path = folder / "model.safetensors"
-        reference.save_file(tensors(reference.load_file(path)), path, {"format": "pt"})
+        save_file(tensors(load_file(path)), path, {"format": "pt"})
     return folder
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from engine.checkpoint import rules
-from engine.models import decoder, heads
+from engine.models import config, decoder, heads
 from engine.scoring import Scorer
 from tests.models import parity, reference
 
@@ -28,7 +28,7 @@ def interleaved_rope(patch):
 
 def other_rope(**changes):
     def plant(patch):
-        right = decoder.inverse_frequencies
+        right = config.inverse_frequencies
         patch.setattr(
             decoder,
             "inverse_frequencies",
@@ -104,7 +104,7 @@ def no_last_norm(patch):
 
 
 def last_norm_without_weight(patch):
-    right = heads.rms_norm
+    right = decoder.rms_norm
     patch.setattr(heads, "rms_norm", lambda x, w, eps, offset: right(x, jnp.ones_like(w), eps))
 
 
