@@ -40,6 +40,7 @@ from analysis.item_logprobs import (
     item_logprobs_ratio,
     item_logprobs_rewards,
 )
+from analysis.items import items_points, items_standing, items_top_bottom
 from analysis.load import Run, load
 from analysis.logprobs import log_ratio, logprobs_ends, logprobs_ratio, logprobs_rewards
 from analysis.manifests import RunError
@@ -82,6 +83,9 @@ __all__ = [
     "item_logprobs_points",
     "item_logprobs_ratio",
     "item_logprobs_rewards",
+    "items_points",
+    "items_standing",
+    "items_top_bottom",
     "kendall_matrix",
     "lexicons",
     "load",

@@ -2,17 +2,15 @@
 
 import polars as pl
 
-from analysis import model_chapters, word_chapters
-from analysis.blocks import LIST, MODEL, PROMPT, TOKENS, Block, Chapter, absent, table
+from analysis import list_chapters, model_chapters, word_chapters
+from analysis.blocks import MODEL, PROMPT, TOKENS, Block, Chapter, absent, table
 from analysis.tables import Tables
-
-_ENDS = 10  # Rows an end of a list of thousands; the file holds all.
 
 
 def chapters(found: Tables) -> list[Chapter]:
     """The sections after distributions and agreement, in order."""
     words = (word_chapters.sentiment, word_chapters.frequency)
-    people = (_humans, word_chapters.identity)
+    people = (list_chapters.lists, list_chapters.humans, word_chapters.identity)
     inside = (model_chapters.objectives, model_chapters.language_models)
     makers = (_explain, *words, _framing, *people, _sequences, *inside, _variance)
     return [maker(found) for maker in makers]
@@ -130,62 +128,6 @@ _AXES = (
     ("loading_a", "loading", "fixed"),
     ("loading_b", "loading", "fixed"),
     ("share", "share of variance", "share"),
-)
-
-
-def _humans(found: Tables) -> Chapter:
-    blocks = absent(found, "humans_correlation", "humans_ranks")
-    for items, prompt in found.humans_ranks:
-        stem = f"{items}_{prompt}"
-        gap = found.humans_gap.filter(list=items, prompt=prompt).sort("gap", descending=True)
-        blocks += [
-            Block(title=f"{items}, prompt “{prompt}”"),
-            Block(
-                figure=f"humans_correlation_{stem}",
-                caption="1 would be the people’s own order, 0 no relation to it.",
-            ),
-            Block(
-                figure=f"humans_gap_{stem}",
-                caption="The items that the models together rank most unlike the people.",
-            ),
-            Block(
-                figure=f"humans_ranks_{stem}",
-                caption="A line an item, from the people’s rank through every model’s. Below, the "
-                "first thousand ranks on a logarithmic scale.",
-            ),
-            Block(
-                figure=f"humans_kendall_{stem}",
-                caption="Kendall’s τ-b of every two orders of the items.",
-            ),
-        ]
-        chosen = gap if gap.height <= 2 * _ENDS else pl.concat([gap.head(_ENDS), gap.tail(_ENDS)])
-        blocks += table(chosen, _GAPS, "humans_gap.csv")
-    columns = (
-        LIST,
-        PROMPT,
-        MODEL,
-        ("spearman", "Spearman’s ρ", "fixed"),
-        ("kendall", "Kendall’s τ", "fixed"),
-    )
-    return Chapter(
-        id="humans",
-        title="Against people",
-        label="People",
-        lead="Where people have ranked the same items, how close do models come, and what do they "
-        "put elsewhere? A positive gap means that the models rank an item lower than people do.",
-        blocks=[*blocks, *table(found.humans_correlation, columns, "humans_correlation.csv")],
-        caveats=(
-            "The people are those who voted on one web site; they stand for nobody else.",
-            "The models’ rank is a median: an item on which they differ has no rank of theirs.",
-        ),
-    )
-
-
-_GAPS = (
-    ("item", "item", "token"),
-    ("human_rank", "people’s rank", "count"),
-    ("model_rank", "models’ rank", "count"),
-    ("gap", "gap", "count"),
 )
 
 

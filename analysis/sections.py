@@ -16,6 +16,7 @@ from analysis import (
     humans,
     identity,
     item_logprobs,
+    items,
     lexicons,
     logprobs,
     matching,
@@ -27,7 +28,6 @@ from analysis import (
 from analysis.load import Run
 from analysis.models import ModelInfo
 from analysis.options import Options
-from engine.runs import schema
 from engine.runs.schema import Columns
 
 Fields = dict[str, Any]
@@ -228,13 +228,27 @@ def frames(run: Run, order: Sequence[str], options: Options, top: int, absent: A
     }
 
 
+def lists(run: Run, order: Sequence[str], top: int, absent: Absent) -> Fields:
+    """items_points, items_top_bottom, items_standing."""
+    names = items.lists_of_items(run)
+    points = {name: items.items_points(run, name, order) for name in names}
+    every = pl.concat([items.items_points(run, "", []), *points.values()])
+    if not names:
+        absent["items_standing"] = "No list of items was scored."
+    return {
+        "items_points": points,
+        "items_top_bottom": items.items_top_bottom(every, top),
+        "items_standing": items.items_standing(every),
+    }
+
+
 def people(run: Run, order: Sequence[str], options: Options, absent: Absent) -> Fields:
     """humans_correlation, humans_gap, humans_kendall, humans_ranks."""
     stems = ("humans_correlation", "humans_gap")
     sides = {
         key: humans.side_by_side(run, *key, order)
         for key in run.lists()
-        if not key[0].startswith(schema.FOUND)
+        if key[0] in items.lists_of_items(run)
     }
     known = {key: table for key, table in sides.items() if table is not None and table.height}
     unknown = ", ".join(sorted({items for items, _ in sides.keys() - known.keys()}))

@@ -50,6 +50,9 @@ class Tables:
       framing_difference: `framing_difference.csv`.
       framing_axis: `framing_axis.csv`.
       framing_prompts: ids of the good and the bad prompt that the three above take.
+      items_points: name of a list -> `items.items_points`.
+      items_top_bottom: `items_top_bottom.csv`.
+      items_standing: `items_standing.csv`.
       humans_correlation: `humans_correlation.csv`.
       humans_gap: `humans_gap.csv`.
       humans_kendall: (list, prompt id) -> `humans.humans_kendall`.
@@ -99,6 +102,9 @@ class Tables:
     framing_difference: pl.DataFrame
     framing_axis: pl.DataFrame
     framing_prompts: tuple[str, str]
+    items_points: Frames
+    items_top_bottom: pl.DataFrame
+    items_standing: pl.DataFrame
     humans_correlation: pl.DataFrame
     humans_gap: pl.DataFrame
     humans_kendall: ByPair
@@ -141,6 +147,8 @@ _SINGLE = (
     "framing_sum",
     "framing_difference",
     "framing_axis",
+    "items_top_bottom",
+    "items_standing",
     "humans_correlation",
     "humans_gap",
     "identity",
@@ -182,6 +190,7 @@ def compute(
         **sections.agreements(rewards, models, infos, options, absent),
         **lexical,
         **sections.frames(run, order, options, top, absent),
+        **sections.lists(run, order, top, absent),
         **sections.people(run, order, options, absent),
         **sections.identities(run, order, options, counts, absent),
         **sections.searches(run, absent),

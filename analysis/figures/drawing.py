@@ -15,6 +15,7 @@ from analysis.figures import (
     framing,
     humans,
     identity,
+    items,
     objectives,
     replies,
     sequences,
@@ -24,6 +25,7 @@ from analysis.figures import (
     variance,
     words,
 )
+from analysis.items import both_ends, drawn_alone
 from analysis.load import Run
 from analysis.tables import Tables
 
@@ -50,6 +52,7 @@ def draw(run: Run, found: Tables, figure_top: int, folder: pathlib.Path) -> dict
         _rewards(run, found, names, figure_top),
         _agreement(found, names),
         _words(found, names, figure_top),
+        _lists(found, names, figure_top),
         _people(found, names),
         _others(found, names, figure_top),
     )
@@ -142,12 +145,27 @@ def _clouds(found: Tables, names: Mapping[str, str]) -> Plan:
             yield f"bing_points_{prompt}", partial(words.swarms, points, names)
 
 
+def _lists(found: Tables, names: Mapping[str, str], top: int) -> Plan:
+    for name, points in found.items_points.items():
+        standing = found.items_standing.filter(list=name)
+        shown = both_ends(standing, top)
+        yield f"items_{name}", partial(items.standings, points, shown, names)
+        count = min(top, max(1, standing.height // 2))
+        for prompt in drawn_alone(points):
+            ends = found.items_top_bottom.filter(list=name, prompt=prompt)
+            ends = ends.rename({"item": "token"})
+            yield (
+                f"items_{name}_{prompt}",
+                partial(tokens.ends, ends, names, count, "reward", "reward"),
+            )
+
+
 def _people(found: Tables, names: Mapping[str, str]) -> Plan:
-    for (items, prompt), ranks in found.humans_ranks.items():
-        stem = f"{items}_{prompt}"
-        part = found.humans_correlation.filter(list=items, prompt=prompt)
+    for (name, prompt), ranks in found.humans_ranks.items():
+        stem = f"{name}_{prompt}"
+        part = found.humans_correlation.filter(list=name, prompt=prompt)
         yield f"humans_correlation_{stem}", partial(humans.correlation, part, names)
-        gap = found.humans_gap.filter(list=items, prompt=prompt)
+        gap = found.humans_gap.filter(list=name, prompt=prompt)
         yield f"humans_gap_{stem}", partial(humans.gaps, gap, _GAPS)
         best = ranks.sort("human_rank")["item"].head(3)
         apart = gap.sort("gap", "item", descending=[True, False])["item"]
@@ -156,9 +174,9 @@ def _people(found: Tables, names: Mapping[str, str]) -> Plan:
             f"humans_ranks_{stem}",
             partial(humans.trajectories, ranks, names, chosen),
         )
-    for (items, prompt), matrix in found.humans_kendall.items():
+    for (name, prompt), matrix in found.humans_kendall.items():
         yield (
-            f"humans_kendall_{items}_{prompt}",
+            f"humans_kendall_{name}_{prompt}",
             partial(agreement.heat_map, matrix, names, "Kendall’s τ"),
         )
 

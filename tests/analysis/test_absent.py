@@ -32,9 +32,9 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica):
     tables = compute(small_run, lexica)
     assert set(tables.absent) == {
         "kendall_tau_worst", "spearman_worst", "rbo_worst", "mds_worst", "rsa_worst",
-        "rsa_greatest", "humans_correlation", "humans_gap", "identity", "sequences",
-        "sequence_transfer", "objectives", "logprobs", "logprobs_rewards", "logprobs_ratio",
-        "item_logprobs",
+        "rsa_greatest", "items_standing", "humans_correlation", "humans_gap", "identity",
+        "sequences", "sequence_transfer", "objectives", "logprobs", "logprobs_rewards",
+        "logprobs_ratio", "item_logprobs",
     }  # fmt: skip
     assert tables.absent["rsa_greatest"] == "What explains agreement takes 4 models or more."
     why = "Fewer than two models were scored under this prompt."

@@ -1,96 +1,121 @@
-"""Item lists and what people think of them."""
+"""Lists of replies: both ends of each, where an item stands, and how that is drawn."""
 
+import numpy as np
 import polars as pl
 import pytest
 
 import analysis
-from analysis import RunError
+from analysis import chapters, items
+from analysis.figures import drawing
+from analysis.figures.items import standings
+from analysis.options import Options
 from engine.runs import schema
 
-HUMANS = {"a": 1700.0, "b": 1650.0, "c": 1650.0, "d": 1500.0}
+ORDER = ["m-two", "m-one"]
 
 
 @pytest.fixture
-def run(small_run, add_items, add_humans):
-    add_items(small_run, "elo", "m-one", "greatest", {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0})
-    add_items(small_run, "elo", "m-two", "greatest", {"a": 1.0, "b": 1.0, "c": 1.5, "d": 0.0})
-    add_humans(small_run, "elo", HUMANS)
+def run(small_run, add_items):
+    add_items(small_run, "pets", "m-one", "greatest", {"cat": 4.0, "dog": 3.0, "<b>": 2.0})
+    add_items(small_run, "pets", "m-two", "greatest", {"cat": 1.0, "dog": 1.0, "<b>": 1.5})
+    add_items(small_run, "pets", "m-one", "worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
+    add_items(small_run, schema.FOUND + "0", "m-one", "worst", {"xyz": 9.0})
     return small_run
 
 
-def sides(run):
-    return analysis.side_by_side(analysis.load(run), "elo", "greatest", ["m-two", "m-one"])
+@pytest.fixture
+def points(run):
+    return analysis.items_points(analysis.load(run), "pets", ORDER)
 
 
-def test_items_stand_side_by_side_in_the_order_asked_for(run):
-    table = sides(run)
-    assert table.columns == ["item_id", "item", "elo_rank", "human", "m-two", "m-one"]
-    assert table["m-one"].to_list() == [4.0, 3.0, 2.0, 1.0]
-
-
-def test_ranks_count_from_the_best_and_ties_share(run):
-    table = analysis.humans_ranks(sides(run))
-    assert table.columns == ["item_id", "item", "human_rank", "m-two", "m-one"]
-    assert table["human_rank"].to_list() == [1.0, 2.5, 2.5, 4.0]
-    assert table["m-two"].to_list() == [2.5, 2.5, 1.0, 4.0]
-
-
-def test_gaps_are_of_the_models_median_alone_unless_the_quirk_is_asked_for(run):
-    ranked = analysis.humans_ranks(sides(run))
-    plain = analysis.humans_gap(ranked, "elo", "greatest")
-    assert plain.columns == ["list", "prompt", "item", "human_rank", "model_rank", "gap"]
-    assert plain.select("item", "model_rank", "gap").rows() == [
-        ("a", 1.75, 0.75),
-        ("d", 4.0, 0.0),
-        ("b", 2.25, -0.25),
-        ("c", 2.0, -0.5),
+def test_a_percentile_is_the_share_of_the_list_that_is_rated_lower(points):
+    assert points.columns == ["list", "prompt", "model", *points.columns[3:]]
+    cells = points.filter(prompt="greatest").select("model", "item", "percentile").rows()
+    assert cells == [
+        ("m-two", "cat", pytest.approx(1 / 3)),
+        ("m-two", "dog", pytest.approx(1 / 3)),
+        ("m-two", "<b>", pytest.approx(5 / 6)),
+        ("m-one", "cat", pytest.approx(5 / 6)),
+        ("m-one", "dog", pytest.approx(1 / 2)),
+        ("m-one", "<b>", pytest.approx(1 / 6)),
     ]
-    quirk = analysis.humans_gap(ranked, "elo", "greatest", humans_in_median=True)
-    assert dict(quirk.select("item", "gap").iter_rows()) == {"a": 0, "b": 0, "c": 0, "d": 0}
 
 
-def test_a_list_without_human_scores_has_no_sides(run):
-    (run / schema.humans_path("elo")).unlink()
-    assert sides(run) is None
+def test_ends_go_from_the_extreme_and_ties_to_the_earlier_item(points):
+    table = analysis.items_top_bottom(points, 2)
+    part = table.filter(model="m-two").select("end", "rank", "item", "reward").rows()
+    assert part == [
+        ("top", 1, "<b>", 1.5),
+        ("top", 2, "cat", 1.0),
+        ("bottom", 1, "cat", 1.0),
+        ("bottom", 2, "dog", 1.0),
+    ]
+    assert table.filter(model="m-two", prompt="worst").height == 0
 
 
-def test_results_of_one_list_must_hold_the_same_items(run, add_items):
-    add_items(run, "elo", "m-two", "worst", {"a": 4.0, "B": 3.0, "c": 2.0, "d": 1.0})
-    with pytest.raises(RunError, match=r"m-two × worst of elo .* other items than the rest .* 1"):
-        analysis.load(run)
+def test_an_item_stands_at_the_mean_of_its_percentiles(points):
+    table = analysis.items_standing(points)
+    assert table.columns == ["list", "item_id", "item", "n", "mean_percentile", "lowest", "highest"]
+    by_hand = {
+        "<b>": (5 / 6 + 1 / 6 + 5 / 6, 1 / 6, 5 / 6),
+        "cat": (1 / 3 + 5 / 6 + 1 / 2, 1 / 3, 5 / 6),
+        "dog": (1 / 3 + 1 / 2 + 1 / 6, 1 / 6, 1 / 2),
+    }
+    rows = table.select("item", "n", "mean_percentile", "lowest", "highest").rows()
+    expected = [(item, 3, s / 3, low, high) for item, (s, low, high) in by_hand.items()]
+    assert [row[0] for row in rows] == list(by_hand)
+    for row, right in zip(rows, expected, strict=True):
+        assert row[1:] == pytest.approx(right[1:])
 
 
-def test_an_item_reward_that_is_not_finite_is_refused(run, add_items):
-    add_items(run, "more", "m-two", "worst", {"a": float("inf")})
-    with pytest.raises(RunError, match=r"m-two × worst of more .* rewards that are not finite"):
-        analysis.load(run)
+def test_what_a_search_found_is_no_list(run):
+    found = analysis.compute(analysis.load(run), {}, 2, Options(permutations=99, bootstraps=99))
+    assert list(found.items_points) == ["pets"]
+    assert found.items_standing["list"].unique().to_list() == ["pets"]
+    assert {"items_top_bottom", "items_standing"} <= found.named().keys()
 
 
-def test_an_item_twice_in_the_human_scores_is_refused(run):
-    path = run / schema.humans_path("elo")
-    frame = pl.read_parquet(path)
-    pl.concat([frame, frame.head(1)]).write_parquet(path)
-    with pytest.raises(RunError, match="duplicate item ids 0"):
-        sides(run)
+def test_no_list_is_said(small_run):
+    found = analysis.compute(
+        analysis.load(small_run), {}, 2, Options(permutations=99, bootstraps=99)
+    )
+    assert found.absent["items_standing"] == "No list of items was scored."
+    assert not {"items_top_bottom", "items_standing"} & found.named().keys()
 
 
-def test_a_model_without_a_vocabulary_joins_one_that_has_it(run, make_run, edit):
-    def only_items(content):
-        content["models"]["m-one"]["vocab"] = None
-        content["results"] = {
-            path: entry for path, entry in content["results"].items() if path.startswith("items/")
-        }
-
-    edit(run, only_items)
-    scores = {("m-one", "worst"): [1.0, 2.0]}
-    other = make_run({"v9": ["x", "y"]}, {"m-one": "v9"}, scores, name="other")
-    for folders in ([run, other], [other, run]):
-        loaded = analysis.load(folders)
-        assert loaded.vocabulary_models == ["m-one"]
-        assert loaded.vocabulary("m-one").collect().height == 2
-        assert loaded.lists() == [("elo", "greatest")]
+def test_the_section_names_only_figures_that_are_drawn(run, tmp_path):
+    loaded = analysis.load(run)
+    found = analysis.compute(loaded, {}, 2, Options(permutations=99, bootstraps=99))
+    drawn = drawing.draw(loaded, found, 2, tmp_path)
+    (section,) = (c for c in chapters.chapters(found) if c.id == "items")
+    named = {block.figure for block in section.blocks if block.figure}
+    assert (
+        named
+        == {"items_pets", "items_pets_greatest", "items_pets_worst"}
+        == {stem for stem in drawn if stem.startswith("items_")}
+    )
 
 
-def test_a_name_that_is_not_scored_is_refused(run):
-    with pytest.raises(RunError, match="no scores of the items 'other'"):
-        analysis.load(run).item_scores("other", "greatest")
+def test_a_list_under_many_prompts_has_one_figure(points):
+    many = [points.with_columns(prompt=pl.lit(f"p{i}")) for i in range(4)]
+    assert items.drawn_alone(points) == ["greatest", "worst"]
+    assert items.drawn_alone(pl.concat(many)) == []
+
+
+def test_colours_are_percentiles_by_prompt_or_of_one_prompt_by_model(points):
+    order = analysis.items_standing(points)
+    names = {"m-two": "Two", "m-one": "One"}
+    image = standings(points, order, names).axes[0].images[0].get_array()
+    worst = np.array([5, 3, 1]) / 6
+    greatest = np.array([(5 + 1) / 2, (2 + 5) / 2, (2 + 3) / 2]) / 6
+    np.testing.assert_allclose(image, 100 * np.stack([greatest, worst], axis=1))
+    alone = standings(points.filter(prompt="greatest"), order, names)
+    assert [label.get_text() for label in alone.axes[0].get_xticklabels()] == ["Two", "One"]
+    np.testing.assert_allclose(
+        alone.axes[0].images[0].get_array(), 100 / 6 * np.array([[5, 1], [2, 5], [2, 3]])
+    )
+
+
+@pytest.mark.parametrize("size, shown", [(4, [0, 1, 2, 3]), (5, [0, 1, 3, 4])])
+def test_both_ends_of_a_long_table(size, shown):
+    assert items.both_ends(pl.DataFrame({"at": range(size)}), 2)["at"].to_list() == shown

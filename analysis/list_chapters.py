@@ -1,0 +1,103 @@
+"""The sections of the report on lists of items: what models rate first, and what people do."""
+
+from analysis import items
+from analysis.blocks import LIST, MODEL, PROMPT, Block, Chapter, absent, table
+from analysis.tables import Tables
+
+_ENDS = 10  # Rows an end of a list of thousands; the file holds all.
+
+
+def lists(found: Tables) -> Chapter:
+    """What models rate first and last of each list."""
+    blocks = absent(found, "items_standing")
+    for name, points in found.items_points.items():
+        prompts = points["prompt"].unique(maintain_order=True).to_list()
+        columns = "prompt, the mean over the models" if len(prompts) > 1 else "model"
+        caption = (
+            f"A row an item, from the highest mean down: both ends of the list. A column a "
+            f"{columns}. Green: high in the list; brown: low."
+        )
+        blocks.append(Block(title=name, figure=f"items_{name}", caption=caption))
+        for prompt in items.drawn_alone(points):
+            text = f"What each model rates first and last under “{prompt}”."
+            blocks.append(Block(figure=f"items_{name}_{prompt}", caption=text))
+        ends = items.both_ends(found.items_standing.filter(list=name), _ENDS)
+        blocks += table(ends, _STANDING, "items_standing.csv")
+    return Chapter(
+        id="items",
+        title="Lists of replies",
+        label="Lists",
+        lead="Of the replies of a list, which do the models rate first and last, and do they agree "
+        "on it? An item’s percentile is the share of the list that a model rates lower.",
+        blocks=blocks,
+        caveats=(
+            "A longer reply is another reply: models may go by length or spelling, not by meaning.",
+            "A middling mean may hide models that rate an item first and last: see its range.",
+        ),
+    )
+
+
+_STANDING = (
+    LIST,
+    ("item", "item", "token"),
+    ("n", "scores", "count"),
+    ("mean_percentile", "mean percentile", "share"),
+    ("lowest", "lowest", "share"),
+    ("highest", "highest", "share"),
+)
+
+
+def humans(found: Tables) -> Chapter:
+    """Models beside people who ranked the same items."""
+    blocks = absent(found, "humans_correlation", "humans_ranks")
+    for name, prompt in found.humans_ranks:
+        stem = f"{name}_{prompt}"
+        gap = found.humans_gap.filter(list=name, prompt=prompt).sort("gap", descending=True)
+        blocks += [
+            Block(title=f"{name}, prompt “{prompt}”"),
+            Block(
+                figure=f"humans_correlation_{stem}",
+                caption="1 would be the people’s own order, 0 no relation to it.",
+            ),
+            Block(
+                figure=f"humans_gap_{stem}",
+                caption="The items that the models together rank most unlike the people.",
+            ),
+            Block(
+                figure=f"humans_ranks_{stem}",
+                caption="A line an item, from the people’s rank through every model’s. Below, the "
+                "first thousand ranks on a logarithmic scale.",
+            ),
+            Block(
+                figure=f"humans_kendall_{stem}",
+                caption="Kendall’s τ-b of every two orders of the items.",
+            ),
+        ]
+        blocks += table(items.both_ends(gap, _ENDS), _GAPS, "humans_gap.csv")
+    columns = (
+        LIST,
+        PROMPT,
+        MODEL,
+        ("spearman", "Spearman’s ρ", "fixed"),
+        ("kendall", "Kendall’s τ", "fixed"),
+    )
+    return Chapter(
+        id="humans",
+        title="Against people",
+        label="People",
+        lead="Where people have ranked the same items, how close do models come, and what do they "
+        "put elsewhere? A positive gap means that the models rank an item lower than people do.",
+        blocks=[*blocks, *table(found.humans_correlation, columns, "humans_correlation.csv")],
+        caveats=(
+            "The people are those who voted on one web site; they stand for nobody else.",
+            "The models’ rank is a median: an item on which they differ has no rank of theirs.",
+        ),
+    )
+
+
+_GAPS = (
+    ("item", "item", "token"),
+    ("human_rank", "people’s rank", "count"),
+    ("model_rank", "models’ rank", "count"),
+    ("gap", "gap", "count"),
+)

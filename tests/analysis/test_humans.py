@@ -1,0 +1,96 @@
+"""Item lists and what people think of them."""
+
+import polars as pl
+import pytest
+
+import analysis
+from analysis import RunError
+from engine.runs import schema
+
+HUMANS = {"a": 1700.0, "b": 1650.0, "c": 1650.0, "d": 1500.0}
+
+
+@pytest.fixture
+def run(small_run, add_items, add_humans):
+    add_items(small_run, "elo", "m-one", "greatest", {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0})
+    add_items(small_run, "elo", "m-two", "greatest", {"a": 1.0, "b": 1.0, "c": 1.5, "d": 0.0})
+    add_humans(small_run, "elo", HUMANS)
+    return small_run
+
+
+def sides(run):
+    return analysis.side_by_side(analysis.load(run), "elo", "greatest", ["m-two", "m-one"])
+
+
+def test_items_stand_side_by_side_in_the_order_asked_for(run):
+    table = sides(run)
+    assert table.columns == ["item_id", "item", "elo_rank", "human", "m-two", "m-one"]
+    assert table["m-one"].to_list() == [4.0, 3.0, 2.0, 1.0]
+
+
+def test_ranks_count_from_the_best_and_ties_share(run):
+    table = analysis.humans_ranks(sides(run))
+    assert table.columns == ["item_id", "item", "human_rank", "m-two", "m-one"]
+    assert table["human_rank"].to_list() == [1.0, 2.5, 2.5, 4.0]
+    assert table["m-two"].to_list() == [2.5, 2.5, 1.0, 4.0]
+
+
+def test_gaps_are_of_the_models_median_alone_unless_the_quirk_is_asked_for(run):
+    ranked = analysis.humans_ranks(sides(run))
+    plain = analysis.humans_gap(ranked, "elo", "greatest")
+    assert plain.columns == ["list", "prompt", "item", "human_rank", "model_rank", "gap"]
+    assert plain.select("item", "model_rank", "gap").rows() == [
+        ("a", 1.75, 0.75),
+        ("d", 4.0, 0.0),
+        ("b", 2.25, -0.25),
+        ("c", 2.0, -0.5),
+    ]
+    quirk = analysis.humans_gap(ranked, "elo", "greatest", humans_in_median=True)
+    assert dict(quirk.select("item", "gap").iter_rows()) == {"a": 0, "b": 0, "c": 0, "d": 0}
+
+
+def test_a_list_without_human_scores_has_no_sides(run):
+    (run / schema.humans_path("elo")).unlink()
+    assert sides(run) is None
+
+
+def test_results_of_one_list_must_hold_the_same_items(run, add_items):
+    add_items(run, "elo", "m-two", "worst", {"a": 4.0, "B": 3.0, "c": 2.0, "d": 1.0})
+    with pytest.raises(RunError, match=r"m-two × worst of elo .* other items than the rest .* 1"):
+        analysis.load(run)
+
+
+def test_an_item_reward_that_is_not_finite_is_refused(run, add_items):
+    add_items(run, "more", "m-two", "worst", {"a": float("inf")})
+    with pytest.raises(RunError, match=r"m-two × worst of more .* rewards that are not finite"):
+        analysis.load(run)
+
+
+def test_an_item_twice_in_the_human_scores_is_refused(run):
+    path = run / schema.humans_path("elo")
+    frame = pl.read_parquet(path)
+    pl.concat([frame, frame.head(1)]).write_parquet(path)
+    with pytest.raises(RunError, match="duplicate item ids 0"):
+        sides(run)
+
+
+def test_a_model_without_a_vocabulary_joins_one_that_has_it(run, make_run, edit):
+    def only_items(content):
+        content["models"]["m-one"]["vocab"] = None
+        content["results"] = {
+            path: entry for path, entry in content["results"].items() if path.startswith("items/")
+        }
+
+    edit(run, only_items)
+    scores = {("m-one", "worst"): [1.0, 2.0]}
+    other = make_run({"v9": ["x", "y"]}, {"m-one": "v9"}, scores, name="other")
+    for folders in ([run, other], [other, run]):
+        loaded = analysis.load(folders)
+        assert loaded.vocabulary_models == ["m-one"]
+        assert loaded.vocabulary("m-one").collect().height == 2
+        assert loaded.lists() == [("elo", "greatest")]
+
+
+def test_a_name_that_is_not_scored_is_refused(run):
+    with pytest.raises(RunError, match="no scores of the items 'other'"):
+        analysis.load(run).item_scores("other", "greatest")
