@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +51,7 @@ def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
 
     process = start(tmp_path, *flags, f"--run={killed}")
     while not parts(killed) and process.poll() is None:
-        pass
+        time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL

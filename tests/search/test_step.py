@@ -354,7 +354,7 @@ def test_two_tokens_of_four_hundred_find_the_best_of_all_pairs(checkpoint):
     best = pairs_of(model.path).max()
     asked = problem(
         model, length=2, restarts=1, candidates=128, topk=128, buffer=32, spread=16.0,
-        replace_last=2, steps=300, every=300,
+        replace_last=2, steps=300, every=50,
     )  # fmt: skip
     asked = dataclasses.replace(asked, allowed=np.ones(400, bool))
     climb, found = Climb(asked, searches.scorer(model)), []
@@ -363,5 +363,9 @@ def test_two_tokens_of_four_hundred_find_the_best_of_all_pairs(checkpoint):
         keys = np.stack([_key(*stream) for stream in own.streams()])
         ids = np.random.default_rng(seed).integers(0, 400, (1, 2))
         climb._state = climb._put(start(keys, ids, 32))
-        found.append(climb.advance(300, 1e30)[0][-1, 0])
+        for _ in range(6):  # a buffer never loses its best
+            reward = climb.advance(50, 1e30)[0][-1, 0]
+            if np.isclose(reward, best, rtol=1e-5):
+                break
+        found.append(reward)
     assert np.isclose(found, best, rtol=1e-5).sum() >= 9, (found, best)
