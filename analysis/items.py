@@ -81,6 +81,26 @@ def both_ends(table: pl.DataFrame, count: int) -> pl.DataFrame:
     return pl.concat([table.head(count), table.tail(count)])
 
 
+def telling(standing: pl.DataFrame, count: int) -> list[pl.DataFrame]:
+    """The items of one list to show: highest, most disputed and lowest, `count` of each.
+
+    Args:
+      standing: rows of `items_standing` of one list.
+      count: items a group.
+
+    Returns:
+      The groups, each from the highest mean down; disputed are those of the widest range of
+      percentiles among the rest. All items as one group where there are no more than three times
+      `count`.
+    """
+    if standing.height <= 3 * count:
+        return [standing]
+    rest = standing[count:-count].with_row_index("at")
+    width = pl.col("highest") - pl.col("lowest")
+    disputed = rest.sort(width, -pl.col("at").cast(pl.Int64), descending=True).head(count)
+    return [standing.head(count), disputed.sort("at").drop("at"), standing.tail(count)]
+
+
 def drawn_alone(points: pl.DataFrame) -> list[str]:
     """The prompts of one list that have a figure of their own: all, or none of many."""
     prompts = points["prompt"].unique(maintain_order=True).to_list()

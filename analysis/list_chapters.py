@@ -14,8 +14,8 @@ def lists(found: Tables) -> Chapter:
         prompts = points["prompt"].unique(maintain_order=True).to_list()
         columns = "prompt, the mean over the models" if len(prompts) > 1 else "model"
         caption = (
-            f"A row an item, from the highest mean down: both ends of the list. A column a "
-            f"{columns}. Green: high in the list; brown: low."
+            f"A row an item, a column a {columns}. Of a long list, the items of the highest mean, "
+            "those whose percentiles differ most, and those of the lowest mean."
         )
         blocks.append(Block(title=name, figure=f"items_{name}", caption=caption))
         for prompt in items.drawn_alone(points):
@@ -32,7 +32,7 @@ def lists(found: Tables) -> Chapter:
         blocks=blocks,
         caveats=(
             "A longer reply is another reply: models may go by length or spelling, not by meaning.",
-            "A middling mean may hide models that rate an item first and last: see its range.",
+            "A middling mean may hide models that rate an item first and last.",
         ),
     )
 

@@ -25,7 +25,7 @@ from analysis.figures import (
     variance,
     words,
 )
-from analysis.items import both_ends, drawn_alone
+from analysis.items import drawn_alone, telling
 from analysis.load import Run
 from analysis.tables import Tables
 
@@ -148,8 +148,7 @@ def _clouds(found: Tables, names: Mapping[str, str]) -> Plan:
 def _lists(found: Tables, names: Mapping[str, str], top: int) -> Plan:
     for name, points in found.items_points.items():
         standing = found.items_standing.filter(list=name)
-        shown = both_ends(standing, top)
-        yield f"items_{name}", partial(items.standings, points, shown, names)
+        yield f"items_{name}", partial(items.standings, points, telling(standing, top), names)
         count = min(top, max(1, standing.height // 2))
         for prompt in drawn_alone(points):
             ends = found.items_top_bottom.filter(list=name, prompt=prompt)

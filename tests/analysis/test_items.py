@@ -105,15 +105,24 @@ def test_a_list_under_many_prompts_has_one_figure(points):
 def test_colours_are_percentiles_by_prompt_or_of_one_prompt_by_model(points):
     order = analysis.items_standing(points)
     names = {"m-two": "Two", "m-one": "One"}
-    image = standings(points, order, names).axes[0].images[0].get_array()
+    image = standings(points, [order], names).axes[0].images[0].get_array()
     worst = np.array([5, 3, 1]) / 6
     greatest = np.array([(5 + 1) / 2, (2 + 5) / 2, (2 + 3) / 2]) / 6
     np.testing.assert_allclose(image, 100 * np.stack([greatest, worst], axis=1))
-    alone = standings(points.filter(prompt="greatest"), order, names)
+    alone = standings(points.filter(prompt="greatest"), [order.head(1), order.tail(2)], names)
     assert [label.get_text() for label in alone.axes[0].get_xticklabels()] == ["Two", "One"]
     np.testing.assert_allclose(
         alone.axes[0].images[0].get_array(), 100 / 6 * np.array([[5, 1], [2, 5], [2, 3]])
     )
+
+
+def test_a_long_list_shows_its_ends_and_what_is_disputed_most():
+    mean = np.linspace(0.95, 0.05, 10)
+    width = np.array([0, 9, 1, 3, 8, 1, 8, 2, 9, 0]) / 100
+    standing = pl.DataFrame({"item": range(10), "lowest": mean - width, "highest": mean + width})
+    groups = items.telling(standing, 2)
+    assert [group["item"].to_list() for group in groups] == [[0, 1], [4, 6], [8, 9]]
+    assert [group.height for group in items.telling(standing, 4)] == [10]
 
 
 @pytest.mark.parametrize("size, shown", [(4, [0, 1, 2, 3]), (5, [0, 1, 3, 4])])
