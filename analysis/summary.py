@@ -15,7 +15,7 @@ _STRENGTH = (
     (0.6, "strongly"),
     (0.4, "moderately"),
     (0.2, "weakly"),
-    (0.05, "barely"),
+    (0.05, "slightly"),
 )
 
 
@@ -204,7 +204,7 @@ def _agreement(tables: Tables, prompt: str, models: int, names: Mapping[str, str
         return "A model that scores every token alike has no order to compare."
     mean = math.fsum(pairs["value"]) / pairs.height
     first, last = pairs.row(0, named=True), pairs.row(-1, named=True)
-    said = f"The models agree {_strength(mean)}: Kendall’s τ is {_signed(mean)}"
+    said = f"The models {_strength(mean)}: Kendall’s τ is {_signed(mean)}"
     if pairs.height > 1:
         said += (
             f" on average over {pairs.height} pairs, from {_signed(last['value'])} "
@@ -217,8 +217,8 @@ def _agreement(tables: Tables, prompt: str, models: int, names: Mapping[str, str
 def _strength(tau: float) -> str:
     words = next((word for least, word in _STRENGTH if abs(tau) >= least), None)
     if words is None:
-        return "no more than chance would have it"
-    return f"{words} on the opposite order" if tau < 0 else words
+        return "agree no more than chance would have it"
+    return f"{'disagree' if tau < 0 else 'agree'} {words}"
 
 
 def _odds(kendall: pl.DataFrame | None) -> str:

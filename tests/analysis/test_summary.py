@@ -23,10 +23,10 @@ def test_the_lean_of_the_distributions_is_counted(skewness, said):
 @pytest.mark.parametrize(
     ("tau", "word"),
     [
-        (0.9, "almost completely"),
-        (0.41, "moderately"),
-        (0.01, "no more than chance would have it"),
-        (-0.5, "moderately on the opposite order"),
+        (0.9, "agree almost completely"),
+        (0.41, "agree moderately"),
+        (0.01, "agree no more than chance would have it"),
+        (-0.09, "disagree slightly"),
     ],
 )
 def test_the_strength_of_agreement_has_a_word(tau, word):
