@@ -415,3 +415,11 @@ def traced_rewards(asked, model):
 def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, changes):
     with pytest.raises(AssayError, match=r"^the reward is not finite for the sequence of token i"):
         search(tmp_path / "run", [checkpoint("nan", nan_head=True)], **changes)
+
+
+def test_a_reward_that_is_not_finite_is_named_whatever_its_text(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(Problem, "passes", lambda self, ids: False)
+    with pytest.raises(AssayError, match=r"^the reward is not finite for the sequence of token i"):
+        search(
+            tmp_path / "run", [checkpoint("nan", nan_head=True)], round_trip=True, method="mutate"
+        )
