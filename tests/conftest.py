@@ -9,7 +9,8 @@ import jaxtyping
 import pytest
 
 # Before anything imports jax: sharding is tested on four host devices, and what is compiled mostly
-# runs once, so compiling fast (half the time, measured) beats running fast. A caller's flags win.
+# runs once, so compiling fast (half the time, measured) beats running fast. A caller's flags win:
+# `make test` gives tests/demo, on real models, what users have.
 _FLAGS = {
     "--xla_force_host_platform_device_count": "4",
     "--xla_cpu_use_fusion_emitters": "false",

@@ -1,6 +1,7 @@
 """Every figure of the report: which there are, drawn one at a time and saved."""
 
 import base64
+import itertools
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -25,9 +26,10 @@ from analysis.figures import (
     variance,
     words,
 )
-from analysis.items import drawn_alone, telling
+from analysis.items import one_by_one, over_prompts, prompts_of, telling
 from analysis.load import Run
 from analysis.tables import Tables
+from engine.errors import AssayError
 
 _INLINE_SVG_BYTES = 300_000  # Above this the page takes the PNG, which then is the smaller.
 _GAPS = 10  # Items an end in the figures of humans and models.
@@ -46,6 +48,9 @@ def draw(run: Run, found: Tables, figure_top: int, folder: pathlib.Path) -> dict
 
     Returns:
       Stem -> data URI for the page.
+
+    Raises:
+      AssayError: two figures would have one name.
     """
     names = dict(found.models.select("model", "nickname").iter_rows())
     plans = (
@@ -56,12 +61,15 @@ def draw(run: Run, found: Tables, figure_top: int, folder: pathlib.Path) -> dict
         _people(found, names),
         _others(found, names, figure_top),
     )
-    # One figure at a time is in memory.
-    return {
-        stem: _data_uri(style.save(figure(), folder, stem))
-        for plan in plans
-        for stem, figure in plan
-    }
+    drawn: dict[str, str] = {}
+    for stem, figure in itertools.chain(*plans):  # one at a time is in memory
+        if stem in drawn:
+            raise AssayError(
+                f"figure {stem}: made twice, of two lists whose names run on in their prompts'; "
+                "allowed: other names of lists"
+            )
+        drawn[stem] = _data_uri(style.save(figure(), folder, stem))
+    return drawn
 
 
 def _rewards(run: Run, found: Tables, names: Mapping[str, str], top: int) -> Plan:
@@ -148,13 +156,26 @@ def _clouds(found: Tables, names: Mapping[str, str]) -> Plan:
 def _lists(found: Tables, names: Mapping[str, str], top: int) -> Plan:
     for name, points in found.items_points.items():
         standing = found.items_standing.filter(list=name)
-        yield f"items_{name}", partial(items.standings, points, telling(standing, top), names)
-        count = min(top, max(1, standing.height // 2))
-        for prompt in drawn_alone(points):
-            ends = found.items_top_bottom.filter(list=name, prompt=prompt)
-            ends = ends.rename({"item": "token"})
+        prompts = prompts_of(points)
+        if not one_by_one(prompts):
+            groups = telling(over_prompts(standing), top)
+            labels = {prompt: prompt for prompt in prompts}
             yield (
-                f"items_{name}_{prompt}",
+                f"items_prompts_{name}",
+                partial(items.standings, standing, "prompt", "mean_percentile", groups, labels),
+            )
+            continue
+        for prompt in prompts:
+            own = standing.filter(prompt=prompt)
+            cells = points.filter(prompt=prompt)
+            yield (
+                f"items_standing_{name}_{prompt}",
+                partial(items.standings, cells, "model", "percentile", telling(own, top), names),
+            )
+            ends = found.items_top_bottom.filter(list=name, prompt=prompt).rename({"item": "token"})
+            count = min(top, max(1, own.height // 2))
+            yield (
+                f"items_top_bottom_{name}_{prompt}",
                 partial(tokens.ends, ends, names, count, "reward", "reward"),
             )
 

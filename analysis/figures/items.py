@@ -1,4 +1,4 @@
-"""Where the items of a list stand under each prompt or each model."""
+"""Where the items of a list stand with each model, or under each prompt."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -8,48 +8,53 @@ import polars as pl
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from analysis import display
 from analysis.figures import style
 
-_COLUMN, _ROW, _LABELS = 0.3, 0.2, 2.6  # Inches; what names of items and the colour bar take.
+_COLUMN, _ROW = 0.3, 0.2  # Inches.
+_LABELS = 3.6  # Inches for the widest names of items, and the colour bar.
+_STEEP = 12  # Columns above which their names stand upright.
 _COLOURS = LinearSegmentedColormap.from_list("standing", [style.BOTTOM, "#f6f4ee", style.TOP])
 
 
 @style.styled()
 def standings(
-    points: pl.DataFrame, groups: Sequence[pl.DataFrame], names: Mapping[str, str]
+    cells: pl.DataFrame,
+    by: str,
+    value: str,
+    groups: Sequence[pl.DataFrame],
+    columns: Mapping[str, str],
 ) -> Figure:
-    """Percentiles of a list's items as colours: a column a model, or a prompt of several.
-
-    Under several prompts a column is the mean over the models.
+    """Percentiles of the items of one list as colours.
 
     Args:
-      points: rows of `items.items_points` of one list.
+      cells: item_id, and the columns `by` and `value`, a row a cell.
+      by: the column of `cells` that names a column of the figure ("model" or "prompt").
+      value: percentile, from 0 to 1.
       groups: the items shown, a row each, as `items.telling` returns; a gap is between groups.
-      names: slug -> nickname.
+      columns: what stands in `by` -> its label, in the order of the columns; those that no cell
+        has are left out.
     """
     order = pl.concat(groups)
-    prompts = points["prompt"].unique(maintain_order=True).to_list()
-    by = "prompt" if len(prompts) > 1 else "model"
-    columns = prompts if len(prompts) > 1 else [m for m in names if m in points["model"]]
-    shown = points.join(order.select("item_id"), on="item_id", how="semi")
-    cells = shown.group_by("item_id", by).agg(pl.col("percentile").mean())
+    named = [column for column in columns if column in cells[by]]
     wide = order.select("item_id").join(
-        cells.pivot(by, index="item_id", values="percentile"),
+        cells.select("item_id", by, value).pivot(by, index="item_id", values=value),
         on="item_id",
         how="left",
         validate="1:1",
         maintain_order="left",
     )
-    values = 100 * wide.select(columns).to_numpy().astype(np.float64)
-    size = (_COLUMN * len(columns) + _LABELS, _ROW * order.height + 1.2)
-    figure = style.canvas(max(size[0], 4.2), size[1])
+    figure = style.canvas(_COLUMN * len(named) + _LABELS, _ROW * order.height + 1.2)
     ax = figure.subplots()
+    values = 100 * wide.select(named).to_numpy().astype(np.float64)
     image = ax.imshow(values, cmap=_COLOURS, vmin=0, vmax=100, aspect="auto")
     for edge in itertools.accumulate(group.height for group in groups[:-1]):
         ax.axhline(edge - 0.5, color="white", linewidth=5)
-    ax.set_yticks(range(order.height), [style.token(item, 30) for item in order["item"]])
-    labels = [style.name(names.get(column, column), 22) for column in columns]
-    ax.set_xticks(range(len(columns)), labels, rotation=90 if len(columns) > 12 else 30, ha="right")
+    items = [style.name(display.plain(item, len(item)), 24) for item in order["item"]]
+    ax.set_yticks(range(order.height), items)
+    labels = [style.name(columns[column], 22) for column in named]
+    turned = {"rotation": 90} if len(named) > _STEEP else {"rotation": 30, "ha": "right"}
+    ax.set_xticks(range(len(named)), labels, **turned)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     bar = figure.colorbar(image, ax=ax, shrink=0.6, pad=0.02, ticks=[0, 50, 100])

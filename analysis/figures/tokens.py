@@ -52,7 +52,8 @@ def ends(
     figure, axes = style.panels({m: m for m in models} | dict(names), models, 4, _size(count))
     for model, ax in axes.items():
         rows = table.filter(model=model).rename({value: "reward"} if value != "reward" else {})
-        low, high = (rows.filter(end=end)["reward"] for end in ("bottom", "top"))
+        drawn = rows.filter(pl.col("rank") <= count)
+        low, high = (drawn.filter(end=end)["reward"] for end in ("bottom", "top"))
         middle = (float(max(low)) + float(min(high))) / 2 if len(low) and len(high) else 0.0
         _panel(ax, rows, middle, count)
     figure.supxlabel(style.drawable(f"{label} (bars start midway between the ends)"), fontsize=9)

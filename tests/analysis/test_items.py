@@ -3,12 +3,14 @@
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib.patches import Rectangle
 
 import analysis
 from analysis import chapters, items
-from analysis.figures import drawing
+from analysis.figures import drawing, style, tokens
 from analysis.figures.items import standings
 from analysis.options import Options
+from engine.errors import AssayError
 from engine.runs import schema
 
 ORDER = ["m-two", "m-one"]
@@ -28,7 +30,7 @@ def points(run):
     return analysis.items_points(analysis.load(run), "pets", ORDER)
 
 
-def test_a_percentile_is_the_share_of_the_list_that_is_rated_lower(points):
+def test_a_percentile_is_the_share_rated_lower_and_half_of_what_is_rated_alike(points):
     assert points.columns == ["list", "prompt", "model", *points.columns[3:]]
     cells = points.filter(prompt="greatest").select("model", "item", "percentile").rows()
     assert cells == [
@@ -53,19 +55,46 @@ def test_ends_go_from_the_extreme_and_ties_to_the_earlier_item(points):
     assert table.filter(model="m-two", prompt="worst").height == 0
 
 
-def test_an_item_stands_at_the_mean_of_its_percentiles(points):
+def test_an_item_stands_at_the_mean_of_its_models_prompt_by_prompt(points):
     table = analysis.items_standing(points)
-    assert table.columns == ["list", "item_id", "item", "n", "mean_percentile", "lowest", "highest"]
-    by_hand = {
-        "<b>": (5 / 6 + 1 / 6 + 5 / 6, 1 / 6, 5 / 6),
-        "cat": (1 / 3 + 5 / 6 + 1 / 2, 1 / 3, 5 / 6),
-        "dog": (1 / 3 + 1 / 2 + 1 / 6, 1 / 6, 1 / 2),
-    }
-    rows = table.select("item", "n", "mean_percentile", "lowest", "highest").rows()
-    expected = [(item, 3, s / 3, low, high) for item, (s, low, high) in by_hand.items()]
-    assert [row[0] for row in rows] == list(by_hand)
-    for row, right in zip(rows, expected, strict=True):
-        assert row[1:] == pytest.approx(right[1:])
+    assert table.columns == [
+        "list", "prompt", "item_id", "item", "n", "mean_percentile", "lowest", "highest",
+    ]  # fmt: skip
+    assert table.select("prompt", "item", "n", "mean_percentile", "lowest", "highest").rows() == [
+        ("greatest", "cat", 2, *map(pytest.approx, (7 / 12, 1 / 3, 5 / 6))),
+        ("greatest", "<b>", 2, *map(pytest.approx, (6 / 12, 1 / 6, 5 / 6))),
+        ("greatest", "dog", 2, *map(pytest.approx, (5 / 12, 1 / 3, 1 / 2))),
+        ("worst", "<b>", 1, *[pytest.approx(5 / 6)] * 3),
+        ("worst", "cat", 1, *[pytest.approx(1 / 2)] * 3),
+        ("worst", "dog", 1, *[pytest.approx(1 / 6)] * 3),
+    ]
+    taken = items.over_prompts(table).select("item", "n", "mean_percentile", "lowest", "highest")
+    assert taken.rows() == [
+        ("<b>", 2, *map(pytest.approx, (8 / 12, 1 / 2, 5 / 6))),
+        ("cat", 2, *map(pytest.approx, (6.5 / 12, 1 / 2, 7 / 12))),
+        ("dog", 2, *map(pytest.approx, (3.5 / 12, 1 / 6, 5 / 12))),
+    ]
+
+
+def test_means_that_differ_by_their_rounding_tie(points):
+    places = pl.DataFrame(
+        {"item_id": [0, 1, 0, 1, 0, 1], "percentile": [0.1, 0.3, 0.2, 0.2, 0.3, 0.1]}
+    )
+    places = places.with_columns(
+        pl.col("item_id").cast(pl.UInt32), list=pl.lit("l"), prompt=pl.lit("p"), item=pl.lit("x")
+    )
+    for table in (places, places.sort("percentile"), places.sort("item_id", descending=True)):
+        assert analysis.items_standing(table)["item_id"].to_list() == [0, 1]
+
+
+def test_items_that_a_model_of_the_prompt_has_not_scored_are_left_out(run, add_items):
+    add_items(run, "half", "m-one", "greatest", {"a": 1.0, "b": 2.0, "c": 3.0})
+    add_items(run, "half", "m-two", "greatest", {"a": 1.0, "b": 2.0})
+    loaded = analysis.load(run)
+    both = analysis.items_points(loaded, "half", ORDER)
+    assert both.filter(model="m-one")["percentile"].to_list() == [0.25, 0.75]
+    alone = analysis.items_points(loaded, "half", ["m-one"])
+    assert alone["item"].to_list() == ["a", "b", "c"]
 
 
 def test_what_a_search_found_is_no_list(run):
@@ -79,50 +108,92 @@ def test_no_list_is_said(small_run):
     found = analysis.compute(
         analysis.load(small_run), {}, 2, Options(permutations=99, bootstraps=99)
     )
-    assert found.absent["items_standing"] == "No list of items was scored."
+    assert found.absent["items_standing"] == "No reward model scored a list of items."
     assert not {"items_top_bottom", "items_standing"} & found.named().keys()
 
 
-def test_the_section_names_only_figures_that_are_drawn(run, tmp_path):
-    loaded = analysis.load(run)
-    found = analysis.compute(loaded, {}, 2, Options(permutations=99, bootstraps=99))
-    drawn = drawing.draw(loaded, found, 2, tmp_path)
+def figures_of(run, tmp_path):
+    """The figures that the section names, and those that are drawn."""
+    found = analysis.compute(run, {}, 2, Options(permutations=99, bootstraps=99))
+    drawn = drawing.draw(run, found, 2, tmp_path)
     (section,) = (c for c in chapters.chapters(found) if c.id == "items")
-    named = {block.figure for block in section.blocks if block.figure}
-    assert (
-        named
-        == {"items_pets", "items_pets_greatest", "items_pets_worst"}
-        == {stem for stem in drawn if stem.startswith("items_")}
+    named = [block.figure for block in section.blocks if block.figure]
+    return named, [stem for stem in drawn if stem.startswith("items_")]
+
+
+def test_the_section_names_the_figures_that_are_drawn(run, tmp_path):
+    named, drawn = figures_of(analysis.load(run), tmp_path)
+    assert named == drawn
+    assert named == [
+        "items_standing_pets_greatest", "items_top_bottom_pets_greatest",
+        "items_standing_pets_worst", "items_top_bottom_pets_worst",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("prompts, together", [(1, False), (2, True)])
+def test_a_list_under_many_prompts_is_drawn_once(run, add_items, tmp_path, prompts, together):
+    for number in range(prompts):
+        add_items(run, "pets", "m-one", f"p{number}", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
+    named, drawn = figures_of(analysis.load(run), tmp_path)
+    assert named == drawn
+    assert (drawn == ["items_prompts_pets"]) == together
+
+
+def test_figures_of_one_name_are_refused(run, add_items, tmp_path):
+    add_items(run, "pets_greatest", "m-one", "worst", {"cat": 1.0, "dog": 0.0})
+    add_items(run, "pets", "m-one", "greatest_worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
+    with pytest.raises(AssayError, match="figure items_standing_pets_greatest_worst: made twice"):
+        figures_of(analysis.load(run), tmp_path)
+
+
+def test_colours_are_percentiles_in_the_order_of_the_report(points):
+    greatest = points.filter(prompt="greatest")
+    order = analysis.items_standing(greatest)
+    names = {"m-one": "One", "m-two": "Two", "m-three": "Three"}
+    ax = standings(greatest, "model", "percentile", [order.head(1), order.tail(2)], names).axes[0]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["One", "Two"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["cat", "<b>", "dog"]
+    shown = 100 / 6 * np.array([[5, 2], [1, 5], [3, 2]])
+    np.testing.assert_allclose(ax.images[0].get_array(), shown)
+    assert [line.get_ydata()[0] for line in ax.lines] == [0.5]  # under the first group
+
+
+def test_wide_and_alike_items_are_drawn(points, tmp_path, recwarn):
+    texts = {"cat": "W" * 60, "dog": "The same beginning, and the end A", "<b>": "The same B"}
+    order = analysis.items_standing(points.filter(prompt="worst"))
+    order = order.with_columns(pl.col("item").replace_strict(texts))
+    figure = standings(
+        points.filter(prompt="worst"), "model", "percentile", [order], {"m-one": "1"}
     )
+    style.save(figure, tmp_path, "wide")
+    assert not recwarn.list
+    assert figure.axes[0].get_position().width > 0.03
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["The same B", "WWWWWWWWWWW…WWWWWWWWWWW", "The same be…d the end A"]
 
 
-def test_a_list_under_many_prompts_has_one_figure(points):
-    many = [points.with_columns(prompt=pl.lit(f"p{i}")) for i in range(4)]
-    assert items.drawn_alone(points) == ["greatest", "worst"]
-    assert items.drawn_alone(pl.concat(many)) == []
-
-
-def test_colours_are_percentiles_by_prompt_or_of_one_prompt_by_model(points):
-    order = analysis.items_standing(points)
-    names = {"m-two": "Two", "m-one": "One"}
-    image = standings(points, [order], names).axes[0].images[0].get_array()
-    worst = np.array([5, 3, 1]) / 6
-    greatest = np.array([(5 + 1) / 2, (2 + 5) / 2, (2 + 3) / 2]) / 6
-    np.testing.assert_allclose(image, 100 * np.stack([greatest, worst], axis=1))
-    alone = standings(points.filter(prompt="greatest"), [order.head(1), order.tail(2)], names)
-    assert [label.get_text() for label in alone.axes[0].get_xticklabels()] == ["Two", "One"]
-    np.testing.assert_allclose(
-        alone.axes[0].images[0].get_array(), 100 / 6 * np.array([[5, 1], [2, 5], [2, 3]])
-    )
+def test_bars_of_a_short_list_start_between_the_ends_that_are_drawn():
+    rewards = [100.0, *np.linspace(1, 0, 19)]
+    points = pl.DataFrame(
+        {"item_id": range(20), "item": list("abcdefghijklmnopqrst"), "reward": rewards},
+        schema_overrides={"item_id": pl.UInt32, "reward": pl.Float32},
+    ).with_columns(list=pl.lit("l"), prompt=pl.lit("p"), model=pl.lit("m"))
+    ends = items.items_top_bottom(points, 20).rename({"item": "token"})
+    (ax,) = tokens.ends(ends, {"m": "M"}, 10, "reward", "reward").axes
+    widths = [bar.get_width() for bar in ax.patches if isinstance(bar, Rectangle)]
+    assert len(widths) == 20
+    assert min(widths[:10]) > 0 > max(widths[10:])
 
 
 def test_a_long_list_shows_its_ends_and_what_is_disputed_most():
     mean = np.linspace(0.95, 0.05, 10)
-    width = np.array([0, 9, 1, 3, 8, 1, 8, 2, 9, 0]) / 100
+    width = np.array([0, 9, 1, 8, 8, 1, 8, 2, 9, 0]) / 100
     standing = pl.DataFrame({"item": range(10), "lowest": mean - width, "highest": mean + width})
     groups = items.telling(standing, 2)
-    assert [group["item"].to_list() for group in groups] == [[0, 1], [4, 6], [8, 9]]
+    assert [group["item"].to_list() for group in groups] == [[0, 1], [3, 4], [8, 9]]
     assert [group.height for group in items.telling(standing, 4)] == [10]
+    agreed = standing.with_columns(lowest=pl.col("highest"))
+    assert [group["item"].to_list() for group in items.telling(agreed, 2)] == [[0, 1], [8, 9]]
 
 
 @pytest.mark.parametrize("size, shown", [(4, [0, 1, 2, 3]), (5, [0, 1, 3, 4])])

@@ -1,4 +1,4 @@
-"""Real models, that compute more than they compile."""
+"""Real models, that compute more than they compile (`make test` leaves XLA its own way, too)."""
 
 import jax
 import pytest

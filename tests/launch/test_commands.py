@@ -86,6 +86,17 @@ def test_score_reads_a_list_and_says_where_its_rewards_are(command, model, run, 
     assert pl.read_parquet(part)["item"].to_list() == ["love", "007", "love"]
 
 
+def test_a_name_of_lists_of_what_searches_found_is_refused(command, model, run, tmp_path):
+    (tmp_path / "found-words.txt").write_text("love\n")
+    done = command(
+        "score", f"--checkpoint={model}", f"--run={run}", f"--items={tmp_path}/found-words.txt"
+    )
+    assert done.code == 2
+    assert done.err == ["score: name='found-words'; allowed: another beginning than 'found-', "
+                        "which lists of what searches found have"]  # fmt: skip
+    assert not run.exists()
+
+
 @pytest.mark.parametrize("name", ["", "My words", "../words"])
 def test_a_name_that_no_list_can_have_is_refused(command, model, run, tmp_path, name):
     (tmp_path / "words.txt").write_text("love\n")

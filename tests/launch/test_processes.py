@@ -15,7 +15,12 @@ def start(folder, *flags):
     return subprocess.Popen(
         [sys.executable, "-m", "launch.sweep", *map(str, flags)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        # A killed process leaves half a compiled file: not where other tests read.
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"),
+        },
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

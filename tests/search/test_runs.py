@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import math
+import os
 import re
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from engine import api
 from engine.errors import AssayError
 from engine.runs import schema
 from engine.search import loop, runs
+from engine.search.baselines import Sweep
 from engine.search.climb import Climb
 from engine.search.problem import Problem
 from engine.search.runs import score_elsewhere, search_sequences, trace_frame
@@ -95,6 +97,23 @@ def test_a_direction_alone_finds_what_it_finds_beside_the_other(checkpoint):
     found, expected = trace_frame(both, together, "min"), trace_frame(alone, single, "min")
     assert found.drop("reward").equals(expected.drop("reward"))
     np.testing.assert_allclose(found["reward"], expected["reward"], rtol=1e-5)  # other batches
+
+
+@pytest.mark.parametrize("method", ["gcg", "coordinate"])
+def test_each_candidate_that_is_refused_for_its_text_is_counted_once(
+    checkpoint, monkeypatch, method
+):
+    judge, refused, counts = Problem.passes, [], {}
+    monkeypatch.setattr(Problem, "passes", lambda *of: judge(*of) or refused.append(of))
+    for direction in ("min", "max", "both"):
+        asked = problem(checkpoint(), direction=direction, method=method, round_trip=True)
+        engine = (Climb if method == "gcg" else Sweep)(asked, scorer(checkpoint()))
+        refused.clear()  # the drawing of the first parents
+        for _ in range(4):
+            engine.advance(1, math.inf)
+        counts[direction] = asked.rejects(engine.rejected)
+        assert sum(counts[direction].values()) == len(refused) > 0
+    assert counts["both"] == counts["min"] | counts["max"]
 
 
 def test_another_setting_is_not_mixed_in(checkpoint, tmp_path):
@@ -192,9 +211,11 @@ def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
             "--config.steps=40", "--config.candidates=16", "--config.topk=16", "--config.every=1",
             "--config.direction=max",
         ]  # fmt: skip
+        # A killed process leaves half a compiled file: not where other tests read.
         return subprocess.Popen(
             [sys.executable, "-m", "launch.gcg", *flags],
-            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            cwd=ROOT, env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -418,7 +439,7 @@ def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, ch
 
 
 def test_a_reward_that_is_not_finite_is_named_whatever_its_text(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(Problem, "passes", lambda self, ids: False)
+    monkeypatch.setattr(Climb, "_verdicts", lambda _, ranked, state: np.zeros((1, 12), bool))
     with pytest.raises(AssayError, match=r"^the reward is not finite for the sequence of token i"):
         search(
             tmp_path / "run", [checkpoint("nan", nan_head=True)], round_trip=True, method="mutate"
