@@ -104,7 +104,12 @@ def test_each_candidate_that_is_refused_for_its_text_is_counted_once(
     checkpoint, monkeypatch, method
 ):
     judge, refused, counts = Problem.passes, [], {}
-    monkeypatch.setattr(Problem, "passes", lambda *of: judge(*of) or refused.append(of))
+
+    def passes(*of):
+        refused.extend([] if judge(*of) else [of])
+        return judge(*of)
+
+    monkeypatch.setattr(Problem, "passes", passes)
     for direction in ("min", "max", "both"):
         asked = problem(checkpoint(), direction=direction, method=method, round_trip=True)
         engine = (Climb if method == "gcg" else Sweep)(asked, scorer(checkpoint()))
