@@ -11,13 +11,13 @@ A reply follows a space in the first and nothing in the second; no end-of-turn t
 chat form the prompt `greatest` is `greatest.chat` in the run, so that a run can hold both.
 """
 
-from configs import common
+from configs import common, prompts
 
 
-def get_config():
-    """All keys; `--config.key=value` overrides one."""
+def get_config(selection="paper"):
+    """All keys, with a set of configs/prompts.py; `--config.key=value` overrides one."""
     config = common.scoring()
     del config.objectives  # a reward model's
-    config.prompts = "greatest,best,worst"  # ids of configs/prompts.py
+    config.prompts = prompts.selected(selection)  # ids of configs/prompts.py
     config.form = "pretrained"  # or chat
     return config

@@ -35,7 +35,7 @@ FOLLOW_UP = _follow_up()
 
 PROMPTS = {**PAPER, **ELO, **FOLLOW_UP}
 
-# What `--config=configs/sweep.py:<set>` selects.
+# What `--config=configs/sweep.py:<set>` selects, and of score.py and logprobs.py.
 SETS = {"paper": PAPER, "elo": ELO, "follow_up": FOLLOW_UP}
 
 

@@ -130,6 +130,8 @@ def _config_problem(text: str) -> str:
     """ml_collections' complaint as one line."""
     if "Traceback" in text or "[Errno" in text:  # of a config file: the last line is the reason
         reason = re.sub(r"^\S+Error: |\[Errno \d+\] ", "", text.strip().splitlines()[-1].strip())
+        if "positional argument" in reason:
+            reason = "this file takes nothing behind its name; allowed: no ':…'"
         return f"--config: {reason}"
     text = " ".join(text.replace("\\n", " ").replace("\\", "").split())
     key = re.match(r"\W+(\w+)'( Did you mean \"(\w+)\"|\W*$)", text)  # of a key it lacks: 'key'

@@ -75,6 +75,19 @@ def test_the_config_file_selects_a_set_of_prompts(command, model, run):
     assert list(manifest(run)["prompts"]) == ["elo_greatest", "elo_prefer"]
 
 
+def test_a_list_is_scored_under_a_set_of_prompts(command, model, run, tmp_path):
+    (tmp_path / "words.txt").write_text("love\n")
+    config = f"--config={CONFIGS / 'score.py'}:elo"
+    flags = (f"--checkpoint={model}", f"--run={run}", f"--items={tmp_path}/words.txt")
+    assert command("score", *flags, config, *SMALL[:2]).code == 0
+    assert list(manifest(run)["prompts"]) == ["elo_greatest", "elo_prefer"]
+
+
+def test_a_config_without_sets_is_told_so(command):
+    done = command("convert", f"--config={CONFIGS / 'convert.py'}:elo")
+    refused(done, "convert: --config: this file takes nothing behind its name; allowed: no ':…'")
+
+
 def test_score_reads_a_list_and_says_where_its_rewards_are(command, model, run, tmp_path):
     items = tmp_path / "My Words.csv"
     items.write_text("name,rank\nlove,1\n007,2\nlove,3\n")
