@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from analysis import display
 from analysis.figures import style
 
-_COLUMN, _ROW = 0.3, 0.2  # Inches.
+_ROW, _LEAST = 0.2, 1.8  # Inches of a row, and of all of them: what the colour bar's label takes.
 _LABELS = 3.6  # Inches for the widest names of items, and the colour bar.
-_STEEP = 12  # Columns above which their names stand upright.
+_MANY = 12  # Columns above which they are narrow, under upright names.
 _COLOURS = LinearSegmentedColormap.from_list("standing", [style.BOTTOM, "#f6f4ee", style.TOP])
 
 
@@ -44,7 +44,10 @@ def standings(
         validate="1:1",
         maintain_order="left",
     )
-    figure = style.canvas(_COLUMN * len(named) + _LABELS, _ROW * order.height + 1.2)
+    many = len(named) > _MANY
+    width, below = (0.19, 2.4) if many else (0.3, 1.2)  # inches of a column and its name
+    height = max(_ROW * order.height, _LEAST) + below
+    figure = style.canvas(width * len(named) + _LABELS, height)
     ax = figure.subplots()
     values = 100 * wide.select(named).to_numpy().astype(np.float64)
     image = ax.imshow(values, cmap=_COLOURS, vmin=0, vmax=100, aspect="auto")
@@ -52,12 +55,14 @@ def standings(
         ax.axhline(edge - 0.5, color="white", linewidth=5)
     items = [style.name(display.plain(item, len(item)), 24) for item in order["item"]]
     ax.set_yticks(range(order.height), items)
-    labels = [style.name(columns[column], 22) for column in named]
-    turned = {"rotation": 90} if len(named) > _STEEP else {"rotation": 30, "ha": "right"}
+    labels = [style.name(columns[column], 32 if many else 22) for column in named]
+    turned = {"rotation": 90} if many else {"rotation": 30, "ha": "right"}
     ax.set_xticks(range(len(named)), labels, **turned)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    bar = figure.colorbar(image, ax=ax, shrink=0.6, pad=0.02, ticks=[0, 50, 100])
+    bar = figure.colorbar(
+        image, ax=ax, shrink=0.6 if order.height > 12 else 1.0, pad=0.02, ticks=[0, 50, 100]
+    )
     bar.set_label("percentile in the list")
     bar.outline.set_visible(False)
     return figure
