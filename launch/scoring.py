@@ -48,9 +48,6 @@ def shared_settings(
     mesh = build_mesh(config.mesh.model)
     names = ("step_size", "part_size", "self_check", "seed")
     common = {name: config[name] for name in names}
-    return {"dtype": dtype(config.dtype, models, mesh), **common}, mesh
-
-
-def dtype(name: str, models: Sequence[Checkpoint], mesh: Mesh) -> str:
-    """The dtype that a config names; `auto` is what the models and the devices make of it."""
-    return default_dtype(mesh.devices.flat[0].platform, models) if name == "auto" else name
+    platform, auto = mesh.devices.flat[0].platform, config.dtype == "auto"
+    dtype = default_dtype(platform, models) if auto else config.dtype
+    return {"dtype": dtype, **common}, mesh

@@ -7,20 +7,21 @@ from pathlib import Path
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from engine.api import default_dtype
 from engine.checkpoint.store import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.search.runs import Found, score_elsewhere, search_sequences
 from engine.search.settings import SearchSettings
-from launch import scoring
 
 
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSettings, Mesh]:
     """The settings of a search's config for some models, and its mesh."""
     mesh = build_mesh(config.mesh.model)
+    platform, auto = mesh.devices.flat[0].platform, config.dtype == "auto"
     fields = {field.name for field in dataclasses.fields(SearchSettings)}
     own = {name: value for name, value in config.items() if name in fields} | {
-        "dtype": scoring.dtype(config.dtype, models, mesh),
+        "dtype": default_dtype(platform, models) if auto else config.dtype,
         "allow": _texts("allow", config.allow),
         "deny": _texts("deny", config.deny),
         "fixed": _positions(config.fixed),
