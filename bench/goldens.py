@@ -25,12 +25,13 @@ from bench.table import aligned
 from configs import models
 from configs.prompts import ELO
 from engine.api import RewardModel
-from engine.checkpoint.store import Checkpoint, restore
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.progress import progress
-from engine.prompts import BOS_POLICIES, TemplatePolicy
-from engine.scoring import Scorer, dtype_named
+from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.text.chat_template import BOS_POLICIES, TemplatePolicy
 from launch import cli, converting
 from launch.import_scores import LAYOUTS, read, slugged
 

@@ -6,10 +6,11 @@ from absl import flags
 
 from demo.build import build
 from demo.models import EMBEDDED
-from engine.checkpoint import hf
-from engine.checkpoint.store import Checkpoint
-from engine.checkpoint.tensors import TensorFiles
-from engine.prompts import TemplatePolicy
+from engine.checkpoint.card import Checkpoint
+from engine.convert.convert import convert
+from engine.convert.hub import fetch
+from engine.convert.safetensors import TensorFiles
+from engine.text.chat_template import TemplatePolicy
 
 _OUT = flags.DEFINE_string("out", "out/demo", "Where the demo keeps models; made if missing.")
 
@@ -20,9 +21,7 @@ def files(slug: str) -> tuple[Path, Checkpoint]:
     destination = Path(_OUT.value) / "checkpoints" / slug
     if not destination.exists():
         policy = TemplatePolicy(bos="template", date=None)  # as the demo converts them
-        return folder, hf.convert(
-            hf.fetch(str(folder), None), destination, slug=slug, policy=policy
-        )
+        return folder, convert(fetch(str(folder), None), destination, slug=slug, policy=policy)
     checkpoint = Checkpoint.open(destination)
     if dict(checkpoint.card.files) != TensorFiles.open(folder).hashes():
         raise SystemExit(f"bench: {destination} was made of other weights; remove it")

@@ -28,14 +28,14 @@ from bench.table import aligned, machine
 from configs import gcg
 from configs.prompts import PROMPTS
 from demo.models import EMBEDDED
-from engine.checkpoint.store import Checkpoint
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.jobs import vocabulary_of
 from engine.mesh import build_mesh
 from engine.models.config import DecoderConfig
 from engine.search import flops
-from engine.search.runs import search_sequences
+from engine.search.run_folder import search_sequences
 from engine.search.settings import METHODS, SearchSettings
+from engine.sweep.loop import vocabulary_of
 from engine.types import PromptIds
 from launch.searching import settings as as_settings
 

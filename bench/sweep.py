@@ -27,11 +27,12 @@ from bench.peers import PAPER_BATCH, CachedWay, PaperWay, RewardNetwork
 from bench.table import aligned, cores, machine, spread
 from configs.prompts import PROMPTS
 from demo.models import EMBEDDED
-from engine.candidates import Bucket, token_candidates
-from engine.checkpoint.store import Checkpoint, restore
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
-from engine.scoring import Scorer, dtype_named
-from engine.sweep import score_buckets
+from engine.scoring.batches import Bucket, token_candidates
+from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.sweep.rewards import score_buckets
 from engine.types import PromptIds
 
 _MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")

@@ -17,11 +17,13 @@ from bench import models
 from bench.table import aligned, machine, spread
 from configs.prompts import PROMPTS
 from demo.models import EMBEDDED
-from engine.candidates import Bucket, ReplyRows, token_candidates
-from engine.checkpoint.store import Checkpoint, restore
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
-from engine.scoring import Scorer, dtype_named
-from engine.sweep import score_buckets
+from engine.scoring.batches import Bucket, token_candidates
+from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.scoring.rows import ReplyRows
+from engine.sweep.rewards import score_buckets
 
 _MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
 _PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")

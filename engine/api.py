@@ -10,19 +10,21 @@ import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 
-from engine.candidates import ReplyRows, Rows, vocabulary_size
-from engine.checkpoint.store import REWARD, Checkpoint, restore
+from engine.checkpoint.card import REWARD, Checkpoint
+from engine.checkpoint.restore import restore
 from engine.errors import AssayError
-from engine.jobs import vocabulary_of
 from engine.mesh import build_mesh
 from engine.runs import schema
-from engine.scoring import Scorer, dtype_named
+from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.scoring.rows import ReplyRows, Rows
 from engine.search import loop
-from engine.search.problem import Problem
-from engine.search.runs import trace_frame
+from engine.search.objective import Problem
+from engine.search.run_folder import trace_frame
 from engine.search.settings import SearchSettings
-from engine.sweep import pad_token, score_buckets, token_rows
-from engine.verify import check_finite
+from engine.sweep.loop import vocabulary_of
+from engine.sweep.rewards import pad_token, score_buckets, token_rows
+from engine.sweep.self_check import check_finite
+from engine.text.vocabulary import vocabulary_size
 
 
 def load(

@@ -10,8 +10,8 @@ from absl import flags
 
 from configs import models
 from engine.errors import AssayError
-from engine.prompts import TemplatePolicy
 from engine.runs.schema import check_names
+from engine.text.chat_template import TemplatePolicy
 from launch import cli, converting
 
 _SOURCE = flags.DEFINE_string("source", None, "A folder in Hugging Face format, or a hub id.")

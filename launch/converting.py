@@ -5,8 +5,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from configs.models import ModelSpec
-from engine.checkpoint import hf, store
-from engine.prompts import TemplatePolicy
+from engine.checkpoint.card import Checkpoint, refuse_existing
+from engine.convert import convert as conversion
+from engine.convert.hub import fetch
+from engine.text.chat_template import TemplatePolicy
 
 
 def convert(
@@ -19,8 +21,8 @@ def convert(
     revision: str | None = None,
     head: str = "",
     softcap: bool = True,
-) -> store.Checkpoint:
-    """Fetches a source and converts it, with progress; see `hf.convert`.
+) -> Checkpoint:
+    """Fetches a source and converts it, with progress; see `convert`.
 
     Args:
       name: a folder, or a hub id.
@@ -32,16 +34,16 @@ def convert(
       head: another reading of the head.
       softcap: whether Gemma 2's attention soft-cap applies.
     """
-    store.refuse_existing(destination)
+    refuse_existing(destination)
     pinned = spec.revision if spec and not Path(name).is_dir() else None
-    source = hf.fetch(name, revision or pinned)
+    source = fetch(name, revision or pinned)
     with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.total = total
             bar.update(done - bar.n)
 
-        return hf.convert(
+        return conversion.convert(
             source,
             destination,
             slug=slug,

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from demo import build
 from demo.models import EMBEDDED
-from engine.checkpoint import hf
-from engine.checkpoint.store import Checkpoint
-from engine.checkpoint.tensors import TensorFiles
+from engine.checkpoint.card import Checkpoint
+from engine.convert.convert import convert
+from engine.convert.hub import fetch
+from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
-from engine.prompts import TemplatePolicy
-from engine.sweep import sweep_vocabulary
+from engine.sweep.rewards import sweep_vocabulary
+from engine.text.chat_template import TemplatePolicy
 from launch import analyze, cli, scoring, searching
 
 _CONFIG = cli.config_file("demo")
@@ -73,7 +74,7 @@ def _converted(folder: Path, destination: Path) -> Checkpoint:
         if checkpoint := _current(folder, destination, policy):
             return checkpoint
         shutil.rmtree(destination)
-    return hf.convert(hf.fetch(str(folder), None), destination, slug=folder.name, policy=policy)
+    return convert(fetch(str(folder), None), destination, slug=folder.name, policy=policy)
 
 
 def _current(folder: Path, destination: Path, policy: TemplatePolicy) -> Checkpoint | None:

@@ -13,7 +13,7 @@ from absl import flags
 import analysis
 from analysis import sequences
 from engine.runs import schema
-from engine.search.runs import Found
+from engine.search.run_folder import Found
 from launch import cli, scoring, searching
 
 _CONFIG = cli.config_file("gcg")

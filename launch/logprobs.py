@@ -7,8 +7,8 @@ import functools
 
 from absl import flags
 
-from engine import logprobs
-from engine.logprobs import LogprobSettings
+from engine.sweep import logprobs
+from engine.sweep.logprobs import LogprobSettings
 from launch import cli, items, scoring
 
 _CONFIG = cli.config_file("logprobs")

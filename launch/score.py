@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from engine.sweep import sweep_replies
+from engine.sweep.rewards import sweep_replies
 from launch import cli, items, scoring
 
 _CONFIG = cli.config_file("score")

@@ -8,9 +8,9 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from engine.api import default_dtype
-from engine.checkpoint.store import Checkpoint
+from engine.checkpoint.card import Checkpoint
 from engine.mesh import build_mesh
-from engine.sweep import SweepSettings
+from engine.sweep.rewards import SweepSettings
 from launch import cli
 
 flags.adopt_module_key_flags(cli)  # for --help
@@ -44,7 +44,7 @@ def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSet
 def shared_settings(
     config: ConfigDict, models: Sequence[Checkpoint]
 ) -> tuple[dict[str, Any], Mesh]:
-    """Those of `engine.jobs.Settings`, which configs/common.py declares, and the mesh."""
+    """Those of `engine.sweep.loop.Settings`, which configs/common.py declares, and the mesh."""
     mesh = build_mesh(config.mesh.model)
     names = ("step_size", "part_size", "self_check", "seed")
     common = {name: config[name] for name in names}

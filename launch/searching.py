@@ -8,10 +8,10 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from engine.api import default_dtype
-from engine.checkpoint.store import Checkpoint
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.search.runs import Found, score_elsewhere, search_sequences
+from engine.search.run_folder import Found, score_elsewhere, search_sequences
 from engine.search.settings import SearchSettings
 
 

@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from engine.sweep import sweep_vocabulary
+from engine.sweep.rewards import sweep_vocabulary
 from launch import cli, scoring
 
 _CONFIG = cli.config_file("sweep")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from engine.checkpoint import store
+from engine.text.tokenizer import load_tokenizer
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -94,7 +94,7 @@ def load(name: str, folder: Path, cache: Path) -> PreTrainedTokenizerBase:
         "clean_up_tokenization_spaces": package is LLAMA3,  # as published
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return store.load_tokenizer(folder)
+    return load_tokenizer(folder)
 
 
 def _sha256(content: bytes) -> str:

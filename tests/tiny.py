@@ -169,7 +169,7 @@ def write_model(
     Args:
       folder: to be made.
       seed: of the decoder.
-      head: `linear`, `mlp`, `urm`, `qrm`, whose gate wants `gating.PATTERNS` to know `GATE`, or
+      head: `linear`, `mlp`, `urm`, `qrm`, whose gate wants `gates.PATTERNS` to know `GATE`, or
         `lm` for a language model.
       head_seed: of the head.
       template: chat template; None leaves it out.

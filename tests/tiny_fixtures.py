@@ -4,9 +4,10 @@ import functools
 
 import pytest
 
-from engine.checkpoint import hf
-from engine.checkpoint.store import Checkpoint
-from engine.prompts import TemplatePolicy
+from engine.checkpoint.card import Checkpoint
+from engine.convert.convert import convert
+from engine.convert.hub import fetch
+from engine.text.chat_template import TemplatePolicy
 from tests import tiny
 
 
@@ -17,8 +18,8 @@ def checkpoint(tmp_path_factory):
     @functools.cache
     def build(slug="tiny", *, bos="template", date=None, **model) -> Checkpoint:
         folder = tmp_path_factory.mktemp(slug)
-        source = hf.fetch(str(tiny.write_model(folder / "hf", **model)), None)
+        source = fetch(str(tiny.write_model(folder / "hf", **model)), None)
         policy = TemplatePolicy(bos=bos, date=date)
-        return hf.convert(source, folder / "checkpoint", slug=slug, policy=policy)
+        return convert(source, folder / "checkpoint", slug=slug, policy=policy)
 
     return build

@@ -9,11 +9,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 
 import numpy as np
 
-from engine.candidates import token_candidates
-from engine.scoring import Scorer
+from engine.scoring.batches import token_candidates
+from engine.scoring.reward_passes import Scorer
 from engine.search import flops
 from engine.search.climb import Steps
-from engine.search.problem import Problem, not_finite
+from engine.search.objective import Problem, not_finite
 from engine.types import Candidates, Prefix, PromptIds
 
 # What stands before [i], and rows of tokens that follow it [C, t].

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from engine import mesh as meshes
-from engine.scoring import Scorer, fetch
+from engine.scoring.reward_passes import Scorer, fetch
 from engine.search import flops
 from engine.search.buffer import BROKEN, Ranked, State, climbed, start
-from engine.search.problem import Problem, not_finite
+from engine.search.objective import Problem, not_finite
 from engine.search.settings import CLIMBS
 from engine.search.step import Question, build_step, first_changes, takes_gradient
 

@@ -14,11 +14,11 @@ from safetensors import SafetensorError
 
 from engine.errors import AssayError
 from engine.runs import parts
-from engine.scoring import Scorer
+from engine.scoring.reward_passes import Scorer
 from engine.search.baselines import Sweep
 from engine.search.buffer import BROKEN
 from engine.search.climb import Climb
-from engine.search.problem import Problem, not_finite
+from engine.search.objective import Problem, not_finite
 from engine.search.settings import CLIMBS, SearchSettings
 
 

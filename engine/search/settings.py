@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from engine.errors import AssayError
-from engine.scoring import dtype_named
+from engine.scoring.reward_passes import dtype_named
 
 DIRECTIONS = {"max": 1, "min": -1}
 

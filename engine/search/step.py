@@ -16,10 +16,10 @@ from jax.sharding import Mesh
 from jaxtyping import Float, Int
 
 from engine import mesh as meshes
-from engine import scoring
 from engine.models.decoder import behind
 from engine.models.reward_model import RewardModels
-from engine.search import buffer, packing, propose
+from engine.scoring import reward_passes
+from engine.search import buffer, packing, proposals
 from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, climbed
 from engine.search.settings import CLIMBS, SearchSettings
 from engine.types import Array, Places, Prefix
@@ -86,10 +86,10 @@ def _build_step(graph: nnx.GraphDef, mesh: Mesh, settings: SearchSettings) -> St
         return jax.lax.fori_loop(0, count, one, (state, *traced))
 
     everywhere = meshes.sharding(mesh, "")
-    return Step(*(scoring.jit(each, mesh, everywhere) for each in (many, expand, admit)))
+    return Step(*(reward_passes.jit(each, mesh, everywhere) for each in (many, expand, admit)))
 
 
-def plan_of(settings: SearchSettings) -> propose.Plan | None:
+def plan_of(settings: SearchSettings) -> proposals.Plan | None:
     """Where each candidate changes first; None for methods whose candidates change anywhere.
 
     Raises:
@@ -98,7 +98,7 @@ def plan_of(settings: SearchSettings) -> propose.Plan | None:
     method = CLIMBS.get(settings.method)
     if method is None or method.propose not in ("gradient", "mutation"):
         return None
-    return propose.plan(settings.free, settings.candidates, settings.topk)
+    return proposals.plan(settings.free, settings.candidates, settings.topk)
 
 
 def first_changes(settings: SearchSettings) -> tuple[int, ...]:
@@ -126,7 +126,7 @@ def _expand(
             gain = _gains(model, question, parents, slopes, settings)
     else:
         rewards = jnp.full(parents.shape[0], UNKNOWN)
-        noise = functools.partial(propose.uniform_gain, allowed=question.allowed)
+        noise = functools.partial(proposals.uniform_gain, allowed=question.allowed)
         gain = jax.vmap(noise)(noise_key, parents)
     with jax.named_scope("propose"):
         replace = replacements(state.step, question.steps, settings)
@@ -151,7 +151,7 @@ def _gains(
     embedding, allowed = model.decoder.embedding[...], question.allowed
 
     def of_attempt(slopes, ids):
-        return propose.first_order_gain(slopes, ids, allowed, embedding, settings.distance)
+        return proposals.first_order_gain(slopes, ids, allowed, embedding, settings.distance)
 
     return jax.vmap(of_attempt)(slopes, parents)
 
@@ -169,12 +169,12 @@ def _proposals(
 
     def of_attempt(key, ids, gain):
         if plan:
-            return propose.by_position(
+            return proposals.by_position(
                 key, ids, gain, free, plan, settings.topk, settings.temperature, replace, most
             )
         if CLIMBS[settings.method].propose == "pairs":
-            return propose.best_pairs(ids, gain, free, candidates)
-        return propose.fresh(key, ids, question.allowed, free, candidates)
+            return proposals.best_pairs(ids, gain, free, candidates)
+        return proposals.fresh(key, ids, question.allowed, free, candidates)
 
     return jax.vmap(of_attempt)(keys, parents, gain)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.store import Checkpoint
+from engine.checkpoint.card import Checkpoint
 from tests.models import reference
 
 SPEC = reference.SPECS["gqa"]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
-from engine.models.hf_config import decoder_config
 
 # As published with Skywork-Reward-Llama-3.1-8B.
 PUBLISHED = {

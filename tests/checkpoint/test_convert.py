@@ -10,11 +10,14 @@ import torch
 from flax import nnx
 from safetensors.torch import load_file, save_file
 
-from engine.checkpoint import hf, store
-from engine.checkpoint.tensors import TensorFiles
+from engine.checkpoint.card import Card, Checkpoint
+from engine.checkpoint.restore import restore, sharing_groups
+from engine.convert.convert import convert
+from engine.convert.hub import fetch
+from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.prompts import TemplatePolicy
+from engine.text.chat_template import TemplatePolicy
 from tests.checkpoint.conftest import SPEC
 from tests.models import parity, reference
 
@@ -38,7 +41,7 @@ def edit_tensors(folder, change) -> None:
 
 
 def parameters(checkpoint, dtype="float32") -> dict[str, np.ndarray]:
-    _, params = store.restore([checkpoint], build_mesh(), np.dtype(dtype))
+    _, params = restore([checkpoint], build_mesh(), np.dtype(dtype))
     return {".".join(map(str, path)): np.asarray(p[...]) for path, p in nnx.to_flat_state(params)}
 
 
@@ -212,28 +215,28 @@ def relatives(checkpoint, tmp_path_factory):
     base = tmp_path_factory.mktemp("relatives")
     model = reference.build(SPEC)
 
-    def convert(name, model, bos="template", tokenizer=None, change=None):
+    def converted(name, model, bos="template", tokenizer=None, change=None):
         folder = reference.save(model, base / f"{name}-hf")
         if change:
             edit_tensors(folder, change)
         if tokenizer:
             tokenizer.save_pretrained(folder)
         policy = TemplatePolicy(bos=bos, date=None)
-        source = hf.fetch(str(folder), None)
-        return hf.convert(source, base / name, slug=name, policy=policy)
+        source = fetch(str(folder), None)
+        return convert(source, base / name, slug=name, policy=policy)
 
     other_template = reference.tokenizer()
     other_template.chat_template = reference.CHATML.replace("<|im_end|>\n", "<|im_end|>")
     return {
         "model": checkpoint,
-        "other head": convert("head", model, change=lambda t: t["score.weight"].mul_(2)),
-        "first two layers": convert("two", reference.truncated(model, 2)),
-        "first layer": convert("one", reference.truncated(model, 1)),
-        "other layer": convert(
+        "other head": converted("head", model, change=lambda t: t["score.weight"].mul_(2)),
+        "first two layers": converted("two", reference.truncated(model, 2)),
+        "first layer": converted("one", reference.truncated(model, 1)),
+        "other layer": converted(
             "layer", model, change=lambda t: t["model.layers.2.mlp.up_proj.weight"].mul_(2)
         ),
-        "other policy": convert("policy", model, bos="single"),
-        "other template": convert("template", model, tokenizer=other_template),
+        "other policy": converted("policy", model, bos="single"),
+        "other template": converted("template", model, tokenizer=other_template),
     }
 
 
@@ -271,16 +274,16 @@ GROUPS = [
 @pytest.mark.parametrize(("given", "groups"), GROUPS)
 def test_models_that_can_be_scored_in_one_pass_are_grouped(relatives, given, groups):
     names = {id(checkpoint): name for name, checkpoint in relatives.items()}
-    found = store.sharing_groups([relatives[name] for name in given])
+    found = sharing_groups([relatives[name] for name in given])
     assert [[names[id(c)] for c in group] for group in found] == groups
 
 
 def test_a_card_survives_json(checkpoint):
-    assert store.Card.from_json(checkpoint.card.to_json()) == checkpoint.card
+    assert Card.from_json(checkpoint.card.to_json()) == checkpoint.card
 
 
 def test_an_opened_checkpoint_has_the_card_that_conversion_returned(checkpoint):
-    opened = store.Checkpoint.open(checkpoint.path)
+    opened = Checkpoint.open(checkpoint.path)
     assert opened.card == checkpoint.card
     assert opened.card.checkpoint_hash == checkpoint.card.checkpoint_hash
 
@@ -295,7 +298,7 @@ def test_a_checkpoints_template_is_the_sources(checkpoint):
 
 def test_a_folder_without_a_card_is_no_checkpoint(tmp_path):
     with pytest.raises(AssayError, match=r"no checkpoint \(model\.json is missing\); launch\.conv"):
-        store.Checkpoint.open(tmp_path)
+        Checkpoint.open(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -310,20 +313,20 @@ def test_a_folder_without_a_card_is_no_checkpoint(tmp_path):
 def test_a_card_that_cannot_be_read_is_refused(tmp_path, text, message):
     (tmp_path / "model.json").write_text(text, errors="surrogateescape")
     with pytest.raises(AssayError, match=message):
-        store.Checkpoint.open(tmp_path)
+        Checkpoint.open(tmp_path)
 
 
 def test_a_card_of_another_version_is_refused(checkpoint, tmp_path):
     (tmp_path / "model.json").write_text(checkpoint.card.to_json())
     reference.edit_json(tmp_path / "model.json", version=1)
     with pytest.raises(AssayError, match=r"model\.json: version=1; allowed: 2$"):
-        store.Checkpoint.open(tmp_path)
+        Checkpoint.open(tmp_path)
 
 
 def test_progress_counts_every_byte_once(folder, tmp_path):
     seen = []
-    hf.convert(
-        hf.fetch(str(folder), None),
+    convert(
+        fetch(str(folder), None),
         tmp_path / "checkpoint",
         slug="model",
         policy=TemplatePolicy(bos="template", date=None),
@@ -356,7 +359,7 @@ def test_files_are_known_again_by_their_hashes(published, folder, checkpoint):
 
 @pytest.mark.parametrize(("data", "model"), [(1, 1), (2, 2), (1, 2)])
 def test_every_mesh_restores_the_same_parameters(checkpoint, data, model):
-    _, params = store.restore([checkpoint], parity.make_mesh(data, model), np.dtype("float32"))
+    _, params = restore([checkpoint], parity.make_mesh(data, model), np.dtype("float32"))
     expected = parameters(checkpoint)
     for path, value in nnx.to_flat_state(params):
         name = ".".join(map(str, path))
@@ -394,7 +397,7 @@ def test_a_parameter_that_is_not_whole_is_a_damaged_checkpoint(
     damaged = shutil.copytree(checkpoint.path, tmp_path / "damaged")
     damage(damaged / "params" / name)
     with pytest.raises(AssayError, match=message):
-        parameters(store.Checkpoint.open(damaged))
+        parameters(Checkpoint.open(damaged))
 
 
 def test_nothing_is_computed_on_a_device_while_converting(folder, tmp_path):

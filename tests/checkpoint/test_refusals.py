@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
-from engine.checkpoint import hf
+from engine.convert.convert import convert
+from engine.convert.hub import fetch
 from engine.errors import AssayError
-from engine.prompts import TemplatePolicy
+from engine.text.chat_template import TemplatePolicy
 from tests.models import reference
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -250,8 +251,8 @@ def test_an_interrupted_conversion_leaves_nothing_beside_the_destination(folder,
         raise error
 
     with pytest.raises(error):
-        hf.convert(
-            hf.fetch(str(folder), None),
+        convert(
+            fetch(str(folder), None),
             tmp_path / "out" / "checkpoint",
             slug="model",
             policy=TemplatePolicy(bos="template", date=None),
@@ -283,9 +284,9 @@ def test_a_disk_that_takes_no_more_is_refused_in_one_line_and_leaves_nothing(
 
 
 def test_other_bytes_than_published_are_refused_and_the_published_ones_are_not(folder, tmp_path):
-    def convert(size: int):
-        return hf.convert(
-            hf.fetch(str(folder), None),
+    def converted(size: int):
+        return convert(
+            fetch(str(folder), None),
             tmp_path / "checkpoint",
             slug="model",
             policy=TemplatePolicy(bos="template", date=None),
@@ -295,29 +296,29 @@ def test_other_bytes_than_published_are_refused_and_the_published_ones_are_not(f
     size = sum(tensor.nbytes for tensor in load_file(folder / WEIGHTS).values())
     message = rf"hf: {size:,} bytes of tensors; published: {size + 1:,}$"
     with pytest.raises(AssayError, match=message):
-        convert(size + 1)
+        converted(size + 1)
     assert not (tmp_path / "checkpoint").exists()
-    assert convert(size).card.slug == "model"
+    assert converted(size).card.slug == "model"
 
 
 @pytest.mark.parametrize("source", ["no-such-folder", "./no/such", "/no/such", "a/b/c"])
 def test_what_is_neither_a_folder_nor_a_hub_id_is_refused(source):
     message = f"^source='{source}'; allowed: an existing folder or a hub id owner/name$"
     with pytest.raises(AssayError, match=message):
-        hf.fetch(source, None)
+        fetch(source, None)
 
 
 @pytest.mark.parametrize("source", ["owner/name", "owner/not a name"])
 def test_a_hub_id_that_the_hub_does_not_serve_is_refused_in_one_line(source):
     message = f"^source='{source}': no such folder, and the hub says: .+$"
     with pytest.raises(AssayError, match=message) as caught:
-        hf.fetch(source, None)
+        fetch(source, None)
     assert "\n" not in str(caught.value)
 
 
 def test_a_local_folder_has_no_revision(folder):
     with pytest.raises(AssayError, match=r"^revision='main'; allowed: none for the local folder "):
-        hf.fetch(str(folder), "main")
+        fetch(str(folder), "main")
 
 
 def test_code_in_the_folder_is_never_executed(folder, tmp_path):

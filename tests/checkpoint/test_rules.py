@@ -2,7 +2,8 @@
 
 import pytest
 
-from engine.checkpoint import rules, store
+from engine.checkpoint import layouts
+from engine.checkpoint.restore import parameters
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 from engine.models.heads import HeadConfig
@@ -51,17 +52,17 @@ def tensors(head: str) -> list[str]:
 
 def match(keys: list[str], config: DecoderConfig = CONFIG):
     """Kind of the head and all rules of a checkpoint, as conversion finds them."""
-    learned = rules.learned(keys)
-    kind, head_rules = rules.plain_head(learned)
-    matched = (*rules.decoder_rules(config), *head_rules)
-    rules.check_keys(matched, (), learned, LAYERS)
+    learned = layouts.learned(keys)
+    kind, head_rules = layouts.plain_head(learned)
+    matched = (*layouts.decoder_rules(config), *head_rules)
+    layouts.check_keys(matched, (), learned, LAYERS)
     return kind, matched
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_every_tensor_is_used_exactly_once(head):
     kind, matched = match(tensors(head))
-    used = [key for rule in matched for key in rules.layer_keys(rule, LAYERS)]
+    used = [key for rule in matched for key in layouts.layer_keys(rule, LAYERS)]
     assert kind == HEADS[head][0]
     assert sorted(used) == sorted(tensors(head))
 
@@ -71,7 +72,7 @@ def test_every_parameter_is_filled_exactly_once(head):
     kind, matched = match(tensors(head))
     config = HeadConfig(kind=kind, depth=LAYERS, width=6, rms_eps=1e-5, hidden=3)
     filled = [rule.parameter for rule in matched]
-    assert sorted(filled) == sorted(store.parameters(CONFIG, config))
+    assert sorted(filled) == sorted(parameters(CONFIG, config))
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -128,8 +129,8 @@ def test_buffers_that_hold_nothing_learned_are_ignored(key):
 )
 def test_a_layout_says_the_shape_in_the_file_and_after_splitting(layout, file_shape, split_shape):
     sizes = {"1": 1, "N": 3, "H": 4, "D": 5, "V": 7}
-    assert rules.file_shape(layout, sizes) == file_shape
-    assert rules.split_shape(layout, sizes) == split_shape
+    assert layouts.file_shape(layout, sizes) == file_shape
+    assert layouts.split_shape(layout, sizes) == split_shape
 
 
 @pytest.mark.parametrize(
@@ -143,4 +144,4 @@ def test_a_layout_says_the_shape_in_the_file_and_after_splitting(layout, file_sh
     ],
 )
 def test_transposition_follows_from_the_letters(layout, axes, permutation):
-    assert rules.permutation(layout, axes) == permutation
+    assert layouts.permutation(layout, axes) == permutation

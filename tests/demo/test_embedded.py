@@ -9,10 +9,11 @@ from configs import prompts
 from demo import build
 from demo.models import EMBEDDED
 from engine import api
-from engine.candidates import Bucket, token_candidates
-from engine.checkpoint import hf
-from engine.prompts import TemplatePolicy
-from engine.sweep import score_buckets
+from engine.convert.convert import convert
+from engine.convert.hub import fetch
+from engine.scoring.batches import Bucket, token_candidates
+from engine.sweep.rewards import score_buckets
+from engine.text.chat_template import TemplatePolicy
 
 SLUG = "smollm2-135m-d12-imdb-linear"  # the shallowest, so that torch's whole passes are affordable
 PROMPT = "What, in one word, is the greatest thing ever?"
@@ -29,7 +30,7 @@ def folder(tmp_path_factory):
 def model(folder, tmp_path_factory):
     policy = TemplatePolicy(bos="template", date=None)
     destination = tmp_path_factory.mktemp("checkpoints") / SLUG
-    hf.convert(hf.fetch(str(folder), None), destination, slug=SLUG, policy=policy)
+    convert(fetch(str(folder), None), destination, slug=SLUG, policy=policy)
     return api.load(destination, dtype="float32")
 
 

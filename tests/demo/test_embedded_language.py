@@ -7,12 +7,13 @@ from transformers import AutoModelForCausalLM
 
 from demo import build
 from demo.models import LANGUAGE_MODEL
-from engine.checkpoint import hf
-from engine.checkpoint.store import restore
-from engine.language import LanguageScorer
-from engine.logprobs import Replies, cue
+from engine.checkpoint.restore import restore
+from engine.convert.convert import convert
+from engine.convert.hub import fetch
 from engine.mesh import build_mesh
-from engine.prompts import TemplatePolicy
+from engine.scoring.language_passes import LanguageScorer
+from engine.sweep.logprobs import Replies, cue
+from engine.text.chat_template import TemplatePolicy
 
 PROMPT = "What, in one word, is the greatest thing ever?"
 REPLIES = ["Love", "The universe.", "Unconditional love, as far as anyone knows", "é\n", "Zebra"]
@@ -28,8 +29,8 @@ def folder(tmp_path_factory):
 def checkpoint(folder, tmp_path_factory):
     policy = TemplatePolicy(bos="template", date=None)
     destination = tmp_path_factory.mktemp("checkpoints") / LANGUAGE_MODEL.slug
-    source = hf.fetch(str(folder), None)
-    return hf.convert(source, destination, slug=LANGUAGE_MODEL.slug, policy=policy)
+    source = fetch(str(folder), None)
+    return convert(source, destination, slug=LANGUAGE_MODEL.slug, policy=policy)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from engine.mesh import build_mesh
-from engine.sweep import SweepSettings, sweep_replies, sweep_vocabulary
+from engine.sweep.rewards import SweepSettings, sweep_replies, sweep_vocabulary
 from tests.tiny_fixtures import checkpoint
 
 __all__ = ["checkpoint"]  # fixtures

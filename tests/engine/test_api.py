@@ -7,7 +7,7 @@ import pytest
 
 import engine
 from engine.api import default_dtype
-from engine.checkpoint.store import Checkpoint
+from engine.checkpoint.card import Checkpoint
 
 PROMPT = "What is the greatest thing?"
 

@@ -8,18 +8,18 @@ import pytest
 
 import analysis
 import engine
-from engine.checkpoint import gating
-from engine.checkpoint.store import sharing_groups
+from engine.checkpoint.restore import sharing_groups
+from engine.convert import gates
 from engine.errors import AssayError
 from engine.runs import parts, schema
-from engine.scoring import Scorer
-from engine.verify import check_finite, self_check
+from engine.scoring.reward_passes import Scorer
+from engine.sweep.self_check import check_finite, self_check
 from tests import tiny
 from tests.engine.conftest import SETTINGS, Run
 
 PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
 ONE = {"greatest": PROMPTS["greatest"]}
-NAMES = list(gating.HELPSTEER)
+NAMES = list(gates.HELPSTEER)
 QUANTILES = [f"{name}-q{q:02}" for name in NAMES for q in range(1, tiny.QUANTILES + 1)]
 COLUMNS = {"tiny": [], "qrm": [*NAMES, *QUANTILES], "urm": NAMES}
 SIZE = 288
@@ -28,7 +28,7 @@ SIZE = 288
 @pytest.fixture(scope="module", autouse=True)
 def _pattern_of_the_tiny_template():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gating, "PATTERNS", {"llama": tiny.GATE})
+        patch.setattr(gates, "PATTERNS", {"llama": tiny.GATE})
         yield
 
 
@@ -224,7 +224,7 @@ def test_an_objective_that_is_not_finite_is_refused_by_name(bad):
 
 @pytest.mark.parametrize("count", [1, 5, 19])
 def test_published_names_are_columns(count):
-    names = gating.objective_names(count)
+    names = gates.objective_names(count)
     assert list(schema.objective_columns(names)) == list(names)
     assert len(set(names)) == count
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification
 
-from engine.candidates import TokenRows, reward_position
-from engine.checkpoint.store import Card, sharing_groups
+from engine.checkpoint.card import Card
+from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
+from engine.scoring.rows import TokenRows, reward_position
 from tests import tiny
 
 PROMPT = "What is the greatest thing?"

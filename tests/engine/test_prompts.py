@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import AssayError
-from engine.prompts import ChatTemplate, TemplatePolicy
+from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from tests import tiny
 
 PROMPT = "What is the truth?"

@@ -9,10 +9,11 @@ import functools
 
 import pytest
 
-from engine.candidates import TokenTextRows, vocabulary
-from engine.checkpoint import gating
-from engine.prompts import ChatTemplate, TemplatePolicy
-from engine.scoring import gate_position
+from engine.convert import gates
+from engine.scoring.reward_passes import gate_position
+from engine.scoring.rows import TokenTextRows
+from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from engine.text.vocabulary import vocabulary
 from tests import published
 
 PROMPT = "What, in one word, is the greatest thing ever?"
@@ -126,7 +127,7 @@ def test_a_planted_bug_changes_the_ids(load, monkeypatch, bug):
     ("name", "family"), [("llama3", "llama"), ("llama3-date", "llama"), ("gemma", "gemma2")]
 )
 def test_a_gate_reads_where_the_users_turn_closes(load, name, family):
-    pattern = gating.PATTERNS[family]
+    pattern = gates.PATTERNS[family]
     prompt = "love<|eot_id|><end_of_turn>\n" + PROMPT
     prefix = load(name, date=DATE).split(prompt).prefix
     assert gate_position(prefix, pattern) == len(prefix) - len(pattern)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.prompts import ChatTemplate, TemplatePolicy
-from engine.rendering import Frame, trace
+from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from engine.text.template_trace import Frame, trace
 from tests import tiny
 from tests.engine.test_prompts import PROMPT, TEMPLATES, template
 
@@ -197,6 +197,6 @@ def test_a_frame_that_is_not_the_templates_is_not_taken(monkeypatch, wrong):
     def planted(*args, **named):
         return dataclasses.replace(trace(*args, **named), **wrong)
 
-    monkeypatch.setattr("engine.prompts.trace", planted)
+    monkeypatch.setattr("engine.text.chat_template.trace", planted)
     replies = [*AWKWARD] * 3
     assert chat.sequences(PROMPT, replies) == wholly(chat, replies)

@@ -3,12 +3,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from engine.candidates import ReplyRows, padded_length, reply_buckets
-from engine.checkpoint.store import restore
+from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import schema
-from engine.scoring import Scorer, dtype_named
+from engine.scoring.batches import padded_length, reply_buckets
+from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.scoring.rows import ReplyRows
 from tests.engine.test_prompts import PLAIN_NEWLINE
 
 PROMPTS = {"greatest": "What is the greatest thing?"}

@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from engine.checkpoint.store import restore, sharing_groups
+from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import parts, schema
 from engine.runs.manifest import Manifest
-from engine.scoring import Scorer, dtype_named
+from engine.scoring.reward_passes import Scorer, dtype_named
 from tests.engine.conftest import SETTINGS
 from tests.tiny import TRIMMED
 

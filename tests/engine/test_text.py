@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification
 
-from engine.candidates import Distinct
-from engine.checkpoint.store import restore
+from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.prompts import ChatTemplate
 from engine.runs import parts
 from engine.runs.manifest import Manifest
-from engine.scoring import Scorer, dtype_named
+from engine.scoring.batches import Distinct
+from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.text.chat_template import ChatTemplate
 from tests.engine.test_prompts import PLAIN_NEWLINE
 from tests.engine.test_sweep import Killed, killed_after
 from tests.tiny import TRIMMED

@@ -1,9 +1,9 @@
 import pytest
 
-from engine.candidates import vocabulary
 from engine.errors import AssayError
-from engine.prompts import ChatTemplate, TemplatePolicy
 from engine.runs import schema
+from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from engine.text.vocabulary import vocabulary
 from tests import tiny
 
 

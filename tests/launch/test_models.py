@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 
 from configs import models, prompts
-from engine.checkpoint import gating, store
+from engine.checkpoint.restore import parameters
+from engine.convert import gates
+from engine.convert.hf_config import decoder_config, output_config
 from engine.models.heads import HEADS, HeadConfig
-from engine.models.hf_config import decoder_config, output_config
 from engine.runs.schema import check_names
 from launch import models as table
 
@@ -84,7 +85,7 @@ GATE = {"kind": "gated", "hidden": 1024, "hidden_in": 1024, "gate_layers": 4}
 STRUCTURES = {
     "qrm-gemma-2-27b": (
         gemma_27b(GATED_GEMMA),
-        {**GATE, "objectives": gating.objective_names(5), "quantiles": 19},
+        {**GATE, "objectives": gates.objective_names(5), "quantiles": 19},
         95 * 4608 + (4608 + 1024 + 1024 + 3) * 1024 + (1024 + 1) * 5 + 1,
     ),
     "skywork-reward-gemma-2-27b-v0.2": (gemma_27b(LINEAR_GEMMA), LINEAR, 4608),
@@ -94,13 +95,13 @@ STRUCTURES = {
     ),
     "qrm-llama3.1-8b": (
         config_json(GATED_LLAMA, 128257, *LLAMA_8B, **FACTOR_8),
-        {**GATE, "objectives": gating.objective_names(19), "quantiles": 19, "transform": True},
+        {**GATE, "objectives": gates.objective_names(19), "quantiles": 19, "transform": True},
         361 * 4096 + 361 + (4096 + 1024 + 1024 + 3) * 1024 + (1024 + 1) * 19 + 1,
     ),
     "urm-llama-3.1-8b": (
         config_json(URM, 128257, *LLAMA_8B, **FACTOR_8),
         {"kind": "urm", "hidden": 1024, "hidden_in": 1024,
-         "objectives": gating.objective_names(5)},
+         "objectives": gates.objective_names(5)},
         10 * 4096 + (4096 + 1) * 1024 + (1024 + 1) * 1024 + (1024 + 1) * 5,
     ),
     "grm-llama3-8b-rewardmodel-ft": (
@@ -111,7 +112,7 @@ STRUCTURES = {
     ),
     "armorm-llama3-8b-v0.1": (
         config_json(GATED_LLAMA, 128257, *LLAMA_8B),
-        {**GATE, "objectives": gating.objective_names(19), "transform": True},
+        {**GATE, "objectives": gates.objective_names(19), "transform": True},
         19 * 4096 + 361 + (4096 + 1024 + 1024 + 3) * 1024 + (1024 + 1) * 19 + 1,
     ),
     "grm-gemma2-2b-rewardmodel-ft": (
@@ -154,7 +155,7 @@ def numbers(slug: str) -> int:
     decoder = decoder_config(fields)
     config = HeadConfig(depth=decoder.num_layers, width=decoder.width, rms_eps=decoder.rms_eps,
                         norm_offset=decoder.norm_offset, **head)  # fmt: skip
-    return sum(math.prod(p.shape) for p in store.parameters(decoder, config).values())
+    return sum(math.prod(p.shape) for p in parameters(decoder, config).values())
 
 
 def test_the_papers_ten_models_are_listed_in_order_with_their_pinned_revisions():
@@ -253,5 +254,5 @@ def test_the_first_gemmas_have_the_published_bytes(width, layers, heads, kv_head
     fields = config_json("GemmaForCausalLM", 256000, width, layers, heads, kv_heads, 256, ffn,
                          model_type="gemma", hidden_act="gelu", rope_theta=1e4)  # fmt: skip
     decoder = decoder_config(fields)
-    parameters = store.parameters(decoder, output_config(fields, decoder))
-    assert 2 * sum(math.prod(p.shape) for p in parameters.values()) == size
+    held = parameters(decoder, output_config(fields, decoder))
+    assert 2 * sum(math.prod(p.shape) for p in held.values()) == size

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import LlamaForSequenceClassification
 
-from engine.checkpoint.store import Checkpoint
+from engine.checkpoint.card import Checkpoint
 from tests.models import head_references, parity, reference
 
 

@@ -17,9 +17,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from engine.checkpoint import gating, hf
-from engine.checkpoint.store import Checkpoint
-from engine.prompts import TemplatePolicy
+from engine.checkpoint.card import Checkpoint
+from engine.convert import convert as conversion
+from engine.convert import gates
+from engine.convert.hub import fetch
+from engine.text.chat_template import TemplatePolicy
 from engine.types import PromptIds
 from tests.models import families, parity, reference
 
@@ -272,10 +274,10 @@ def save(case: Case, head: nn.Module, folder: Path) -> Path:
 def convert(folder: Path, destination: Path, variant: str = "") -> Checkpoint:
     """The conversion, for a tokenizer in which the gates' pattern is `PATTERN`."""
     policy = TemplatePolicy(bos="template", date=None)
-    source = hf.fetch(str(folder), None)
+    source = fetch(str(folder), None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gating, "PATTERNS", {"llama": PATTERN, "gemma2": PATTERN})
-        return hf.convert(source, destination, slug="model", policy=policy, head=variant)
+        patch.setattr(gates, "PATTERNS", {"llama": PATTERN, "gemma2": PATTERN})
+        return conversion.convert(source, destination, slug="model", policy=policy, head=variant)
 
 
 def prompt() -> PromptIds:

@@ -12,8 +12,9 @@ import numpy as np
 from flax import nnx
 from jax.sharding import AxisType, Mesh
 
-from engine.checkpoint import store
-from engine.scoring import Scorer
+from engine.checkpoint import restore as restoring
+from engine.checkpoint.card import Checkpoint
+from engine.scoring.reward_passes import Scorer
 from engine.types import Candidates, PromptIds
 from tests.models import reference
 
@@ -56,7 +57,7 @@ def make_mesh(data: int = 1, model: int = 1) -> Mesh:
 
 
 def restore(
-    *group: store.Checkpoint,
+    *group: Checkpoint,
     dtype: str = "float32",
     mesh: Mesh | None = None,
     step_size=STEP_SIZE,
@@ -64,7 +65,7 @@ def restore(
 ) -> Restored:
     """A sharing group; models that differ in their weights only share compiled passes."""
     mesh = mesh or make_mesh()
-    graph, params = store.restore(group, mesh, np.dtype(dtype), objectives=objectives)
+    graph, params = restoring.restore(group, mesh, np.dtype(dtype), objectives=objectives)
     key = graph, mesh, step_size
     if key not in _BUILT:
         _BUILT[key] = _build(graph, params, mesh, step_size)

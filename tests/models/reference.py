@@ -14,9 +14,10 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import LlamaConfig, LlamaForSequenceClassification, PreTrainedTokenizerFast
 
-from engine.checkpoint import hf
-from engine.checkpoint.store import Checkpoint
-from engine.prompts import TemplatePolicy
+from engine.checkpoint.card import Checkpoint
+from engine.convert import convert as conversion
+from engine.convert.hub import fetch
+from engine.text.chat_template import TemplatePolicy
 
 VOCAB_SIZE = 264  # 256 bytes, 4 special tokens, and rows that no token has, as published models do
 SPECIAL = ("<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>")
@@ -140,8 +141,8 @@ def truncated(model: LlamaForSequenceClassification, layers: int) -> LlamaForSeq
 def convert(folder: Path, destination: Path, slug: str = "model", **options) -> Checkpoint:
     """The conversion as the command line does it."""
     policy = TemplatePolicy(bos="template", date=None)
-    source = hf.fetch(str(folder), None)
-    return hf.convert(source, destination, slug=slug, policy=policy, **options)
+    source = fetch(str(folder), None)
+    return conversion.convert(source, destination, slug=slug, policy=policy, **options)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.candidates import token_candidates
+from engine.scoring.batches import token_candidates
 from engine.types import PromptIds
 from tests.models import families, parity, reference
 

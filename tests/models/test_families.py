@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint import rules
+from engine.checkpoint import layouts
 from engine.errors import AssayError
 from engine.models import decoder, heads
 from engine.models.config import DecoderConfig, Rope
@@ -239,7 +239,7 @@ def test_a_conversion_without_soft_cap_is_torchs_without_and_not_with(tmp_path):
 
 def test_reading_llamas_second_norm_from_a_gemma_is_refused(monkeypatch, tmp_path):
     """`post_attention_layernorm` is Llama's pre-MLP norm and Gemma's post-attention norm."""
-    monkeypatch.setattr(rules, "_FOUR_NORMS", rules._TWO_NORMS)
+    monkeypatch.setattr(layouts, "_FOUR_NORMS", layouts._TWO_NORMS)
     folder = reference.save(families.build("gemma2"), tmp_path / "hf")
     with pytest.raises(AssayError, match=r"nothing uses: 'model\.layers\.0\.post_feedforward"):
         reference.convert(folder, tmp_path / "checkpoint")

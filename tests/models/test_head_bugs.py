@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from engine.checkpoint import gating
+from engine.convert import gates
 from engine.models import heads
 from engine.models.heads import Reading
 from tests.models.head_references import CASES, PATTERN, check, convert, prompt, restore, save
@@ -15,7 +15,7 @@ from tests.models.head_references import CASES, PATTERN, check, convert, prompt,
 
 def gate_read_at(position):
     return lambda patch: patch.setattr(
-        "engine.scoring.gate_position", lambda ids, pattern: position
+        "engine.scoring.reward_passes.gate_position", lambda ids, pattern: position
     )
 
 
@@ -198,23 +198,23 @@ def no_batch_norm(patch):
     def identity(index, m):
         return np.ones_like(m["weight"]), np.zeros_like(m["weight"])
 
-    patch.setattr(gating, "_affine", identity)
+    patch.setattr(gates, "_affine", identity)
 
 
 def batch_statistics_left_out(patch):
-    patch.setattr(gating, "_affine", lambda index, m: (m["weight"], m["bias"]))
+    patch.setattr(gates, "_affine", lambda index, m: (m["weight"], m["bias"]))
 
 
 def another_eps(patch):
-    patch.setattr(gating, "_BATCH_NORM_EPS", 1e-3)
+    patch.setattr(gates, "_BATCH_NORM_EPS", 1e-3)
 
 
 def batch_norm_before_its_relu(patch):
     """Each norm goes into the layer below its ReLU instead of the one above."""
-    right, affine = gating.read_gate, gating._affine
+    right, affine = gates.read_gate, gates._affine
 
     def read_gate(keys, read):
-        own = gating.gate_keys(keys) - {gating.LOGIT_SCALE}
+        own = gates.gate_keys(keys) - {gates.LOGIT_SCALE}
         index = {key: int(re.search(r"layers\.(\d+)", key)[1]) for key in own}
         norms = {i for key, i in index.items() if key.endswith("running_mean")}
         gate = right({key for key in own if index[key] not in norms}, read)
@@ -223,9 +223,9 @@ def batch_norm_before_its_relu(patch):
             module = {key.rsplit(".", 1)[1]: read(key) for key in own if index[key] == i}
             (weight, bias), (scale, shift) = layers[at], affine(i, module)
             layers[at] = weight * scale, bias * scale + shift
-        return gating.Gate(layers, True)
+        return gates.Gate(layers, True)
 
-    patch.setattr(gating, "read_gate", read_gate)
+    patch.setattr(gates, "read_gate", read_gate)
 
 
 IN_THE_FOLDING = {

@@ -7,11 +7,11 @@ from flax import nnx
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from engine.checkpoint import gating
-from engine.checkpoint.store import Card
+from engine.checkpoint.card import Card
+from engine.convert import gates
 from engine.errors import AssayError
 from engine.models.heads import HeadConfig
-from engine.scoring import gate_position
+from engine.scoring.reward_passes import gate_position
 from tests.models import parity, reference
 from tests.models.head_references import (
     CASES,
@@ -145,7 +145,7 @@ def test_folded_batch_norms_are_those_of_torch_in_float64():
     head = random_head(CASES["QRM-Gemma"], 8)
     tensors = {name: value.numpy() for name, value in head.state_dict().items()}
     keys = {key for key in tensors if not key.endswith("num_batches_tracked")}
-    gate = gating.read_gate(keys, tensors.__getitem__)
+    gate = gates.read_gate(keys, tensors.__getitem__)
     x = np.random.default_rng(0).normal(size=(30, 8))
     expected = torch.tensor(x, dtype=torch.float64)
     for module in head.gating.layers.double():

@@ -7,7 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.checkpoint import rules
+from engine.checkpoint import layouts
+from engine.convert.convert import convert
+from engine.convert.hub import fetch
 from engine.errors import AssayError
 from tests.models import internlm2, parity, reference
 
@@ -76,13 +78,13 @@ def groups_first(rule, tensor, sizes):
     return rows.swapaxes(0, 1) if rule.part == "q" else rows
 
 
-right = rules.part_of
+right = layouts.part_of
 SPLITS = {"blocks": in_blocks, "k and v swapped": swapped, "groups first": groups_first}
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_wrong_split_of_wqkv_fails_parity(tmp_path, monkeypatch, split):
-    monkeypatch.setattr(rules, "part_of", SPLITS[split])
+    monkeypatch.setattr(layouts, "part_of", SPLITS[split])
     folder = internlm2.save(tmp_path / "hf")
     restored = parity.restore(reference.convert(folder, tmp_path / "checkpoint"))
     with pytest.raises(AssertionError, match="relative error"):
@@ -95,9 +97,9 @@ def test_feed_forwards_gate_and_up_swapped_fail_parity(tmp_path, monkeypatch):
         dataclasses.replace(r, key=f"model.layers.{{l}}.feed_forward.{keys[r.parameter]}.weight")
         if r.parameter in keys
         else r
-        for r in rules._INTERNLM2
+        for r in layouts._INTERNLM2
     ]
-    monkeypatch.setattr(rules, "_INTERNLM2", tuple(swap))
+    monkeypatch.setattr(layouts, "_INTERNLM2", tuple(swap))
     folder = internlm2.save(tmp_path / "hf")
     restored = parity.restore(reference.convert(folder, tmp_path / "checkpoint"))
     with pytest.raises(AssertionError, match="relative error"):
@@ -146,12 +148,11 @@ def test_a_missing_value_head_is_refused_by_name(tmp_path):
 
 
 def test_progress_counts_the_fused_tensors_once(tmp_path):
-    from engine.checkpoint import hf
-    from engine.prompts import TemplatePolicy
+    from engine.text.chat_template import TemplatePolicy
 
     seen = []
-    hf.convert(
-        hf.fetch(str(internlm2.save(tmp_path / "hf")), None),
+    convert(
+        fetch(str(internlm2.save(tmp_path / "hf")), None),
         tmp_path / "checkpoint",
         slug="model",
         policy=TemplatePolicy(bos="template", date=None),

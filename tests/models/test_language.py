@@ -10,12 +10,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Gemma2Config
 
-from engine.checkpoint import store
-from engine.cues import Cue
+from engine.checkpoint import restore as restoring
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.language import LanguageScorer
-from engine.logprobs import Replies
 from engine.models import language_model
+from engine.scoring.language_passes import LanguageScorer
+from engine.sweep.logprobs import Replies
+from engine.text.cue import Cue
 from engine.types import PromptIds
 from tests.models import families, parity, reference
 
@@ -72,7 +73,7 @@ def language(tmp_path_factory):
 
 def restore(checkpoint, mesh=None, step_size=parity.STEP_SIZE, dtype="float32") -> LanguageScorer:
     mesh = mesh or parity.make_mesh()
-    restored = store.restore([checkpoint], mesh, np.dtype(dtype))
+    restored = restoring.restore([checkpoint], mesh, np.dtype(dtype))
     return LanguageScorer.build(*restored, mesh, step_size=step_size)
 
 
@@ -315,7 +316,7 @@ def test_a_tied_head_has_no_parameter_of_its_own(language, name, head):
     card = checkpoint.card
     assert (card.kind, card.head.kind, card.head.tied) == ("language model", "lm", head)
     assert ("readout.weight" in card.dtypes) == (not head)
-    assert store.Checkpoint.open(checkpoint.path).card == card
+    assert Checkpoint.open(checkpoint.path).card == card
 
 
 def saved(folder, name, remove=(), tensors=None, **changes):

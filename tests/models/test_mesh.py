@@ -8,7 +8,7 @@ import pytest
 
 from engine import mesh as meshes
 from engine.errors import AssayError
-from engine.scoring import Scorer
+from engine.scoring.reward_passes import Scorer
 from tests.models import parity
 
 SHAPES = [(4, 1), (2, 2), (1, 4)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.checkpoint import store
+from engine.checkpoint.restore import sharing_groups
 from tests.models import parity, reference
 
 
@@ -66,7 +66,7 @@ def family(pair, tmp_path_factory):
 
 def test_several_heads_at_several_depths_reward_as_torch_does_in_one_pass(family):
     group = [checkpoint for _, _, checkpoint in family]
-    assert store.sharing_groups(group) == [group]
+    assert sharing_groups(group) == [group]
     together = parity.restore(*group)
     prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
     sequences = parity.sequences_of(prompt, candidates)

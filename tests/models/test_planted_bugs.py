@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from engine.checkpoint import rules
+from engine.checkpoint import layouts
 from engine.models import config, decoder, heads
-from engine.scoring import Scorer
+from engine.scoring.reward_passes import Scorer
 from tests.models import parity, reference
 
 
@@ -251,8 +251,8 @@ IN_THE_RULES = {
 
 @pytest.mark.parametrize("bug", IN_THE_RULES)
 def test_a_bug_planted_in_the_rules_fails_parity(tmp_path, monkeypatch, bug):
-    right = rules.decoder_rules
-    monkeypatch.setattr(rules, "decoder_rules", lambda *about: IN_THE_RULES[bug](right(*about)))
+    right = layouts.decoder_rules
+    monkeypatch.setattr(layouts, "decoder_rules", lambda *about: IN_THE_RULES[bug](right(*about)))
     model = reference.build(reference.SPECS["mha"])
     folder = reference.save(model, tmp_path / "hf")
     restored = parity.restore(reference.convert(folder, tmp_path / "checkpoint"))

@@ -6,9 +6,9 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.models.config import Rope, inverse_frequencies
-from engine.models.hf_config import decoder_config
 from tests.models import reference
 
 LLAMA3 = Rope(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.candidates import pad_rows, padded_length, reply_buckets, take_rows
 from engine.errors import AssayError
-from engine.scoring import PREFIX_MULTIPLE, dtype_named
+from engine.scoring.batches import pad_rows, padded_length, reply_buckets, take_rows
+from engine.scoring.reward_passes import PREFIX_MULTIPLE, dtype_named
 from engine.types import Candidates, PromptIds
 from tests.models import parity, reference
 

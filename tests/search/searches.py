@@ -9,11 +9,12 @@ import numpy as np
 import polars as pl
 from jax.sharding import AxisType
 
-from engine.checkpoint.store import Checkpoint, restore
-from engine.jobs import vocabulary_of
-from engine.scoring import Scorer
-from engine.search.problem import Problem
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import restore
+from engine.scoring.reward_passes import Scorer
+from engine.search.objective import Problem
 from engine.search.settings import SearchSettings
+from engine.sweep.loop import vocabulary_of
 
 SETTINGS = SearchSettings(
     method="gcg", direction="max", length=3, steps=6, flops=0.0, candidates=12, topk=16,

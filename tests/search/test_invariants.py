@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.search import loop
-from engine.search.runs import trace_frame
+from engine.search.run_folder import trace_frame
 from tests.search import searches
 from tests.search.searches import problem
 

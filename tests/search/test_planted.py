@@ -9,10 +9,10 @@ import pytest
 from flax import nnx
 
 from engine.models.reward_model import RewardModels
-from engine.search import loop, packing, propose, step
+from engine.search import loop, packing, proposals, step
 from engine.search.climb import Climb, question
-from engine.search.problem import Problem
-from engine.search.runs import trace_frame
+from engine.search.objective import Problem
+from engine.search.run_folder import trace_frame
 from tests.search import searches
 from tests.search.searches import problem
 
@@ -53,7 +53,7 @@ def check_proposals(model):
     assert asked.allowed[ids].all(), "a token that is not allowed"
     assert changed.any(1).all(), "a candidate that is its parent"
     first = sorted(changed.argmax(1).tolist())
-    assert first == list(propose.plan((0, 1, 2), 12, 8).first), "changed elsewhere"
+    assert first == list(proposals.plan((0, 1, 2), 12, 8).first), "changed elsewhere"
 
 
 def check_slopes(model):
@@ -69,7 +69,9 @@ def check_slopes(model):
         upward = dataclasses.replace(what, signs=jnp.ones(1))
         # Of the reward itself.
         _, raw = step.slopes_of(model, upward, parents, asked.settings, scorer.mesh)
-        gain = propose.first_order_gain(climbing[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0)
+        gain = proposals.first_order_gain(
+            climbing[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0
+        )
         place, token = jnp.unravel_index(gain.argmax(), gain.shape)
         return raw[0, place, token] - raw[0, place, parents[0, place]]
 
@@ -115,14 +117,14 @@ def laid_out(**changes):
 
 def replaced_one_place_on(patch):
     """The token that was meant for a position stands at the next."""
-    right = propose.by_position
+    right = proposals.by_position
 
     def wrong(key, ids, *rest):
         meant = right(key, ids, *rest)
         changed = jnp.roll(meant != ids, 1, axis=-1)
         return jnp.where(changed, jnp.roll(meant, 1, axis=-1), ids)
 
-    patch.setattr(propose, "by_position", wrong)
+    patch.setattr(proposals, "by_position", wrong)
 
 
 def sign_forgotten(patch):
@@ -137,9 +139,9 @@ def sign_forgotten(patch):
 
 
 def mask_ignored(patch):
-    right = propose.first_order_gain
+    right = proposals.first_order_gain
     patch.setattr(
-        propose,
+        proposals,
         "first_order_gain",
         lambda slopes, ids, allowed, *rest: right(slopes, ids, jnp.ones_like(allowed), *rest),
     )

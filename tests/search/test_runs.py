@@ -22,11 +22,11 @@ from configs import gcg
 from engine import api
 from engine.errors import AssayError
 from engine.runs import schema
-from engine.search import loop, runs
+from engine.search import loop, run_folder
 from engine.search.baselines import Sweep
 from engine.search.climb import Climb
-from engine.search.problem import Problem
-from engine.search.runs import score_elsewhere, search_sequences, trace_frame
+from engine.search.objective import Problem
+from engine.search.run_folder import score_elsewhere, search_sequences, trace_frame
 from engine.search.settings import METHODS
 from launch import searching
 from tests import tiny
@@ -239,7 +239,7 @@ def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
 def test_a_command_killed_between_its_directions_goes_on_to_both(checkpoint, tmp_path, monkeypatch):
     run, asked = tmp_path / "run", {"direction": "both", "steps": 4}
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "_last", _interrupted)
+        patch.setattr(run_folder, "_last", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             search(run, [checkpoint()], **asked)
     assert file_of(run, "max").exists() and not file_of(run, "min").exists()
@@ -308,7 +308,7 @@ def test_progress_counts_the_budget_that_ends_the_search(checkpoint, method):
     model, seen = checkpoint(), []
     budget = {"steps": 10**6, "flops": 2.5e7, "restarts": 1, "every": 1}
     asked = problem(model, method=method, **budget)
-    job = runs.Job(checkpoint=model, prompt="who", problem=asked, paths={}, complete={})
+    job = run_folder.Job(checkpoint=model, prompt="who", problem=asked, paths={}, complete={})
     loop.run(asked, scorer(model), None, lambda *done: seen.append(job.spent(*done)))
     assert np.diff(seen).min() > 0
     assert seen[-1] <= 1 < seen[-1] + np.diff(seen).max() * 1.001  # no further step fits

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from engine.checkpoint import gating
-from engine.checkpoint.store import Checkpoint
+from engine.checkpoint.card import Checkpoint
+from engine.convert import gates
 from engine.models.decoder import behind
-from engine.search import loop, packing, propose
+from engine.search import loop, packing, proposals
 from engine.search.buffer import BROKEN, Ranked, admit, start
 from engine.search.climb import Climb, _key, planned_steps, question, step_flops
 from engine.search.step import build_step, replacements, score, slopes_of
@@ -59,7 +59,7 @@ HEADS = {
 def test_every_candidate_scores_as_in_the_plain_pass(
     checkpoint, monkeypatch, head, direction, fixed
 ):
-    monkeypatch.setattr(gating, "PATTERNS", {"llama": tiny.GATE})
+    monkeypatch.setattr(gates, "PATTERNS", {"llama": tiny.GATE})
     model = checkpoint(head, head=head, **HEADS[head])
     scorer = searches.scorer(model)
     asked = problem(model, *PROMPTS, direction=direction, length=5, candidates=20,
@@ -78,7 +78,7 @@ def test_every_candidate_scores_as_in_the_plain_pass(
 
 def test_candidates_are_spread_evenly_over_the_free_positions():
     for free in ((0,), (2,), (0, 1, 2), tuple(range(20)), (1, 4, 5, 9)):
-        plan = propose.plan(free, 37, 64)
+        plan = proposals.plan(free, 37, 64)
         counts = np.bincount(plan.first, minlength=max(free) + 1)[list(free)]
         assert counts.sum() == 37
         assert counts.max() - counts.min() <= 1
@@ -150,8 +150,8 @@ def test_the_top_proposal_moves_the_reward_the_sought_way_to_first_order(checkpo
     parents = jnp.asarray(random_ids(1, 1, 3))
     what = question(asked, scorer)
     _, slopes = gradients(scorer, what, parents, asked.settings)
-    gain = propose.first_order_gain(slopes[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0.0)
-    best = propose.best_pairs(parents[0], gain, (0, 1, 2), 1)[0]
+    gain = proposals.first_order_gain(slopes[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0.0)
+    best = proposals.best_pairs(parents[0], gain, (0, 1, 2), 1)[0]
     raw = slopes[0] * (1 if direction == "max" else -1)  # of the reward itself
     change = sum(raw[t, best[t]] - raw[t, parents[0, t]] for t in range(3))
     assert change > 0 if direction == "max" else change < 0
@@ -172,7 +172,7 @@ def test_the_distance_between_embeddings_is_taken_off_the_gain():
     rng = np.random.default_rng(0)
     slopes, embedding = (rng.standard_normal(s).astype(np.float32) for s in ((2, 9), (9, 4)))
     ids, allowed = np.array([3, 7]), np.arange(9) != 5
-    gain = propose.first_order_gain(slopes, ids, allowed, jnp.asarray(embedding), 4.5)
+    gain = proposals.first_order_gain(slopes, ids, allowed, jnp.asarray(embedding), 4.5)
     for t, own in enumerate(ids):
         for v in range(9):
             apart = np.linalg.norm(embedding[v] - embedding[own])
@@ -183,10 +183,10 @@ def test_the_distance_between_embeddings_is_taken_off_the_gain():
 
 @functools.cache
 def proposer(topk, replace, free):
-    plan = propose.plan(free, 24, topk)
+    plan = proposals.plan(free, 24, topk)
 
     def draw(key, ids, gain):
-        return propose.by_position(
+        return proposals.by_position(
             key, ids, gain, free, plan, topk, 1.0, jnp.asarray(replace), replace
         )
 
@@ -202,7 +202,7 @@ def test_proposals_change_allowed_tokens_at_free_positions_from_their_first_on(r
         allowed = rng.random(50) < 0.7
         ids = rng.choice(np.flatnonzero(allowed), 4).astype(np.int32)
         slopes = jnp.asarray(rng.standard_normal((4, 50)), jnp.float32)
-        gain = propose.first_order_gain(slopes, ids, allowed, jnp.zeros((50, 2)), 0.0)
+        gain = proposals.first_order_gain(slopes, ids, allowed, jnp.zeros((50, 2)), 0.0)
         found = np.asarray(draw(jax.random.key(seed), ids, gain))
         assert allowed[found].all()
         changed = found != ids

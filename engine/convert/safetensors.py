@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from engine.checkpoint import rules
+from engine.checkpoint import layouts
 from engine.errors import AssayError
 
 INDEX = "model.safetensors.index.json"
@@ -54,7 +54,7 @@ class TensorFiles:
         found: dict[str, Tensor] = {}
         for name in shard_names(folder):
             for key, dtype, tensor in _header(folder, name):
-                if not rules.learned([key]):  # batch norms count in integers
+                if not layouts.learned([key]):  # batch norms count in integers
                     continue
                 if dtype not in _DTYPES:
                     raise AssayError(
@@ -67,7 +67,7 @@ class TensorFiles:
                     )
                 found[key] = tensor
         names: dict[str, str] = {}  # as the rules have them -> as the files have them
-        for key, name in rules.canonical_names(found).items():
+        for key, name in layouts.canonical_names(found).items():
             if name in names:
                 raise AssayError(f"{folder}: tensors {names[name]!r} and {key!r} are both {name!r}")
             names[name] = key

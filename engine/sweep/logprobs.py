@@ -1,8 +1,8 @@
 """Log-probabilities (natural) of a language model: of every next token, and of replies.
 
-Two kinds of rows, which `engine.jobs` writes into a run: the vocabulary after a prompt, and a list
-of replies to it. A prompt has a form (`engine.cues.Cue`); its id in the run names the form
-where that is not the plain one (`schema.prompt_in_form`).
+Two kinds of rows, which `engine.sweep.loop` writes into a run: the vocabulary after a prompt, and
+a list of replies to it. A prompt has a form (`engine.text.cue.Cue`); its id in the run names the
+form where that is not the plain one (`schema.prompt_in_form`).
 """
 
 import dataclasses
@@ -13,21 +13,22 @@ from typing import Any
 import numpy as np
 from jax.sharding import Mesh
 
-from engine import jobs
 from engine import mesh as meshes
-from engine.candidates import Bucket, reply_buckets
-from engine.checkpoint.store import LANGUAGE, Checkpoint, restore
-from engine.cues import FORMS, Cue
+from engine.checkpoint.card import LANGUAGE, Checkpoint
+from engine.checkpoint.restore import restore
 from engine.errors import AssayError
-from engine.language import LanguageScorer, Opened
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
-from engine.scoring import check_step, dtype_named
+from engine.scoring.batches import Bucket, reply_buckets
+from engine.scoring.language_passes import LanguageScorer, Opened
+from engine.scoring.reward_passes import check_step, dtype_named
+from engine.sweep import loop
+from engine.text.cue import FORMS, Cue
 from engine.types import PromptIds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LogprobSettings(jobs.Settings):
+class LogprobSettings(loop.Settings):
     """How log-probabilities are computed. `form` is part of a result's fingerprint too."""
 
     form: str
@@ -66,13 +67,13 @@ def next_tokens(
 
     def rows(checkpoint: Checkpoint, text: str) -> NextTokens:
         prompt = cue(checkpoint, text, settings.form).prompt
-        return NextTokens(prompt, jobs.tokens_of(checkpoint))
+        return NextTokens(prompt, loop.tokens_of(checkpoint))
 
     named = _named(prompts, settings.form)
-    manifest = jobs.open_run(run, checkpoints, named, LANGUAGE)
+    manifest = loop.open_run(run, checkpoints, named, LANGUAGE)
     planned = _plan(manifest, checkpoints, named, rows, schema.logprobs_path, settings, mesh)
-    jobs.begin(manifest, jobs.missing_vocabularies(manifest, checkpoints))
-    return jobs.run_jobs(manifest, planned, settings, _loader(settings, mesh))
+    loop.begin(manifest, loop.missing_vocabularies(manifest, checkpoints))
+    return loop.run_jobs(manifest, planned, settings, _loader(settings, mesh))
 
 
 def replies(
@@ -99,11 +100,11 @@ def replies(
 
     schema.check_names([name])
     named = _named(prompts, settings.form)
-    manifest = jobs.open_run(run, checkpoints, named, LANGUAGE)
+    manifest = loop.open_run(run, checkpoints, named, LANGUAGE)
     manifest.admit("lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
     planned = _plan(manifest, checkpoints, named, rows, path, settings, mesh)
-    jobs.begin(manifest, {})
-    return jobs.run_jobs(manifest, planned, settings, _loader(settings, mesh))
+    loop.begin(manifest, {})
+    return loop.run_jobs(manifest, planned, settings, _loader(settings, mesh))
 
 
 def cue(checkpoint: Checkpoint, prompt: str, form: str) -> Cue:
@@ -221,7 +222,7 @@ class Replies:
 
 @dataclasses.dataclass(frozen=True)
 class LanguagePass:
-    """A language model as the host loop sees it (`jobs.Pass`)."""
+    """A language model as the host loop sees it (`loop.Pass`)."""
 
     scorer: LanguageScorer
 
@@ -262,9 +263,9 @@ def _plan(
     path: Callable[[str, str], str],
     settings: LogprobSettings,
     mesh: Mesh,
-) -> list[jobs.Job]:
+) -> list[loop.Job]:
     groups, about = [[checkpoint] for checkpoint in checkpoints], {"form": settings.form}
-    planned = jobs.plan(manifest, groups, prompts, rows, path, about, settings)
+    planned = loop.plan(manifest, groups, prompts, rows, path, about, settings)
     check_step(settings.step_size, mesh)
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)

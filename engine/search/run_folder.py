@@ -14,21 +14,22 @@ import polars as pl
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from engine import jobs
 from engine import mesh as meshes
-from engine.checkpoint.store import Checkpoint, restore
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.progress import progress
 from engine.runs import parts, schema
 from engine.runs.manifest import Manifest
-from engine.scoring import Scorer, dtype_named
+from engine.scoring.reward_passes import Scorer, dtype_named
 from engine.search import loop
 from engine.search.climb import planned_steps
-from engine.search.problem import Problem
+from engine.search.objective import Problem
 from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.search.step import plan_of
-from engine.sweep import SweepSettings, sweep_replies
-from engine.verify import SELF_CHECK_TOLERANCE
+from engine.sweep import loop as jobs
+from engine.sweep.rewards import SweepSettings, sweep_replies
+from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 
 _LONGEST_ID = 100  # of a prompt: it is a folder's name
 

@@ -5,19 +5,15 @@ checkpoint/params/<block>/       one orbax checkpoint a block: `embedding`, `lay
                                  `readout`, so that conversion and restoring hold one at a time
 checkpoint/tokenizer/
 
-A decoder's tensors are stored as their source has them (`checkpoint/rules.py` knows the layout)
+A decoder's tensors are stored as their source has them (`checkpoint/layouts.py` knows the layout)
 and are transposed on the device, where that is quick; a readout is stored as the model has it.
 """
 
 import dataclasses
 import functools
-import hashlib
 import json
 import math
-import os
-import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,168 +22,15 @@ import orbax.checkpoint as ocp
 from etils import epath
 from flax import nnx
 from jax.sharding import Mesh
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine import mesh as meshes
-from engine.checkpoint import rules
+from engine.checkpoint import layouts
+from engine.checkpoint.card import EMBEDDING, READOUT, Card, Checkpoint, layer_block
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import LanguageModel, OutputConfig
 from engine.models.reward_model import RewardModels
-from engine.prompts import ChatTemplate, TemplatePolicy
-
-CARD = "model.json"
-VERSION = 2
-
-# Blocks of parameters on disk.
-EMBEDDING, READOUT = "embedding", "readout"
-
-
-def layer_block(layer: int) -> str:
-    """Block of one layer's parameters."""
-    return f"layers/{layer:03d}"
-
-
-# Kinds of model, and the commands that take them.
-REWARD, LANGUAGE = "reward model", "language model"
-_TAKEN_BY = {REWARD: "launch.sweep and launch.score take", LANGUAGE: "launch.logprobs takes"}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Card:
-    """model.json: everything about a model but its weights."""
-
-    version: int
-    slug: str
-    source: str
-    revision: str | None
-    files: Mapping[str, str]  # source file -> hash of its contents (tensors.TensorFiles.hashes)
-    decoder: DecoderConfig
-    head: HeadConfig | OutputConfig
-    policy: TemplatePolicy
-    dtypes: Mapping[str, str]  # parameter -> dtype on disk; several where layers differ
-    embedding_hash: str  # sha256 of the block, as the following
-    layer_hashes: tuple[str, ...]  # by which models share passes
-    readout_hash: str
-    tokenizer_hash: str
-    pad_token_id: int | None  # of config.json
-
-    @property
-    def kind(self) -> str:
-        """`REWARD` or `LANGUAGE`."""
-        return LANGUAGE if isinstance(self.head, OutputConfig) else REWARD
-
-    @property
-    def reward_head(self) -> HeadConfig:
-        """The head of a reward model.
-
-        Raises:
-          AssayError: a language model.
-        """
-        if isinstance(self.head, OutputConfig):
-            raise AssayError(f"model {self.slug!r}: a {LANGUAGE}; allowed: a {REWARD}")
-        return self.head
-
-    @property
-    def dtype(self) -> str:
-        """Element type of the decoder's tensors; several, comma-separated, where they differ."""
-        decoder = [types for name, types in self.dtypes.items() if name.startswith("decoder.")]
-        return ", ".join(sorted(set(", ".join(decoder).split(", "))))
-
-    @functools.cached_property
-    def checkpoint_hash(self) -> str:
-        """One hash for everything that can change a reward."""
-        fields = dataclasses.asdict(self)
-        kept = {k: v for k, v in fields.items() if k not in ("slug", "source", "revision", "files")}
-        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
-
-    @functools.cached_property
-    def decoder_hash(self) -> str:
-        """Hash of the embedding and every layer."""
-        return hashlib.sha256(
-            "".join([self.embedding_hash, *self.layer_hashes]).encode()
-        ).hexdigest()
-
-    def to_json(self) -> str:
-        """Text of model.json."""
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "Card":
-        """The inverse of `to_json`."""
-        fields = json.loads(text)
-        return cls(
-            **{
-                **fields,
-                "decoder": DecoderConfig.from_json(fields["decoder"]),
-                "head": _head_from_json(fields["head"]),
-                "policy": TemplatePolicy.from_json(fields["policy"]),
-                "layer_hashes": tuple(fields["layer_hashes"]),
-            }
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """A checkpoint folder whose card has been read; weights stay on disk until `restore`."""
-
-    path: epath.Path
-    card: Card
-
-    @classmethod
-    def open(cls, path: str | os.PathLike) -> "Checkpoint":
-        """Raises AssayError where the folder holds no checkpoint of this version."""
-        folder = epath.Path(path)
-        if not (folder / CARD).exists():
-            raise AssayError(
-                f"{folder}: no checkpoint ({CARD} is missing); launch.convert makes one"
-            )
-        try:
-            card = Card.from_json((folder / CARD).read_text())
-        except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
-            raise AssayError(
-                f"{folder / CARD}: not a card of version {VERSION} ({error})"
-            ) from error
-        if card.version != VERSION:
-            raise AssayError(f"{folder / CARD}: version={card.version!r}; allowed: {VERSION}")
-        return cls(folder, card)
-
-    def expect(self, kind: str) -> None:
-        """Raises AssayError for a model of the other kind, naming the command that takes it."""
-        found = self.card.kind
-        if found != kind:
-            raise AssayError(
-                f"checkpoint {self.path}: a {found}; allowed: a {kind} "
-                f"({_TAKEN_BY[found]} {found}s)"
-            )
-
-    @functools.cached_property
-    def template(self) -> ChatTemplate:
-        """The model's chat template under its policy."""
-        return ChatTemplate(self.tokenizer, self.card.policy)
-
-    @functools.cached_property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's tokenizer, which a base language model has without a chat template."""
-        return load_tokenizer(self.path / "tokenizer")
-
-
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """A folder's tokenizer; never its code.
-
-    Raises:
-      AssayError: no tokenizer that loads.
-    """
-    try:
-        with warnings.catch_warnings():  # about a model's config.json, which is not read here
-            warnings.simplefilter("ignore", FutureWarning)
-            return AutoTokenizer.from_pretrained(
-                os.fspath(folder), local_files_only=True, trust_remote_code=False
-            )
-    except Exception as error:  # for a damaged file `tokenizers` raises Exception itself
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        raise AssayError(f"{folder}: no tokenizer that loads ({reason})") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,12 +39,6 @@ class Parameter:
 
     shape: tuple[int, ...]
     axes: str
-
-
-def refuse_existing(destination: Path) -> None:
-    """Raises AssayError where something already has the checkpoint's name."""
-    if Path(destination).exists():
-        raise AssayError(f"checkpoint {destination}: exists; remove it or name another folder")
 
 
 @functools.cache
@@ -258,10 +95,10 @@ def restore(
     by_path = nnx.to_flat_state(params)
     decoder = {_name(path): p for path, p in by_path if path[0] == "decoder"}
     layered = {name: decoder.pop(name) for name in list(decoder) if "L" in _axes(decoder[name])}
-    layouts = {r.parameter: r.layout for r in rules.decoder_rules(deepest.card.decoder)}
+    in_file = {r.parameter: r.layout for r in layouts.decoder_rules(deepest.card.decoder)}
     with ocp.StandardCheckpointer() as orbax:
         _restore_block(orbax, deepest, EMBEDDING, decoder, mesh)
-        _restore_layers(orbax, deepest, layered, layouts, mesh)
+        _restore_layers(orbax, deepest, layered, in_file, mesh)
         for model, checkpoint in enumerate(group):
             readout = {_name(p): v for p, v in by_path if p[:2] == ("readouts", model)}
             _restore_block(orbax, checkpoint, READOUT, readout, mesh)
@@ -290,11 +127,11 @@ def _restore_layers(
     orbax: ocp.StandardCheckpointer,
     checkpoint: Checkpoint,
     parameters: Mapping[str, nnx.Variable],
-    layouts: Mapping[str, str],
+    in_file: Mapping[str, str],
     mesh: Mesh,
 ) -> None:
     """Fills stacked parameters; the devices hold the model and one layer more, never two models."""
-    stacks = {name: _Stack(p, layouts[name], mesh) for name, p in parameters.items()}
+    stacks = {name: _Stack(p, in_file[name], mesh) for name, p in parameters.items()}
     for layer in range(checkpoint.card.decoder.num_layers):
         targets = {name: stack.target for name, stack in stacks.items()}
         for name, value in _read(orbax, checkpoint, layer_block(layer), targets).items():
@@ -308,10 +145,10 @@ class _Stack:
 
     def __init__(self, parameter: nnx.Variable, layout: str, mesh: Mesh):
         axes, dtype = _axes(parameter), parameter.dtype
-        order = rules.permutation(layout, axes.removeprefix("L"))
-        shape = rules.split_shape(layout, dict(zip(axes, parameter.shape, strict=True)))
+        order = layouts.permutation(layout, axes.removeprefix("L"))
+        shape = layouts.split_shape(layout, dict(zip(axes, parameter.shape, strict=True)))
         self.target = jax.ShapeDtypeStruct(
-            shape, dtype, sharding=meshes.sharding(mesh, rules.letters(layout))
+            shape, dtype, sharding=meshes.sharding(mesh, layouts.letters(layout))
         )
         whole = meshes.sharding(mesh, axes)
         self.value = jax.jit(lambda: jnp.zeros(parameter.shape, dtype), out_shardings=whole)()
@@ -390,11 +227,6 @@ def _abstract(
         return LanguageModel(config, output, dtype)
 
     return nnx.split(nnx.eval_shape(build))
-
-
-def _head_from_json(fields: Mapping[str, Any]) -> HeadConfig | OutputConfig:
-    language = fields["kind"] == OutputConfig.kind
-    return OutputConfig.from_json(fields) if language else HeadConfig.from_json(fields)
 
 
 def _name(path: tuple[Any, ...]) -> str:

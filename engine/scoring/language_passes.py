@@ -9,7 +9,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from engine import mesh as meshes
-from engine.scoring import check_step, fetch, in_steps, jit, padded
+from engine.scoring.reward_passes import check_step, fetch, in_steps, jit, padded
 from engine.types import Candidates, KeyValues, PromptIds
 
 # Log-probabilities of the whole vocabulary that a step holds at once on a device: 256 MiB.

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 
 from engine.errors import AssayError
-from engine.prompts import ChatTemplate
 from engine.search.settings import SearchSettings
+from engine.text.chat_template import ChatTemplate
 from engine.types import PromptIds
 
 Ids = Sequence[int] | np.ndarray

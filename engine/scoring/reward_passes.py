@@ -15,8 +15,8 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from engine import mesh as meshes
-from engine.candidates import pad_rows, take_rows
 from engine.errors import AssayError
+from engine.scoring.batches import pad_rows, take_rows
 from engine.types import Candidates, KeyValues, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16

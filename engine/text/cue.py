@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
-from engine.prompts import ChatTemplate, check_prompt
+from engine.text.chat_template import ChatTemplate, check_prompt
 from engine.types import PromptIds
 
 FORMS = ("pretrained", "chat")

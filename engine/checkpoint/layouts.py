@@ -88,7 +88,7 @@ def _mlp(prefix: str) -> tuple[Rule, ...]:
     )
 
 
-# Rules of the heads that are plain tables; gated heads are read by checkpoint/gating.py.
+# Rules of the heads that are plain tables; gated heads are read by convert/gates.py.
 LINEAR = (Rule("score.weight", "1D", "readout.head.weight"),)
 VALUE = (Rule("v_head.weight", "1D", "readout.head.weight"),)  # InternLM2
 URM = (

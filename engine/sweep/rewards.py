@@ -6,30 +6,31 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jax.sharding import Mesh
 
-from engine import jobs
 from engine import mesh as meshes
-from engine.candidates import (
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import restore, sharing_groups
+from engine.errors import AssayError
+from engine.models.heads import OBJECTIVES
+from engine.runs import schema
+from engine.runs.manifest import Manifest, items_hash
+from engine.scoring.batches import Bucket
+from engine.scoring.reward_passes import Scorer, check_step, dtype_named
+from engine.scoring.rows import (
     MODES,
     POOLINGS,
-    Bucket,
     ReplyRows,
     Rows,
     TokenRows,
     TokenTextRows,
     check_choice,
 )
-from engine.checkpoint.store import Checkpoint, restore, sharing_groups
-from engine.errors import AssayError
-from engine.models.heads import OBJECTIVES
-from engine.prompts import ChatTemplate
-from engine.runs import schema
-from engine.runs.manifest import Manifest, items_hash
-from engine.scoring import Scorer, check_step, dtype_named
+from engine.sweep import loop
+from engine.text.chat_template import ChatTemplate
 from engine.types import Prefix, PromptIds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SweepSettings(jobs.Settings):
+class SweepSettings(loop.Settings):
     """How rewards are computed. `mode` and `pooling` are part of a result's fingerprint too."""
 
     mode: str  # `ids` or `text`: how a reply becomes ids
@@ -69,13 +70,13 @@ def sweep_vocabulary(
     """
 
     def rows(checkpoint: Checkpoint, text: str) -> Rows:
-        size, pad = jobs.tokens_of(checkpoint), pad_token(checkpoint, settings.pooling)
+        size, pad = loop.tokens_of(checkpoint), pad_token(checkpoint, settings.pooling)
         return token_rows(checkpoint.template, text, size, settings.mode, pad)
 
-    manifest = jobs.open_run(run, checkpoints, prompts)
+    manifest = loop.open_run(run, checkpoints, prompts)
     planned = _plan(manifest, checkpoints, prompts, rows, schema.scores_path, settings, mesh)
-    jobs.begin(manifest, jobs.missing_vocabularies(manifest, checkpoints))
-    return jobs.run_jobs(manifest, planned, settings, _loader(settings, mesh))
+    loop.begin(manifest, loop.missing_vocabularies(manifest, checkpoints))
+    return loop.run_jobs(manifest, planned, settings, _loader(settings, mesh))
 
 
 def sweep_replies(
@@ -99,11 +100,11 @@ def sweep_replies(
         return schema.items_path(name, model, prompt)
 
     schema.check_names([name])
-    manifest = jobs.open_run(run, checkpoints, prompts)
+    manifest = loop.open_run(run, checkpoints, prompts)
     manifest.admit("lists", name, {"rows": len(replies), "items_hash": items_hash(replies)})
     planned = _plan(manifest, checkpoints, prompts, rows, path, settings, mesh)
-    jobs.begin(manifest, {})
-    return jobs.run_jobs(manifest, planned, settings, _loader(settings, mesh))
+    loop.begin(manifest, {})
+    return loop.run_jobs(manifest, planned, settings, _loader(settings, mesh))
 
 
 def token_rows(template: ChatTemplate, text: str, size: int, mode: str, pad: int | None) -> Rows:
@@ -139,7 +140,7 @@ def _plan(
     path: Callable[[str, str], str],
     settings: SweepSettings,
     mesh: Mesh,
-) -> list[jobs.Job]:
+) -> list[loop.Job]:
     def objectives(checkpoint: Checkpoint) -> Sequence[str]:
         return checkpoint.card.reward_head.columns(settings.objectives)[1:]
 
@@ -147,7 +148,7 @@ def _plan(
     groups, about = sharing_groups(checkpoints), {"mode": settings.mode}
     if settings.pooling != "last":  # runs of before this choice have no such key
         about["pooling"] = settings.pooling
-    planned = jobs.plan(manifest, groups, prompts, rows, path, about, settings, objectives)
+    planned = loop.plan(manifest, groups, prompts, rows, path, about, settings, objectives)
     check_step(settings.step_size, mesh)
     for group in groups:
         meshes.check_mesh(mesh, group[0].card.decoder)
@@ -178,7 +179,7 @@ def _loader(settings: SweepSettings, mesh: Mesh) -> Callable[[Sequence[Checkpoin
 
 @dataclasses.dataclass(frozen=True)
 class RewardPass:
-    """A scorer as the host loop sees it (`jobs.Pass`)."""
+    """A scorer as the host loop sees it (`loop.Pass`)."""
 
     scorer: Scorer
 

@@ -9,74 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from engine.candidates import vocabulary_size
-from engine.checkpoint import gating, rules, store, tensors
-from engine.checkpoint.tensors import TensorFiles, read_json
-from engine.checkpoint.writer import Writer
+from engine.checkpoint import layouts
+from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, refuse_existing
+from engine.checkpoint.restore import axis_sizes, parameters
+from engine.convert import gates
+from engine.convert.hf_config import decoder_config, is_language_model, output_config
+from engine.convert.hub import Source, _named
+from engine.convert.safetensors import TensorFiles, read_json
+from engine.convert.writer import Writer
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
-from engine.models.hf_config import decoder_config, is_language_model, output_config
 from engine.models.language_model import OutputConfig
-from engine.prompts import ChatTemplate, TemplatePolicy
-
-# Never code, never pickle; the weights that an index names follow when these are understood.
-_SMALL = ("*.json", "*.jinja", "tokenizer.model")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """A folder in Hugging Face format and where it came from."""
-
-    folder: Path
-    name: str  # hub id, or the folder as the user gave it
-    revision: str | None
-
-
-def fetch(source: str, revision: str | None) -> Source:
-    """A local folder as it is, or a hub id's files (weights, configs, tokenizer; never code).
-
-    Weights are fetched once config.json and the tokenizer are understood.
-
-    Raises:
-      AssayError: neither a folder nor a repository that the hub serves, or one that conversion
-        would refuse.
-    """
-    if Path(source).is_dir():
-        if revision:
-            raise AssayError(f"revision={revision!r}; allowed: none for the local folder {source}")
-        return Source(folder=Path(source), name=source, revision=None)
-    if source.count("/") != 1 or source.startswith((".", "/", "~")):
-        raise AssayError(f"source={source!r}; allowed: an existing folder or a hub id owner/name")
-    folder = _snapshot(source, revision, _SMALL)
-    revision = folder.name  # snapshots lie in a folder named after their commit
-    with _named(source):
-        hf = read_json(folder / "config.json")
-        decoder_config(hf)
-    tokenizer = store.load_tokenizer(folder)
-    if not is_language_model(hf):  # which may be a base model without a template
-        ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
-    indexed = (folder / tensors.INDEX).is_file()
-    weights = tensors.indexed_names(folder) if indexed else [tensors.SINGLE]
-    return Source(folder=_snapshot(source, revision, weights), name=source, revision=revision)
-
-
-def _snapshot(source: str, revision: str | None, patterns: Sequence[str]) -> Path:
-    """Downloads the files of a hub id that match, or finds them in the hub's cache."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(source, revision=revision, allow_patterns=list(patterns)))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise AssayError(
-            f"source={source!r}: no such folder, and the hub says: {reason}"
-        ) from error
-
+from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from engine.text.tokenizer import load_tokenizer
+from engine.text.vocabulary import vocabulary_size
 
 # A head, the rules of its tensors, and what is computed from tensors instead.
-HeadPlan = tuple[HeadConfig | OutputConfig, tuple[rules.Rule, ...], Mapping[str, np.ndarray]]
+HeadPlan = tuple[HeadConfig | OutputConfig, tuple[layouts.Rule, ...], Mapping[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +35,7 @@ class Plan:
 
     decoder: DecoderConfig
     head: HeadConfig | OutputConfig
-    rules: tuple[rules.Rule, ...]
+    rules: tuple[layouts.Rule, ...]
     computed: Mapping[str, np.ndarray]  # readout parameters that are not one tensor: a folded gate
 
     def blocks(self) -> list["Block"]:
@@ -94,13 +44,13 @@ class Plan:
         embedding = [rule for rule in self.rules if rule.parameter == "decoder.embedding"]
         readout = [rule for rule in self.rules if rule.parameter.startswith("readout.")]
         layers = [
-            Block(store.layer_block(layer), [(r, r.key.format(l=layer)) for r in layered])
+            Block(layer_block(layer), [(r, r.key.format(l=layer)) for r in layered])
             for layer in range(self.decoder.num_layers)
         ]
         return [
-            Block(store.EMBEDDING, [(rule, rule.key) for rule in embedding]),
+            Block(EMBEDDING, [(rule, rule.key) for rule in embedding]),
             *layers,
-            Block(store.READOUT, [(rule, rule.key) for rule in readout]),
+            Block(READOUT, [(rule, rule.key) for rule in readout]),
         ]
 
 
@@ -109,12 +59,12 @@ class Block:
     """A block of the checkpoint and the tensors that fill it."""
 
     name: str
-    tensors: Sequence[tuple[rules.Rule, str]]  # rule, key
+    tensors: Sequence[tuple[layouts.Rule, str]]  # rule, key
 
     @property
-    def as_in_file(self) -> list[tuple[rules.Rule, str]]:
+    def as_in_file(self) -> list[tuple[layouts.Rule, str]]:
         """Those whose bytes are the file's: no parts, nothing of a readout."""
-        if self.name == store.READOUT:
+        if self.name == READOUT:
             return []
         return [(rule, key) for rule, key in self.tensors if not rule.part]
 
@@ -129,7 +79,7 @@ def convert(
     softcap: bool = True,
     tensor_bytes: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> store.Checkpoint:
+) -> Checkpoint:
     """Converts a reward model or a causal language model; writes the whole checkpoint or nothing.
 
     Weights keep their dtype in the decoder; the final norm and the head become float32, exactly.
@@ -150,7 +100,7 @@ def convert(
     Raises:
       AssayError: anything about the folder that is not understood, by name.
     """
-    store.refuse_existing(destination)
+    refuse_existing(destination)
     with _named(source.folder):
         hf = read_json(source.folder / "config.json")
     files = TensorFiles.open(source.folder)
@@ -161,7 +111,7 @@ def convert(
         raise AssayError(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
-    tokenizer = store.load_tokenizer(source.folder)
+    tokenizer = load_tokenizer(source.folder)
     with _named(source.folder):
         vocabulary_size(tokenizer, plan.decoder.vocab_size)
     if isinstance(plan.head, HeadConfig):
@@ -203,15 +153,15 @@ def _plan(hf: Mapping[str, Any], files: TensorFiles, head: str, softcap: bool) -
     if not softcap:
         decoder = dataclasses.replace(decoder, attention_softcap=None)
     keys = set(files.tensors)
-    gate_keys = gating.gate_keys(keys)
+    gate_keys = gates.gate_keys(keys)
     language = is_language_model(hf)
     read = _language if language else _gated if gate_keys else _ungated
     head_config, head_rules, computed = read(hf, decoder, files, keys)
     if head:
         head_config = _variant(head_config, head)
-    matched = (*rules.decoder_rules(decoder, keys), *head_rules)
+    matched = (*layouts.decoder_rules(decoder, keys), *head_rules)
     extra = _copies(head_config, files) if language else gate_keys
-    rules.check_keys(matched, extra, keys, decoder.num_layers)
+    layouts.check_keys(matched, extra, keys, decoder.num_layers)
     _check_shapes(files, matched, decoder, head_config)
     return Plan(decoder=decoder, head=head_config, rules=matched, computed=computed)
 
@@ -219,13 +169,13 @@ def _plan(hf: Mapping[str, Any], files: TensorFiles, head: str, softcap: bool) -
 def _ungated(
     hf: Mapping[str, Any], decoder: DecoderConfig, files: TensorFiles, keys: set[str]
 ) -> HeadPlan:
-    kind, head_rules = rules.plain_head(keys)
+    kind, head_rules = layouts.plain_head(keys)
 
     def rows(letter: str) -> int:
         named = [r for r in head_rules if r.layout[0] == letter and r.key in keys]
         return _rows(files, named[0].key) if named else 0
 
-    objectives = gating.objective_names(rows("R")) if kind == "urm" else ()
+    objectives = gates.objective_names(rows("R")) if kind == "urm" else ()
     config = _head_config(decoder, kind=kind, hidden=rows("E"), hidden_in=rows("I"),
                           objectives=objectives)  # fmt: skip
     return config, head_rules, {}
@@ -235,7 +185,7 @@ def _language(
     hf: Mapping[str, Any], decoder: DecoderConfig, files: TensorFiles, keys: set[str]
 ) -> HeadPlan:
     config = output_config(hf, decoder)
-    return config, (rules.NORM, *([] if config.tied else [rules.LM_HEAD])), {}
+    return config, (layouts.NORM, *([] if config.tied else [layouts.LM_HEAD])), {}
 
 
 def _copies(head: HeadConfig | OutputConfig, files: TensorFiles) -> set[str]:
@@ -244,7 +194,7 @@ def _copies(head: HeadConfig | OutputConfig, files: TensorFiles) -> set[str]:
     Raises:
       AssayError: it differs from the embedding: the file and config.json contradict each other.
     """
-    key, embedding = rules.LM_HEAD.key, "model.embed_tokens.weight"
+    key, embedding = layouts.LM_HEAD.key, "model.embed_tokens.weight"
     if not isinstance(head, OutputConfig) or not head.tied or key not in files.tensors:
         return set()
     if embedding in files.tensors and not np.array_equal(files.read(key), files.read(embedding)):
@@ -255,24 +205,24 @@ def _copies(head: HeadConfig | OutputConfig, files: TensorFiles) -> set[str]:
 def _gated(
     hf: Mapping[str, Any], decoder: DecoderConfig, files: TensorFiles, keys: set[str]
 ) -> HeadPlan:
-    gate = gating.read_gate(keys, files.read)
-    transform = rules.TRANSFORM.key in keys
-    rows = _rows(files, rules.REGRESSION.key) if rules.REGRESSION.key in keys else 0
+    gate = gates.read_gate(keys, files.read)
+    transform = layouts.TRANSFORM.key in keys
+    rows = _rows(files, layouts.REGRESSION.key) if layouts.REGRESSION.key in keys else 0
     quantiles = max(rows // gate.objectives, 1)
-    gating.check_sizes(hf, gate, quantiles)
-    pattern = gating.PATTERNS.get(hf["model_type"])
+    gates.check_sizes(hf, gate, quantiles)
+    pattern = gates.PATTERNS.get(hf["model_type"])
     if pattern is None:
         raise AssayError(f"config.json: model_type={hf['model_type']!r} with a gate; "
-                         f"allowed: {', '.join(gating.PATTERNS)}")  # fmt: skip
+                         f"allowed: {', '.join(gates.PATTERNS)}")  # fmt: skip
     config = _head_config(
         decoder,
         kind="gated",
         hidden=gate.hidden,
         hidden_in=gate.hidden,
-        objectives=gating.objective_names(gate.objectives),
+        objectives=gates.objective_names(gate.objectives),
         quantiles=quantiles,
         gate_layers=len(gate.layers),
-        gate_temperature=gating.temperature(hf, gate, transform),
+        gate_temperature=gates.temperature(hf, gate, transform),
         gate_pattern=pattern,
         transform=transform,
     )
@@ -280,7 +230,7 @@ def _gated(
     for index, (weight, bias) in enumerate(gate.layers):
         computed[f"readout.head.layers.{index}.weight"] = weight
         computed[f"readout.head.layers.{index}.bias"] = bias
-    head_rules = (rules.NORM, rules.REGRESSION, *([rules.TRANSFORM] if transform else []))
+    head_rules = (layouts.NORM, layouts.REGRESSION, *([layouts.TRANSFORM] if transform else []))
     return config, head_rules, computed
 
 
@@ -290,10 +240,10 @@ def _rows(files: TensorFiles, key: str) -> int:
 
 
 def _logit_scale(files: TensorFiles) -> np.ndarray:
-    found = files.tensors.get(gating.LOGIT_SCALE)
+    found = files.tensors.get(gates.LOGIT_SCALE)
     if found is None or found.shape not in ((), (1,)):
-        raise AssayError(f"missing tensor {gating.LOGIT_SCALE!r}, a single number")
-    return files.read(gating.LOGIT_SCALE).astype(np.float32).reshape(())
+        raise AssayError(f"missing tensor {gates.LOGIT_SCALE!r}, a single number")
+    return files.read(gates.LOGIT_SCALE).astype(np.float32).reshape(())
 
 
 def _head_config(decoder: DecoderConfig, **fields: Any) -> HeadConfig:
@@ -328,29 +278,29 @@ def _ahead(plan: Plan, files: TensorFiles) -> Iterator[tuple[Block, dict[str, np
 
 def _read_block(block: Block, files: TensorFiles, plan: Plan) -> dict[str, np.ndarray]:
     """A block's arrays: a decoder's as they are in the file, a readout's as the model has them."""
-    sizes = store.axis_sizes(plan.decoder, plan.head)
+    sizes = axis_sizes(plan.decoder, plan.head)
     arrays = {}
     for rule, key in block.tensors:
-        array = rules.part_of(rule, files.read(key), sizes)
-        array = array.reshape(rules.split_shape(rule.layout, sizes))
-        if block.name == store.READOUT:
-            axes = store.parameters(plan.decoder, plan.head)[rule.parameter].axes
-            order = rules.permutation(rule.layout, axes)
+        array = layouts.part_of(rule, files.read(key), sizes)
+        array = array.reshape(layouts.split_shape(rule.layout, sizes))
+        if block.name == READOUT:
+            axes = parameters(plan.decoder, plan.head)[rule.parameter].axes
+            order = layouts.permutation(rule.layout, axes)
             array = np.array(array.transpose(order), np.float32, order="C")
         arrays[rule.parameter] = array
-    return {**arrays, **(plan.computed if block.name == store.READOUT else {})}
+    return {**arrays, **(plan.computed if block.name == READOUT else {})}
 
 
 def _check_shapes(
     files: TensorFiles,
-    matched: Sequence[rules.Rule],
+    matched: Sequence[layouts.Rule],
     config: DecoderConfig,
     head: HeadConfig | OutputConfig,
 ) -> None:
-    sizes = store.axis_sizes(config, head)
+    sizes = axis_sizes(config, head)
     for rule in matched:
-        expected = rules.fused_shape(rule, sizes)
-        for key in rules.layer_keys(rule, config.num_layers):
+        expected = layouts.fused_shape(rule, sizes)
+        for key in layouts.layer_keys(rule, config.num_layers):
             if files.tensors[key].shape != expected:
                 raise AssayError(
                     f"tensor {key!r} has shape {list(files.tensors[key].shape)}; "
@@ -367,17 +317,3 @@ def _pad_token_id(hf: Mapping[str, Any]) -> int | None:
 
 def _nbytes(block: Block, files: TensorFiles) -> int:
     return sum(files.tensors[key].nbytes for key in {key for _, key in block.tensors})
-
-
-class _named:
-    """Puts a folder or an id in front of a message that does not know it."""
-
-    def __init__(self, name: Path | str):
-        self.name = name
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if isinstance(error, AssayError):
-            raise AssayError(f"{self.name}: {error}") from error

@@ -12,7 +12,7 @@ from engine.models.language_model import OutputConfig
 Json = Mapping[str, Any]
 
 # Class name -> decoder family (`model_type`), or `*` for any of `FAMILIES`. The head is recognised
-# by its keys (checkpoint/rules.py), because one class name is published with different heads.
+# by its keys (checkpoint/layouts.py), because one class name is published with different heads.
 ARCHITECTURES = {
     "LlamaForSequenceClassification": "llama",
     "LlamaForRewardModelWithGating": "llama",  # ArmoRM, QRM-Llama
@@ -114,7 +114,7 @@ def _gemma2(hf: Json) -> dict[str, Any]:
 
 FAMILIES = {
     "llama": Family(fixed=_SILU | _NO_BIAS, read=frozenset(), fields=lambda hf: {}),
-    # A Llama under other key names (checkpoint/rules.py).
+    # A Llama under other key names (checkpoint/layouts.py).
     "internlm2": Family(
         fixed=_SILU | {"bias": (False, None), "attn_implementation": _ATTENTION},
         read=frozenset({"reward_token_id"}),
@@ -198,7 +198,7 @@ _READ = {
     "max_position_embeddings",
     "model_type",
     "architectures",
-    # Of the gate (checkpoint/gating.py).
+    # Of the gate (convert/gates.py).
     "num_objectives",
     "num_quantiles",
     "gating_temperature",

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from engine.checkpoint.store import Checkpoint
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
-from engine.prompts import ChatTemplate
-from engine.scoring import check_length
-from engine.search.constraints import Ids, RoundTrip, allowed_tokens
+from engine.scoring.reward_passes import check_length
+from engine.search.filters import Ids, RoundTrip, allowed_tokens
 from engine.search.settings import DIRECTIONS, SearchSettings
+from engine.text.chat_template import ChatTemplate
 from engine.types import PromptIds
 
 _DRAWS = 200  # random beginnings that are tried where most do not round-trip

@@ -17,17 +17,17 @@ import polars as pl
 from jax.experimental import multihost_utils
 from tqdm import tqdm
 
-from engine.candidates import vocabulary, vocabulary_size
-from engine.checkpoint.store import REWARD, Checkpoint
+from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.prompts import ChatTemplate
 from engine.runs import parts, schema
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Json, Manifest
-from engine.scoring import check_length, dtype_named
+from engine.scoring.reward_passes import check_length, dtype_named
+from engine.sweep.self_check import check_finite, self_check
+from engine.text.chat_template import ChatTemplate
+from engine.text.vocabulary import vocabulary, vocabulary_size
 from engine.types import PromptIds
-from engine.verify import check_finite, self_check
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
-from engine.rendering import Frame, trace
+from engine.text.template_trace import Frame, trace
 from engine.types import PromptIds
 
 BOS_POLICIES = ("template", "single", "double")

@@ -15,13 +15,14 @@ from etils import epath
 from orbax.checkpoint import type_handlers
 from transformers import PreTrainedTokenizerBase
 
-from engine.checkpoint import store
-from engine.checkpoint.tensors import sha256
+from engine.checkpoint.card import CARD, EMBEDDING, READOUT, VERSION, Card, Checkpoint, layer_block
+from engine.checkpoint.restore import parameters
+from engine.convert.safetensors import sha256
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
-from engine.prompts import TemplatePolicy
+from engine.text.chat_template import TemplatePolicy
 
 
 class Writer:
@@ -87,17 +88,17 @@ class Writer:
         policy: TemplatePolicy,
         tokenizer: PreTrainedTokenizerBase,
         pad_token_id: int | None,
-    ) -> store.Checkpoint:
+    ) -> Checkpoint:
         """Adds tokenizer and card and gives the folder its name."""
-        if unfilled := sorted(set(store.parameters(self.config, self.head)) - set(self._dtypes)):
+        if unfilled := sorted(set(parameters(self.config, self.head)) - set(self._dtypes)):
             raise AssayError(f"parameter {unfilled[0]!r} was not filled")
         try:
             tokenizer.save_pretrained(self._folder / "tokenizer")
         except Exception as error:  # on a full disk `tokenizers` raises Exception itself
             raise AssayError(f"checkpoint {self.destination}: {error}") from error
         layers = range(self.config.num_layers)
-        card = store.Card(
-            version=store.VERSION,
+        card = Card(
+            version=VERSION,
             slug=slug,
             source=source,
             revision=revision,
@@ -106,16 +107,16 @@ class Writer:
             head=self.head,
             policy=policy,
             dtypes={name: ", ".join(sorted(dtypes)) for name, dtypes in self._dtypes.items()},
-            embedding_hash=self._hashes[store.EMBEDDING],
-            layer_hashes=tuple(self._hashes[store.layer_block(layer)] for layer in layers),
-            readout_hash=self._hashes[store.READOUT],
+            embedding_hash=self._hashes[EMBEDDING],
+            layer_hashes=tuple(self._hashes[layer_block(layer)] for layer in layers),
+            readout_hash=self._hashes[READOUT],
             tokenizer_hash=_hash_tokenizer(tokenizer),
             pad_token_id=pad_token_id,
         )
-        (self._folder / store.CARD).write_text(card.to_json())
+        (self._folder / CARD).write_text(card.to_json())
         self._folder.chmod(0o755)
         self._folder.rename(self.destination)
-        return store.Checkpoint(epath.Path(self.destination), card)
+        return Checkpoint(epath.Path(self.destination), card)
 
 
 def _uncompressed() -> ocp.Checkpointer:

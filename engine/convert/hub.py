@@ -1,0 +1,80 @@
+"""A Hugging Face repository as a local folder: weights, configs and tokenizer, never code."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.convert import safetensors
+from engine.convert.hf_config import decoder_config, is_language_model
+from engine.convert.safetensors import read_json
+from engine.errors import AssayError
+from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from engine.text.tokenizer import load_tokenizer
+
+# Never code, never pickle; the weights that an index names follow when these are understood.
+_SMALL = ("*.json", "*.jinja", "tokenizer.model")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """A folder in Hugging Face format and where it came from."""
+
+    folder: Path
+    name: str  # hub id, or the folder as the user gave it
+    revision: str | None
+
+
+def fetch(source: str, revision: str | None) -> Source:
+    """A local folder as it is, or a hub id's files (weights, configs, tokenizer; never code).
+
+    Weights are fetched once config.json and the tokenizer are understood.
+
+    Raises:
+      AssayError: neither a folder nor a repository that the hub serves, or one that conversion
+        would refuse.
+    """
+    if Path(source).is_dir():
+        if revision:
+            raise AssayError(f"revision={revision!r}; allowed: none for the local folder {source}")
+        return Source(folder=Path(source), name=source, revision=None)
+    if source.count("/") != 1 or source.startswith((".", "/", "~")):
+        raise AssayError(f"source={source!r}; allowed: an existing folder or a hub id owner/name")
+    folder = _snapshot(source, revision, _SMALL)
+    revision = folder.name  # snapshots lie in a folder named after their commit
+    with _named(source):
+        hf = read_json(folder / "config.json")
+        decoder_config(hf)
+    tokenizer = load_tokenizer(folder)
+    if not is_language_model(hf):  # which may be a base model without a template
+        ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
+    indexed = (folder / safetensors.INDEX).is_file()
+    weights = safetensors.indexed_names(folder) if indexed else [safetensors.SINGLE]
+    return Source(folder=_snapshot(source, revision, weights), name=source, revision=revision)
+
+
+def _snapshot(source: str, revision: str | None, patterns: Sequence[str]) -> Path:
+    """Downloads the files of a hub id that match, or finds them in the hub's cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(source, revision=revision, allow_patterns=list(patterns)))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise AssayError(
+            f"source={source!r}: no such folder, and the hub says: {reason}"
+        ) from error
+
+
+class _named:
+    """Puts a folder or an id in front of a message that does not know it."""
+
+    def __init__(self, name: Path | str):
+        self.name = name
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if isinstance(error, AssayError):
+            raise AssayError(f"{self.name}: {error}") from error

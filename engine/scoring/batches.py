@@ -1,0 +1,154 @@
+"""Batches of token sequences that continue one prefix: de-duplicated, padded to few lengths."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from engine.types import Candidates, PromptIds
+
+_SHORT = 8  # positions up to which padding a few sequences further costs next to nothing
+_RARE = 256  # a length that fewer than one in so many sequences have
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """Candidates of one padded length, and which rows of the list each of them stands for."""
+
+    candidates: Candidates
+    rows: np.ndarray  # int [rows], ascending
+    row_candidate: np.ndarray  # int [rows], the candidate that row stands for
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Distinct:
+    """The sequences of a list of rows behind one prefix, each distinct one once.
+
+    They are numbered as they first appear. Sequence d is `prefix[:shared[d]]` and then
+    `ids[starts[d]:starts[d + 1]]`; the reward is read at its last id.
+    """
+
+    ids: np.ndarray  # int32 [all ids]
+    starts: np.ndarray  # int [D + 1]
+    shared: np.ndarray  # int32 [D]
+    first: np.ndarray  # int [D], the row that has it first: ascending
+    of_row: np.ndarray  # int [rows], the sequence of each row
+
+    @classmethod
+    def of(cls, prefix: Sequence[int], sequences: Iterable[Sequence[int]]) -> "Distinct":
+        """Finds what the sequences are from the prefix on.
+
+        A sequence that leaves the prefix early (its text merged with the template's) shares what
+        it can and brings the rest itself.
+        """
+        prefix, of_row = list(prefix), []
+        numbers: dict[tuple[int, ...], int] = {}  # positions shared, then the ids that follow
+        for sequence in sequences:
+            shared = _shared_length(prefix, sequence)
+            of_row.append(numbers.setdefault((shared, *sequence[shared:]), len(numbers)))
+        own = itertools.chain.from_iterable(key[1:] for key in numbers)
+        return cls(
+            ids=np.fromiter(own, np.int32),
+            starts=np.cumsum([0, *(len(key) - 1 for key in numbers)]),
+            shared=np.array([key[0] for key in numbers], np.int32),
+            first=np.unique(of_row, return_index=True)[1],
+            of_row=np.array(of_row),
+        )
+
+    def longest(self) -> int:
+        """Positions of the longest sequence."""
+        return int((self.shared + np.diff(self.starts)).max())
+
+    def buckets(self, start: int, stop: int) -> list[Bucket]:
+        """The sequences that a range of rows has first, one bucket a padded length."""
+        low, high = np.searchsorted(self.first, [start, stop])
+        numbers, buckets = self.of_row[start:stop], []
+        for length in np.unique(self.lengths[low:high]):
+            members = low + np.flatnonzero(self.lengths[low:high] == length)
+            rows = np.flatnonzero(np.isin(numbers, members))
+            buckets.append(
+                Bucket(
+                    candidates=self._candidates(members, int(length)),
+                    rows=rows,
+                    row_candidate=np.searchsorted(members, numbers[rows]),
+                )
+            )
+        return buckets
+
+    def repeats(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows of a range, from 0, repeat a sequence of an earlier row, and which row's."""
+        sources = self.first[self.of_row[start:stop]]
+        rows = np.flatnonzero(sources < start)
+        return rows, sources[rows]
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """Positions of its own that each sequence is padded to: few shapes, each of many rows."""
+        sizes, index = np.unique(np.diff(self.starts), return_inverse=True)
+        padded = np.array([padded_length(int(size)) for size in sizes])[index]
+        short = [length for length in np.unique(padded) if length <= _SHORT]
+        for length, longer in itertools.pairwise(short):
+            members = padded == length
+            if members.sum() * _RARE < len(padded):
+                padded[members] = longer
+        return padded
+
+    def _candidates(self, members: np.ndarray, length: int) -> Candidates:
+        starts = self.starts[members, None]
+        last = self.starts[members + 1, None] - starts - 1
+        positions = np.arange(length)
+        ids = self.ids[starts + np.minimum(positions, last)]
+        return Candidates(
+            ids=np.where(positions <= last, ids, 0).astype(np.int32),
+            shared=self.shared[members],
+            last=last[:, 0].astype(np.int32),
+        )
+
+
+def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:
+    """Each token as the whole reply, by id: [C] ids -> sequences `token + suffix`."""
+    suffix = np.broadcast_to(
+        np.array(prompt.suffix, np.int32), (len(token_ids), len(prompt.suffix))
+    )
+    ids = np.concatenate([token_ids.astype(np.int32)[:, None], suffix], axis=1)
+    return Candidates(
+        ids=ids,
+        shared=np.full(len(ids), len(prompt.prefix), np.int32),
+        last=np.full(len(ids), ids.shape[1] - 1, np.int32),
+    )
+
+
+def reply_buckets(prefix: Sequence[int], sequences: Sequence[Sequence[int]]) -> list[Bucket]:
+    """Whole conversations as candidates behind `prefix`, de-duplicated, by padded length."""
+    return Distinct.of(prefix, sequences).buckets(0, len(sequences))
+
+
+def padded_length(length: int) -> int:
+    """The smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24, … that holds `length`: few shapes."""
+    if length <= 4:
+        return max(length, 1)
+    power = 1 << (length - 1).bit_length()
+    return power * 3 // 4 if length <= power * 3 // 4 else power
+
+
+def pad_rows(candidates: Candidates, rows: int) -> Candidates:
+    """Repeats the first candidate until there are `rows`, so that every step has one shape."""
+    index = np.zeros(rows, int)
+    index[: len(candidates)] = np.arange(len(candidates))
+    return take_rows(candidates, index)
+
+
+def take_rows(candidates: Candidates, index: np.ndarray | slice) -> Candidates:
+    """Some of the candidates."""
+    return Candidates(
+        ids=candidates.ids[index], shared=candidates.shared[index], last=candidates.last[index]
+    )
+
+
+def _shared_length(prefix: list[int], sequence: Sequence[int]) -> int:
+    if len(sequence) > len(prefix) and list(sequence[: len(prefix)]) == prefix:
+        return len(prefix)
+    limit = min(len(prefix), len(sequence) - 1)  # the reward position is always recomputed
+    return next((i for i in range(limit) if prefix[i] != sequence[i]), limit)
