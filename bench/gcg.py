@@ -36,7 +36,7 @@ from engine.scoring.reward_passes import Scorer, dtype_named
 from engine.search import climb, flops, step
 from engine.search.objective import Problem
 from engine.search.settings import SearchSettings
-from engine.sweep.loop import vocabulary_of
+from engine.sweep.setup import vocabulary_of
 
 _MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
 _PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")

@@ -35,7 +35,7 @@ from engine.models.config import DecoderConfig
 from engine.search import flops
 from engine.search.run_folder import search_sequences
 from engine.search.settings import METHODS, SearchSettings
-from engine.sweep.loop import vocabulary_of
+from engine.sweep.setup import vocabulary_of
 from engine.types import PromptIds
 from launch.searching import settings as as_settings
 

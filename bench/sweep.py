@@ -31,8 +31,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
 from engine.scoring.batches import Bucket, token_candidates
-from engine.scoring.reward_passes import Scorer, dtype_named
-from engine.sweep.rewards import score_buckets
+from engine.scoring.reward_passes import Scorer, dtype_named, score_buckets
 from engine.types import PromptIds
 
 _MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")

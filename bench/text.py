@@ -21,9 +21,8 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
 from engine.scoring.batches import Bucket, token_candidates
-from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.scoring.reward_passes import Scorer, dtype_named, score_buckets
 from engine.scoring.rows import ReplyRows
-from engine.sweep.rewards import score_buckets
 
 _MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
 _PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")

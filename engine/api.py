@@ -15,16 +15,15 @@ from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import schema
-from engine.scoring.reward_passes import Scorer, dtype_named
-from engine.scoring.rows import ReplyRows, Rows
+from engine.scoring.reward_passes import Scorer, dtype_named, score_buckets
+from engine.scoring.rows import ReplyRows, RewardRows
 from engine.search import loop
 from engine.search.objective import Problem
 from engine.search.run_folder import trace_frame
 from engine.search.settings import SearchSettings
-from engine.sweep.loop import vocabulary_of
-from engine.sweep.rewards import pad_token, score_buckets, token_rows
+from engine.sweep.rewards import pad_token, token_rows
 from engine.sweep.self_check import check_finite
-from engine.text.vocabulary import vocabulary_size
+from engine.sweep.setup import tokens_of, vocabulary_of
 
 
 def load(
@@ -105,7 +104,7 @@ class RewardModel:
           token_id u32, token str, reward f32; best first, equal rewards by id.
         """
         template, pad = self._checkpoint.template, pad_token(self._checkpoint, pooling)
-        size = vocabulary_size(template.tokenizer, self._checkpoint.card.decoder.vocab_size)
+        size = tokens_of(self._checkpoint)
         rewards = self._score(token_rows(template, prompt, size, mode, pad))[0]
         columns = {"token_id": range(size), "token": template.tokens, "reward": rewards}
         frame = pl.DataFrame(columns, {**schema.SCORE_COLUMNS, "token": pl.String})
@@ -208,12 +207,14 @@ class RewardModel:
         rows = ReplyRows(template.split(prompt), template, replies, mode, pad=pad)
         return self._score(rows) if replies else np.empty((len(self._columns), 0), np.float32)
 
-    def _score(self, rows: Rows) -> np.ndarray:
+    def _score(self, rows: RewardRows) -> np.ndarray:
         """Reward and objectives: float32 [columns, rows]."""
         self._scorer.check_length(rows.longest())
         prefix = self._scorer.prefill(rows.prompt)
         scored = score_buckets(self._scorer, prefix, rows.buckets(0, len(rows)), len(rows))
-        check_finite(self._checkpoint.card.slug, next(iter(rows.schema)), 0, self._columns, scored)
+        check_finite(
+            self._checkpoint.card.slug, next(iter(rows.part_columns)), 0, self._columns, scored
+        )
         return scored
 
 

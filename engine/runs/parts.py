@@ -13,14 +13,16 @@ from etils import epath
 from engine.errors import AssayError
 from engine.runs import schema
 
+Span = tuple[int, int]  # start, stop of a range of rows
 
-def ranges(rows: int, part_size: int) -> list[tuple[int, int]]:
-    """`start, stop` of every part: a function of the list alone, never of hosts or devices."""
+
+def ranges(rows: int, part_size: int) -> list[Span]:
+    """The row range of every part: a function of the list alone, never of hosts or devices."""
     return [(start, min(start + part_size, rows)) for start in range(0, rows, part_size)]
 
 
-def missing(folder: epath.Path, rows: int, part_size: int) -> list[tuple[int, int]]:
-    """The parts that are still to be written."""
+def missing(folder: epath.Path, rows: int, part_size: int) -> list[Span]:
+    """The row ranges of the parts that do not exist yet."""
     present = {path.name for path in folder.iterdir()} if folder.exists() else set()
     return [r for r in ranges(rows, part_size) if schema.part_name(*r) not in present]
 

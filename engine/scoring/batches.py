@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -24,24 +24,24 @@ class Bucket:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Distinct:
-    """The sequences of a list of rows behind one prefix, each distinct one once.
+    """The distinct sequences of a list of rows that continue one prefix.
 
-    They are numbered as they first appear. Sequence d is `prefix[:shared[d]]` and then
-    `ids[starts[d]:starts[d + 1]]`; the reward is read at its last id.
+    Sequences are numbered in the order of their first row. Sequence s is `prefix[:shared[s]]`
+    followed by `ids[starts[s]:starts[s + 1]]`; the reward is read at its last id.
     """
 
-    ids: np.ndarray  # int32 [all ids]
-    starts: np.ndarray  # int [D + 1]
-    shared: np.ndarray  # int32 [D]
-    first: np.ndarray  # int [D], the row that has it first: ascending
+    ids: np.ndarray  # int32 [own ids of all sequences]
+    starts: np.ndarray  # int [sequences + 1]
+    shared: np.ndarray  # int32 [sequences]
+    first: np.ndarray  # int [sequences], the first row of each: ascending
     of_row: np.ndarray  # int [rows], the sequence of each row
 
     @classmethod
     def of(cls, prefix: Sequence[int], sequences: Iterable[Sequence[int]]) -> "Distinct":
-        """Finds what the sequences are from the prefix on.
+        """Compares whole sequences of token ids with the prefix.
 
-        A sequence that leaves the prefix early (its text merged with the template's) shares what
-        it can and brings the rest itself.
+        A sequence that leaves the prefix early, because its text merged with the template's,
+        shares the prefix up to that position.
         """
         prefix, of_row = list(prefix), []
         numbers: dict[tuple[int, ...], int] = {}  # positions shared, then the ids that follow
@@ -58,11 +58,11 @@ class Distinct:
         )
 
     def longest(self) -> int:
-        """Positions of the longest sequence."""
+        """Token positions of the longest sequence, the prefix included."""
         return int((self.shared + np.diff(self.starts)).max())
 
     def buckets(self, start: int, stop: int) -> list[Bucket]:
-        """The sequences that a range of rows has first, one bucket a padded length."""
+        """The sequences whose first row lies in [start, stop), one bucket per padded length."""
         low, high = np.searchsorted(self.first, [start, stop])
         numbers, buckets = self.of_row[start:stop], []
         for length in np.unique(self.lengths[low:high]):
@@ -77,15 +77,19 @@ class Distinct:
             )
         return buckets
 
-    def repeats(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which rows of a range, from 0, repeat a sequence of an earlier row, and which row's."""
+    def duplicates(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of [start, stop), counted from `start`, whose sequence has a first row before it.
+
+        Returns:
+          Those rows, and the first row of each one's sequence.
+        """
         sources = self.first[self.of_row[start:stop]]
         rows = np.flatnonzero(sources < start)
         return rows, sources[rows]
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """Positions of its own that each sequence is padded to: few shapes, each of many rows."""
+        """The padded number of own positions of each sequence: few values, each of many rows."""
         sizes, index = np.unique(np.diff(self.starts), return_inverse=True)
         padded = np.array([padded_length(int(size)) for size in sizes])[index]
         short = [length for length in np.unique(padded) if length <= _SHORT]
@@ -108,7 +112,7 @@ class Distinct:
 
 
 def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:
-    """Each token as the whole reply, by id: [C] ids -> sequences `token + suffix`."""
+    """Each token as the whole reply, by id: int [C] -> candidates `token + suffix`."""
     suffix = np.broadcast_to(
         np.array(prompt.suffix, np.int32), (len(token_ids), len(prompt.suffix))
     )
@@ -121,8 +125,35 @@ def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:
 
 
 def reply_buckets(prefix: Sequence[int], sequences: Sequence[Sequence[int]]) -> list[Bucket]:
-    """Whole conversations as candidates behind `prefix`, de-duplicated, by padded length."""
+    """Whole conversations as candidates that continue `prefix`, each once, by padded length."""
     return Distinct.of(prefix, sequences).buckets(0, len(sequences))
+
+
+def gather(
+    buckets: Sequence[Bucket],
+    shape: tuple[int, int],
+    score: Callable[[Candidates], Iterable[np.ndarray]],
+    advance: Callable[[int], object] = lambda candidates: None,
+) -> np.ndarray:
+    """Numbers of rows, from the numbers of the candidates that stand for them.
+
+    Args:
+      buckets: of the rows.
+      shape: (W, rows) of the result.
+      score: candidates -> float32 [W, candidates of a step], step by step in order.
+      advance: called after each step with its number of candidates.
+
+    Returns:
+      float32 [W, rows]; rows in no bucket hold undefined values.
+    """
+    numbers = np.empty(shape, np.float32)
+    for bucket in buckets:
+        steps = []
+        for step in score(bucket.candidates):
+            steps.append(step)
+            advance(step.shape[1])
+        numbers[:, bucket.rows] = np.concatenate(steps, axis=1)[:, bucket.row_candidate]
+    return numbers
 
 
 def padded_length(length: int) -> int:

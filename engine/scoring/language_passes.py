@@ -9,7 +9,9 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from engine import mesh as meshes
+from engine.scoring.batches import gather
 from engine.scoring.reward_passes import check_step, fetch, in_steps, jit, padded
+from engine.scoring.rows import ContinuationRows, NextTokenRows
 from engine.types import Candidates, KeyValues, PromptIds
 
 # Log-probabilities of the whole vocabulary that a step holds at once on a device: 256 MiB.
@@ -107,6 +109,38 @@ class LanguageScorer:
             self.mesh,
             self.step_size,
         )
+
+    def score(
+        self,
+        opened: Opened,
+        rows: NextTokenRows | ContinuationRows,
+        start: int,
+        stop: int,
+        advance: Callable[[int], object],
+    ) -> list[np.ndarray]:
+        """Log-probabilities of rows [start, stop): one float32 [1, stop - start].
+
+        `advance` is called after each step with its number of candidates.
+        """
+        if isinstance(rows, NextTokenRows):  # the prompt's own pass has given them all
+            return [opened.logprobs[None, start:stop]]
+
+        def steps(candidates: Candidates) -> Iterator[np.ndarray]:
+            return (step[None] for step in self.logprobs(opened, candidates))
+
+        return [gather(rows.buckets(start, stop), (1, stop - start), steps, advance)]
+
+    def score_plainly(
+        self, rows: NextTokenRows | ContinuationRows, sample: Sequence[int]
+    ) -> list[np.ndarray]:
+        """What `score` gives for some rows, by the plain pass: one float32 [1, sample]."""
+        prefix = rows.prompt.prefix
+        sequences = [[*prefix, *ids] for ids in rows.continuations(sample)]
+        return [self.plain(sequences, len(prefix))[None]]
+
+    def coefficients(self, opened: Opened) -> list[None]:
+        """None: a language model has no objectives."""
+        return [None]
 
     def plain(self, sequences: Sequence[Sequence[int]], given: int) -> np.ndarray:
         """Log-probability of what follows the first `given` tokens of each sequence: [rows]."""

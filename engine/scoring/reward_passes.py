@@ -16,7 +16,8 @@ from jax.sharding import Mesh
 
 from engine import mesh as meshes
 from engine.errors import AssayError
-from engine.scoring.batches import pad_rows, take_rows
+from engine.scoring.batches import Bucket, gather, pad_rows, take_rows
+from engine.scoring.rows import RewardRows
 from engine.types import Candidates, KeyValues, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
@@ -147,13 +148,46 @@ class Scorer:
         on_mesh = meshes.put(self.mesh, (ids, last, gate_at), "CT")
         return fetch(self.plain_step(self.params, *on_mesh))[:, : len(sequences)]
 
-    def split(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Rows [W, C] by model: [columns of the model, C] each, the reward first."""
-        return np.split(rows, np.cumsum([len(names) for names in self.columns])[:-1])
+    def score(
+        self,
+        prefix: Prefix,
+        rows: RewardRows,
+        start: int,
+        stop: int,
+        advance: Callable[[int], object],
+    ) -> list[np.ndarray]:
+        """Rewards and objectives of rows [start, stop): float32 [columns, stop - start] per model.
+
+        Values of `rows.duplicates` are undefined. `advance` is called after each step with its
+        number of candidates.
+        """
+        buckets = rows.buckets(start, stop)
+        return self._by_model(score_buckets(self, prefix, buckets, stop - start, advance))
+
+    def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
+        """What `score` gives for some rows, by the plain pass: float32 [columns, sample]."""
+        sequences = rows.sequences(sample)
+        return self._by_model(self.plain_rewards(sequences, [rows.read_at(s) for s in sequences]))
+
+    def _by_model(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """[W, C] -> [columns of the model, C] per model; the reward is the first column."""
+        return np.split(numbers, np.cumsum([len(names) for names in self.columns])[:-1])
 
     def check_length(self, positions: int) -> None:
         """Raises AssayError for a conversation longer than the model was made for."""
         check_length(positions, self.max_positions)
+
+
+def score_buckets(
+    scorer: Scorer,
+    prefix: Prefix,
+    buckets: Sequence[Bucket],
+    rows: int,
+    advance: Callable[[int], object] = lambda candidates: None,
+) -> np.ndarray:
+    """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows]."""
+    shape = sum(map(len, scorer.columns)), rows
+    return gather(buckets, shape, lambda candidates: scorer.rewards(prefix, candidates), advance)
 
 
 def in_steps(

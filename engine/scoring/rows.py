@@ -1,66 +1,93 @@
-"""What is scored under one prompt: rows that each stand for a conversation."""
+"""What is scored under one prompt: a list of rows, each of which stands for a conversation.
+
+`Rows` is what the host loop sees. Reward models score `TokenRows`, `TokenTextRows` or `ReplyRows`;
+language models score `NextTokenRows` or `ContinuationRows`.
+"""
 
 import abc
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from engine.errors import AssayError
 from engine.progress import progress
 from engine.runs import schema
-from engine.scoring.batches import Bucket, Distinct, token_candidates
+from engine.scoring.batches import Bucket, Distinct, reply_buckets, token_candidates
 from engine.text.chat_template import ChatTemplate
+from engine.text.cue import Cue
 from engine.types import PromptIds
 
 MODES = ("ids", "text")
 POOLINGS = ("last", "first_pad")
 
+KeyColumns = Mapping[str, Sequence[int] | Sequence[str]]
 
-@dataclasses.dataclass(frozen=True)
+
 class Rows(abc.ABC):
-    """What is scored under one prompt: rows that each stand for a conversation.
+    """A list of rows under one prompt; a number (a reward, a log-probability) belongs to each."""
 
-    pad: the reward is read before the first of this id (`reward_position`); None reads it at the
-      last id.
-    """
-
-    schema: ClassVar[schema.Columns]
-    prompt: PromptIds
-    pad: int | None = dataclasses.field(default=None, kw_only=True)
+    part_columns: ClassVar[schema.Columns]  # of a part: the key columns, then the number's
+    prompt: PromptIds  # the conversation around the rows' replies
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
 
     @abc.abstractmethod
-    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
-        """Whole conversations of some rows, for the plain pass."""
+    def keys(self, start: int, stop: int) -> KeyColumns:
+        """Key columns of rows [start, stop)."""
 
     @abc.abstractmethod
-    def columns(self, start: int, stop: int) -> dict[str, Any]:
-        """What a part says about its rows beside the reward."""
+    def longest(self) -> int:
+        """Token positions of the longest conversation."""
+
+    def duplicates(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of [start, stop) whose conversation is that of a row before `start`.
+
+        Returns:
+          Their places, counted from `start`, and the earlier row whose number each of them takes.
+        """
+        return np.empty(0, int), np.empty(0, int)
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardRows(Rows):
+    """Rows that a reward model scores.
+
+    Attributes:
+      prompt: the conversation around the replies.
+      pad: the reward is read before the first of this token id (`reward_position`); None reads it
+        at the last id.
+    """
+
+    prompt: PromptIds
+    pad: int | None = dataclasses.field(default=None, kw_only=True)
+
+    @abc.abstractmethod
+    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
+        """Token ids of the whole conversations of some rows."""
 
     @functools.cached_property
     def distinct(self) -> Distinct:
-        """What there is to score: each conversation up to the position of its reward, once."""
+        """Every distinct conversation once, cut behind the position of its reward."""
         return Distinct.of(self.prompt.prefix, (s[: self.read_at(s) + 1] for s in self._all()))
 
     def buckets(self, start: int, stop: int) -> list[Bucket]:
-        """Candidates of a range of rows, one bucket a padded length, without `repeats`."""
+        """Candidates of rows [start, stop) by padded length, without `duplicates`."""
         return self.distinct.buckets(start, stop)
 
-    def repeats(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of a range, from 0, that have the reward of an earlier row, and that row."""
-        return self.distinct.repeats(start, stop)
+    def duplicates(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of [start, stop) whose conversation is that of a row before `start`."""
+        return self.distinct.duplicates(start, stop)
 
     def longest(self) -> int:
-        """Positions of the longest conversation."""
+        """Token positions of the longest conversation."""
         return self.distinct.longest()
 
     def read_at(self, sequence: Sequence[int]) -> int:
-        """Index of the id at which a conversation's reward is read."""
+        """Index of the token id at which a conversation's reward is read."""
         return len(sequence) - 1 if self.pad is None else reward_position(sequence, self.pad)
 
     def _all(self) -> Iterator[list[int]]:
@@ -69,27 +96,27 @@ class Rows(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenRows(Rows):
+class TokenRows(RewardRows):
     """Every token of the vocabulary as the reply, by id."""
 
     size: int
 
-    schema = schema.SCORE_COLUMNS
+    part_columns = schema.SCORE_COLUMNS
 
     def __len__(self) -> int:
         return self.size
 
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
-        """Whole conversations of some rows."""
+        """Token ids of the whole conversations of some rows."""
         return [[*self.prompt.prefix, row, *self.prompt.suffix] for row in rows]
 
-    def columns(self, start: int, stop: int) -> dict[str, Any]:
-        """What a part says about its rows beside the reward."""
+    def keys(self, start: int, stop: int) -> KeyColumns:
+        """Key columns of rows [start, stop)."""
         return {"token_id": range(start, stop)}
 
     @functools.cached_property
     def distinct(self) -> Distinct:
-        """Every token and the suffix; only pads can make them shorter, or alike."""
+        """Every token with the suffix. Only a pad token makes conversations shorter, or equal."""
         if self.pad is not None:
             return super().distinct
         candidates, each = token_candidates(self.prompt, np.arange(self.size)), np.arange(self.size)
@@ -103,27 +130,30 @@ class TokenRows(Rows):
 
 
 @dataclasses.dataclass(frozen=True)
-class ReplyRows(Rows):
+class ReplyRows(RewardRows):
     """A list of replies of any length.
 
-    mode `text`: the whole conversation is rendered and tokenised as one text, as a chat would be.
-    mode `ids`: the reply's own ids stand between the template's, even where the text would merge.
+    Attributes:
+      template: the model's chat template.
+      replies: the texts.
+      mode: `text` renders the whole conversation and tokenises it as one text, as a chat would;
+        `ids` puts the reply's own ids between the template's, even where the texts would merge.
     """
 
     template: ChatTemplate
     replies: Sequence[str]
     mode: str
 
-    schema = schema.ITEM_COLUMNS
+    part_columns = schema.ITEM_COLUMNS
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
 
     def __len__(self) -> int:
         return len(self.replies)
 
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
-        """Whole conversations of some rows."""
+        """Token ids of the whole conversations of some rows."""
         replies = [self.replies[row] for row in rows]
         if self.mode == "text":
             return self.template.sequences(self.prompt.prompt, replies)
@@ -132,8 +162,8 @@ class ReplyRows(Rows):
             for reply in replies
         ]
 
-    def columns(self, start: int, stop: int) -> dict[str, Any]:
-        """What a part says about its rows beside the reward."""
+    def keys(self, start: int, stop: int) -> KeyColumns:
+        """Key columns of rows [start, stop)."""
         return {"item_id": range(start, stop), "item": list(self.replies[start:stop])}
 
     def _all(self) -> Iterator[list[int]]:
@@ -147,15 +177,86 @@ class ReplyRows(Rows):
 class TokenTextRows(ReplyRows):
     """Every token of the vocabulary as the reply, by the text that it decodes to."""
 
-    schema = schema.SCORE_COLUMNS
+    part_columns = schema.SCORE_COLUMNS
 
-    def columns(self, start: int, stop: int) -> dict[str, Any]:
-        """What a part says about its rows beside the reward."""
+    def keys(self, start: int, stop: int) -> KeyColumns:
+        """Key columns of rows [start, stop)."""
         return {"token_id": range(start, stop)}
 
 
+@dataclasses.dataclass(frozen=True)
+class NextTokenRows(Rows):
+    """Every token of the vocabulary as the one that a language model says next."""
+
+    prompt: PromptIds
+    size: int
+
+    part_columns = schema.LOGPROB_COLUMNS
+
+    def __len__(self) -> int:
+        return self.size
+
+    def keys(self, start: int, stop: int) -> KeyColumns:
+        """Key columns of rows [start, stop)."""
+        return {"token_id": range(start, stop)}
+
+    def longest(self) -> int:
+        """Token positions of the longest conversation."""
+        return len(self.prompt.prefix) + 1
+
+    def continuations(self, rows: Sequence[int]) -> list[list[int]]:
+        """Token ids of some rows after the prompt."""
+        return [[row] for row in rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class ContinuationRows(Rows):
+    """A list of replies of any length, as continuations of a language model's prompt."""
+
+    cue: Cue
+    texts: Sequence[str]
+    prompt: PromptIds = dataclasses.field(init=False)  # the cue's
+
+    part_columns = schema.ITEM_LOGPROB_COLUMNS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prompt", self.cue.prompt)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @functools.cached_property
+    def ids(self) -> list[list[int]]:
+        """Token ids of each reply."""
+        return self.cue.replies(self.texts)
+
+    def keys(self, start: int, stop: int) -> KeyColumns:
+        """Key columns of rows [start, stop)."""
+        return {
+            "item_id": range(start, stop),
+            "item": list(self.texts[start:stop]),
+            "tokens": [len(ids) for ids in self.ids[start:stop]],
+        }
+
+    def longest(self) -> int:
+        """Token positions of the longest conversation."""
+        return len(self.prompt.prefix) + max(map(len, self.ids))
+
+    def continuations(self, rows: Sequence[int]) -> list[list[int]]:
+        """Token ids of some rows after the prompt."""
+        return [self.ids[row] for row in rows]
+
+    def buckets(self, start: int, stop: int) -> list[Bucket]:
+        """Candidates of rows [start, stop) by padded length.
+
+        Each begins with the prompt's last token, which predicts the reply's first.
+        """
+        prefix = self.prompt.prefix
+        return reply_buckets(prefix[:-1], [[*prefix, *ids] for ids in self.ids[start:stop]])
+
+
 def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
-    """Raises AssayError for a setting that is none of what is allowed."""
+    """Raises AssayError for a value that is not one of those allowed."""
     if value not in allowed:
         raise AssayError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
 
@@ -163,9 +264,10 @@ def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
 def reward_position(sequence: Sequence[int], pad: int) -> int:
     """Where a sequence-classification model of transformers 4.40-4.50 read the reward.
 
-    One before the first pad id, wherever it stands: in the prompt, or as the reply itself. Without
-    one, or with one in front of everything, the index wraps to the last position
-    (`LlamaForSequenceClassification.forward`: `eq(ids, pad).argmax() - 1`, modulo the length).
+    It is one position before the first pad id, wherever that stands: in the prompt, or as the
+    reply itself. Without a pad id, or with one at the very front, the index wraps round to the
+    last position (`LlamaForSequenceClassification.forward`: `eq(ids, pad).argmax() - 1`, modulo
+    the length).
     """
     first = list(sequence).index(pad) if pad in sequence else 0
     return (first - 1) % len(sequence)

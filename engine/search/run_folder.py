@@ -27,7 +27,7 @@ from engine.search.climb import planned_steps
 from engine.search.objective import Problem
 from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.search.step import plan_of
-from engine.sweep import loop as jobs
+from engine.sweep import setup
 from engine.sweep.rewards import SweepSettings, sweep_replies
 from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 
@@ -96,7 +96,7 @@ def search_sequences(
       AssayError: bad input, a result begun under another fingerprint, a reward that is not finite,
         a self-check beyond tolerance.
     """
-    manifest = jobs.open_run(run, checkpoints, prompts)
+    manifest = setup.open_run(run, checkpoints, prompts)
     frames = _vocabularies(manifest, checkpoints)
     asked = {name: [text] for name, text in prompts.items()}
     if joint:
@@ -111,7 +111,7 @@ def search_sequences(
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
     if pending:
-        jobs.begin(manifest, _unwritten(manifest, frames))
+        setup.begin(manifest, _unwritten(manifest, frames))
     loaded = None
     with progress(sum(job.steps for job in pending), "steps") as bar:
         for job in pending:
@@ -304,7 +304,7 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
             frames[name] = (
                 pl.read_parquet(io.BytesIO(path.read_bytes()))
                 if path.exists()
-                else jobs.vocabulary_of(checkpoint)
+                else setup.vocabulary_of(checkpoint)
             )
     return frames
 

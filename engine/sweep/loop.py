@@ -1,32 +1,29 @@
-"""The host loop: every missing part of every result, over prompts and models; resumable.
+"""The host loop: computes and writes the missing parts of results; resumable.
 
-A result is a list of rows (the vocabulary, or a list of replies) under one prompt and model, cut
-into fixed parts. First run and resume are one path: "for every missing part". What a row's number
-is, and how devices compute it, is a `Pass`'s business.
+A `Result` is one model's numbers for a list of rows under one prompt, cut into fixed parts. A
+first run and a resumed one take the same way: every missing part is computed and written.
 """
 
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 import polars as pl
-from jax.experimental import multihost_utils
 from tqdm import tqdm
 
-from engine.checkpoint.card import REWARD, Checkpoint
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
 from engine.runs import parts, schema
-from engine.runs.environment import library_versions
 from engine.runs.manifest import Json, Manifest
-from engine.scoring.reward_passes import check_length, dtype_named
+from engine.runs.parts import Span
+from engine.scoring.reward_passes import dtype_named
+from engine.scoring.rows import Rows
 from engine.sweep.self_check import check_finite, self_check
-from engine.text.chat_template import ChatTemplate
-from engine.text.vocabulary import vocabulary, vocabulary_size
 from engine.types import PromptIds
 
 
@@ -35,12 +32,12 @@ class Settings:
     """How results are computed. `dtype` and `part_size` are part of their fingerprint."""
 
     dtype: str
-    step_size: int  # candidates a device step
-    part_size: int  # rows a part
-    self_check: int  # rows a result that the plain pass scores again
+    step_size: int  # candidates per device step
+    part_size: int  # rows per part
+    self_check: int  # rows per result that the plain pass scores again
     seed: int  # of the self-check's sample
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         dtype_named(self.dtype)
         for name, least in (("step_size", 1), ("part_size", 1), ("self_check", 1), ("seed", 0)):
             value = getattr(self, name)
@@ -48,373 +45,221 @@ class Settings:
                 raise AssayError(f"{name}={value!r}; allowed: integers >= {least}")
 
 
-class Rows(Protocol):
-    """What is scored under one prompt."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """One model's numbers for every row under one prompt.
+
+    Attributes:
+      checkpoint: the model.
+      path: folder of the parts, relative to the run.
+      rows: what is scored. Results with the same object are computed in one pass.
+      columns: names of the numbers in a part; the first is the reward or log-probability.
+      spans: row ranges of the parts that are missing, ascending.
+    """
+
+    checkpoint: Checkpoint
+    path: str
+    rows: Rows
+    columns: Sequence[str]
+    spans: Sequence[Span]
 
     @property
-    def prompt(self) -> PromptIds:
-        """The conversation that they stand in."""
+    def model(self) -> str:
+        """The model's slug."""
+        return self.checkpoint.card.slug
 
     @property
-    def schema(self) -> schema.Columns:
-        """Columns of a part; the last is the first number that the pass gives."""
+    def prompt(self) -> str:
+        """The prompt's id."""
+        return self.path.rsplit("=")[-1]
 
-    def __len__(self) -> int: ...
-
-    def columns(self, start: int, stop: int) -> Mapping[str, Any]:
-        """What a part says about its rows beside the number."""
-
-    def longest(self) -> int:
-        """Positions of the longest conversation."""
+    @property
+    def part_columns(self) -> schema.Columns:
+        """Columns of a part and their types."""
+        return self.rows.part_columns | schema.objective_columns(self.columns[1:])
 
 
-@runtime_checkable
-class Repeating(Protocol):
-    """Rows of which one may repeat an earlier one, and then has its number."""
+class Scorer(Protocol):
+    """Models on devices that share a pass, as the host loop sees them."""
 
-    def repeats(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which rows of a range, from 0, repeat a row of an earlier range, and that row."""
-
-
-class Pass(Protocol):
-    """Models on devices, as the host loop sees them."""
-
+    # What a prefix is, and which rows fit, is the scorer's own: hence Any.
     def prefill(self, prompt: PromptIds) -> Any:
-        """What all rows of a prompt share."""
+        """What all rows under a prompt share."""
 
     def score(
         self, prefix: Any, rows: Any, start: int, stop: int, advance: Callable[[int], object]
     ) -> Sequence[np.ndarray]:
-        """Numbers of a range of rows; `advance` hears of each step.
+        """Numbers of rows [start, stop) per model: float32 [columns, stop - start].
 
-        Those of rows that repeat an earlier range's (`Repeating`) may be anything.
-
-        Float32 a model: [stop - start], or [columns, stop - start] where a part has objectives.
+        Values of duplicate rows (`Rows.duplicates`) are ignored. `advance` is called after each
+        step with its number of candidates.
         """
 
-    def plain(self, rows: Any, sample: Sequence[int]) -> Sequence[np.ndarray]:
-        """Numbers of some rows, as `score` has them, by a pass that shares nothing."""
+    def score_plainly(self, rows: Any, sample: Sequence[int]) -> Sequence[np.ndarray]:
+        """The same for some rows, by a pass that shares nothing between them."""
 
     def coefficients(self, prefix: Any) -> Sequence[Json | None]:
-        """What each model's reward makes of its objectives, where the prompt fixes that."""
+        """Weights of each model's objectives in its reward, where the prompt fixes them."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
-    """One prompt under the models that share a pass, and the parts that some of them lack."""
-
-    group: Sequence[Checkpoint]
-    rows: Rows
-    paths: Sequence[str]  # result of each model, relative to the run
-    numbers: Sequence[Sequence[str]]  # columns of each model's parts that the pass gives
-    missing: Sequence[tuple[int, int]]
-
-    @property
-    def label(self) -> str:
-        """What the progress line says."""
-        others = f" +{len(self.group) - 1}" if len(self.group) > 1 else ""
-        return f"{self.group[0].card.slug}{others} · {self.paths[0].rsplit('=')[-1]}"
-
-
-def open_run(
-    run: str,
-    checkpoints: Sequence[Checkpoint],
-    prompts: Mapping[str, str],
-    kind: str = REWARD,
-) -> Manifest:
-    """Admits models of a kind, and prompts; nothing is written before all of them are welcome."""
-    manifest = Manifest.open(run)
-    schema.check_names(prompts)
-    slugs = [c.card.slug for c in checkpoints]
-    schema.check_names(slugs)
-    if repeated := {slug for slug in slugs if slugs.count(slug) > 1}:
-        raise AssayError(f"model {min(repeated)!r} was given twice; slugs must differ")
-    if not checkpoints or not prompts:
-        raise AssayError("nothing to score; give at least one checkpoint and one prompt")
-    for checkpoint in checkpoints:
-        checkpoint.expect(kind)
-        card = checkpoint.card
-        present = manifest.content["models"].get(card.slug, {})
-        if present.get("checkpoint_hash") == card.checkpoint_hash:
-            continue  # the same model, wherever it was converted from
-        manifest.admit(
-            "models",
-            card.slug,
-            {
-                "source": card.source,
-                "revision": card.revision,
-                "checkpoint_hash": card.checkpoint_hash,
-                "decoder_hash": card.decoder_hash,
-                "vocab": card.tokenizer_hash,
-                "template": dataclasses.asdict(card.policy),
-            },
-        )
-    for prompt, text in prompts.items():
-        manifest.admit("prompts", prompt, text)
-    manifest.content["environment"] = {**library_versions(), **_devices()}
-    return manifest
-
-
-def plan(
+def run(
     manifest: Manifest,
-    groups: Sequence[Sequence[Checkpoint]],
-    prompts: Mapping[str, str],
-    rows: Callable[[Checkpoint, str], Rows],
-    path: Callable[[str, str], str],
-    about: Mapping[str, Any],
+    results: Sequence[Result],
+    load: Callable[[Sequence[Checkpoint]], Scorer],
     settings: Settings,
-    objectives: Callable[[Checkpoint], Sequence[str]] = lambda checkpoint: (),
-) -> list[Job]:
-    """What is to be done, a job a group and prompt; admits every result.
+    finished: Callable[[Result, np.ndarray], object] = lambda result, numbers: None,
+) -> int:
+    """Computes what is missing.
 
     Args:
-      manifest: from `open_run`.
-      groups: models that share a pass, the deepest first.
-      prompts: prompt id -> text.
-      rows: checkpoint and text -> what is scored.
-      path: slug and prompt id -> the result's folder.
-      about: what else must agree for parts to belong to one result.
+      manifest: of the run, with every result entered.
+      results: all of them; those of one pass stand together, and so do passes of the same models.
+      load: puts models that share a pass on the devices; called once for models with a missing
+        part, after the models before them were released.
       settings: of the run.
-      objectives: columns that a model's parts have behind those of the rows.
-    """
-    jobs = []
-    for group in groups:
-        deepest = group[0]
-        for prompt_id, text in prompts.items():
-            source = rows(deepest, text)
-            paths = [path(c.card.slug, prompt_id) for c in group]
-            numbers = [(list(source.schema)[-1], *objectives(c)) for c in group]
-            for checkpoint, result, (_, *names) in zip(group, paths, numbers, strict=True):
-                schema.objective_columns(names)
-                extra = {**about, "objectives": names} if names else about
-                manifest.admit_result(result, _fingerprint(checkpoint, source, extra, settings))
-            missing = {
-                span
-                for result in paths
-                for span in parts.missing(manifest.run / result, len(source), settings.part_size)
-            }
-            if missing:  # what is not scored need not be tokenised
-                check_length(source.longest(), deepest.card.decoder.max_positions)
-            jobs.append(Job(group=group, rows=source, paths=paths, numbers=numbers,
-                            missing=sorted(missing)))  # fmt: skip
-    return jobs
+      finished: called with each result that this call completes, and its numbers float32
+        [columns, rows]; on process 0 only.
 
-
-def _fingerprint(
-    checkpoint: Checkpoint, rows: Rows, about: Mapping[str, Any], settings: Settings
-) -> Json:
-    """What must agree for parts to belong to one result. Devices and step size must not matter."""
-    return {
-        "checkpoint_hash": checkpoint.card.checkpoint_hash,
-        **about,
-        "dtype": settings.dtype,
-        "rows": len(rows),
-        "part_size": settings.part_size,
-        "prefix_ids": list(rows.prompt.prefix),
-        "suffix_ids": list(rows.prompt.suffix),
-    }
-
-
-def begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None:
-    """Writes what parts refer to; the manifest first, since a run is known by it."""
-    if jax.process_count() > 1:  # every host plans before any host writes
-        multihost_utils.sync_global_devices("assay-planned")
-    if jax.process_index() != 0:
-        return
-    for folder in (manifest.run, manifest.run / schema.VOCAB_DIR):
-        parts.sweep_temporaries(folder)
-    manifest.save()
-    for path, frame in vocabularies.items():
-        parts.write_frame(manifest.run / path, frame)
-
-
-def missing_vocabularies(
-    manifest: Manifest, checkpoints: Sequence[Checkpoint]
-) -> dict[str, pl.DataFrame]:
-    """Vocabulary tables that the run lacks, by path."""
-    by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in checkpoints}
-    return {
-        path: vocabulary_of(c) for path, c in by_path.items() if not (manifest.run / path).exists()
-    }
-
-
-def vocabulary_of(checkpoint: Checkpoint) -> pl.DataFrame:
-    """Every id of the checkpoint's tokenizer: `schema.VOCAB_COLUMNS`."""
-    rows = checkpoint.card.decoder.vocab_size
-    return vocabulary(checkpoint.tokenizer, rows, _conversations(checkpoint))
-
-
-def _conversations(checkpoint: Checkpoint) -> ChatTemplate | None:
-    """The template in which tokens can stand as replies; a language model may have none."""
-    try:
-        checkpoint.template.split("What?")
-    except AssayError:
-        return None
-    return checkpoint.template
-
-
-def tokens_of(checkpoint: Checkpoint) -> int:
-    """How many ids the checkpoint's tokenizer has."""
-    return vocabulary_size(checkpoint.tokenizer, checkpoint.card.decoder.vocab_size)
-
-
-def run_jobs(
-    manifest: Manifest,
-    jobs: Sequence[Job],
-    settings: Settings,
-    load: Callable[[Sequence[Checkpoint]], Pass],
-) -> int:
-    """Does what is missing; returns how many numbers were computed.
-
-    `load` puts a group's models on the devices; it is called once for each that lacks something.
+    Returns:
+      The number of rows that were computed, over all results.
 
     Raises:
-      AssayError: a number that is not finite (its rows named), a self-check beyond tolerance.
+      AssayError: a number that is not finite, with its rows; a self-check beyond tolerance.
     """
-    total = sum(stop - start for job in jobs for start, stop in job.missing)
-    pending = [job for job in jobs if job.missing or _unfinished(manifest, job)]
-    numbers = 0
-    with progress(total) as bar:
-        for _, sharing in itertools.groupby(pending, key=lambda job: id(job.group)):
-            for index, job in enumerate(sharing):
-                if index == 0:
-                    bar.set_description(f"loading {job.group[0].card.slug}")
-                    models = load(job.group)
-                bar.set_description(job.label)
-                prefix = models.prefill(job.rows.prompt)
-                numbers += _score_job(manifest, job, models, prefix, settings, bar)
-                _finish_job(manifest, job, models, prefix, settings)
-    return numbers
+    passes = [tuple(same) for _, same in itertools.groupby(results, key=lambda r: id(r.rows))]
+    pending = [
+        same
+        for same in passes
+        if any(r.spans or not manifest.result(r.path)["complete"] for r in same)
+    ]
+    computed = 0
+    with progress(sum(stop - start for same in pending for start, stop in _spans(same))) as bar:
+        for checkpoints, own in itertools.groupby(
+            pending, key=lambda same: [r.checkpoint for r in same]
+        ):
+            bar.set_description(f"loading {checkpoints[0].card.slug}")
+            work = _Work(manifest, load(checkpoints), settings, bar)
+            for same in own:
+                computed += work.compute(same, finished)
+            del work  # before the next models are loaded
+    return computed
 
 
-def _unfinished(manifest: Manifest, job: Job) -> bool:
-    return any(not manifest.result(path)["complete"] for path in job.paths)
+def _spans(same_pass: Sequence[Result]) -> list[Span]:
+    """Row ranges that are missing for at least one model."""
+    return sorted({span for result in same_pass for span in result.spans})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """Loaded models, and where their numbers go."""
+
+    manifest: Manifest
+    scorer: Scorer
+    settings: Settings
+    bar: tqdm
+
+    def compute(
+        self, results: Sequence[Result], finished: Callable[[Result, np.ndarray], object]
+    ) -> int:
+        """Computes, checks and closes the results of one pass; returns the number of new rows."""
+        first, others = results[0], f" +{len(results) - 1}" if len(results) > 1 else ""
+        self.bar.set_description(f"{first.model}{others} · {first.prompt}")
+        prefix = self.scorer.prefill(first.rows.prompt)
+        known = [self._known(result) for result in results]
+        for span in _spans(results):
+            began, before = time.perf_counter(), self.bar.n
+            scored = self.scorer.score(prefix, first.rows, *span, self.bar.update)
+            self.bar.update(span[1] - span[0] - (self.bar.n - before))  # duplicates took no step
+            for result, numbers, values in zip(results, known, scored, strict=True):
+                if span in result.spans:
+                    self._write(result, span, numbers, values, began, len(results))
+            if _writes():
+                self.manifest.save()
+        self._close(results, prefix, finished)
+        return sum(stop - start for result in results for start, stop in result.spans)
+
+    def _known(self, result: Result) -> np.ndarray:
+        """Numbers of the parts on disk: float32 [columns, rows], undefined where one is missing."""
+        numbers = np.empty((len(result.columns), len(result.rows)), np.float32)
+        if result.spans:
+            for start, stop in parts.ranges(len(result.rows), self.settings.part_size):
+                if (start, stop) not in result.spans:
+                    numbers[:, start:stop] = self._read(result, start, stop)
+        return numbers
+
+    def _write(
+        self,
+        result: Result,
+        span: Span,
+        numbers: np.ndarray,
+        values: np.ndarray,
+        began: float,
+        sharing: int,
+    ) -> None:
+        """Writes one part, and puts its values into `numbers`.
+
+        Parts are computed in ascending order, so the first row of every duplicate is known, and a
+        resumed run writes the same bytes as an uninterrupted one.
+        """
+        (start, stop), rows = span, result.rows
+        part = numbers[:, start:stop]
+        part[...] = values
+        places, sources = rows.duplicates(start, stop)
+        part[:, places] = numbers[:, sources]
+        check_finite(result.model, next(iter(rows.part_columns)), start, result.columns, part)
+        if _writes():
+            columns = {**rows.keys(start, stop), **dict(zip(result.columns, part, strict=True))}
+            frame = pl.DataFrame(columns, result.part_columns)
+            digest = parts.write_part(self.manifest.run / result.path, start, stop, frame)
+            seconds = (time.perf_counter() - began) / sharing
+            name = schema.part_name(start, stop)
+            self.manifest.record_part(result.path, name, stop - start, digest, seconds)
+
+    def _close(
+        self,
+        results: Sequence[Result],
+        prefix: Any,  # the scorer's
+        finished: Callable[[Result, np.ndarray], object],
+    ) -> None:
+        """Compares a random sample of what is on disk with the plain pass; closes the results."""
+        rows = results[0].rows
+        rng = np.random.default_rng([self.settings.seed, len(rows), *rows.prompt.prefix])
+        size = min(self.settings.self_check, len(rows))
+        sample = np.sort(rng.choice(len(rows), size, replace=False))
+        plain = self.scorer.score_plainly(rows, sample.tolist())
+        coefficients = self.scorer.coefficients(prefix)
+        if not _writes():
+            return
+        for result, expected, weights in zip(results, plain, coefficients, strict=True):
+            parts.sweep_temporaries(self.manifest.run / result.path)
+            spans = parts.ranges(len(rows), self.settings.part_size)
+            numbers = np.concatenate([self._read(result, *span) for span in spans], axis=1)
+            where, written = f"self-check of {result.path}", numbers[:, sample]
+            check = self_check(
+                where, result.columns, sample, written, expected, self.settings.dtype
+            )
+            self.manifest.finish(result.path, check, weights)
+            finished(result, numbers)
+        self.manifest.save()
+
+    def _read(self, result: Result, start: int, stop: int) -> np.ndarray:
+        """Numbers of a part on disk, checked against its hash: float32 [columns, stop - start]."""
+        name = schema.part_name(start, stop)
+        path = self.manifest.run / result.path / name
+        frame, digest = parts.read_part(path.parent, start, stop)
+        recorded = self.manifest.result(result.path)["parts"].get(name)
+        if recorded is None:  # the process died between writing the part and recording it
+            keys = result.rows.keys(start, stop)
+            expected = pl.DataFrame(keys, {key: result.part_columns[key] for key in keys})
+            types_fit = dict(frame.schema) == result.part_columns
+            if not types_fit or not frame.drop(result.columns).equals(expected):
+                raise AssayError(f"{path}: not a part of this result; remove it")
+            self.manifest.record_part(result.path, name, len(frame), digest, 0.0)
+        elif recorded["sha256"] != digest:
+            raise AssayError(f"{path}: differs from its hash in the manifest; remove it")
+        return frame.select(result.columns).to_numpy().T
 
 
 def _writes() -> bool:
     return jax.process_index() == 0
-
-
-def _score_job(
-    manifest: Manifest, job: Job, models: Pass, prefix: Any, settings: Settings, bar: tqdm
-) -> int:
-    """Writes the missing parts; returns how many rows they hold."""
-    new, key = 0, next(iter(job.rows.schema))
-    results = [
-        _Written(manifest, path, job.rows, names, settings.part_size)
-        for path, names in zip(job.paths, job.numbers, strict=True)
-    ]
-    for start, stop in job.missing:
-        began, before = time.perf_counter(), bar.n
-        scored = models.score(prefix, job.rows, start, stop, bar.update)
-        bar.update(stop - start - (bar.n - before))  # duplicates were scored once
-        for checkpoint, written, values in zip(job.group, results, scored, strict=True):
-            if (start, stop) not in written.missing:
-                continue
-            values = written.completed(start, stop, np.atleast_2d(values))
-            check_finite(checkpoint.card.slug, key, start, written.names, values)
-            new += stop - start
-            if _writes():
-                result, folder = written.result, manifest.run / written.result
-                frame = _part(job.rows, start, written.names, values)
-                digest = parts.write_part(folder, start, stop, frame)
-                seconds = (time.perf_counter() - began) / len(job.group)
-                manifest.record_part(
-                    result, schema.part_name(start, stop), stop - start, digest, seconds
-                )
-        if _writes():
-            manifest.save()
-    return new
-
-
-class _Written:
-    """The numbers of one result, as they were on disk and as they come: [columns, rows]."""
-
-    def __init__(
-        self, manifest: Manifest, result: str, rows: Rows, names: Sequence[str], part_size: int
-    ):
-        self.result, self.names = result, names
-        self.missing = set(parts.missing(manifest.run / result, len(rows), part_size))
-        self.rows = rows if isinstance(rows, Repeating) else None
-        self.numbers = np.full((len(names), len(rows)), np.nan, np.float32)
-        if self.rows is not None and self.missing:
-            for start, stop in set(parts.ranges(len(rows), part_size)) - self.missing:
-                part = _read_part(manifest, result, rows, names, start, stop)
-                self.numbers[:, start:stop] = part
-
-    def completed(self, start: int, stop: int, values: np.ndarray) -> np.ndarray:
-        """Fills in the rows of a missing part that repeat rows of earlier parts.
-
-        Parts come in ascending order, so those are here: what is identical has identical numbers,
-        whether one process computed all parts or several did.
-        """
-        if self.rows is not None:
-            repeated, sources = self.rows.repeats(start, stop)
-            values[:, repeated] = self.numbers[:, sources]
-        self.numbers[:, start:stop] = values
-        return values
-
-
-def _part(rows: Rows, start: int, names: Sequence[str], values: np.ndarray) -> pl.DataFrame:
-    keys = rows.columns(start, start + values.shape[1])
-    return pl.DataFrame({**keys, **dict(zip(names, values, strict=True))}, _schema(rows, names))
-
-
-def _schema(rows: Rows, names: Sequence[str]) -> schema.Columns:
-    return rows.schema | schema.objective_columns(names[1:])
-
-
-def _finish_job(
-    manifest: Manifest, job: Job, models: Pass, prefix: Any, settings: Settings
-) -> None:
-    """Holds a random sample of what was written against the plain pass, then closes the result."""
-    rows = job.rows
-    rng = np.random.default_rng([settings.seed, len(rows), *rows.prompt.prefix])
-    size = min(settings.self_check, len(rows))
-    sample = np.sort(rng.choice(len(rows), size, replace=False))
-    plain, coefficients = models.plain(rows, sample.tolist()), models.coefficients(prefix)
-    if not _writes():
-        return
-    results = zip(job.paths, job.numbers, plain, coefficients, strict=True)
-    for result, names, expected, gate in results:
-        written = _read_result(manifest, result, rows, names, settings.part_size)[:, sample]
-        where = f"self-check of {result}"
-        check = self_check(where, names, sample, written, np.atleast_2d(expected), settings.dtype)
-        manifest.finish(result, check, gate)
-    manifest.save()
-
-
-def _read_result(
-    manifest: Manifest, result: str, rows: Rows, names: Sequence[str], part_size: int
-) -> np.ndarray:
-    """Numbers of a result from disk, [columns, rows]."""
-    parts.sweep_temporaries(manifest.run / result)
-    spans = parts.ranges(len(rows), part_size)
-    read = [_read_part(manifest, result, rows, names, *span) for span in spans]
-    return np.concatenate(read, axis=1)
-
-
-def _read_part(
-    manifest: Manifest, result: str, rows: Rows, names: Sequence[str], start: int, stop: int
-) -> np.ndarray:
-    """Numbers of a part on disk, [columns, stop - start]; it is held against its hash."""
-    path = manifest.run / result / schema.part_name(start, stop)
-    frame, digest = parts.read_part(manifest.run / result, start, stop)
-    recorded = manifest.result(result)["parts"].get(path.name)
-    if recorded is None:  # the process died between writing the part and noting it
-        columns = rows.columns(start, stop)
-        keys = pl.DataFrame(columns, schema={name: rows.schema[name] for name in columns})
-        if dict(frame.schema) != _schema(rows, names) or not frame.drop(names).equals(keys):
-            raise AssayError(f"{path}: not a part of this result; remove it")
-        manifest.record_part(result, path.name, len(frame), digest, 0.0)
-    elif recorded["sha256"] != digest:
-        raise AssayError(f"{path}: differs from its hash in the manifest; remove it")
-    return frame.select(names).to_numpy().T
-
-
-def _devices() -> dict[str, str | int]:
-    return {
-        "device_kind": jax.devices()[0].device_kind,
-        "device_count": jax.device_count(),
-        "process_count": jax.process_count(),
-    }

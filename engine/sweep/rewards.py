@@ -1,6 +1,7 @@
-"""Rewards of every token, and of lists of replies: what is scored, and the pass that scores it."""
+"""Rewards of every token of the vocabulary, and of lists of replies, into a run folder."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -13,31 +14,32 @@ from engine.errors import AssayError
 from engine.models.heads import OBJECTIVES
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
-from engine.scoring.batches import Bucket
 from engine.scoring.reward_passes import Scorer, check_step, dtype_named
 from engine.scoring.rows import (
     MODES,
     POOLINGS,
     ReplyRows,
-    Rows,
+    RewardRows,
     TokenRows,
     TokenTextRows,
     check_choice,
 )
-from engine.sweep import loop
+from engine.sweep import loop, setup
 from engine.text.chat_template import ChatTemplate
-from engine.types import Prefix, PromptIds
+
+# Told of each completed result: the model's slug, the prompt's id, rewards float32 [rows].
+Finished = Callable[[str, str, np.ndarray], object]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepSettings(loop.Settings):
-    """How rewards are computed. `mode` and `pooling` are part of a result's fingerprint too."""
+    """How rewards are computed. The three settings here are part of a result's fingerprint."""
 
-    mode: str  # `ids` or `text`: how a reply becomes ids
-    pooling: str  # `last` or `first_pad`: where its reward is read
+    mode: str  # how a reply becomes token ids: `ids` or `text`
+    pooling: str  # where the reward is read: `last` or `first_pad`
     objectives: str  # columns beside the reward: one of `heads.OBJECTIVES`
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("mode", self.mode, MODES)
         check_choice("pooling", self.pooling, POOLINGS)
@@ -50,6 +52,7 @@ def sweep_vocabulary(
     run: str,
     settings: SweepSettings,
     mesh: Mesh,
+    finished: Finished = lambda model, prompt, rewards: None,
 ) -> int:
     """Scores every token under every prompt and model into `run/scores`.
 
@@ -57,26 +60,31 @@ def sweep_vocabulary(
       checkpoints: models; those on one decoder share a pass.
       prompts: prompt id -> text.
       run: run folder, new or to be continued.
-      settings: mode `ids` puts each id between the template's; `text` decodes it, renders the
-        conversation and tokenises the whole text, as the paper did.
+      settings: mode `ids` puts each token id between the template's ids; `text` decodes it,
+        renders the conversation and tokenises the whole text, as the paper did.
       mesh: from `engine.mesh.build_mesh`.
+      finished: told of each result that this call completes.
 
     Returns:
-      How many rewards were computed; 0 where the run was complete.
+      The number of rewards that were computed; 0 if the run was complete.
 
     Raises:
       AssayError: bad input, a result begun under another fingerprint, a reward that is not finite
-        (its token ids named), a self-check beyond tolerance.
+        (with its token ids), a self-check beyond tolerance.
     """
-
-    def rows(checkpoint: Checkpoint, text: str) -> Rows:
-        size, pad = loop.tokens_of(checkpoint), pad_token(checkpoint, settings.pooling)
-        return token_rows(checkpoint.template, text, size, settings.mode, pad)
-
-    manifest = loop.open_run(run, checkpoints, prompts)
-    planned = _plan(manifest, checkpoints, prompts, rows, schema.scores_path, settings, mesh)
-    loop.begin(manifest, loop.missing_vocabularies(manifest, checkpoints))
-    return loop.run_jobs(manifest, planned, settings, _loader(settings, mesh))
+    manifest = setup.open_run(run, checkpoints, prompts)
+    results = []
+    for group in sharing_groups(checkpoints):
+        for prompt, text in prompts.items():
+            pad = pad_token(group[0], settings.pooling)
+            size = setup.tokens_of(group[0])
+            rows = token_rows(group[0].template, text, size, settings.mode, pad)
+            for checkpoint in group:
+                path = schema.scores_path(checkpoint.card.slug, prompt)
+                results.append(_admit(manifest, checkpoint, path, rows, settings))
+    _check(checkpoints, settings, mesh)
+    setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
+    return _run(manifest, results, settings, mesh, finished)
 
 
 def sweep_replies(
@@ -91,36 +99,38 @@ def sweep_replies(
     """Scores the list `replies` of any lengths into `run/items/<name>`; see `sweep_vocabulary`."""
     if not replies:
         raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
-
-    def rows(checkpoint: Checkpoint, text: str) -> Rows:
-        template, pad = checkpoint.template, pad_token(checkpoint, settings.pooling)
-        return ReplyRows(template.split(text), template, replies, settings.mode, pad=pad)
-
-    def path(model: str, prompt: str) -> str:
-        return schema.items_path(name, model, prompt)
-
     schema.check_names([name])
-    manifest = loop.open_run(run, checkpoints, prompts)
+    manifest = setup.open_run(run, checkpoints, prompts)
     manifest.admit("lists", name, {"rows": len(replies), "items_hash": items_hash(replies)})
-    planned = _plan(manifest, checkpoints, prompts, rows, path, settings, mesh)
-    loop.begin(manifest, {})
-    return loop.run_jobs(manifest, planned, settings, _loader(settings, mesh))
+    results = []
+    for group in sharing_groups(checkpoints):
+        template, pad = group[0].template, pad_token(group[0], settings.pooling)
+        for prompt, text in prompts.items():
+            rows = ReplyRows(template.split(text), template, replies, settings.mode, pad=pad)
+            for checkpoint in group:
+                path = schema.items_path(name, checkpoint.card.slug, prompt)
+                results.append(_admit(manifest, checkpoint, path, rows, settings))
+    _check(checkpoints, settings, mesh)
+    setup.begin(manifest, {})
+    return _run(manifest, results, settings, mesh)
 
 
-def token_rows(template: ChatTemplate, text: str, size: int, mode: str, pad: int | None) -> Rows:
+def token_rows(
+    template: ChatTemplate, prompt: str, size: int, mode: str, pad: int | None
+) -> RewardRows:
     """Every token of the vocabulary as the reply to a prompt."""
     check_choice("mode", mode, MODES)
-    split = template.split(text)
+    split = template.split(prompt)
     if mode == "ids":
         return TokenRows(split, size, pad=pad)
     return TokenTextRows(split, template, template.tokens, mode, pad=pad)
 
 
 def pad_token(checkpoint: Checkpoint, pooling: str) -> int | None:
-    """The id before which rewards are read; None where they are read at the last id.
+    """The token id before which rewards are read; None where they are read at the last id.
 
     Raises:
-      AssayError: another pooling, or `first_pad` of a model whose config names no pad token.
+      AssayError: an unknown pooling, or `first_pad` for a model whose config has no pad token.
     """
     check_choice("pooling", pooling, POOLINGS)
     pad = checkpoint.card.pad_token_id
@@ -132,97 +142,52 @@ def pad_token(checkpoint: Checkpoint, pooling: str) -> int | None:
     return pad if pooling == "first_pad" else None
 
 
-def _plan(
-    manifest: Manifest,
-    checkpoints: Sequence[Checkpoint],
-    prompts: Mapping[str, str],
-    rows: Callable[[Checkpoint, str], Rows],
-    path: Callable[[str, str], str],
-    settings: SweepSettings,
-    mesh: Mesh,
-) -> list[loop.Job]:
-    def objectives(checkpoint: Checkpoint) -> Sequence[str]:
-        return checkpoint.card.reward_head.columns(settings.objectives)[1:]
+def _admit(
+    manifest: Manifest, checkpoint: Checkpoint, path: str, rows: RewardRows, settings: SweepSettings
+) -> loop.Result:
+    choices = {"mode": settings.mode}
+    if settings.pooling != "last":  # runs that are older than this setting have no such key
+        choices["pooling"] = settings.pooling
+    objectives = checkpoint.card.reward_head.columns(settings.objectives)[1:]
+    return setup.admit_result(
+        manifest, checkpoint, path, rows, settings, objectives=objectives, **choices
+    )
 
-    _check_objectives(checkpoints, settings.objectives)
-    groups, about = sharing_groups(checkpoints), {"mode": settings.mode}
-    if settings.pooling != "last":  # runs of before this choice have no such key
-        about["pooling"] = settings.pooling
-    planned = loop.plan(manifest, groups, prompts, rows, path, about, settings, objectives)
+
+def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mesh) -> None:
+    """Refuses a step or mesh that does not fit, and objectives that no model has."""
     check_step(settings.step_size, mesh)
-    for group in groups:
-        meshes.check_mesh(mesh, group[0].card.decoder)
-    return planned
-
-
-def _check_objectives(checkpoints: Sequence[Checkpoint], objectives: str) -> None:
-    """A model without objectives has its reward alone; a run where none has any is refused."""
+    for checkpoint in checkpoints:
+        meshes.check_mesh(mesh, checkpoint.card.decoder)
     heads = [checkpoint.card.reward_head for checkpoint in checkpoints]
-    found = {
+    available = {
         "none": True,
         "values": any(head.objectives for head in heads),
         "quantiles": any(head.quantiles > 1 for head in heads),
     }
-    if not found[objectives]:
+    if not available[settings.objectives]:
         slugs = ", ".join(checkpoint.card.slug for checkpoint in checkpoints)
-        raise AssayError(f"objectives={objectives!r}, but none of the models has any: {slugs}")
+        raise AssayError(
+            f"objectives={settings.objectives!r}, but none of the models has any: {slugs}"
+        )
 
 
-def _loader(settings: SweepSettings, mesh: Mesh) -> Callable[[Sequence[Checkpoint]], "RewardPass"]:
-    def load(group: Sequence[Checkpoint]) -> RewardPass:
-        dtype = dtype_named(settings.dtype)
-        restored = restore(group, mesh, dtype, objectives=settings.objectives)
-        return RewardPass(Scorer.build(*restored, mesh, step_size=settings.step_size))
-
-    return load
-
-
-@dataclasses.dataclass(frozen=True)
-class RewardPass:
-    """A scorer as the host loop sees it (`loop.Pass`)."""
-
-    scorer: Scorer
-
-    def prefill(self, prompt: PromptIds) -> Prefix:
-        """Keys, values and gates of the prompt's prefix."""
-        return self.scorer.prefill(prompt)
-
-    def score(
-        self, prefix: Prefix, rows: Rows, start: int, stop: int, advance: Callable[[int], object]
-    ) -> Sequence[np.ndarray]:
-        """Rewards and objectives of a range of rows: float32 [columns, stop - start] a model."""
-        buckets = rows.buckets(start, stop)
-        scored = score_buckets(self.scorer, prefix, buckets, stop - start, advance)
-        return self.scorer.split(scored)
-
-    def plain(self, rows: Rows, sample: Sequence[int]) -> Sequence[np.ndarray]:
-        """The same of some rows, nothing shared: float32 [columns, sample] a model."""
-        sequences = rows.sequences(sample)
-        plain = self.scorer.plain_rewards(sequences, [rows.read_at(s) for s in sequences])
-        return self.scorer.split(plain)
-
-    def coefficients(self, prefix: Prefix) -> Sequence[dict[str, float] | None]:
-        """What each model's gate makes of its objectives; None without a gate."""
-        return self.scorer.coefficients(prefix)
+def _run(
+    manifest: Manifest,
+    results: Sequence[loop.Result],
+    settings: SweepSettings,
+    mesh: Mesh,
+    finished: Finished = lambda model, prompt, rewards: None,
+) -> int:
+    return loop.run(
+        manifest,
+        results,
+        functools.partial(_load, settings, mesh),
+        settings,
+        lambda result, numbers: finished(result.model, result.prompt, numbers[0]),
+    )
 
 
-def score_buckets(
-    scorer: Scorer,
-    prefix: Prefix,
-    buckets: Sequence[Bucket],
-    rows: int,
-    advance: Callable[[int], object] = lambda candidates: None,
-) -> np.ndarray:
-    """What the models say of the rows that the buckets stand for: float32 [W, rows].
-
-    `advance` is told how many candidates each step finished.
-    """
-    rewards = np.empty((sum(map(len, scorer.columns)), rows), np.float32)
-    for bucket in buckets:
-        steps = []
-        for step in scorer.rewards(prefix, bucket.candidates):
-            steps.append(step)
-            advance(step.shape[1])
-        scored = np.concatenate(steps, axis=1)
-        rewards[:, bucket.rows] = scored[:, bucket.row_candidate]
-    return rewards
+def _load(settings: SweepSettings, mesh: Mesh, group: Sequence[Checkpoint]) -> Scorer:
+    restored = restore(group, mesh, dtype_named(settings.dtype), objectives=settings.objectives)
+    return Scorer.build(*restored, mesh, step_size=settings.step_size)

@@ -12,7 +12,7 @@ from engine import api
 from engine.convert.convert import convert
 from engine.convert.hub import fetch
 from engine.scoring.batches import Bucket, token_candidates
-from engine.sweep.rewards import score_buckets
+from engine.scoring.reward_passes import score_buckets
 from engine.text.chat_template import TemplatePolicy
 
 SLUG = "smollm2-135m-d12-imdb-linear"  # the shallowest, so that torch's whole passes are affordable

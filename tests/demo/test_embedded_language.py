@@ -12,7 +12,8 @@ from engine.convert.convert import convert
 from engine.convert.hub import fetch
 from engine.mesh import build_mesh
 from engine.scoring.language_passes import LanguageScorer
-from engine.sweep.logprobs import Replies, cue
+from engine.scoring.rows import ContinuationRows
+from engine.sweep.logprobs import cue
 from engine.text.chat_template import TemplatePolicy
 
 PROMPT = "What, in one word, is the greatest thing ever?"
@@ -54,13 +55,13 @@ def by_transformers(folder):
 
 @pytest.mark.parametrize("form", ["pretrained", "chat"])
 def test_log_probabilities_agree_with_transformers(checkpoint, scorer, by_transformers, form):
-    rows = Replies(cue(checkpoint, PROMPT, form), REPLIES)
+    rows = ContinuationRows(cue(checkpoint, PROMPT, form), REPLIES)
     prefix = list(rows.prompt.prefix)
     opened = scorer.prefill(rows.prompt)
     expected = by_transformers(prefix)[-1]
     np.testing.assert_allclose(opened.logprobs, expected, atol=1e-4 * expected.std(), rtol=0)
 
-    scored = rows.score(scorer, opened, 0, len(rows), lambda done: None)
+    scored = scorer.score(opened, rows, 0, len(rows), lambda done: None)[0][0]
     for own, actual in zip(rows.ids, scored, strict=True):
         logprobs = by_transformers([*prefix, *own])[len(prefix) - 1 : -1]
         assert actual == pytest.approx(logprobs[range(len(own)), own].sum(), rel=1e-4)

@@ -128,7 +128,7 @@ def test_each_distinct_sequence_belongs_to_the_part_of_its_first_row(rows, part_
     distinct, scored = Distinct.of(prefix, sequences), []
     for start, stop in parts.ranges(len(rows), part_size):
         source = {start + r: start + r for r in range(stop - start)}
-        repeated, earlier = distinct.repeats(start, stop)
+        repeated, earlier = distinct.duplicates(start, stop)
         source |= dict(zip((start + repeated).tolist(), earlier.tolist(), strict=True))
         for bucket in distinct.buckets(start, stop):
             ids, candidates = bucket.candidates.ids, bucket.candidates

@@ -15,7 +15,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models import language_model
 from engine.scoring.language_passes import LanguageScorer
-from engine.sweep.logprobs import Replies
+from engine.scoring.rows import ContinuationRows
 from engine.text.cue import Cue
 from engine.types import PromptIds
 from tests.models import families, parity, reference
@@ -98,11 +98,11 @@ def check_next_tokens(model, scorer) -> None:
         parity.assert_close(actual, expected, scale=expected.std())
 
 
-def replies() -> Replies:
-    return Replies(Cue.pretrained(reference.tokenizer(), "What is it?"), TEXTS)
+def replies() -> ContinuationRows:
+    return ContinuationRows(Cue.pretrained(reference.tokenizer(), "What is it?"), TEXTS)
 
 
-def teacher_forced(model, rows: Replies) -> np.ndarray:
+def teacher_forced(model, rows: ContinuationRows) -> np.ndarray:
     """The sum over a reply's own tokens of what torch's softmax says of them, a reply at a time."""
     prefix, sums = rows.prompt.prefix, []
     for own in rows.ids:
@@ -117,7 +117,7 @@ def check_replies(model, scorer) -> None:
     rows = replies()
     expected = teacher_forced(model, rows)
     opened = scorer.prefill(rows.prompt)
-    actual = rows.score(scorer, opened, 0, len(rows), lambda done: None)
+    actual = scorer.score(opened, rows, 0, len(rows), lambda done: None)[0][0]
     parity.assert_close(actual, expected, scale=np.abs(expected).min())
 
 
@@ -164,9 +164,9 @@ def test_probabilities_sum_to_one(language, name, dtype):
 def test_a_reply_of_one_token_is_as_probable_as_that_token_is_to_come_next(language):
     _, _, scorer = language("gemma2")
     cue = Cue.pretrained(reference.tokenizer(), "What is it?")
-    rows = Replies(dataclasses.replace(cue, lead=""), list("abcxyz"))
+    rows = ContinuationRows(dataclasses.replace(cue, lead=""), list("abcxyz"))
     opened = scorer.prefill(rows.prompt)
-    scored = rows.score(scorer, opened, 0, len(rows), lambda done: None)
+    scored = scorer.score(opened, rows, 0, len(rows), lambda done: None)[0][0]
     next_tokens = [opened.logprobs[ids[0]] for ids in rows.ids]
     np.testing.assert_allclose(scored, next_tokens, rtol=1e-5)
 
@@ -268,7 +268,7 @@ def test_a_planted_bug_fails_parity(language, monkeypatch, bug):
 def numbers(scorer) -> tuple[np.ndarray, ...]:
     rows = replies()
     opened = scorer.prefill(rows.prompt)
-    scored = rows.score(scorer, opened, 0, len(rows), lambda done: None)
+    scored = scorer.score(opened, rows, 0, len(rows), lambda done: None)[0][0]
     prefix = rows.prompt.prefix
     return opened.logprobs, scored, scorer.plain([[*prefix, *own] for own in rows.ids], len(prefix))
 

@@ -14,7 +14,7 @@ from engine.checkpoint.restore import restore
 from engine.scoring.reward_passes import Scorer
 from engine.search.objective import Problem
 from engine.search.settings import SearchSettings
-from engine.sweep.loop import vocabulary_of
+from engine.sweep.setup import vocabulary_of
 
 SETTINGS = SearchSettings(
     method="gcg", direction="max", length=3, steps=6, flops=0.0, candidates=12, topk=16,
