@@ -77,9 +77,8 @@ def mds_table(matrix: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     distances = np.clip(1 - values, 0.0, None)
     np.fill_diagonal(distances, 0.0)
     points, stress = scaling.metric_mds(distances, rng)
-    return pl.DataFrame({"model": models, "x": points[:, 0], "y": points[:, 1]}).with_columns(
-        stress=pl.lit(stress)
-    )
+    rows = {"model": models, "x": points[:, 0], "y": points[:, 1], "stress": [stress] * len(models)}
+    return pl.DataFrame(rows, schema=_MDS)
 
 
 def predictors(
@@ -152,7 +151,7 @@ def rsa_table(
         "p": [together.r_squared_p],
         "max_vif": [together.max_vif],
     }
-    return pl.DataFrame(rows, schema=_RSA), pl.DataFrame(fit)
+    return pl.DataFrame(rows, schema=_RSA), pl.DataFrame(fit, schema=_FIT)
 
 
 def family(base: str | None) -> str | None:
@@ -167,6 +166,10 @@ _RSA: Columns = {
         pl.Float64,
     ),
 }
+
+
+_MDS: Columns = {"model": pl.String, **dict.fromkeys(("x", "y", "stress"), pl.Float64)}
+_FIT: Columns = {"pairs": pl.Int64, **dict.fromkeys(("r_squared", "p", "max_vif"), pl.Float64)}
 
 
 def _ordered(matrix: pl.DataFrame) -> list[str]:
@@ -201,7 +204,8 @@ def consensus(rewards: pl.DataFrame) -> pl.DataFrame:
     models = rewards.columns[1:]
     each = np.stack([ranks.percentiles(rewards[model].to_numpy()) for model in models])
     table = rewards.select("token").with_columns(
-        percentile=pl.Series(each.mean(axis=0)), spread=pl.Series(each.std(axis=0))
+        percentile=pl.Series(each.mean(axis=0), dtype=pl.Float64),
+        spread=pl.Series(each.std(axis=0), dtype=pl.Float64),
     )
     return table.sort("percentile", "token", descending=[True, False])
 
@@ -225,4 +229,5 @@ def _matrix(
 ) -> pl.DataFrame:
     models = rewards.columns[1:]
     matrix = square([prepare(rewards[model].to_numpy()) for model in models], statistic)
-    return pl.DataFrame({"model": models} | dict(zip(models, matrix.T, strict=True)))
+    schema: Columns = {"model": pl.String, **dict.fromkeys(models, pl.Float64)}
+    return pl.DataFrame([models, *matrix.T], schema=schema)

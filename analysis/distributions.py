@@ -109,7 +109,7 @@ def density_table(data: Iterable[Sample]) -> pl.DataFrame:
     frames = [pl.DataFrame(schema={**_CELL, **numbers})]
     for model, prompt, x in data:
         grid, height = density(x)
-        frame = pl.DataFrame({"reward": grid, "density": height})
+        frame = pl.DataFrame({"reward": grid, "density": height}, schema=numbers)
         names = {"model": pl.lit(model), "prompt": pl.lit(prompt)}
         frames.append(frame.select(**names, reward="reward", density="density"))
     return pl.concat(frames)

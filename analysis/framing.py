@@ -23,7 +23,8 @@ def pair(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:
     frames = []
     for name, prompt in zip("ab", prompts, strict=True):
         ids, rewards = run.rewards(model, prompt)
-        frames.append(pl.DataFrame({"token_id": ids, name: rewards.astype(np.float64)}))
+        schema: Columns = {"token_id": pl.UInt32, name: pl.Float64}
+        frames.append(pl.DataFrame({"token_id": ids, name: rewards}, schema=schema))
     return frames[0].join(frames[1], on="token_id", how="inner", validate="1:1").sort("token_id")
 
 

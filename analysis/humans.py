@@ -74,7 +74,7 @@ def humans_ranks(table: pl.DataFrame) -> pl.DataFrame:
         for name in table.columns[3:]
     }
     return table.select("item_id", "item").with_columns(
-        **{name: pl.Series(values) for name, values in numbers.items()}
+        **{name: pl.Series(values, dtype=pl.Float64) for name, values in numbers.items()}
     )
 
 

@@ -79,7 +79,8 @@ def identity_groups(
 
 def with_q(table: pl.DataFrame) -> pl.DataFrame:
     """`table` with q beside its p: Benjamini and Hochberg's, over all rows."""
-    return table.with_columns(q=pl.Series(resampling.benjamini_hochberg(table["p"].to_numpy())))
+    q = resampling.benjamini_hochberg(table["p"].to_numpy())
+    return table.with_columns(q=pl.Series(q, dtype=pl.Float64))
 
 
 Batch = tuple[pl.DataFrame, pl.DataFrame, np.ndarray, np.ndarray]

@@ -30,7 +30,8 @@ def items_points(run: Run, items: str, models: Sequence[str]) -> pl.DataFrame:
         there = [model for model in models if (items, model, prompt) in run.items]
         for model in there:
             scores = run.item_scores(items, prompt, there).select("item_id", "item", reward=model)
-            place = pl.Series(ranks.percentiles(scores["reward"].to_numpy()))
+            shares = ranks.percentiles(scores["reward"].to_numpy())
+            place = pl.Series(shares, dtype=pl.Float64)
             keys = {"list": pl.lit(items), "prompt": pl.lit(prompt), "model": pl.lit(model)}
             frames.append(scores.with_columns(percentile=place, **keys).select(list(_POINTS)))
     return pl.concat([pl.DataFrame(schema=_POINTS), *frames])

@@ -12,10 +12,14 @@ import msgpack
 import polars as pl
 
 from engine.errors import AssayError
+from engine.runs.schema import Columns
 
 _IDENTITY = pathlib.Path(__file__).parent / "data" / "identity.csv"
 FORMS = ("singular", "plural", "adjective", "abstract")
 NEUTRAL = "neutral"
+_AFINN: Columns = {"word": pl.String, "value": pl.Float64}
+_BING: Columns = {"word": pl.String, "valence": pl.String}
+_FREQUENCY: Columns = {"word": pl.String, "per_million": pl.Float64}
 
 
 class LexiconError(AssayError):
@@ -34,7 +38,7 @@ def afinn(path: str = "") -> pl.DataFrame:
         table = [(word.strip().lower(), float(value)) for word, value in rows]
     except ValueError:
         raise LexiconError(f"{source}: not lines of a word, a tab and a value") from None
-    return _distinct(pl.DataFrame(table, schema=["word", "value"], orient="row"), str(source))
+    return _distinct(pl.DataFrame(table, schema=_AFINN, orient="row"), str(source))
 
 
 def bing(path: str) -> pl.DataFrame:
@@ -55,7 +59,7 @@ def bing(path: str) -> pl.DataFrame:
     else:
         table = _csv(path, ("word", "sentiment"))
         rows = list(table.with_columns(pl.col("word").str.to_lowercase()).iter_rows())
-    found = pl.DataFrame(rows, schema=["word", "valence"], orient="row").unique()
+    found = pl.DataFrame(rows, schema=_BING, orient="row").unique()
     found = found.filter(pl.col("valence").is_in(["positive", "negative"]))
     return _distinct(found.filter(~pl.col("word").is_duplicated()), path)
 
@@ -80,7 +84,7 @@ def frequency(path: str = "") -> pl.DataFrame:
         raise LexiconError(f"{source}: not a word list of wordfreq ({error})") from None
     # The first entry is a header; the words of bucket i have frequency 10^(-i/100).
     rows = [(w, 10 ** (6 - i / 100)) for i, words in enumerate(buckets) for w in words]
-    return _distinct(pl.DataFrame(rows, schema=["word", "per_million"], orient="row"), str(source))
+    return _distinct(pl.DataFrame(rows, schema=_FREQUENCY, orient="row"), str(source))
 
 
 def identity(path: str = "") -> pl.DataFrame:
@@ -216,7 +220,7 @@ def _bnc(path: str) -> pl.DataFrame:
             continue
         word = fields[2] if fields[0] == "@" else fields[0]
         rows.append((word.lower(), float(fields[3])))
-    table = pl.DataFrame(rows, schema={"word": pl.String, "per_million": pl.Float64}, orient="row")
+    table = pl.DataFrame(rows, schema=_FREQUENCY, orient="row")
     table = table.group_by("word").agg(pl.col("per_million").sum())
     return _distinct(table.filter(pl.col("per_million") > 0), path)
 

@@ -48,7 +48,7 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
                 continue
             ids, values = run.rewards(model, asked)
             scored = vocabulary.join(
-                pl.DataFrame({"token_id": ids, "reward": values}),
+                pl.DataFrame({"token_id": ids, "reward": values}, schema=_REWARDS),
                 on="token_id", how="inner", validate="1:1",
             )  # fmt: skip
             both = own.join(scored, on="token", how="inner", validate="1:1").sort("token")
@@ -114,6 +114,9 @@ def named(frame: pl.DataFrame, names: Mapping[str, str], columns: Sequence[str])
     """`frame` with the same words in every row, `names`, and the columns asked for."""
     literal = {name: pl.lit(value) for name, value in names.items()}
     return frame.with_columns(**literal).select(columns)
+
+
+_REWARDS: Columns = {"token_id": pl.UInt32, "reward": pl.Float32}
 
 
 def _unambiguous(run: Run, model: str, prompt: str) -> pl.DataFrame:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import polars as pl
 
 from analysis.load import Run
@@ -55,11 +54,17 @@ def points(
     frames = []
     for model, prompt in cells(run, there):
         ids, rewards = run.rewards(model, prompt)
-        scores = {"token_id": ids, "reward": rewards.astype(np.float64)}
+        scores = {"token_id": ids, "reward": rewards}
+        schema: Columns = {"token_id": pl.UInt32, "reward": pl.Float64}
         if percentile:
             scores["percentile"] = percentiles(rewards)
+            schema = {**schema, "percentile": pl.Float64}
         own = matched[model].join(
-            pl.DataFrame(scores), on="token_id", how="inner", validate="1:1", maintain_order="left"
+            pl.DataFrame(scores, schema=schema),
+            on="token_id",
+            how="inner",
+            validate="1:1",
+            maintain_order="left",
         )
         names = {"model": pl.lit(model), "prompt": pl.lit(prompt)}
         frames.append(own.select(**names, **{c: pl.col(c) for c in own.columns}))

@@ -65,7 +65,8 @@ def objectives_spearman(run: Run, model: str, prompt: str) -> pl.DataFrame:
     names = [REWARD, *_names(run.results[model, prompt])]
     order = [ranks.average_ranks(scores[name].to_numpy()) for name in names]
     matrix = np.array([[ranks.pearson(x, y) for x in order] for y in order])
-    return pl.DataFrame({"objective": names} | dict(zip(names, matrix, strict=True)))
+    schema: Columns = {"objective": pl.String, **dict.fromkeys(names, pl.Float64)}
+    return pl.DataFrame([names, *matrix], schema=schema)
 
 
 def objectives_ends(run: Run, models: Sequence[str], count: int) -> pl.DataFrame:

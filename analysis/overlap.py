@@ -71,8 +71,9 @@ def overlaps(x: np.ndarray, y: np.ndarray, depth: int) -> np.ndarray:
 
 def places(x: np.ndarray) -> np.ndarray:
     """How many values of `x` [N] exceed each one, and how many equal it; float64 [2, N]."""
-    above = scipy.stats.rankdata(-x, method="min") - 1.0
-    return np.stack([above, scipy.stats.rankdata(-x, method="max") - above])
+    key = -np.asarray(x, np.float64)
+    above = scipy.stats.rankdata(key, method="min") - 1.0
+    return np.stack([above, scipy.stats.rankdata(key, method="max") - above])
 
 
 def _depth(n: int, p: float) -> int:

@@ -1,4 +1,8 @@
-"""Rank statistics in plain numpy: only the order of the rewards counts, never their scale."""
+"""Rank statistics in plain numpy: only the order of the rewards counts, never their scale.
+
+SciPy 1.18 computes in the dtype of its input, earlier versions in float64. Whatever goes to SciPy
+is therefore cast to float64 here.
+"""
 
 import math
 
@@ -8,7 +12,7 @@ import scipy.stats
 
 def average_ranks(x: np.ndarray) -> np.ndarray:
     """Ranks of `x` [N] from 1 (lowest), ties sharing their mean rank; float64 [N]."""
-    return scipy.stats.rankdata(x, method="average")
+    return scipy.stats.rankdata(np.asarray(x, np.float64), method="average")
 
 
 def dense_ranks(x: np.ndarray) -> np.ndarray:
@@ -28,7 +32,8 @@ def kendall_tau(x: np.ndarray, y: np.ndarray) -> float:
     """
     if len(x) < 2:
         return math.nan
-    return float(scipy.stats.kendalltau(x, y, variant="b").statistic)
+    sides = (np.asarray(side, np.float64) for side in (x, y))
+    return float(scipy.stats.kendalltau(*sides, variant="b").statistic)
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:

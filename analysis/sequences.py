@@ -120,7 +120,9 @@ def spending(traces: pl.DataFrame, points: int = 80) -> pl.DataFrame:
         return pl.DataFrame(schema=_SPENDING)
     flops = spent["flops"].to_numpy()
     # geomspace meets its ends exactly: the last steps count.
-    grid = pl.DataFrame({"flops": np.geomspace(flops.min(), flops.max(), points)})
+    grid = pl.DataFrame(
+        {"flops": np.geomspace(flops.min(), flops.max(), points)}, schema={"flops": pl.Float64}
+    )
     searches = spent.select(list(_KEYS)).unique(maintain_order=True)
     reached = (
         searches.join(grid, how="cross")

@@ -73,7 +73,9 @@ def shared_rewards(
     frames = []
     for model in run.models_under(prompt) if models is None else models:
         ids, rewards = run.rewards(model, prompt)
-        scores = pl.DataFrame({"token_id": ids, model: rewards})
+        scores = pl.DataFrame(
+            {"token_id": ids, model: rewards}, schema={"token_id": pl.UInt32, model: pl.Float32}
+        )
         named = shared.select("token", token_id=model)
         frames.append(named.join(scores, on="token_id", how="inner", validate="1:1"))
     frames = [frame.drop("token_id") for frame in frames]

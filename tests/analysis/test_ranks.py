@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 from hypothesis import given
 
-from analysis import ranks
+from analysis import overlap, ranks
 
 # Few different values, so that ties are the rule.
 PAIRS = st.lists(st.tuples(st.integers(-4, 4), st.integers(-4, 4)), min_size=2, max_size=40)
@@ -92,3 +92,14 @@ def test_extremes_are_the_head_of_a_stable_sort(values, count, highest):
     x = np.array(values, dtype=np.float32)
     expected = np.argsort(-x if highest else x, kind="stable")[:count]
     assert ranks.extremes(x, count, highest).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint32])
+def test_estimators_compute_in_float64_whatever_comes_in(dtype):
+    """SciPy 1.18 ranks float32 in float32, and a table's columns would follow it."""
+    x, y = np.array([1, 1, 2, 5], dtype=dtype), np.array([3, 1, 1, 4], dtype=dtype)
+    for array in (ranks.average_ranks(x), ranks.percentiles(x), overlap.places(x)):
+        assert array.dtype == np.float64
+    assert ranks.dense_ranks(x).dtype == np.int32
+    assert ranks.kendall_tau(x, y) == pytest.approx(0.4, abs=1e-12)
+    assert overlap.places(x).tolist() == [[2, 2, 1, 0], [2, 2, 1, 1]]
