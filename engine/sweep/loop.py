@@ -263,8 +263,12 @@ def run_jobs(
     jobs: Sequence[Job],
     settings: Settings,
     load: Callable[[Sequence[Checkpoint]], Pass],
+    finished: Callable[[Checkpoint, str, np.ndarray], None] = lambda *result: None,
 ) -> int:
     """Does what is missing; returns how many numbers were computed.
+
+    `finished` is called on the writing host as soon as a result is complete: with its model, its
+    folder and its numbers, float32 [columns, rows].
 
     `load` puts a group's models on the devices; it is called once for each that lacks something.
 
@@ -283,7 +287,7 @@ def run_jobs(
                 bar.set_description(job.label)
                 prefix = models.prefill(job.rows.prompt)
                 numbers += _score_job(manifest, job, models, prefix, settings, bar)
-                _finish_job(manifest, job, models, prefix, settings)
+                _finish_job(manifest, job, models, prefix, settings, finished)
     return numbers
 
 
@@ -365,7 +369,12 @@ def _schema(rows: Rows, names: Sequence[str]) -> schema.Columns:
 
 
 def _finish_job(
-    manifest: Manifest, job: Job, models: Pass, prefix: Any, settings: Settings
+    manifest: Manifest,
+    job: Job,
+    models: Pass,
+    prefix: Any,
+    settings: Settings,
+    finished: Callable[[Checkpoint, str, np.ndarray], None],
 ) -> None:
     """Holds a random sample of what was written against the plain pass, then closes the result."""
     rows = job.rows
@@ -375,12 +384,14 @@ def _finish_job(
     plain, coefficients = models.plain(rows, sample.tolist()), models.coefficients(prefix)
     if not _writes():
         return
-    results = zip(job.paths, job.numbers, plain, coefficients, strict=True)
-    for result, names, expected, gate in results:
-        written = _read_result(manifest, result, rows, names, settings.part_size)[:, sample]
+    results = zip(job.group, job.paths, job.numbers, plain, coefficients, strict=True)
+    for checkpoint, result, names, expected, gate in results:
+        numbers = _read_result(manifest, result, rows, names, settings.part_size)
+        written = numbers[:, sample]
         where = f"self-check of {result}"
         check = self_check(where, names, sample, written, np.atleast_2d(expected), settings.dtype)
         manifest.finish(result, check, gate)
+        finished(checkpoint, result, numbers)
     manifest.save()
 
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import polars as pl
 from jax.sharding import Mesh
 
 from engine import mesh as meshes
@@ -50,6 +51,7 @@ def sweep_vocabulary(
     run: str,
     settings: SweepSettings,
     mesh: Mesh,
+    finished: Callable[[str, str, pl.DataFrame], None] = lambda *result: None,
 ) -> int:
     """Scores every token under every prompt and model into `run/scores`.
 
@@ -60,6 +62,8 @@ def sweep_vocabulary(
       settings: mode `ids` puts each id between the template's; `text` decodes it, renders the
         conversation and tokenises the whole text, as the paper did.
       mesh: from `engine.mesh.build_mesh`.
+      finished: called as soon as a model has all rewards under a prompt: with slug, prompt id and
+        a frame of token_id, token and reward.
 
     Returns:
       How many rewards were computed; 0 where the run was complete.
@@ -73,10 +77,16 @@ def sweep_vocabulary(
         size, pad = loop.tokens_of(checkpoint), pad_token(checkpoint, settings.pooling)
         return token_rows(checkpoint.template, text, size, settings.mode, pad)
 
+    def named(checkpoint: Checkpoint, result: str, numbers: np.ndarray) -> None:
+        rows = {"token_id": range(numbers.shape[1]), "reward": numbers[0]}
+        scores = pl.DataFrame(rows, schema.SCORE_COLUMNS)
+        scores = scores.with_columns(token=pl.Series(checkpoint.template.tokens, dtype=pl.String))
+        finished(checkpoint.card.slug, result.rsplit("=")[-1], scores)
+
     manifest = loop.open_run(run, checkpoints, prompts)
     planned = _plan(manifest, checkpoints, prompts, rows, schema.scores_path, settings, mesh)
     loop.begin(manifest, loop.missing_vocabularies(manifest, checkpoints))
-    return loop.run_jobs(manifest, planned, settings, _loader(settings, mesh))
+    return loop.run_jobs(manifest, planned, settings, _loader(settings, mesh), named)
 
 
 def sweep_replies(
