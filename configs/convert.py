@@ -2,8 +2,8 @@
 
     python -m launch.convert --source=<HF id or folder> --checkpoint=<dir> [--revision=…]
 
-A source that `configs/models.py` lists takes its revision, policy and expected size from there;
-every key below that is set overrides the entry.
+A source that `configs/known_models.py` lists takes its revision, template policy and expected size
+from there; every key below that is set overrides the entry.
 """
 
 import ml_collections

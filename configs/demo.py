@@ -12,7 +12,7 @@ def get_config():
     """All keys; `--config.key=value` overrides one."""
     config = common.scoring()
     config.root = "out/demo"  # hf/, checkpoints/, run/ and report/ lie below it
-    config.models = ""  # slugs of demo/models.py, comma-separated; all of them by default
+    config.models = ""  # slugs of demo/embedded_models.py, comma-separated; all of them by default
     config.prompts = "greatest,best,worst"  # ids of configs/prompts.py
     config.mode = "ids"
     config.part_size = 8192

@@ -23,7 +23,7 @@ import safetensors.numpy
 import tokenizers
 from absl import app, flags
 
-from demo.models import EMBEDDED, LANGUAGE_MODEL, EmbeddedModel
+from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL, EmbeddedModel
 
 HEADS = Path(__file__).parent / "heads"
 ARCHITECTURES = {

@@ -1,6 +1,6 @@
-"""Commands: flags -> settings -> one call."""
+"""Commands: flags -> settings -> one call. `launch/__main__.py` lists them."""
 
 import os
 
-# Only its tokenizers are used here; that torch is missing is no news to a user.
+# transformers warns where torch is missing; only its tokenizers are used here.
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")

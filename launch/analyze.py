@@ -1,100 +1,35 @@
 """Writes the report of one run, or of several together. See configs/analyze.py."""
 
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
-from ml_collections import ConfigDict
+from absl.flags import FlagValues
 
-import analysis
-from analysis import publish, report
-from analysis.options import Options
-from analysis.report import AnalyzeSettings
-from configs import analyze as defaults
-from configs import models
-from demo.models import EMBEDDED
-from engine.errors import AssayError
-from launch import cli
+from launch.common import command, reporting
 
 
-def main() -> str:
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    define = [define_flags]
+    return command.run("analyze", argv, analyze, doc=__doc__, define=define, config="analyze")
+
+
+def define_flags(given: FlagValues) -> None:
+    """Defines --run and --report."""
+    flags.DEFINE_list("run", [], "Run folders, comma-separated.", flag_values=given)
+    report = "Folder to write; an older report in it is replaced."
+    flags.DEFINE_string("report", None, report, flag_values=given)
+
+
+def analyze(given: command.Given) -> str:
     """Flags -> settings -> one call."""
-    settings = settings_of(flags.FLAGS.config)
-    runs = [Path(run) for run in cli.paths(flags.FLAGS.run, "run")]
-    target = Path(cli.paths([flags.FLAGS.report], "report")[0])
-    page = write_report(runs, target, settings)
-    return f"report: {page}"
-
-
-def write_report(
-    runs: Sequence[Path], target: Path, settings: AnalyzeSettings | None = None
-) -> Path:
-    """Loads `runs`, writes their report to `target`, returns the path of its page.
-
-    `settings` are those of configs/analyze.py by default.
-    """
-    settings = settings or settings_of(defaults.get_config())
-    publish.check_target(target, runs)
-    progress = _clock()
-    progress("scores")
-    run = analysis.load(runs, allow_incomplete=settings.allow_incomplete)
-    return report.write_report(run, target, known_models(), settings, progress)
-
-
-def settings_of(config: ConfigDict) -> AnalyzeSettings:
-    """The settings that a config declares.
-
-    Raises:
-      AssayError: a value that is not allowed, by its name, or a word list that is not there.
-    """
-    values = config.to_dict()
-    for key in ("afinn", "frequency", "bing", "identity"):
-        path = values["options"][key]
-        if path and not Path(path).exists():
-            raise AssayError(f"analyze.options.{key}={path!r}: no such file")
-    return AnalyzeSettings(**values | {"options": Options(**values["options"])})
-
-
-def known_models() -> Mapping[str, analysis.ModelInfo]:
-    """Slug -> metadata; the one place where tables of models are wired into the analysis."""
-    published = {
-        slug: analysis.ModelInfo(
-            nickname=spec.nickname,
-            developer=spec.developer,
-            base=spec.base,
-            size_b=float(spec.size_b),
-            rewardbench_rank=spec.rewardbench_rank,
-            lineage=spec.weights or spec.hub_id,
-        )
-        for slug, spec in models.KNOWN.items()
-    }
-    embedded = {
-        slug: analysis.ModelInfo(
-            nickname=model.nickname,
-            developer="Assay",
-            base=f"SmolLM2, {model.depth} layers",
-            size_b=model.size_b,
-            rewardbench_rank=None,
-        )
-        for slug, model in EMBEDDED.items()
-    }
-    return published | embedded
-
-
-def _clock() -> Callable[[str], None]:
-    start = time.monotonic()
-
-    def progress(stage: str) -> None:
-        print(f"{time.monotonic() - start:5.1f} s  {stage}", file=sys.stderr, flush=True)
-
-    return progress
+    settings = reporting.settings_of(given.config)
+    runs = [Path(run) for run in command.paths(given, "run")]
+    target = Path(command.paths(given, "report")[0])
+    return f"report: {reporting.write_report(runs, target, settings)}"
 
 
 if __name__ == "__main__":
-    # Here, for launch.demo imports this module and has flags of the same names.
-    flags.DEFINE_list("run", [], "Run folders, comma-separated.")
-    flags.DEFINE_string("report", None, "Folder to write; an older report in it is replaced.")
-    cli.config_file("analyze")
-    cli.run(main)
+    sys.exit(main(sys.argv[1:]))

@@ -4,31 +4,44 @@ See configs/convert.py.
 """
 
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
+from absl.flags import FlagValues
 
-from configs import models
+from configs import known_models
 from engine.errors import AssayError
 from engine.runs.schema import check_names
 from engine.text.chat_template import TemplatePolicy
-from launch import cli, converting
-
-_SOURCE = flags.DEFINE_string("source", None, "A folder in Hugging Face format, or a hub id.")
-_CHECKPOINT = flags.DEFINE_string("checkpoint", None, "The checkpoint folder to make.")
-_REVISION = flags.DEFINE_string("revision", None, "Commit, tag or branch of a hub id.")
-_CONFIG = cli.config_file("convert")
+from launch.common import command, converting
 
 
-def main() -> str:
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    define = [define_flags]
+    return command.run("convert", argv, convert, doc=__doc__, define=define, config="convert")
+
+
+def define_flags(given: FlagValues) -> None:
+    """Defines --source, --checkpoint and --revision."""
+    source = "A folder in Hugging Face format, or a hub id."
+    flags.DEFINE_string("source", None, source, flag_values=given)
+    flags.DEFINE_string("checkpoint", None, "The checkpoint folder to make.", flag_values=given)
+    revision = "Commit, tag or branch of a hub id."
+    flags.DEFINE_string("revision", None, revision, flag_values=given)
+
+
+def convert(given: command.Given) -> str:
     """Flags -> settings -> one call."""
-    config = _CONFIG.value
-    destination = Path(cli.paths([_CHECKPOINT.value], "checkpoint")[0])
-    if "://" in str(_CHECKPOINT.value):
-        raise AssayError(f"checkpoint {_CHECKPOINT.value}; allowed: a local folder, to copy later")
-    name = cli.paths([_SOURCE.value], "source")[0]
+    config = given.config
+    destination = Path(command.paths(given, "checkpoint")[0])
+    if "://" in str(given.checkpoint):
+        raise AssayError(f"checkpoint {given.checkpoint}; allowed: a local folder, to copy later")
+    name = command.paths(given, "source")[0]
     named = os.path.abspath(name) if Path(name).is_dir() else name  # `.` is a folder with a name
-    spec = models.find(named)
+    spec = known_models.find(named)
     policy = TemplatePolicy(
         bos=config.bos or (spec.bos if spec else "template"),
         date=config.date or (spec.date if spec else "") or None,
@@ -39,7 +52,7 @@ def main() -> str:
         spec,
         slug=_slug(config.slug, spec, named),
         policy=policy,
-        revision=_REVISION.value,
+        revision=given.revision,
         head=config.head,
         softcap=config.softcap,
     )
@@ -51,7 +64,7 @@ def main() -> str:
     )
 
 
-def _slug(own: str, spec: models.ModelSpec | None, source: str) -> str:
+def _slug(own: str, spec: known_models.ModelSpec | None, source: str) -> str:
     """The model's name in runs: the user's, the listed one, or the last part of the source."""
     slug = own or (spec.slug if spec else Path(source).name.lower())
     try:
@@ -62,4 +75,4 @@ def _slug(own: str, spec: models.ModelSpec | None, source: str) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    sys.exit(main(sys.argv[1:]))

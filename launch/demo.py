@@ -1,6 +1,6 @@
 """Builds the embedded reward models, sweeps, searches, writes the report. See configs/demo.py.
 
-Every step keeps what is there: a second run ends in seconds, and a killed one goes on.
+Every step keeps finished work: a second run ends in seconds, and a killed run is continued.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from demo import build
-from demo.models import EMBEDDED
+from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
 from engine.convert.convert import convert
 from engine.convert.hub import fetch
@@ -18,35 +18,38 @@ from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
 from engine.sweep.rewards import sweep_vocabulary
 from engine.text.chat_template import TemplatePolicy
-from launch import analyze, cli, scoring, searching
-
-_CONFIG = cli.config_file("demo")
+from launch.common import command, findings, reporting, scoring, searching
 
 
-def main() -> str:
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    define = [scoring.define_prompt]
+    return command.run("demo", argv, demo, doc=__doc__, define=define, config="demo")
+
+
+def demo(given: command.Given) -> str:
     """Flags -> settings -> build, convert, sweep, search, analyze."""
-    config = _CONFIG.value
+    config = given.config
     root = Path(config.root)
+    run = str(root / "run")
     slugs = _chosen(config.models)
-    prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
-    settings, mesh = scoring.settings(config, [])  # models of bfloat16, all
+    prompts = scoring.prompts(given)
+    settings, mesh = scoring.settings(config, [])  # every embedded model is stored in bfloat16
     own, _ = searching.settings(config.search, [])
     _say(f"1/5 building {len(slugs)} reward models in {root}/hf")
     folders = _built(root / "hf", slugs)
     _say(f"2/5 converting them to {root}/checkpoints")
     checkpoints = [_converted(folders[slug], root / "checkpoints" / slug) for slug in slugs]
-    _say(f"3/5 scoring every token under {len(prompts)} prompts into {root}/run")
-    rewards = sweep_vocabulary(checkpoints, prompts, str(root / "run"), settings, mesh)
+    _say(f"3/5 scoring every token under {len(prompts)} prompts into {run}")
+    rewards = sweep_vocabulary(checkpoints, prompts, run, settings, mesh, finished=findings.show)
     asked = dict(itertools.islice(prompts.items(), 1))
-    _say(f"4/5 searching {own.length}-token replies to {next(iter(asked))!r} into {root}/run")
-    found = searching.search(
-        checkpoints[: config.searched], asked, str(root / "run"), own, mesh, config.search,
-        judges=checkpoints,
-    )  # fmt: skip
+    _say(f"4/5 searching {own.length}-token replies to {next(iter(asked))!r} into {run}")
+    searched = checkpoints[: config.searched]
+    found = searching.search(searched, asked, run, own, mesh, config.search, judges=checkpoints)
     page = root / "report" / "index.html"
     if rewards or any(one.new for one in found) or not page.exists():
         _say(f"5/5 writing {root}/report")
-        analyze.write_report([root / "run"], root / "report")
+        reporting.write_report([Path(run)], root / "report")
     else:
         _say(f"5/5 keeping {root}/report: nothing new was scored (remove it to write it again)")
     return f"report: {page.resolve()}"
@@ -68,7 +71,7 @@ def _built(destination: Path, slugs: Sequence[str]) -> dict[str, Path]:
 
 
 def _converted(folder: Path, destination: Path) -> Checkpoint:
-    """The checkpoint of a built folder: the one that is there if it came of the same files."""
+    """The checkpoint of a built folder; an existing one is kept if it was made from this folder."""
     policy = TemplatePolicy(bos="template", date=None)
     if destination.exists():
         if checkpoint := _current(folder, destination, policy):
@@ -82,7 +85,7 @@ def _current(folder: Path, destination: Path, policy: TemplatePolicy) -> Checkpo
     try:
         checkpoint = Checkpoint.open(destination)
         template = checkpoint.template
-    except AssayError:  # of an earlier version, or damaged
+    except AssayError:  # written by an earlier version, or damaged
         return None
     card = checkpoint.card
     same_files = dict(card.files) == TensorFiles.open(folder).hashes()
@@ -95,4 +98,4 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    sys.exit(main(sys.argv[1:]))

@@ -1,33 +1,36 @@
 """Searches the sequences that reward models rate highest and lowest. See configs/gcg.py.
 
-Says of each found sequence which percentile of the model's single tokens its reward is, where the
-run holds a sweep under that prompt, and how many candidates did not round-trip.
+For each sequence that was found, the last line gives the percentile of its reward among the model's
+single tokens, if the run holds a sweep under that prompt, and the number of candidates that were
+rejected because their text does not tokenise back to them.
 """
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from absl import flags
 
 import analysis
 from analysis import sequences
 from engine.runs import schema
 from engine.search.run_folder import Found
-from launch import cli, scoring, searching
+from launch.common import command, scoring, searching
 
-_CONFIG = cli.config_file("gcg")
-flags.adopt_module_key_flags(scoring)  # for --help
 _NAMED = 4  # found sequences that the last line quotes
 
 
-def main() -> str:
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    define = [scoring.define_flags]
+    return command.run("gcg", argv, search, doc=__doc__, define=define, config="gcg")
+
+
+def search(given: command.Given) -> str:
     """Flags -> settings -> one call."""
-    config = _CONFIG.value
-    run, models = scoring.run_folder(), scoring.checkpoints()
-    prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
-    own, mesh = searching.settings(config, models)
-    every = searching.search(models, prompts, run, own, mesh, config)
+    run, models, prompts = scoring.inputs(given)
+    own, mesh = searching.settings(given.config, models)
+    every = searching.search(models, prompts, run, own, mesh, given.config)
     found = [one for one in every if one.new]
     what = ", ".join(_said(found[:_NAMED], Path(run))) if found else "complete already"
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
@@ -58,4 +61,4 @@ def _single_tokens(run: Path) -> analysis.Run | None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    sys.exit(main(sys.argv[1:]))

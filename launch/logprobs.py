@@ -3,36 +3,34 @@
 See configs/logprobs.py.
 """
 
-import functools
+import sys
+from collections.abc import Sequence
 
-from absl import flags
-
-from engine.sweep import logprobs
-from engine.sweep.logprobs import LogprobSettings
-from launch import cli, items, scoring
-
-_CONFIG = cli.config_file("logprobs")
-for module in (scoring, items):
-    flags.adopt_module_key_flags(module)  # for --help
+from engine.sweep.logprobs import LogprobSettings, next_tokens, replies
+from launch.common import command, items, scoring
 
 
-def main() -> str:
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    define = [scoring.define_flags, items.define_flags]
+    return command.run("logprobs", argv, logprobs, doc=__doc__, define=define, config="logprobs")
+
+
+def logprobs(given: command.Given) -> str:
     """Flags -> settings -> one call."""
-    config = _CONFIG.value
-    run, models = scoring.run_folder(), scoring.checkpoints()
-    prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
-    if items.ITEMS.value is None:
-        place, what = f"{run}/logprobs", logprobs.next_tokens
+    run, models, prompts = scoring.inputs(given)
+    name, texts = ("", []) if given.items is None else items.listed(given)
+    common, mesh = scoring.shared_settings(given.config, models)
+    settings = LogprobSettings(form=given.config.form, **common)
+    if given.items is None:
+        place = f"{run}/logprobs"
+        computed = next_tokens(models, prompts, run=run, settings=settings, mesh=mesh)
     else:
-        name, replies = items.listed()
         place = f"{run}/item_logprobs/{name}"
-        what = functools.partial(logprobs.replies, name=name, texts=replies)
-    common, mesh = scoring.shared_settings(config, models)
-    settings = LogprobSettings(form=config.form, **common)
-    computed = what(models, prompts, run=run, settings=settings, mesh=mesh)
-    new = f"{computed:,} new log-probabilities" if computed else "complete already"
-    return f"{place}: {len(models)} models × {len(prompts)} prompts, {new}"
+        computed = replies(models, prompts, name, texts, run=run, settings=settings, mesh=mesh)
+    what = scoring.outcome(computed, "log-probabilities")
+    return f"{place}: {len(models)} models × {len(prompts)} prompts, {what}"
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    sys.exit(main(sys.argv[1:]))

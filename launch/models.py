@@ -1,15 +1,16 @@
-"""Prints the models that Assay knows, two lines a model. See configs/models.py."""
+"""Prints the models that Assay knows, two lines a model. See configs/known_models.py."""
 
 import itertools
+import sys
 from collections.abc import Sequence
 
-from configs import models
-from launch import cli
+from configs import known_models
+from launch.common import command
 
 _TABLES = {
-    "Reward models of the paper": models.MODELS,
-    "Reward models of the same machinery": models.NEXT,
-    "Language models of the paper (launch.logprobs)": models.LANGUAGE_MODELS,
+    "Reward models of the paper": known_models.MODELS,
+    "Reward models of the same machinery": known_models.NEXT,
+    "Language models of the paper (launch.logprobs)": known_models.LANGUAGE_MODELS,
 }
 _HEADER = (
     ("rank", "nickname", "developer", "base", "size", "head", "BOS", "date", "tensor bytes"),
@@ -20,26 +21,28 @@ rank: RewardBench's. BOS, date: policy of the chat template. dtype: as published
 A conversion that finds another head or other tensor bytes is refused. -: none."""
 
 
-def main() -> str:
-    """The tables of configs/models.py under their titles, the paper's ten first."""
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    return command.run("models", argv, lambda given: table(), doc=__doc__)
+
+
+def table() -> str:
+    """The tables of configs/known_models.py under their titles, the paper's ten first."""
     rows = {title: [_row(spec) for spec in specs.values()] for title, specs in _TABLES.items()}
     lines = zip(_HEADER, *itertools.chain(*rows.values()), strict=True)
     widths = [[max(map(len, cells)) for cells in zip(*line, strict=True)] for line in lines]
     parts = [_text(_HEADER, widths)]
-    parts += ["\n".join([title, *(_text(row, widths) for row in table)])
-              for title, table in rows.items()]  # fmt: skip
+    for title, specs in rows.items():
+        parts.append("\n".join([title, *(_text(row, widths) for row in specs)]))
     return "\n\n".join([*parts, _LEGEND])
 
 
-def _row(spec: models.ModelSpec) -> tuple[tuple[str, ...], ...]:
+def _row(spec: known_models.ModelSpec) -> tuple[tuple[str, ...], ...]:
     rank = "-" if spec.rewardbench_rank is None else str(spec.rewardbench_rank)
     size = "not known" if spec.tensor_bytes is None else f"{spec.tensor_bytes:,}"
-    head, date = spec.head or "-", spec.date or "-"
-    return (
-        (rank, spec.nickname, spec.developer, spec.base, f"{spec.size_b:g}B", head, spec.bos,
-         date, size),
-        ("", spec.hub_id, spec.revision or "not pinned", spec.dtype),
-    )  # fmt: skip
+    model = (rank, spec.nickname, spec.developer, spec.base, f"{spec.size_b:g}B")
+    policy = (spec.head or "-", spec.bos, spec.date or "-", size)
+    return (*model, *policy), ("", spec.hub_id, spec.revision or "not pinned", spec.dtype)
 
 
 def _text(row: Sequence[Sequence[str]], widths: Sequence[Sequence[int]]) -> str:
@@ -51,4 +54,4 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    sys.exit(main(sys.argv[1:]))

@@ -1,26 +1,27 @@
 """Scores a list of replies of any length. See configs/score.py."""
 
-from absl import flags
+import sys
+from collections.abc import Sequence
 
 from engine.sweep.rewards import sweep_replies
-from launch import cli, items, scoring
-
-_CONFIG = cli.config_file("score")
-for module in (scoring, items):
-    flags.adopt_module_key_flags(module)  # for --help
+from launch.common import command, items, scoring
 
 
-def main() -> str:
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    define = [scoring.define_flags, items.define_flags]
+    return command.run("score", argv, score, doc=__doc__, define=define, config="score")
+
+
+def score(given: command.Given) -> str:
     """Flags -> settings -> one call."""
-    config = _CONFIG.value
-    run, models = scoring.run_folder(), scoring.checkpoints()
-    prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
-    name, replies = items.listed()
-    settings, mesh = scoring.settings(config, models)
+    run, models, prompts = scoring.inputs(given)
+    name, replies = items.listed(given)
+    settings, mesh = scoring.settings(given.config, models)
     rewards = sweep_replies(models, prompts, name, replies, run, settings, mesh)
-    what = f"{rewards:,} new rewards" if rewards else "complete already"
+    what = scoring.outcome(rewards, "rewards")
     return f"{run}/items/{name}: {len(models)} models × {len(prompts)} prompts, {what}"
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    sys.exit(main(sys.argv[1:]))

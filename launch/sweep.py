@@ -1,24 +1,26 @@
 """Scores every token of the vocabulary as the reply to each prompt. See configs/sweep.py."""
 
-from absl import flags
+import sys
+from collections.abc import Sequence
 
 from engine.sweep.rewards import sweep_vocabulary
-from launch import cli, scoring
-
-_CONFIG = cli.config_file("sweep")
-flags.adopt_module_key_flags(scoring)  # for --help
+from launch.common import command, findings, scoring
 
 
-def main() -> str:
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    define = [scoring.define_flags]
+    return command.run("sweep", argv, sweep, doc=__doc__, define=define, config="sweep")
+
+
+def sweep(given: command.Given) -> str:
     """Flags -> settings -> one call."""
-    config = _CONFIG.value
-    run, models = scoring.run_folder(), scoring.checkpoints()
-    prompts = cli.chosen_prompts(config.prompts, scoring.PROMPT.value)
-    settings, mesh = scoring.settings(config, models)
-    rewards = sweep_vocabulary(models, prompts, run, settings, mesh)
-    what = f"{rewards:,} new rewards" if rewards else "complete already"
+    run, models, prompts = scoring.inputs(given)
+    settings, mesh = scoring.settings(given.config, models)
+    rewards = sweep_vocabulary(models, prompts, run, settings, mesh, finished=findings.show)
+    what = scoring.outcome(rewards, "rewards")
     return f"{run}/scores: {len(models)} models × {len(prompts)} prompts, {what}"
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    sys.exit(main(sys.argv[1:]))

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import polars as pl
 from jax.sharding import Mesh
 
 from engine import mesh as meshes
@@ -26,9 +27,6 @@ from engine.scoring.rows import (
 )
 from engine.sweep import loop, setup
 from engine.text.chat_template import ChatTemplate
-
-# Told of each completed result: the model's slug, the prompt's id, rewards float32 [rows].
-Finished = Callable[[str, str, np.ndarray], object]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,7 @@ def sweep_vocabulary(
     run: str,
     settings: SweepSettings,
     mesh: Mesh,
-    finished: Finished = lambda model, prompt, rewards: None,
+    finished: Callable[[str, str, pl.DataFrame], object] = lambda *result: None,
 ) -> int:
     """Scores every token under every prompt and model into `run/scores`.
 
@@ -63,7 +61,8 @@ def sweep_vocabulary(
       settings: mode `ids` puts each token id between the template's ids; `text` decodes it,
         renders the conversation and tokenises the whole text, as the paper did.
       mesh: from `engine.mesh.build_mesh`.
-      finished: told of each result that this call completes.
+      finished: called as soon as a model has all rewards under a prompt, with its slug, the
+        prompt's id and a frame of token_id, token and reward.
 
     Returns:
       The number of rewards that were computed; 0 if the run was complete.
@@ -84,7 +83,15 @@ def sweep_vocabulary(
                 results.append(_admit(manifest, checkpoint, path, rows, settings))
     _check(checkpoints, settings, mesh)
     setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
-    return _run(manifest, results, settings, mesh, finished)
+
+    def tell(result: loop.Result, numbers: np.ndarray) -> None:
+        columns = {"token_id": range(len(numbers[0])), "reward": numbers[0]}
+        scores = pl.DataFrame(columns, schema.SCORE_COLUMNS)
+        tokens = pl.Series(result.checkpoint.template.tokens, dtype=pl.String)
+        finished(result.model, result.prompt, scores.with_columns(token=tokens))
+
+    load = functools.partial(_load, settings, mesh)
+    return loop.run(manifest, results, load, settings, tell)
 
 
 def sweep_replies(
@@ -112,7 +119,7 @@ def sweep_replies(
                 results.append(_admit(manifest, checkpoint, path, rows, settings))
     _check(checkpoints, settings, mesh)
     setup.begin(manifest, {})
-    return _run(manifest, results, settings, mesh)
+    return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
 
 
 def token_rows(
@@ -170,22 +177,6 @@ def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mes
         raise AssayError(
             f"objectives={settings.objectives!r}, but none of the models has any: {slugs}"
         )
-
-
-def _run(
-    manifest: Manifest,
-    results: Sequence[loop.Result],
-    settings: SweepSettings,
-    mesh: Mesh,
-    finished: Finished = lambda model, prompt, rewards: None,
-) -> int:
-    return loop.run(
-        manifest,
-        results,
-        functools.partial(_load, settings, mesh),
-        settings,
-        lambda result, numbers: finished(result.model, result.prompt, numbers[0]),
-    )
 
 
 def _load(settings: SweepSettings, mesh: Mesh, group: Sequence[Checkpoint]) -> Scorer:

@@ -13,7 +13,7 @@ from analysis.models import ModelInfo
 from analysis.options import Options
 from analysis.report import AnalyzeSettings
 from engine.runs import schema
-from tests.command_fixtures import command
+from tests.commands.fixtures import command
 
 __all__ = ["command"]  # fixtures
 

@@ -3,7 +3,7 @@ import pytest
 
 import analysis
 from engine.errors import AssayError
-from launch import import_scores
+from launch.common import released_scores
 
 ELO = """elo_rank,elo_score,name,elo_matches,Org/Model-A,Org/Model.B_v2
 1,1700,Water,10,1.5,-2
@@ -31,7 +31,7 @@ def source(tmp_path):
 
 def test_items_come_back_with_rewards_and_humans(source, tmp_path):
     run = str(tmp_path / "run")
-    said = import_scores.import_elo(source(ELO), run, PROMPT)
+    said = released_scores.import_elo(source(ELO), run, PROMPT)
     assert said == f"{run}/items/some-list: 2 models × 3 items, with humans"
     loaded = analysis.load(run)
     ((items, prompt),) = loaded.lists()
@@ -47,7 +47,7 @@ def test_items_come_back_with_rewards_and_humans(source, tmp_path):
 
 def test_tokens_come_back_with_their_strings_and_prompts(source, tmp_path):
     run = str(tmp_path / "run")
-    import_scores.import_tokens(source(TOKENS), run, model="Org/Model-A")
+    released_scores.import_tokens(source(TOKENS), run, model="Org/Model-A")
     loaded = analysis.load(run)
     assert set(loaded.prompts.values()) == {
         "What, in one word, is the greatest thing ever?",
@@ -65,9 +65,9 @@ def test_both_layouts_of_one_model_meet_in_one_run(source, tmp_path):
         run = str(tmp_path / order[0])
         for layout in order:
             if layout == "elo":
-                import_scores.import_elo(source(ELO), run, PROMPT)
+                released_scores.import_elo(source(ELO), run, PROMPT)
             else:
-                import_scores.import_tokens(source(TOKENS), run, model="Org/Model-A")
+                released_scores.import_tokens(source(TOKENS), run, model="Org/Model-A")
         loaded = analysis.load(run)
         assert loaded.vocabulary_models == ["model-a"]
         assert list(loaded.models) == ["model-a", "model.b_v2"]
@@ -76,19 +76,19 @@ def test_both_layouts_of_one_model_meet_in_one_run(source, tmp_path):
 def test_importing_again_changes_nothing(source, tmp_path):
     run = tmp_path / "run"
     for _ in range(2):
-        import_scores.import_elo(source(ELO), str(run), PROMPT)
+        released_scores.import_elo(source(ELO), str(run), PROMPT)
     before = (run / "manifest.json").read_bytes()
-    import_scores.import_elo(source(ELO), str(run), PROMPT)
+    released_scores.import_elo(source(ELO), str(run), PROMPT)
     assert (run / "manifest.json").read_bytes() == before
 
 
 def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
     run = str(tmp_path / "run")
-    import_scores.import_elo(source(ELO), run, PROMPT)
+    released_scores.import_elo(source(ELO), run, PROMPT)
     with pytest.raises(AssayError, match="was begun with source_sha256="):
-        import_scores.import_elo(source(ELO.replace("1.5", "1.25")), run, PROMPT)
+        released_scores.import_elo(source(ELO.replace("1.5", "1.25")), run, PROMPT)
     with pytest.raises(AssayError, match="list 'some-list' is there already"):
-        import_scores.import_elo(source(ELO.replace("Water", "Wine")), run, PROMPT)
+        released_scores.import_elo(source(ELO.replace("Water", "Wine")), run, PROMPT)
 
 
 @pytest.mark.parametrize(
@@ -110,26 +110,26 @@ def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
 )
 def test_a_bad_file_is_one_line_and_writes_nothing(source, tmp_path, text, message):
     with pytest.raises(AssayError, match=message) as caught:
-        import_scores.import_elo(source(text), str(tmp_path / "run"), PROMPT)
+        released_scores.import_elo(source(text), str(tmp_path / "run"), PROMPT)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_token_id_twice_is_refused(source, tmp_path):
     with pytest.raises(AssayError, match="column 'token_id' holds 1 twice"):
-        import_scores.import_tokens(source(TOKENS.replace("\n0,", "\n1,")), str(tmp_path / "run"))
+        released_scores.import_tokens(source(TOKENS.replace("\n0,", "\n1,")), str(tmp_path / "run"))
 
 
 def test_a_vocabulary_that_does_not_know_its_round_trips_says_so(source, tmp_path):
     run = str(tmp_path / "run")
-    import_scores.import_tokens(source(TOKENS), run, model="Org/Model-A")
+    released_scores.import_tokens(source(TOKENS), run, model="Org/Model-A")
     with pytest.raises(analysis.RunError, match="model-a: its vocabulary does not say which"):
         analysis.shared_vocabulary(analysis.load(run), round_trip=True)
 
 
 def test_human_scores_of_another_form_are_refused(source, tmp_path):
     run = tmp_path / "run"
-    import_scores.import_elo(source(ELO), str(run), PROMPT)
+    released_scores.import_elo(source(ELO), str(run), PROMPT)
     path = run / "items" / "some-list" / "humans.parquet"
     pl.read_parquet(path).cast({"elo_score": pl.Int64}).write_parquet(path)
     with pytest.raises(analysis.RunError, match="column elo_score is Int64; expected Float64"):

@@ -6,7 +6,7 @@ import pytest
 
 import analysis
 from analysis import agreement
-from launch import import_scores
+from launch.common import released_scores
 from tests.conftest import SHARED
 
 pytestmark = pytest.mark.needs_shared
@@ -33,7 +33,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elo") / "run"
     source = SHARED / "reference" / f"{ITEMS}.csv"
     text = "What one single thing, person, or concept is the greatest ever?"
-    import_scores.import_elo(source, str(folder), text)
+    released_scores.import_elo(source, str(folder), text)
     return analysis.load(folder)
 
 

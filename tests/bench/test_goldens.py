@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 import torch
 
-from bench import goldens
-from configs import models
+from bench.peers import goldens
+from configs import known_models
 from configs.prompts import ELO
 from engine.mesh import build_mesh
 from tests import tiny
@@ -76,7 +76,7 @@ def test_the_convention_that_made_the_rewards_alone_reproduces_them(released):
 
 def command(*arguments) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "bench.goldens", "--dtypes=float32", *arguments],
+        [sys.executable, "-m", "bench.peers.goldens", "--dtypes=float32", *arguments],
         cwd=ROOT,
         env={**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
         capture_output=True,
@@ -116,5 +116,5 @@ def test_what_is_not_published_is_refused_in_one_line(released, model, elo, mess
 
 
 def test_what_is_published_is_of_known_models():
-    assert set(goldens.GOLDENS) <= set(models.KNOWN)
-    assert set(goldens.NOISE) == set(models.MODELS)
+    assert set(goldens.GOLDENS) <= set(known_models.KNOWN)
+    assert set(goldens.NOISE) == set(known_models.MODELS)

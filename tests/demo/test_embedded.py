@@ -7,7 +7,7 @@ from transformers import AutoModelForSequenceClassification
 
 from configs import prompts
 from demo import build
-from demo.models import EMBEDDED
+from demo.embedded_models import EMBEDDED
 from engine import api
 from engine.convert.convert import convert
 from engine.convert.hub import fetch

@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from demo import build
-from demo.models import LANGUAGE_MODEL
+from demo.embedded_models import LANGUAGE_MODEL
 from engine.checkpoint.restore import restore
 from engine.convert.convert import convert
 from engine.convert.hub import fetch

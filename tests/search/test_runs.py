@@ -28,7 +28,7 @@ from engine.search.climb import Climb
 from engine.search.objective import Problem
 from engine.search.run_folder import score_elsewhere, search_sequences, trace_frame
 from engine.search.settings import METHODS
-from launch import searching
+from launch.common import searching
 from tests import tiny
 from tests.search.searches import make_mesh, problem, scorer, settings
 

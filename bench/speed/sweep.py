@@ -1,6 +1,6 @@
 """Candidates/s of Assay against transformers, one run, one model, the same weights and tokens.
 
-    python -m bench.sweep [--model=<slug>] [--rounds=5] [--candidates=4096] [--step_size=1024]
+    python -m bench.speed.sweep [--model=<slug>] [--rounds=5] [--candidates=4096] [--step_size=1024]
 
     paper   text, chat template, tokenise, right-padded batches of 32   (transformers, torch)
     cached  K/V cache of the prefix, expanded to each batch             (transformers, torch)
@@ -21,12 +21,12 @@ import torch
 import transformers
 from absl import app, flags, logging
 
-from bench import models
-from bench.matmul import MatmulRates, Step
-from bench.peers import PAPER_BATCH, CachedWay, PaperWay, RewardNetwork
-from bench.table import aligned, cores, machine, spread
+from bench.peers.transformers_rewards import PAPER_BATCH, CachedWay, PaperWay, RewardNetwork
+from bench.support import embedded_files
+from bench.support.matmul import MatmulRates, Step
+from bench.support.table import aligned, cores, machine, spread
 from configs.prompts import PROMPTS
-from demo.models import EMBEDDED
+from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
@@ -193,7 +193,7 @@ def describe(step: Step, prompt: PromptIds) -> str:
 
 def run() -> bool:
     """Prepares the ways, lets them take turns, prints the tables; whether the rewards agree."""
-    folder, checkpoint = models.files(_MODEL.value)
+    folder, checkpoint = embedded_files.files(_MODEL.value)
     prompt = checkpoint.template.split(PROMPTS[_PROMPT.value])
     vocabulary = len(checkpoint.template.tokenizer)
     ids = np.random.default_rng(_SEED.value).permutation(vocabulary)[: _CANDIDATES.value]
@@ -225,7 +225,7 @@ def main(_) -> None:
     torch.set_num_threads(cores())
     print(machine())
     if not run():
-        raise SystemExit("bench.sweep: the ways disagree; no speed counts until they agree")
+        raise SystemExit("bench.speed.sweep: the ways disagree; no speed counts until they agree")
 
 
 def _timed(way: Way, ids: np.ndarray) -> tuple[float, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Lists of replies from the files that users have them in."""
+"""Lists of replies, read from text, CSV and Parquet files."""
 
 import contextlib
 import functools
@@ -8,39 +8,49 @@ from pathlib import Path
 
 import polars as pl
 from absl import flags
+from absl.flags import FlagValues
 
 from engine.errors import AssayError
 from engine.runs import schema
-from launch import cli
-
-ITEMS = flags.DEFINE_string("items", None, "The replies: a .txt (one a line), .csv or .parquet.")
-COLUMN = flags.DEFINE_string("column", "name", "Column of a .csv or .parquet that holds them.")
-NAME = flags.DEFINE_string("name", None, "Name of the list in the run; by default the file's.")
+from launch.common.command import Given, paths
 
 
-def listed() -> tuple[str, list[str]]:
+def define_flags(given: FlagValues) -> None:
+    """Defines --items, --column and --name."""
+    flags.DEFINE_string(
+        "items", None, "The replies: a .txt (one a line), .csv or .parquet.", flag_values=given
+    )
+    flags.DEFINE_string(
+        "column", "name", "Column of a .csv or .parquet that holds them.", flag_values=given
+    )
+    flags.DEFINE_string(
+        "name", None, "Name of the list in the run; by default the file's.", flag_values=given
+    )
+
+
+def listed(given: Given) -> tuple[str, list[str]]:
     """Name of the list on the command line, and its replies."""
-    path = Path(cli.paths([ITEMS.value], "items")[0])
-    name = list_name(path) if NAME.value is None else NAME.value
+    path = Path(paths(given, "items")[0])
+    name = list_name(path) if given.name is None else given.name
     if name.startswith(schema.FOUND):
         raise AssayError(
             f"name={name!r}; allowed: another beginning than {schema.FOUND!r}, which lists of what "
             "searches found have"
         )
-    return name, read_items(path, COLUMN.value)
+    return name, read_items(path, given.column)
 
 
 def list_name(path: Path) -> str:
-    """What a list is called after its file."""
+    """Name of a list, made of its file's name."""
     return re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "items"
 
 
 def read_items(path: Path, column: str) -> list[str]:
-    """The replies of a file, in its order.
+    """The replies of a file, in the file's order.
 
     Raises:
-      AssayError: no such file or column, another file type, a missing or empty reply; by its line
-        or row, from 1.
+      AssayError: no such file or column, another file type, or an empty reply, whose line or row
+        (counted from 1) the message names.
     """
     if path.suffix == ".txt":
         replies, unit = _lines(path), "line"

@@ -1,6 +1,6 @@
 """Which convention reproduces the rewards that were published for a model, for who has its weights.
 
-    python -m bench.goldens --model=<hub id or nickname> [--source=<folder or hub id>]
+    python -m bench.peers.goldens --model=<hub id or nickname> [--source=<folder or hub id>]
                             [--elo=<csv in the released layout>] [--dtypes=bfloat16]
 
 Scores the examples of the model's card, and a sample of the released EloEverything rewards (layout
@@ -13,16 +13,19 @@ Weights are converted once, into --checkpoint, and restored for each soft-cap, h
 """
 
 import dataclasses
+import functools
 import itertools
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from absl import flags
+from absl.flags import FlagValues
 from jax.sharding import Mesh
 
-from bench.table import aligned
-from configs import models
+from bench.support.table import aligned
+from configs import known_models
 from configs.prompts import ELO
 from engine.api import RewardModel
 from engine.checkpoint.card import Checkpoint
@@ -32,8 +35,8 @@ from engine.mesh import build_mesh
 from engine.progress import progress
 from engine.scoring.reward_passes import Scorer, dtype_named
 from engine.text.chat_template import BOS_POLICIES, TemplatePolicy
-from launch import cli, converting
-from launch.import_scores import LAYOUTS, read, slugged
+from launch.common import command, converting
+from launch.common.released_scores import LAYOUTS, read, slugged
 
 STEP_SIZE = 64  # candidates a step on each device
 CARD_TOLERANCE = 0.25  # of a card's bfloat16 rewards of about 10, between libraries and devices
@@ -230,7 +233,9 @@ def phrase(convention: Convention) -> str:
     return ", ".join(f"{name} {cell}" for name, cell in zip(HEADER, convention, strict=True))
 
 
-def converted(source: str, spec: models.ModelSpec | None, slug: str, folder: Path) -> Checkpoint:
+def converted(
+    source: str, spec: known_models.ModelSpec | None, slug: str, folder: Path
+) -> Checkpoint:
     """The checkpoint in `folder`, made from `source` where it is missing."""
     if folder.exists():
         made = Checkpoint.open(folder)
@@ -241,12 +246,32 @@ def converted(source: str, spec: models.ModelSpec | None, slug: str, folder: Pat
     return converting.convert(source, folder, spec, slug=slug, policy=policy)
 
 
-def main() -> str:
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    return command.run("goldens", argv, goldens, doc=__doc__, define=[define_flags])
+
+
+def define_flags(given: FlagValues) -> None:
+    """Defines the flags that the top of this file names, and fewer used ones."""
+    text, listed, whole = (
+        functools.partial(define, flag_values=given)
+        for define in (flags.DEFINE_string, flags.DEFINE_list, flags.DEFINE_integer)
+    )
+    text("model", None, "Hub id or nickname; `assay models` lists them.")
+    text("source", None, "Folder or hub id of the weights; by default the model's.")
+    text("checkpoint", None, "Where the conversion is kept; by default out/goldens.")
+    text("elo", None, "CSV of layout elo (launch.import_scores): one column per model.")
+    whole("items", 64, "How many of its items to score.", lower_bound=1)
+    listed("dtypes", ["float32", "bfloat16"], "Dtypes to try; float16 is the third.")
+    listed("dates", [known_models.DATE], "Dates to try beside the template's own.")
+    whole("mesh_model", 1, "Devices that share one copy of the weights.")
+
+
+def goldens(given: command.Given) -> str:
     """Flags -> what was published -> tables and verdicts."""
-    given = flags.FLAGS
-    name = cli.paths([given.model], "model")[0]
-    nicknames = {spec.nickname.lower(): spec for spec in models.KNOWN.values()}
-    spec = models.find(name) or nicknames.get(name.lower())
+    name = command.paths(given, "model")[0]
+    nicknames = {spec.nickname.lower(): spec for spec in known_models.KNOWN.values()}
+    spec = known_models.find(name) or nicknames.get(name.lower())
     slug = spec.slug if spec else slugged(name)
     published = list(GOLDENS.get(slug, []))
     if given.elo:
@@ -271,12 +296,4 @@ def main() -> str:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("model", None, "Hub id or nickname; `python -m launch.models` lists them.")
-    flags.DEFINE_string("source", None, "Folder or hub id of the weights; by default the model's.")
-    flags.DEFINE_string("checkpoint", None, "Where the conversion is kept; by default out/goldens.")
-    flags.DEFINE_string("elo", None, "CSV of layout elo (launch.import_scores): a column a model.")
-    flags.DEFINE_integer("items", 64, "How many of its items to score.", lower_bound=1)
-    flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Dtypes to try; float16 is the third.")
-    flags.DEFINE_list("dates", [models.DATE], "Dates to try beside the template's own.")
-    flags.DEFINE_integer("mesh_model", 1, "Devices that share one copy of the weights.")
-    cli.run(main)
+    sys.exit(main(sys.argv[1:]))

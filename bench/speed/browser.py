@@ -1,7 +1,7 @@
 """Checks a report in headless Chromium, over the DevTools protocol on a pipe: no driver, no port.
 
-    python -m bench.browser [out/report/index.html] [--shots=out/shots]
-    CHROMIUM=/path/to/chrome python -m bench.browser …
+    python -m bench.speed.browser [out/report/index.html] [--shots=out/shots]
+    CHROMIUM=/path/to/chrome python -m bench.speed.browser …
 
 Without a page it makes one: ten made-up models of bench/synthetic.py, 290,000 tokens, 35 MB (two
 minutes). Prints each check; exits 1 where one fails. A search is timed from the keystroke until its
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from bench import synthetic
-from launch.analyze import write_report
+from launch.common.reporting import write_report
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _FLAGS = (

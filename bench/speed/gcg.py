@@ -1,8 +1,8 @@
 """Steps/s of Assay's GCG against the same step in torch, one run, one model, the same weights.
 
-    python -m bench.gcg [--model=<slug>] [--length=20] [--candidates=512] [--rounds=5]
+    python -m bench.speed.gcg [--model=<slug>] [--length=20] [--candidates=512] [--rounds=5]
 
-    torch   nanoGCG's step on transformers' model and K/V cache (bench/torch_gcg.py)
+    torch   nanoGCG's step on transformers' model and K/V cache (bench/peers/torch_gcg.py)
     whole   Assay's step with every candidate computed from its first token
     assay   Assay's step: a candidate is computed from the first token that it changes
 
@@ -23,12 +23,12 @@ import transformers
 from absl import app, flags, logging
 from flax import nnx
 
-from bench import models
-from bench.peers import RewardNetwork
-from bench.table import aligned, cores, machine, spread
-from bench.torch_gcg import TorchGCG
+from bench.peers.torch_gcg import TorchGCG
+from bench.peers.transformers_rewards import RewardNetwork
+from bench.support import embedded_files
+from bench.support.table import aligned, cores, machine, spread
 from configs.prompts import PROMPTS
-from demo.models import EMBEDDED
+from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
@@ -135,7 +135,7 @@ def rate_table(seconds: dict[str, list[float]], work: dict[str, float]) -> str:
 
 def run() -> bool:
     """Prepares the ways, lets them take turns, prints the table; whether they agree."""
-    folder, checkpoint = models.files(_MODEL.value)
+    folder, checkpoint = embedded_files.files(_MODEL.value)
     mesh = build_mesh()
     scorer = Scorer.build(
         *restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=_CANDIDATES.value
@@ -196,7 +196,7 @@ def main(_) -> None:
     torch.set_num_threads(cores())
     print(machine())
     if not run():
-        raise SystemExit("bench.gcg: the ways disagree; no speed counts until they agree")
+        raise SystemExit("bench.speed.gcg: the ways disagree; no speed counts until they agree")
 
 
 if __name__ == "__main__":

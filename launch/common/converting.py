@@ -1,10 +1,10 @@
-"""The call that launch.convert and bench.goldens share."""
+"""The conversion that launch.convert and bench.peers.goldens share."""
 
 from pathlib import Path
 
 from tqdm import tqdm
 
-from configs.models import ModelSpec
+from configs.known_models import ModelSpec
 from engine.checkpoint.card import Checkpoint, refuse_existing
 from engine.convert import convert as conversion
 from engine.convert.hub import fetch
@@ -22,16 +22,16 @@ def convert(
     head: str = "",
     softcap: bool = True,
 ) -> Checkpoint:
-    """Fetches a source and converts it, with progress; see `convert`.
+    """Fetches a source and converts it, with a progress bar.
 
     Args:
       name: a folder, or a hub id.
-      destination: the checkpoint folder to make; refused before anything is fetched if it exists.
-      spec: what is known of the model: the revision of a hub id, the size of its tensors, its head.
+      destination: checkpoint folder to make. If it exists, nothing is fetched.
+      spec: the model's entry in configs/known_models.py, for its revision, tensor bytes and head.
       slug: the model's name in runs.
       policy: BOS and date policy.
       revision: of a hub id, instead of the pinned one.
-      head: another reading of the head.
+      head: another published reading of the head.
       softcap: whether Gemma 2's attention soft-cap applies.
     """
     refuse_existing(destination)

@@ -4,6 +4,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from launch.common import items
 from tests import tiny
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -89,9 +90,9 @@ def test_a_config_without_sets_is_told_so(command):
 
 
 def test_score_reads_a_list_and_says_where_its_rewards_are(command, model, run, tmp_path):
-    items = tmp_path / "My Words.csv"
-    items.write_text("name,rank\nlove,1\n007,2\nlove,3\n")
-    flags = (f"--checkpoint={model}", f"--run={run}", f"--items={items}", *SMALL)
+    words = tmp_path / "My Words.csv"
+    words.write_text("name,rank\nlove,1\n007,2\nlove,3\n")
+    flags = (f"--checkpoint={model}", f"--run={run}", f"--items={words}", *SMALL)
     done = command("score", *flags)
     assert done.code == 0
     assert done.out[-1] == f"{run}/items/my-words: 1 models × 1 prompts, 3 new rewards"
@@ -300,17 +301,17 @@ def test_nan_weights_are_one_line_that_names_the_first_bad_token(command, checkp
         ("a.csv", "name\n" + "7\n" * 200 + "seven\n", ["7"] * 200 + ["seven"]),
     ],
 )  # fmt: skip
-def test_items_are_read_as_they_are_written(launch_items, tmp_path, name, content, expected):
+def test_items_are_read_as_they_are_written(tmp_path, name, content, expected):
     (tmp_path / name).write_text(content, encoding="utf-8", newline="")
-    assert launch_items.read_items(tmp_path / name, "name") == expected
+    assert items.read_items(tmp_path / name, "name") == expected
 
 
 @pytest.mark.parametrize("dtype", [pl.String, pl.Categorical])
-def test_items_of_a_parquet_column(launch_items, tmp_path, dtype):
+def test_items_of_a_parquet_column(tmp_path, dtype):
     words = pl.Series(["love", "war", "love"], dtype=dtype)
     pl.DataFrame({"word": words, "n": [1, 2, 3]}).write_parquet(tmp_path / "a.parquet")
     expected = ["love", "war", "love"]
-    assert launch_items.read_items(tmp_path / "a.parquet", "word") == expected
+    assert items.read_items(tmp_path / "a.parquet", "word") == expected
 
 
 @pytest.mark.parametrize(
@@ -344,7 +345,7 @@ def test_a_bad_list_is_one_line_and_nothing_is_written(
     assert not run.exists()
 
 
-def test_a_column_of_numbers_is_refused(launch_items, tmp_path):
+def test_a_column_of_numbers_is_refused(tmp_path):
     pl.DataFrame({"name": [1.5]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"column 'name' is Float64; allowed: text"):
-        launch_items.read_items(tmp_path / "a.parquet", "name")
+        items.read_items(tmp_path / "a.parquet", "name")

@@ -1,4 +1,4 @@
-"""configs/models.py: what is published under each name, and the sizes it must have."""
+"""configs/known_models.py: what is published under each name, and the sizes it must have."""
 
 import math
 import re
@@ -6,13 +6,13 @@ import re
 import polars as pl
 import pytest
 
-from configs import models, prompts
+from configs import known_models, prompts
 from engine.checkpoint.restore import parameters
 from engine.convert import gates
 from engine.convert.hf_config import decoder_config, output_config
 from engine.models.heads import HEADS, HeadConfig
 from engine.runs.schema import check_names
-from launch import models as table
+from launch import models
 
 # RewardBench rank, nickname, hub id, revision where the paper pins one.
 PAPER = [
@@ -161,41 +161,41 @@ def numbers(slug: str) -> int:
 def test_the_papers_ten_models_are_listed_in_order_with_their_pinned_revisions():
     listed = [
         (spec.rewardbench_rank, spec.nickname, spec.hub_id, spec.revision)
-        for spec in models.MODELS.values()
+        for spec in known_models.MODELS.values()
     ]
     assert listed == PAPER
 
 
-@pytest.mark.parametrize("slug", models.KNOWN)
+@pytest.mark.parametrize("slug", known_models.KNOWN)
 def test_a_slug_names_a_folder_and_finds_its_entry(slug):
     check_names([slug])
     assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*", slug)
-    spec = models.KNOWN[slug]
+    spec = known_models.KNOWN[slug]
     assert spec.slug == slug
-    assert models.find(spec.hub_id) is spec
-    assert models.find(f"/models/{spec.hub_id}/") is spec
+    assert known_models.find(spec.hub_id) is spec
+    assert known_models.find(f"/models/{spec.hub_id}/") is spec
 
 
 def test_the_tables_share_no_model_and_no_nickname():
-    tables = (models.MODELS, models.NEXT, models.LANGUAGE_MODELS)
-    assert len(models.KNOWN) == sum(map(len, tables))
-    assert len({spec.nickname for spec in models.KNOWN.values()}) == len(models.KNOWN)
+    tables = (known_models.MODELS, known_models.NEXT, known_models.LANGUAGE_MODELS)
+    assert len(known_models.KNOWN) == sum(map(len, tables))
+    assert len({spec.nickname for spec in known_models.KNOWN.values()}) == len(known_models.KNOWN)
 
 
 def test_a_source_that_is_not_listed_has_no_entry():
-    assert models.find("someone/another-reward-model") is None
-    assert models.find("someone/QRM-Gemma-2-27B") is None  # another owner's
+    assert known_models.find("someone/another-reward-model") is None
+    assert known_models.find("someone/QRM-Gemma-2-27B") is None  # another owner's
 
 
 def test_dates_and_bos_policies_are_those_that_prompts_know():
-    assert {spec.bos for spec in models.KNOWN.values()} <= {"template", "single", "double"}
-    assert {spec.date for spec in models.KNOWN.values()} == {"", "26 Jul 2024"}
+    assert {spec.bos for spec in known_models.KNOWN.values()} <= {"template", "single", "double"}
+    assert {spec.date for spec in known_models.KNOWN.values()} == {"", "26 Jul 2024"}
 
 
 def test_the_table_says_of_each_model_all_that_is_known_within_100_columns():
-    lines = table.main().splitlines()
+    lines = models.table().splitlines()
     assert max(map(len, lines)) <= 100
-    for spec in models.KNOWN.values():
+    for spec in known_models.KNOWN.values():
         (at,) = [i for i, line in enumerate(lines) if spec.nickname in line.split()]
         rank, size = spec.rewardbench_rank, spec.tensor_bytes
         assert re.split("  +", lines[at]) == [
@@ -214,13 +214,13 @@ def test_the_follow_up_has_54_distinct_prompts():
 
 
 def test_every_one_of_the_ten_has_a_structure():
-    assert set(models.MODELS) <= set(STRUCTURES)
+    assert set(known_models.MODELS) <= set(STRUCTURES)
 
 
-@pytest.mark.parametrize("slug", models.KNOWN)
+@pytest.mark.parametrize("slug", known_models.KNOWN)
 def test_a_reward_model_is_listed_with_its_kind_of_head(slug):
-    head = models.KNOWN[slug].head
-    assert (head in HEADS) == (slug not in models.LANGUAGE_MODELS)
+    head = known_models.KNOWN[slug].head
+    assert (head in HEADS) == (slug not in known_models.LANGUAGE_MODELS)
     assert slug not in STRUCTURES or head == STRUCTURES[slug][1]["kind"]
 
 
@@ -237,13 +237,13 @@ def test_a_model_has_the_numbers_of_its_structure_and_no_more(slug):
 
 @pytest.mark.parametrize("slug", KNOWN_BYTES)
 def test_in_16_bits_a_model_has_the_published_bytes(slug):
-    assert 2 * numbers(slug) == KNOWN_BYTES[slug] == models.KNOWN[slug].tensor_bytes
+    assert 2 * numbers(slug) == KNOWN_BYTES[slug] == known_models.KNOWN[slug].tensor_bytes
 
 
 @pytest.mark.needs_shared
 def test_the_language_models_are_those_of_the_papers_tables(shared):
     table = pl.read_csv(shared / "reference" / "table_a1_logprobs_greatest.csv")
-    assert table.columns == [spec.hub_id for spec in models.LANGUAGE_MODELS.values()]
+    assert table.columns == [spec.hub_id for spec in known_models.LANGUAGE_MODELS.values()]
 
 
 @pytest.mark.parametrize(

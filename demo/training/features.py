@@ -1,6 +1,6 @@
 """Frozen trunk features of replies: what a reward head reads, at several depths in one pass.
 
-Only head training needs this module, and only this module and `demo.train_heads` need torch.
+Only head training needs this module and torch.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Settings and the call that launch.gcg and launch.demo share."""
+"""Settings of a search, and the call that launch.gcg and launch.demo share."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,21 +7,19 @@ from pathlib import Path
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from engine.api import default_dtype
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.mesh import build_mesh
 from engine.search.run_folder import Found, score_elsewhere, search_sequences
 from engine.search.settings import SearchSettings
+from launch.common.scoring import dtype_and_mesh
 
 
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSettings, Mesh]:
     """The settings of a search's config for some models, and its mesh."""
-    mesh = build_mesh(config.mesh.model)
-    platform, auto = mesh.devices.flat[0].platform, config.dtype == "auto"
+    dtype, mesh = dtype_and_mesh(config, models)
     fields = {field.name for field in dataclasses.fields(SearchSettings)}
     own = {name: value for name, value in config.items() if name in fields} | {
-        "dtype": default_dtype(platform, models) if auto else config.dtype,
+        "dtype": dtype,
         "allow": _texts("allow", config.allow),
         "deny": _texts("deny", config.deny),
         "fixed": _positions(config.fixed),
@@ -38,7 +36,20 @@ def search(
     config: ConfigDict,
     judges: Sequence[Checkpoint] = (),
 ) -> list[Found]:
-    """Searches, and scores what was found under the other models: `judges`, or those searched."""
+    """Searches, then scores the found sequences under other models.
+
+    Args:
+      models: models to search.
+      prompts: prompt id -> text.
+      run: run folder.
+      own: settings of the search.
+      mesh: devices.
+      config: of which `joint` (one search for all prompts) and `transfer` are read.
+      judges: models that score what was found, if `transfer` is set; by default those searched.
+
+    Returns:
+      Each sequence that was found, new or of an earlier run.
+    """
     found = search_sequences(models, prompts, run, own, mesh, joint=config.joint)
     judges = judges or models
     if config.transfer and len(judges) > 1 and not config.joint:

@@ -1,6 +1,6 @@
 """Peak memory and time of a conversion at full size, beside copying the same files.
 
-    python -m bench.conversion [--layers=32] [--rounds=1] [--out=<folder>]
+    python -m bench.speed.conversion [--layers=32] [--rounds=1] [--out=<folder>]
 
 Writes an 8B-shaped LlamaForSequenceClassification (Llama 3.1's sizes, real key names, shards of
 5 GB, random bfloat16 weights; 15.0 GB at 32 layers) with SmolLM2's tokenizer, then lets `cp` and
@@ -29,7 +29,7 @@ import gguf
 import numpy as np
 from absl import app, flags
 
-from bench.table import aligned, machine
+from bench.support.table import aligned, machine
 from demo import build
 
 _LAYERS = flags.DEFINE_integer("layers", 32, "Layers; 32 make 15.0 GB.", lower_bound=1)
@@ -173,7 +173,7 @@ def main(_) -> None:
     total = sum(map(_nbytes, shapes(_LAYERS.value).values()))
     free = shutil.disk_usage(_OUT.value).free
     if free < 2.2 * total:
-        raise SystemExit(f"bench.conversion: {free / 1e9:.0f} GB free; it needs "
+        raise SystemExit(f"bench.speed.conversion: {free / 1e9:.0f} GB free; it needs "
                          f"{2.2 * total / 1e9:.0f}")  # fmt: skip
     with tempfile.TemporaryDirectory(dir=_OUT.value, prefix="conversion-") as scratch:
         source = Path(scratch) / "hf"
@@ -188,7 +188,7 @@ def main(_) -> None:
     table, good = report(turns, total)
     print(f"\n{aligned([head, *(turn.row() for turn in turns)])}\n\n{table}")
     if not good:
-        raise SystemExit(f"bench.conversion: allowed: {PEAK_ALLOWED / 2**30:.0f} GiB and "
+        raise SystemExit(f"bench.speed.conversion: allowed: {PEAK_ALLOWED / 2**30:.0f} GiB and "
                          f"{RATIO_ALLOWED:g} times cp")  # fmt: skip
 
 
@@ -226,7 +226,7 @@ def _run(*command: str | Path) -> resource.struct_rusage:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"bench.conversion: {command[:3]} exited with {process.returncode}")
+        raise SystemExit(f"bench.speed.conversion: {command[:3]} exited with {process.returncode}")
     return usage
 
 

@@ -1,4 +1,4 @@
-"""The peers of `bench.sweep`: the same rewards from transformers and torch on the same weights."""
+"""The peers of `bench.speed.sweep`: the same rewards from transformers on the same weights."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The peer of `bench.gcg`: a GCG step in plain torch on a transformers model, with its K/V cache.
+"""The peer of `bench.speed.gcg`: a GCG step in torch on a transformers model with its K/V cache.
 
 The step is nanoGCG 0.3.0's (`GCG.run`, its defaults), with the reward in place of the loss of a
 target: the gradient with respect to one-hot rows, `candidates` draws of a position and of one of
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from bench.peers import RewardNetwork
+from bench.peers.transformers_rewards import RewardNetwork
 from engine.types import PromptIds
 
 

@@ -1,6 +1,6 @@
 """Rewards/s of response mode `text` against `ids`: one run, one model, the same conversations.
 
-    python -m bench.text [--model=<slug>] [--prompt=greatest] [--rounds=5] [--tokens=4096]
+    python -m bench.speed.text [--model=<slug>] [--prompt=greatest] [--rounds=5] [--tokens=4096]
 
 The tokens are some that their text gives back, so both ways score the same distinct sequences, of
 one length. Each way is timed from the tokens to the rewards: for `text` that is rendering,
@@ -13,10 +13,10 @@ import time
 import numpy as np
 from absl import app, flags, logging
 
-from bench import models
-from bench.table import aligned, machine, spread
+from bench.support import embedded_files
+from bench.support.table import aligned, machine, spread
 from configs.prompts import PROMPTS
-from demo.models import EMBEDDED
+from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
@@ -70,7 +70,7 @@ def main(_) -> None:
     """Lets the two modes take turns, prints the table; fails where the rewards disagree."""
     logging.set_verbosity(logging.ERROR)
     print(machine())
-    ways = Ways(models.files(_MODEL.value)[1])
+    ways = Ways(embedded_files.files(_MODEL.value)[1])
     survivors = np.random.default_rng(_SEED.value).permutation(ways.surviving())
     tokens = survivors[: _TOKENS.value]
     rewards = {"ids": ways.ids(tokens), "text": ways.text(tokens)}  # compiled before it is timed
@@ -90,7 +90,7 @@ def main(_) -> None:
     apart = float(np.max(np.abs(rewards["text"] - rewards["ids"]) / scale))
     print(f"largest difference of rewards {apart:.1e} (allowed {TOLERANCE:g})")
     if not apart <= TOLERANCE:
-        raise SystemExit("bench.text: the modes disagree; no speed counts until they agree")
+        raise SystemExit("bench.speed.text: the modes disagree; no speed counts until they agree")
 
 
 if __name__ == "__main__":

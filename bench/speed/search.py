@@ -1,6 +1,7 @@
 """Reward against FLOPs: GCG and every other way to search, one model, equal budgets.
 
-    python -m bench.search [--model=<slug>] [--length=8] [--seeds=5] [--tflop=1] [--tokens=256]
+    python -m bench.speed.search [--model=<slug>] [--length=8] [--seeds=5] [--tflop=1]
+                                 [--tokens=256]
 
 Every method searches under the same budget of floating-point operations (engine/search/flops.py
 counts them) with configs/gcg.py's own settings for it; the beam is as wide as comes to its end
@@ -23,11 +24,11 @@ from absl import app, flags, logging
 import analysis
 from analysis.figures import sequences as figures
 from analysis.sequences import sequence_traces, spending
-from bench import models
-from bench.table import aligned, machine
+from bench.support import embedded_files
+from bench.support.table import aligned, machine
 from configs import gcg
 from configs.prompts import PROMPTS
-from demo.models import EMBEDDED
+from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
@@ -37,7 +38,7 @@ from engine.search.run_folder import search_sequences
 from engine.search.settings import METHODS, SearchSettings
 from engine.sweep.setup import vocabulary_of
 from engine.types import PromptIds
-from launch.searching import settings as as_settings
+from launch.common.searching import settings as as_settings
 
 _MODEL = flags.DEFINE_enum(
     "model", "smollm2-135m-d12-imdb-linear", list(EMBEDDED), "Embedded model."
@@ -121,7 +122,7 @@ def main(_) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # Searches of one method differ by their seed alone; the second compiles nothing.
     jax.config.update("jax_compilation_cache_dir", str((folder / "compiled").resolve()))
-    _, checkpoint = models.files(_MODEL.value)
+    _, checkpoint = embedded_files.files(_MODEL.value)
     tokens = printable_tokens(checkpoint)
     allow = allow_file(tokens, folder)
     split = checkpoint.template.split(PROMPTS[_PROMPT.value])

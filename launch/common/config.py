@@ -1,0 +1,82 @@
+"""`--config`: a Python file whose get_config() declares every setting, and the values set over it.
+
+The file is chosen by `--config=<file>[:<selection>]`; `--config.<key>=<value>` sets one value.
+"""
+
+import inspect
+import re
+import runpy
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl.flags import FlagValues
+from ml_collections import ConfigDict, config_flags
+
+from engine.errors import AssayError
+from launch.common.spelling import nearest
+
+# As ml_collections recognises an override; a boolean may be turned off as `--noconfig.key`.
+_OVERRIDE = re.compile(r"--?(?:no)?config\.(?P<key>[^=]+)")
+
+
+def define(given: FlagValues, chosen: str, arguments: Sequence[str]) -> None:
+    """Replaces the text flag `--config` by the config that it names, overrides applied on parsing.
+
+    Args:
+      given: flags, in which `config` is a text flag so far.
+      chosen: `<file>` or `<file>:<selection>`.
+      arguments: the command line that `given` will parse next; it names no config file.
+
+    Raises:
+      AssayError: the file cannot be read, or an override names a key that the config lacks.
+    """
+    config = load(chosen)
+    for argument in arguments:
+        if override := _OVERRIDE.match(argument):
+            check_key(config, override["key"])
+    del given.config
+    config_flags.DEFINE_config_dict("config", config, flag_values=given, sys_argv=["", *arguments])
+
+
+def load(chosen: str) -> ConfigDict:
+    """The config that `<file>` or `<file>:<selection>` names.
+
+    Raises:
+      AssayError: no such file, no valid Python, no get_config(), or a selection that it refuses.
+    """
+    path, colon, selection = chosen.partition(":")
+    try:
+        get_config = runpy.run_path(path).get("get_config")
+        if get_config is None:
+            raise AssayError(f"--config: {path}: no function get_config()")
+        if colon and not inspect.signature(get_config).parameters:
+            raise AssayError("--config: this file takes nothing behind its name; allowed: no ':…'")
+        config = get_config(selection) if colon else get_config()
+    except AssayError:
+        raise
+    except OSError as error:
+        raise AssayError(f"--config: {error.strerror}: {path!r}") from error
+    except Exception as error:  # whatever the user's file raises
+        raise AssayError(f"--config: {error}") from error
+    if not isinstance(config, ConfigDict):
+        raise AssayError(
+            f"--config: {path}: get_config() returns {type(config).__name__}; allowed: a ConfigDict"
+        )
+    return config
+
+
+def default_file(name: str) -> str:
+    """Path of configs/<name>.py, wherever the command is started."""
+    import configs
+
+    return str(Path(configs.__file__).with_name(f"{name}.py"))
+
+
+def check_key(config: ConfigDict, key: str) -> None:
+    """Refuses a key, as `mesh.model`, that the config does not declare."""
+    section = config
+    for name in key.split("."):
+        known = list(section) if isinstance(section, ConfigDict) else []
+        if name not in known:
+            raise AssayError(f"--config has no key {name!r}{nearest(name, known)}")
+        section = section[name]

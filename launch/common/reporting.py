@@ -1,0 +1,90 @@
+"""Settings of a report, and the call that launch.analyze and launch.demo share."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+import analysis
+from analysis import publish, report
+from analysis.options import Options
+from analysis.report import AnalyzeSettings
+from configs import analyze as defaults
+from configs import known_models
+from demo.embedded_models import EMBEDDED
+from engine.errors import AssayError
+
+
+def write_report(
+    runs: Sequence[Path], target: Path, settings: AnalyzeSettings | None = None
+) -> Path:
+    """Writes the report of some runs, with progress lines on standard error.
+
+    Args:
+      runs: run folders, reported together.
+      target: folder of the report; an older report in it is replaced.
+      settings: those of configs/analyze.py by default.
+
+    Returns:
+      Path of the report's page.
+    """
+    settings = settings or settings_of(defaults.get_config())
+    publish.check_target(target, runs)
+    for run in runs:
+        if not run.is_dir():
+            raise AssayError(f"{run}: not a run folder (no such folder)")
+    progress = _clock()
+    progress("scores")
+    run = analysis.load(runs, allow_incomplete=settings.allow_incomplete)
+    return report.write_report(run, target, metadata(), settings, progress)
+
+
+def settings_of(config: ConfigDict) -> AnalyzeSettings:
+    """The settings that a config declares.
+
+    Raises:
+      AssayError: a value that is not allowed, or a word list that does not exist.
+    """
+    values = config.to_dict()
+    for key in ("afinn", "frequency", "bing", "identity"):
+        path = values["options"][key]
+        if path and not Path(path).exists():
+            raise AssayError(f"analyze.options.{key}={path!r}: no such file")
+    return AnalyzeSettings(**values | {"options": Options(**values["options"])})
+
+
+def metadata() -> Mapping[str, analysis.ModelInfo]:
+    """Slug -> what is known of a model: the published ones and the demo's."""
+    published = {
+        slug: analysis.ModelInfo(
+            nickname=spec.nickname,
+            developer=spec.developer,
+            base=spec.base,
+            size_b=float(spec.size_b),
+            rewardbench_rank=spec.rewardbench_rank,
+            lineage=spec.weights or spec.hub_id,
+        )
+        for slug, spec in known_models.KNOWN.items()
+    }
+    embedded = {
+        slug: analysis.ModelInfo(
+            nickname=model.nickname,
+            developer="Assay",
+            base=f"SmolLM2, {model.depth} layers",
+            size_b=model.size_b,
+            rewardbench_rank=None,
+        )
+        for slug, model in EMBEDDED.items()
+    }
+    return published | embedded
+
+
+def _clock() -> Callable[[str], None]:
+    start = time.monotonic()
+
+    def progress(stage: str) -> None:
+        print(f"{time.monotonic() - start:5.1f} s  {stage}", file=sys.stderr, flush=True)
+
+    return progress

@@ -1,0 +1,79 @@
+"""Flags and settings that launch.sweep, launch.score, launch.logprobs and launch.gcg share."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import flags
+from absl.flags import FlagValues
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from engine.api import default_dtype
+from engine.checkpoint.card import Checkpoint
+from engine.mesh import build_mesh
+from engine.sweep.rewards import SweepSettings
+from launch.common.command import Given, paths
+from launch.common.prompts import chosen_prompts
+
+
+def define_flags(given: FlagValues) -> None:
+    """Defines --checkpoint, --run and --prompt."""
+    flags.DEFINE_list(
+        "checkpoint",
+        [],
+        "Checkpoints to score, comma-separated. They are run in float32 on a CPU, elsewhere in "
+        "bfloat16, or in float16 where they are stored in it; --config.dtype names another.",
+        flag_values=given,
+    )
+    flags.DEFINE_string(
+        "run", None, "A run folder, new or to be continued or added to.", flag_values=given
+    )
+    define_prompt(given)
+
+
+def define_prompt(given: FlagValues) -> None:
+    """Defines --prompt."""
+    flags.DEFINE_multi_string(
+        "prompt", [], "A prompt of your own instead of --config.prompts", flag_values=given
+    )
+
+
+def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
+    """The run folder, the checkpoints and the prompts (id -> text) of the command line."""
+    run = paths(given, "run")[0]
+    models = [Checkpoint.open(path) for path in paths(given, "checkpoint")]
+    return run, models, prompts(given)
+
+
+def prompts(given: Given) -> Mapping[str, str]:
+    """Prompt id -> text of the prompts that replies answer."""
+    return chosen_prompts(given.config.prompts, given.prompt)
+
+
+def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSettings, Mesh]:
+    """The settings of a scoring config for some models, and its mesh."""
+    common, mesh = shared_settings(config, models)
+    own = {name: config[name] for name in ("mode", "pooling", "objectives")}
+    return SweepSettings(**own, **common), mesh
+
+
+def shared_settings(
+    config: ConfigDict, models: Sequence[Checkpoint]
+) -> tuple[dict[str, Any], Mesh]:
+    """The fields of `engine.sweep.loop.Settings`, of several types, and the mesh."""
+    names = ("step_size", "part_size", "self_check", "seed")
+    dtype, mesh = dtype_and_mesh(config, models)
+    return {"dtype": dtype, **{name: config[name] for name in names}}, mesh
+
+
+def dtype_and_mesh(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[str, Mesh]:
+    """The dtype that a config names, or `auto`'s choice for the models and devices; the mesh."""
+    mesh = build_mesh(config.mesh.model)
+    if config.dtype != "auto":
+        return config.dtype, mesh
+    return default_dtype(mesh.devices.flat[0].platform, models), mesh
+
+
+def outcome(computed: int, what: str) -> str:
+    """`1,152 new rewards`, or that nothing was missing."""
+    return f"{computed:,} new {what}" if computed else "complete already"

@@ -1,0 +1,27 @@
+"""Commands called inside the test process: what `python -m launch.<name>` does, less its start."""
+
+import dataclasses
+import importlib
+
+import pytest
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    code: int
+    out: list[str]
+    err: list[str]
+
+
+@pytest.fixture
+def command(capsys):
+    """Name of a command and its flags -> exit status and the lines that it printed."""
+
+    def run(name, *arguments) -> Done:
+        main = importlib.import_module(f"launch.{name}").main
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Done(code, out.splitlines(), err.splitlines())
+
+    return run
