@@ -14,10 +14,10 @@ from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, 
 from engine.checkpoint.restore import axis_sizes, parameters
 from engine.convert import gates
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
-from engine.convert.hub import Source, _named
+from engine.convert.hub import Source
 from engine.convert.safetensors import TensorFiles, read_json
 from engine.convert.writer import Writer
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
@@ -101,10 +101,10 @@ def convert(
       AssayError: anything about the folder that is not understood, by name.
     """
     refuse_existing(destination)
-    with _named(source.folder):
+    with prefixed(source.folder):
         hf = read_json(source.folder / "config.json")
     files = TensorFiles.open(source.folder)
-    with _named(source.folder):
+    with prefixed(source.folder):
         plan, pad = _plan(hf, files, head, softcap), _pad_token_id(hf)
     total = files.nbytes
     if tensor_bytes not in (None, total):
@@ -112,7 +112,7 @@ def convert(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
     tokenizer = load_tokenizer(source.folder)
-    with _named(source.folder):
+    with prefixed(source.folder):
         vocabulary_size(tokenizer, plan.decoder.vocab_size)
     if isinstance(plan.head, HeadConfig):
         _check_template(source.folder, hf, ChatTemplate(tokenizer, policy))

@@ -7,7 +7,7 @@ from pathlib import Path
 from engine.convert import safetensors
 from engine.convert.hf_config import decoder_config, is_language_model
 from engine.convert.safetensors import read_json
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.tokenizer import load_tokenizer
 
@@ -41,7 +41,7 @@ def fetch(source: str, revision: str | None) -> Source:
         raise AssayError(f"source={source!r}; allowed: an existing folder or a hub id owner/name")
     folder = _snapshot(source, revision, _SMALL)
     revision = folder.name  # snapshots lie in a folder named after their commit
-    with _named(source):
+    with prefixed(source):
         hf = read_json(folder / "config.json")
         decoder_config(hf)
     tokenizer = load_tokenizer(folder)
@@ -64,17 +64,3 @@ def _snapshot(source: str, revision: str | None, patterns: Sequence[str]) -> Pat
         raise AssayError(
             f"source={source!r}: no such folder, and the hub says: {reason}"
         ) from error
-
-
-class _named:
-    """Puts a folder or an id in front of a message that does not know it."""
-
-    def __init__(self, name: Path | str):
-        self.name = name
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if isinstance(error, AssayError):
-            raise AssayError(f"{self.name}: {error}") from error

@@ -1,44 +1,50 @@
-"""Chat templates: from a prompt and replies to token ids; BOS and date policy."""
+"""Chat templates: from a prompt and replies to token ids, under a policy for BOS and date."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
-import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
-from engine.text.template_trace import Frame, trace
+from engine.text import template_sandbox
+from engine.text.template_trace import Frame
 from engine.types import PromptIds
 
 BOS_POLICIES = ("template", "single", "double")
 
-# Replies that share neither a first nor a last token: what their renderings have in common is the
-# template's.
+# Replies without a common first or last token: what their conversations have in common is text of
+# the template.
 _PROBES = ("love", "Zebra", "7", "Hate", "?")
-_FEW = 32  # replies for which looking for a short way is no short way
+_FEW = 32  # up to so many replies, looking for a shortcut takes longer than going without
 _CHUNK = 4096  # replies between two reports of progress
+
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TemplatePolicy:
-    """How a conversation becomes ids; part of a model's specification.
+    """How a conversation becomes token ids; part of a model's specification.
 
-    bos: `template` keeps what the template emits; `single` makes it exactly one; `double` lets the
-      tokenizer add its own in front of the rendered text (the paper's pipeline).
-    date: what templates that print a date print; None leaves it to the template.
+    Attributes:
+      bos: `template` keeps the BOS tokens that the template writes; `single` makes it exactly one;
+        `double` lets the tokenizer add its own in front of the rendered text, as the pipeline of
+        Christian et al. 2025 did.
+      date: the date for templates that print one; None leaves it to the template.
     """
 
     bos: str
     date: str | None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.bos not in BOS_POLICIES:
             allowed = ", ".join(map(repr, BOS_POLICIES))
             raise AssayError(f"template.bos={self.bos!r}; allowed: {allowed}")
 
+    # Any: parsed JSON.
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """The inverse of `dataclasses.asdict`, for `model.json`."""
@@ -52,46 +58,51 @@ class ChatTemplate:
     tokenizer: PreTrainedTokenizerBase
     policy: TemplatePolicy
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        name = self.tokenizer.name_or_path
         if not self.tokenizer.chat_template:
             raise AssayError(
-                f"tokenizer {self.tokenizer.name_or_path}: no chat template; a reward model judges "
-                "conversations, so tokenizer_config.json or chat_template.jinja must hold one"
+                f"tokenizer {name}: no chat template; a reward model judges conversations, so "
+                "tokenizer_config.json or chat_template.jinja must hold one"
             )
+        if not isinstance(self._source, str):
+            raise AssayError(f"tokenizer {name}: its chat template is no text; allowed: Jinja")
         if self.policy.bos == "single" and self.tokenizer.bos_token_id is None:
             raise AssayError("template.bos='single'; this tokenizer defines no BOS token")
 
     @functools.cached_property
     def tokens(self) -> list[str]:
-        """Text of every id of the tokenizer."""
+        """Decoded text of every id of the tokenizer, in order."""
         return [self.tokenizer.decode([i]) for i in range(len(self.tokenizer))]
 
     def render(self, prompt: str, replies: Sequence[str]) -> list[str]:
-        """The conversation [user: prompt, assistant: reply] as text, for each reply."""
-        return self._apply([_conversation(prompt, reply) for reply in replies])
+        """The conversation [user: prompt, assistant: reply] as text, for each reply.
+
+        Raises:
+          AssayError: the template raised an exception or exceeded a limit of `template_sandbox`.
+        """
+        conversations = [_conversation(prompt, reply) for reply in replies]
+        return self._render(conversations, add_generation_prompt=False)
 
     def cue(self, prompt: str) -> str:
-        """The conversation up to where the assistant begins to speak, as text."""
-        return self._apply([_conversation(prompt, "")[:1]], add_generation_prompt=True)[0]
+        """The conversation up to the point where the assistant begins to speak, as text.
+
+        Raises:
+          AssayError: as for `render`.
+        """
+        [text] = self._render([_conversation(prompt, "")[:1]], add_generation_prompt=True)
+        return text
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
-        """Ids of rendered conversations under the BOS policy."""
-        encoded = self.tokenizer(texts, add_special_tokens=self.policy.bos == "double")["input_ids"]
+        """Token ids of rendered conversations under the BOS policy."""
+        add_special_tokens = self.policy.bos == "double"
+        encoded: list[list[int]] = self.tokenizer(texts, add_special_tokens=add_special_tokens)[
+            "input_ids"
+        ]
         if self.policy.bos != "single":
             return encoded
         bos = self.tokenizer.bos_token_id
         return [[bos, *itertools.dropwhile(lambda i: i == bos, ids)] for ids in encoded]
-
-    def _apply(self, conversations: list[list[dict[str, str]]], **options: Any) -> list[str]:
-        options |= self._date
-        try:
-            return self.tokenizer.apply_chat_template(conversations, tokenize=False, **options)
-        except jinja2.TemplateError as error:
-            reason = " ".join(str(error).split())
-            raise AssayError(
-                f"chat template of {self.tokenizer.name_or_path}: it does not render a prompt and "
-                f"a reply ({reason})"
-            ) from error
 
     def sequences(
         self,
@@ -101,9 +112,17 @@ class ChatTemplate:
     ) -> list[list[int]]:
         """Token ids of the rendered conversation, tokenised as one text, for each reply.
 
-        Many replies take two short ways, each only where it provably leads to the same ids: the
-        template is traced instead of run (`rendering.trace`), and what all conversations begin
-        with is tokenised once (`_Opening`). `advance` is told how many replies are done.
+        Many replies take two shortcuts, each only if it provably gives the same ids: the template
+        is traced instead of run (`template_trace.trace`), and the text with which all conversations
+        begin is tokenised once (`_Opening`).
+
+        Args:
+          prompt: the user's turn.
+          replies: the assistant's turns.
+          advance: called after each chunk with the number of replies in it.
+
+        Raises:
+          AssayError: as for `render`.
         """
         few = len(replies) <= _FEW
         frame, opening = (None, None) if few else (self._frame(prompt), self._opening(prompt))
@@ -111,16 +130,16 @@ class ChatTemplate:
         for start in range(0, len(replies), _CHUNK):
             chunk = replies[start : start + _CHUNK]
             texts = [frame.render(r) for r in chunk] if frame else self.render(prompt, chunk)
-            rows += self._tokenise_behind(opening, texts) if opening else self.tokenise(texts)
+            rows += self._tokenise_rest(opening, texts) if opening else self.tokenise(texts)
             advance(len(chunk))
         return rows
 
     def split(self, prompt: str) -> PromptIds:
-        """Cuts the conversation where the reply goes.
+        """Cuts the conversation into the ids before the reply and the ids after it.
 
         Raises:
-          AssayError: the prompt is empty, or the template's text merges with the reply's, so that
-            no cut exists.
+          AssayError: the prompt is empty; the template does not render; or its text merges with
+            the reply's text in tokens, so that no cut exists.
         """
         check_prompt(prompt)
         rows = self.sequences(prompt, _PROBES)
@@ -137,59 +156,95 @@ class ChatTemplate:
 
     def reply_ids(self, reply: str) -> list[int]:
         """Token ids of a reply on its own."""
-        return self.tokenizer(reply, add_special_tokens=False)["input_ids"]
+        ids: list[int] = self.tokenizer(reply, add_special_tokens=False)["input_ids"]
+        return ids
+
+    @functools.cached_property
+    def _source(self) -> str:
+        """The Jinja source; of several named templates the default one."""
+        try:
+            source: str = self.tokenizer.get_chat_template()
+        except ValueError as error:
+            raise AssayError(
+                f"tokenizer {self.tokenizer.name_or_path}: several chat templates, none of them "
+                "named 'default'; allowed: one, or a default"
+            ) from error
+        return source
 
     @property
     def _date(self) -> dict[str, str]:
         return {} if self.policy.date is None else {"date_string": self.policy.date}
 
-    def _tokenise_behind(self, opening: "_Opening", texts: list[str]) -> list[list[int]]:
+    def _variables(self, *, add_generation_prompt: bool) -> dict[str, object]:
+        """The variables that transformers passes to a template beside the messages."""
+        return {
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+            **self.tokenizer.special_tokens_map,
+            **self._date,
+        }
+
+    def _render(
+        self, conversations: list[list[dict[str, str]]], *, add_generation_prompt: bool
+    ) -> list[str]:
+        variables = self._variables(add_generation_prompt=add_generation_prompt)
+        with self._blamed():
+            return template_sandbox.render(self._source, conversations, variables)
+
+    def _frame(self, prompt: str) -> Frame | None:
+        """The text around a reply, if it agrees with what the template renders for the probes."""
+        variables = self._variables(add_generation_prompt=False)
+        with self._blamed():
+            frame = template_sandbox.find_frame(self._source, _conversation(prompt, ""), variables)
+        probes = [*_PROBES, " love\n"]
+        if frame and [frame.render(p) for p in probes] == self.render(prompt, probes):
+            return frame
+        return None
+
+    @contextlib.contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Names the tokenizer in the message of an error that its template caused."""
+        try:
+            yield
+        except AssayError as error:
+            raise AssayError(
+                f"chat template of {self.tokenizer.name_or_path}: it does not render a prompt and "
+                f"a reply ({error})"
+            ) from error
+
+    def _tokenise_rest(self, opening: "_Opening", texts: list[str]) -> list[list[int]]:
+        """Token ids of conversations, of which only the text behind the opening is tokenised."""
         if not all(text.startswith(opening.text + opening.mark) for text in texts):
             return self.tokenise(texts)
         rests = [text[len(opening.text) :] for text in texts]
         distinct = list(dict.fromkeys(rests))
-        # The tokenizer itself: what transformers wraps around it costs more than the tokenising.
+        # The tokenizer itself: transformers' wrapper around it costs more than the tokenising.
         encoded = self.tokenizer.backend_tokenizer.encode_batch_fast(
             distinct, add_special_tokens=False
         )
         by_rest = {rest: encoding.ids for rest, encoding in zip(distinct, encoded, strict=True)}
         return [[*opening.ids, *by_rest[rest]] for rest in rests]
 
-    def _frame(self, prompt: str) -> Frame | None:
-        """The template's frame around a reply, held against the template itself."""
-        variables = {**self.tokenizer.special_tokens_map, **self._date}
-        frame = trace(
-            self.tokenizer.get_chat_template(),
-            _conversation(prompt, ""),
-            tools=None,
-            documents=None,
-            add_generation_prompt=False,
-            **variables,
-        )
-        probes = [*_PROBES, " love\n"]
-        if frame and [frame.render(p) for p in probes] == self.render(prompt, probes):
-            return frame
-        return None
-
     def _opening(self, prompt: str) -> "_Opening | None":
-        """The longest opening that all conversations share, held against the tokenizer itself."""
+        """The longest usable opening, if it agrees with the tokenizer for the probes."""
         texts = self.render(prompt, _PROBES)
         shared = "".join(_common_prefix(texts))
         at, mark = max(((shared.rfind(mark), mark) for mark in self._marks), default=(-1, ""))
         if at < 0:
             return None
-        rest = self.tokenizer(texts[0][at:], add_special_tokens=False)["input_ids"]
+        rest = self.reply_ids(texts[0][at:])
         ids = self.tokenise(texts[:1])[0]
         opening = _Opening(shared[:at], mark, tuple(ids[: len(ids) - len(rest)]))
-        # A lone BOS in front may be what the policy put there, or the text's own.
+        # A lone BOS in front may come from the policy or from the text itself.
         if self.policy.bos == "single" and len(opening.ids) < 2:
             return None
         whole = self.tokenise(texts)
-        return opening if self._tokenise_behind(opening, texts) == whole else None
+        return opening if self._tokenise_rest(opening, texts) == whole else None
 
     @functools.cached_property
     def _marks(self) -> list[str]:
-        """Added tokens at which every text is cut before anything else is done to it."""
+        """Added tokens at which the tokenizer cuts every text before it does anything else."""
         added = self.tokenizer.added_tokens_decoder.values()
         return [
             token.content
@@ -201,11 +256,16 @@ class ChatTemplate:
 
 @dataclasses.dataclass(frozen=True)
 class _Opening:
-    """How every conversation under a prompt begins, and the added token that follows.
+    """The beginning that all conversations under a prompt share.
 
-    A tokenizer looks for its added tokens first, from the left, and handles what lies between them
-    apart. So the text before such a token, and the text from it on, tokenise each on its own,
-    unless another added token could lie across the cut (`_marks`).
+    A tokenizer first finds its added tokens, from the left, and tokenises the text between them
+    separately. So the text before such a token, and the text from it on, can be tokenised apart,
+    unless another added token could lie across the cut (`ChatTemplate._marks`).
+
+    Attributes:
+      text: the shared text.
+      mark: the added token that follows it in every conversation.
+      ids: token ids of `text`.
     """
 
     text: str
@@ -214,7 +274,7 @@ class _Opening:
 
 
 def check_prompt(prompt: str) -> None:
-    """Raises AssayError for a prompt that says nothing."""
+    """Raises AssayError for a prompt that is empty or only white space."""
     if not prompt.strip():
         raise AssayError(f"prompt={prompt!r}; allowed: text that is not empty")
 
@@ -223,6 +283,6 @@ def _conversation(prompt: str, reply: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": prompt}, {"role": "assistant", "content": reply}]
 
 
-def _common_prefix(rows: Sequence[Sequence[Any]]) -> list[Any]:
+def _common_prefix(rows: Sequence[Sequence[_T]]) -> list[_T]:
     columns = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False))
     return [column[0] for column in columns]

@@ -30,6 +30,7 @@ def wholly(chat, replies):
         ("{% set x %}<{{ messages[1].content }}{% endset %}{{ x }}>", Frame("<", ">", False)),
         ("{% macro m(t) %}<{{ t }}>{% endmacro %}{{ m(messages[1].content) }}",
          Frame("<", ">", False)),
+        ("{% generation %}<{{ messages[1].content }}{% endgeneration %}>", Frame("<", ">", False)),
         ("{% if messages[1].content is string %}{{ messages[1].content }}{% endif %}",
          Frame("", "", False)),
     ],
@@ -194,9 +195,9 @@ def test_progress_hears_of_every_reply():
 def test_a_frame_that_is_not_the_templates_is_not_taken(monkeypatch, wrong):
     chat = template(tiny.TRIMMED)
 
-    def planted(*args, **named):
-        return dataclasses.replace(trace(*args, **named), **wrong)
+    def planted(template, messages, variables):
+        return dataclasses.replace(trace(template, messages, **variables), **wrong)
 
-    monkeypatch.setattr("engine.text.chat_template.trace", planted)
+    monkeypatch.setattr("engine.text.template_sandbox.find_frame", planted)
     replies = [*AWKWARD] * 3
     assert chat.sequences(PROMPT, replies) == wholly(chat, replies)
