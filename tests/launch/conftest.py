@@ -5,9 +5,8 @@ import importlib
 import pytest
 
 from tests.command_fixtures import command, fresh_launch
-from tests.tiny_fixtures import checkpoint
 
-__all__ = ["checkpoint", "command", "fresh_launch"]  # fixtures
+__all__ = ["command", "fresh_launch"]  # fixtures
 
 
 @pytest.fixture
