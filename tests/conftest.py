@@ -32,6 +32,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads warn when a test s
 # Shape annotations are checked while tests run: before anything imports engine.models.
 jaxtyping.install_import_hook("engine.models", "beartype.beartype")
 
+pytest_plugins = ["tests.support.fixtures"]
+
 CI = os.environ.get("CI") == "true"
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"

@@ -14,8 +14,7 @@ from bench.peers import goldens
 from configs import known_models
 from configs.prompts import ELO
 from engine.mesh import build_mesh
-from tests import tiny
-from tests.models import families
+from tests.support import families, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "tests/tiny-gemma"

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from launch.common import items
-from tests import tiny
+from tests.support import tiny
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")

@@ -1,0 +1,234 @@
+"""Reward heads with attributes, gates and values, against references in torch."""
+
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from engine.checkpoint.card import Card
+from engine.convert import gates
+from engine.errors import AssayError
+from engine.models.heads import HeadConfig
+from engine.scoring.reward_passes import gate_position
+from tests.support import parity, reference
+from tests.support.heads import (
+    CASES,
+    GATED,
+    PATTERN,
+    armorm,
+    candidates,
+    check,
+    convert,
+    last_occurrence,
+    prompt,
+    qrm_gemma,
+    qrm_llama,
+    random_head,
+    restore,
+    save,
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rewards_and_objectives_are_those_of_the_formulas(loaded, name):
+    case = loaded(name)
+    check(case, case.restored)
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_objectives_times_the_gates_coefficients_sum_to_the_reward(loaded, name):
+    scorer = loaded(name).restored.scorer
+    (coefficients,) = scorer.prefill(prompt()).gates
+    reward, *rows = parity.respond(scorer, prompt(), candidates())
+    summed = np.asarray(coefficients) @ np.array(rows[: len(coefficients)])
+    parity.assert_close(summed, reward, scale=reward.std(), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_the_gate_of_the_prefix_pass_is_that_of_the_formulas(loaded, name):
+    case = loaded(name)
+    (actual,) = case.restored.scorer.prefill(prompt()).gates
+    prefix = prompt().prefix
+    with torch.no_grad():
+        hidden = case.trunk(torch.tensor([prefix])).last_hidden_state[0]
+        at_gate = hidden[last_occurrence(prefix)]
+        gate, expected = case.head.gate(at_gate), case.head.coefficients(at_gate).numpy()
+    parity.assert_close(actual, expected, scale=np.abs(expected).max())
+    assert gate.max() < 0.9 * gate.sum()  # not saturated: all of the gate shows in rewards
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_card_with_its_head_survives_json(loaded, name):
+    card = loaded(name).checkpoint.card
+    assert Card.from_json(card.to_json()) == card
+
+
+def test_a_gate_is_the_same_on_a_mesh_of_several_devices(loaded):
+    case = loaded("QRM-Llama v2")
+    mesh = parity.make_mesh(2, 2)
+    check(case, restore(case.checkpoint, mesh=mesh))
+
+
+def test_columns_are_named_after_the_objectives_and_their_quantiles(loaded):
+    helpsteer = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
+    assert loaded("INF-ORM").restored.scorer.columns == (("reward",),)
+    assert loaded("URM").restored.scorer.columns == (("reward", *helpsteer),)
+    for name in ("QRM-Llama v2", "QRM-Gemma"):
+        (columns,) = loaded(name).restored.scorer.columns
+        assert columns[:6] == ("reward", *helpsteer)
+        assert columns[6:8] == ("helpfulness-q01", "helpfulness-q02")
+        assert len(set(columns)) == 1 + 5 + 5 * 19
+        assert columns[-1] == "verbosity-q19"
+    (armorm_columns,) = loaded("ArmoRM").restored.scorer.columns
+    assert len(set(armorm_columns)) == 20
+    assert armorm_columns[1] == "helpsteer-helpfulness"
+
+
+@pytest.mark.parametrize(
+    ("objectives", "expected"),
+    [
+        ("none", ("reward",)),
+        ("values", ("reward", "a", "b")),
+        ("quantiles", ("reward", "a", "b", "a-q01", "a-q02", "b-q01", "b-q02")),
+    ],
+)
+def test_a_head_names_the_columns_that_are_asked_for(objectives, expected):
+    config = HeadConfig(
+        kind="gated", depth=1, width=2, rms_eps=1e-6, objectives=("a", "b"), quantiles=2
+    )
+    assert config.columns(objectives) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "temperature"),
+    [
+        ("ArmoRM", 10.0),
+        ("QRM-Llama", 5.0),
+        ("QRM-Llama v2", 5.0),
+        ("QRM-Gemma", 1.0),
+        ("QRM-Gemma, temperature in the config", 2.5),
+    ],
+)
+def test_the_temperature_is_the_configs_or_the_published_classs(loaded, name, temperature):
+    restored = loaded(name).restored
+    readout = nnx.merge(restored.graph, restored.scorer.params).readouts[0]
+    assert readout.config.gate_temperature == temperature
+
+
+def test_the_published_indices_of_the_gates_modules_are_those_saved():
+    def indices(head: nn.Module, kind: type) -> list[int]:
+        return [i for i, module in enumerate(head.gating.layers) if isinstance(module, kind)]
+
+    assert indices(armorm(8), nn.Linear) == [0, 1, 2, 3]
+    assert indices(qrm_llama(8), nn.Linear) == [0, 3, 6, 9]
+    assert indices(qrm_llama(8), nn.BatchNorm1d) == [2, 5, 8]
+    assert indices(qrm_gemma(8), nn.Linear) == [0, 4, 8, 11]
+    assert indices(qrm_gemma(8), nn.BatchNorm1d) == [2, 6, 10]
+
+
+def test_the_gate_reads_at_the_start_of_the_last_occurrence():
+    assert gate_position([*PATTERN, 1, *PATTERN, 2], PATTERN) == 4
+    assert gate_position([1, *PATTERN], PATTERN) == 1
+    assert gate_position([1, 2], ()) == 0
+
+
+@pytest.mark.parametrize("ids", [[], [7, 11], [7, 11, 12, 13], [13, 11, 7]])
+def test_a_prompt_without_the_gates_pattern_is_refused(ids):
+    with pytest.raises(AssayError, match=r"does not hold the tokens \[7, 11, 13\] at which"):
+        gate_position(ids, PATTERN)
+
+
+def test_folded_batch_norms_are_those_of_torch_in_float64():
+    torch.manual_seed(0)
+    head = random_head(CASES["QRM-Gemma"], 8)
+    tensors = {name: value.numpy() for name, value in head.state_dict().items()}
+    keys = {key for key in tensors if not key.endswith("num_batches_tracked")}
+    gate = gates.read_gate(keys, tensors.__getitem__)
+    x = np.random.default_rng(0).normal(size=(30, 8))
+    expected = torch.tensor(x, dtype=torch.float64)
+    for module in head.gating.layers.double():
+        expected = module(expected)
+    for weight, bias in gate.layers[:-1]:
+        x = np.maximum(x @ weight + bias, 0)
+    weight, bias = gate.layers[-1]
+    np.testing.assert_allclose(x @ weight + bias, expected.detach().numpy(), atol=1e-4)
+
+
+REFUSED = {
+    "a missing logit_scale": (
+        lambda tensors: tensors.pop("gating.logit_scale"),
+        r"missing tensor 'gating\.logit_scale', a single number$",
+    ),
+    "a missing running mean": (
+        lambda tensors: tensors.pop("gating.layers.2.running_mean"),
+        r"gating\.layers\.2: \['bias', 'running_var', 'weight'\] is no linear layer$",
+    ),
+    "a gate's tensor of another name": (
+        lambda tensors: tensors.update({"gating.other": torch.ones(1)}),
+        r"tensor 'gating\.other' is part of no gate that is understood$",
+    ),
+    "missing objectives": (
+        lambda tensors: tensors.pop("regression_layer.weight"),
+        r"missing tensor 'regression_layer\.weight'$",
+    ),
+    "running statistics of another size": (
+        lambda tensors: tensors.update({"gating.layers.2.running_var": torch.ones(19)}),
+        r"gating\.layers\.2: .*'running_var': \[19\], 'weight': \[20\]\} is no batch norm$",
+    ),
+    "a norm of a norm": (
+        lambda tensors: tensors.update(
+            {
+                f"gating.layers.3.{name}": torch.ones(20)
+                for name in ("weight", "bias", "running_mean", "running_var")
+            }
+        ),
+        r"gating\.layers\.3: a norm of a norm; allowed: of a layer$",
+    ),
+    "a single number for the objectives": (
+        lambda tensors: tensors.update({"regression_layer.weight": torch.tensor(1.0)}),
+        r"tensor 'regression_layer\.weight' has shape \[\]; config\.json implies \[5, 32\]$",
+    ),
+    "rows that are no whole number of quantiles": (
+        lambda tensors: tensors.update({"regression_layer.weight": torch.ones(94, 32)}),
+        r"tensor 'regression_layer\.weight' has shape \[94, 32\]; config\.json implies \[90, 32\]$",
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_gated_model_is_refused_by_name_for(loaded, tmp_path, reason):
+    change, message = REFUSED[reason]
+    save(CASES["QRM-Gemma"], loaded("QRM-Gemma").head, tmp_path / "hf")
+    tensors = load_file(tmp_path / "hf" / "model.safetensors")
+    change(tensors)
+    save_file(tensors, tmp_path / "hf" / "model.safetensors")
+    with pytest.raises(AssayError, match=message):
+        convert(tmp_path / "hf", tmp_path / "checkpoint")
+
+
+SIZES = {"num_objectives": 5, "num_quantiles": 19, "gating_hidden_dim": 20, "gating_n_hidden": 3}
+
+
+def test_sizes_that_the_config_states_are_those_of_the_tensors(loaded, tmp_path):
+    folder = save(CASES["QRM-Gemma"], loaded("QRM-Gemma").head, tmp_path / "hf")
+    reference.edit_json(folder / "config.json", **SIZES)
+    converted = convert(folder, tmp_path / "checkpoint")
+    assert converted.card.head == loaded("QRM-Gemma").checkpoint.card.head
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_another_size_in_the_config_than_in_the_tensors_is_refused(loaded, tmp_path, name):
+    folder = save(CASES["QRM-Gemma"], loaded("QRM-Gemma").head, tmp_path / "hf")
+    reference.edit_json(folder / "config.json", **{name: SIZES[name] + 1})
+    message = rf"config\.json: {name}={SIZES[name] + 1}; its tensors have {SIZES[name]}$"
+    with pytest.raises(AssayError, match=message):
+        convert(folder, tmp_path / "checkpoint")
+
+
+def test_a_head_variant_of_other_tensors_is_refused(loaded, tmp_path):
+    save(CASES["ArmoRM"], loaded("ArmoRM").head, tmp_path / "hf")
+    message = r"head='urm-helpfulness'; allowed for this checkpoint: 'gated'$"
+    with pytest.raises(AssayError, match=message):
+        convert(tmp_path / "hf", tmp_path / "checkpoint", "urm-helpfulness")

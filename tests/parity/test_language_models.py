@@ -1,0 +1,381 @@
+"""Language models: log-probabilities are those of torch, and each trap of the output head shows."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, Gemma2Config
+
+from engine.checkpoint import restore as restoring
+from engine.checkpoint.card import Checkpoint
+from engine.errors import AssayError
+from engine.models import language_model
+from engine.scoring.language_passes import LanguageScorer
+from engine.scoring.rows import ContinuationRows
+from engine.text.cue import Cue
+from engine.types import PromptIds
+from tests.support import families, parity, reference
+
+CAP = 3.0
+
+
+def tied(name: str, tie: bool):
+    config = families.CONFIGS[name]()
+    config.tie_word_embeddings = tie
+    return config
+
+
+def gemma2(**changes):
+    return Gemma2Config(**families._GEMMA2, **changes)
+
+
+CONFIGS = {
+    "llama, tied": lambda: reference.SPECS["gqa-llama3"].config(),
+    "llama, untied": lambda: reference.SPECS["mqa-linear"].config(),
+    "gemma": families.CONFIGS["gemma"],
+    "gemma2": lambda: gemma2(final_logit_softcapping=CAP),
+    "gemma2, no final soft-cap": lambda: gemma2(final_logit_softcapping=None),
+    "qwen2, tied": lambda: tied("qwen2", True),
+    "qwen2, untied": lambda: tied("qwen2", False),
+    "qwen3, tied": lambda: tied("qwen3", True),
+    "mistral, untied": lambda: tied("mistral", False),
+}
+LENGTHS = (1, 2, 7)  # of replies, in characters
+TEXTS = [chr(33 + 5 * i) + "x" * (n - 2) + "?" * (n > 1) for i, n in enumerate(2 * LENGTHS)]
+
+
+@functools.cache
+def build(name: str):
+    """A random model whose log-probabilities vary by more than a unit."""
+    config = CONFIGS[name]()
+    config._attn_implementation = "eager"
+    return families.enlarged(config, AutoModelForCausalLM, embedding=0.5)
+
+
+@pytest.fixture(scope="module")
+def language(tmp_path_factory):
+    """Name in `CONFIGS` -> the torch model, its conversion, and the scorer over that."""
+
+    @functools.cache
+    def make(name: str):
+        folder = tmp_path_factory.mktemp("language")
+        model = build(name)
+        reference.save(model, folder / "hf")
+        checkpoint = reference.convert(folder / "hf", folder / "checkpoint")
+        return model, checkpoint, restore(checkpoint)
+
+    return make
+
+
+def restore(checkpoint, mesh=None, step_size=parity.STEP_SIZE, dtype="float32") -> LanguageScorer:
+    mesh = mesh or parity.make_mesh()
+    restored = restoring.restore([checkpoint], mesh, np.dtype(dtype))
+    return LanguageScorer.build(*restored, mesh, step_size=step_size)
+
+
+@torch.no_grad()
+def by_torch(model, ids) -> np.ndarray:
+    """Log p of every token after each position: [T, V]."""
+    logits = model(torch.tensor([list(map(int, ids))])).logits[0]
+    return torch.log_softmax(logits.float(), -1).numpy()
+
+
+def prompt_of(length: int) -> PromptIds:
+    return parity.prompt_ids(length)
+
+
+def check_next_tokens(model, scorer) -> None:
+    """After prompts that fill a padded length and that do not, longer than the windows."""
+    for length in (16, 45):
+        prompt = prompt_of(length)
+        expected = by_torch(model, prompt.prefix)[-1]
+        actual = scorer.prefill(prompt).logprobs
+        assert actual.shape == (reference.VOCAB_SIZE,)
+        parity.assert_close(actual, expected, scale=expected.std())
+
+
+def replies() -> ContinuationRows:
+    return ContinuationRows(Cue.pretrained(reference.tokenizer(), "What is it?"), TEXTS)
+
+
+def teacher_forced(model, rows: ContinuationRows) -> np.ndarray:
+    """The sum over a reply's own tokens of what torch's softmax says of them, a reply at a time."""
+    prefix, sums = rows.prompt.prefix, []
+    for own in rows.ids:
+        logprobs = by_torch(model, [*prefix, *own])
+        given = range(len(prefix) - 1, len(prefix) - 1 + len(own))
+        sums.append(sum(float(logprobs[t, token]) for t, token in zip(given, own, strict=True)))
+    return np.array(sums)
+
+
+def check_replies(model, scorer) -> None:
+    """Replies of several lengths behind one prompt."""
+    rows = replies()
+    expected = teacher_forced(model, rows)
+    opened = scorer.prefill(rows.prompt)
+    actual = scorer.score(opened, rows, 0, len(rows), lambda done: None)[0][0]
+    parity.assert_close(actual, expected, scale=np.abs(expected).min())
+
+
+def check_plain(model, scorer) -> None:
+    """Whole sequences, of different lengths, nothing shared."""
+    rows = replies()
+    prefix = rows.prompt.prefix
+    expected = teacher_forced(model, rows)
+    actual = scorer.plain([[*prefix, *own] for own in rows.ids], len(prefix))
+    parity.assert_close(actual, expected, scale=np.abs(expected).min())
+
+
+CHECKS = {"next tokens": check_next_tokens, "replies": check_replies, "plain pass": check_plain}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_log_probabilities_are_those_of_torch(language, name, check):
+    model, _, scorer = language(name)
+    CHECKS[check](model, scorer)
+
+
+def test_the_replies_have_the_lengths_that_the_checks_speak_of():
+    assert [len(ids) for ids in replies().ids] == [1 + n for n in 2 * LENGTHS]  # and a space
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_log_probabilities_of_the_reference_vary(name):
+    logprobs = by_torch(build(name), prompt_of(45).prefix)
+    assert logprobs.std() > 0.5
+    assert np.abs(logprobs[1:] - logprobs[:-1]).mean() > 0.5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["gemma2", "llama, untied"])
+def test_probabilities_sum_to_one(language, name, dtype):
+    _, checkpoint, scorer = language(name)
+    scorer = scorer if dtype == "float32" else restore(checkpoint, dtype=dtype)
+    opened = scorer.prefill(prompt_of(45))
+    assert opened.logprobs.dtype == np.float32
+    assert np.exp(opened.logprobs.astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_a_reply_of_one_token_is_as_probable_as_that_token_is_to_come_next(language):
+    _, _, scorer = language("gemma2")
+    cue = Cue.pretrained(reference.tokenizer(), "What is it?")
+    rows = ContinuationRows(dataclasses.replace(cue, lead=""), list("abcxyz"))
+    opened = scorer.prefill(rows.prompt)
+    scored = scorer.score(opened, rows, 0, len(rows), lambda done: None)[0][0]
+    next_tokens = [opened.logprobs[ids[0]] for ids in rows.ids]
+    np.testing.assert_allclose(scored, next_tokens, rtol=1e-5)
+
+
+# Planted bugs
+
+
+def configured(**changes):
+    """The same weights under another output head."""
+
+    def plant(patch, checkpoint) -> LanguageScorer:
+        head = dataclasses.replace(checkpoint.card.head, **changes)
+        card = dataclasses.replace(checkpoint.card, head=head)
+        return restore(dataclasses.replace(checkpoint, card=card))
+
+    return plant
+
+
+def head_ignored(patch, checkpoint) -> LanguageScorer:
+    scorer = restore(checkpoint)
+    embedding = scorer.params["decoder"]["embedding"][...]
+    scorer.params["readouts"][0]["weight"].set_value(embedding)
+    return scorer
+
+
+def no_norm(patch, checkpoint) -> LanguageScorer:
+    patch.setattr(language_model, "rms_norm", lambda x, weight, eps, offset: x)
+    return restore(checkpoint)
+
+
+def shifted(patch, checkpoint) -> LanguageScorer:
+    """Every position is held to the token that it reads, not to the next one."""
+    right = language_model.LanguageModel._sum
+
+    def shift(self, residuals, targets, counted):
+        return right(self, residuals, jax.numpy.roll(targets, 1, axis=1), counted)
+
+    patch.setattr(language_model.LanguageModel, "_sum", shift)
+    return restore(checkpoint)
+
+
+def read_one_early(patch, checkpoint) -> LanguageScorer:
+    right = language_model.LanguageModel.prefill
+    patch.setattr(
+        language_model.LanguageModel,
+        "prefill",
+        lambda self, ids, last: right(self, ids, jax.numpy.maximum(last - 1, 0)),
+    )
+    return restore(checkpoint)
+
+
+def not_counted(position: int):
+    """A reply's first or last token is left out."""
+
+    def plant(patch, checkpoint) -> LanguageScorer:
+        right = language_model.LanguageModel._sum
+
+        def leave_out(self, residuals, targets, counted):
+            at = jax.numpy.arange(counted.shape[1])
+            first = jax.numpy.argmax(counted, axis=1)
+            last = counted.shape[1] - 1 - jax.numpy.argmax(counted[:, ::-1], axis=1)
+            out = (first if position == 0 else last)[:, None]
+            return right(self, residuals, targets, counted & (at != out))
+
+        patch.setattr(language_model.LanguageModel, "_sum", leave_out)
+        return restore(checkpoint)
+
+    return plant
+
+
+ALL, NEXT, REPLIES = tuple(CHECKS), ("next tokens",), ("replies", "plain pass")
+BUGS = {
+    "no final soft-cap": (configured(softcap=None), "gemma2", ALL),
+    "another final soft-cap": (configured(softcap=CAP * 1.01), "gemma2", ALL),
+    "final norm without 1 +": (configured(norm_offset=False), "gemma2", ALL),
+    "untied head ignored": (head_ignored, "llama, untied", ALL),
+    "no final norm": (no_norm, "qwen3, tied", ALL),
+    "another eps": (configured(rms_eps=1e-2), "llama, tied", ALL),
+    "read one position early": (read_one_early, "qwen2, tied", NEXT),
+    "targets shifted by one": (shifted, "qwen2, untied", REPLIES),
+    "first token not counted": (not_counted(0), "mistral, untied", REPLIES),
+    "last token not counted": (not_counted(-1), "mistral, untied", REPLIES),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_fails_parity(language, monkeypatch, bug):
+    plant, name, checks = BUGS[bug]
+    model, checkpoint, _ = language(name)
+    scorer = plant(monkeypatch, checkpoint)
+    for check in checks:
+        with pytest.raises(AssertionError, match="relative error"):
+            CHECKS[check](model, scorer)
+
+
+# Where arrays lie, and in which steps
+
+
+def numbers(scorer) -> tuple[np.ndarray, ...]:
+    rows = replies()
+    opened = scorer.prefill(rows.prompt)
+    scored = scorer.score(opened, rows, 0, len(rows), lambda done: None)[0][0]
+    prefix = rows.prompt.prefix
+    return opened.logprobs, scored, scorer.plain([[*prefix, *own] for own in rows.ids], len(prefix))
+
+
+@pytest.mark.parametrize(("data", "model", "step_size"), [(4, 1, 4), (2, 2, 8), (1, 4, 1)])
+def test_mesh_and_step_size_leave_log_probabilities_unchanged(language, data, model, step_size):
+    _, checkpoint, scorer = language("llama, tied")
+    expected = numbers(scorer)
+    mesh = parity.make_mesh(data, model)
+    for actual, right in zip(numbers(restore(checkpoint, mesh, step_size)), expected, strict=True):
+        np.testing.assert_allclose(actual, right, rtol=1e-5)
+
+
+def test_the_output_head_and_the_embedding_are_split_over_the_model_axis(language):
+    _, checkpoint, _ = language("qwen2, untied")
+    scorer = restore(checkpoint, parity.make_mesh(2, 2))
+    rows, width = reference.VOCAB_SIZE // 2, 32
+    for parameter in (
+        scorer.params["decoder"]["embedding"], scorer.params["readouts"][0]["weight"],
+    ):  # fmt: skip
+        shapes = {shard.data.shape for shard in parameter[...].addressable_shards}
+        assert shapes == {(rows, width)}
+
+
+def test_an_odd_vocabulary_is_split_by_its_width(tmp_path):
+    config = reference.SPECS["mha"].config()
+    config.vocab_size, config.tie_word_embeddings = 265, False
+    model = families.enlarged(config, AutoModelForCausalLM, embedding=0.5)
+    reference.save(model, tmp_path / "hf")
+    checkpoint = reference.convert(tmp_path / "hf", tmp_path / "checkpoint")
+    scorer = restore(checkpoint, parity.make_mesh(2, 2))
+    embedding = scorer.params["decoder"]["embedding"][...]
+    assert {shard.data.shape for shard in embedding.addressable_shards} == {(265, 16)}
+    expected = numbers(restore(checkpoint))
+    for actual, right in zip(numbers(scorer), expected, strict=True):
+        np.testing.assert_allclose(actual, right, rtol=1e-5)
+
+
+# Conversion
+
+
+@pytest.mark.parametrize(("name", "head"), [("llama, tied", True), ("llama, untied", False)])
+def test_a_tied_head_has_no_parameter_of_its_own(language, name, head):
+    _, checkpoint, _ = language(name)
+    card = checkpoint.card
+    assert (card.kind, card.head.kind, card.head.tied) == ("language model", "lm", head)
+    assert ("readout.weight" in card.dtypes) == (not head)
+    assert Checkpoint.open(checkpoint.path).card == card
+
+
+def saved(folder, name, remove=(), tensors=None, **changes):
+    reference.save(build(name), folder)
+    reference.edit_json(folder / "config.json", remove, **changes)
+    if tensors:
+        path = folder / "model.safetensors"
+        save_file(tensors(load_file(path)), path, {"format": "pt"})
+    return folder
+
+
+def with_head(change: float):
+    def edit(tensors):
+        return tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"] + change}
+
+    return edit
+
+
+def without_head(tensors):
+    return {name: value for name, value in tensors.items() if name != "lm_head.weight"}
+
+
+def test_a_tied_head_that_the_file_repeats_is_read_once(tmp_path):
+    folder = saved(tmp_path / "hf", "llama, tied", tensors=with_head(0.0))
+    checkpoint = reference.convert(folder, tmp_path / "checkpoint")
+    check_next_tokens(build("llama, tied"), restore(checkpoint))
+
+
+@pytest.mark.parametrize(("name", "is_tied"), [("gemma2", True), ("mistral, untied", False)])
+def test_where_config_json_does_not_say_the_class_decides_what_is_tied(tmp_path, name, is_tied):
+    folder = saved(tmp_path / "hf", name, remove=["tie_word_embeddings"])
+    checkpoint = reference.convert(folder, tmp_path / "checkpoint")
+    assert checkpoint.card.head.tied == is_tied
+
+
+REFUSED = {
+    "tied to another matrix": (
+        {"name": "llama, tied", "tensors": with_head(1.0)},
+        r"tensor 'lm_head\.weight' differs from the embedding, to which config\.json ties it$",
+    ),
+    "untied without a matrix": (
+        {"name": "llama, untied", "tensors": without_head},
+        r"missing tensor 'lm_head\.weight'$",
+    ),
+    "a matrix that config.json does not know of": (
+        {"name": "llama, tied", "tie_word_embeddings": "yes"},
+        r"config\.json: tie_word_embeddings='yes'; allowed: true, false$",
+    ),
+    "no word about the soft-cap": (
+        {"name": "gemma2", "remove": ["final_logit_softcapping"]},
+        r"config\.json: no final_logit_softcapping; allowed: a number, or null for none$",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_folder_that_contradicts_itself_is_refused(tmp_path, case):
+    arguments, message = REFUSED[case]
+    folder = saved(tmp_path / "hf", **arguments)
+    with pytest.raises(AssayError, match=message):
+        reference.convert(folder, tmp_path / "checkpoint")
+    assert [path.name for path in tmp_path.iterdir()] == ["hf"]

@@ -1,0 +1,147 @@
+"""The gradient by one-hot rows of every head, against finite differences of torch in float64."""
+
+import contextlib
+import copy
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+
+from engine.models import heads
+from engine.search.step import Question, slopes_of
+from tests.support import parity, reference
+from tests.support.heads import last_occurrence, prompt
+from tests.support.searches import settings
+
+HEADS = ("linear", "INF-ORM", "GRM sftreg, Gemma 2", "URM", "ArmoRM", "QRM-Llama", "QRM-Gemma")
+LENGTH, WAYS = 4, 6
+SIGNS = (1.0, -1.0)
+
+
+@pytest.fixture(scope="module")
+def case_of(loaded, pair_of):
+    """Name -> torch trunk and head, both in float64, and the engine's scorer."""
+
+    @functools.cache
+    def build(name):
+        if name == "linear":
+            pair = pair_of("gqa-llama3")
+            score, scorer = copy.deepcopy(pair.model.score).double(), pair.restored.scorer
+            return copy.deepcopy(pair.model.model).double(), lambda h, gate: score(h)[0], scorer
+        case = loaded(name)
+        head = copy.deepcopy(case.head).double()
+        trunk = copy.deepcopy(case.trunk).double()
+        return trunk, lambda h, gate: head(h, gate).reward, case.restored.scorer
+
+    return build
+
+
+def ids_and_ways(seed=5):
+    """A reply [T], and ways to change its one-hot rows [W, T, V]: one token for another, or any."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, reference.VOCAB_SIZE, LENGTH)
+    ways = rng.standard_normal((WAYS, LENGTH, reference.VOCAB_SIZE)) / 10
+    for way, token in zip(
+        ways[:LENGTH], rng.integers(0, reference.VOCAB_SIZE, LENGTH), strict=True
+    ):
+        place = rng.integers(LENGTH)
+        way[:] = 0
+        way[place, token], way[place, ids[place]] = 1, -1
+    return ids, ways
+
+
+@contextlib.contextmanager
+def doubled():
+    """Where a model of any dtype would cast norms and softmax to float32, float64."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "float32", torch.float64)
+        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
+        yield
+
+
+@torch.no_grad()
+def differences(trunk, head, step=1e-4):
+    """Central differences of the reward along each way: float64 [W]."""
+    ids, ways = ids_and_ways()
+    prefix = list(prompt().prefix)
+    embedding = trunk.get_input_embeddings()(torch.arange(reference.VOCAB_SIZE))
+    rows = np.eye(reference.VOCAB_SIZE)[[*prefix, *ids]]
+    gate_at = last_occurrence(prefix)
+
+    def reward(reply_rows):
+        whole = torch.tensor(np.concatenate([rows[: len(prefix)], reply_rows]))
+        hidden = trunk(inputs_embeds=(whole @ embedding)[None]).last_hidden_state[0]
+        return float(head(hidden[-1], hidden[gate_at]))
+
+    reply = rows[len(prefix) :]
+    with doubled():
+        return np.array(
+            [(reward(reply + step * w) - reward(reply - step * w)) / (2 * step) for w in ways]
+        )
+
+
+def slopes(scorer, **changes):
+    """The engine's gradients of the signed rewards, along each way: [A, W]."""
+    prefix = scorer.prefill(prompt(), LENGTH)
+    what = Question(
+        prefix=jax.tree.map(lambda leaf: leaf[None], prefix),
+        lengths=jnp.array([len(prompt().prefix)]),
+        suffix=jnp.zeros(0, jnp.int32),
+        allowed=jnp.ones(reference.VOCAB_SIZE, bool),
+        signs=jnp.array(SIGNS),
+        steps=jnp.array(1),
+    )
+    ids, ways = ids_and_ways()
+    parents = jnp.asarray(np.tile(ids, (2, 1)), jnp.int32)
+
+    @jax.jit
+    def gradients(params, what):
+        with jax.default_matmul_precision("highest"):
+            return slopes_of(
+                nnx.merge(scorer.graph, params), what, parents, settings(**changes), scorer.mesh
+            )[1]
+
+    found = np.asarray(gradients(scorer.params, what), np.float64)
+    return np.einsum("ATV,WTV->AW", found, ways)
+
+
+def check(case, **changes):
+    trunk, head, scorer = case
+    expected, found = differences(trunk, head), slopes(scorer, **changes)
+    for sign, along in zip(SIGNS, found, strict=True):
+        parity.assert_close(along, sign * expected, scale=np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_one_hot_gradient_is_the_finite_difference(case_of, name):
+    check(case_of(name))
+
+
+def without_gradient(patch, owner, name):
+    right = getattr(owner, name)
+    patch.setattr(owner, name, lambda *args: jax.lax.stop_gradient(right(*args)))
+
+
+BUGS = {
+    "URM's weights taken for constants": ("URM", jax.nn, "selu"),
+    "an MLP without its slope": ("INF-ORM", jax.nn, "relu"),
+    "the last norm taken for a constant": ("linear", heads.Readout, "_normed"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_gradient_that_leaves_something_out_differs(case_of, monkeypatch, bug):
+    name, owner, function = BUGS[bug]
+    case = case_of(name)
+    without_gradient(monkeypatch, owner, function)
+    with pytest.raises(AssertionError, match="relative error"):
+        check(case)
+
+
+def test_a_gradient_of_the_wrong_sign_differs(case_of):
+    with pytest.raises(AssertionError, match="relative error"):
+        check(case_of("linear"), wrong_sign=True)

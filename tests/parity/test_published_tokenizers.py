@@ -1,0 +1,209 @@
+"""Published tokenizers under published templates: the ids of the models' own pipelines.
+
+The numbers are facts about those files, found apart from this code.
+"""
+
+import collections
+import csv
+import functools
+
+import pytest
+
+from engine.convert import gates
+from engine.scoring.reward_passes import gate_position
+from engine.scoring.rows import TokenTextRows
+from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from engine.text.vocabulary import vocabulary
+from tests.support import published
+
+PROMPT = "What, in one word, is the greatest thing ever?"
+DATE = "26 Jul 2024"
+
+
+def ids(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split()))
+
+
+LLAMA3 = ids(
+    "128000 128006 882 128007 271 3923 11 304 832 3492 11 374 279 12474 3245 3596 30 "
+    "128009 128006 78191 128007 271"
+)
+DATED = ids(
+    "128000 128006 9125 128007 271 38766 1303 33025 2696 25 6790 220 2366 18 198 15724 2696 25 "
+    "220 1627 10263 220 2366 19 271 128009"
+)
+GEMMA = ids(
+    "2 106 1645 108 1841 235269 575 974 2204 235269 603 573 11518 3166 3364 235336 107 108 "
+    "106 2516 108"
+)
+QWEN3 = ids(
+    "151644 872 198 3838 11 304 825 3409 11 374 279 12196 3166 3512 30 151645 198 "
+    "151644 77091 198 151667 271 151668 271"
+)
+TULU = ids(
+    "27 91 882 91 397 3923 11 304 832 3492 11 374 279 12474 3245 3596 5380 27 91 78191 91 397"
+)
+SPLITS = {
+    "llama3": (LLAMA3, (128009,)),
+    "llama3-date": ((*DATED, *LLAMA3[1:]), (128009,)),
+    "gemma": (GEMMA, (107, 108)),
+    "qwen3": (QWEN3, (151645, 198)),
+    "tulu": (TULU, (128001,)),
+}
+BOS = {"llama3": 128000, "llama3-date": 128000, "gemma": 2}
+
+
+@pytest.fixture(scope="module")
+def load(request, tmp_path_factory):
+    """Name of a template, policy -> the published tokenizer, read once, under it."""
+    cache = request.config.cache.mkdir("tokenizers")
+
+    @functools.cache
+    def tokenizer(name):
+        return published.load(name, tmp_path_factory.mktemp("published") / name, cache)
+
+    def template(name, *, bos="template", date=None):
+        return ChatTemplate(tokenizer(name), TemplatePolicy(bos=bos, date=date))
+
+    return template
+
+
+def check(load, name):
+    split = load(name, date=DATE).split(PROMPT)
+    assert (split.prefix, split.suffix) == SPLITS[name]
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_a_conversation_has_the_published_ids(load, name):
+    check(load, name)
+
+
+def encoded(change):
+    """Plants `change(template, texts)` where conversations become ids."""
+    return lambda patch: patch.setattr(ChatTemplate, "tokenise", change)
+
+
+def the_tokenizers_own_bos(template, texts):
+    return template.tokenizer(texts)["input_ids"]
+
+
+def no_bos(template, texts):
+    rows = template.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return [row[row[0] == template.tokenizer.bos_token_id :] for row in rows]
+
+
+def the_prompt_on_its_own(template, texts):
+    """Text before the prompt, prompt and text behind it, each tokenised apart."""
+    ids = template.reply_ids
+    pieces = [text.partition(PROMPT) for text in texts]
+    return [[i for piece in split for i in ids(piece)] for split in pieces]
+
+
+def dated(**variables):
+    return lambda patch: patch.setattr(ChatTemplate, "_date", variables)
+
+
+# What is planted in rendering and tokenising, and the template in which it shows.
+BUGS = {
+    "a second BOS, Llama 3": (encoded(the_tokenizers_own_bos), "llama3"),
+    "a second BOS, Gemma": (encoded(the_tokenizers_own_bos), "gemma"),
+    "no BOS, Llama 3.1": (encoded(no_bos), "llama3-date"),
+    "no BOS, Gemma": (encoded(no_bos), "gemma"),
+    "today's date": (dated(), "llama3-date"),
+    "another date": (dated(date_string="27 Jul 2024"), "llama3-date"),
+    "the prompt tokenised on its own": (encoded(the_prompt_on_its_own), "tulu"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_changes_the_ids(load, monkeypatch, bug):
+    plant, name = BUGS[bug]
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check(load, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"), [("llama3", "llama"), ("llama3-date", "llama"), ("gemma", "gemma2")]
+)
+def test_a_gate_reads_where_the_users_turn_closes(load, name, family):
+    pattern = gates.PATTERNS[family]
+    prompt = "love<|eot_id|><end_of_turn>\n" + PROMPT
+    prefix = load(name, date=DATE).split(prompt).prefix
+    assert gate_position(prefix, pattern) == len(prefix) - len(pattern)
+
+
+@pytest.mark.parametrize("name", BOS)
+def test_double_is_one_bos_more_than_the_template_and_single_is_one(load, name):
+    prefix, _ = SPLITS[name]
+    assert load(name, bos="single", date=DATE).split(PROMPT).prefix == prefix
+    assert load(name, bos="double", date=DATE).split(PROMPT).prefix == (BOS[name], *prefix)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "token"),
+    [
+        ("llama3", "love", 31153),
+        ("llama3", " love", 3021),
+        ("gemma", "love", 12870),
+        ("gemma", " love", 2182),
+    ],
+)
+def test_a_word_with_and_without_its_space_is_one_token(load, name, text, token):
+    template = load(name)
+    assert template.reply_ids(text) == [token]
+    assert template.tokenizer.decode([token]) == text
+
+
+LLAMA3_COUNTS = {
+    "same": 66_421,
+    "other_id": 21_167,
+    "split": 38_784,
+    "replacement": 1_354,
+    "empty": 530,
+}
+# Two more `same` and two fewer `split` than counted elsewhere: there, the turn markers themselves
+# were likely taken for the ends of turns. As replies they come back as the tokens that they are.
+GEMMA_COUNTS = {
+    "same": 130_092 + 2,
+    "other_id": 52_861,
+    "split": 72_765 - 2,
+    "replacement": 130,
+    "empty": 152,
+}
+COUNTS = {"llama3-date": (LLAMA3_COUNTS, 105_153), "gemma": (GEMMA_COUNTS, 202_858)}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_round_trips_and_distinct_conversations_are_as_counted(load, name):
+    template = load(name, date=DATE)
+    counts, distinct = COUNTS[name]
+    table = vocabulary(template.tokenizer, sum(counts.values()), template)
+    assert collections.Counter(table["round_trip"]) == counts
+    rows = TokenTextRows(template.split(PROMPT), template, table["token"].to_list(), "text")
+    assert len(rows.distinct.first) == distinct
+
+
+def test_turn_markers_of_gemma_come_back_as_themselves(load):
+    template = load("gemma")
+    prefix, suffix = SPLITS["gemma"]
+    markers = ["<start_of_turn>", "<end_of_turn>"]
+    rows = TokenTextRows(template.split(PROMPT), template, markers, "text")
+    assert rows.sequences(range(2)) == [[*prefix, 106, *suffix], [*prefix, 107, *suffix]]
+
+
+@pytest.mark.needs_shared
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("gemma", "table_2a_top_bottom_tokens_R-Gem-2B.csv"),
+        ("llama3-date", "table_2b_top_bottom_tokens_R-Lla-3B.csv"),
+    ],
+)
+def test_the_papers_top_and_bottom_tokens_decode_to_what_it_printed(load, shared, name, file):
+    with (shared / "reference" / file).open(newline="", encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["Token ID"] != "..."]
+    printed = {int(row["Token ID"]): row["Decoded"] for row in rows}
+    assert len(printed) == 44
+    tokenizer = load(name).tokenizer
+    assert {token_id: tokenizer.decode([token_id]) for token_id in printed} == printed

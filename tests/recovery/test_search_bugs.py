@@ -1,0 +1,178 @@
+"""Bugs planted in the search, and the check that each must fail. All checks pass without them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from engine.models.reward_model import RewardModels
+from engine.search import loop, packing, proposals, step
+from engine.search.climb import Climb, question
+from engine.search.objective import Problem
+from engine.search.run_folder import trace_frame
+from tests.support import searches
+from tests.support.searches import problem
+
+PROMPTS = ("Who?", "What is the greatest thing?")
+
+
+def check_rewards(model):
+    """Candidates score as in the plain pass, whichever position they change first."""
+    scorer, asked = searches.scorer(model), problem(model, *PROMPTS, direction="both", restarts=1)
+    rng = np.random.default_rng(0)
+    first = (0, 0, 1, 1, 1, 2, 2)
+    parents = rng.integers(3, 280, (2, 3)).astype(np.int32)
+    ids = rng.integers(3, 280, (2, len(first), 3)).astype(np.int32)
+    kept = np.arange(3) < np.array(first)[:, None]
+    ids = np.where(kept, parents[:, None], ids)
+
+    @jax.jit
+    def scored(params, what):
+        model = nnx.merge(scorer.graph, params)
+        return step.score(model, what, jnp.asarray(parents), jnp.asarray(ids), first, scorer.mesh)
+
+    rewards = scored(scorer.params, question(asked, scorer))
+    for sign, rows, found in zip((1, -1), ids, np.asarray(rewards), strict=True):
+        plain = [
+            scorer.plain_rewards([[*p.prefix, *row, *p.suffix] for row in rows.tolist()])[0]
+            for p in asked.prompts
+        ]
+        np.testing.assert_allclose(found, sign * np.mean(plain, axis=0), rtol=1e-4, atol=1e-5)
+
+
+def check_proposals(model):
+    """Candidates differ from their parent where they should, in allowed tokens alone."""
+    asked = problem(model, restarts=1, spread=0.0, topk=8, allow=tuple("abcdefghij"))
+    climb = Climb(asked, searches.scorer(model))
+    expand = climb._step.expand(climb._scorer.params, climb._question, climb._state)
+    ids, parent = np.asarray(expand.ids[0]), asked.initial()[0]
+    changed = ids != parent
+    assert asked.allowed[ids].all(), "a token that is not allowed"
+    assert changed.any(1).all(), "a candidate that is its parent"
+    first = sorted(changed.argmax(1).tolist())
+    assert first == list(proposals.plan((0, 1, 2), 12, 8).first), "changed elsewhere"
+
+
+def check_slopes(model):
+    """To first order, the best proposal of `min` lowers the reward."""
+    scorer, asked = searches.scorer(model), problem(model, direction="min", restarts=1)
+    parents = jnp.asarray([[70, 80, 90]], jnp.int32)
+    what = question(asked, scorer)
+
+    @jax.jit
+    def best_change(params, what):
+        model = nnx.merge(scorer.graph, params)
+        _, climbing = step.slopes_of(model, what, parents, asked.settings, scorer.mesh)
+        upward = dataclasses.replace(what, signs=jnp.ones(1))
+        # Of the reward itself.
+        _, raw = step.slopes_of(model, upward, parents, asked.settings, scorer.mesh)
+        gain = proposals.first_order_gain(
+            climbing[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0
+        )
+        place, token = jnp.unravel_index(gain.argmax(), gain.shape)
+        return raw[0, place, token] - raw[0, place, parents[0, place]]
+
+    assert best_change(scorer.params, what) < 0
+
+
+def check_texts(model):
+    """What is found, its text tokenises to."""
+    asked = problem(model, round_trip=True, length=5, steps=4, restarts=1, topk=64)
+    trace, rejected = loop.run(asked, searches.scorer(model), None, lambda steps, trace: None)
+    assert trace_frame(asked, trace, "max")["round_trips"].all()
+    assert rejected["max"] > 0  # the check had something to refuse
+
+
+@pytest.fixture(autouse=True)
+def _traced_anew():
+    """A bug shows only in a step that is traced while it is there, and must not stay."""
+    step._build_step.cache_clear()
+    yield
+    step._build_step.cache_clear()
+
+
+@pytest.mark.parametrize("check", [check_rewards, check_proposals, check_slopes, check_texts])
+def test_without_a_bug_every_check_passes(checkpoint, check):
+    check(checkpoint())
+
+
+def laid_out(**changes):
+    """Plants changes of a packing's fields."""
+
+    def plant(patch):
+        right = packing.pack
+
+        def wrong(*args):
+            layout = right(*args)
+            wrong = {name: change(getattr(layout, name)) for name, change in changes.items()}
+            return dataclasses.replace(layout, **wrong)
+
+        patch.setattr(packing, "pack", wrong)
+
+    return plant
+
+
+def replaced_one_place_on(patch):
+    """The token that was meant for a position stands at the next."""
+    right = proposals.by_position
+
+    def wrong(key, ids, *rest):
+        meant = right(key, ids, *rest)
+        changed = jnp.roll(meant != ids, 1, axis=-1)
+        return jnp.where(changed, jnp.roll(meant, 1, axis=-1), ids)
+
+    patch.setattr(proposals, "by_position", wrong)
+
+
+def sign_forgotten(patch):
+    right = step.slopes_of
+    patch.setattr(
+        step,
+        "slopes_of",
+        lambda model, what, parents, settings, mesh: right(
+            model, what, parents, dataclasses.replace(settings, wrong_sign=True), mesh
+        ),
+    )
+
+
+def mask_ignored(patch):
+    right = proposals.first_order_gain
+    patch.setattr(
+        proposals,
+        "first_order_gain",
+        lambda slopes, ids, allowed, *rest: right(slopes, ids, jnp.ones_like(allowed), *rest),
+    )
+
+
+def round_trip_skipped(patch):
+    patch.setattr(Problem, "passes", lambda self, ids: True)
+
+
+def parent_not_appended(patch):
+    patch.setattr(RewardModels, "extend", lambda self, prefix, ids, length: prefix)
+
+
+BUGS = {
+    "wrong sign in min": (sign_forgotten, check_slopes),
+    "constraint mask ignored": (mask_ignored, check_proposals),
+    "replaced at the next position": (replaced_one_place_on, check_proposals),
+    "one position of the parent too few": (laid_out(first=lambda f: f - 1), check_rewards),
+    "one position of the parent too many": (laid_out(first=lambda f: f + 1), check_rewards),
+    "positions off by one": (laid_out(place=lambda p: p + 1), check_rewards),
+    "neighbours in a row seen": (laid_out(reply=lambda r: r * 0), check_rewards),
+    "reward read one position early": (laid_out(read=lambda r: r - 1), check_rewards),
+    "rewards handed to the wrong candidates": (laid_out(where=lambda w: w[::-1]), check_rewards),
+    "the parent not appended": (parent_not_appended, check_rewards),
+    "round trips not checked": (round_trip_skipped, check_texts),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(checkpoint, monkeypatch, bug):
+    plant, check = BUGS[bug]
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check(checkpoint())

@@ -1,0 +1,69 @@
+"""Fixtures that several folders of tests share: each model is made and converted once a session.
+
+What needs torch or jax is imported where it is used, so that tests of the analysis start at once.
+"""
+
+import functools
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    """slug, template policy and `tiny.write_model`'s arguments -> Checkpoint, converted once."""
+    from engine.checkpoint.card import Checkpoint
+    from engine.convert.convert import convert
+    from engine.convert.hub import fetch
+    from engine.text.chat_template import TemplatePolicy
+    from tests.support import tiny
+
+    @functools.cache
+    def build(slug="tiny", *, bos="template", date=None, **model) -> Checkpoint:
+        folder = tmp_path_factory.mktemp(slug)
+        source = fetch(str(tiny.write_model(folder / "hf", **model)), None)
+        policy = TemplatePolicy(bos=bos, date=date)
+        return convert(source, folder / "checkpoint", slug=slug, policy=policy)
+
+    return build
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run folder that no sweep has written to."""
+    from tests.support.sweeps import Run
+
+    return Run(tmp_path / "run")
+
+
+@pytest.fixture
+def other_run(tmp_path):
+    """Another one."""
+    from tests.support.sweeps import Run
+
+    return Run(tmp_path / "other-run")
+
+
+@pytest.fixture(scope="session")
+def pair_of(tmp_path_factory):
+    """Name of a model in torch, and its head's kind -> Pair, converted once."""
+    from tests.support import parity
+
+    @functools.cache
+    def build(name: str, head: str = "linear") -> parity.Pair:
+        return parity.converted(name, tmp_path_factory.mktemp("pair"), head)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def pair(pair_of):
+    """Grouped queries with llama3 scaling, weights enlarged."""
+    return pair_of("gqa-llama3")
+
+
+@pytest.fixture(scope="session")
+def loaded(tmp_path_factory):
+    """Name in `heads.CASES` -> `heads.Loaded`, converted once."""
+    from tests.support import heads
+
+    return functools.cache(lambda name: heads.load(name, tmp_path_factory.mktemp("head")))

@@ -1,0 +1,310 @@
+"""Reward heads of the published models in torch, written from their formulas.
+
+The published classes are custom code, which is never executed: here each head is plain torch on a
+random trunk, saved under the class, key names and module indices of its checkpoints.
+"""
+
+import dataclasses
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from engine.checkpoint.card import Checkpoint
+from engine.convert import convert as conversion
+from engine.convert import gates
+from engine.convert.hub import fetch
+from engine.text.chat_template import TemplatePolicy
+from engine.types import PromptIds
+from tests.support import families, parity, reference
+
+PATTERN = (7, 11, 13)  # stands for the published patterns, whose ids a tiny vocabulary lacks
+HIDDEN = 20
+QUANTILES = 19
+
+
+class Reading(NamedTuple):
+    """What a head says of one response."""
+
+    reward: torch.Tensor
+    values: torch.Tensor = torch.zeros(0)  # of the objectives
+    quantiles: torch.Tensor = torch.zeros(0)  # of each objective in turn
+
+
+class MLP(nn.Module):
+    """Linear, ReLU, Linear with biases; `name` is where a checkpoint has them."""
+
+    gated = False
+
+    def __init__(self, width: int, name: str, hidden: int):
+        super().__init__()
+        *parents, last = name.split(".")
+        owner: nn.Module = self
+        for parent in parents:
+            setattr(owner, parent, nn.Module())
+            owner = getattr(owner, parent)
+        layers = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+        setattr(owner, last, layers)
+        self.layers = operator.attrgetter(name)
+
+    def forward(self, h, at_gate) -> Reading:
+        return Reading(self.layers(self)(h)[0])
+
+
+class URM(nn.Module):
+    """weights.fc: Linear, SELU, Linear, SELU, Linear."""
+
+    gated = False
+
+    def __init__(self, width: int, helpfulness: bool = False):
+        super().__init__()
+        self.helpfulness = helpfulness
+        self.score = nn.Linear(width, 10, bias=False)
+        self.weights = nn.Module()
+        self.weights.fc = nn.Sequential(
+            nn.Linear(width, HIDDEN), nn.SELU(), nn.Linear(HIDDEN, 16), nn.SELU(), nn.Linear(16, 5)
+        )
+
+    def forward(self, h, at_gate) -> Reading:
+        means = self.score(h).reshape(5, 2)[:, 0]
+        reward = means[0] if self.helpfulness else (means * self.weights.fc(h)).sum()
+        return Reading(reward, means)
+
+
+class Gated(nn.Module):
+    """ArmoRM and QRM; `modules` is the gate with the published indices."""
+
+    gated = True
+
+    def __init__(self, width, modules, *, objectives, quantiles, transform, temperature):
+        super().__init__()
+        self.gating = nn.Module()
+        self.gating.layers = nn.ModuleList(modules)
+        self.gating.logit_scale = nn.Parameter(torch.tensor(1.296875))
+        self.regression_layer = nn.Linear(width, objectives * quantiles, bias=False)
+        self.reward_transform_matrix = (
+            nn.Parameter(torch.eye(objectives) + 0.3 * torch.randn(objectives, objectives))
+            if transform
+            else None
+        )
+        self.shape, self.temperature = (objectives, quantiles), temperature
+
+    def gate(self, at_gate):
+        x = at_gate[None]
+        for index, module in enumerate(self.gating.layers):
+            x = module(x)
+            if len(self.gating.layers) == 4 and index < 3:  # ArmoRM: ReLU outside of the list
+                x = torch.relu(x)
+        return torch.softmax(x[0] / self.temperature, dim=-1) * self.gating.logit_scale
+
+    def forward(self, h, at_gate) -> Reading:
+        quantiles = self.regression_layer(h).reshape(self.shape)
+        objectives = quantiles.mean(-1)
+        mixed = objectives
+        if self.reward_transform_matrix is not None:
+            mixed = objectives @ self.reward_transform_matrix
+        reward = (self.gate(at_gate) * mixed).sum()
+        apart = quantiles if self.shape[1] > 1 else quantiles[:, :0]
+        return Reading(reward, objectives, apart.flatten())
+
+    def coefficients(self, at_gate):
+        """They sum the objectives to the reward."""
+        gate = self.gate(at_gate)
+        return gate if self.reward_transform_matrix is None else self.reward_transform_matrix @ gate
+
+
+def inform(width: int) -> MLP:
+    return MLP(width, "score", hidden=width)
+
+
+def grm_sftreg(width: int) -> MLP:
+    return MLP(width, "v_head.summary", hidden=HIDDEN)
+
+
+def armorm(width: int) -> Gated:
+    sizes = [width, HIDDEN, HIDDEN, HIDDEN, 19]
+    modules = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
+    return Gated(width, modules, objectives=19, quantiles=1, transform=True, temperature=10.0)
+
+
+def _blocks(width: int, dropout: bool) -> list[nn.Module]:
+    """Three of Linear (no bias), ReLU, BatchNorm, and in QRM-Gemma Dropout between them."""
+    modules: list[nn.Module] = []
+    for block in range(3):
+        modules += [nn.Linear(width, HIDDEN, bias=False), nn.ReLU(), nn.BatchNorm1d(HIDDEN)]
+        modules += [nn.Dropout(0.2)] * (dropout and block < 2)
+        width = HIDDEN
+    return modules
+
+
+def qrm_llama(width: int, objectives: int = 19) -> Gated:
+    modules = [*_blocks(width, dropout=False), nn.Linear(HIDDEN, objectives)]
+    return Gated(width, modules, objectives=objectives, quantiles=QUANTILES, transform=True,
+                 temperature=5.0)  # fmt: skip
+
+
+def qrm_gemma(width: int, temperature: float = 1.0) -> Gated:
+    modules = [*_blocks(width, dropout=True), nn.Linear(HIDDEN, 5)]
+    return Gated(width, modules, objectives=5, quantiles=QUANTILES, transform=False,
+                 temperature=temperature)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A head, the trunk it is published on, and what its config.json and the user say."""
+
+    head: Callable[[int], nn.Module]
+    trunk: str = "gqa-llama3"
+    architecture: str = "LlamaForRewardModelWithGating"
+    config: tuple[tuple[str, object], ...] = ()
+    variant: str = ""
+
+
+_URM = "LlamaForSequenceClassificationWithNormal_Weights"
+_VHEAD = (("vhead_layer_type", "mlp"), ("vhead_num_layers", 1), ("vhead_num_neurons", HIDDEN))
+CASES = {
+    "INF-ORM": Case(inform, architecture="INFORMForSequenceClassification"),
+    "Qwen 2's MLP": Case(inform, "qwen2", "Qwen2ForRewardModel"),
+    "GRM sftreg, Llama": Case(grm_sftreg, architecture="GRewardModel", config=_VHEAD),
+    "GRM sftreg, Gemma 2": Case(grm_sftreg, "gemma2", "GRewardModel", _VHEAD),
+    "URM": Case(URM, architecture=_URM),
+    "URM's helpfulness": Case(
+        lambda width: URM(width, helpfulness=True), architecture=_URM, variant="urm-helpfulness"
+    ),
+    "ArmoRM": Case(armorm),
+    "QRM-Llama": Case(qrm_llama),
+    "QRM-Llama v2": Case(lambda width: qrm_llama(width, objectives=5)),
+    "QRM-Gemma": Case(qrm_gemma, "gemma2", "Gemma2ForRewardModelWithGating"),
+    "QRM-Gemma, temperature in the config": Case(
+        lambda width: qrm_gemma(width, temperature=2.5),
+        "gemma2",
+        "Gemma2ForRewardModelWithGating",
+        (("gating_temperature", 2.5),),
+    ),
+}
+GATED = [name for name in CASES if name.startswith(("ArmoRM", "QRM"))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """Torch trunk and head, and what conversion made of them."""
+
+    trunk: torch.nn.Module
+    head: nn.Module
+    checkpoint: Checkpoint
+    restored: parity.Restored  # results have all columns that the head knows
+
+    @torch.no_grad()
+    def expected(self, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """Rewards [C], values [C, R] and quantiles [C, RQ] of whole sequences, one at a time."""
+        rows = []
+        for sequence in sequences:
+            h = self.trunk(torch.tensor([list(map(int, sequence))])).last_hidden_state[0]
+            gate_at = last_occurrence(sequence) if self.head.gated else 0
+            rows.append(self.head(h[-1], h[gate_at]))
+        return [torch.stack(column).numpy() for column in zip(*rows, strict=True)]
+
+
+def load(name: str, folder: Path) -> Loaded:
+    """Makes, saves and converts a case of `CASES`."""
+    case = CASES[name]
+    model = trunk_of(case.trunk)
+    head = random_head(case, model.config.hidden_size)
+    save(case, head, folder / "hf")
+    checkpoint = convert(folder / "hf", folder / "checkpoint", case.variant)
+    return Loaded(model.model, head, checkpoint, restore(checkpoint))
+
+
+def restore(checkpoint: Checkpoint, **where) -> parity.Restored:
+    """A checkpoint whose results have all columns that its head knows."""
+    return parity.restore(checkpoint, objectives="quantiles", **where)
+
+
+def last_occurrence(sequence: Sequence[int]) -> int:
+    starts = range(len(sequence) - len(PATTERN) + 1)
+    return max(i for i in starts if tuple(sequence[i : i + len(PATTERN)]) == PATTERN)
+
+
+def trunk_of(name: str):
+    return (
+        families.build(name) if name in families.CONFIGS else reference.build(reference.SPECS[name])
+    )
+
+
+def random_head(case: Case, width: int) -> nn.Module:
+    """Weights so large that every part of the head moves the reward; in evaluation mode."""
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        head = case.head(width).eval()
+        for module in head.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data.normal_(0.0, 2.0 * module.in_features**-0.5)
+            if isinstance(module, nn.BatchNorm1d):
+                module.weight.data.normal_(1.0, 0.3)
+                module.bias.data.normal_(0.0, 0.5)
+                module.running_mean.normal_(0.5, 0.5)
+                module.running_var.uniform_(0.3, 3.0)
+        if head.gated:  # the softmax neither flat nor saturated
+            for module in head.gating.modules():
+                if isinstance(module, nn.Linear):
+                    module.weight.data.div_(2.0)
+            head.gating.layers[-1].weight.data.mul_(head.temperature)
+    return head
+
+
+def save(case: Case, head: nn.Module, folder: Path) -> Path:
+    """As the model is published: trunk, the head's tensors beside it, config."""
+    reference.save(trunk_of(case.trunk), folder)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["score.weight"]
+    save_file(tensors | head.state_dict(), folder / "model.safetensors", {"format": "pt"})
+    auto_map = {"AutoModelForSequenceClassification": "modeling_custom.Custom"}
+    reference.edit_json(folder / "config.json", architectures=[case.architecture],
+                        auto_map=auto_map, **dict(case.config))  # fmt: skip
+    return folder
+
+
+def convert(folder: Path, destination: Path, variant: str = "") -> Checkpoint:
+    """The conversion, for a tokenizer in which the gates' pattern is `PATTERN`."""
+    policy = TemplatePolicy(bos="template", date=None)
+    source = fetch(str(folder), None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gates, "PATTERNS", {"llama": PATTERN, "gemma2": PATTERN})
+        return conversion.convert(source, destination, slug="model", policy=policy, head=variant)
+
+
+def prompt() -> PromptIds:
+    """The pattern twice, the last time short of the end; 60 positions."""
+    ids = list(map(int, parity.random_ids(60, seed=1)))
+    ids[20:23], ids[50:53] = PATTERN, PATTERN
+    return PromptIds(prompt="?", prefix=tuple(ids), suffix=())
+
+
+def candidates():
+    """1 to 5 positions behind the whole prefix, in which the gate reads."""
+    whole = parity.whole_candidates(5)
+    rows = np.arange(len(whole), dtype=np.int32)
+    return dataclasses.replace(whole, shared=np.full(len(whole), 60, np.int32), last=rows % 5)
+
+
+def check(loaded: Loaded, restored: parity.Restored) -> None:
+    """Rewards, objectives and quantiles of the response pass, then of the plain pass."""
+    sequences = parity.sequences_of(prompt(), candidates())
+    rewards, values, quantiles = loaded.expected(sequences)
+    ends = 1 + np.cumsum([values.shape[1], quantiles.shape[1]])
+    for actual in (
+        parity.respond(restored.scorer, prompt(), candidates()),
+        restored.scorer.plain_rewards(sequences),
+    ):
+        assert len(actual) == ends[-1]
+        parity.assert_close(actual[0], rewards, scale=rewards.std())
+        for rows, expected in ((actual[1 : ends[0]], values), (actual[ends[0] :], quantiles)):
+            if expected.size:
+                parity.assert_close(rows, expected.T, scale=expected.std())

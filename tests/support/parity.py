@@ -1,0 +1,186 @@
+"""The checks that compare Assay with torch: parity tests run them, planted bugs must fail them.
+
+An error is relative to the scale of what is compared: the standard deviation of the rewards over
+the rows, the root mean square of hidden states. 1e-4, never loosened.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import AxisType, Mesh
+from transformers import PreTrainedModel
+
+from engine.checkpoint import restore as restoring
+from engine.checkpoint.card import Checkpoint
+from engine.scoring.reward_passes import Scorer
+from engine.types import Candidates, PromptIds
+from tests.support import families, reference
+
+TOLERANCE = 1e-4
+STEP_SIZE = 16
+LENGTHS = (160, 159, 150, 145, 144, 131, 129, 128, 96, 65, 64, 33, 17, 5, 2, 1)
+PREFIX_LENGTH = 133  # padded to 144, beyond the positions from which llama3 scaling acts
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A model in torch and what the engine made of it."""
+
+    model: PreTrainedModel
+    checkpoint: Checkpoint
+    restored: "Restored"
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """Models as the engine holds them, and the scorer over them."""
+
+    graph: nnx.GraphDef
+    scorer: Scorer
+    layers_step: Callable[..., list[jax.Array]]
+
+    def rebuilt(self) -> "Restored":
+        """The same weights, traced anew: what the code now says, not what was compiled before."""
+        scorer = self.scorer
+        return _build(self.graph, scorer.params, scorer.mesh, scorer.step_size)
+
+    def under(self, **changes) -> "Restored":
+        """The same weights in a decoder of another config, which may leave some of them unused."""
+        scorer = self.scorer
+        model = nnx.merge(self.graph, scorer.params)
+        config = dataclasses.replace(model.decoder.config, **changes)
+        model.decoder.config = model.decoder.layers.config = config
+        return _build(*nnx.split(model), scorer.mesh, scorer.step_size)
+
+
+def make_mesh(data: int = 1, model: int = 1) -> Mesh:
+    """A mesh over the first devices; `engine.mesh.build_mesh` takes all of them."""
+    return jax.make_mesh(
+        (data, model),
+        ("data", "model"),
+        axis_types=(AxisType.Auto, AxisType.Auto),
+        devices=jax.devices()[: data * model],
+    )
+
+
+def restore(
+    *group: Checkpoint,
+    dtype: str = "float32",
+    mesh: Mesh | None = None,
+    step_size=STEP_SIZE,
+    objectives: str = "none",
+) -> Restored:
+    """A sharing group; models that differ in their weights only share compiled passes."""
+    mesh = mesh or make_mesh()
+    graph, params = restoring.restore(group, mesh, np.dtype(dtype), objectives=objectives)
+    key = graph, mesh, step_size
+    if key not in _BUILT:
+        _BUILT[key] = _build(graph, params, mesh, step_size)
+    built = _BUILT[key]
+    return dataclasses.replace(built, scorer=dataclasses.replace(built.scorer, params=params))
+
+
+def converted(name: str, folder: Path, head: str = "linear") -> Pair:
+    """Saves, converts and restores the model of a name in `SPECS` or `CONFIGS`."""
+    if name in families.CONFIGS:
+        model = families.build(name)
+    else:
+        model = reference.build(reference.SPECS[name])
+    reference.save(model, folder / "hf", head)
+    checkpoint = reference.convert(folder / "hf", folder / "checkpoint")
+    return Pair(model, checkpoint, restore(checkpoint))
+
+
+def random_ids(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, reference.VOCAB_SIZE, shape, np.int32)
+
+
+def prompt_ids(length: int = PREFIX_LENGTH) -> PromptIds:
+    return PromptIds(prompt="?", prefix=tuple(map(int, random_ids(length, seed=1))), suffix=())
+
+
+def assert_close(actual, expected, scale: float, tolerance: float = TOLERANCE) -> None:
+    """Fails for NaN too."""
+    error = np.abs(np.asarray(actual) - expected).max() / scale
+    assert error <= tolerance, f"relative error {error:.3g}; allowed: {tolerance}"
+
+
+def check_layers(model, restored: Restored) -> None:
+    """Residual stream after every layer, at all of 160 positions."""
+    ids = random_ids(2, max(LENGTHS))
+    hidden = restored.layers_step(restored.scorer.params, ids)
+    for actual, expected in zip(hidden, reference.hidden_states(model, ids), strict=True):
+        assert_close(actual, expected, scale=np.sqrt(np.square(expected).mean()))
+
+
+def check_plain(model, restored: Restored, head=None) -> None:
+    """Rewards of sequences of 1 to 160 positions, by the plain pass."""
+    ids = random_ids(len(LENGTHS), max(LENGTHS))
+    sequences = [list(row[:n]) for row, n in zip(ids, LENGTHS, strict=True)]
+    expected = reference.rewards(model, sequences, head)
+    assert_close(restored.scorer.plain_rewards(sequences)[0], expected, scale=expected.std())
+
+
+def check_response(model, restored: Restored, head=None) -> None:
+    """Rewards of ragged candidates behind a shared prefix, some of which leave it early."""
+    check_candidates(model, restored, ragged_candidates(), head)
+
+
+def check_candidates(model, restored: Restored, candidates: Candidates, head=None) -> None:
+    """Rewards of candidates against torch on the whole sequence of each."""
+    prompt = prompt_ids()
+    expected = reference.rewards(model, sequences_of(prompt, candidates), head)
+    actual = respond(restored.scorer, prompt, candidates)[0]
+    assert_close(actual, expected, scale=expected.std())
+
+
+def respond(scorer: Scorer, prompt: PromptIds, candidates: Candidates) -> np.ndarray:
+    return np.concatenate(list(scorer.rewards(scorer.prefill(prompt), candidates)), axis=1)
+
+
+def ragged_candidates() -> Candidates:
+    """1 to 5 positions, padded with ids that would matter; they share 0 to all of the prefix."""
+    rows = np.arange(20, dtype=np.int32)
+    shared = np.array([PREFIX_LENGTH, PREFIX_LENGTH, 131, 64, 1, 0], np.int32)
+    return Candidates(
+        ids=random_ids(len(rows), 5, seed=2), shared=shared[rows % len(shared)], last=rows % 5
+    )
+
+
+def whole_candidates(length: int) -> Candidates:
+    """Candidates of one length behind the whole prefix: what a sweep scores."""
+    rows = 20
+    return Candidates(
+        ids=random_ids(rows, length, seed=length),
+        shared=np.full(rows, PREFIX_LENGTH, np.int32),
+        last=np.full(rows, length - 1, np.int32),
+    )
+
+
+def sequences_of(prompt: PromptIds, candidates: Candidates) -> list[Sequence[int]]:
+    """What each candidate stands for, by the definition in `engine.types`."""
+    return [
+        [*prompt.prefix[:shared], *ids[: last + 1]]
+        for ids, shared, last in zip(
+            candidates.ids, candidates.shared, candidates.last, strict=True
+        )
+    ]
+
+
+def _build(graph: nnx.GraphDef, params: nnx.State, mesh: Mesh, step_size: int) -> Restored:
+    @jax.jit
+    def layers(params, ids):
+        models = nnx.merge(graph, params)
+        depths = tuple(range(1, models.decoder.config.num_layers + 1))
+        with jax.default_matmul_precision("highest"):
+            *hidden, last = models.decoder.forward(ids, depths)
+        return [*hidden, models.readouts[0]._normed(last)]
+
+    return Restored(graph, Scorer.build(graph, params, mesh, step_size=step_size), layers)
+
+
+_BUILT: dict[tuple, Restored] = {}

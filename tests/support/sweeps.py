@@ -1,0 +1,66 @@
+"""Sweeps of tiny models: how tests start them and read what they wrote."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import polars as pl
+
+from engine.mesh import build_mesh
+from engine.sweep.rewards import SweepSettings, sweep_replies, sweep_vocabulary
+
+SETTINGS = SweepSettings(
+    mode="ids",
+    pooling="last",
+    dtype="float32",
+    step_size=64,
+    part_size=100,
+    self_check=8,
+    seed=0,
+    objectives="none",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run folder, new or continued."""
+
+    folder: Path
+
+    def sweep(self, checkpoints, prompts, **changes) -> int:
+        settings = dataclasses.replace(SETTINGS, **changes)
+        return sweep_vocabulary(checkpoints, prompts, str(self.folder), settings, build_mesh())
+
+    def score(self, checkpoints, prompts, name, replies, **changes) -> int:
+        settings = dataclasses.replace(SETTINGS, **{"mode": "text", **changes})
+        return sweep_replies(
+            checkpoints, prompts, name, replies, str(self.folder), settings, build_mesh()
+        )
+
+    def parts(self) -> dict[str, tuple[str, int]]:
+        """Path of every part -> sha256, and when it was written."""
+        found = sorted(self.folder.glob("*/**/part-*.parquet"))
+        return {
+            str(path.relative_to(self.folder)): (
+                hashlib.sha256(path.read_bytes()).hexdigest(),
+                path.stat().st_mtime_ns,
+            )
+            for path in found
+        }
+
+    def hashes(self) -> dict[str, str]:
+        return {path: digest for path, (digest, _) in self.parts().items()}
+
+    def frame(self, result) -> pl.DataFrame:
+        """All parts of a result, by name."""
+        return pl.concat([pl.read_parquet(p) for p in sorted((self.folder / result).iterdir())])
+
+    def rewards(self, model, prompt):
+        return self.frame(f"scores/model={model}/prompt={prompt}")["reward"].to_numpy()
+
+    def manifest(self) -> dict:
+        return json.loads((self.folder / "manifest.json").read_text())
+
+    def leftovers(self) -> list[str]:
+        return [p.name for p in self.folder.rglob("*") if p.name.endswith(".tmp")]

@@ -1,0 +1,406 @@
+"""What conversion writes: the same numbers in the same dtype, hashes, one parameter at a time."""
+
+import shutil
+import tracemalloc
+
+import jax
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from safetensors.torch import load_file, save_file
+
+from engine.checkpoint.card import Card, Checkpoint
+from engine.checkpoint.restore import restore, sharing_groups
+from engine.convert.convert import convert
+from engine.convert.hub import fetch
+from engine.convert.safetensors import TensorFiles
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from engine.text.chat_template import TemplatePolicy
+from tests.support import parity, reference
+from tests.unit.convert.conftest import SPEC
+
+WEIGHTS = "model.safetensors"
+HASHES = ("embedding_hash", "layer_hashes", "readout_hash", "tokenizer_hash", "checkpoint_hash")
+
+
+def hashes(checkpoint) -> dict:
+    return {name: getattr(checkpoint.card, name) for name in HASHES}
+
+
+def changed_hashes(checkpoint, other) -> set[str]:
+    before, after = hashes(checkpoint), hashes(other)
+    return {name for name in HASHES if before[name] != after[name]}
+
+
+def edit_tensors(folder, change) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    change(tensors)
+    save_file(tensors, folder / WEIGHTS)
+
+
+def parameters(checkpoint, dtype="float32") -> dict[str, np.ndarray]:
+    _, params = restore([checkpoint], build_mesh(), np.dtype(dtype))
+    return {".".join(map(str, path)): np.asarray(p[...]) for path, p in nnx.to_flat_state(params)}
+
+
+def test_parameters_are_the_tensors_transposed_by_hand(published, checkpoint):
+    tensors = {name: value.numpy() for name, value in load_file(published / WEIGHTS).items()}
+    params = parameters(checkpoint)
+    layer = "model.layers.1."
+    N, K, H, D = SPEC.heads, SPEC.kv_heads, SPEC.head_size, SPEC.width
+    expected = {
+        "q": tensors[layer + "self_attn.q_proj.weight"].T.reshape(D, N, H),
+        "k": tensors[layer + "self_attn.k_proj.weight"].T.reshape(D, K, H),
+        "v": tensors[layer + "self_attn.v_proj.weight"].T.reshape(D, K, H),
+        "o": tensors[layer + "self_attn.o_proj.weight"].T.reshape(N, H, D),
+        "gate": tensors[layer + "mlp.gate_proj.weight"].T,
+        "up": tensors[layer + "mlp.up_proj.weight"].T,
+        "down": tensors[layer + "mlp.down_proj.weight"].T,
+        "attention_norm": tensors[layer + "input_layernorm.weight"],
+        "ffn_norm": tensors[layer + "post_attention_layernorm.weight"],
+    }
+    for name, value in expected.items():
+        np.testing.assert_array_equal(params[f"decoder.layers.{name}"][1], value)
+    np.testing.assert_array_equal(params["decoder.embedding"], tensors["model.embed_tokens.weight"])
+    np.testing.assert_array_equal(params["readouts.0.norm"], tensors["model.norm.weight"])
+    np.testing.assert_array_equal(params["readouts.0.head.weight"], tensors["score.weight"][0])
+
+
+def test_shards_convert_to_the_same_hashes_as_one_file(checkpoint, tmp_path):
+    model = reference.build(SPEC)
+    folder = reference.save(model, tmp_path / "hf")
+    (folder / WEIGHTS).unlink()
+    model.save_pretrained(folder, max_shard_size="40KB")
+    shards = sorted(path.name for path in folder.glob("*.safetensors"))
+    sharded = reference.convert(folder, tmp_path / "checkpoint")
+    assert len(shards) >= 2
+    assert sorted(sharded.card.files) == shards
+    assert hashes(sharded) == hashes(checkpoint)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_decoder_keeps_its_dtype_and_the_readout_becomes_float32(folder, tmp_path, dtype):
+    torch_dtype = getattr(torch, dtype)
+    edit_tensors(folder, lambda t: t.update({n: v.to(torch_dtype) for n, v in t.items()}))
+    converted = reference.convert(folder, tmp_path / "checkpoint")
+    for name, stored in converted.card.dtypes.items():
+        assert stored == ("float32" if name.startswith("readout.") else dtype)
+    assert converted.card.dtype == dtype
+    tensors = load_file(folder / WEIGHTS)
+    params = parameters(converted)
+    np.testing.assert_array_equal(
+        params["decoder.embedding"], tensors["model.embed_tokens.weight"].float()
+    )
+    np.testing.assert_array_equal(
+        params["readouts.0.head.weight"], tensors["score.weight"][0].float()
+    )
+
+
+def test_a_float32_head_on_a_16_bit_decoder_is_kept_exactly(folder, tmp_path):
+    def trunk_to_bfloat16(tensors):
+        trunk = {n: v.bfloat16() for n, v in tensors.items() if n != "score.weight"}
+        tensors.update(trunk)
+
+    edit_tensors(folder, trunk_to_bfloat16)
+    converted = reference.convert(folder, tmp_path / "checkpoint")
+    params = parameters(converted, "bfloat16")
+    assert params["decoder.layers.q"].dtype == "bfloat16"
+    np.testing.assert_array_equal(
+        params["readouts.0.head.weight"], load_file(folder / WEIGHTS)["score.weight"][0]
+    )
+
+
+def test_layers_of_different_dtypes_each_keep_theirs(folder, tmp_path):
+    name = "model.layers.{}.mlp.up_proj.weight"
+
+    def mix(tensors):
+        tensors[name.format(0)] = tensors[name.format(0)].bfloat16()
+        tensors[name.format(1)] = tensors[name.format(1)].half()
+
+    edit_tensors(folder, mix)
+    converted = reference.convert(folder, tmp_path / "checkpoint")
+    assert converted.card.dtypes["decoder.layers.up"] == "bfloat16, float16, float32"
+    assert converted.card.dtype == "bfloat16, float16, float32"
+    tensors, params = load_file(folder / WEIGHTS), parameters(converted)
+    for layer in (0, 1, 2):
+        np.testing.assert_array_equal(
+            params["decoder.layers.up"][layer], tensors[name.format(layer)].float().T
+        )
+
+
+def bare(name):
+    return name.removeprefix("model.")
+
+
+def wrapped(name):
+    return "module." + name
+
+
+def wrapped_beside_its_head(name):
+    return "pretrained_model." + name if name.startswith("model.") else name
+
+
+def bare_in_a_wrapper(name):
+    return "base_model." + bare(name)
+
+
+@pytest.mark.parametrize("rename", [bare, wrapped, wrapped_beside_its_head, bare_in_a_wrapper])
+def test_names_that_some_repositories_prefix_or_shorten_are_understood(
+    folder, tmp_path, checkpoint, rename
+):
+    edit_tensors(folder, lambda t: t.update({rename(name): t.pop(name) for name in list(t)}))
+    assert hashes(reference.convert(folder, tmp_path / "checkpoint")) == hashes(checkpoint)
+
+
+def test_inverse_frequencies_in_the_file_change_nothing(folder, tmp_path, checkpoint):
+    key = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    edit_tensors(folder, lambda tensors: tensors.update({key: torch.ones(5)}))
+    assert hashes(reference.convert(folder, tmp_path / "checkpoint")) == hashes(checkpoint)
+
+
+def test_converting_again_gives_the_same_hashes(folder, tmp_path, checkpoint):
+    assert hashes(reference.convert(folder, tmp_path / "checkpoint")) == hashes(checkpoint)
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize("name", ["self_attn.o_proj", "input_layernorm"])
+def test_one_changed_weight_changes_that_layers_hash_alone(
+    folder, tmp_path, checkpoint, layer, name
+):
+    def nudge(tensors):
+        weight = tensors[f"model.layers.{layer}.{name}.weight"].view(-1)
+        weight[3] = torch.nextafter(weight[3], torch.tensor(9.0))
+
+    edit_tensors(folder, nudge)
+    other = reference.convert(folder, tmp_path / "checkpoint")
+    pairs = zip(other.card.layer_hashes, checkpoint.card.layer_hashes, strict=True)
+    assert [a == b for a, b in pairs] == [i != layer for i in range(3)]
+    assert changed_hashes(checkpoint, other) == {"layer_hashes", "checkpoint_hash"}
+
+
+@pytest.mark.parametrize(
+    ("tensor", "changed"),
+    [
+        ("model.embed_tokens.weight", "embedding_hash"),
+        ("model.norm.weight", "readout_hash"),
+        ("score.weight", "readout_hash"),
+    ],
+)
+def test_a_weight_outside_the_layers_changes_no_layers_hash(
+    folder, tmp_path, checkpoint, tensor, changed
+):
+    edit_tensors(folder, lambda tensors: tensors[tensor].mul_(1.5))
+    other = reference.convert(folder, tmp_path / "checkpoint")
+    assert changed_hashes(checkpoint, other) == {changed, "checkpoint_hash"}
+
+
+def test_a_config_attribute_that_matters_changes_the_checkpoint_hash(folder, tmp_path, checkpoint):
+    reference.edit_json(folder / "config.json", rms_norm_eps=1e-6)
+    other = reference.convert(folder, tmp_path / "checkpoint")
+    assert changed_hashes(checkpoint, other) == {"checkpoint_hash"}
+
+
+def test_a_name_and_a_place_change_no_hash(folder, tmp_path, checkpoint):
+    moved = shutil.move(folder, tmp_path / "elsewhere")
+    other = reference.convert(moved, tmp_path / "checkpoint", slug="another")
+    assert other.card.slug != checkpoint.card.slug
+    assert hashes(other) == hashes(checkpoint)
+
+
+@pytest.fixture(scope="module")
+def relatives(checkpoint, tmp_path_factory):
+    """Name -> a model and what it shares with the one all tests here use."""
+    base = tmp_path_factory.mktemp("relatives")
+    model = reference.build(SPEC)
+
+    def converted(name, model, bos="template", tokenizer=None, change=None):
+        folder = reference.save(model, base / f"{name}-hf")
+        if change:
+            edit_tensors(folder, change)
+        if tokenizer:
+            tokenizer.save_pretrained(folder)
+        policy = TemplatePolicy(bos=bos, date=None)
+        source = fetch(str(folder), None)
+        return convert(source, base / name, slug=name, policy=policy)
+
+    other_template = reference.tokenizer()
+    other_template.chat_template = reference.CHATML.replace("<|im_end|>\n", "<|im_end|>")
+    return {
+        "model": checkpoint,
+        "other head": converted("head", model, change=lambda t: t["score.weight"].mul_(2)),
+        "first two layers": converted("two", reference.truncated(model, 2)),
+        "first layer": converted("one", reference.truncated(model, 1)),
+        "other layer": converted(
+            "layer", model, change=lambda t: t["model.layers.2.mlp.up_proj.weight"].mul_(2)
+        ),
+        "other policy": converted("policy", model, bos="single"),
+        "other template": converted("template", model, tokenizer=other_template),
+    }
+
+
+def test_models_on_one_decoder_have_its_hashes(relatives):
+    model, head = relatives["model"].card, relatives["other head"].card
+    assert head.decoder_hash == model.decoder_hash
+    assert head.readout_hash != model.readout_hash
+
+
+@pytest.mark.parametrize(("name", "layers"), [("first two layers", 2), ("first layer", 1)])
+def test_a_truncated_models_layer_hashes_are_the_first_of_the_models(relatives, name, layers):
+    shallow = relatives[name].card
+    assert shallow.layer_hashes == relatives["model"].card.layer_hashes[:layers]
+    assert shallow.embedding_hash == relatives["model"].card.embedding_hash
+    assert shallow.decoder_hash != relatives["model"].card.decoder_hash
+
+
+# In the order given -> groups, deepest first, in the order of the first of each.
+GROUPS = [
+    (["model", "other head"], [["model", "other head"]]),
+    (["first layer", "model"], [["model", "first layer"]]),
+    (
+        ["first layer", "other policy", "model", "first two layers"],
+        [["model", "first two layers", "first layer"], ["other policy"]],
+    ),
+    (["model", "other layer"], [["model"], ["other layer"]]),
+    (["other layer", "first two layers"], [["other layer", "first two layers"]]),
+    (["model", "other template"], [["model"], ["other template"]]),
+    (["model", "other policy"], [["model"], ["other policy"]]),
+    (["model"], [["model"]]),
+    ([], []),
+]
+
+
+@pytest.mark.parametrize(("given", "groups"), GROUPS)
+def test_models_that_can_be_scored_in_one_pass_are_grouped(relatives, given, groups):
+    names = {id(checkpoint): name for name, checkpoint in relatives.items()}
+    found = sharing_groups([relatives[name] for name in given])
+    assert [[names[id(c)] for c in group] for group in found] == groups
+
+
+def test_a_card_survives_json(checkpoint):
+    assert Card.from_json(checkpoint.card.to_json()) == checkpoint.card
+
+
+def test_an_opened_checkpoint_has_the_card_that_conversion_returned(checkpoint):
+    opened = Checkpoint.open(checkpoint.path)
+    assert opened.card == checkpoint.card
+    assert opened.card.checkpoint_hash == checkpoint.card.checkpoint_hash
+
+
+def test_a_checkpoints_template_is_the_sources(checkpoint):
+    split = checkpoint.template.split("What?")
+    assert checkpoint.template.tokenizer.decode(split.prefix) == (
+        "<|im_start|>user\nWhat?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert checkpoint.template.tokenizer.decode(split.suffix) == "<|im_end|>\n"
+
+
+def test_a_folder_without_a_card_is_no_checkpoint(tmp_path):
+    with pytest.raises(AssayError, match=r"no checkpoint \(model\.json is missing\); launch\.conv"):
+        Checkpoint.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", r"model\.json: not a card of version 2 \("),
+        ("\udcff", r"model\.json: not a card of version 2 \("),
+        ("[]", r"model\.json: not a card of version 2 \("),
+        ("{}", r"model\.json: not a card of version 2 \('decoder'\)$"),
+    ],
+)
+def test_a_card_that_cannot_be_read_is_refused(tmp_path, text, message):
+    (tmp_path / "model.json").write_text(text, errors="surrogateescape")
+    with pytest.raises(AssayError, match=message):
+        Checkpoint.open(tmp_path)
+
+
+def test_a_card_of_another_version_is_refused(checkpoint, tmp_path):
+    (tmp_path / "model.json").write_text(checkpoint.card.to_json())
+    reference.edit_json(tmp_path / "model.json", version=1)
+    with pytest.raises(AssayError, match=r"model\.json: version=1; allowed: 2$"):
+        Checkpoint.open(tmp_path)
+
+
+def test_progress_counts_every_byte_once(folder, tmp_path):
+    seen = []
+    convert(
+        fetch(str(folder), None),
+        tmp_path / "checkpoint",
+        slug="model",
+        policy=TemplatePolicy(bos="template", date=None),
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    size = sum(tensor.nbytes for tensor in load_file(folder / WEIGHTS).values())
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+    assert seen[-1] == (size, size)
+
+
+def test_conversion_holds_two_blocks_at_most(tmp_path, checkpoint):
+    spec = reference.Spec(layers=10, width=128, ffn_width=1536, heads=4, head_size=8)
+    folder = reference.save(reference.build(spec), tmp_path / "hf")
+    total = (folder / WEIGHTS).stat().st_size
+    layer = total / spec.layers  # which most of the model is
+    tracemalloc.start()
+    try:
+        reference.convert(folder, tmp_path / "checkpoint")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.5 * layer
+
+
+def test_files_are_known_again_by_their_hashes(published, folder, checkpoint):
+    assert TensorFiles.open(published).hashes() == checkpoint.card.files
+    edit_tensors(folder, lambda tensors: tensors["model.layers.1.mlp.up_proj.weight"].mul_(2))
+    assert TensorFiles.open(folder).hashes() != checkpoint.card.files
+
+
+@pytest.mark.parametrize(("data", "model"), [(1, 1), (2, 2), (1, 2)])
+def test_every_mesh_restores_the_same_parameters(checkpoint, data, model):
+    _, params = restore([checkpoint], parity.make_mesh(data, model), np.dtype("float32"))
+    expected = parameters(checkpoint)
+    for path, value in nnx.to_flat_state(params):
+        name = ".".join(map(str, path))
+        np.testing.assert_array_equal(np.asarray(value[...]), expected[name])
+        axes = value.get_metadata()["axes"]
+        assert value[...].sharding.is_fully_replicated == (
+            model == 1 or not set("NKFV") & set(axes)
+        )
+
+
+def shortened(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+UP = "layers/001/decoder.layers.up"
+PARAMETER = rf"{UP}: damaged checkpoint, this parameter is missing or not whole; convert the model"
+BLOCK = r"layers/001: damaged checkpoint, its parameters do not load; convert the model again$"
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        (UP, shutil.rmtree, PARAMETER),
+        (f"{UP}/0.0", shortened, PARAMETER),
+        (f"{UP}/0.0", lambda path: path.write_bytes(b""), PARAMETER),
+        (f"{UP}/0.0", lambda path: path.unlink(), PARAMETER),
+        (f"{UP}/.zarray", shortened, PARAMETER),
+        (f"{UP}/.zarray", lambda path: path.write_bytes(b"\xff"), PARAMETER),
+        ("layers/001/_METADATA", shortened, BLOCK),
+    ],
+)
+def test_a_parameter_that_is_not_whole_is_a_damaged_checkpoint(
+    checkpoint, tmp_path, name, damage, message
+):
+    damaged = shutil.copytree(checkpoint.path, tmp_path / "damaged")
+    damage(damaged / "params" / name)
+    with pytest.raises(AssayError, match=message):
+        parameters(Checkpoint.open(damaged))
+
+
+def test_nothing_is_computed_on_a_device_while_converting(folder, tmp_path):
+    before = {id(array) for array in jax.live_arrays()}
+    reference.convert(folder, tmp_path / "checkpoint")
+    assert {id(array) for array in jax.live_arrays()} <= before

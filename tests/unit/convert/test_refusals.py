@@ -1,0 +1,358 @@
+"""Folders that conversion refuses: one line that names the reason, and nothing left behind."""
+
+import json
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from engine.convert.convert import convert
+from engine.convert.hub import fetch
+from engine.errors import AssayError
+from engine.text.chat_template import TemplatePolicy
+from tests.support import reference
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def removed(name: str):
+    return lambda folder: (folder / name).unlink()
+
+
+def written(name: str, text: str):
+    return lambda folder: (folder / name).write_text(text)
+
+
+def configured(**fields):
+    return lambda folder: reference.edit_json(folder / "config.json", **fields)
+
+
+def with_more_tokens(folder: Path) -> None:
+    tokenizer = reference.tokenizer()
+    tokenizer.add_tokens([f"word-{i}" for i in range(5)])
+    tokenizer.save_pretrained(folder)
+
+
+def retensored(change):
+    def damage(folder: Path) -> None:
+        tensors = load_file(folder / WEIGHTS)
+        change(tensors)
+        save_file(tensors, folder / WEIGHTS)
+
+    return damage
+
+
+def wrapped_beside_its_head(tensors):
+    score = tensors["score.weight"] + 0
+    tensors.update({f"module.{name}": tensors.pop(name) for name in list(tensors)})
+    tensors["score.weight"] = score
+
+
+def with_an_mlp_of_one_number(tensors):
+    out = tensors.pop("score.weight")
+    tensors.update({"score.0.weight": out[0, 0].clone(), "score.0.bias": out[0, :1].clone()})
+    tensors.update({"score.2.weight": out[:, :1].clone(), "score.2.bias": out[0, :1].clone()})
+
+
+def truncated(folder: Path) -> None:
+    whole = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(whole[:-100])
+
+
+def pickled_only(folder: Path) -> None:
+    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+
+
+def sharded(change=lambda shards, index: None):
+    """The weights in two files with their index, damaged by `change`."""
+
+    def damage(folder: Path) -> None:
+        tensors = load_file(folder / WEIGHTS)
+        names = sorted(tensors)
+        shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+        index = {name: file for file, members in shards.items() for name in members}
+        change(shards, index)
+        for file, members in shards.items():
+            save_file({name: tensors[name] for name in members}, folder / file)
+        (folder / INDEX).write_text(json.dumps({"weight_map": index}))
+        (folder / WEIGHTS).unlink()
+
+    return damage
+
+
+def without_template(folder: Path) -> None:
+    (folder / "chat_template.jinja").unlink()
+
+
+def without_tokenizer(folder: Path) -> None:
+    for path in folder.glob("*tokenizer*"):
+        path.unlink()
+
+
+REFUSED = {
+    "no config.json": (removed("config.json"), r"no config\.json; allowed: a Hugging Face model f"),
+    "a config.json that is not JSON": (written("config.json", "{"), r"config\.json: not JSON \("),
+    "a config.json that is a list": (
+        written("config.json", "[]"),
+        r"config\.json: a JSON list; allowed: an object$",
+    ),
+    "an attribute that is not understood": (
+        configured(novelty=1),
+        r"hf: config\.json: attribute 'novelty' \(= 1\) is not understood",
+    ),
+    "no weights": (
+        removed(WEIGHTS),
+        r"no model\.safetensors and no model\.safetensors\.index\.json; pickled weights \(\.bin, ",
+    ),
+    "pickled weights": (
+        pickled_only,
+        r"pickled weights \(\.bin, \.pt\) are never read.* save_pretrained, which writes saf",
+    ),
+    "a tensor under two names": (
+        retensored(wrapped_beside_its_head),
+        r"hf: tensors 'module\.score\.weight' and 'score\.weight' are both 'score\.weight'$",
+    ),
+    "truncated weights": (truncated, r"model\.safetensors: truncated or no safetensors file \("),
+    "weights that are text": (
+        written(WEIGHTS, "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+        r"model\.safetensors: truncated or no safetensors file \(",
+    ),
+    "empty weights": (written(WEIGHTS, ""), "truncated or no safetensors file"),
+    "a missing shard": (
+        sharded(lambda shards, index: shards.pop("b.safetensors")),
+        r"shard b\.safetensors is missing; model\.safetensors\.index\.json names it$",
+    ),
+    "a shard outside the folder": (
+        sharded(lambda shards, index: index.update(dict.fromkeys(index, "../b.safetensors"))),
+        r"shard '\.\./b\.safetensors'; allowed: the name of a file in this folder$",
+    ),
+    "a shard with an absolute path": (
+        sharded(lambda shards, index: index.update(dict.fromkeys(index, "/b.safetensors"))),
+        r"shard '/b\.safetensors'; allowed: the name of a file in this folder$",
+    ),
+    "an index without a map": (
+        lambda folder: ((folder / WEIGHTS).unlink(), (folder / INDEX).write_text("{}")),
+        r"index\.json: no weight_map, an object tensor -> file$",
+    ),
+    "a tensor that the index names but no shard holds": (
+        sharded(lambda shards, index: shards["a.safetensors"].remove("model.embed_tokens.weight")),
+        r"missing tensor 'model\.embed_tokens\.weight'$",
+    ),
+    "a tensor in two shards": (
+        sharded(lambda shards, index: shards["b.safetensors"].append("model.embed_tokens.weight")),
+        r"tensor 'model\.embed_tokens\.weight' is in a\.safetensors and in b\.safetensors$",
+    ),
+    "an index beside a single file": (
+        written(INDEX, "{}"),
+        r"both model\.safetensors and model\.safetensors\.index\.json; allowed: one of them$",
+    ),
+    "a missing tensor": (
+        retensored(lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight")),
+        r"missing tensor 'model\.layers\.1\.mlp\.up_proj\.weight'$",
+    ),
+    "an unused tensor": (
+        retensored(lambda tensors: tensors.update({"lm_head.weight": tensors["score.weight"] + 0})),
+        r"tensor that nothing uses: 'lm_head\.weight'$",
+    ),
+    "a tensor of the wrong shape": (
+        retensored(
+            lambda tensors: tensors.update(
+                {"model.layers.0.self_attn.k_proj.weight": tensors["model.embed_tokens.weight"] + 0}
+            )
+        ),
+        r"tensor 'model\.layers\.0\.self_attn\.k_proj\.weight' has shape \[264, 32\]; "
+        r"config\.json implies \[20, 32\]$",
+    ),
+    "a transposed tensor": (
+        retensored(
+            lambda tensors: tensors.update(
+                {
+                    "model.layers.2.mlp.down_proj.weight": tensors[
+                        "model.layers.2.mlp.up_proj.weight"
+                    ]
+                    + 0
+                }
+            )
+        ),
+        r"'model\.layers\.2\.mlp\.down_proj\.weight' has shape \[48, 32\]; .* implies \[32, 48\]$",
+    ),
+    "more layers in the config than in the file": (
+        configured(num_hidden_layers=4),
+        r"missing tensor 'model\.layers\.3\.input_layernorm\.weight' and 8 more$",
+    ),
+    "fewer layers in the config than in the file": (
+        configured(num_hidden_layers=2),
+        r"tensor that nothing uses: 'model\.layers\.2\.input_layernorm\.weight' and 8 more$",
+    ),
+    "two rewards": (
+        retensored(
+            lambda tensors: tensors.update({"score.weight": tensors["score.weight"].repeat(2, 1)})
+        ),
+        r"tensor 'score\.weight' has shape \[2, 32\]; config\.json implies \[1, 32\]$",
+    ),
+    "integer weights": (
+        retensored(
+            lambda tensors: tensors.update({"score.weight": tensors["score.weight"].char()})
+        ),
+        r"tensor 'score\.weight' has element type I8; allowed: F32, F16, BF16$",
+    ),
+    "a single number for a matrix": (
+        retensored(with_an_mlp_of_one_number),
+        r"tensor 'score\.0\.weight' has shape \[\]; config\.json implies \[1, 32\]$",
+    ),
+    "more tokens than the embedding has rows": (
+        with_more_tokens,
+        r"hf: tokenizer has 265 ids but the embedding has 264 rows$",
+    ),
+    "no tokenizer": (without_tokenizer, r"no tokenizer that loads \("),
+    "a damaged tokenizer": (written("tokenizer.json", "{}"), r"no tokenizer that loads \("),
+    "no chat template": (without_template, "no chat template; a reward model judges conversations"),
+}
+
+
+def refusal(source: Path, destination: Path) -> str:
+    with pytest.raises(AssayError) as caught:
+        reference.convert(source, destination)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_folder_is_refused_in_one_line_and_leaves_nothing_for(folder, tmp_path, reason):
+    damage, message = REFUSED[reason]
+    damage(folder)
+    with pytest.raises(AssayError, match=message) as caught:
+        reference.convert(folder, tmp_path / "out" / "checkpoint")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_existing_destination_is_refused_and_left_as_it_was(folder, tmp_path):
+    destination = tmp_path / "checkpoint"
+    destination.mkdir()
+    (destination / "mine").write_text("kept")
+    message = refusal(folder, destination)
+    assert message == f"checkpoint {destination}: exists; remove it or name another folder"
+    assert [path.name for path in destination.iterdir()] == ["mine"]
+
+
+def test_a_destination_that_cannot_be_made_is_refused_in_one_line(folder, tmp_path):
+    (tmp_path / "file").touch()
+    message = refusal(folder, tmp_path / "file" / "checkpoint")
+    assert message.startswith(f"checkpoint {tmp_path / 'file' / 'checkpoint'}: ")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_interrupted_conversion_leaves_nothing_beside_the_destination(folder, tmp_path, error):
+    def interrupt(done, total):
+        assert 0 < done < total
+        raise error
+
+    with pytest.raises(error):
+        convert(
+            fetch(str(folder), None),
+            tmp_path / "out" / "checkpoint",
+            slug="model",
+            policy=TemplatePolicy(bos="template", date=None),
+            progress=interrupt,
+        )
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+# A limit on the size of a file stands for the full disk: 300 bytes stop orbax's own notes, 9,000
+# the embedding, 60,000 nothing but the tokenizer.
+@pytest.mark.parametrize("limit", [300, 9_000, 60_000])
+def test_a_disk_that_takes_no_more_is_refused_in_one_line_and_leaves_nothing(
+    folder, tmp_path, limit
+):
+    (tmp_path / "out").mkdir()
+    tokenizer = reference.tokenizer()
+    tokenizer.add_tokens(["x" * 70_000])
+    tokenizer.save_pretrained(folder)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        message = refusal(folder, tmp_path / "out" / "checkpoint")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert message.startswith(f"checkpoint {tmp_path / 'out' / 'checkpoint'}: ")
+    assert "File too large" in message
+    assert "\n" not in message
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_other_bytes_than_published_are_refused_and_the_published_ones_are_not(folder, tmp_path):
+    def converted(size: int):
+        return convert(
+            fetch(str(folder), None),
+            tmp_path / "checkpoint",
+            slug="model",
+            policy=TemplatePolicy(bos="template", date=None),
+            tensor_bytes=size,
+        )
+
+    size = sum(tensor.nbytes for tensor in load_file(folder / WEIGHTS).values())
+    message = rf"hf: {size:,} bytes of tensors; published: {size + 1:,}$"
+    with pytest.raises(AssayError, match=message):
+        converted(size + 1)
+    assert not (tmp_path / "checkpoint").exists()
+    assert converted(size).card.slug == "model"
+
+
+@pytest.mark.parametrize("source", ["no-such-folder", "./no/such", "/no/such", "a/b/c"])
+def test_what_is_neither_a_folder_nor_a_hub_id_is_refused(source):
+    message = f"^source='{source}'; allowed: an existing folder or a hub id owner/name$"
+    with pytest.raises(AssayError, match=message):
+        fetch(source, None)
+
+
+@pytest.mark.parametrize("source", ["owner/name", "owner/not a name"])
+def test_a_hub_id_that_the_hub_does_not_serve_is_refused_in_one_line(source):
+    message = f"^source='{source}': no such folder, and the hub says: .+$"
+    with pytest.raises(AssayError, match=message) as caught:
+        fetch(source, None)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_local_folder_has_no_revision(folder):
+    with pytest.raises(AssayError, match=r"^revision='main'; allowed: none for the local folder "):
+        fetch(str(folder), "main")
+
+
+def test_code_in_the_folder_is_never_executed(folder, tmp_path):
+    marker = tmp_path / "executed"
+    code = f"open({str(marker)!r}, 'w')\n"
+    for name in ("modeling_own", "tokenization_own", "configuration_own"):
+        (folder / f"{name}.py").write_text(code)
+    reference.edit_json(
+        folder / "tokenizer_config.json",
+        auto_map={"AutoTokenizer": [None, "tokenization_own.Own"]},
+    )
+    reference.edit_json(
+        folder / "config.json",
+        auto_map={
+            "AutoConfig": "configuration_own.Own",
+            "AutoModelForSequenceClassification": "modeling_own.Own",
+        },
+    )
+    checkpoint = reference.convert(folder, tmp_path / "checkpoint")
+    checkpoint.template.split("What?")
+    assert not marker.exists()
+    assert not list((tmp_path / "checkpoint").rglob("*.py"))
+
+
+def test_a_tokenizer_that_needs_its_own_code_is_refused_unexecuted(folder, tmp_path):
+    marker = tmp_path / "executed"
+    (folder / "modeling_own.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    auto_map = {"AutoTokenizer": [None, "modeling_own.Own"]}
+    reference.edit_json(folder / "tokenizer_config.json", auto_map=auto_map, tokenizer_class="Own")
+    refusal(folder, tmp_path / "out" / "checkpoint")
+    assert not marker.exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_are_not_numbers_convert_so_that_scoring_can_name_the_token(folder, tmp_path):
+    retensored(lambda tensors: tensors["score.weight"].fill_(np.nan))(folder)
+    assert reference.convert(folder, tmp_path / "checkpoint").card.slug == "model"

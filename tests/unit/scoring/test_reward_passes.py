@@ -1,0 +1,182 @@
+"""The host side of scoring: few compiled shapes, and nothing about a batch changes a reward."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import AssayError
+from engine.scoring.batches import pad_rows, padded_length, reply_buckets, take_rows
+from engine.scoring.reward_passes import PREFIX_MULTIPLE, dtype_named
+from engine.types import Candidates, PromptIds
+from tests.support import parity, reference
+
+TIGHT = 2e-5  # relative: the same sums in another order
+PROMPT = parity.prompt_ids(20)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture(scope="module")
+def scorer(pair):
+    return pair.restored.scorer
+
+
+def candidates_of(rows: int, seed: int, length: int = 5) -> Candidates:
+    """Random candidates that share some or all of `PROMPT`."""
+    rng = np.random.default_rng(seed)
+    return Candidates(
+        ids=rng.integers(0, reference.VOCAB_SIZE, (rows, length), np.int32),
+        shared=rng.choice(np.int32([len(PROMPT.prefix), 19, 7]), rows),
+        last=rng.integers(0, length, rows, np.int32),
+    )
+
+
+def rewards_of(scorer, candidates: Candidates) -> np.ndarray:
+    return parity.respond(scorer, PROMPT, candidates)[0]
+
+
+def assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
+    # The scale of this model's rewards: a few drawn rows may happen to lie close together.
+    parity.assert_close(actual, expected, scale=1.0, tolerance=TIGHT)
+
+
+@given(rows=st.integers(1, 40), seed=SEEDS)
+def test_the_order_of_rows_does_not_change_rewards(scorer, rows, seed):
+    candidates = candidates_of(rows, seed)
+    order = np.random.default_rng(seed).permutation(rows)
+    shuffled = rewards_of(scorer, take_rows(candidates, order))
+    assert_same(shuffled, rewards_of(scorer, candidates)[order])
+
+
+@given(rows=st.integers(1, 40), seed=SEEDS, step_size=st.sampled_from([1, 32]))
+def test_the_step_size_does_not_change_rewards(scorer, rows, seed, step_size):
+    candidates = candidates_of(rows, seed)
+    other = dataclasses.replace(scorer, step_size=step_size)
+    assert_same(rewards_of(other, candidates), rewards_of(scorer, candidates))
+
+
+@given(seed=SEEDS)
+def test_what_follows_the_reward_position_does_not_change_rewards(scorer, seed):
+    candidates = candidates_of(16, seed)
+    longer = candidates_of(16, seed + 1, length=8).ids
+    kept = np.arange(5) <= candidates.last[:, None]
+    longer[:, :5] = np.where(kept, candidates.ids, longer[:, :5])
+    padded = dataclasses.replace(candidates, ids=longer)
+    assert_same(rewards_of(scorer, padded), rewards_of(scorer, candidates))
+
+
+@given(seed=SEEDS, extra=st.integers(1, 12))
+def test_prefix_positions_that_no_candidate_shares_do_not_change_rewards(scorer, seed, extra):
+    candidates = candidates_of(16, seed)
+    tail = np.random.default_rng(seed).integers(0, reference.VOCAB_SIZE, extra).tolist()
+    longer = dataclasses.replace(PROMPT, prefix=(*PROMPT.prefix, *tail))
+    assert_same(
+        parity.respond(scorer, longer, candidates)[0],
+        rewards_of(scorer, candidates),
+    )
+
+
+@st.composite
+def conversations(draw) -> list[list[int]]:
+    """Six sequences, duplicates among them; most begin with `PROMPT`, some leave it early."""
+    token = st.integers(0, reference.VOCAB_SIZE - 1)
+    reply = st.lists(token, min_size=1, max_size=3)
+    shared = st.sampled_from([len(PROMPT.prefix), len(PROMPT.prefix), 17, 0])
+    row = st.builds(lambda n, ids: [*PROMPT.prefix[:n], *ids], shared, reply)
+    rows = draw(st.lists(row, min_size=3, max_size=6))
+    return [draw(st.sampled_from(rows)) for _ in range(6)]
+
+
+@given(sequences=conversations())
+def test_replies_that_leave_the_prefix_early_score_as_in_the_plain_pass(scorer, sequences):
+    rewards = np.full(len(sequences), np.nan, np.float32)
+    for bucket in reply_buckets(PROMPT.prefix, sequences):
+        rewards[bucket.rows] = rewards_of(scorer, bucket.candidates)[bucket.row_candidate]
+    assert_same(rewards, scorer.plain_rewards(sequences)[0])
+
+
+@given(sequences=conversations())
+def test_buckets_cover_each_row_once_and_stand_for_its_sequence(sequences):
+    seen = {}
+    for bucket in reply_buckets(PROMPT.prefix, sequences):
+        stand_for = parity.sequences_of(PROMPT, bucket.candidates)
+        for row, candidate in zip(bucket.rows, bucket.row_candidate, strict=True):
+            assert row not in seen
+            seen[row] = list(stand_for[candidate])
+    assert [seen[row] for row in range(len(sequences))] == sequences
+
+
+@given(sequences=conversations())
+def test_duplicates_share_a_candidate(sequences):
+    buckets = reply_buckets(PROMPT.prefix, sequences)
+    assert sum(len(b.candidates) for b in buckets) == len({tuple(s) for s in sequences})
+
+
+@given(sequences=conversations())
+def test_the_reward_position_is_never_left_to_the_prefix(sequences):
+    for bucket in reply_buckets(PROMPT.prefix, [*sequences, list(PROMPT.prefix)]):
+        assert (bucket.candidates.last >= 0).all()
+        assert bucket.candidates.ids.shape[1] == padded_length(
+            int(bucket.candidates.last.max()) + 1
+        )
+
+
+@given(length=st.integers(1, 10_000))
+def test_padding_holds_the_length_and_wastes_at_most_half_of_it(length):
+    assert length <= padded_length(length) <= max(1.5 * length, 1)
+
+
+def test_padded_lengths_are_few():
+    assert sorted({padded_length(n) for n in range(33)}) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
+    assert len({padded_length(n) for n in range(1, 8193)}) == 26
+
+
+def test_padded_rows_repeat_the_first_candidate():
+    candidates = candidates_of(2, seed=0)
+    padded = pad_rows(candidates, 4)
+    np.testing.assert_array_equal(padded.ids, candidates.ids[[0, 1, 0, 0]])
+    np.testing.assert_array_equal(padded.last, candidates.last[[0, 1, 0, 0]])
+
+
+def test_many_steps_and_prompts_of_similar_length_compile_each_pass_once(pair):
+    scorer = pair.restored.rebuilt().scorer
+    candidates = candidates_of(50, seed=0)
+    for length in (33, 40, 48):  # all are padded to 48
+        prompt = parity.prompt_ids(length)
+        steps = list(scorer.rewards(scorer.prefill(prompt), candidates))
+        assert [s.shape[1] for s in steps] == [16, 16, 16, 2]
+        scorer.plain_rewards([list(prompt.prefix)] * 4)
+    assert scorer.prefill_step._cache_size() == 1
+    assert scorer.score_step._cache_size() == 1
+    assert scorer.plain_step._cache_size() == 1
+
+
+def test_prefixes_are_padded_to_a_multiple_of_sixteen(scorer):
+    lengths = [scorer.prefill(parity.prompt_ids(n)).key_values.keys.shape[1] for n in (17, 32)]
+    assert lengths == [2 * PREFIX_MULTIPLE] * 2
+
+
+def test_no_candidates_give_no_steps(scorer):
+    empty = take_rows(candidates_of(2, seed=0), slice(0, 0))
+    assert list(scorer.rewards(scorer.prefill(PROMPT), empty)) == []
+
+
+def test_a_conversation_longer_than_the_model_allows_is_refused(scorer):
+    scorer.check_length(256)
+    with pytest.raises(AssayError, match=r"^a conversation has 257 tokens; allowed by the .* 256$"):
+        scorer.check_length(257)
+
+
+@pytest.mark.parametrize("name", ["fp8", "float64", ""])
+def test_other_dtypes_are_refused(name):
+    with pytest.raises(AssayError, match=rf"^dtype='{name}'; allowed: 'bfloat16', 'float16', 'f"):
+        dtype_named(name)
+
+
+def test_the_prefix_is_part_of_what_is_judged(scorer):
+    other = PromptIds(prompt="?", prefix=PROMPT.prefix[::-1], suffix=())
+    candidates = candidates_of(16, seed=0)
+    change = parity.respond(scorer, other, candidates)[0] - rewards_of(scorer, candidates)
+    assert np.abs(change).mean() > 0.05

@@ -1,0 +1,451 @@
+"""Searches into run folders: what they write, how they go on, what they refuse."""
+
+import dataclasses
+import functools
+import itertools
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import analysis
+from configs import gcg
+from engine import api
+from engine.errors import AssayError
+from engine.runs import schema
+from engine.search import loop, run_folder
+from engine.search.baselines import Sweep
+from engine.search.climb import Climb
+from engine.search.objective import Problem
+from engine.search.run_folder import score_elsewhere, search_sequences, trace_frame
+from engine.search.settings import METHODS
+from launch.common import searching
+from tests.support import tiny
+from tests.support.searches import make_mesh, problem, scorer, settings
+
+ROOT = Path(__file__).resolve().parents[3]
+PROMPT = {"who": "Who?"}
+
+
+def search(run, models, prompts=PROMPT, *, joint=False, **changes):
+    return search_sequences(
+        models, prompts, str(run), settings(**changes), make_mesh(), joint=joint
+    )
+
+
+def file_of(run, direction="max", method="gcg", slug="tiny", prompt="who"):
+    return run / schema.sequences_path(slug, prompt, direction, method, 0)
+
+
+def traced(asked: Problem, model) -> loop.Trace:
+    return loop.run(asked, scorer(model), None, lambda steps, trace: None)[0]
+
+
+def test_a_search_writes_its_trace_and_the_manifest_knows_it(checkpoint, tmp_path):
+    model, run = checkpoint(), tmp_path / "run"
+    found = search(run, [model], direction="both", round_trip=True)
+    assert [f.direction for f in found] == ["max", "min"]
+    manifest = json.loads((run / "manifest.json").read_text())
+    for one in found:
+        frame = pl.read_parquet(file_of(run, one.direction))
+        assert dict(frame.schema) == schema.SEQUENCE_COLUMNS
+        sign = 1 if one.direction == "max" else -1
+        assert (sign * np.diff(frame["reward"].to_numpy()) >= 0).all()
+        assert (np.diff(frame["flops"].to_numpy()) > 0).all()
+        assert frame["round_trips"].all()
+        last = frame.row(-1, named=True)
+        assert (last["reward"], last["text"]) == (one.reward, one.text)
+        split = model.template.split("Who?")
+        whole = model.template.sequences("Who?", [last["text"]])[0]
+        assert whole == [*split.prefix, *last["token_ids"], *split.suffix]
+        assert scorer(model).plain_rewards([whole])[0, 0] == pytest.approx(last["reward"], rel=1e-4)
+        entry = manifest["results"][str(file_of(run, one.direction).relative_to(run))]
+        assert (entry["complete"], entry["rejected"]) == (True, one.rejected)
+        assert entry["self_check"]["reward_from_text"] == pytest.approx(last["reward"], rel=1e-4)
+    assert found[0].reward > found[1].reward
+    assert not list(run.rglob("*.safetensors"))
+    assert analysis.sequences_table(analysis.load(run))["text"].to_list() == [f.text for f in found]
+    again = search(run, [model], direction="both", round_trip=True)
+    assert again == [dataclasses.replace(one, new=False) for one in found]
+
+
+def test_a_found_sequence_with_other_bytes_is_refused(checkpoint, tmp_path):
+    search(tmp_path / "run", [checkpoint()], steps=2)
+    file = file_of(tmp_path / "run")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(AssayError, match=r"gcg-seed0\.parquet: differs from its hash"):
+        search(tmp_path / "run", [checkpoint()], steps=2)
+
+
+def test_a_direction_alone_finds_what_it_finds_beside_the_other(checkpoint):
+    both = problem(checkpoint(), direction="both", round_trip=True)
+    alone = problem(checkpoint(), direction="min", round_trip=True)
+    (together, rejected), (single, own) = (
+        loop.run(asked, scorer(checkpoint()), None, lambda steps, trace: None)
+        for asked in (both, alone)
+    )
+    assert rejected["min"] == own["min"] != rejected["max"]
+    found, expected = trace_frame(both, together, "min"), trace_frame(alone, single, "min")
+    assert found.drop("reward").equals(expected.drop("reward"))
+    np.testing.assert_allclose(found["reward"], expected["reward"], rtol=1e-5)  # other batches
+
+
+@pytest.mark.parametrize("method", ["gcg", "coordinate"])
+def test_each_candidate_that_is_refused_for_its_text_is_counted_once(
+    checkpoint, monkeypatch, method
+):
+    judge, refused, counts = Problem.passes, [], {}
+
+    def passes(*of):
+        refused.extend([] if judge(*of) else [of])
+        return judge(*of)
+
+    monkeypatch.setattr(Problem, "passes", passes)
+    for direction in ("min", "max", "both"):
+        asked = problem(checkpoint(), direction=direction, method=method, round_trip=True)
+        engine = (Climb if method == "gcg" else Sweep)(asked, scorer(checkpoint()))
+        refused.clear()  # the drawing of the first parents
+        for _ in range(4):
+            engine.advance(1, math.inf)
+        counts[direction] = asked.rejects(engine.rejected)
+        assert sum(counts[direction].values()) == len(refused) > 0
+    assert counts["both"] == counts["min"] | counts["max"]
+
+
+def test_another_setting_is_not_mixed_in(checkpoint, tmp_path):
+    search(tmp_path / "run", [checkpoint()], steps=2)
+    with pytest.raises(AssayError, match=r"was begun with steps=2, not 3; use another run folder"):
+        search(tmp_path / "run", [checkpoint()], steps=3)
+
+
+def test_what_one_model_likes_is_scored_by_the_others(checkpoint, tmp_path):
+    models = [checkpoint(), checkpoint("other", head_seed=1)]
+    found = search(tmp_path / "run", models, steps=2)
+    score_elsewhere(models, PROMPT, str(tmp_path / "run"), [f.text for f in found],
+                    settings(), make_mesh())  # fmt: skip
+    run = analysis.load(tmp_path / "run")
+    table = analysis.sequence_transfer(run, analysis.sequences_table(run))
+    assert {("tiny", "other"), ("other", "tiny")} <= set(table.select("source", "target").rows())
+
+
+def test_a_command_killed_before_others_scored_what_it_found_has_them_do_it(checkpoint, tmp_path):
+    run, config = str(tmp_path / "run"), gcg.get_config()
+    models = [checkpoint(), checkpoint("other", head_seed=1)]
+    search(run, models[:1], steps=2)
+    searching.search(models[:1], PROMPT, run, settings(steps=2), make_mesh(), config, models)
+    loaded = analysis.load(run)
+    table = analysis.sequence_transfer(loaded, analysis.sequences_table(loaded))
+    assert ("tiny", "other") in table.select("source", "target").rows()
+
+
+def test_one_search_for_several_prompts_climbs_their_mean(checkpoint, tmp_path):
+    prompts = {"who": "Who?", "what": "What is the greatest thing?"}
+    (found,) = search(tmp_path / "run", [checkpoint()], prompts, joint=True, steps=2)
+    assert found.prompt == "mean.who.what"
+    last = pl.read_parquet(file_of(tmp_path / "run", prompt=found.prompt)).row(-1, named=True)
+    rows = [checkpoint().template.split(p) for p in prompts.values()]
+    plain = scorer(checkpoint()).plain_rewards(
+        [[*p.prefix, *last["token_ids"], *p.suffix] for p in rows]
+    )
+    assert plain[0].mean() == pytest.approx(last["reward"], rel=1e-4)
+
+
+def test_one_search_for_prompts_of_long_names_has_a_short_one(checkpoint, tmp_path):
+    prompts = {"a" * 150: "Who?", "b" * 150: "What is the greatest thing?"}
+    (found,) = search(tmp_path / "run", [checkpoint()], prompts, joint=True, steps=2)
+    assert re.fullmatch(r"mean\.of-2-[0-9a-f]{8}", found.prompt)
+    assert file_of(tmp_path / "run", prompt=found.prompt).exists()
+
+
+@pytest.mark.parametrize("method", ["gcg", "coordinate"])
+@pytest.mark.parametrize("round_trip", [False, True])
+def test_a_search_that_goes_on_ends_as_one_that_never_stopped(
+    checkpoint, tmp_path, method, round_trip
+):
+    state = tmp_path / "state.safetensors"
+    asked = problem(checkpoint(), method=method, round_trip=round_trip, steps=8, every=2)
+
+    class Stop(Exception):
+        pass
+
+    def stop(steps, trace):
+        if steps >= 6:
+            raise Stop
+
+    with pytest.raises(Stop):
+        loop.run(asked, scorer(checkpoint()), _path(state), stop)
+    assert state.exists()
+    seen = []
+    resumed, rejected = loop.run(
+        asked, scorer(checkpoint()), _path(state), lambda steps, trace: seen.append(steps)
+    )
+    assert min(seen) > 4  # it did not begin again
+    whole, expected = loop.run(asked, scorer(checkpoint()), None, lambda steps, trace: None)
+    np.testing.assert_array_equal(resumed.rewards, whole.rewards)
+    np.testing.assert_array_equal(resumed.ids, whole.ids)
+    np.testing.assert_array_equal(resumed.flops, whole.flops)
+    assert rejected == expected
+
+
+def _path(path):
+    from etils import epath
+
+    return epath.Path(path)
+
+
+def test_an_unfinished_search_of_other_settings_is_refused(checkpoint, tmp_path):
+    state = _path(tmp_path / "state.safetensors")
+    loop.run(problem(checkpoint()), scorer(checkpoint()), state, lambda steps, trace: None)
+    with pytest.raises(AssayError, match=r"an unfinished search with another topk; remove it"):
+        loop.run(problem(checkpoint(), topk=15), scorer(checkpoint()), state, lambda s, t: None)
+
+
+def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
+    def start(run):
+        flags = [
+            f"--checkpoint={checkpoint().path}", f"--run={run}", "--config.length=3",
+            "--config.steps=40", "--config.candidates=16", "--config.topk=16", "--config.every=1",
+            "--config.direction=max",
+        ]  # fmt: skip
+        # A killed process leaves half a compiled file: not where other tests read.
+        return subprocess.Popen(
+            [sys.executable, "-m", "launch.gcg", *flags],
+            cwd=ROOT, env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert start(whole).wait() == 0
+    process = start(killed)
+    while process.poll() is None and not list(killed.rglob("*.safetensors")):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert list(killed.rglob("*.safetensors"))
+    assert start(killed).wait() == 0
+    name = schema.sequences_path("tiny", "greatest", "max", "gcg", 0)
+    assert (killed / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_a_command_killed_between_its_directions_goes_on_to_both(checkpoint, tmp_path, monkeypatch):
+    run, asked = tmp_path / "run", {"direction": "both", "steps": 4}
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "_last", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            search(run, [checkpoint()], **asked)
+    assert file_of(run, "max").exists() and not file_of(run, "min").exists()
+    assert [one.new for one in search(run, [checkpoint()], **asked)] == [True, True]
+    assert not list(run.rglob("*.safetensors"))
+
+
+def _interrupted(*args, **kwargs):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("direction", ["max", "min"])
+def test_one_token_and_every_token_proposed_finds_the_sweeps_end(checkpoint, direction):
+    model = checkpoint()
+    asked = problem(model, direction=direction, length=1, topk=285, candidates=285, steps=2)
+    split = model.template.split("Who?")
+    tokens = np.flatnonzero(asked.allowed)
+    rows = [[*split.prefix, t, *split.suffix] for t in tokens.tolist()]
+    rewards = scorer(model).plain_rewards(rows)[0]
+    best = tokens[rewards.argmax() if direction == "max" else rewards.argmin()]
+    assert traced(asked, model).ids[-1].tolist() == [[best]] * 2
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_finds_what_its_model_gives_that_reward(checkpoint, method):
+    model = checkpoint()
+    asked = problem(model, method=method, direction="min", steps=80, candidates=15, round_trip=True)
+    frame = trace_frame(asked, traced(asked, model), "min")
+    last, (split,) = frame.row(-1, named=True), asked.prompts
+    plain = scorer(model).plain_rewards([[*split.prefix, *last["token_ids"], *split.suffix]])
+    assert plain[0, 0] == pytest.approx(last["reward"], rel=1e-4, abs=1e-5)
+    assert asked.allowed[last["token_ids"]].all()
+    assert last["round_trips"]
+
+
+def test_the_repeated_token_is_the_best_of_all_repeated(checkpoint):
+    model = checkpoint()
+    asked = problem(model, method="repeat", steps=100, candidates=60)
+    (split,) = asked.prompts
+    rows = [[*split.prefix, *[t] * 3, *split.suffix] for t in np.flatnonzero(asked.allowed)]
+    best = scorer(model).plain_rewards(rows)[0].max()
+    assert traced(asked, model).rewards[-1, 0] == pytest.approx(best, rel=1e-5)
+
+
+def test_a_beam_of_every_token_is_exhaustive(checkpoint):
+    model = checkpoint()
+    few = ("a", "b", "c", "d", "war", " love")
+    asked = problem(model, method="beam", beam=36, length=3, topk=6, allow=few, steps=200)
+    (split,) = asked.prompts
+    triples = itertools.product(np.flatnonzero(asked.allowed).tolist(), repeat=3)
+    rows = [[*split.prefix, *t, *split.suffix] for t in triples]
+    assert traced(asked, model).rewards[-1, 0] == pytest.approx(
+        scorer(model).plain_rewards(rows)[0].max(), rel=1e-5
+    )
+
+
+def test_a_budget_of_flops_is_kept(checkpoint):
+    asked = problem(checkpoint(), steps=100)
+    one = traced(problem(checkpoint(), steps=1), checkpoint()).flops_of(asked.settings)[0]
+    limited = problem(checkpoint(), steps=100, flops=5.5 * one)
+    assert len(traced(limited, checkpoint()).flops) == 5
+
+
+@pytest.mark.parametrize("method", ["gcg", "repeat"])
+def test_progress_counts_the_budget_that_ends_the_search(checkpoint, method):
+    model, seen = checkpoint(), []
+    budget = {"steps": 10**6, "flops": 2.5e7, "restarts": 1, "every": 1}
+    asked = problem(model, method=method, **budget)
+    job = run_folder.Job(checkpoint=model, prompt="who", problem=asked, paths={}, complete={})
+    loop.run(asked, scorer(model), None, lambda *done: seen.append(job.spent(*done)))
+    assert np.diff(seen).min() > 0
+    assert seen[-1] <= 1 < seen[-1] + np.diff(seen).max() * 1.001  # no further step fits
+    assert len(seen) / 2 < job.steps < len(seen) * 2
+
+
+@functools.cache
+def ends():
+    return np.array([-math.inf, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, None),
+        ({"patience": 2}, 6),
+        ({"patience": 3}, 7),
+        ({"patience": 4}, None),
+        ({"threshold": 1.5}, 4),
+        ({"target": 1.0}, 2),
+        ({"threshold": 3.0, "patience": 1}, 3),
+    ],
+)
+def test_when_a_search_ends(changes, expected):
+    assert loop.end_of(ends(), settings(**changes)) == expected
+
+
+@pytest.mark.parametrize("changes", [{"patience": 1}, {"threshold": -math.inf}])
+def test_no_search_ends_before_it_has_found_a_sequence(changes):
+    searched = np.array([-math.inf] * 4 + [1.0, 1.0, 1.0], np.float32)
+    assert loop.end_of(searched[:4], settings(**changes)) is None
+    assert loop.end_of(searched, settings(**changes)) == (6 if "patience" in changes else 5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "leaves"),
+    [
+        ({}, lambda text, special: not special),
+        ({"specials": True}, lambda text, special: True),
+        ({"ascii_only": True},
+         lambda text, special: re.fullmatch("[ -~]+", text) and not special),
+        ({"allow": ("a", " love", "b"), "topk": 2},
+         lambda text, special: text in ("a", " love", "b")),
+        ({"deny": ("a", " love")},
+         lambda text, special: not special and text not in ("a", " love")),
+        ({"allow": ("a", "b"), "deny": ("a",), "topk": 1}, lambda text, special: text == "b"),
+    ],
+)  # fmt: skip
+def test_filters_leave_the_tokens_that_they_name(checkpoint, changes, leaves):
+    tokens, special = checkpoint().template.tokens, range(len(tiny.SPECIAL))
+    expected = [i for i, text in enumerate(tokens) if leaves(text, i in special)]
+    allowed = problem(checkpoint(), **{"candidates": 3, **changes}).allowed
+    assert np.flatnonzero(allowed).tolist() == expected
+    assert 0 < len(expected) <= len(tokens) < len(allowed) == 320
+
+
+def test_the_api_and_the_command_have_the_same_settings(checkpoint):
+    import inspect
+
+    own = {k: p.default for k, p in inspect.signature(api.RewardModel.search).parameters.items()
+           if p.default is not p.empty} | api._SEARCH  # fmt: skip
+    config = gcg.get_config()
+    for name in set(own) - {"direction", "allow", "deny", "fixed"}:
+        assert own[name] == config[name], name
+
+
+def test_the_api_returns_the_trace(checkpoint):
+    model = api.load(checkpoint().path, mesh=make_mesh(), step_size=64)
+    frame = model.search("Who?", length=3, steps=3, candidates=16, topk=16, direction="min")
+    assert dict(frame.schema) == schema.SEQUENCE_COLUMNS
+    assert model.score("Who?", frame["text"][-1])[0] == pytest.approx(frame["reward"][-1], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"length": 0}, "length=0; allowed: integers >= 1"),
+        ({"length": 120}, "a conversation has 1.. tokens; allowed by the model: 128"),
+        ({"direction": "up"}, "direction='up'; allowed: 'max', 'min', 'both'"),
+        ({"method": "gcq"}, "method='gcq'; allowed: 'gcg', 'mutate', 'random', 'paper', 'repeat'"),
+        ({"topk": 300}, "topk=300; the filters leave 285 tokens: allowed at most that"),
+        ({"allow": ("love", "war")}, "topk=16; the filters leave 2 tokens: allowed at most that"),
+        ({"deny": ("Liebe",)}, "deny: no token is 'Liebe'; allowed: texts of single tokens"),
+        ({"initial": "love"}, "initial='love': 1 tokens; allowed: 3, the length"),
+        ({"initial": "a b", "deny": (" ",)}, "initial='a b': the filters leave out its token ' '"),
+        ({"fixed": (0,)}, "fixed positions need an initial string to take their tokens from"),
+        ({"fixed": (3,), "initial": "abc"}, "fixed=3; allowed: positions 0 to 2"),
+        ({"candidates": 100}, "candidates=100; allowed: at most topk × free positions = 48"),
+        (
+            {"candidates": 300, "method": "paper", "length": 1},
+            "candidates=300; allowed: at most tokens × free positions = 285",
+        ),
+        ({"dtype": "fp8"}, "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
+        ({"temperature": 0.0}, "temperature=0.0; allowed: numbers > 0, or inf"),
+        ({"flops": -1.0}, "flops=-1.0; allowed: finite numbers >= 0"),
+        ({"seed": -1}, "seed=-1; allowed: integers >= 0"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(checkpoint, tmp_path, changes, message):
+    with pytest.raises(AssayError, match=rf"^{message}") as error:
+        search(tmp_path / "run", [checkpoint()], **changes)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_budget_that_ends_before_anything_is_found_is_refused(checkpoint, tmp_path):
+    with pytest.raises(AssayError, match=r"^method='beam' ended before it found a sequence of 3"):
+        search(tmp_path / "run", [checkpoint()], method="beam", steps=2)
+    assert not list(tmp_path.rglob("*.safetensors"))  # nothing that more steps would trip over
+
+
+def test_a_direction_that_finds_nothing_is_refused_whatever_the_other_finds(checkpoint, tmp_path):
+    few = {"method": "random", "direction": "both", "length": 6, "steps": 1, "every": 1,
+           "candidates": 2, "restarts": 1, "round_trip": True, "seed": 8}  # fmt: skip
+    found = traced_rewards(problem(checkpoint(), **few), checkpoint())
+    assert np.isneginf(found).tolist() == [True, False]
+    with pytest.raises(AssayError, match=r"^method='random' ended before it found a sequence of 6"):
+        search(tmp_path / "run", [checkpoint()], **few)
+
+
+def traced_rewards(asked, model):
+    return Climb(asked, scorer(model)).advance(1, math.inf)[0][-1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"round_trip": True, "method": "mutate"}, {"target": 3.0, "method": "mutate"},
+     {"method": "beam", "steps": 500}],
+)  # fmt: skip
+def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, changes):
+    with pytest.raises(AssayError, match=r"^the reward is not finite for the sequence of token i"):
+        search(tmp_path / "run", [checkpoint("nan", nan_head=True)], **changes)
+
+
+def test_a_reward_that_is_not_finite_is_named_whatever_its_text(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(Climb, "_verdicts", lambda _, ranked, state: np.zeros((1, 12), bool))
+    with pytest.raises(AssayError, match=r"^the reward is not finite for the sequence of token i"):
+        search(
+            tmp_path / "run", [checkpoint("nan", nan_head=True)], round_trip=True, method="mutate"
+        )

@@ -1,0 +1,370 @@
+"""The compiled step: its gradient, its rewards, its proposals, its selection."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from engine.checkpoint.card import Checkpoint
+from engine.convert import gates
+from engine.models.decoder import behind
+from engine.search import loop, packing, proposals
+from engine.search.buffer import BROKEN, Ranked, admit, start
+from engine.search.climb import Climb, _key, planned_steps, question, step_flops
+from engine.search.step import build_step, replacements, score, slopes_of
+from engine.types import Candidates
+from tests.support import searches, tiny
+from tests.support.searches import make_mesh, problem, settings
+
+PROMPTS = ("Who?", "What is the greatest thing?")  # of two lengths
+
+
+def random_ids(seed, *shape):
+    return np.random.default_rng(seed).integers(3, 280, shape).astype(np.int32)
+
+
+def plain_rewards(scorer, problem, ids):
+    """Mean over the prompts of the plain pass, for sequences [N, T]."""
+    every = [
+        scorer.plain_rewards([[*p.prefix, *row, *p.suffix] for row in ids.tolist()])[0]
+        for p in problem.prompts
+    ]
+    return np.mean(every, axis=0)
+
+
+def gradients(scorer, what, parents, asked):
+    def compiled(params, what, parents):
+        return slopes_of(nnx.merge(scorer.graph, params), what, parents, asked, scorer.mesh)
+
+    return jax.jit(compiled)(scorer.params, what, jnp.asarray(parents))
+
+
+HEADS = {
+    "linear": {},
+    "qrm": {"architectures": ("LlamaForRewardModelWithGating",)},  # its gate reads the prompt
+    "urm": {"architectures": ("LlamaForSequenceClassificationWithNormal_Weights",)},
+}
+
+
+@pytest.mark.parametrize(
+    ("head", "direction", "fixed"),
+    [("linear", "max", ()), ("linear", "min", (0,)), ("linear", "max", (1,)), ("qrm", "max", ()),
+     ("urm", "min", ())],
+)  # fmt: skip
+def test_every_candidate_scores_as_in_the_plain_pass(
+    checkpoint, monkeypatch, head, direction, fixed
+):
+    monkeypatch.setattr(gates, "PATTERNS", {"llama": tiny.GATE})
+    model = checkpoint(head, head=head, **HEADS[head])
+    scorer = searches.scorer(model)
+    asked = problem(model, *PROMPTS, direction=direction, length=5, candidates=20,
+                    initial="qwxyz", fixed=fixed, steps=20)  # fmt: skip
+    climb = Climb(asked, scorer)
+    ranked = climb._step.expand(scorer.params, climb._question, climb._state)
+    sign = 1 if direction == "max" else -1
+    for ids, rewards in zip(np.asarray(ranked.ids), np.asarray(ranked.rewards), strict=True):
+        expected = sign * plain_rewards(scorer, asked, ids)
+        np.testing.assert_allclose(rewards, expected, rtol=1e-4, atol=1e-5)
+        assert np.ptp(expected) > 0.1  # they differ, so the agreement says something
+        assert (np.diff(rewards) <= 0).all()
+    expected = sign * plain_rewards(scorer, asked, asked.initial())
+    np.testing.assert_allclose(ranked.parent_rewards, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_candidates_are_spread_evenly_over_the_free_positions():
+    for free in ((0,), (2,), (0, 1, 2), tuple(range(20)), (1, 4, 5, 9)):
+        plan = proposals.plan(free, 37, 64)
+        counts = np.bincount(plan.first, minlength=max(free) + 1)[list(free)]
+        assert counts.sum() == 37
+        assert counts.max() - counts.min() <= 1
+        assert list(plan.first) == sorted(plan.first)
+
+
+@pytest.mark.parametrize("multiple", [1, 4])
+@pytest.mark.parametrize(
+    "first", [(0,), (3, 3, 3), (0, 1, 2), (0, 0, 1, 1, 4, 4), tuple(range(20))]
+)
+def test_rows_hold_every_candidate_once_from_its_first_change_to_its_reward(first, multiple):
+    positions = 22
+    layout = packing.pack(first, positions, multiple)
+    assert len(layout.read) % multiple == 0
+    width = layout.read.shape[1]
+    for c, begin in enumerate(first):
+        row, which = divmod(int(layout.where[c]), width)
+        own = (layout.reply[row] == which) & (layout.place[row] < positions)
+        assert (layout.candidate[row, own] == c).all()
+        assert layout.place[row, own].tolist() == list(range(begin, positions))
+        assert (layout.first[row, own] == begin).all()
+        at = layout.read[row, which]
+        assert own[at]
+        assert layout.place[row, at] == positions - 1
+    if first == tuple(range(20)):  # the longest with the shortest: nothing is padding
+        assert layout.place.max() == positions - 1
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_gradient_is_the_finite_difference_of_the_signed_reward(checkpoint, sign):
+    scorer = searches.scorer(checkpoint())
+    asked = problem(checkpoint(), *PROMPTS, direction="max" if sign > 0 else "min", restarts=1)
+    parents = random_ids(1, 1, 3)
+    model = nnx.merge(scorer.graph, scorer.params)
+    what = question(asked, scorer)
+    rewards, slopes = gradients(scorer, what, parents, asked.settings)
+    np.testing.assert_allclose(rewards, sign * plain_rewards(scorer, asked, parents), rtol=1e-4)
+
+    @jax.jit
+    def reward(rows):
+        x = jnp.concatenate(
+            [model.decoder.embed_rows(rows[None]), model.decoder.embed(what.suffix[None])], axis=1
+        )
+        last = jnp.full((1, 1), x.shape[1] - 1)
+        under = [
+            model.respond_embedded(
+                jax.tree.map(lambda leaf, j=j: leaf[j], what.prefix),
+                x,
+                behind(what.lengths[j][None], x.shape[1]),
+                last,
+            )[0, 0, 0]
+            for j in range(len(PROMPTS))
+        ]
+        return sign * jnp.mean(jnp.stack(under))
+
+    rows = jax.nn.one_hot(parents[0], 320)
+    rng = np.random.default_rng(0)
+    step = 1e-2
+    for _ in range(5):
+        way = jnp.asarray(rng.standard_normal(rows.shape), jnp.float32) / 10
+        there = (reward(rows + step * way) - reward(rows - step * way)) / (2 * step)
+        assert float(jnp.vdot(slopes[0], way)) == pytest.approx(float(there), rel=1e-2, abs=1e-3)
+
+
+@pytest.mark.parametrize("direction", ["max", "min"])
+def test_the_top_proposal_moves_the_reward_the_sought_way_to_first_order(checkpoint, direction):
+    scorer = searches.scorer(checkpoint())
+    asked = problem(checkpoint(), direction=direction, restarts=1)
+    parents = jnp.asarray(random_ids(1, 1, 3))
+    what = question(asked, scorer)
+    _, slopes = gradients(scorer, what, parents, asked.settings)
+    gain = proposals.first_order_gain(slopes[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0.0)
+    best = proposals.best_pairs(parents[0], gain, (0, 1, 2), 1)[0]
+    raw = slopes[0] * (1 if direction == "max" else -1)  # of the reward itself
+    change = sum(raw[t, best[t]] - raw[t, parents[0, t]] for t in range(3))
+    assert change > 0 if direction == "max" else change < 0
+
+
+def test_a_target_is_climbed_by_the_squared_distance_to_it(checkpoint):
+    scorer = searches.scorer(checkpoint())
+    asked = problem(checkpoint(), direction="min", restarts=1)
+    what, parents = question(asked, scorer), random_ids(1, 1, 3)
+    rewards, slopes = gradients(scorer, what, parents, asked.settings)
+    aimed, towards = gradients(scorer, what, parents, settings(direction="min", target=30.0))
+    np.testing.assert_allclose(aimed, rewards, rtol=1e-5)
+    expected = 2 * (30 - rewards[:, None, None]) * slopes
+    np.testing.assert_allclose(towards, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_the_distance_between_embeddings_is_taken_off_the_gain():
+    rng = np.random.default_rng(0)
+    slopes, embedding = (rng.standard_normal(s).astype(np.float32) for s in ((2, 9), (9, 4)))
+    ids, allowed = np.array([3, 7]), np.arange(9) != 5
+    gain = proposals.first_order_gain(slopes, ids, allowed, jnp.asarray(embedding), 4.5)
+    for t, own in enumerate(ids):
+        for v in range(9):
+            apart = np.linalg.norm(embedding[v] - embedding[own])
+            expected = slopes[t, v] - slopes[t, own] - 4.5 * apart
+            expected = -np.inf if v in (5, own) else expected
+            assert gain[t, v] == pytest.approx(expected, rel=1e-4)
+
+
+@functools.cache
+def proposer(topk, replace, free):
+    plan = proposals.plan(free, 24, topk)
+
+    def draw(key, ids, gain):
+        return proposals.by_position(
+            key, ids, gain, free, plan, topk, 1.0, jnp.asarray(replace), replace
+        )
+
+    return jax.jit(draw), plan
+
+
+@pytest.mark.parametrize("replace", [1, 3])
+@pytest.mark.parametrize("free", [(0, 1, 2, 3), (1, 3)])
+def test_proposals_change_allowed_tokens_at_free_positions_from_their_first_on(replace, free):
+    draw, plan = proposer(30, replace, free)
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        allowed = rng.random(50) < 0.7
+        ids = rng.choice(np.flatnonzero(allowed), 4).astype(np.int32)
+        slopes = jnp.asarray(rng.standard_normal((4, 50)), jnp.float32)
+        gain = proposals.first_order_gain(slopes, ids, allowed, jnp.zeros((50, 2)), 0.0)
+        found = np.asarray(draw(jax.random.key(seed), ids, gain))
+        assert allowed[found].all()
+        changed = found != ids
+        assert set(np.flatnonzero(changed.any(0))) <= set(free)
+        assert (changed.sum(1) <= replace).all()
+        assert (changed.argmax(1) == plan.first).all()
+        if replace == 1:
+            assert len(np.unique(found, axis=0)) == len(found)
+
+
+def ranked_of(ids, rewards):
+    return Ranked(ids=jnp.asarray(ids)[None], rewards=jnp.asarray(rewards)[None],
+                  parent_rewards=jnp.asarray([0.5]))  # fmt: skip
+
+
+def admitted(checkpoint, passes, **changes):
+    scorer = searches.scorer(checkpoint())
+    step = build_step(scorer.graph, make_mesh(), settings(length=2, **changes))
+    state = start(np.zeros((1, 2)), np.array([[1, 1]]), 3)
+    ids = np.array([[5, 5], [5, 5], [6, 6], [1, 1], [7, 7]], np.int32)
+    rewards = np.array([3.0, 3.0, 2.0, 0.5, 0.1], np.float32)
+    return step.admit(state, ranked_of(ids, rewards), np.array([passes]))
+
+
+def test_the_buffer_keeps_the_best_distinct_sequences(checkpoint):
+    state = admitted(checkpoint, [True] * 5)
+    assert state.buffer[0].tolist() == [[5, 5], [6, 6], [1, 1]]
+    assert state.buffer_rewards[0].tolist() == [3.0, 2.0, 0.5]
+    assert state.best_rewards.tolist() == [3.0]
+
+
+def test_what_does_not_pass_is_not_kept(checkpoint):
+    state = admitted(checkpoint, [False, False, False, False, True])
+    assert state.buffer[0, :2].tolist() == [[1, 1], [7, 7]]
+    assert state.best_rewards.tolist() == [0.5]
+    assert state.best.tolist() == [[1, 1]]
+
+
+def test_the_papers_way_moves_on_even_to_worse_sequences(checkpoint):
+    state = admitted(checkpoint, [False, False, False, True, True], method="paper")
+    assert state.buffer[0].tolist() == [[7, 7], [1, 1], [1, 1]]  # [1, 1] was visited
+    assert state.best_rewards.tolist() == [0.5]
+    assert state.best.tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize("keep", ["elite", "latest"])
+@pytest.mark.parametrize("target", [0.0, 30.0])
+def test_a_reward_that_is_not_finite_is_the_best_whatever_is_climbed(keep, target):
+    """There the host sees it."""
+    state = jax.tree.map(jnp.asarray, start(np.zeros((1, 2)), np.array([[1, 1]]), 3))
+    ranked = ranked_of(np.array([[5, 5], [6, 6]], np.int32), np.array([BROKEN, 2.0], np.float32))
+    state = admit(state, ranked, jnp.ones((1, 2), bool), keep, target)
+    assert state.best_rewards.tolist() == [BROKEN]
+
+
+def test_four_devices_score_as_one(checkpoint):
+    asked = problem(checkpoint(), candidates=18, topk=16)
+    parents, ids = random_ids(0, 2, 3), random_ids(1, 2, 18, 3)
+    ids[:, :, 0] = parents[:, None, 0]
+    first = (0,) * 7 + (1,) * 11
+    found = []
+    for data in (1, 4):
+        scorer = searches.scorer(checkpoint(), data)
+        run = jax.jit(
+            lambda params, what, graph=scorer.graph, mesh=scorer.mesh: score(
+                nnx.merge(graph, params), what, parents, ids, first, mesh
+            )
+        )
+        found.append(np.asarray(run(scorer.params, question(asked, scorer))))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+def test_four_devices_share_the_attempts_of_a_gradient(checkpoint):
+    asked = problem(checkpoint(), candidates=18, topk=16, restarts=3)
+    parents, found, work = random_ids(0, 3, 3), [], []
+    for data in (1, 4):
+        scorer = searches.scorer(checkpoint(), data)
+        run = jax.jit(
+            lambda params, what, graph=scorer.graph, mesh=scorer.mesh: slopes_of(
+                nnx.merge(graph, params), what, parents, asked.settings, mesh
+            )
+        )
+        what = question(asked, scorer)
+        work.append(run.lower(scorer.params, what).compile().cost_analysis()["flops"])
+        found.append([np.asarray(part) for part in run(scorer.params, what)])
+    for one, four in zip(*found, strict=True):
+        np.testing.assert_allclose(one, four, rtol=0, atol=1e-5 * np.abs(one).max())
+    assert work[1] < 0.5 * work[0]  # of one device: one attempt of three
+
+
+def test_four_devices_search_as_one(checkpoint):
+    traces = []
+    for data in (1, 4):
+        asked = problem(checkpoint(), *PROMPTS, direction="both", steps=6, every=6, candidates=18)
+        scorer = searches.scorer(checkpoint(), data)
+        traces.append(loop.run(asked, scorer, None, lambda steps, trace: None)[0])
+    np.testing.assert_array_equal(traces[0].ids, traces[1].ids)
+    np.testing.assert_allclose(traces[0].rewards, traces[1].rewards, rtol=1e-5, atol=1e-6)
+
+
+def test_many_steps_and_other_searches_trace_each_pass_once(checkpoint):
+    scorer = searches.scorer(checkpoint())
+    for round_trip in (False, True):
+        sizes = []
+        for changes in ({}, {"seed": 1}, {"deny": ("a",), "steps": 9}):
+            climb = Climb(problem(checkpoint(), round_trip=round_trip, **changes), scorer)
+            for _ in range(2):
+                climb.advance(2, 1e30)
+            climb.advance(1, 1e30)
+            passes = (climb._step.expand, climb._step.admit) if round_trip else (climb._step.many,)
+            sizes.append([p._cache_size() for p in passes])
+        assert sizes[1:] == sizes[:1] * 2
+
+
+def test_the_number_of_replacements_falls_over_the_steps_that_are_afforded(checkpoint):
+    asked = problem(checkpoint(), replace_first=3, replace_last=1, steps=10**6)
+    cost = step_flops(asked)
+    for restarts in (1, 2):
+        own = settings(flops=9.5 * cost * restarts, restarts=restarts, steps=10**6)
+        assert planned_steps(dataclasses.replace(asked, settings=own)) == 9
+    counts = [int(replacements(step, 9, asked.settings)) for step in range(12)]
+    assert counts == [3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1]
+
+
+@functools.cache
+def pairs_of(path):
+    """Rewards of all pairs of 400 tokens of a model: float32 [400, 400]."""
+    model = Checkpoint.open(path)
+    scorer, split = searches.scorer(model), model.template.split("Who?")
+    scorer = dataclasses.replace(scorer, step_size=4096)
+    ids = np.stack(np.meshgrid(np.arange(400), np.arange(400), indexing="ij"), -1).reshape(-1, 2)
+    suffix = np.tile(np.array(split.suffix), (len(ids), 1))
+    rows = Candidates(
+        ids=np.concatenate([ids, suffix], 1).astype(np.int32),
+        shared=np.full(len(ids), len(split.prefix), np.int32),
+        last=np.full(len(ids), 1 + len(split.suffix), np.int32),
+    )
+    found = scorer.rewards(scorer.prefill(split), rows)
+    return np.concatenate([step[0] for step in found]).reshape(400, 400)
+
+
+def test_two_tokens_of_four_hundred_find_the_best_of_all_pairs(checkpoint):
+    """With a wider, flatter buffer than by default, more candidates, always two changes.
+
+    The best pair is often a neighbour of no other good one: what climbs towards good parents ends
+    in the second best (by default in 6 of 20 seeds). Eight tokens have no such corner to fill.
+    """
+    model = checkpoint("wide", vocab_size=400)
+    best = pairs_of(model.path).max()
+    asked = problem(
+        model, length=2, restarts=1, candidates=128, topk=128, buffer=32, spread=16.0,
+        replace_last=2, steps=300, every=50,
+    )  # fmt: skip
+    asked = dataclasses.replace(asked, allowed=np.ones(400, bool))
+    climb, found = Climb(asked, searches.scorer(model)), []
+    for seed in range(10):
+        own = dataclasses.replace(asked, settings=dataclasses.replace(asked.settings, seed=seed))
+        keys = np.stack([_key(*stream) for stream in own.streams()])
+        ids = np.random.default_rng(seed).integers(0, 400, (1, 2))
+        climb._state = climb._put(start(keys, ids, 32))
+        for _ in range(6):  # a buffer never loses its best
+            reward = climb.advance(50, 1e30)[0][-1, 0]
+            if np.isclose(reward, best, rtol=1e-5):
+                break
+        found.append(reward)
+    assert np.isclose(found, best, rtol=1e-5).sum() >= 9, (found, best)

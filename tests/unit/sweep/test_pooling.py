@@ -1,0 +1,125 @@
+"""Rewards read before the first pad token, held against torch and the rule of the time."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForSequenceClassification
+
+from engine.checkpoint.card import Card
+from engine.checkpoint.restore import sharing_groups
+from engine.errors import AssayError
+from engine.scoring.rows import TokenRows, reward_position
+from tests.support import tiny
+
+PROMPT = "What is the greatest thing?"
+ONE = {"greatest": PROMPT}
+SIZE = 288  # tokens of the tiny model
+IDS = tiny.tokenizer().convert_tokens_to_ids
+# Where the first pad stands: nowhere but as a reply, in the prompt, in front, behind the reply.
+PADS = {"a reply": IDS("love"), "the prompt": IDS("?"), "the front": 1, "nowhere": 310}
+SUFFIX = "{{ messages[0]['content'] }}<|im_end|>{{ messages[1]['content'] }}<|im_start|>!"
+
+
+def positions(ids: torch.Tensor, pad: int) -> torch.Tensor:
+    """`LlamaForSequenceClassification.forward` of transformers 4.4x, to the letter."""
+    sequence_lengths = torch.eq(ids, pad).int().argmax(-1) - 1
+    return sequence_lengths % ids.shape[-1]
+
+
+def library_reward(network, sequence: list[int], pad: int) -> float:
+    ids = torch.tensor([sequence])
+    with torch.inference_mode():
+        logits = network.score(network.model(ids).last_hidden_state)
+    return float(logits[0, positions(ids, pad)[0], 0])
+
+
+@pytest.fixture
+def padded(checkpoint):
+    """Pad id and template -> checkpoint, and its network in torch."""
+
+    def build(pad, template=tiny.CHATML):
+        slug = f"pad-{pad}-{len(template)}"
+        model = checkpoint(slug, template=template, pad_token_id=pad)
+        folder = model.path.parent / "hf"
+        return model, AutoModelForSequenceClassification.from_pretrained(folder).eval()
+
+    return build
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(0, 3))
+def test_the_reward_position_is_the_librarys(sequence, pad):
+    assert reward_position(sequence, pad) == int(positions(torch.tensor([sequence]), pad)[0])
+
+
+@pytest.mark.parametrize("where", PADS)
+@pytest.mark.parametrize("mode", ["ids", "text"])
+def test_a_sweep_reads_each_reward_where_the_library_did(run, padded, where, mode):
+    model, network = padded(PADS[where])
+    run.sweep([model], ONE, mode=mode, pooling="first_pad")
+    rewards, template = run.rewards(model.card.slug, "greatest"), model.template
+    rows = TokenRows(template.split(PROMPT), SIZE).sequences(range(SIZE))
+    if mode == "text":
+        rows = template.sequences(PROMPT, template.tokens)
+    sample = sorted({*range(0, SIZE, 24), IDS("love"), IDS("Ġlove"), 0, 1, 2})
+    expected = [library_reward(network, rows[i], PADS[where]) for i in sample]
+    np.testing.assert_allclose(rewards[sample], expected, rtol=1e-4, atol=1e-5)
+    assert (np.unique(rewards).size == 1) == (where == "the prompt")
+
+
+def test_a_pad_that_closes_the_reply_is_not_read(run, other_run, padded):
+    model, network = padded(IDS("<|im_start|>"), SUFFIX)
+    run.sweep([model], ONE, pooling="first_pad")
+    other_run.sweep([model], ONE, pooling="last")
+    rows = TokenRows(model.template.split(PROMPT), SIZE).sequences(range(0, SIZE, 24))
+    assert all(row[-2] == model.card.pad_token_id for row in rows)
+    expected = [library_reward(network, row, model.card.pad_token_id) for row in rows]
+    rewards = run.rewards(model.card.slug, "greatest")
+    np.testing.assert_allclose(rewards[::24], expected, rtol=1e-4, atol=1e-5)
+    assert not np.isclose(rewards, other_run.rewards(model.card.slug, "greatest"), rtol=1e-4).all()
+
+
+def test_replies_are_read_where_the_library_did(run, padded):
+    model, network = padded(IDS("love"))
+    replies = ["the war", "love", "the love war", "", "truth", " love"]
+    run.score([model], ONE, "words", replies, pooling="first_pad")
+    rows = model.template.sequences(PROMPT, replies)
+    expected = [library_reward(network, row, IDS("love")) for row in rows]
+    written = run.frame(f"items/words/model={model.card.slug}/prompt=greatest")["reward"]
+    np.testing.assert_allclose(written, expected, rtol=1e-4, atol=1e-5)
+    assert written[2] not in (written[1], written[3])
+
+
+def test_a_result_is_not_continued_under_another_pooling(run, padded):
+    model, _ = padded(IDS("love"))
+    run.sweep([model], ONE)
+    with pytest.raises(AssayError, match="with pooling left at its default, not 'first_pad'"):
+        run.sweep([model], ONE, pooling="first_pad")
+
+
+def test_a_model_without_a_pad_token_is_refused_and_nothing_is_written(run, checkpoint):
+    with pytest.raises(AssayError, match=r"^pooling='first_pad': model 'tiny' has no pad_token_id"):
+        run.sweep([checkpoint()], ONE, pooling="first_pad")
+    assert not run.folder.exists()
+
+
+@pytest.mark.parametrize("pad", ["0", True, 0.5])
+def test_a_pad_token_that_is_no_id_is_refused(checkpoint, pad):
+    with pytest.raises(AssayError, match=r"config\.json: pad_token_id=.*; allowed: an integer"):
+        checkpoint("odd", pad_token_id=pad)
+
+
+def test_a_card_keeps_the_pad_token(padded):
+    model, _ = padded(IDS("love"))
+    assert model.card.pad_token_id == IDS("love")
+    assert Card.from_json(model.card.to_json()) == model.card
+
+
+def test_models_with_other_pad_tokens_share_no_pass(padded):
+    model, _ = padded(IDS("love"))
+    other = dataclasses.replace(model, card=dataclasses.replace(model.card, pad_token_id=3))
+    assert len(sharing_groups([model, model])) == 1
+    assert len(sharing_groups([model, other])) == 2

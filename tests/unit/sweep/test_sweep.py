@@ -1,0 +1,424 @@
+import dataclasses
+import errno
+import json
+import os
+
+import numpy as np
+import polars as pl
+import pytest
+
+from engine.checkpoint.restore import restore, sharing_groups
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from engine.runs import parts, schema
+from engine.runs.manifest import Manifest
+from engine.scoring.reward_passes import Scorer, dtype_named
+from tests.support.sweeps import SETTINGS
+from tests.support.tiny import TRIMMED
+
+PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
+ONE = {"greatest": PROMPTS["greatest"]}
+SIZE = 288  # tokens of the tiny model
+RESULT = "scores/model=tiny/prompt=greatest"
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing catches it."""
+
+
+@pytest.fixture
+def tiny(checkpoint):
+    return checkpoint()
+
+
+@pytest.fixture
+def family(checkpoint):
+    """Three models that read one decoder, at two depths, and one that does not."""
+    return [
+        checkpoint(),
+        checkpoint("shallow", num_hidden_layers=2, head_seed=1),
+        checkpoint("mlp", head="mlp", head_seed=2),
+        checkpoint("stranger", seed=3),
+    ]
+
+
+def killed_after(monkeypatch, owner, name, calls):
+    """Lets `owner.name` run `calls` times; the process dies at the next."""
+    original, left = getattr(owner, name), iter(range(calls))
+
+    def dies(*args, **kwargs):
+        if next(left, None) is None:
+            raise Killed
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, dies)
+
+
+def plain_rewards(checkpoint, prompt):
+    """Every token's reward by the plain forward pass over whole conversations."""
+    mesh, split = build_mesh(), checkpoint.template.split(prompt)
+    scorer = Scorer.build(*restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=64)
+    return scorer.plain_rewards([[*split.prefix, i, *split.suffix] for i in range(SIZE)])[0]
+
+
+# What a sweep writes
+
+
+def test_every_token_gets_the_reward_of_the_plain_forward_pass(run, tiny):
+    assert run.sweep([tiny], PROMPTS) == 2 * SIZE
+    for prompt, text in PROMPTS.items():
+        rewards = run.rewards("tiny", prompt)
+        np.testing.assert_allclose(rewards, plain_rewards(tiny, text), rtol=1e-4, atol=1e-5)
+        assert rewards.std() > 0.1
+
+
+def test_parts_hold_every_token_once_in_order_with_the_columns_of_the_contract(run, tiny):
+    run.sweep([tiny], ONE)
+    assert [p.rsplit("/")[-1] for p in run.parts()] == [
+        "part-0000000-0000100.parquet",
+        "part-0000100-0000200.parquet",
+        "part-0000200-0000288.parquet",
+    ]
+    frame = run.frame(RESULT)
+    assert dict(frame.schema) == schema.SCORE_COLUMNS
+    assert frame["token_id"].to_list() == list(range(SIZE))
+
+
+def test_the_manifest_names_what_was_computed_and_every_parts_hash(run, tiny):
+    run.sweep([tiny], ONE)
+    manifest = run.manifest()
+    result = manifest["results"][RESULT]
+    assert result["complete"]
+    assert {f"{RESULT}/{name}": p["sha256"] for name, p in result["parts"].items()} == run.hashes()
+    assert sum(part["rows"] for part in result["parts"].values()) == SIZE
+    assert result["self_check"]["candidates"] == SETTINGS.self_check
+    assert result["self_check"]["max_abs_difference"] <= result["self_check"]["tolerance"]
+    assert result["fingerprint"]["checkpoint_hash"] == tiny.card.checkpoint_hash
+    assert manifest["prompts"] == ONE
+    vocabulary = pl.read_parquet(
+        run.folder / schema.vocab_path(manifest["models"]["tiny"]["vocab"])
+    )
+    assert len(vocabulary) == SIZE
+
+
+@pytest.mark.parametrize(
+    ("part_size", "step_size"), [(97, 64), (SIZE, 512), (10_000, 100), (31, 16), (96, 96)]
+)
+def test_rewards_do_not_depend_on_part_or_step_size(run, other_run, tiny, part_size, step_size):
+    run.sweep([tiny], ONE)
+    other_run.sweep([tiny], ONE, part_size=part_size, step_size=step_size)
+    assert len(other_run.parts()) == -(-SIZE // part_size)
+    np.testing.assert_allclose(
+        other_run.rewards("tiny", "greatest"), run.rewards("tiny", "greatest"), rtol=1e-5, atol=1e-6
+    )
+
+
+# Models that share a decoder
+
+
+def test_models_share_a_pass_where_one_decoder_begins_with_the_other(family):
+    groups = [[c.card.slug for c in group] for group in sharing_groups(family)]
+    assert groups == [["tiny", "mlp", "shallow"], ["stranger"]]
+
+
+def test_a_model_has_the_same_rewards_together_with_others_as_alone(run, other_run, family):
+    assert run.sweep(family, ONE) == len(family) * SIZE
+    for member in family:
+        other_run.sweep([member], ONE)
+        slug = member.card.slug
+        np.testing.assert_allclose(
+            run.rewards(slug, "greatest"), other_run.rewards(slug, "greatest"), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_models_that_share_a_pass_keep_their_own_rewards(run, family):
+    run.sweep(family, ONE)
+    rewards = [run.rewards(c.card.slug, "greatest") for c in family]
+    correlation = np.abs(np.corrcoef(rewards))[np.triu_indices(len(family), 1)]
+    assert correlation.max() < 0.9
+
+
+# A run is continued
+
+
+def test_a_finished_run_has_nothing_to_do(run, tiny):
+    run.sweep([tiny], ONE)
+    before = run.parts()
+    assert run.sweep([tiny], ONE) == 0
+    assert run.parts() == before
+
+
+def test_a_run_takes_further_models_and_prompts_without_touching_finished_parts(run, family):
+    run.sweep(family[:1], ONE)
+    before = run.parts()
+    assert run.sweep(family[1:2], ONE) == SIZE
+    assert run.sweep(family, PROMPTS) == (2 * len(family) - 2) * SIZE
+    after = run.parts()
+    assert len(after) == 2 * len(family) * 3
+    assert {path: after[path] for path in before} == before
+
+
+def test_a_part_that_was_removed_is_computed_again_to_the_same_bytes(run, tiny):
+    run.sweep([tiny], PROMPTS)
+    before = run.parts()
+    lost = f"{RESULT}/part-0000100-0000200.parquet"
+    (run.folder / lost).unlink()
+    assert run.sweep([tiny], PROMPTS) == 100
+    after = run.parts()
+    assert after[lost][0] == before[lost][0]
+    assert {p: after[p] for p in after if p != lost} == {p: before[p] for p in before if p != lost}
+    assert run.manifest()["results"][RESULT]["complete"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "calls"),
+    [
+        (parts, "write_part", 0),
+        (parts, "write_part", 1),  # between two models of one pass
+        (parts, "write_part", 7),
+        (Manifest, "record_part", 2),  # a part is on disk, the manifest does not know
+        (Manifest, "save", 0),
+        (Manifest, "save", 2),
+        (parts, "write_frame", 0),  # before the vocabulary
+        (Manifest, "finish", 1),
+    ],
+)
+def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
+    run, other_run, family, monkeypatch, owner, name, calls
+):
+    models = family[:2]
+    other_run.sweep(models, PROMPTS)
+    with monkeypatch.context() as patched:
+        killed_after(patched, owner, name, calls)
+        with pytest.raises(Killed):
+            run.sweep(models, PROMPTS)
+    finished = run.parts()
+    run.sweep(models, PROMPTS)
+    after = run.parts()
+    assert {path: after[path] for path in finished} == finished
+    assert run.hashes() == other_run.hashes()
+    assert all(result["complete"] for result in run.manifest()["results"].values())
+
+
+def test_temporary_files_of_a_killed_sweep_are_removed(run, tiny, monkeypatch):
+    with monkeypatch.context() as patched:
+        killed_after(patched, os, "fsync", 3)
+        with pytest.raises(Killed):
+            run.sweep([tiny], ONE)
+    assert run.leftovers()
+    run.sweep([tiny], ONE)
+    assert run.leftovers() == []
+
+
+def test_a_disk_that_fills_up_ends_in_one_line_and_the_sweep_goes_on_later(
+    run, other_run, tiny, monkeypatch
+):
+    original, left = os.fsync, iter(range(4))
+
+    def full(descriptor):
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        original(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(AssayError, match=r"No space left on device$"):
+            run.sweep([tiny], ONE)
+    assert run.leftovers() == []
+    run.sweep([tiny], ONE)
+    other_run.sweep([tiny], ONE)
+    assert run.hashes() == other_run.hashes()
+
+
+# What does not belong is refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "bfloat16"}, "dtype='float32', not 'bfloat16'"),
+        ({"part_size": 50}, "part_size=100, not 50"),
+    ],
+)
+def test_a_result_is_not_continued_under_other_settings(run, tiny, changes, message):
+    run.sweep([tiny], ONE)
+    before, manifest = run.parts(), run.manifest()
+    with pytest.raises(AssayError, match=message):
+        run.sweep([tiny], ONE, **changes)
+    assert (run.parts(), run.manifest()) == (before, manifest)
+
+
+def test_a_slug_with_other_weights_is_refused(run, tiny, checkpoint):
+    run.sweep([tiny], ONE)
+    with pytest.raises(AssayError, match=r"model 'tiny' is there already with .*checkpoint_hash="):
+        run.sweep([checkpoint(seed=5)], ONE)
+
+
+def test_a_model_converted_again_from_elsewhere_is_the_same_model(run, tiny):
+    run.sweep([tiny], ONE)
+    moved = dataclasses.replace(tiny, card=dataclasses.replace(tiny.card, source="elsewhere"))
+    assert run.sweep([moved], ONE) == 0
+
+
+def test_a_prompt_id_with_another_text_is_refused(run, tiny):
+    run.sweep([tiny], ONE)
+    with pytest.raises(AssayError, match="prompt 'greatest' is there already with 'What is the g"):
+        run.sweep([tiny], {"greatest": PROMPTS["worst"]})
+
+
+def interrupted(run, tiny, monkeypatch):
+    """All parts are there, the result is not closed."""
+    with monkeypatch.context() as patched:
+        killed_after(patched, Scorer, "plain_rewards", 0)
+        with pytest.raises(Killed):
+            run.sweep([tiny], ONE)
+    return run.folder / RESULT / "part-0000100-0000200.parquet"
+
+
+def test_a_part_whose_content_was_changed_is_named(run, tiny, monkeypatch):
+    part = interrupted(run, tiny, monkeypatch)
+    pl.read_parquet(part).with_columns(reward=pl.lit(0, pl.Float32)).write_parquet(part)
+    with pytest.raises(AssayError, match=rf"{part.name}: differs from its hash in the manifest"):
+        run.sweep([tiny], ONE)
+    assert not run.manifest()["results"][RESULT]["complete"]
+
+
+def test_a_part_that_was_cut_short_is_named(run, tiny, monkeypatch):
+    part = interrupted(run, tiny, monkeypatch)
+    part.write_bytes(part.read_bytes()[:-9])
+    with pytest.raises(AssayError, match=rf"{part.name}: damaged"):
+        run.sweep([tiny], ONE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda frame: frame.with_columns(pl.col("token_id") + 100),
+        lambda frame: frame.drop("reward"),
+        lambda frame: frame.rename({"token_id": "item_id"}),
+    ],
+)
+def test_a_part_of_something_else_that_the_manifest_does_not_know_is_named(
+    run, tiny, monkeypatch, change
+):
+    part = interrupted(run, tiny, monkeypatch)
+    change(pl.read_parquet(part)).write_parquet(part)
+    manifest = run.manifest()
+    del manifest["results"][RESULT]["parts"][part.name]
+    (run.folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(AssayError, match=rf"{part.name}: not a part of this result"):
+        run.sweep([tiny], ONE)
+
+
+def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny, monkeypatch):
+    original = Scorer.plain_rewards
+
+    def wrong(self, sequences, read_at):
+        rewards = original(self, sequences, read_at).copy()
+        rewards[0, 3] += 0.5
+        return rewards
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Scorer, "plain_rewards", wrong)
+        message = rf"self-check of {RESULT}: row \d+ has reward .*, the plain pass gives"
+        with pytest.raises(AssayError, match=message):
+            run.sweep([tiny], ONE)
+    assert not run.manifest()["results"][RESULT]["complete"]
+    assert run.sweep([tiny], ONE) == 0
+    assert run.manifest()["results"][RESULT]["complete"]
+
+
+def test_the_self_check_sees_the_response_pass_go_wrong(run, tiny, monkeypatch):
+    original = Scorer.rewards
+
+    def wrong(self, prefix, candidates):
+        for step in original(self, prefix, candidates):
+            yield step * np.float32(1.01)
+
+    monkeypatch.setattr(Scorer, "rewards", wrong)
+    with pytest.raises(AssayError, match="self-check of"):
+        run.sweep([tiny], ONE)
+
+
+# Bad input
+
+
+def test_nan_weights_are_reported_by_the_first_bad_token_and_none_of_its_part_is_written(
+    run, checkpoint
+):
+    with pytest.raises(AssayError, match=r"model 'nan': .* not finite for token_id 137 \(1 of 100"):
+        run.sweep([checkpoint("nan", nan_token=137)], ONE)
+    assert [p.rsplit("/")[-1] for p in run.parts()] == ["part-0000000-0000100.parquet"]
+    assert not run.manifest()["results"]["scores/model=nan/prompt=greatest"]["complete"]
+
+
+def test_nan_in_one_model_leaves_the_others_of_its_pass_right(run, other_run, checkpoint):
+    good, bad = checkpoint(), checkpoint("nan-head", nan_head=True, head_seed=4)
+    assert len(sharing_groups([good, bad])) == 1
+    with pytest.raises(AssayError, match=r"model 'nan-head': .* token_id 0, 1, 2, 3, 4, …"):
+        run.sweep([good, bad], ONE)
+    assert all("model=tiny" in path for path in run.parts())
+    run.sweep([good], ONE)
+    other_run.sweep([good], ONE)
+    np.testing.assert_allclose(
+        run.rewards("tiny", "greatest"), other_run.rewards("tiny", "greatest"), rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ({"empty": "  "}, "prompt='  '; allowed: text that is not empty"),
+        ({"../x": "What?"}, "name '../x'; allowed: lower-case letters"),
+        ({}, "nothing to score"),
+        ({"long": "the " * 130}, r"a conversation has 1\d\d tokens; allowed by the model: 128"),
+    ],
+)
+def test_a_bad_prompt_is_refused_and_nothing_is_written(run, tiny, prompts, message):
+    with pytest.raises(AssayError, match=message):
+        run.sweep([tiny], prompts)
+    assert not run.folder.exists()
+
+
+def test_one_bad_prompt_among_good_ones_stops_all_before_anything_is_written(run, tiny):
+    with pytest.raises(AssayError, match="prompt=''"):
+        run.sweep([tiny], {**PROMPTS, "empty": ""})
+    assert not run.folder.exists()
+
+
+def test_a_model_named_twice_is_refused(run, tiny):
+    with pytest.raises(AssayError, match="model 'tiny' was given twice"):
+        run.sweep([tiny, tiny], ONE)
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_refused(run, checkpoint):
+    model = checkpoint("small", template=TRIMMED)  # conversion refuses it too
+    decoder = dataclasses.replace(model.card.decoder, vocab_size=280)
+    small = dataclasses.replace(model, card=dataclasses.replace(model.card, decoder=decoder))
+    with pytest.raises(AssayError, match="tokenizer has 288 ids but the embedding has 280 rows"):
+        run.sweep([small], ONE)
+    assert not run.folder.exists()
+
+
+def test_a_run_below_a_file_is_refused(tmp_path, run, tiny):
+    run.folder.write_text("")
+    below = dataclasses.replace(run, folder=run.folder / "below")
+    with pytest.raises(AssayError, match=r"manifest\.json: Not a directory"):
+        below.sweep([tiny], ONE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mode": "tokens"}, "mode='tokens'; allowed: 'ids', 'text'"),
+        ({"pooling": "mean"}, "pooling='mean'; allowed: 'last', 'first_pad'"),
+        ({"dtype": "fp8"}, "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
+        ({"step_size": 0}, "step_size=0; allowed: integers >= 1"),
+        ({"part_size": 2.5}, r"part_size=2\.5; allowed: integers >= 1"),
+        ({"self_check": True}, "self_check=True; allowed: integers >= 1"),
+        ({"seed": -1}, "seed=-1; allowed: integers >= 0"),
+    ],
+)
+def test_settings_name_the_value_and_what_is_allowed(changes, message):
+    with pytest.raises(AssayError, match=message):
+        dataclasses.replace(SETTINGS, **changes)

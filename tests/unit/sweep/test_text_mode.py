@@ -1,0 +1,228 @@
+"""Vocabulary sweeps by text: what a token is scored as, once, and in which part."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForSequenceClassification
+
+from engine.checkpoint.restore import restore
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from engine.runs import parts
+from engine.runs.manifest import Manifest
+from engine.scoring.batches import Distinct
+from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.text.chat_template import ChatTemplate
+from tests.support.tiny import TRIMMED
+from tests.unit.sweep.test_sweep import Killed, killed_after
+from tests.unit.text.test_chat_template import PLAIN_NEWLINE
+
+PROMPT = "What is the greatest thing?"
+ONE = {"greatest": PROMPT}
+SIZE = 288  # tokens of the tiny model
+TEMPLATES = {"trims": TRIMMED, "merges": PLAIN_NEWLINE}
+
+
+@pytest.fixture
+def trims(checkpoint):
+    """A model whose template trims, so that many tokens are one conversation."""
+    return checkpoint("trims", template=TRIMMED)
+
+
+@pytest.fixture
+def merges(checkpoint):
+    """A model whose template merges with replies, so that conversations leave the prefix early."""
+    return checkpoint("merges", template=PLAIN_NEWLINE)
+
+
+def conversations(model) -> list[tuple[int, ...]]:
+    """What each token is scored as."""
+    template = model.template
+    return [tuple(template.sequences(PROMPT, [text])[0]) for text in template.tokens]
+
+
+def rewards(run, slug):
+    return run.rewards(slug, "greatest")
+
+
+# What a token's reward is
+
+
+@pytest.mark.parametrize("slug", TEMPLATES)
+def test_a_token_has_the_reward_of_its_text_in_the_plain_pass(run, checkpoint, slug):
+    model = checkpoint(slug, template=TEMPLATES[slug])
+    assert run.sweep([model], ONE, mode="text") == SIZE
+    mesh = build_mesh()
+    scorer = Scorer.build(*restore([model], mesh, dtype_named("float32")), mesh, step_size=64)
+    plain = scorer.plain_rewards([list(c) for c in conversations(model)])[0]
+    np.testing.assert_allclose(rewards(run, slug), plain, rtol=1e-4, atol=1e-5)
+    assert rewards(run, slug).std() > 0.1
+
+
+@pytest.mark.parametrize("slug", TEMPLATES)
+def test_a_token_has_the_reward_that_torch_gives_its_text(run, checkpoint, slug):
+    model = checkpoint(slug, template=TEMPLATES[slug])
+    run.sweep([model], ONE, mode="text")
+    network = AutoModelForSequenceClassification.from_pretrained(model.path.parent / "hf").eval()
+    sample = range(0, SIZE, 23)
+    with torch.inference_mode():
+        expected = [float(network(torch.tensor([conversations(model)[i]])).logits) for i in sample]
+    np.testing.assert_allclose(rewards(run, slug)[sample], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("slug", TEMPLATES)
+def test_a_sweep_is_the_list_of_decoded_tokens(run, other_run, checkpoint, slug):
+    model = checkpoint(slug, template=TEMPLATES[slug])
+    run.sweep([model], ONE, mode="text")
+    other_run.score([model], ONE, "tokens", model.template.tokens)
+    listed = other_run.frame(f"items/tokens/model={slug}/prompt=greatest")["reward"]
+    np.testing.assert_array_equal(rewards(run, slug), listed)
+
+
+def test_tokens_that_survive_their_text_have_one_reward_in_both_modes(run, other_run, trims):
+    run.sweep([trims], ONE, mode="text")
+    other_run.sweep([trims], ONE, mode="ids")
+    import polars as pl
+
+    [path] = (run.folder / "vocab").iterdir()
+    same = pl.read_parquet(path)["round_trip"].to_numpy() == "same"
+    by_text, by_id = rewards(run, "trims"), rewards(other_run, "trims")
+    assert 100 < same.sum() < SIZE
+    np.testing.assert_allclose(by_text[same], by_id[same], rtol=1e-5, atol=1e-6)
+    assert not np.isclose(by_text[~same], by_id[~same], rtol=1e-5).any()
+
+
+def test_a_result_is_not_continued_in_another_mode(run, trims):
+    run.sweep([trims], ONE, mode="ids")
+    with pytest.raises(AssayError, match="mode='ids', not 'text'"):
+        run.sweep([trims], ONE, mode="text")
+
+
+# Once each
+
+
+@pytest.mark.parametrize("part_size", [31, 97, 1000])
+def test_identical_conversations_are_scored_once_and_have_one_reward(
+    run, trims, monkeypatch, part_size
+):
+    original, scored = Scorer.rewards, []
+
+    def counted(self, prefix, candidates):
+        scored.append(len(candidates))
+        return original(self, prefix, candidates)
+
+    monkeypatch.setattr(Scorer, "rewards", counted)
+    run.sweep([trims], ONE, mode="text", part_size=part_size)
+    known = {}
+    for conversation, reward in zip(conversations(trims), rewards(run, "trims"), strict=True):
+        assert known.setdefault(conversation, reward) == reward
+    assert sum(scored) == len(known) < 0.9 * SIZE
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 12))
+def test_each_distinct_sequence_belongs_to_the_part_of_its_first_row(rows, part_size):
+    prefix = [90, 91]
+    sequences = [[90, *range(n // 3), 91 + n % 3] for n in rows]
+    distinct, scored = Distinct.of(prefix, sequences), []
+    for start, stop in parts.ranges(len(rows), part_size):
+        source = {start + r: start + r for r in range(stop - start)}
+        repeated, earlier = distinct.duplicates(start, stop)
+        source |= dict(zip((start + repeated).tolist(), earlier.tolist(), strict=True))
+        for bucket in distinct.buckets(start, stop):
+            ids, candidates = bucket.candidates.ids, bucket.candidates
+            own = [
+                prefix[: candidates.shared[c]] + ids[c, : candidates.last[c] + 1].tolist()
+                for c in range(len(ids))
+            ]
+            scored += own
+            for row, candidate in zip(bucket.rows, bucket.row_candidate, strict=True):
+                assert own[candidate] == sequences[start + row]
+                assert source.pop(start + row) == start + row
+        for row, earlier_row in source.items():
+            assert earlier_row < start
+            assert sequences[row] == sequences[earlier_row]
+    assert sorted(scored) == [list(s) for s in sorted(set(map(tuple, sequences)))]
+
+
+def test_rare_short_lengths_are_padded_to_the_next_and_others_are_not():
+    lengths = [2] * 600 + [3] * 2 + [4] * 600 + [30, 60]
+    distinct = Distinct.of([], [[i] * n for i, n in enumerate(lengths)])
+    assert dict(zip(*np.unique(distinct.lengths, return_counts=True), strict=True)) == {
+        2: 600, 4: 602, 32: 1, 64: 1,
+    }  # fmt: skip
+
+
+# Killed and continued
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "calls"),
+    [
+        (parts, "write_part", 1),  # between two models of one pass
+        (parts, "write_part", 5),
+        (Manifest, "record_part", 3),  # a part is on disk, the manifest does not know
+        (Manifest, "finish", 0),
+    ],
+)
+def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
+    run, other_run, trims, checkpoint, monkeypatch, owner, name, calls
+):
+    models = [trims, checkpoint("trims-mlp", template=TRIMMED, head="mlp", head_seed=2)]
+    other_run.sweep(models, ONE, mode="text")
+    with monkeypatch.context() as patched:
+        killed_after(patched, owner, name, calls)
+        with pytest.raises(Killed):
+            run.sweep(models, ONE, mode="text")
+    run.sweep(models, ONE, mode="text")
+    assert run.hashes() == other_run.hashes()
+    assert all(result["complete"] for result in run.manifest()["results"].values())
+
+
+@pytest.mark.parametrize("lost", [[0], [1], [2], [0, 2]])
+def test_parts_that_were_removed_are_computed_again_to_the_same_bytes(run, trims, lost):
+    run.sweep([trims], ONE, mode="text")
+    before = run.hashes()
+    for index in lost:
+        (run.folder / list(before)[index]).unlink()
+    assert run.sweep([trims], ONE, mode="text") > 0
+    assert run.hashes() == before
+
+
+def test_a_model_that_joins_leaves_the_parts_of_the_other_and_is_one_with_itself(
+    run, trims, checkpoint, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        killed_after(patched, parts, "write_part", 1)
+        with pytest.raises(Killed):
+            run.sweep([trims], ONE, mode="text")
+    first = run.hashes()
+    run.sweep([trims, checkpoint("deeper", template=TRIMMED, num_hidden_layers=4)], ONE,
+              mode="text")  # fmt: skip
+    assert {path: run.hashes()[path] for path in first} == first
+    for slug in ("trims", "deeper"):
+        known = {}
+        for conversation, reward in zip(conversations(trims), rewards(run, slug), strict=True):
+            assert known.setdefault(conversation, reward) == reward
+
+
+def test_a_part_that_changed_is_no_source_of_rewards(run, trims):
+    run.sweep([trims], ONE, mode="text")
+    first, *_, last = run.parts()
+    (run.folder / last).unlink()
+    (run.folder / first).write_bytes((run.folder / last.replace(last, first)).read_bytes()[:-9])
+    with pytest.raises(AssayError, match=r"part-0000000-0000100\.parquet: damaged"):
+        run.sweep([trims], ONE, mode="text")
+
+
+def test_a_finished_run_tokenises_nothing(run, trims, monkeypatch):
+    run.sweep([trims], ONE, mode="text")
+
+    def never(self, prompt, replies, *rest):
+        assert len(replies) < 10, "a vocabulary was tokenised"
+        return original(self, prompt, replies, *rest)
+
+    original = ChatTemplate.sequences
+    monkeypatch.setattr(ChatTemplate, "sequences", never)
+    assert run.sweep([trims], ONE, mode="text") == 0

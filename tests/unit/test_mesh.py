@@ -1,0 +1,80 @@
+"""The mesh: where arrays lie changes no reward, and meshes that cannot work are refused."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from engine import mesh as meshes
+from engine.errors import AssayError
+from engine.scoring.reward_passes import Scorer
+from tests.support import parity
+
+SHAPES = [(4, 1), (2, 2), (1, 4)]
+
+
+def rewards_on(checkpoint, mesh) -> tuple[np.ndarray, np.ndarray]:
+    scorer = parity.restore(checkpoint, mesh=mesh).scorer
+    prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
+    behind_prefix = parity.respond(scorer, prompt, candidates)
+    return behind_prefix, scorer.plain_rewards(parity.sequences_of(prompt, candidates))
+
+
+@pytest.fixture(scope="module")
+def on_one_device(pair):
+    return rewards_on(pair.checkpoint, parity.make_mesh())
+
+
+@pytest.mark.parametrize(("data", "model"), SHAPES)
+def test_the_shape_of_the_mesh_leaves_rewards_unchanged(pair, on_one_device, data, model):
+    rewards = rewards_on(pair.checkpoint, parity.make_mesh(data, model))
+    for actual, expected in zip(rewards, on_one_device, strict=True):
+        parity.assert_close(actual, expected, scale=expected.std(), tolerance=1e-5)
+
+
+def test_heads_and_feed_forward_are_split_over_the_model_axis(pair):
+    params = parity.restore(pair.checkpoint, mesh=parity.make_mesh(1, 4)).scorer.params
+    layers = params["decoder"]["layers"]
+    shards = {
+        name: layers[name][...].addressable_shards[0].data.shape for name in ("q", "k", "o", "down")
+    }
+    assert shards == {
+        "q": (3, 32, 2, 12),
+        "k": (3, 32, 1, 12),
+        "o": (3, 2, 12, 32),
+        "down": (3, 12, 32),
+    }
+    assert layers["ffn_norm"][...].sharding.is_fully_replicated
+
+
+def test_the_mesh_takes_all_devices_and_data_takes_what_model_leaves():
+    assert dict(meshes.build_mesh(model=2).shape) == {"data": 2, "model": 2}
+    assert dict(meshes.build_mesh().shape) == {"data": jax.device_count(), "model": 1}
+
+
+@pytest.mark.parametrize("model", [0, -1, 3, 8])
+def test_a_model_axis_that_does_not_divide_the_devices_is_refused(model):
+    with pytest.raises(AssayError, match=rf"^mesh\.model={model}; allowed: divisors of the 4 dev"):
+        meshes.build_mesh(model=model)
+
+
+@pytest.mark.parametrize("field", ["num_kv_heads", "ffn_width"])
+def test_a_model_axis_that_cuts_heads_or_feed_forward_unevenly_is_refused(pair, field):
+    config = dataclasses.replace(pair.checkpoint.card.decoder, num_heads=12, **{field: 6})
+    message = rf"^mesh\.model=4; allowed: divisors of the decoder's {field}=6$"
+    with pytest.raises(AssayError, match=message):
+        meshes.check_mesh(parity.make_mesh(1, 4), config)
+
+
+def test_restoring_onto_a_mesh_that_cuts_a_head_is_refused(pair_of):
+    with pytest.raises(AssayError, match=r"^mesh\.model=4; allowed: .* num_kv_heads=2$"):
+        parity.restore(pair_of("gqa").checkpoint, mesh=parity.make_mesh(1, 4))
+
+
+@pytest.mark.parametrize("step_size", [0, -4, 2, 6])
+def test_a_step_that_does_not_split_over_the_data_axis_is_refused(pair, step_size):
+    mesh = parity.make_mesh(4, 1)
+    message = rf"^step_size={step_size}; allowed: positive multiples of 4$"
+    with pytest.raises(AssayError, match=message):
+        Scorer.build(pair.restored.graph, pair.restored.scorer.params, mesh, step_size=step_size)

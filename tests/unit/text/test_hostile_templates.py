@@ -1,0 +1,116 @@
+"""Templates that fail, never end, or fill the memory: one line, within seconds."""
+
+import threading
+
+import pytest
+
+from engine.convert.convert import convert
+from engine.convert.hub import fetch
+from engine.errors import AssayError
+from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from tests.support import tiny
+from tests.unit.text.test_chat_template import PROMPT, TEMPLATES, template
+
+LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+LONG_RANGE = "{% for i in range(10**9) %}{% endfor %}"
+HOSTILE = {
+    "a range too long": (LONG_RANGE, "OverflowError: Range too big"),
+    "a long string": ("{{ 'x' * 10**10 }}", "it needs more than 1 GiB of memory"),
+    "a padded string": ("{{ 'x'.ljust(10**10) }}", "it needs more than 1 GiB of memory"),
+    "a power": ("{{ 2 ** (2 ** 40) }}", "stopped after 2 seconds of CPU time|more than 1 GiB"),
+    "a number of many digits": ("{{ 10**5000 }}", "ValueError: Exceeds the limit"),
+    "a macro that calls itself": (
+        "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
+        "RecursionError: maximum recursion depth exceeded",
+    ),
+    "deep brackets": ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "RecursionError"),
+    "a division by zero": ("{{ 1 // 0 }}", "ZeroDivisionError"),
+    "a sum of other types": ("{{ messages + 1 }}", "TypeError: can only concatenate list"),
+    "a long output": ("{{ 'x' * 10**6 }}", "it adds 999,978 characters to its messages; allowed: "),
+    "a long message": ("{{ raise_exception('no\n' * 10**6) }}", "no no no"),
+}
+
+
+@pytest.mark.parametrize("way", HOSTILE)
+def test_a_hostile_template_is_one_line_that_names_the_tokenizer(way):
+    source, reason = HOSTILE[way]
+    chat = template(source)
+    chat.tokenizer.name_or_path = "owner/hostile"
+    opening = r"^chat template of owner/hostile: it does not render a prompt and a reply \("
+    with pytest.raises(AssayError, match=f"{opening}({reason})") as error:
+        chat.render(PROMPT, ["love"])
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+def test_a_template_that_never_ends_is_stopped_in_any_thread_and_the_next_one_renders():
+    ended = []
+
+    def ask():
+        with pytest.raises(AssayError, match="stopped after 2 seconds of CPU time") as error:
+            template(LOOP).cue(PROMPT)
+        ended.append(error)
+        ended.append(template().cue(PROMPT))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert len(ended) == 2
+
+
+def test_a_template_that_loops_for_some_replies_alone_is_stopped_in_a_sweep():
+    loops = f"{{% if message['content'] == 'the war' %}}{LOOP}{{% endif %}}"
+    chat = template(
+        tiny.CHATML.replace("{{ message['content'] }}", loops + "{{ message.content }}")
+    )
+    assert chat.split(PROMPT)
+    with pytest.raises(AssayError, match="stopped after 2 seconds"):
+        chat.sequences(PROMPT, ["love"] * 100 + ["the war"])
+
+
+def test_conversion_refuses_a_hostile_template(tmp_path):
+    folder = tiny.write_model(tmp_path / "hf", template=LONG_RANGE)
+    policy = TemplatePolicy(bos="template", date=None)
+    with pytest.raises(AssayError, match=r"^chat template of .*hf: .*OverflowError: Range too b"):
+        convert(fetch(str(folder), None), tmp_path / "checkpoint", slug="tiny", policy=policy)
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_several_templates_without_a_default_are_refused():
+    with pytest.raises(AssayError, match="several chat templates, none of them named 'default'"):
+        template({"tool_use": tiny.CHATML, "rag": tiny.CHATML})
+
+
+FEATURES = {
+    **TEMPLATES,
+    "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}"
+    "{% endfor %}",
+    "loop controls": "{% for m in messages %}{% if loop.last %}{% break %}{% endif %}"
+    "{{ m.content }}{% endfor %}",
+    "json": "{{ messages | tojson(indent=2) }}<é>{{ tools is none }}{{ '<&é' | tojson }}",
+    "functions": "{{ strftime_now('%Y') }}{{ dict(a=1) }}{{ raise_exception is defined }}"
+    "{{ dict.fromkeys([1], 2) }}",
+    "blocks": "  {% if add_generation_prompt %}\n  x\n  {% endif %}\n"
+    "{{ bos_token }} {{ eos_token }}",
+    "a namespace": "{% set n = namespace(k=1) %}{% set n.k = 2 %}{{ n.k }}{{ documents }}",
+    "a default of several": {"default": tiny.CHATML, "rag": ""},
+}
+
+
+CASES = [
+    (name, cue) for name in FEATURES for cue in (False, True) if name != "no suffix" or not cue
+]
+
+
+@pytest.mark.parametrize(("name", "cue"), CASES)
+def test_a_template_renders_as_transformers_renders_it(name, cue):
+    chat: ChatTemplate = template(FEATURES[name], date="26 Jul 2024")
+    turns = [{"role": "user", "content": PROMPT}, {"role": "assistant", "content": "<é>\ud800 \n"}]
+    expected = chat.tokenizer.apply_chat_template(
+        turns[:1] if cue else turns,
+        tokenize=False,
+        date_string="26 Jul 2024",
+        add_generation_prompt=cue,
+    )
+    rendered = chat.cue(PROMPT) if cue else chat.render(PROMPT, ["<é>\ud800 \n"])[0]
+    assert rendered == expected

@@ -1,0 +1,93 @@
+import pytest
+
+from engine.errors import AssayError
+from engine.runs import schema
+from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from engine.text.vocabulary import vocabulary
+from tests.support import tiny
+
+
+def table(text, rows=320):
+    return of(tiny.tokenizer(text), rows)
+
+
+def of(tokenizer, rows=320):
+    policy = TemplatePolicy(bos="template", date=None)
+    return vocabulary(tokenizer, rows, ChatTemplate(tokenizer, policy))
+
+
+@pytest.fixture(scope="module")
+def trimmed():
+    return table(tiny.TRIMMED)
+
+
+@pytest.fixture(scope="module")
+def chatml():
+    return table(tiny.CHATML)
+
+
+def column(frame, name, token):
+    """Value of the token whose name in the tokenizer (byte-level) is `token`."""
+    return frame[name][tiny.tokenizer().convert_tokens_to_ids(token)]
+
+
+def test_the_table_has_every_id_of_the_tokenizer_in_order(chatml):
+    assert dict(chatml.schema) == schema.VOCAB_COLUMNS
+    assert chatml["token_id"].to_list() == list(range(len(tiny.tokenizer())))
+    assert chatml["round_trip"].is_in(schema.ROUND_TRIPS).all()
+
+
+@pytest.mark.parametrize(
+    ("token", "text"),
+    [("love", "love"), ("Ġlove", " love"), ("<script>", "<script>"), ("<|im_end|>", "<|im_end|>"),
+     ("ĊĊ", "\n\n"), ("Ã", "�")],
+)  # fmt: skip
+def test_a_token_is_the_text_that_its_id_decodes_to(chatml, token, text):
+    assert column(chatml, "token", token) == text
+
+
+def test_only_control_tokens_are_special(chatml):
+    assert chatml.filter("is_special")["token"].to_list() == list(tiny.SPECIAL)
+
+
+def test_a_word_that_was_added_to_the_tokenizer_is_not_special():
+    tokenizer = tiny.tokenizer()
+    tokenizer.add_tokens(["Zebra!"])
+    added = of(tokenizer)
+    assert added.row(-1) == (288, "Zebra!", False, "same")
+
+
+def test_without_a_template_it_is_not_known_which_tokens_round_trip(chatml):
+    table = vocabulary(tiny.tokenizer(None), 320, None)
+    assert dict(table.schema) == schema.VOCAB_COLUMNS
+    assert table["round_trip"].null_count() == len(table)
+    assert table.drop("round_trip").equals(chatml.drop("round_trip"))
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        ("love", "same"),
+        ("<script>", "same"),
+        ("Ġlove", "other_id"),  # trimmed to `love`
+        ("qj", "split"),  # no merge makes it
+        ("Ã", "replacement"),  # one byte of two
+        ("Ġ", "empty"),  # trimmed away
+        ("ĊĊ", "empty"),
+    ],
+)
+def test_round_trip_under_a_template_that_trims(trimmed, token, expected):
+    assert column(trimmed, "round_trip", token) == expected
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [("Ġlove", "same"), ("Ġ", "same"), ("qj", "split"), ("Ã", "replacement")],
+)
+def test_round_trip_under_a_template_that_keeps_spaces(chatml, token, expected):
+    assert column(chatml, "round_trip", token) == expected
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_refused():
+    with pytest.raises(AssayError, match="tokenizer has 288 ids but the embedding has 287 rows"):
+        table(tiny.CHATML, rows=287)
