@@ -45,6 +45,8 @@ def load(chosen: str) -> ConfigDict:
       AssayError: no such file, no valid Python, no get_config(), or a selection that it refuses.
     """
     path, colon, selection = chosen.partition(":")
+    if not Path(path).is_file():
+        raise AssayError(f"--config: No such file or directory: {path!r}")
     try:
         get_config = runpy.run_path(path).get("get_config")
         if get_config is None:
@@ -54,8 +56,6 @@ def load(chosen: str) -> ConfigDict:
         config = get_config(selection) if colon else get_config()
     except AssayError:
         raise
-    except OSError as error:
-        raise AssayError(f"--config: {error.strerror}: {path!r}") from error
     except Exception as error:  # whatever the user's file raises
         raise AssayError(f"--config: {error}") from error
     if not isinstance(config, ConfigDict):

@@ -1,10 +1,6 @@
 """The tool finds the convention under which transformers made the published rewards."""
 
 import dataclasses
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -16,7 +12,6 @@ from configs.prompts import ELO
 from engine.mesh import build_mesh
 from tests.support import families, tiny
 
-ROOT = Path(__file__).resolve().parents[2]
 MODEL = "tests/tiny-gemma"
 ITEMS = ("love", "war", "the", "truth", "7", "<script>")  # a token each: one shape to compile
 DATES = ["26 Jul 2024"]
@@ -73,27 +68,19 @@ def test_the_convention_that_made_the_rewards_alone_reproduces_them(released):
     assert " yes" not in goldens.table(wrong, off)
 
 
-def command(*arguments) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "bench.peers.goldens", "--dtypes=float32", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
+def test_the_command_ends_with_the_verdict(released, tmp_path, capsys):
+    status = goldens.main(
+        [
+            "--dtypes=float32",
+            f"--model={MODEL}",
+            f"--source={released / 'hf'}",
+            f"--checkpoint={tmp_path / 'made'}",
+            f"--elo={released / 'elo.csv'}",
+            "--items=3",
+        ]
     )
-
-
-def test_the_command_ends_with_the_verdict(released, tmp_path):
-    done = command(
-        f"--model={MODEL}",
-        f"--source={released / 'hf'}",
-        f"--checkpoint={tmp_path / 'made'}",
-        f"--elo={released / 'elo.csv'}",
-        "--items=3",
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == (
+    assert status == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
         f"EloEverything, 3 items: reproduced by {goldens.phrase(MADE_UNDER)}"
     )
 
@@ -107,10 +94,9 @@ def test_the_command_ends_with_the_verdict(released, tmp_path):
          "elo.csv: no column of 'urm-llama-3.1-8b'; it has tiny-gemma"),
     ],
 )  # fmt: skip
-def test_what_is_not_published_is_refused_in_one_line(released, model, elo, message):
-    refused = command(f"--model={model}", f"--elo={elo and released / elo}")
-    assert refused.returncode == 2
-    [line] = refused.stderr.splitlines()
+def test_what_is_not_published_is_refused_in_one_line(released, model, elo, message, capsys):
+    assert goldens.main([f"--model={model}", f"--elo={elo and released / elo}"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
     assert message in line
 
 

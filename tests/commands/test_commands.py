@@ -4,7 +4,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from launch.common import items
+from launch.common import config, items
+from launch.common.prompts import chosen_prompts
 from tests.support import tiny
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -44,7 +45,8 @@ def test_convert_then_sweep_then_sweep_again(command, tmp_path, run):
     flags = (f"--checkpoint={target}", f"--run={run}", *SMALL)
     done = command("sweep", *flags)
     assert done.code == 0
-    assert done.out[-1] == f"{run}/scores: 1 models × 1 prompts, 288 new rewards"
+    assert done.out == [f"{run}/scores: 1 models × 1 prompts, 288 new rewards"]
+    assert "my-rm, prompt 'greatest':" in "\n".join(done.err)
     assert len(list((run / "scores/model=my-rm/prompt=greatest").iterdir())) == 3
 
     done = command("sweep", *flags)
@@ -63,24 +65,22 @@ def test_prompts_of_the_users_own(command, model, run):
     assert [name.rsplit("-", 1)[0] for name in prompts] == ["who-are-you", "wer-bist-du-sag-es"]
 
 
-def test_a_prompt_that_has_a_name_keeps_it(command, model, run):
-    flags = ("--prompt=What, in one word, is the best thing ever?", *SMALL[:2])
-    assert command("sweep", f"--checkpoint={model}", f"--run={run}", *flags).code == 0
-    assert list(manifest(run)["prompts"]) == ["best"]
+def test_a_prompt_that_has_a_name_keeps_it():
+    text = "What, in one word, is the best thing ever?"
+    assert chosen_prompts("greatest", own=[text]) == {"best": text}
 
 
-def test_the_config_file_selects_a_set_of_prompts(command, model, run):
-    config = f"--config={CONFIGS / 'sweep.py'}:elo"
-    done = command("sweep", f"--checkpoint={model}", f"--run={run}", config, *SMALL[:2])
-    assert done.code == 0
-    assert list(manifest(run)["prompts"]) == ["elo_greatest", "elo_prefer"]
+@pytest.mark.parametrize("name", ["sweep", "score", "logprobs"])
+def test_the_config_file_selects_a_set_of_prompts(name):
+    ids = config.load(f"{CONFIGS / name}.py:elo").prompts
+    assert list(chosen_prompts(ids, own=[])) == ["elo_greatest", "elo_prefer"]
 
 
 def test_a_list_is_scored_under_a_set_of_prompts(command, model, run, tmp_path):
     (tmp_path / "words.txt").write_text("love\n")
-    config = f"--config={CONFIGS / 'score.py'}:elo"
+    chosen = f"--config={CONFIGS / 'score.py'}:elo"
     flags = (f"--checkpoint={model}", f"--run={run}", f"--items={tmp_path}/words.txt")
-    assert command("score", *flags, config, *SMALL[:2]).code == 0
+    assert command("score", *flags, chosen, *SMALL[:2]).code == 0
     assert list(manifest(run)["prompts"]) == ["elo_greatest", "elo_prefer"]
 
 

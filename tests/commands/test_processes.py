@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -38,6 +40,7 @@ def parts(run):
     }
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
     checkpoint, tmp_path
 ):
@@ -74,12 +77,11 @@ def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
     assert not [path for path in killed.rglob("*") if path.name.endswith(".tmp")]
 
 
-def test_a_misspelt_key_is_one_line_wherever_the_command_is_started(tmp_path):
-    process = start(tmp_path, "--config.part_sise=4")
-    out, err = process.communicate()
-    assert process.returncode == 2
-    assert out == ""
-    assert err == "sweep: --config has no key 'part_sise' (did you mean 'part_size'?)\n"
+def test_a_misspelt_key_is_one_line_wherever_the_command_is_started(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = command("sweep", "--config.part_sise=4")
+    assert (done.code, done.out) == (2, [])
+    assert done.err == ["sweep: --config has no key 'part_sise' (did you mean 'part_size'?)"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,49 @@
+"""`assay`: its list of commands, its version, and what it says of a misspelt command."""
+
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+from launch.__main__ import COMMANDS, MODULES, main
+
+LAUNCH = Path(__file__).resolve().parents[2] / "launch"
+
+
+def test_without_a_command_it_lists_every_module_of_launch_with_one_line(capsys):
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:-2]] == list(COMMANDS)
+    modules = {MODULES.get(name, name) for name in COMMANDS}
+    assert modules == {path.stem for path in LAUNCH.glob("[!_]*.py")}
+
+
+def test_listing_the_commands_imports_no_jax():
+    code = "import sys; from launch.__main__ import main; main([]); sys.exit('jax' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=LAUNCH.parent, stdout=-3, check=True)
+
+
+@pytest.mark.parametrize("name", ["gcg", "search"])
+def test_the_search_has_two_names(capsys, name):
+    assert main([name, "--help"]) == 0
+    assert "rate highest and lowest" in capsys.readouterr().out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("swep", " (did you mean 'sweep'?)"), ("gcgg", " (did you mean 'gcg'?)"), ("zzz", "")],
+)
+def test_a_misspelt_command_is_one_line(capsys, name, near):
+    assert main([name, "--run=out"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"assay: {name!r} is no command{near}; `assay` lists them\n")
+
+
+def test_the_version_is_that_of_the_installed_package(capsys):
+    try:
+        expected = (0, f"assay {version('assay')}\n", "")
+    except PackageNotFoundError:
+        expected = (2, "", "assay: not installed; `pip install -e .` installs it\n")
+    assert (main(["--version"]), *capsys.readouterr()) == expected

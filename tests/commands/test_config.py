@@ -1,0 +1,79 @@
+"""`--config` and its overrides, without a command behind them."""
+
+import pytest
+
+from engine.errors import AssayError
+from launch.common import command, config
+
+
+@pytest.fixture
+def search_settings(capsys):
+    """Arguments -> the settings of configs/gcg.py under them, or the error line."""
+
+    def read(*argv) -> dict | str:
+        found = []
+        status = command.run(
+            "gcg",
+            argv,
+            lambda given: str(found.append(given.config.to_dict())),
+            doc=None,
+            config="gcg",
+        )
+        return found[0] if status == 0 else capsys.readouterr().err
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("argv", "key", "value"),
+    [
+        ([], "steps", 500),
+        (["--config.steps=7"], "steps", 7),
+        (["--config.steps", "7"], "steps", 7),
+        (["-config.steps=7"], "steps", 7),
+        (["--config.joint"], "joint", True),
+        (["--noconfig.ascii_only"], "ascii_only", False),
+        (["--config.threshold=-1.5"], "threshold", -1.5),
+        (["--config.mesh.model=2"], "mesh", {"model": 2}),
+        (["--config.steps=7", f"--config={config.default_file('gcg')}:paper"], "steps", 7),
+        (["--config", f"{config.default_file('gcg')}:paper"], "steps", 1000),
+    ],
+)
+def test_an_override_sets_its_key(search_settings, argv, key, value):
+    assert search_settings(*argv)[key] == value
+
+
+def test_two_calls_share_no_settings(search_settings):
+    assert search_settings("--config.steps=7")["steps"] == 7
+    assert search_settings()["steps"] == 500
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--config.steps.x=1", "--config has no key 'x'"),
+        ("--config.mesh=1", "flag --config.mesh=1: Failed to parse '1' as a ConfigDict"),
+        ("--config.joint=maybe", "flag --config.joint=maybe: "),
+        ("--config=", "--config: No such file or directory: ''"),
+    ],
+)
+def test_a_bad_override_is_one_line(search_settings, flag, message):
+    error = search_settings(flag)
+    assert error.startswith(f"gcg: {message}")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no function get_config()"),
+        ("def get_config():\n    return {}\n", "get_config() returns dict; allowed: a ConfigDict"),
+        ("def get_config():\n    raise KeyError('size')\n", "--config: 'size'"),
+        ("import nowhere\n", "--config: No module named 'nowhere'"),
+    ],
+)
+def test_a_file_that_makes_no_config_is_refused(tmp_path, text, message):
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(AssayError) as error:
+        config.load(str(tmp_path / "mine.py"))
+    assert message in str(error.value)
