@@ -12,13 +12,13 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     """Every setting of `launch.analyze`."""
     config = ConfigDict()
-    config.top = 20  # Tokens an end in the tables.
-    config.figure_top = 10  # Tokens an end in the charts; at most `top`.
-    config.summary_tokens = 8  # Tokens a list in the summary.
-    config.allow_incomplete = False  # Report on a sweep that has not finished.
+    config.top = 20  # Tokens per end in the tables.
+    config.figure_top = 10  # Tokens per end in the charts; at most `top`.
+    config.summary_tokens = 8  # Tokens per list in the summary.
+    config.allow_incomplete = False  # Also report on a sweep that has not finished.
     config.options = ConfigDict()
-    # The shared vocabulary is exact by default, as in the paper; these make strings one that
-    # differ by outer spaces or case, and leave out tokens that do not round-trip.
+    # Tokens of two models are the same if their strings are equal, as in the paper. The next three
+    # settings also ignore outer spaces, ignore case, and leave out tokens that do not round-trip.
     config.options.shared_trim = False
     config.options.shared_fold_case = False
     config.options.shared_round_trip = False
@@ -26,9 +26,9 @@ def get_config() -> ConfigDict:
     config.options.afinn = ""  # Path of an AFINN file; "": the package afinn, if installed.
     config.options.frequency = ""  # Path of a BNC word list; "": the package wordfreq.
     config.options.bing = ""  # Path of a Bing Liu lexicon (word, sentiment).
-    config.options.identity = ""  # CSV of identity terms (word, group, axis) beside ours.
+    config.options.identity = ""  # CSV of more identity terms (word, group, axis).
     config.options.framing = ("best", "worst")  # Good and bad; "greatest" if no "best".
-    config.options.humans_in_median = False  # True: the released median counts the humans.
+    config.options.humans_in_median = False  # True: humans count in the median, as in the release.
     config.options.rbo_p = 0.9  # Persistence of rank-biased overlap.
     config.options.permutations = 9_999  # Draws of each permutation test.
     config.options.bootstraps = 2_000  # Draws of each bootstrap interval.

@@ -10,11 +10,11 @@ import ml_collections
 
 
 def get_config():
-    """All keys; `--config.key=value` overrides one."""
+    """Every setting of `launch.convert`."""
     config = ml_collections.ConfigDict()
     config.slug = ""  # the model's name in runs; by default the last part of the source
-    config.bos = ""  # template | single | double (the paper's pipeline); by default the entry's
-    config.date = ""  # what a template that prints a date prints; by default the entry's
-    config.head = ""  # another published reading of the head: urm-helpfulness (the paper's)
-    config.softcap = True  # Gemma 2's attention soft-cap; False as in the paper's library version
+    config.bos = ""  # template | single | double (as in the paper); by default that of the entry
+    config.date = ""  # the date that some templates print; by default that of the entry
+    config.head = ""  # another published reading of the head: urm-helpfulness (as in the paper)
+    config.softcap = True  # Gemma 2's attention soft-cap; the paper's library version had none
     return config

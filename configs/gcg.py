@@ -2,62 +2,71 @@
 
     python -m launch.gcg --checkpoint=<dir>[,<dir>…] --run=<dir> [--config=configs/gcg.py:paper]
 
-Writes run/sequences. A step of 64 candidates of 8 tokens takes about a second of CPU time for a
-135M-parameter model of 12 layers; `--config.direction=both` takes twice that.
+Writes run/sequences. A step of 64 candidates of 8 tokens takes about a second of CPU time with a
+135M-parameter model of 12 layers; `--config.direction=both` takes twice as long.
 """
 
 import math
 
 from ml_collections import ConfigDict
 
-# What `--config=configs/gcg.py:<selection>` changes.
+# Settings that `--config=configs/gcg.py:<selection>` changes.
 SELECTIONS = {
     "": {},
     # The paper's search: Faster-GCG, greedy over all pairs of position and token. The released code
-    # also took the maximising gradient in the minimising direction: --config.wrong_sign=True.
+    # also used the gradient of maximising when it minimised: --config.wrong_sign=True.
     "paper": {
-        "method": "paper", "steps": 1000, "candidates": 512, "distance": 4.5, "target": 30.0,
-        "buffer": 256, "spread": 0.0, "replace_first": 1, "round_trip": False,
+        "method": "paper",
+        "steps": 1000,
+        "candidates": 512,
+        "distance": 4.5,
+        "target": 30.0,
+        "buffer": 256,
+        "spread": 0.0,
+        "replace_first": 1,
+        "round_trip": False,
     },
-}  # fmt: skip
+}
 
 
 def get_config(selection: str = "") -> ConfigDict:
-    """All keys of a selection; `--config.key=value` overrides one."""
+    """Every setting of `launch.gcg`, for a selection."""
     config = ConfigDict()
     config.method = "gcg"  # gcg, random, repeat, coordinate, beam, mutate, paper
     config.direction = "both"  # max, min, both
     config.prompts = "greatest"  # ids of configs/prompts.py
     config.joint = False  # one search for all prompts, by the mean reward
     config.length = 8  # tokens of the reply
-    config.steps = 500  # a sweep's step (repeat, coordinate, beam) is `candidates` tokens
-    config.flops = 0.0  # budget of each direction; 0: `steps` alone
-    config.candidates = 64  # scored a step and restart
-    config.topk = 256  # tokens a position that may be proposed
-    config.restarts = 1  # attempts a direction, side by side
-    config.buffer = 8  # sequences that a restart keeps
-    config.beam = 8  # of method=beam
-    config.replace_first = 4  # most tokens that a candidate changes, in the first step …
+    config.steps = 500  # repeat, coordinate and beam score `candidates` tokens per step
+    config.flops = 0.0  # budget of each direction; 0: no budget, `steps` decides
+    config.candidates = 64  # candidates scored per step and restart
+    config.topk = 256  # tokens that may be proposed per position
+    config.restarts = 1  # searches per direction, run side by side
+    config.buffer = 8  # best sequences that each restart keeps
+    config.beam = 8  # width of the beam (method=beam)
+    config.replace_first = 4  # tokens that a candidate changes at most, in the first step …
     config.replace_last = 1  # … and in the last
-    config.temperature = 1.0  # of proposals, in standard deviations of the gain; inf: uniform
-    config.spread = 2.0  # of the parent over the buffer, in ranks; 0: always the best
+    config.temperature = (
+        1.0  # of drawing proposals, in standard deviations of the gain; inf: uniform
+    )
+    config.spread = 2.0  # of drawing the parent from the buffer, in ranks; 0: always the best
     config.distance = 0.0  # weight of the distance between embeddings (Faster-GCG)
-    config.target = 0.0  # climb towards ±target by squared distance and stop there; 0: none
-    config.wrong_sign = False  # the released code's slip, to reproduce it
-    config.ascii_only = True  # printable ASCII
+    config.target = 0.0  # reduce the squared distance to ±target, and stop there; 0: no target
+    config.wrong_sign = False  # reproduces the mistake of the released code
+    config.ascii_only = True  # printable ASCII tokens alone
     config.specials = False  # special tokens may be used
-    config.allow = ""  # file of the only texts of tokens that may be used, one a line
-    config.deny = ""  # file of texts of tokens that may not be used, one a line
-    config.fixed = ""  # positions of `initial` that stay, comma-separated, from 0
-    config.initial = ""  # where the search begins; "": random tokens
-    config.round_trip = True  # only sequences whose text tokenises back to them
-    config.patience = 0  # steps without a better reward after which it ends; 0: never
-    config.threshold = math.inf  # ends at reward >= it (max), <= minus it (min)
-    config.transfer = True  # several checkpoints: score what one's search found under the others
-    config.every = 10  # steps between looks of the host, and between saves
-    config.dtype = "auto"  # float32 on CPU; on accelerators bfloat16 or float16, as stored
+    config.allow = ""  # file of the tokens that alone may be used, one text per line
+    config.deny = ""  # file of the tokens that may not be used, one text per line
+    config.fixed = ""  # positions of `initial` that do not change, comma-separated, from 0
+    config.initial = ""  # text at which the search begins; "": random tokens
+    config.round_trip = True  # keep only sequences whose text tokenises back to them
+    config.patience = 0  # end after this many steps without a better reward; 0: never
+    config.threshold = math.inf  # end at reward >= threshold (max) or <= -threshold (min)
+    config.transfer = True  # score what was found under all other checkpoints too
+    config.every = 10  # steps between two saves
+    config.dtype = "auto"  # as in configs/common.py
     config.seed = 0
-    config.mesh = ConfigDict({"model": 1})  # `data` takes the other devices
+    config.mesh = ConfigDict({"model": 1})  # the axis `data` takes the other devices
     if selection not in SELECTIONS:
         allowed = ", ".join(map(repr, SELECTIONS))
         raise ValueError(f"no selection {selection!r}; allowed: {allowed}")

@@ -1,15 +1,15 @@
-"""The models that Assay knows: identity, revision, template policy, expected size.
+"""Published models: identity, revision, template policy, expected size.
 
-`MODELS` holds the paper's ten reward models, in its order (RewardBench rank); `NEXT` the ones whose
-machinery is the same; `LANGUAGE_MODELS` the ten whose next tokens Tables A1-A5 of the paper list. A
-model that is in none of them works from its own config.json.
+`MODELS` holds the paper's ten reward models by RewardBench rank, `NEXT` other reward models of the
+same architectures, `LANGUAGE_MODELS` the ten language models of the paper's Tables A1-A5. A model
+that is not listed here can be converted too: its own config.json says what is needed.
 """
 
 import dataclasses
 from pathlib import Path
 from typing import Any
 
-# What Llama 3.1 and 3.2 templates print as today's date, pinned to the day the paper's did.
+# Llama 3.1 and 3.2 templates print today's date; this is the date that the paper's rewards have.
 DATE = "26 Jul 2024"
 
 
@@ -17,16 +17,16 @@ DATE = "26 Jul 2024"
 class ModelSpec:
     """One published reward or language model.
 
-    bos: policy of the model's training or card: one BOS, from the template or put in front; two for
-      the GRMs, which were trained so. The paper's own pipeline doubled every template's:
+    bos: how the model was trained, or what its card says: one BOS, from the template or put in
+      front of it, or two (the GRMs). The paper's own pipeline always added a second BOS:
       `--config.bos=double`.
-    weights: hub id of the reward model whose weights it was trained from, where there is one; a
-      confound of agreement.
-    tensor_bytes: bytes of all tensors in the repository, where they are known; a conversion that
-      reads another number is refused.
-    head: kind of its head (`HeadConfig.kind`); a conversion that finds another is refused. "" for
-      a language model.
-    dtype: of its published weights, as far as known; a conversion says where the files differ.
+    weights: hub id of the reward model from whose weights it was trained, if any. Such models agree
+      partly for that reason.
+    tensor_bytes: bytes of all tensors in the repository, if known; a conversion that reads another
+      number is refused.
+    head: kind of the head (`HeadConfig.kind`), "" for a language model; a conversion that finds
+      another kind is refused.
+    dtype: dtype of the published weights, as far as known; a conversion reports a difference.
     """
 
     hub_id: str
@@ -191,8 +191,14 @@ def _skywork(name: str, base: str, size_b: float, **fields: Any) -> ModelSpec:
 
 
 NEXT = _by_slug(
-    _skywork("Skywork-Reward-Llama-3.1-8B", "Llama 3.1", 8, bos="single", date=DATE,
-             tensor_bytes=15_009_865_728),
+    _skywork(
+        "Skywork-Reward-Llama-3.1-8B",
+        "Llama 3.1",
+        8,
+        bos="single",
+        date=DATE,
+        tensor_bytes=15_009_865_728,
+    ),
     _skywork("Skywork-Reward-V2-Llama-3.1-8B", "Llama 3.1", 8, bos="single", date=DATE),
     _skywork("Skywork-Reward-V2-Llama-3.2-1B", "Llama 3.2", 1, bos="single", date=DATE),
     _skywork("Skywork-Reward-V2-Llama-3.2-3B", "Llama 3.2", 3, bos="single", date=DATE),
@@ -266,11 +272,11 @@ NEXT = _by_slug(
         head="mlp",
         date=DATE,
     ),
-)  # fmt: skip
+)
 
 
 def _gemma(name: str, base: str, size_b: float) -> ModelSpec:
-    """A language model, pretrained or (`-it`) trained to follow instructions."""
+    """A language model, pretrained or instruction-tuned (`-it`)."""
     return ModelSpec(
         hub_id=f"google/{name}",
         nickname=name,
@@ -298,7 +304,7 @@ KNOWN = MODELS | NEXT | LANGUAGE_MODELS
 
 
 def find(source: str) -> ModelSpec | None:
-    """The entry of a hub id, or of a folder named after one; None for any other source."""
+    """The entry of a hub id, or of a folder named after one; None if it is not listed."""
     *owner, name = source.rstrip("/").split("/")
     spec = KNOWN.get(name.lower())
     is_hub_id = len(owner) == 1 and not Path(source).is_dir()

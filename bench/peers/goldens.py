@@ -1,4 +1,4 @@
-"""Which convention reproduces the rewards that were published for a model, for who has its weights.
+"""Finds the convention under which a model's weights reproduce its published rewards.
 
     python -m bench.peers.goldens --model=<hub id or nickname> [--source=<folder or hub id>]
                             [--elo=<csv in the released layout>] [--dtypes=bfloat16]
@@ -8,8 +8,8 @@ Scores the examples of the model's card, and a sample of the released EloEveryth
 soft-cap (on, off), dtype and reading of the head (URM's two) that the model allows. Prints a table
 for each published set, then which conventions reproduce it, or that none does.
 
-Weights are converted once, into --checkpoint, and restored for each soft-cap, head and dtype: give
---dtypes where memory holds no float32.
+Weights are converted once, into --checkpoint, and restored for each soft-cap, head and dtype. Give
+--dtypes if float32 does not fit into memory.
 """
 
 import dataclasses
@@ -38,25 +38,30 @@ from engine.text.chat_template import BOS_POLICIES, TemplatePolicy
 from launch.common import command, converting
 from launch.common.released_scores import LAYOUTS, read, slugged
 
-STEP_SIZE = 64  # candidates a step on each device
-CARD_TOLERANCE = 0.25  # of a card's bfloat16 rewards of about 10, between libraries and devices
+STEP_SIZE = 64  # candidates per step and device
+CARD_TOLERANCE = 0.25  # bfloat16 rewards of about 10 differ so much between libraries and devices
 
-# Standard deviation of one text's reward over batches, inside the authors' own release. Theirs and
-# ours differ by the noise of both, so each item may differ by five of it.
+# Standard deviation of one text's reward over batches, within the authors' own release. Both their
+# rewards and ours have this noise, so an item may differ by `NOISES` of these deviations.
 NOISE = {
-    "qrm-llama3.1-8b": 1e-5, "urm-llama-3.1-8b": 1e-5, "armorm-llama3-8b-v0.1": 0.0006,
-    "grm-llama3-8b-rewardmodel-ft": 0.003, "grm-llama3.2-3b-rewardmodel-ft": 0.002,
-    "grm-gemma2-2b-rewardmodel-ft": 0.005, "skywork-reward-llama-3.1-8b-v0.2": 0.054,
-    "skywork-reward-gemma-2-27b-v0.2": 0.051, "skywork-reward-gemma-2-27b": 0.137,
+    "qrm-llama3.1-8b": 1e-5,
+    "urm-llama-3.1-8b": 1e-5,
+    "armorm-llama3-8b-v0.1": 0.0006,
+    "grm-llama3-8b-rewardmodel-ft": 0.003,
+    "grm-llama3.2-3b-rewardmodel-ft": 0.002,
+    "grm-gemma2-2b-rewardmodel-ft": 0.005,
+    "skywork-reward-llama-3.1-8b-v0.2": 0.054,
+    "skywork-reward-gemma-2-27b-v0.2": 0.051,
+    "skywork-reward-gemma-2-27b": 0.137,
     "qrm-gemma-2-27b": 0.030,
-}  # fmt: skip
+}
 NOISES = 5
-FLOAT32 = 1e-3  # what two libraries may differ by in float32, where a release has less noise
+FLOAT32 = 1e-3  # smallest tolerance: float32 rewards of two libraries differ by less
 
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """Rewards that somebody published, of replies to one prompt; within `tolerance` is the same."""
+    """Published rewards of replies to one prompt; closer than `tolerance` counts as equal."""
 
     name: str
     prompt: str
@@ -95,7 +100,7 @@ def _apples(right: float, wrong: float, name: str = "card") -> Published:
 _SIGMOID = "What is the range of the numeric output of a sigmoid node in a neural network?"
 _RANGES = tuple(f"The output of a sigmoid node is bounded between {low} and 1." for low in (-1, 0))
 
-# Slug -> what was published of the model beside the EloEverything rewards.
+# Slug -> published rewards of the model, other than those of EloEverything.
 GOLDENS: Mapping[str, Sequence[Published]] = {
     "skywork-reward-gemma-2-27b": [_apples(9.1875, -17.875)],
     "skywork-reward-gemma-2-27b-v0.2": [
@@ -111,8 +116,8 @@ GOLDENS: Mapping[str, Sequence[Published]] = {
     "urm-llama-3.1-8b": [Published("card", _SIGMOID, _RANGES, (2.3285, 12.438), 0.01)],
 }
 
-# A way to read a model, as the cells of a table's row: BOS policies and dates that lead to the same
-# ids stand together.
+# One way to read a model, as cells of a table's row. BOS policies and dates that give the same ids
+# share a row.
 HEADER = ("head", "soft-cap", "dtype", "bos", "date")
 Convention = tuple[str, str, str, str, str]
 
@@ -124,7 +129,7 @@ def compare(
     dates: Sequence[str],
     mesh: Mesh,
 ) -> dict[Convention, list[np.ndarray]]:
-    """Rewards of every published set under every convention that the checkpoint allows."""
+    """Rewards of every published set, under every convention that the checkpoint allows."""
     variants = list(itertools.product(_variants(checkpoint), dtypes))
     same_ids = _policies(checkpoint, published, dates)
     outcomes = {}
@@ -152,7 +157,7 @@ def _variants(checkpoint: Checkpoint) -> Iterator[tuple[Checkpoint, str]]:
 def _policies(
     checkpoint: Checkpoint, published: Sequence[Published], dates: Sequence[str]
 ) -> list[list[TemplatePolicy]]:
-    """Template policies, those together under which all conversations have the same ids."""
+    """Template policies, grouped by the token ids that they give for all conversations."""
     has_bos = checkpoint.template.tokenizer.bos_token_id is not None
     found: dict[str, list[TemplatePolicy]] = {}
     for bos, date in itertools.product(BOS_POLICIES, [*dates, None]):
@@ -171,7 +176,7 @@ def _score(
     same_ids: Sequence[list[TemplatePolicy]],
     mesh: Mesh,
 ) -> Iterator[tuple[list[TemplatePolicy], list[np.ndarray]]]:
-    # One set of weights on the devices at a time: it goes when this generator ends.
+    # The weights stay on the devices until this generator ends, so only one set is there at a time.
     restored = restore([checkpoint], mesh, dtype_named(dtype))
     scorer = Scorer.build(*restored, mesh, step_size=STEP_SIZE * mesh.shape["data"])
     for policies in same_ids:
@@ -180,15 +185,16 @@ def _score(
 
 
 def _reread(checkpoint: Checkpoint, **fields) -> Checkpoint:
-    """The same weights under another card: nothing of it changes the parameters."""
+    """The same weights under a changed card; no change here affects the parameters."""
     return Checkpoint(checkpoint.path, dataclasses.replace(checkpoint.card, **fields))
 
 
 def elo_sample(path: Path, slug: str, items: int) -> Published:
-    """Items of the released EloEverything rewards, evenly from first to last.
+    """Evenly spaced items of the released EloEverything rewards.
 
     Raises:
-      AssayError: no such file, another layout, no column of this model, a reward that is no number.
+      AssayError: no such file, another layout, no column of this model, or a reward that is not a
+        number.
     """
     frame, _ = read(path, "elo")
     columns = {slugged(name): name for name in frame.columns[len(LAYOUTS["elo"]) :]}
@@ -205,7 +211,7 @@ def elo_sample(path: Path, slug: str, items: int) -> Published:
 
 
 def table(published: Published, outcomes: Mapping[Convention, np.ndarray]) -> str:
-    """Differences to the published rewards by convention: each one where they are few."""
+    """Differences to the published rewards by convention; all of them if they are few."""
     few = len(published.rewards) <= 4
     header = [f"to {r:g}" for r in published.rewards] if few else ["rms", "largest"]
     rows = [(*HEADER, *header, "within")]
@@ -218,14 +224,16 @@ def table(published: Published, outcomes: Mapping[Convention, np.ndarray]) -> st
 
 
 def verdict(published: Published, outcomes: Mapping[Convention, np.ndarray]) -> str:
-    """A line that says which conventions reproduce the set, or which comes nearest."""
+    """One line: the conventions that reproduce the set, or the one that comes nearest."""
     found = [phrase(c) for c, rewards in outcomes.items() if published.reproduced(rewards)]
     if found:
         return f"{published.name}: reproduced by {'; by '.join(found)}"
     off = {c: float(np.abs(r - published.rewards).max()) for c, r in outcomes.items()}
     nearest = min(off, key=off.__getitem__)
-    return (f"{published.name}: reproduced by none of {len(off)} conventions; nearest (off by "
-            f"{off[nearest]:.4g}): {phrase(nearest)}")  # fmt: skip
+    return (
+        f"{published.name}: reproduced by none of {len(off)} conventions; nearest (off by "
+        f"{off[nearest]:.4g}): {phrase(nearest)}"
+    )
 
 
 def phrase(convention: Convention) -> str:
@@ -236,13 +244,13 @@ def phrase(convention: Convention) -> str:
 def converted(
     source: str, spec: known_models.ModelSpec | None, slug: str, folder: Path
 ) -> Checkpoint:
-    """The checkpoint in `folder`, made from `source` where it is missing."""
+    """The checkpoint in `folder`; if it is missing, `source` is converted."""
     if folder.exists():
         made = Checkpoint.open(folder)
         if made.card.source != source:
             raise AssayError(f"checkpoint {folder}: made of {made.card.source}, not {source}")
         return made
-    policy = TemplatePolicy(bos="template", date=None)  # each is tried
+    policy = TemplatePolicy(bos="template", date=None)  # all policies are tried
     return converting.convert(source, folder, spec, slug=slug, policy=policy)
 
 
@@ -252,7 +260,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def define_flags(given: FlagValues) -> None:
-    """Defines the flags that the top of this file names, and fewer used ones."""
+    """Defines the flags of this command."""
     text, listed, whole = (
         functools.partial(define, flag_values=given)
         for define in (flags.DEFINE_string, flags.DEFINE_list, flags.DEFINE_integer)

@@ -1,10 +1,10 @@
 """The peer of `bench.speed.gcg`: a GCG step in torch on a transformers model with its K/V cache.
 
-The step is nanoGCG 0.3.0's (`GCG.run`, its defaults), with the reward in place of the loss of a
-target: the gradient with respect to one-hot rows, `candidates` draws of a position and of one of
-its top-k tokens, one pass over all of them behind the cached prefix, the best one is the next
-parent. nanoGCG itself is for language models and pins transformers <= 4.47, so it cannot stand
-beside Assay in one process.
+The step is that of nanoGCG 0.3.0 (`GCG.run` with its defaults), with the reward in place of a
+target's loss: the gradient with respect to one-hot rows, `candidates` draws of a position and one
+of its top-k tokens, one pass over all candidates behind the cached prefix; the best candidate is
+the next parent. nanoGCG itself is written for language models and requires transformers <= 4.47,
+so it cannot be installed beside Assay.
 """
 
 import numpy as np
@@ -20,10 +20,10 @@ class TorchGCG:
 
     Args:
       network: the reward model.
-      prompt: what the reply answers.
+      prompt: the prompt that the reply answers.
       allowed: bool [V], tokens that a reply may hold.
       sign: 1 to raise the reward, -1 to lower it.
-      batch: candidates a forward pass; torch is fastest at some hundreds.
+      batch: candidates per forward pass; some hundreds are fastest.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class TorchGCG:
         self.generator = torch.Generator().manual_seed(seed)
         with torch.inference_mode():
             prefix = network.base(torch.tensor([prompt.prefix]), use_cache=True).past_key_values
-        # Clones, since an inference tensor must not meet autograd.
+        # Clones, because autograd does not accept inference tensors.
         self.layers = [(layer.keys.clone(), layer.values.clone()) for layer in prefix.layers]
 
     def step(self) -> float:

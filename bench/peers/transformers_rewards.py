@@ -16,8 +16,8 @@ PAPER_BATCH = 32
 class RewardNetwork(torch.nn.Module):
     """A reward model folder as transformers loads it, in float32.
 
-    A linear head is transformers' own sequence classification. An MLP head, which transformers
-    has no class for, stands on its base model, pooled at the last token that is no padding.
+    A linear head is loaded as transformers' own sequence classification. transformers has no class
+    for an MLP head: the base model is loaded, and the head reads the last token before padding.
     """
 
     def __init__(self, folder: Path):
@@ -42,10 +42,10 @@ class RewardNetwork(torch.nn.Module):
 
 
 class PaperWay:
-    """Each id decoded to text, rendered, tokenised, right-padded, and run whole.
+    """Each id is decoded, rendered and tokenised; whole conversations run in right-padded batches.
 
-    The loop of the paper's release: batches in vocabulary order, the tokenizer's own special
-    tokens, one forward pass a batch, the reward at the last token.
+    This is the loop of the paper's release: batches in vocabulary order, the tokenizer's own
+    special tokens, one forward pass per batch, the reward at the last token.
     """
 
     def __init__(self, network: RewardNetwork, folder: Path, prompt: str):
@@ -65,7 +65,7 @@ class PaperWay:
 
     @torch.inference_mode()
     def score(self, ids: np.ndarray) -> np.ndarray:
-        """Rewards of tokens by way of their text: float32 [C]."""
+        """Rewards of tokens by their text: float32 [C]."""
         rewards = []
         for batch in np.split(ids, range(PAPER_BATCH, len(ids), PAPER_BATCH)):
             text = self.tokenizer(self.render(batch.tolist()), padding=True, return_tensors="pt")
@@ -73,17 +73,17 @@ class PaperWay:
         return np.concatenate(rewards)
 
     def round_trips(self, ids: np.ndarray, prompt: PromptIds) -> np.ndarray:
-        """Which tokens come back from their text as themselves: bool [C]."""
+        """Whether each token's text tokenises back to it: bool [C]."""
         sequences = self.tokenizer(self.render(ids.tolist()))["input_ids"]
         expected = [[*prompt.prefix, token, *prompt.suffix] for token in ids.tolist()]
         return np.array([a == b for a, b in zip(sequences, expected, strict=True)])
 
 
 class CachedWay:
-    """transformers with its K/V cache: the prefix once, then only `token + suffix` positions.
+    """transformers with its K/V cache: the prefix runs once, then only token and suffix.
 
-    The cache of the prefix is a view, expanded to the batch; a layer's update concatenates into
-    new memory, so the prefix stays as it is for the next batch.
+    The prefix's cache is expanded to the batch as a view. A layer's update concatenates into new
+    memory, so the cache is unchanged for the next batch.
     """
 
     def __init__(self, network: RewardNetwork, prompt: PromptIds, batch: int):
@@ -96,8 +96,10 @@ class CachedWay:
     @torch.inference_mode()
     def score(self, ids: np.ndarray) -> np.ndarray:
         """Rewards of tokens by id: float32 [C]."""
-        rewards = [self._batch(torch.from_numpy(ids[i : i + self.batch]))
-                   for i in range(0, len(ids), self.batch)]  # fmt: skip
+        rewards = [
+            self._batch(torch.from_numpy(ids[i : i + self.batch]))
+            for i in range(0, len(ids), self.batch)
+        ]
         return torch.cat(rewards).numpy()
 
     def _batch(self, ids: torch.Tensor) -> torch.Tensor:

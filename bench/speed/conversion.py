@@ -2,14 +2,14 @@
 
     python -m bench.speed.conversion [--layers=32] [--rounds=1] [--out=<folder>]
 
-Writes an 8B-shaped LlamaForSequenceClassification (Llama 3.1's sizes, real key names, shards of
-5 GB, random bfloat16 weights; 15.0 GB at 32 layers) with SmolLM2's tokenizer, then lets `cp` and
-`launch.convert` take turns on it, `launch.convert` in a process of its own. Each turn runs twice:
-cold (the source dropped from the page cache; a machine may have caches of its own) and warm (as
-much of it cached as fits). `launch.convert` syncs what it writes, so `cp` is timed with and
-without `sync`. CPU time, bytes from and to the disk, and the machine's load stand beside each time.
-Needs twice the size on disk (30 GB at full size); everything is removed at the end, also after a
-failure. The random weights take a minute of their own.
+Writes a LlamaForSequenceClassification of 8B parameters (Llama 3.1's sizes and key names, shards of
+5 GB, random bfloat16 weights; 15.0 GB with 32 layers) with SmolLM2's tokenizer, which takes a
+minute. Then `cp` and `launch.convert`, in a process of its own, take turns on it. Each turn runs
+twice: cold (the source was dropped from the page cache; the machine may have other caches) and warm
+(as much of it cached as fits). `launch.convert` syncs what it writes, so `cp` is timed with and
+without `sync`. Each time is printed with CPU time, bytes read and written, and the machine's load.
+Needs twice the size on disk (30 GB at full size). Everything is removed at the end, also after a
+failure.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ from bench.support.table import aligned, machine
 from demo import build
 
 _LAYERS = flags.DEFINE_integer("layers", 32, "Layers; 32 make 15.0 GB.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 1, "Rounds, each of all ways.", lower_bound=1)
-_OUT = flags.DEFINE_string("out", "out", "Folder on the disk to use.")
+_ROUNDS = flags.DEFINE_integer("rounds", 1, "Rounds; each measures all ways.", lower_bound=1)
+_OUT = flags.DEFINE_string("out", "out", "Folder on the disk that is measured.")
 
 WIDTH, FFN, HEADS, KV_HEADS, HEAD_SIZE, ROWS = 4096, 14336, 32, 8, 128, 128257
 SHARD_BYTES = 5_000_000_000
@@ -50,8 +50,8 @@ class Turn:
     way: str
     cache: str
     seconds: float
-    usage: resource.struct_rusage  # of the way's process
-    load: float  # of the machine, over the minute before the end
+    usage: resource.struct_rusage  # counters of the process
+    load: float  # load of the machine in the minute before the end
 
     @property
     def peak_bytes(self) -> int:
@@ -61,9 +61,16 @@ class Turn:
     def row(self) -> tuple[str, ...]:
         """Cells of the table of turns."""
         blocks = self.usage.ru_inblock, self.usage.ru_oublock  # of 512 bytes
-        return (self.way, self.cache, f"{self.seconds:.1f}", f"{self.usage.ru_utime:.1f}",
-                f"{self.usage.ru_stime:.1f}", *(f"{512 * n / 1e9:.1f}" for n in blocks),
-                f"{self.peak_bytes / 2**30:.2f}", f"{self.load:.1f}")  # fmt: skip
+        return (
+            self.way,
+            self.cache,
+            f"{self.seconds:.1f}",
+            f"{self.usage.ru_utime:.1f}",
+            f"{self.usage.ru_stime:.1f}",
+            *(f"{512 * n / 1e9:.1f}" for n in blocks),
+            f"{self.peak_bytes / 2**30:.2f}",
+            f"{self.load:.1f}",
+        )
 
 
 def shapes(layers: int) -> Shapes:
@@ -89,7 +96,7 @@ def shapes(layers: int) -> Shapes:
 
 
 def write_model(folder: Path, layers: int) -> int:
-    """Writes the folder; bytes of its tensors."""
+    """Writes the folder; returns the bytes of its tensors."""
     folder.mkdir(parents=True)
     groups = list(_shards(shapes(layers)))
     index, rng = {}, np.random.default_rng(0)
@@ -120,7 +127,7 @@ def copy(source: Path, destination: Path, sync: bool) -> resource.struct_rusage:
 
 
 def convert(source: Path, destination: Path) -> resource.struct_rusage:
-    """`launch.convert`, start of Python included."""
+    """Runs `launch.convert`; the start of Python is included."""
     arguments = (f"--source={source}", f"--checkpoint={destination}")
     return _run(sys.executable, "-m", "launch.convert", *arguments)
 
@@ -133,7 +140,7 @@ WAYS = {
 
 
 def take_turns(source: Path, scratch: Path) -> Iterator[Turn]:
-    """Runs every way cold and warm, round by round; each way's output is removed at once."""
+    """Runs every way cold and warm in each round, and removes its output at once."""
     for _ in range(_ROUNDS.value):
         for cache in CACHES:
             for way, run in WAYS.items():
@@ -144,12 +151,12 @@ def take_turns(source: Path, scratch: Path) -> Iterator[Turn]:
                 seconds = time.perf_counter() - began
                 load = os.getloadavg()[0]
                 shutil.rmtree(scratch / "made")
-                os.sync()  # what one way leaves unwritten is not the next one's load
+                os.sync()  # so that the next way does not wait for this one's writes
                 yield Turn(way, cache, seconds, usage, load)
 
 
 def report(turns: Sequence[Turn], total: int) -> tuple[str, bool]:
-    """The table, and whether peak and ratio are within what is allowed."""
+    """The table, and whether peak memory and ratio are within the limits."""
     median = {
         (way, cache): float(
             np.median([t.seconds for t in turns if (t.way, t.cache) == (way, cache)])
@@ -167,14 +174,15 @@ def report(turns: Sequence[Turn], total: int) -> tuple[str, bool]:
 
 
 def main(_) -> None:
-    """Writes, measures, removes; fails where peak or ratio is beyond what is allowed."""
+    """Writes the model, measures, removes it; fails if peak memory or ratio exceed the limits."""
     print(machine())
     Path(_OUT.value).mkdir(parents=True, exist_ok=True)
     total = sum(map(_nbytes, shapes(_LAYERS.value).values()))
     free = shutil.disk_usage(_OUT.value).free
     if free < 2.2 * total:
-        raise SystemExit(f"bench.speed.conversion: {free / 1e9:.0f} GB free; it needs "
-                         f"{2.2 * total / 1e9:.0f}")  # fmt: skip
+        raise SystemExit(
+            f"bench.speed.conversion: {free / 1e9:.0f} GB free; it needs {2.2 * total / 1e9:.0f}"
+        )
     with tempfile.TemporaryDirectory(dir=_OUT.value, prefix="conversion-") as scratch:
         source = Path(scratch) / "hf"
         write_model(source, _LAYERS.value)
@@ -188,8 +196,10 @@ def main(_) -> None:
     table, good = report(turns, total)
     print(f"\n{aligned([head, *(turn.row() for turn in turns)])}\n\n{table}")
     if not good:
-        raise SystemExit(f"bench.speed.conversion: allowed: {PEAK_ALLOWED / 2**30:.0f} GiB and "
-                         f"{RATIO_ALLOWED:g} times cp")  # fmt: skip
+        raise SystemExit(
+            f"bench.speed.conversion: allowed: {PEAK_ALLOWED / 2**30:.0f} GiB and "
+            f"{RATIO_ALLOWED:g} times cp"
+        )
 
 
 def _config(layers: int) -> dict:
@@ -221,7 +231,7 @@ def _config(layers: int) -> dict:
 
 
 def _run(*command: str | Path) -> resource.struct_rusage:
-    """Runs a command to its end; what the system counted for it."""
+    """Runs a command to its end; returns the system's counters of its process."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -6,9 +6,9 @@
     whole   Assay's step with every candidate computed from its first token
     assay   Assay's step: a candidate is computed from the first token that it changes
 
-One direction, one restart, one token changed a candidate, uniform in the top-k, no round trips. All
-are float32 on all cores and take turns; a ratio is taken inside a round. Rewards and gradients must
-agree, or the command fails. About 6 minutes on two cores.
+One direction and one restart. Each candidate changes one token, drawn uniformly from the top-k;
+texts need not round-trip. All ways are float32 on all cores and take turns; ratios are computed
+within each round. The command fails if rewards or gradients differ. About 6 minutes on two cores.
 """
 
 import math
@@ -27,6 +27,7 @@ from bench.peers.torch_gcg import TorchGCG
 from bench.peers.transformers_rewards import RewardNetwork
 from bench.support import embedded_files
 from bench.support.table import aligned, cores, machine, spread
+from configs import gcg
 from configs.prompts import PROMPTS
 from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
@@ -37,16 +38,21 @@ from engine.search import climb, flops, step
 from engine.search.objective import Problem
 from engine.search.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
+from launch.common import searching
 
 _MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
 _PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")
 _LENGTH = flags.DEFINE_integer("length", 20, "Tokens of the reply.", lower_bound=2)
-_CANDIDATES = flags.DEFINE_integer("candidates", 512, "Candidates a step.", lower_bound=16)
-_TOPK = flags.DEFINE_integer("topk", 256, "Tokens a position that may be proposed.", lower_bound=1)
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds, each of all ways.", lower_bound=1)
+_CANDIDATES = flags.DEFINE_integer("candidates", 512, "Candidates per step.", lower_bound=16)
+_TOPK = flags.DEFINE_integer(
+    "topk", 256, "Tokens that may be proposed per position.", lower_bound=1
+)
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds; each measures all ways.", lower_bound=1)
 _STEPS = flags.DEFINE_integer("steps", 2, "Steps of each way in a round.", lower_bound=1)
-_BATCHES = flags.DEFINE_list("batches", ["64", "128", "256", "512"], "Tried for torch.")
-_SEED = flags.DEFINE_integer("seed", 0, "Of the first sequence and the draws.")
+_BATCHES = flags.DEFINE_list(
+    "batches", ["64", "128", "256", "512"], "Batch sizes to try for torch."
+)
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the first sequence and the draws.")
 
 # Largest difference of two rewards, relative to max(1, |reward|); of two gradients, relative to the
 # largest entry.
@@ -54,19 +60,28 @@ TOLERANCE = 1e-4
 
 
 def settings() -> SearchSettings:
-    """What nanoGCG does by default, in Assay's terms."""
-    return SearchSettings(
-        method="gcg", direction="max", length=_LENGTH.value, steps=10**6, flops=0.0,
-        candidates=_CANDIDATES.value, topk=_TOPK.value, restarts=1, buffer=1, beam=1,
-        replace_first=1, replace_last=1, temperature=math.inf, spread=0.0, distance=0.0,
-        target=0.0, wrong_sign=False, ascii_only=True, specials=False, allow=(), deny=(), fixed=(),
-        initial="", round_trip=False, patience=0, threshold=math.inf, every=_STEPS.value,
-        dtype="float32", seed=_SEED.value,
-    )  # fmt: skip
+    """The defaults of nanoGCG, as settings of Assay's search."""
+    config = gcg.get_config()
+    config.update(
+        direction="max",
+        length=_LENGTH.value,
+        steps=10**6,
+        candidates=_CANDIDATES.value,
+        topk=_TOPK.value,
+        buffer=1,
+        replace_first=1,
+        temperature=math.inf,
+        spread=0.0,
+        round_trip=False,
+        every=_STEPS.value,
+        dtype="float32",
+        seed=_SEED.value,
+    )
+    return searching.settings(config, [])[0]
 
 
 class AssayWay:
-    """Assay's search, compiled before it is timed. `whole` leaves nothing out of a candidate."""
+    """Assay's search, compiled before it is timed; `whole` computes every candidate in full."""
 
     def __init__(self, problem: Problem, scorer: Scorer, *, whole: bool):
         first = (0,) * problem.settings.candidates
@@ -88,7 +103,7 @@ class AssayWay:
 
 
 class TorchWay:
-    """The peer, in as large batches as suit it best."""
+    """The peer in torch, with the batch size that is fastest for it."""
 
     def __init__(self, search: TorchGCG, batches: list[int]):
         self.search = search
@@ -143,9 +158,16 @@ def run() -> bool:
     problem = _problem(checkpoint)
     prompt = problem.prompts[0]
     peer = TorchGCG(
-        RewardNetwork(folder), prompt, problem.allowed, problem.initial()[0], sign=1,
-        candidates=_CANDIDATES.value, topk=_TOPK.value, batch=1, seed=_SEED.value,
-    )  # fmt: skip
+        RewardNetwork(folder),
+        prompt,
+        problem.allowed,
+        problem.initial()[0],
+        sign=1,
+        candidates=_CANDIDATES.value,
+        topk=_TOPK.value,
+        batch=1,
+        seed=_SEED.value,
+    )
     rewards, gradient = agreement(problem, scorer, peer)
     print(
         f"model     {_MODEL.value}: {problem.config.num_layers} layers, prefix of "
@@ -182,21 +204,23 @@ def _problem(checkpoint: Checkpoint) -> Problem:
 
 
 def _torch_flops(problem: Problem) -> float:
-    """Of the peer's step: nothing is left out of the last layer."""
+    """FLOPs of the peer's step, which computes the last layer at every position."""
     before, own = len(problem.prompts[0].prefix), _LENGTH.value + len(problem.suffix)
     candidates = _CANDIDATES.value * flops.extension(problem.config, own, before)
     return candidates + flops.gradient(problem.config, _LENGTH.value, own, before)
 
 
 def main(_) -> None:
-    """Runs the benchmark; fails where rewards or gradients disagree."""
+    """Runs the benchmark; fails if rewards or gradients differ."""
     logging.set_verbosity(logging.ERROR)
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # an MLP head is loaded apart from its base
     torch.set_num_threads(cores())
     print(machine())
     if not run():
-        raise SystemExit("bench.speed.gcg: the ways disagree; no speed counts until they agree")
+        raise SystemExit(
+            "bench.speed.gcg: the ways give different numbers; speed counts only when they agree"
+        )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""Reward against FLOPs: GCG and every other way to search, one model, equal budgets.
+"""Reward against FLOPs: GCG and every other search method, one model, equal budgets.
 
     python -m bench.speed.search [--model=<slug>] [--length=8] [--seeds=5] [--tflop=1]
                                  [--tokens=256]
 
 Every method searches under the same budget of floating-point operations (engine/search/flops.py
-counts them) with configs/gcg.py's own settings for it; the beam is as wide as comes to its end
-within the budget. `--tokens` random printable tokens may be used, so that the ways that sweep the
-vocabulary get somewhere within the budget; 0 allows all. Repeat and beam draw nothing, so they run
-once. Texts need not round-trip.
+counts them), with the settings of configs/gcg.py; the beam is as wide as the budget allows for the
+whole length. Only `--tokens` random printable tokens may be used, so that methods that sweep the
+vocabulary make progress within the budget; 0 allows all tokens. Repeat and beam draw nothing, so
+they run once. Texts need not round-trip.
 
-Writes a run (kept, and continued when the command is given again), a table and a figure into
-out/search. About half a minute a search on two cores at the defaults, a quarter of an hour in all.
+Writes a run, a table and a figure into out/search; a second call continues the run. On two cores a
+search takes about half a minute with the default settings, and all of them a quarter of an hour.
 """
 
 from collections.abc import Iterator
@@ -44,14 +44,16 @@ _MODEL = flags.DEFINE_enum(
     "model", "smollm2-135m-d12-imdb-linear", list(EMBEDDED), "Embedded model."
 )
 _PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")
-_DIRECTION = flags.DEFINE_enum("direction", "max", ["max", "min"], "What is sought.")
-_METHODS = flags.DEFINE_list("methods", list(METHODS), "Which ways.")
+_DIRECTION = flags.DEFINE_enum("direction", "max", ["max", "min"], "Direction of the search.")
+_METHODS = flags.DEFINE_list("methods", list(METHODS), "Methods.")
 _LENGTH = flags.DEFINE_integer("length", 8, "Tokens of the reply.", lower_bound=1)
-_SEEDS = flags.DEFINE_integer("seeds", 5, "Searches a method.", lower_bound=1)
-_TFLOP = flags.DEFINE_float("tflop", 1.0, "Budget of a search.", lower_bound=0.001)
-_TOKENS = flags.DEFINE_integer("tokens", 256, "Random tokens that are allowed; 0: all.")
-_DRAWN = flags.DEFINE_integer("drawn", 0, "Seed of those tokens.")
-_FOLDER = flags.DEFINE_string("folder", "out/search", "Where run, table and figure go.")
+_SEEDS = flags.DEFINE_integer("seeds", 5, "Searches per method.", lower_bound=1)
+_TFLOP = flags.DEFINE_float("tflop", 1.0, "Budget of a search, in 1e12 FLOPs.", lower_bound=0.001)
+_TOKENS = flags.DEFINE_integer("tokens", 256, "Number of random tokens that may be used; 0: all.")
+_DRAWN = flags.DEFINE_integer("drawn", 0, "Seed of these tokens.")
+_FOLDER = flags.DEFINE_string(
+    "folder", "out/search", "Folder of the run, the table and the figure."
+)
 
 _DRAWS_NOTHING = ("repeat", "beam")
 
@@ -64,10 +66,16 @@ def searches(checkpoint: Checkpoint, allow: Path | None, beam: int) -> Iterator[
                 continue
             config = gcg.get_config("paper" if method == "paper" else "")
             config.update(
-                method=method, direction=_DIRECTION.value, length=_LENGTH.value, steps=10**6,
-                flops=_TFLOP.value * 1e12, round_trip=False, seed=seed, beam=beam,
+                method=method,
+                direction=_DIRECTION.value,
+                length=_LENGTH.value,
+                steps=10**6,
+                flops=_TFLOP.value * 1e12,
+                round_trip=False,
+                seed=seed,
+                beam=beam,
                 allow=str(allow) if allow else "",
-            )  # fmt: skip
+            )
             yield as_settings(config, [checkpoint])[0]
 
 
@@ -82,14 +90,14 @@ def printable_tokens(checkpoint: Checkpoint) -> list[str]:
 
 
 def widest_beam(config: DecoderConfig, prompt: PromptIds, tokens: int) -> int:
-    """As many beams as the budget takes to the last position; one where it takes none."""
+    """The number of beams that the budget can extend to the last position; at least one."""
     before, own = len(prompt.prefix), 1 + len(prompt.suffix)
     costs = [tokens * flops.response(config, own, before + i) for i in range(_LENGTH.value)]
     return max(1, int((_TFLOP.value * 1e12 - costs[0]) // max(1.0, sum(costs[1:]))))
 
 
 def allow_file(tokens: list[str], folder: Path) -> Path | None:
-    """A file of those tokens that may be used."""
+    """A file of the tokens that may be used; None if all may be."""
     if not _TOKENS.value:
         return None
     drawn = np.random.default_rng(_DRAWN.value).permutation(len(tokens))[: _TOKENS.value]
@@ -99,28 +107,33 @@ def allow_file(tokens: list[str], folder: Path) -> Path | None:
 
 
 def result_table(traces: pl.DataFrame) -> str:
-    """Where each method ended, best median first."""
+    """The final rewards of each method, best median first."""
     sign = 1 if _DIRECTION.value == "max" else -1
     ends = traces.sort("step").group_by("method", "seed").last()
     rows = []
     for (method,), part in ends.group_by("method"):
         best = part["best"].to_numpy()
         median = float(np.median(best))
-        rows.append((sign * median, (
-            str(method), str(len(part)), f"{median:.3f}", f"{best.min():.3f}..{best.max():.3f}",
-            f"{part['flops'].max() / 1e12:.1f}", f"{part['step'].median():,.0f}",
-        )))  # fmt: skip
+        cells = (
+            str(method),
+            str(len(part)),
+            f"{median:.3f}",
+            f"{best.min():.3f}..{best.max():.3f}",
+            f"{part['flops'].max() / 1e12:.1f}",
+            f"{part['step'].median():,.0f}",
+        )
+        rows.append((sign * median, cells))
     header = ("method", "searches", "median reward", "min..max", "TFLOP", "steps")
     return aligned([header, *(row for _, row in sorted(rows, reverse=True))])
 
 
 def main(_) -> None:
-    """Searches what is missing, prints the table, draws the figure."""
+    """Runs the missing searches, prints the table and draws the figure."""
     logging.set_verbosity(logging.ERROR)
     print(machine())
     folder = Path(_FOLDER.value)
     folder.mkdir(parents=True, exist_ok=True)
-    # Searches of one method differ by their seed alone; the second compiles nothing.
+    # Searches of one method differ only in their seed, so only the first one compiles.
     jax.config.update("jax_compilation_cache_dir", str((folder / "compiled").resolve()))
     _, checkpoint = embedded_files.files(_MODEL.value)
     tokens = printable_tokens(checkpoint)

@@ -6,9 +6,9 @@
     cached  K/V cache of the prefix, expanded to each batch             (transformers, torch)
     assay   the engine's scorer and its host loop                       (JAX)
 
-All three are float32 on all cores. The ways take turns, and a ratio is taken inside a round, so
-that load from elsewhere hits all of them. Rewards must agree, or the command fails: nobody needs
-the speed of wrong numbers. About 3 minutes on two cores.
+All three are float32 on all cores. They take turns, and ratios are computed within each round, so
+that other load on the machine affects all of them. The command fails if the rewards differ. About
+3 minutes on two cores.
 """
 
 import dataclasses
@@ -36,22 +36,33 @@ from engine.types import PromptIds
 
 _MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
 _PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds, each of all ways.", lower_bound=1)
-_CANDIDATES = flags.DEFINE_integer("candidates", 4096, "Tokens a round for assay.", lower_bound=64)
-_CACHED = flags.DEFINE_integer("cached_candidates", 1024, "… for cached.", lower_bound=32)
-_PAPER = flags.DEFINE_integer("paper_candidates", 192, "… for paper.", lower_bound=32)
-_STEP_SIZE = flags.DEFINE_integer("step_size", 1024, "Assay's candidates a step.", lower_bound=1)
-_BATCHES = flags.DEFINE_list("batches", ["32", "64", "128", "256", "512"], "Tried for cached.")
-_SEED = flags.DEFINE_integer("seed", 0, "Of the random tokens.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds; each measures all ways.", lower_bound=1)
+_CANDIDATES = flags.DEFINE_integer(
+    "candidates", 4096, "Tokens per round for assay.", lower_bound=64
+)
+_CACHED = flags.DEFINE_integer(
+    "cached_candidates", 1024, "Tokens per round for cached.", lower_bound=32
+)
+_PAPER = flags.DEFINE_integer(
+    "paper_candidates", 192, "Tokens per round for paper.", lower_bound=32
+)
+_STEP_SIZE = flags.DEFINE_integer(
+    "step_size", 1024, "Candidates per device step of assay.", lower_bound=1
+)
+_BATCHES = flags.DEFINE_list(
+    "batches", ["32", "64", "128", "256", "512"], "Batch sizes to try for cached."
+)
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the random tokens.")
 
 # Largest difference of two rewards, relative to max(1, |reward|).
 TOLERANCE = 1e-4
 
 
 class AssayWay:
-    """Assay's scorer through the host loop of a sweep. Compiled and prefilled before it is timed.
+    """Assay's scorer through the host loop of a sweep, compiled and prefilled before it is timed.
 
-    `compile_s` is what the first prefill and the first step took, compilation included.
+    Attributes:
+      compile_s: seconds of the first prefill and the first step, compilation included.
     """
 
     def __init__(self, checkpoint: Checkpoint, prompt: PromptIds, step_size: int):
@@ -87,7 +98,7 @@ Way = PaperWay | CachedWay | AssayWay
 
 @dataclasses.dataclass
 class Turns:
-    """What was measured: seconds of each way and FLOP/s of each matmul library, by round."""
+    """The measurements: seconds of each way and FLOP/s of each matmul library, by round."""
 
     counts: Mapping[str, int]
     seconds: dict[str, list[float]]
@@ -100,7 +111,7 @@ class Turns:
 
 
 def fastest_cached(network: RewardNetwork, prompt: PromptIds, ids: np.ndarray) -> CachedWay:
-    """The cached way at the batch size that is fastest for it."""
+    """The cached way with the batch size that is fastest for it."""
     ways = [CachedWay(network, prompt, int(batch)) for batch in _BATCHES.value]
     _timed(ways[0], ids)  # torch warms up
     rates = {way.batch: len(ids) / _timed(way, ids)[0] for way in ways}
@@ -111,7 +122,7 @@ def fastest_cached(network: RewardNetwork, prompt: PromptIds, ids: np.ndarray) -
 def take_turns(
     ways: Mapping[str, Way], counts: Mapping[str, int], ids: np.ndarray, rates: MatmulRates
 ) -> Turns:
-    """Runs every way and the matmuls, round by round; each way scores the first of `ids`."""
+    """Runs every way and the matmuls in each round; a way scores its count of the first `ids`."""
     turns = Turns(counts, {n: [] for n in ways}, {n: [] for n in rates.ways}, {})
     for _ in range(_ROUNDS.value):
         for name, way in ways.items():
@@ -123,7 +134,7 @@ def take_turns(
 
 
 def agreement(turns: Turns, round_trips: np.ndarray) -> bool:
-    """Prints how far the rewards are apart, and says whether that is within tolerance."""
+    """Prints the largest differences of rewards; returns whether they are within tolerance."""
     assay = turns.rewards["assay"]
     cached, paper = (turns.rewards[name] for name in ("cached", "paper"))
     pairs = {
@@ -133,14 +144,16 @@ def agreement(turns: Turns, round_trips: np.ndarray) -> bool:
     largest = {name: _difference(a, b) for name, (a, b) in pairs.items()}
     print(f"\nlargest difference of rewards (allowed {TOLERANCE:g}, relative to max(1, |reward|))")
     for name, (a, _) in pairs.items():
-        print(f"  {name:<15} {largest[name]:.1e}  over {len(a):,} tokens that both see alike")
+        print(
+            f"  {name:<15} {largest[name]:.1e}  over {len(a):,} tokens that both read the same way"
+        )
     deviation = float(np.std(assay))
     print(f"  rewards of assay: standard deviation {deviation:.2f}")
     return deviation > 0 and all(value <= TOLERANCE for value in largest.values())
 
 
 def rate_table(turns: Turns) -> str:
-    """Candidates/s, and how many times faster Assay is, round by round."""
+    """Table of candidates/s, and of how many times faster Assay is."""
     assay = turns.rates("assay")
     rows = [("way", "tokens", "candidates/s", "min..max", "assay is", "min..max")]
     for name, count in turns.counts.items():
@@ -151,7 +164,7 @@ def rate_table(turns: Turns) -> str:
 
 
 def matmul_table(turns: Turns, step: Step) -> str:
-    """Assay's FLOP/s, and its fraction of each matmul library's at the step's own shapes."""
+    """Table of Assay's FLOP/s, and its share of each matmul library's rate for the same shapes."""
     achieved = turns.rates("assay") * step.flops() / step.candidates / 1e9
     rows = [("", "GFLOP/s", "min..max", "assay reaches", "min..max")]
     rows.append(("assay, whole step", *spread(achieved, "{:,.0f}"), "", ""))
@@ -163,7 +176,7 @@ def matmul_table(turns: Turns, step: Step) -> str:
 
 
 def floor(turns: Turns, step: Step, vocabulary: int) -> str:
-    """The operations and bytes that a whole sweep needs, and the time of each way for one."""
+    """The FLOPs and bytes that a whole sweep needs, and the seconds that each way takes for it."""
     steps = -(-vocabulary // step.candidates)
     flops = step.flops() / step.candidates * vocabulary
     moved = steps * step.weight_bytes() + vocabulary * step.candidate_bytes()
@@ -180,7 +193,7 @@ def floor(turns: Turns, step: Step, vocabulary: int) -> str:
 
 
 def describe(step: Step, prompt: PromptIds) -> str:
-    """What is run, and on what."""
+    """The model, the prompt and the settings, as lines."""
     return (
         f"model     {_MODEL.value}: {step.config.num_layers} layers, {step.head.kind} head\n"
         f"prompt    {prompt.prompt!r}: prefix of {len(prompt.prefix)} positions (padded to "
@@ -192,7 +205,7 @@ def describe(step: Step, prompt: PromptIds) -> str:
 
 
 def run() -> bool:
-    """Prepares the ways, lets them take turns, prints the tables; whether the rewards agree."""
+    """Measures all ways in turns and prints the tables; returns whether the rewards agree."""
     folder, checkpoint = embedded_files.files(_MODEL.value)
     prompt = checkpoint.template.split(PROMPTS[_PROMPT.value])
     vocabulary = len(checkpoint.template.tokenizer)
@@ -218,14 +231,16 @@ def run() -> bool:
 
 
 def main(_) -> None:
-    """Runs the benchmark; fails where the rewards disagree."""
+    """Runs the benchmark; fails if the rewards differ."""
     logging.set_verbosity(logging.ERROR)
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # an MLP head is loaded apart from its base
     torch.set_num_threads(cores())
     print(machine())
     if not run():
-        raise SystemExit("bench.speed.sweep: the ways disagree; no speed counts until they agree")
+        raise SystemExit(
+            "bench.speed.sweep: the ways give different rewards; speed counts only when they agree"
+        )
 
 
 def _timed(way: Way, ids: np.ndarray) -> tuple[float, np.ndarray]:
@@ -235,7 +250,7 @@ def _timed(way: Way, ids: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> float:
-    # NaN stays NaN, which no tolerance admits.
+    # NaN stays NaN, which is within no tolerance.
     return float(np.max(np.abs(a - b) / np.maximum(1, np.abs(b)), initial=0)) if len(a) else np.nan
 
 

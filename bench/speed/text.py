@@ -2,10 +2,10 @@
 
     python -m bench.speed.text [--model=<slug>] [--prompt=greatest] [--rounds=5] [--tokens=4096]
 
-The tokens are some that their text gives back, so both ways score the same distinct sequences, of
-one length. Each way is timed from the tokens to the rewards: for `text` that is rendering,
-tokenising, finding what is distinct, and scoring. The ways take turns and the ratio is taken
-inside a round. Rewards must agree, or the command fails.
+Only tokens are used whose text tokenises back to them, so that both modes score the same distinct
+sequences, all of one length. Each mode is timed from the tokens to the rewards; for `text` this is
+rendering, tokenising, removing duplicates, and scoring. The modes take turns, and the ratio is
+computed within each round. The command fails if the rewards differ.
 """
 
 import time
@@ -26,16 +26,16 @@ from engine.scoring.rows import ReplyRows
 
 _MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
 _PROMPT = flags.DEFINE_enum("prompt", "greatest", list(PROMPTS), "Prompt.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds, each of both ways.", lower_bound=1)
-_TOKENS = flags.DEFINE_integer("tokens", 4096, "Tokens a round.", lower_bound=64)
-_STEP_SIZE = flags.DEFINE_integer("step_size", 1024, "Candidates a step.", lower_bound=1)
-_SEED = flags.DEFINE_integer("seed", 0, "Of the random tokens.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds; each measures both modes.", lower_bound=1)
+_TOKENS = flags.DEFINE_integer("tokens", 4096, "Tokens per round.", lower_bound=64)
+_STEP_SIZE = flags.DEFINE_integer("step_size", 1024, "Candidates per device step.", lower_bound=1)
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the random tokens.")
 
 TOLERANCE = 1e-4  # largest difference of two rewards, relative to max(1, |reward|)
 
 
 class Ways:
-    """Both modes behind one scorer and one prefilled prompt."""
+    """Both modes, on one scorer and one prefilled prompt."""
 
     def __init__(self, checkpoint: Checkpoint):
         mesh = build_mesh()
@@ -46,7 +46,7 @@ class Ways:
         self.prefix = self.scorer.prefill(self.prompt)
 
     def surviving(self) -> np.ndarray:
-        """Ids of the tokens that are themselves again as text."""
+        """Ids of the tokens whose text tokenises back to them."""
         sequences = self.template.sequences(self.prompt.prompt, self.template.tokens)
         ends = ([*self.prompt.prefix, i, *self.prompt.suffix] for i in range(len(sequences)))
         return np.flatnonzero([a == b for a, b in zip(sequences, ends, strict=True)])
@@ -67,13 +67,16 @@ class Ways:
 
 
 def main(_) -> None:
-    """Lets the two modes take turns, prints the table; fails where the rewards disagree."""
+    """Measures both modes in turns and prints the table; fails if the rewards differ."""
     logging.set_verbosity(logging.ERROR)
     print(machine())
     ways = Ways(embedded_files.files(_MODEL.value)[1])
     survivors = np.random.default_rng(_SEED.value).permutation(ways.surviving())
     tokens = survivors[: _TOKENS.value]
-    rewards = {"ids": ways.ids(tokens), "text": ways.text(tokens)}  # compiled before it is timed
+    rewards = {
+        "ids": ways.ids(tokens),
+        "text": ways.text(tokens),
+    }  # compiles, before anything is timed
     rates: dict[str, list[float]] = {name: [] for name in rewards}
     for _ in range(_ROUNDS.value):
         for name in rates:
@@ -81,7 +84,7 @@ def main(_) -> None:
             rewards[name] = getattr(ways, name)(tokens)
             rates[name].append(len(tokens) / (time.perf_counter() - began))
     ratios = np.array(rates["text"]) / np.array(rates["ids"])
-    print(f"model     {_MODEL.value}: {len(tokens):,} distinct sequences of one length a round")
+    print(f"model     {_MODEL.value}: {len(tokens):,} distinct sequences of one length per round")
     rows = [("mode", "rewards/s", "min..max", "of ids", "min..max")]
     rows.append(("ids", *spread(rates["ids"], "{:,.0f}"), "", ""))
     rows.append(("text", *spread(rates["text"], "{:,.0f}"), *spread(ratios, "{:.2f}")))
@@ -90,7 +93,9 @@ def main(_) -> None:
     apart = float(np.max(np.abs(rewards["text"] - rewards["ids"]) / scale))
     print(f"largest difference of rewards {apart:.1e} (allowed {TOLERANCE:g})")
     if not apart <= TOLERANCE:
-        raise SystemExit("bench.speed.text: the modes disagree; no speed counts until they agree")
+        raise SystemExit(
+            "bench.speed.text: the modes give different rewards; speed counts only when they agree"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The embedded reward models, as benchmarks need them: both folders of one model."""
+"""The two folders of an embedded reward model: Hugging Face's and Assay's."""
 
 from pathlib import Path
 
@@ -12,7 +12,9 @@ from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
 from engine.text.chat_template import TemplatePolicy
 
-_OUT = flags.DEFINE_string("out", "out/demo", "Where the demo keeps models; made if missing.")
+_OUT = flags.DEFINE_string(
+    "out", "out/demo", "Folder in which the demo keeps its models; missing ones are built."
+)
 
 
 def files(slug: str) -> tuple[Path, Checkpoint]:

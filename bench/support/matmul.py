@@ -1,4 +1,4 @@
-"""What a scoring step computes, in FLOPs, and how fast this machine multiplies matrices."""
+"""FLOPs of a scoring step, and the speed at which this machine multiplies matrices."""
 
 import collections
 import dataclasses
@@ -15,7 +15,7 @@ from engine.models.heads import HeadConfig
 
 Shape = tuple[int, int, int]  # [m, k] x [k, n]
 
-# XLA's CPU backend has two matmul libraries; without this option a build picks one.
+# XLA's CPU backend has two matmul libraries and chooses one, unless this option names it.
 XLA_LIBRARIES = {
     "jax, as XLA chooses": {},
     "jax, Eigen": {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"},
@@ -33,7 +33,7 @@ class Step:
     prefix: int
 
     def projections(self) -> Mapping[Shape, int]:
-        """Matrix products of a step with a weight: shape -> how often.
+        """Matrix products of a step with weights: shape -> count.
 
         Every layer but the last projects all C·T positions: Q [D, NH], K and V [D, KH], O [NH, D],
         gate and up [D, F], down [F, D]. The last layer needs K and V at all of them, the rest at
@@ -54,11 +54,12 @@ class Step:
         """FLOPs of a step, a multiply and an add being two.
 
         projections: the sum of 2·m·k·n over `projections`.
-        attention: 4·N·H·(P + T) a query position (logits, then the mix of values): C·T of them in
-          every layer but the last, C in the last. P counts the prefix's padding, which is computed.
-        head: 2·D a candidate, or 2·D·E + 2·E for an MLP.
+        attention: 4·N·H·(P + T) per query position (logits, then the weighted values): C·T of them
+          in every layer but the last, C in the last. P includes the padding of the prefix, which is
+          computed too.
+        head: 2·D per candidate, or 2·D·E + 2·E for an MLP of width E.
 
-        Norms, rotary embedding, softmax and SiLU are left out: no matmul, below 1 %.
+        Norms, rotary embedding, softmax and SiLU are not counted: below 1 %.
         """
         c, head = self.config, self.head
         queries = self.candidates * ((c.num_layers - 1) * self.positions + 1)
@@ -72,18 +73,18 @@ class Step:
         return sum(2 * m * k * n * count for (m, k, n), count in self.projections().items())
 
     def weight_bytes(self) -> int:
-        """float32 bytes of every layer's weights, which a step reads at least once."""
+        """float32 bytes of all layers' weights, which a step reads at least once."""
         c = self.config
         attention = 2 * c.width * c.head_size * (c.num_heads + c.num_kv_heads)
         return 4 * c.num_layers * (attention + 3 * c.width * c.ffn_width)
 
     def candidate_bytes(self) -> int:
-        """Bytes in and out a candidate: its ids, its embeddings, its reward."""
+        """Bytes read and written per candidate: its ids, embeddings and reward."""
         return 4 * (self.positions * (1 + self.config.width) + 1)
 
 
 class MatmulRates:
-    """FLOP/s of a step's projections, each product run alone, weighted as the step has them."""
+    """FLOP/s of a step's projections, each product measured alone and weighted by its count."""
 
     def __init__(self, step: Step):
         self.step, self.ways = step, {}
@@ -93,7 +94,7 @@ class MatmulRates:
         self.ways["torch"] = _torch()
 
     def measure(self, repeats: int = 3) -> dict[str, float]:
-        """Rate of each library: FLOPs of the mix over the sum of each product's best time."""
+        """FLOP/s of each library: all FLOPs divided by the sum of each product's best time."""
         rng = np.random.default_rng(0)
         seconds: collections.Counter[str] = collections.Counter()
         for (m, k, n), count in self.step.projections().items():

@@ -1,4 +1,4 @@
-"""Aligned plain-text tables, and the lines about the machine that stand above them."""
+"""Aligned plain-text tables, and the lines about the machine above them."""
 
 import importlib.metadata
 import os
@@ -23,7 +23,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def spread(values: Sequence[float], form: str) -> tuple[str, str]:
-    """Median, and least to most, as two cells."""
+    """The median and the range, as two cells."""
     low, high = form.format(np.min(values)), form.format(np.max(values))
     return form.format(np.median(values)), f"{low}..{high}"
 
@@ -31,12 +31,12 @@ def spread(values: Sequence[float], form: str) -> tuple[str, str]:
 def _version(library: str) -> str:
     try:
         return importlib.metadata.version(library)
-    except importlib.metadata.PackageNotFoundError:  # torch is there for tests and peers only
+    except importlib.metadata.PackageNotFoundError:  # torch is a development requirement
         return "(none)"
 
 
 def machine() -> str:
-    """The command, the processor, its load, and the versions that numbers depend on."""
+    """The command, the processor, its load, and the versions of the libraries."""
     module = Path(sys.argv[0]).resolve().relative_to(Path.cwd()).with_suffix("")
     versions = " ".join(f"{name} {_version(name)}" for name in LIBRARIES)
     return "\n".join(
@@ -49,7 +49,7 @@ def machine() -> str:
 
 
 def processor() -> str:
-    """Model of the CPU as the kernel names it, with what tells apart models of one name."""
+    """Name of the CPU, with its family, model and widest vector instructions."""
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         return platform.processor() or platform.machine()

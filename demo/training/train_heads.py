@@ -459,7 +459,7 @@ def main(_: list[str]) -> None:
 
 
 CACHE = flags.DEFINE_string("cache", "/tmp/assay-heads", "Folder for trunk features (about 1 GB).")
-MODELS = flags.DEFINE_list("models", None, "Slugs to train; all unless told.")
+MODELS = flags.DEFINE_list("models", None, "Slugs to train; by default all.")
 THREADS = flags.DEFINE_integer("threads", 2, "Threads of torch.", lower_bound=1)
 
 if __name__ == "__main__":

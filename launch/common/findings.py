@@ -24,8 +24,8 @@ def extremes(model: str, prompt: str, scores: pl.DataFrame) -> str:
       scores: columns token_id, token and reward, one row per token. Spaces, line ends and other
         invisible characters are shown as marks. Equal rewards are ordered by token id.
     """
-    highest = scores.sort("reward", "token_id", descending=[True, False]).head(_SHOWN)
     title = f"{model}, prompt {prompt!r}:"
+    highest = scores.sort("reward", "token_id", descending=[True, False]).head(_SHOWN)
     lowest = scores.sort("reward", "token_id").head(_SHOWN)
     return "\n".join([title, f"  highest  {_row(highest)}", f"  lowest   {_row(lowest)}"])
 

@@ -90,10 +90,13 @@ def test_the_command_ends_with_the_verdict(released, tmp_path, capsys):
     [
         ("nobody/nothing", "", "nothing published is known of 'nothing'; allowed: one of skywork-"),
         # Its card has an example, but rewards were asked for that the file does not hold.
-        ("LxzGordon/URM-LLaMa-3.1-8B", "elo.csv",
-         "elo.csv: no column of 'urm-llama-3.1-8b'; it has tiny-gemma"),
+        (
+            "LxzGordon/URM-LLaMa-3.1-8B",
+            "elo.csv",
+            "elo.csv: no column of 'urm-llama-3.1-8b'; it has tiny-gemma",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_published_is_refused_in_one_line(released, model, elo, message, capsys):
     assert goldens.main([f"--model={model}", f"--elo={elo and released / elo}"]) == 2
     [line] = capsys.readouterr().err.splitlines()

@@ -106,8 +106,10 @@ def test_a_name_of_lists_of_what_searches_found_is_refused(command, model, run, 
         "score", f"--checkpoint={model}", f"--run={run}", f"--items={tmp_path}/found-words.txt"
     )
     assert done.code == 2
-    assert done.err == ["score: name='found-words'; allowed: another beginning than 'found-', "
-                        "which lists of what searches found have"]  # fmt: skip
+    assert done.err == [
+        "score: name='found-words'; allowed: another beginning than 'found-', "
+        "which lists of what searches found have"
+    ]
     assert not run.exists()
 
 
@@ -117,8 +119,10 @@ def test_a_name_that_no_list_can_have_is_refused(command, model, run, tmp_path, 
     flags = (f"--checkpoint={model}", f"--run={run}", f"--items={tmp_path}/words.txt", *SMALL)
     done = command("score", *flags, f"--name={name}")
     assert done.code == 2
-    assert done.err == [f"score: name {name!r}; allowed: lower-case letters, digits, '.', '_', "
-                        "'-', starting with a letter or digit"]  # fmt: skip
+    assert done.err == [
+        f"score: name {name!r}; allowed: lower-case letters, digits, '.', '_', "
+        "'-', starting with a letter or digit"
+    ]
     assert not run.exists()
 
 
@@ -251,17 +255,21 @@ def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_diff
     refused(done, f"convert: {other}: {what}")
     same = tiny.write_model(tmp_path / "GRM-Llama3-8B-rewardmodel-ft")
     done = command("convert", f"--source={same}", flags)
-    assert done.out[-1].endswith(": grm-llama3-8b-rewardmodel-ft, 3 layers, linear head, "
-                                 "320 tokens, float32 (listed as float16)")  # fmt: skip
+    assert done.out[-1].endswith(
+        ": grm-llama3-8b-rewardmodel-ft, 3 layers, linear head, "
+        "320 tokens, float32 (listed as float16)"
+    )
 
 
 def test_a_folder_whose_name_no_model_can_have_is_told_of_the_slug(command, tmp_path):
     source = tiny.write_model(tmp_path / "My RM")
     flags = (f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
     done = command("convert", *flags)
-    assert done.err == [f"convert: source='{source}': name 'my rm'; allowed: lower-case letters, "
-                        "digits, '.', '_', '-', starting with a letter or digit; give one as "
-                        "--config.slug"]  # fmt: skip
+    assert done.err == [
+        f"convert: source='{source}': name 'my rm'; allowed: lower-case letters, "
+        "digits, '.', '_', '-', starting with a letter or digit; give one as "
+        "--config.slug"
+    ]
     assert command("convert", *flags, "--config.slug=my-rm").code == 0
 
 
@@ -297,10 +305,10 @@ def test_nan_weights_are_one_line_that_names_the_first_bad_token(command, checkp
         ("a.txt", "love\r\nwar", ["love", "war"]),
         ("a.txt", "\ufeffone\u2028line\x0c\x85\n", ["one\u2028line\x0c\x85"]),
         ("a.csv", "name\nlove\n007\n1.50\ntrue\n", ["love", "007", "1.50", "true"]),
-        ("a.csv", "rank,name\n1,\"a, b\"\n2,\"c\nd\"\n", ["a, b", "c\nd"]),
+        ("a.csv", 'rank,name\n1,"a, b"\n2,"c\nd"\n', ["a, b", "c\nd"]),
         ("a.csv", "name\n" + "7\n" * 200 + "seven\n", ["7"] * 200 + ["seven"]),
     ],
-)  # fmt: skip
+)
 def test_items_are_read_as_they_are_written(tmp_path, name, content, expected):
     (tmp_path / name).write_text(content, encoding="utf-8", newline="")
     assert items.read_items(tmp_path / name, "name") == expected

@@ -12,13 +12,12 @@ def search_settings(capsys):
 
     def read(*argv) -> dict | str:
         found = []
-        status = command.run(
-            "gcg",
-            argv,
-            lambda given: str(found.append(given.config.to_dict())),
-            doc=None,
-            config="gcg",
-        )
+
+        def body(given):
+            found.append(given.config.to_dict())
+            return "read"
+
+        status = command.run("gcg", argv, body, doc=None, config="gcg")
         return found[0] if status == 0 else capsys.readouterr().err
 
     return read

@@ -7,9 +7,14 @@ import polars as pl
 import pytest
 
 FLAGS = (
-    "--config.length=3", "--config.steps=2", "--config.candidates=12", "--config.topk=16",
-    "--config.every=2", "--config.direction=max", "--config.ascii_only=False",
-)  # fmt: skip
+    "--config.length=3",
+    "--config.steps=2",
+    "--config.candidates=12",
+    "--config.topk=16",
+    "--config.every=2",
+    "--config.direction=max",
+    "--config.ascii_only=False",
+)
 
 
 @pytest.fixture
@@ -87,7 +92,7 @@ BAD = {
         "initial=löve",
         "initial='löve': 5 tokens; allowed: 3, the length",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("bad", BAD)

@@ -24,10 +24,14 @@ PAPER = [
     (12, "L-Lla-8B", "LxzGordon/URM-LLaMa-3.1-8B", None),
     (17, "R-Lla-8B", "Ray2333/GRM-Llama3-8B-rewardmodel-ft", None),
     (19, "R-Lla-3B", "Ray2333/GRM-Llama3.2-3B-rewardmodel-ft", None),
-    (20, "F-Lla-8B-v0.1", "RLHFlow/ArmoRM-Llama3-8B-v0.1",
-     "39aadadd6d1b66ab358f0b4ce8899624c35c7434"),
+    (
+        20,
+        "F-Lla-8B-v0.1",
+        "RLHFlow/ArmoRM-Llama3-8B-v0.1",
+        "39aadadd6d1b66ab358f0b4ce8899624c35c7434",
+    ),
     (31, "R-Gem-2B", "Ray2333/GRM-gemma2-2B-rewardmodel-ft", None),
-]  # fmt: skip
+]
 
 
 def config_json(architecture, rows, width, layers, heads, kv_heads, head_dim, ffn, **fields):
@@ -91,7 +95,9 @@ STRUCTURES = {
     "skywork-reward-gemma-2-27b-v0.2": (gemma_27b(LINEAR_GEMMA), LINEAR, 4608),
     "skywork-reward-gemma-2-27b": (gemma_27b(LINEAR_GEMMA), LINEAR, 4608),
     "skywork-reward-llama-3.1-8b-v0.2": (
-        config_json(LINEAR_LLAMA, 128256, *LLAMA_8B, **FACTOR_8), LINEAR, 4096,
+        config_json(LINEAR_LLAMA, 128256, *LLAMA_8B, **FACTOR_8),
+        LINEAR,
+        4096,
     ),
     "qrm-llama3.1-8b": (
         config_json(GATED_LLAMA, 128257, *LLAMA_8B, **FACTOR_8),
@@ -100,15 +106,18 @@ STRUCTURES = {
     ),
     "urm-llama-3.1-8b": (
         config_json(URM, 128257, *LLAMA_8B, **FACTOR_8),
-        {"kind": "urm", "hidden": 1024, "hidden_in": 1024,
-         "objectives": gates.objective_names(5)},
+        {"kind": "urm", "hidden": 1024, "hidden_in": 1024, "objectives": gates.objective_names(5)},
         10 * 4096 + (4096 + 1) * 1024 + (1024 + 1) * 1024 + (1024 + 1) * 5,
     ),
     "grm-llama3-8b-rewardmodel-ft": (
-        config_json(LINEAR_LLAMA, 128256, *LLAMA_8B), LINEAR, 4096,
+        config_json(LINEAR_LLAMA, 128256, *LLAMA_8B),
+        LINEAR,
+        4096,
     ),
     "grm-llama3.2-3b-rewardmodel-ft": (
-        config_json(LINEAR_LLAMA, 128257, *LLAMA_3B, **FACTOR_32), LINEAR, 3072,
+        config_json(LINEAR_LLAMA, 128257, *LLAMA_3B, **FACTOR_32),
+        LINEAR,
+        3072,
     ),
     "armorm-llama3-8b-v0.1": (
         config_json(GATED_LLAMA, 128257, *LLAMA_8B),
@@ -126,9 +135,22 @@ STRUCTURES = {
         (4096 + 1) * 1024 + 1024 + 1,
     ),
     "internlm2-1_8b-reward": (
-        config_json("InternLM2ForRewardModel", 92544, 2048, 24, 16, 8, 128, 8192,
-                    model_type="internlm2", rope_theta=1e6, bias=False, reward_token_id=92527),
-        LINEAR, 2048,
+        config_json(
+            "InternLM2ForRewardModel",
+            92544,
+            2048,
+            24,
+            16,
+            8,
+            128,
+            8192,
+            model_type="internlm2",
+            rope_theta=1e6,
+            bias=False,
+            reward_token_id=92527,
+        ),
+        LINEAR,
+        2048,
     ),
     "inf-orm-llama3.1-70b": (
         config_json("INFORMForSequenceClassification", 128256, *LLAMA_70B, **FACTOR_8),
@@ -136,9 +158,11 @@ STRUCTURES = {
         (8192 + 1) * 8192 + 8192 + 1,
     ),
     "skywork-reward-llama-3.1-8b": (
-        config_json(LINEAR_LLAMA, 128257, *LLAMA_8B, **FACTOR_8), LINEAR, 4096,
+        config_json(LINEAR_LLAMA, 128257, *LLAMA_8B, **FACTOR_8),
+        LINEAR,
+        4096,
     ),
-}  # fmt: skip
+}
 KNOWN_BYTES = {
     "skywork-reward-llama-3.1-8b": 15_009_865_728,
     "internlm2-1_8b-reward": 3_399_163_904,
@@ -153,8 +177,13 @@ def numbers(slug: str) -> int:
     """How many numbers all parameters of a model have, by abstract evaluation."""
     fields, head, _ = STRUCTURES[slug]
     decoder = decoder_config(fields)
-    config = HeadConfig(depth=decoder.num_layers, width=decoder.width, rms_eps=decoder.rms_eps,
-                        norm_offset=decoder.norm_offset, **head)  # fmt: skip
+    config = HeadConfig(
+        depth=decoder.num_layers,
+        width=decoder.width,
+        rms_eps=decoder.rms_eps,
+        norm_offset=decoder.norm_offset,
+        **head,
+    )
     return sum(math.prod(p.shape) for p in parameters(decoder, config).values())
 
 
@@ -199,10 +228,16 @@ def test_the_table_says_of_each_model_all_that_is_known_within_100_columns():
         (at,) = [i for i, line in enumerate(lines) if spec.nickname in line.split()]
         rank, size = spec.rewardbench_rank, spec.tensor_bytes
         assert re.split("  +", lines[at]) == [
-            "-" if rank is None else str(rank), spec.nickname, spec.developer, spec.base,
-            f"{spec.size_b:g}B", spec.head or "-", spec.bos, spec.date or "-",
+            "-" if rank is None else str(rank),
+            spec.nickname,
+            spec.developer,
+            spec.base,
+            f"{spec.size_b:g}B",
+            spec.head or "-",
+            spec.bos,
+            spec.date or "-",
             "not known" if size is None else f"{size:,}",
-        ]  # fmt: skip
+        ]
         revision = spec.revision or "not pinned"
         assert re.split("  +", lines[at + 1]) == ["", spec.hub_id, revision, spec.dtype]
 
@@ -251,8 +286,19 @@ def test_the_language_models_are_those_of_the_papers_tables(shared):
     [(2048, 18, 8, 1, 16384, 5_012_344_832), (3072, 28, 16, 16, 24576, 17_075_361_792)],
 )
 def test_the_first_gemmas_have_the_published_bytes(width, layers, heads, kv_heads, ffn, size):
-    fields = config_json("GemmaForCausalLM", 256000, width, layers, heads, kv_heads, 256, ffn,
-                         model_type="gemma", hidden_act="gelu", rope_theta=1e4)  # fmt: skip
+    fields = config_json(
+        "GemmaForCausalLM",
+        256000,
+        width,
+        layers,
+        heads,
+        kv_heads,
+        256,
+        ffn,
+        model_type="gemma",
+        hidden_act="gelu",
+        rope_theta=1e4,
+    )
     decoder = decoder_config(fields)
     held = parameters(decoder, output_config(fields, decoder))
     assert 2 * sum(math.prod(p.shape) for p in held.values()) == size

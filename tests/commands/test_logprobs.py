@@ -66,16 +66,32 @@ def test_an_empty_line_of_a_list_is_no_reply(command, language, run, tmp_path):
 @pytest.mark.parametrize(
     ("name", "model", "flag", "message"),
     [
-        ("logprobs", {}, "--config.form=pretrained",
-         "a reward model; allowed: a language model (launch.sweep and launch.score take reward"),
-        ("sweep", {"slug": "lm", "head": "lm"}, "--config.mode=ids",
-         "a language model; allowed: a reward model (launch.logprobs takes language models)"),
-        ("logprobs", {"slug": "base", "head": "lm", "template": None}, "--config.form=chat",
-         "form='chat': base has no chat template; allowed: 'pretrained'"),
-        ("logprobs", {"slug": "lm", "head": "lm"}, "--config.form=text",
-         "form='text'; allowed: 'pretrained', 'chat'"),
+        (
+            "logprobs",
+            {},
+            "--config.form=pretrained",
+            "a reward model; allowed: a language model (launch.sweep and launch.score take reward",
+        ),
+        (
+            "sweep",
+            {"slug": "lm", "head": "lm"},
+            "--config.mode=ids",
+            "a language model; allowed: a reward model (launch.logprobs takes language models)",
+        ),
+        (
+            "logprobs",
+            {"slug": "base", "head": "lm", "template": None},
+            "--config.form=chat",
+            "form='chat': base has no chat template; allowed: 'pretrained'",
+        ),
+        (
+            "logprobs",
+            {"slug": "lm", "head": "lm"},
+            "--config.form=text",
+            "form='text'; allowed: 'pretrained', 'chat'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_one_line(command, checkpoint, run, name, model, flag, message):
     path = checkpoint(**model).path
     done = command(name, f"--checkpoint={path}", f"--run={run}", *SMALL, flag)
