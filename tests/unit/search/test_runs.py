@@ -239,7 +239,7 @@ def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
 def test_a_command_killed_between_its_directions_goes_on_to_both(checkpoint, tmp_path, monkeypatch):
     run, asked = tmp_path / "run", {"direction": "both", "steps": 4}
     with monkeypatch.context() as patch:
-        patch.setattr(run_folder, "_last", _interrupted)
+        patch.setattr(run_folder, "_result", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             search(run, [checkpoint()], **asked)
     assert file_of(run, "max").exists() and not file_of(run, "min").exists()
