@@ -1,7 +1,6 @@
 """The public API behind `engine`: one reward model, for notebooks and scripts."""
 
 import functools
-import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -17,10 +16,10 @@ from engine.mesh import build_mesh
 from engine.runs import schema
 from engine.scoring.reward_passes import Scorer, dtype_named, score_buckets
 from engine.scoring.rows import ReplyRows, RewardRows
-from engine.search import loop
-from engine.search.objective import Problem
+from engine.search.drivers import run_search
+from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
-from engine.search.settings import SearchSettings
+from engine.search.settings import DEFAULTS, SearchSettings
 from engine.sweep.rewards import pad_token, token_rows
 from engine.sweep.self_check import check_finite
 from engine.sweep.setup import tokens_of, vocabulary_of
@@ -158,45 +157,34 @@ class RewardModel:
         split = self._checkpoint.template.split(prompt)
         return self._scorer.coefficients(self._scorer.prefill(split))[0]
 
-    def search(
-        self,
-        prompt: str,
-        *,
-        method: str = "gcg",
-        direction: str = "max",
-        length: int = 8,
-        steps: int = 500,
-        candidates: int = 64,
-        topk: int = 256,
-        restarts: int = 1,
-        initial: str = "",
-        ascii_only: bool = True,
-        round_trip: bool = True,
-        patience: int = 0,
-        seed: int = 0,
-    ) -> pl.DataFrame:
-        """Searches the reply of `length` tokens with the highest (`max`) or lowest (`min`) reward.
+    # Any: settings are of several types, which SearchSettings checks.
+    def search(self, prompt: str, *, direction: str = "max", **settings: Any) -> pl.DataFrame:
+        """Searches the reply with the highest or lowest reward.
 
-        The settings are those of configs/gcg.py, which has more of them.
+        Args:
+          prompt: the user's turn.
+          direction: `max` for the highest reward, `min` for the lowest.
+          **settings: fields of `engine.search.settings.SearchSettings`, such as `method`, `length`
+            (tokens of the reply), `steps`, `candidates`, `restarts`, `initial`, `ascii_only`,
+            `round_trip` and `seed`; the others have the values of `DEFAULTS` there.
 
         Returns:
           The best sequence after each step, from the first that was found: step u32, reward f32,
           token_ids list[u32], text, round_trips, flops f64 (spent so far).
 
         Raises:
-          AssayError: settings that do not fit each other or the model.
+          AssayError: an unknown setting, or settings that do not fit each other or the model.
         """
-        settings = SearchSettings(
-            method=method, direction=direction, length=length, steps=steps, candidates=candidates,
-            topk=topk, restarts=restarts, initial=initial, ascii_only=ascii_only,
-            round_trip=round_trip, patience=patience, seed=seed, dtype="float32", **_SEARCH,
-        )  # fmt: skip
         if direction == "both":
             raise AssayError("direction='both'; allowed here: 'max', 'min'")
+        for name in settings:
+            if name not in DEFAULTS:
+                raise AssayError(f"{name}: no such setting; allowed: {', '.join(DEFAULTS)}")
+        own = SearchSettings(**DEFAULTS | settings, direction=direction, dtype="float32")
         split = [self._checkpoint.template.split(prompt)]
-        problem = Problem.build(self._checkpoint, split, self.vocabulary, settings)
-        trace, _ = loop.run(problem, self._scorer, None, lambda steps, trace: None)
-        return trace_frame(problem, trace, direction)
+        objective = SearchObjective.build(self._checkpoint, split, self.vocabulary, own)
+        trace, _ = run_search(objective, self._scorer, None, lambda steps, trace: None)
+        return trace_frame(objective, trace, direction)
 
     @property
     def _columns(self) -> tuple[str, ...]:
@@ -216,14 +204,6 @@ class RewardModel:
             self._checkpoint.card.slug, next(iter(rows.part_columns)), 0, self._columns, scored
         )
         return scored
-
-
-# What `search` leaves as configs/gcg.py has it.
-_SEARCH: dict[str, Any] = {
-    "flops": 0.0, "buffer": 8, "beam": 8, "replace_first": 4, "replace_last": 1,
-    "temperature": 1.0, "spread": 2.0, "distance": 0.0, "target": 0.0, "wrong_sign": False,
-    "specials": False, "allow": (), "deny": (), "fixed": (), "threshold": math.inf, "every": 10,
-}  # fmt: skip
 
 
 def _listed(responses: str | Sequence[str]) -> list[str]:

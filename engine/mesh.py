@@ -1,24 +1,24 @@
-"""The device mesh, which logical axis lies on which mesh axis, and the shardings that follow."""
+"""The device mesh, the mesh axis of each logical axis, and the shardings of arrays."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 
-# Logical axis letter (engine/types.py) -> mesh axis. Letters that are absent are replicated.
+# Logical axis letter (engine/types.py) -> mesh axis; other axes are replicated.
 MESH_AXES = {"C": "data", "N": "model", "K": "model", "F": "model"}
 
 
 def build_mesh(model: int = 1) -> Mesh:
-    """A `data` x `model` mesh over all devices of all hosts; `data` takes what `model` leaves.
+    """A `data` × `model` mesh over all devices of all hosts.
 
-    `jax.pmap`'s successor: named axes, explicit shardings, one program.
+    Args:
+      model: size of the axis `model`; `data` takes the remaining devices.
 
     Raises:
       AssayError: `model` does not divide the number of devices.
@@ -32,7 +32,11 @@ def build_mesh(model: int = 1) -> Mesh:
 
 
 def check_mesh(mesh: Mesh, config: DecoderConfig) -> None:
-    """Refuses a mesh whose `model` axis cuts a key/value head or the feed-forward unevenly."""
+    """Checks that the axis `model` splits key/value heads and the feed-forward evenly.
+
+    Raises:
+      AssayError: it does not.
+    """
     model = mesh.shape["model"]
     for name in ("num_kv_heads", "ffn_width"):
         if getattr(config, name) % model:
@@ -43,14 +47,15 @@ def check_mesh(mesh: Mesh, config: DecoderConfig) -> None:
 
 
 def sharding(mesh: Mesh, axes: str) -> NamedSharding:
-    """Sharding of an array whose dimensions are the letters `axes`."""
+    """Sharding of an array whose dimensions are the axis letters `axes`."""
     return NamedSharding(mesh, PartitionSpec(*(MESH_AXES.get(letter) for letter in axes)))
 
 
 def parameter_sharding(mesh: Mesh, axes: str, shape: Sequence[int]) -> NamedSharding:
-    """Sharding of a parameter. Embedding and output head are split over `model` where they can be.
+    """Sharding of a parameter with the axis letters `axes`.
 
-    By the vocabulary; by the width where that is a number like 128,257.
+    Embedding and output head are split over `model` by the vocabulary, or by the width if the
+    vocabulary is not divisible (128,257 tokens, for instance).
     """
     if axes == "VD":
         for size, spec in zip(
@@ -61,17 +66,15 @@ def parameter_sharding(mesh: Mesh, axes: str, shape: Sequence[int]) -> NamedShar
     return sharding(mesh, axes)
 
 
-def parameter_shardings(mesh: Mesh, params: Any) -> Any:
-    """The tree of `params` with each parameter replaced by its sharding."""
-    return jax.tree.map(
-        lambda p: parameter_sharding(mesh, p.get_metadata()["axes"], p.shape),
-        params,
-        is_leaf=lambda p: isinstance(p, nnx.Variable),
-    )
-
-
+# Any: a tree of arrays, and the same tree with its arrays on devices.
 def put(mesh: Mesh, tree: Any, axes: str) -> Any:
-    """Places host arrays that every process holds whole; `axes` names their leading dimensions."""
+    """Places host arrays on the mesh; every process must hold all of them.
+
+    Args:
+      mesh: where the arrays go.
+      tree: numpy arrays or numbers.
+      axes: axis letters of their leading dimensions; further dimensions are replicated.
+    """
 
     def place(array: np.ndarray) -> jax.Array:
         return jax.make_array_from_callback(

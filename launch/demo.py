@@ -12,7 +12,7 @@ from pathlib import Path
 from demo import build
 from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
-from engine.convert.convert import convert
+from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
@@ -77,7 +77,7 @@ def _converted(folder: Path, destination: Path) -> Checkpoint:
         if checkpoint := _current(folder, destination, policy):
             return checkpoint
         shutil.rmtree(destination)
-    return convert(fetch(str(folder), None), destination, slug=folder.name, policy=policy)
+    return convert_model(fetch(str(folder), None), destination, slug=folder.name, policy=policy)
 
 
 def _current(folder: Path, destination: Path, policy: TemplatePolicy) -> Checkpoint | None:

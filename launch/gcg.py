@@ -14,7 +14,7 @@ import numpy as np
 import analysis
 from analysis import sequences
 from engine.runs import schema
-from engine.search.run_folder import Found
+from engine.search.run_folder import SearchResult
 from launch.common import command, scoring, searching
 
 _NAMED = 4  # new sequences that the last line quotes
@@ -37,14 +37,14 @@ def search(given: command.Given) -> str:
     return f"{run}/sequences: {len(found)} new; {what}{more}"
 
 
-def _said(found: Sequence[Found], run: Path) -> list[str]:
-    swept = [(run / schema.scores_path(f.model, f.prompt)).is_dir() for f in found]
+def _said(found: Sequence[SearchResult], run: Path) -> list[str]:
+    swept = [(run / schema.scores_path(f.model, f.prompt_id)).is_dir() for f in found]
     singles = _single_tokens(run) if any(swept) else None
     lines = []
     for one in found:
         line, notes = f"{one.direction} {one.reward:.4g} {one.text!r}", []
-        if singles and (one.model, one.prompt) in singles.results:
-            rewards = np.sort(singles.rewards(one.model, one.prompt)[1])
+        if singles and (one.model, one.prompt_id) in singles.results:
+            rewards = np.sort(singles.rewards(one.model, one.prompt_id)[1])
             below = sequences.percentile(rewards, one.reward)
             notes += [] if below is None else [f"percentile {100 * below:.2f}"]
         if one.rejected:

@@ -34,8 +34,8 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
 from engine.scoring.reward_passes import Scorer, dtype_named
-from engine.search import climb, flops, step
-from engine.search.objective import Problem
+from engine.search import drivers, flops, step
+from engine.search.objective import SearchObjective
 from engine.search.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
 from launch.common import searching
@@ -83,22 +83,22 @@ def settings() -> SearchSettings:
 class AssayWay:
     """Assay's search, compiled before it is timed; `whole` computes every candidate in full."""
 
-    def __init__(self, problem: Problem, scorer: Scorer, *, whole: bool):
-        first = (0,) * problem.settings.candidates
+    def __init__(self, objective: SearchObjective, scorer: Scorer, *, whole: bool):
+        first = (0,) * objective.settings.candidates
         changes = (lambda settings: first) if whole else step.first_changes
         step._build_step.cache_clear()  # the two ways' settings agree: one would get the other's
         began = time.perf_counter()
         with (
             mock.patch.object(step, "first_changes", changes),
-            mock.patch.object(climb, "first_changes", changes),
+            mock.patch.object(drivers, "first_changes", changes),
         ):
-            self.climb = climb.Climb(problem, scorer)
+            self.driver = drivers.StepDriver(objective, scorer)
             self.steps(1)  # traced here
         self.compile_s = time.perf_counter() - began
 
     def steps(self, count: int) -> float:
         """Takes steps; returns the best reward so far."""
-        rewards, _, _ = self.climb.advance(count, math.inf)
+        rewards, _, _ = self.driver.advance(count, math.inf)
         return float(rewards[-1, 0])
 
 
@@ -120,18 +120,18 @@ class TorchWay:
         return [self.search.step() for _ in range(count)][-1]
 
 
-def agreement(problem: Problem, scorer: Scorer, peer: TorchGCG) -> tuple[float, float]:
+def agreement(objective: SearchObjective, scorer: Scorer, peer: TorchGCG) -> tuple[float, float]:
     """Largest relative difference of the rewards of 32 sequences, and of the first gradient."""
     rng = np.random.default_rng(_SEED.value)
-    ids = rng.choice(np.flatnonzero(problem.allowed), (32, _LENGTH.value))
-    prompt = problem.prompts[0]
+    ids = rng.choice(np.flatnonzero(objective.allowed), (32, _LENGTH.value))
+    prompt = objective.prompts[0]
     own = scorer.plain_rewards([[*prompt.prefix, *row, *prompt.suffix] for row in ids.tolist()])[0]
     other = peer.score(torch.from_numpy(ids)).numpy()
     rewards = np.max(np.abs(own - other) / np.maximum(1, np.abs(other)))
     model = nnx.merge(scorer.graph, scorer.params)
     parent = jnp.asarray(peer.ids.numpy()[None], jnp.int32)
-    asked = climb.question(problem, scorer)
-    _, slopes = step.slopes_of(model, asked, parent, problem.settings, scorer.mesh)
+    asked = drivers.build_question(objective, scorer)
+    _, slopes = step.slopes_of(model, asked, parent, objective.settings, scorer.mesh)
     expected = peer.gradient().numpy()
     gradient = np.max(np.abs(np.asarray(slopes[0]) - expected)) / np.max(np.abs(expected))
     return float(rewards), float(gradient)
@@ -155,30 +155,30 @@ def run() -> bool:
     scorer = Scorer.build(
         *restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=_CANDIDATES.value
     )
-    problem = _problem(checkpoint)
-    prompt = problem.prompts[0]
+    objective = _objective(checkpoint)
+    prompt = objective.prompts[0]
     peer = TorchGCG(
         RewardNetwork(folder),
         prompt,
-        problem.allowed,
-        problem.initial()[0],
+        objective.allowed,
+        objective.initial()[0],
         sign=1,
         candidates=_CANDIDATES.value,
         topk=_TOPK.value,
         batch=1,
         seed=_SEED.value,
     )
-    rewards, gradient = agreement(problem, scorer, peer)
+    rewards, gradient = agreement(objective, scorer, peer)
     print(
-        f"model     {_MODEL.value}: {problem.config.num_layers} layers, prefix of "
+        f"model     {_MODEL.value}: {objective.config.num_layers} layers, prefix of "
         f"{len(prompt.prefix)} positions, {_LENGTH.value} free and {len(prompt.suffix)} behind\n"
         f"search    {_CANDIDATES.value} candidates a step, top {_TOPK.value} of "
-        f"{problem.allowed.sum():,} tokens, float32, {jax.device_count()} "
+        f"{objective.allowed.sum():,} tokens, float32, {jax.device_count()} "
         f"{jax.default_backend()} device(s)\n"
         f"agreement rewards {rewards:.1e}, gradient {gradient:.1e} (allowed {TOLERANCE:g})"
     )
     torch_way = TorchWay(peer, [int(b) for b in _BATCHES.value])
-    whole, assay = (AssayWay(problem, scorer, whole=whole) for whole in (True, False))
+    whole, assay = (AssayWay(objective, scorer, whole=whole) for whole in (True, False))
     ways: dict[str, TorchWay | AssayWay] = {"torch": torch_way, "whole": whole, "assay": assay}
     print("torch, steps/s by batch:", *(f"{b}: {r:.3f} " for b, r in torch_way.rates.items()))
     print(f"compiling assay's step, with one run of it: {assay.compile_s:.1f} s\n")
@@ -189,25 +189,25 @@ def run() -> bool:
             way.steps(_STEPS.value)
             seconds[name].append(time.perf_counter() - began)
     work = {
-        "torch": _torch_flops(problem),
-        "whole": whole.climb.step_flops,
-        "assay": assay.climb.step_flops,
+        "torch": _torch_flops(objective),
+        "whole": whole.driver.step_flops,
+        "assay": assay.driver.step_flops,
     }
     print(rate_table(seconds, work))
     return max(rewards, gradient) <= TOLERANCE
 
 
-def _problem(checkpoint: Checkpoint) -> Problem:
+def _objective(checkpoint: Checkpoint) -> SearchObjective:
     template = checkpoint.template
     prompts = [template.split(PROMPTS[_PROMPT.value])]
-    return Problem.build(checkpoint, prompts, vocabulary_of(checkpoint), settings())
+    return SearchObjective.build(checkpoint, prompts, vocabulary_of(checkpoint), settings())
 
 
-def _torch_flops(problem: Problem) -> float:
+def _torch_flops(objective: SearchObjective) -> float:
     """FLOPs of the peer's step, which computes the last layer at every position."""
-    before, own = len(problem.prompts[0].prefix), _LENGTH.value + len(problem.suffix)
-    candidates = _CANDIDATES.value * flops.extension(problem.config, own, before)
-    return candidates + flops.gradient(problem.config, _LENGTH.value, own, before)
+    before, own = len(objective.prompts[0].prefix), _LENGTH.value + len(objective.suffix)
+    candidates = _CANDIDATES.value * flops.extension(objective.config, own, before)
+    return candidates + flops.gradient(objective.config, _LENGTH.value, own, before)
 
 
 def main(_) -> None:

@@ -7,7 +7,7 @@ from absl import flags
 from demo.build import build
 from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
-from engine.convert.convert import convert
+from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
 from engine.text.chat_template import TemplatePolicy
@@ -23,7 +23,9 @@ def files(slug: str) -> tuple[Path, Checkpoint]:
     destination = Path(_OUT.value) / "checkpoints" / slug
     if not destination.exists():
         policy = TemplatePolicy(bos="template", date=None)  # as the demo converts them
-        return folder, convert(fetch(str(folder), None), destination, slug=slug, policy=policy)
+        return folder, convert_model(
+            fetch(str(folder), None), destination, slug=slug, policy=policy
+        )
     checkpoint = Checkpoint.open(destination)
     if dict(checkpoint.card.files) != TensorFiles.open(folder).hashes():
         raise SystemExit(f"bench: {destination} was made of other weights; remove it")

@@ -1,1 +1,1 @@
-"""Weights: Hugging Face safetensors in (hf), Assay's orbax checkpoints in and out (store)."""
+"""Assay's checkpoint folder: its card, the layouts of its tensors, and restoring onto a mesh."""

@@ -1,12 +1,9 @@
-"""Assay's checkpoint folder: orbax parameters, model.json, tokenizer files.
+"""The checkpoint folder and its card, model.json: everything about a model except its weights.
 
 checkpoint/model.json            `Card`
-checkpoint/params/<block>/       one orbax checkpoint a block: `embedding`, `layers/<layer>`,
-                                 `readout`, so that conversion and restoring hold one at a time
-checkpoint/tokenizer/
-
-A decoder's tensors are stored as their source has them (`checkpoint/layouts.py` knows the layout)
-and are transposed on the device, where that is quick; a readout is stored as the model has it.
+checkpoint/params/<block>/       one orbax checkpoint per block: `embedding`, `layers/<layer>` and
+                                 `readout`, so that no process needs more than one in memory
+checkpoint/tokenizer/            tokenizer files of Hugging Face, with the chat template
 """
 
 import dataclasses
@@ -36,32 +33,32 @@ EMBEDDING, READOUT = "embedding", "readout"
 
 
 def layer_block(layer: int) -> str:
-    """Block of one layer's parameters."""
+    """Name of the block that holds one layer's parameters."""
     return f"layers/{layer:03d}"
 
 
-# Kinds of model, and the commands that take them.
+# Kinds of model, and the commands that take each.
 REWARD, LANGUAGE = "reward model", "language model"
 _TAKEN_BY = {REWARD: "launch.sweep and launch.score take", LANGUAGE: "launch.logprobs takes"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Card:
-    """model.json: everything about a model but its weights."""
+    """The contents of model.json: everything about a model except its weights."""
 
-    version: int
-    slug: str
-    source: str
-    revision: str | None
-    files: Mapping[str, str]  # source file -> hash of its contents (tensors.TensorFiles.hashes)
+    version: int  # of this format
+    slug: str  # the model's name in runs
+    source: str  # hub id, or folder, that was converted
+    revision: str | None  # commit of a hub id
+    files: Mapping[str, str]  # source file -> hash (`convert.safetensors.TensorFiles.hashes`)
     decoder: DecoderConfig
     head: HeadConfig | OutputConfig
     policy: TemplatePolicy
-    dtypes: Mapping[str, str]  # parameter -> dtype on disk; several where layers differ
-    embedding_hash: str  # sha256 of the block, as the following
-    layer_hashes: tuple[str, ...]  # by which models share passes
-    readout_hash: str
-    tokenizer_hash: str
+    dtypes: Mapping[str, str]  # parameter -> dtype on disk; comma-separated if layers differ
+    embedding_hash: str  # sha256 of the block
+    layer_hashes: tuple[str, ...]  # sha256 of each layer's block: models with equal ones share them
+    readout_hash: str  # sha256 of the block
+    tokenizer_hash: str  # of vocabulary, merges, chat template and special tokens
     pad_token_id: int | None  # of config.json
 
     @property
@@ -82,13 +79,13 @@ class Card:
 
     @property
     def dtype(self) -> str:
-        """Element type of the decoder's tensors; several, comma-separated, where they differ."""
+        """Element types of the decoder's tensors, comma-separated: usually one."""
         decoder = [types for name, types in self.dtypes.items() if name.startswith("decoder.")]
         return ", ".join(sorted(set(", ".join(decoder).split(", "))))
 
     @functools.cached_property
     def checkpoint_hash(self) -> str:
-        """One hash for everything that can change a reward."""
+        """One hash of everything that can change a reward."""
         fields = dataclasses.asdict(self)
         kept = {k: v for k, v in fields.items() if k not in ("slug", "source", "revision", "files")}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
@@ -101,12 +98,12 @@ class Card:
         ).hexdigest()
 
     def to_json(self) -> str:
-        """Text of model.json."""
+        """The text of model.json."""
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Card":
-        """The inverse of `to_json`."""
+        """The inverse of `to_json`; raises KeyError or TypeError for missing or unknown fields."""
         fields = json.loads(text)
         return cls(
             **{
@@ -121,14 +118,21 @@ class Card:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint folder whose card has been read; weights stay on disk until `restore`."""
+    """A checkpoint folder whose card has been read; its weights are read by `restore`."""
 
     path: epath.Path
     card: Card
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> "Checkpoint":
-        """Raises AssayError where the folder holds no checkpoint of this version."""
+        """Reads the card of a checkpoint folder.
+
+        Args:
+          path: a local folder, or a URL that `epath` reads.
+
+        Raises:
+          AssayError: the folder holds no checkpoint of this version.
+        """
         folder = epath.Path(path)
         if not (folder / CARD).exists():
             raise AssayError(
@@ -145,7 +149,14 @@ class Checkpoint:
         return cls(folder, card)
 
     def expect(self, kind: str) -> None:
-        """Raises AssayError for a model of the other kind, naming the command that takes it."""
+        """Checks the kind of the model.
+
+        Args:
+          kind: `REWARD` or `LANGUAGE`.
+
+        Raises:
+          AssayError: the model is of the other kind; the message names the commands that take it.
+        """
         found = self.card.kind
         if found != kind:
             raise AssayError(
@@ -160,16 +171,17 @@ class Checkpoint:
 
     @functools.cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's tokenizer, which a base language model has without a chat template."""
+        """The model's tokenizer; that of a base language model may have no chat template."""
         return load_tokenizer(self.path / "tokenizer")
 
 
 def refuse_existing(destination: Path) -> None:
-    """Raises AssayError where something already has the checkpoint's name."""
+    """Raises AssayError if a file or folder of that name exists."""
     if Path(destination).exists():
         raise AssayError(f"checkpoint {destination}: exists; remove it or name another folder")
 
 
+# Any: parsed JSON.
 def _head_from_json(fields: Mapping[str, Any]) -> HeadConfig | OutputConfig:
     language = fields["kind"] == OutputConfig.kind
     return OutputConfig.from_json(fields) if language else HeadConfig.from_json(fields)

@@ -1,8 +1,9 @@
-"""Which Hugging Face tensor fills which parameter: the table that conversion reads.
+"""Tables of Hugging Face tensors: the parameter that each fills, and its layout in the file.
 
-A rule names a tensor, its layout as axis letters in file order (`(NH)D` is one dimension of N·H
-rows; `1` is a dimension of size one), and the parameter it fills. The parameter's own `axes` say
-the order there, so transposition follows from the letters.
+A layout is the axis letters of a tensor in file order: `(NH)D` is one dimension of N·H rows and one
+of D; `1` is a dimension of size one. A parameter carries its own axis letters (`axes`), so that the
+transposition follows from the two. Decoder tensors are stored in a checkpoint in the layout of the
+file and transposed on the device when they are restored, which is faster there.
 """
 
 import dataclasses
@@ -17,10 +18,14 @@ from engine.models.config import DecoderConfig
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """`{l}` in `key` stands for a layer, whose slices are stacked along a leading L.
+    """A tensor, its layout, and the parameter that it fills.
 
-    `part` is `q`, `k` or `v` where the tensor holds all three: a key/value head after another, the
-    rows of its queries, then of its key, then of its value. `layout` is that of the part.
+    Attributes:
+      key: name of the tensor; `{l}` stands for the layer's number.
+      layout: its axis letters in file order, or those of the part.
+      parameter: name of the parameter; one with `{l}` in `key` is stacked along a leading L.
+      part: `q`, `k` or `v` if the tensor holds all three. It then holds, for each key/value head in
+        turn, the rows of its queries, of its key, and of its value.
     """
 
     key: str
@@ -41,7 +46,7 @@ _COMMON = (
     Rule(_LAYER + "mlp.up_proj.weight", "FD", "decoder.layers.up"),
     Rule(_LAYER + "mlp.down_proj.weight", "DF", "decoder.layers.down"),
 )
-# The one name with two meanings: Llama's pre-MLP norm, Gemma's post-attention norm.
+# One name has two meanings: the norm before Llama's feed-forward, the norm after Gemma's attention.
 _TWO_NORMS = (Rule(_LAYER + "post_attention_layernorm.weight", "D", "decoder.layers.ffn_norm"),)
 _FOUR_NORMS = (
     Rule(_LAYER + "post_attention_layernorm.weight", "D", "decoder.layers.post_attention_norm"),
@@ -58,7 +63,7 @@ _QK_NORM = (
     Rule(_LAYER + "self_attn.k_norm.weight", "H", "decoder.layers.k_norm"),
 )
 
-# InternLM2 names everything in its own way, and holds q, k and v in one tensor.
+# InternLM2 has its own names, and q, k and v in one tensor.
 _WQKV = _LAYER + "attention.wqkv.weight"
 _INTERNLM2 = (
     Rule("model.tok_embeddings.weight", "VD", "decoder.embedding"),
@@ -102,7 +107,7 @@ URM = (
 )
 HEADS = {"linear": (LINEAR,), "mlp": (_mlp("score"), _mlp("v_head.summary")), "urm": (URM,)}
 
-# The modules of a decoder; what stands before them in a file's names may differ.
+# The modules of a decoder, which files name with different prefixes.
 _DECODER = re.compile(r"(embed_tokens|tok_embeddings|layers|norm)\.")
 _EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|tok_embeddings)\.weight")
 
@@ -111,7 +116,7 @@ _IGNORED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|num_batches_tracked)$")
 
 
 def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule, ...]:
-    """The rules of a decoder's parameters; InternLM2's where its embedding is among `keys`."""
+    """The rules of a decoder's parameters; those of InternLM2 if `keys` hold its embedding."""
     if _INTERNLM2[0].key in keys:
         return _INTERNLM2
     rules = _COMMON + (_FOUR_NORMS if config.post_norms else _TWO_NORMS)
@@ -119,27 +124,27 @@ def decoder_rules(config: DecoderConfig, keys: Iterable[str] = ()) -> tuple[Rule
 
 
 def learned(keys: Iterable[str]) -> set[str]:
-    """The tensors that hold something learned."""
+    """The names of tensors that hold something learned."""
     return {key for key in keys if not _IGNORED.search(key)}
 
 
 def canonical_names(keys: Iterable[str]) -> dict[str, str]:
-    """Each name of a file -> the name that the rules have for it.
+    """Each tensor name of a file -> the name that the rules have for it.
 
     Some repositories hold a wrapped model (`module.model.layers…`; `pretrained_model.model.layers…`
-    beside `v_head…`) or a decoder without its `model.`. What precedes the embedding's name precedes
-    all names of the decoder, and may precede those of the head.
+    beside `v_head…`) or a decoder without `model.`. The prefix of the embedding's name is the
+    prefix of all names of the decoder, and possibly of those of the head.
     """
     keys = list(keys)
-    embeddings = [found for key in keys if (found := _EMBEDDING.fullmatch(key))]
-    if len(embeddings) != 1:  # for `check_keys` to refuse
+    embeddings = [match for key in keys if (match := _EMBEDDING.fullmatch(key))]
+    if len(embeddings) != 1:  # `check_keys` refuses the names later
         return {key: key for key in keys}
-    before = embeddings[0][1]
-    wrapper = re.sub(r"(^|\.)model\.$", r"\1", before)
+    prefix = embeddings[0][1]
+    wrapper = re.sub(r"(^|\.)model\.$", r"\1", prefix)
 
     def canonical(key: str) -> str:
-        inner = key.removeprefix(before)
-        if key.startswith(before) and _DECODER.match(inner):
+        inner = key.removeprefix(prefix)
+        if key.startswith(prefix) and _DECODER.match(inner):
             return "model." + inner
         return key.removeprefix(wrapper)
 
@@ -147,7 +152,7 @@ def canonical_names(keys: Iterable[str]) -> dict[str, str]:
 
 
 def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:
-    """Kind and rules of the head whose keys are there, or of the one that comes nearest."""
+    """Kind and rules of a head without a gate: the one whose tensor names are closest to `keys`."""
     keys = set(keys)
     if _INTERNLM2[0].key in keys:
         return "linear", (NORM, *VALUE)
@@ -158,10 +163,16 @@ def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:
 
 
 def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], layers: int) -> None:
-    """Every key used exactly once.
+    """Checks that every tensor is used and none is missing.
+
+    Args:
+      rules: the rules of the model.
+      extra: names of tensors that are used otherwise.
+      keys: names of all tensors.
+      layers: of the decoder.
 
     Raises:
-      AssayError: keys that neither a rule nor `extra` uses, or that are used and missing; by name.
+      AssayError: a tensor is unused or missing; the message names it.
     """
     wanted = {key for rule in rules for key in layer_keys(rule, layers)} | set(extra)
     if missing := sorted(wanted - keys):
@@ -171,14 +182,14 @@ def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], laye
 
 
 def layer_keys(rule: Rule, num_layers: int) -> list[str]:
-    """The tensors of a rule: one a layer, or one."""
+    """Names of a rule's tensors: one per layer, or one in all."""
     if "{l}" not in rule.key:
         return [rule.key]
     return [rule.key.replace("{l}", str(layer)) for layer in range(num_layers)]
 
 
 def file_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Shape of the tensor in the file: `(NH)D` -> (N·H, D)."""
+    """Shape of a tensor with the layout in the file: `(NH)D` -> (N·H, D)."""
     shape = []
     for merged in _dimensions(layout):
         size = 1
@@ -189,7 +200,7 @@ def file_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def fused_shape(rule: Rule, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Shape of the tensor of a rule in the file, with the parts that other rules take."""
+    """Shape of a rule's whole tensor in the file, including parts that fill other parameters."""
     rows, *rest = file_shape(rule.layout, sizes)
     if rule.part:
         rows = (sizes["N"] + 2 * sizes["K"]) * sizes["H"]
@@ -197,7 +208,7 @@ def fused_shape(rule: Rule, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def part_of(rule: Rule, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
-    """The rows of a tensor that are the rule's: all of them, but for a part of q, k and v."""
+    """The rows of a tensor that a rule uses: all of them, unless it has a `part`."""
     if not rule.part:
         return tensor
     heads = tensor.reshape(sizes["K"], -1, sizes["H"], *tensor.shape[1:])  # [K, q…q k v, H, D]
@@ -206,14 +217,14 @@ def part_of(rule: Rule, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndar
 
 
 def split_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Shape with merged dimensions split and ones dropped: `(NH)D` -> (N, H, D)."""
+    """Shape with merged dimensions split, without those of size one: `(NH)D` -> (N, H, D)."""
     return tuple(sizes[letter] for letter in letters(layout))
 
 
 def permutation(layout: str, axes: str) -> tuple[int, ...]:
-    """Which split dimension each parameter axis is: `(NH)D` into `DNH` -> (2, 0, 1)."""
+    """The transposition from a split layout to parameter axes: `(NH)D` to `DNH` -> (2, 0, 1)."""
     split = letters(layout)
-    if split == axes:  # a square matrix repeats its letter
+    if split == axes:  # a square matrix has one letter twice
         return tuple(range(len(axes)))
     return tuple(split.index(letter) for letter in axes)
 
@@ -223,7 +234,7 @@ def _dimensions(layout: str) -> list[str]:
 
 
 def letters(layout: str) -> str:
-    """Axis letters of a layout with merged dimensions split and ones dropped: `NHD`."""
+    """Axis letters of a layout, without brackets and dimensions of size one: `(NH)D` -> `NHD`."""
     return re.sub(r"[()1]", "", layout)
 
 

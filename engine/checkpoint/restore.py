@@ -1,12 +1,7 @@
-"""Assay's checkpoint folder: orbax parameters, model.json, tokenizer files.
+"""Restores checkpoints onto a device mesh; models that share a decoder are restored together.
 
-checkpoint/model.json            `Card`
-checkpoint/params/<block>/       one orbax checkpoint a block: `embedding`, `layers/<layer>`,
-                                 `readout`, so that conversion and restoring hold one at a time
-checkpoint/tokenizer/
-
-A decoder's tensors are stored as their source has them (`checkpoint/layouts.py` knows the layout)
-and are transposed on the device, where that is quick; a readout is stored as the model has it.
+Only one layer's parameters are in host memory at a time. Decoder tensors have the layout of their
+source (`layouts`) and are transposed on the device; those of a readout have the model's layout.
 """
 
 import dataclasses
@@ -32,6 +27,8 @@ from engine.models.heads import HeadConfig
 from engine.models.language_model import LanguageModel, OutputConfig
 from engine.models.reward_model import RewardModels
 
+Variable = nnx.Variable[Any]  # Any: of any kind of array, real or abstract
+
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
@@ -43,7 +40,7 @@ class Parameter:
 
 @functools.cache
 def parameters(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[str, Parameter]:
-    """Every parameter of a model by its name on disk."""
+    """Name on disk -> shape and axes, for every parameter of a model with one readout."""
     params = _abstract(config, [head], jnp.dtype("float32"))[1]
     return {
         _name(path): Parameter(tuple(p.shape), p.get_metadata()["axes"])
@@ -52,7 +49,7 @@ def parameters(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[s
 
 
 def axis_sizes(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[str, int]:
-    """Size of each axis letter that a parameter of this model has."""
+    """Axis letter -> size, for every letter in the parameters of a model."""
     sizes = {"1": 1}
     for parameter in parameters(config, head).values():
         sizes.update(zip(parameter.axes, parameter.shape, strict=True))
@@ -60,10 +57,17 @@ def axis_sizes(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[s
 
 
 def sharing_groups(checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
-    """Checkpoints that can be scored in one pass, deepest first, in order of first appearance.
+    """Groups checkpoints that can be scored in one pass of one decoder.
 
-    Two share where one's decoder is the other's, or its first layers, bit for bit, under the same
-    tokenizer, template and pad token.
+    Two models share a decoder if that of one equals that of the other, or its first layers, bit for
+    bit, and if tokenizer, template and pad token agree.
+
+    Args:
+      checkpoints: the models.
+
+    Returns:
+      The groups, in the order in which their first model appears; the deepest model of a group is
+      first in it.
     """
     groups: list[list[Checkpoint]] = []
     for checkpoint in sorted(checkpoints, key=lambda c: -c.card.decoder.num_layers):
@@ -80,13 +84,19 @@ def sharing_groups(checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
 def restore(
     group: Sequence[Checkpoint], mesh: Mesh, dtype: jnp.dtype, *, objectives: str = "none"
 ) -> tuple[nnx.GraphDef, nnx.State]:
-    """Loads a sharing group straight onto the mesh: one decoder, a readout a model.
+    """Restores a group straight onto the mesh: one decoder, and one readout per model.
 
     Args:
       group: one of `sharing_groups`.
       mesh: where the parameters go.
       dtype: of the decoder's parameters; readouts are float32.
-      objectives: what a result holds beside the reward: one of `heads.OBJECTIVES`.
+      objectives: one of `heads.OBJECTIVES`: the columns of a result beside the reward.
+
+    Returns:
+      Graph and parameters of `RewardModels` or `LanguageModel`, as `nnx.split` gives them.
+
+    Raises:
+      AssayError: the mesh does not fit the model, or the checkpoint is damaged.
     """
     deepest = group[0]
     meshes.check_mesh(mesh, deepest.card.decoder)
@@ -109,10 +119,10 @@ def _restore_block(
     orbax: ocp.StandardCheckpointer,
     checkpoint: Checkpoint,
     block: str,
-    parameters: Mapping[str, nnx.Variable],
+    parameters: Mapping[str, Variable],
     mesh: Mesh,
 ) -> None:
-    """Fills parameters that are stored as the model has them."""
+    """Fills parameters that are stored in the model's layout."""
     targets = {
         name: jax.ShapeDtypeStruct(
             p.shape, p.dtype, sharding=meshes.parameter_sharding(mesh, _axes(p), p.shape)
@@ -126,11 +136,11 @@ def _restore_block(
 def _restore_layers(
     orbax: ocp.StandardCheckpointer,
     checkpoint: Checkpoint,
-    parameters: Mapping[str, nnx.Variable],
+    parameters: Mapping[str, Variable],
     in_file: Mapping[str, str],
     mesh: Mesh,
 ) -> None:
-    """Fills stacked parameters; the devices hold the model and one layer more, never two models."""
+    """Fills stacked parameters layer by layer, with one more layer than the model in memory."""
     stacks = {name: _Stack(p, in_file[name], mesh) for name, p in parameters.items()}
     for layer in range(checkpoint.card.decoder.num_layers):
         targets = {name: stack.target for name, stack in stacks.items()}
@@ -141,9 +151,9 @@ def _restore_layers(
 
 
 class _Stack:
-    """A stacked parameter on the mesh, filled in place from its layers in the source's layout."""
+    """A stacked parameter on the mesh, filled in place from its layers in the file's layout."""
 
-    def __init__(self, parameter: nnx.Variable, layout: str, mesh: Mesh):
+    def __init__(self, parameter: Variable, layout: str, mesh: Mesh):
         axes, dtype = _axes(parameter), parameter.dtype
         order = layouts.permutation(layout, axes.removeprefix("L"))
         shape = layouts.split_shape(layout, dict(zip(axes, parameter.shape, strict=True)))
@@ -153,7 +163,7 @@ class _Stack:
         whole = meshes.sharding(mesh, axes)
         self.value = jax.jit(lambda: jnp.zeros(parameter.shape, dtype), out_shardings=whole)()
 
-        def place(stack, layer, value):
+        def place(stack: jax.Array, layer: int, value: jax.Array) -> jax.Array:
             return jax.lax.dynamic_update_index_in_dim(stack, value.transpose(order), layer, 0)
 
         self._place = jax.jit(place, donate_argnums=0, out_shardings=whole)
@@ -184,24 +194,25 @@ def _read(
 
 
 def _whole(folder: epath.Path, shape: Sequence[int]) -> bool:
-    """Whether a parameter's files are there, and as long as its shape and element type imply.
+    """Whether the files of a parameter exist and have the size that its shape and dtype imply.
 
-    orbax would say so too, but in a page about every parameter of the block.
+    orbax checks this too, but its message is a page about every parameter of the block.
     """
     try:
         stored = json.loads((folder / ".zarray").read_text())
         nbytes = math.prod(shape) * jnp.dtype(stored["dtype"]).itemsize
-        found = sum(file.stat().length for file in folder.iterdir() if file.name != ".zarray")
-        return stored["shape"] == list(shape) and found == nbytes
+        size = sum(file.stat().length for file in folder.iterdir() if file.name != ".zarray")
+        return bool(stored["shape"] == list(shape) and size == nbytes)
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
-def _axes(parameter: nnx.Variable) -> str:
+def _axes(parameter: Variable) -> str:
     return parameter.get_metadata()["axes"]
 
 
 def _shares(deep: Card, shallow: Card) -> bool:
+    """Whether `shallow` can be scored in the passes of `deep`."""
     depth = shallow.decoder.num_layers
     return (
         dataclasses.replace(deep.decoder, num_layers=depth) == shallow.decoder
@@ -219,6 +230,8 @@ def _abstract(
     dtype: jnp.dtype,
     objectives: str = "none",
 ) -> tuple[nnx.GraphDef, nnx.State]:
+    """Graph and shapes of a group's model, without allocating its parameters."""
+
     def build() -> RewardModels | LanguageModel:
         rewarding = [head for head in heads if isinstance(head, HeadConfig)]
         if rewarding:
@@ -226,11 +239,13 @@ def _abstract(
         (output,) = (head for head in heads if isinstance(head, OutputConfig))
         return LanguageModel(config, output, dtype)
 
-    return nnx.split(nnx.eval_shape(build))
+    graph, params = nnx.split(nnx.eval_shape(build))
+    return graph, params
 
 
+# Any: flax's type of a step in a path is not public.
 def _name(path: tuple[Any, ...]) -> str:
-    # ('readouts', 0, 'norm') -> 'readout.norm': on disk a checkpoint has one readout.
+    """Name on disk, where a checkpoint has one readout: ('readouts', 0, 'norm'): readout.norm."""
     if path[0] == "readouts":
         path = ("readout", *path[2:])
     return ".".join(map(str, path))

@@ -1,8 +1,8 @@
-"""The prompt gates of ArmoRM and QRM, read from their tensors and folded to plain linear layers.
+"""The prompt gates of ArmoRM and QRM: read from their tensors and folded to linear layers.
 
-The published modules are lists whose indices differ with batch norm and dropout in between
-(ArmoRM 0-3; QRM-Llama linear 0, 3, 6, 9, batch norm 2, 5, 8; QRM-Gemma linear 0, 4, 8, 11, batch
-norm 2, 6, 10), so the tensors present say what each module is.
+A published gate is a list of modules with batch norms and dropout between the linear layers. The
+indices differ (ArmoRM: linear 0-3; QRM-Llama: linear 0, 3, 6, 9 and batch norm 2, 5, 8; QRM-Gemma:
+linear 0, 4, 8, 11 and batch norm 2, 6, 10), so each module is recognised by its tensors.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ _KEY = re.compile(r"gating\.layers\.(\d+)\.(\w+)$")
 _BATCH_NORM_EPS = 1e-5
 LOGIT_SCALE = "gating.logit_scale"
 
-# Start of the assistant's turn, where the gate reads: closing of the user's turn and opening of
-# the assistant's, in the tokenizer of each decoder family.
+# Token ids behind which the gate reads the prompt: closing of the user's turn and opening of
+# the assistant's turn, in the tokenizer of each decoder family.
 PATTERNS = {
     "llama": (128009, 128006, 78191, 128007, 271),
     "gemma2": (107, 108, 106, 2516, 108),
@@ -47,39 +47,48 @@ _ARMORM = (
 
 @dataclasses.dataclass(frozen=True)
 class Gate:
-    """A gate as a stack of linear layers with ReLU between: [(weight [in, out], bias [out])]."""
+    """A gate as linear layers with ReLU between them.
+
+    Attributes:
+      layers: weight [in, out] and bias [out] of each layer, float32.
+      batch_norm: whether the published gate has batch norms; they are folded into `layers`.
+    """
 
     layers: Sequence[tuple[np.ndarray, np.ndarray]]
     batch_norm: bool
 
     @property
     def hidden(self) -> int:
-        """Width of the layers between."""
+        """Width of the hidden layers."""
         return self.layers[0][0].shape[1]
 
     @property
     def objectives(self) -> int:
-        """How many objectives it weighs."""
+        """Number of objectives that it weighs."""
         return self.layers[-1][0].shape[1]
 
 
 def gate_keys(keys: set[str]) -> set[str]:
-    """The tensors that belong to a gate."""
+    """Names of the tensors that belong to a gate."""
     return {key for key in keys if key.startswith("gating.")}
 
 
 def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
-    """Reads a gate; batch norms in evaluation mode are affine and go into the layer above.
+    """Reads a gate; batch norms, affine in evaluation mode, are folded into the next layer.
+
+    Args:
+      keys: names of all tensors.
+      read: name -> tensor.
 
     Raises:
-      AssayError: a module that is neither a linear layer nor a batch norm; a norm with nothing
-        above it.
+      AssayError: a module is neither a linear layer nor a batch norm, or no linear layer follows a
+        norm.
     """
     modules: dict[int, dict[str, np.ndarray]] = {}
     for key in sorted(gate_keys(keys) - {LOGIT_SCALE}):
-        if not (found := _KEY.fullmatch(key)):
+        if not (match := _KEY.fullmatch(key)):
             raise AssayError(f"tensor {key!r} is part of no gate that is understood")
-        modules.setdefault(int(found[1]), {})[found[2]] = read(key).astype(np.float64)
+        modules.setdefault(int(match[1]), {})[match[2]] = read(key).astype(np.float64)
     layers: list[tuple[np.ndarray, np.ndarray]] = []
     scale, shift = np.ones(1), np.zeros(1)  # the pending batch norm: x -> x * scale + shift
     norms = 0
@@ -101,8 +110,13 @@ def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
     return Gate([(w.astype(np.float32), b.astype(np.float32)) for w, b in layers], norms > 0)
 
 
+# Any, here and below: parsed JSON.
 def check_sizes(hf: Mapping[str, Any], gate: Gate, quantiles: int) -> None:
-    """Refuses a config.json that says other sizes than the tensors have; it need not say any."""
+    """Checks the sizes that config.json states, if any, against those of the tensors.
+
+    Raises:
+      AssayError: they differ.
+    """
     sizes = {
         "num_objectives": gate.objectives,
         "num_quantiles": quantiles,
@@ -115,7 +129,16 @@ def check_sizes(hf: Mapping[str, Any], gate: Gate, quantiles: int) -> None:
 
 
 def temperature(hf: Mapping[str, Any], gate: Gate, transform: bool) -> float:
-    """The gate's softmax temperature: config.json's, or the default of the published class."""
+    """The gate's softmax temperature, from config.json or the default of the published class.
+
+    Args:
+      hf: config.json.
+      gate: the gate.
+      transform: whether the head has a `reward_transform_matrix`.
+
+    Raises:
+      AssayError: config.json holds no number above 0.
+    """
     given = hf.get("gating_temperature")
     if given is not None:
         if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
@@ -129,7 +152,7 @@ def temperature(hf: Mapping[str, Any], gate: Gate, transform: bool) -> float:
 
 
 def objective_names(count: int) -> tuple[str, ...]:
-    """Names of a gated head's objectives, in the order of its rows."""
+    """Names of `count` objectives, in the order of the head's rows."""
     known = {len(HELPSTEER): HELPSTEER, len(_ARMORM): _ARMORM}
     return known.get(count) or tuple(f"objective_{k}" for k in range(count))
 
@@ -151,7 +174,7 @@ def _linear(
 def _affine(index: int, module: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     named = set(module) == {"weight", "bias", "running_mean", "running_var"}
     if not named or {values.shape for values in module.values()} != {(module["bias"].size,)}:
-        found = {name: list(values.shape) for name, values in sorted(module.items())}
-        raise AssayError(f"gating.layers.{index}: {found} is no batch norm")
+        shapes = {name: list(values.shape) for name, values in sorted(module.items())}
+        raise AssayError(f"gating.layers.{index}: {shapes} is no batch norm")
     scale = module["weight"] / np.sqrt(module["running_var"] + _BATCH_NORM_EPS)
     return scale, module["bias"] - module["running_mean"] * scale

@@ -11,7 +11,7 @@ from engine.errors import AssayError, prefixed
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.tokenizer import load_tokenizer
 
-# Never code, never pickle; the weights that an index names follow when these are understood.
+# The files that are fetched first; no code and no pickled weights.
 _SMALL = ("*.json", "*.jinja", "tokenizer.model")
 
 
@@ -25,13 +25,17 @@ class Source:
 
 
 def fetch(source: str, revision: str | None) -> Source:
-    """A local folder as it is, or a hub id's files (weights, configs, tokenizer; never code).
+    """Opens a local folder, or downloads the weights, configs and tokenizer of a hub id.
 
-    Weights are fetched once config.json and the tokenizer are understood.
+    Weights are downloaded only after config.json and the tokenizer have been understood.
+
+    Args:
+      source: a folder, or a hub id `owner/name`.
+      revision: commit, tag or branch of a hub id; None: the main branch.
 
     Raises:
-      AssayError: neither a folder nor a repository that the hub serves, or one that conversion
-        would refuse.
+      AssayError: no such folder and no repository that the hub serves; or conversion would refuse
+        its config.json or tokenizer.
     """
     if Path(source).is_dir():
         if revision:
@@ -45,7 +49,7 @@ def fetch(source: str, revision: str | None) -> Source:
         hf = read_json(folder / "config.json")
         decoder_config(hf)
     tokenizer = load_tokenizer(folder)
-    if not is_language_model(hf):  # which may be a base model without a template
+    if not is_language_model(hf):  # a base language model may have no chat template
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
     indexed = (folder / safetensors.INDEX).is_file()
     weights = safetensors.indexed_names(folder) if indexed else [safetensors.SINGLE]
@@ -53,7 +57,7 @@ def fetch(source: str, revision: str | None) -> Source:
 
 
 def _snapshot(source: str, revision: str | None, patterns: Sequence[str]) -> Path:
-    """Downloads the files of a hub id that match, or finds them in the hub's cache."""
+    """Downloads the files of a hub id that match the patterns, or finds them in the hub's cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

@@ -1,4 +1,7 @@
-"""The tensors of a Hugging Face folder: safetensors only, every header read before any tensor."""
+"""The tensors of a Hugging Face folder, from safetensors files alone.
+
+Every header is read and checked before any tensor.
+"""
 
 import dataclasses
 import hashlib
@@ -23,7 +26,7 @@ _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """Where one tensor is."""
+    """Place, shape and element type of one tensor."""
 
     file: str
     offset: int  # bytes from the start of the file
@@ -32,13 +35,13 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes."""
+        """Size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorFiles:
-    """The tensors of a folder by the names that `rules` has for them."""
+    """The tensors of a folder, by the names that `checkpoint.layouts` has for them."""
 
     folder: Path
     tensors: Mapping[str, Tensor]
@@ -48,56 +51,57 @@ class TensorFiles:
         """Reads every header; buffers that hold nothing learned are left out.
 
         Raises:
-          AssayError: no safetensors, a shard that is missing, truncated or elsewhere, a tensor
-            that two shards hold or two names stand for, an element type that is no float.
+          AssayError: no safetensors; a shard that is missing, truncated or outside the folder; a
+            tensor in two shards or under two names; an element type that is no float.
         """
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for name in shard_names(folder):
             for key, dtype, tensor in _header(folder, name):
-                if not layouts.learned([key]):  # batch norms count in integers
+                if not layouts.learned([key]):  # among them integers: batch counts of norms
                     continue
                 if dtype not in _DTYPES:
                     raise AssayError(
                         f"{folder / name}: tensor {key!r} has element type {dtype}; "
                         f"allowed: {', '.join(_DTYPES)}"
                     )
-                if key in found:
+                if key in tensors:
                     raise AssayError(
-                        f"{folder}: tensor {key!r} is in {found[key].file} and in {name}"
+                        f"{folder}: tensor {key!r} is in {tensors[key].file} and in {name}"
                     )
-                found[key] = tensor
-        names: dict[str, str] = {}  # as the rules have them -> as the files have them
-        for key, name in layouts.canonical_names(found).items():
+                tensors[key] = tensor
+        names: dict[str, str] = {}  # name in the layouts -> name in the files
+        for key, name in layouts.canonical_names(tensors).items():
             if name in names:
                 raise AssayError(f"{folder}: tensors {names[name]!r} and {key!r} are both {name!r}")
             names[name] = key
-        return cls(folder, {name: found[key] for name, key in names.items()})
+        return cls(folder, {name: tensors[key] for name, key in names.items()})
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
+        """Size of all tensors in bytes."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     @property
     def files(self) -> list[str]:
-        """Names of the files that hold them."""
+        """Names of the files that hold the tensors."""
         return sorted({tensor.file for tensor in self.tensors.values()})
 
     def read(self, key: str) -> np.ndarray:
-        """One tensor, as it is in the file; read, not mapped, so that only it is in memory."""
+        """Reads one tensor; it is not memory-mapped, so that no other tensor stays in memory."""
         tensor = self.tensors[key]
         count = math.prod(tensor.shape)
         flat = np.fromfile(self.folder / tensor.file, tensor.dtype, count, offset=tensor.offset)
         return flat.reshape(tensor.shape)
 
     def hashes(self, known: Mapping[str, bytes] = MappingProxyType({})) -> dict[str, str]:
-        """Hash of every file: sha256 of its header, then of each tensor's own sha256 in order.
+        """Hash of every file: sha256 of its header followed by the sha256 of each tensor in order.
 
-        So every byte is hashed once, for the file and for the block of the checkpoint that it
-        goes to. Buffers that hold nothing learned count by their header only.
+        With the tensors' own hashes, every byte is hashed once, although it counts for the hash of
+        a file and for that of a checkpoint block. Of buffers that hold nothing learned only the
+        header counts.
 
         Args:
-          known: sha256 of tensors that need not be read for it.
+          known: tensor name -> its sha256, so that the tensor is not read again.
         """
         return {name: self._hash(name, known) for name in self.files}
 
@@ -137,7 +141,7 @@ def indexed_names(folder: Path) -> list[str]:
     """File names that a folder's index lists, whether or not they are there.
 
     Raises:
-      AssayError: an index of another form, or a name that is no plain file name.
+      AssayError: the index has another form, or holds a name that is no plain file name.
     """
     index = read_json(folder / INDEX).get("weight_map")
     if not isinstance(index, dict) or not index:
@@ -150,8 +154,13 @@ def indexed_names(folder: Path) -> list[str]:
     return sorted(set(index.values()))
 
 
+# Any: parsed JSON.
 def read_json(path: Path) -> Mapping[str, Any]:
-    """A JSON file that holds an object; raises AssayError for any other, the caller names where."""
+    """Reads a JSON file that holds an object.
+
+    Raises:
+      AssayError: no such file, or it holds something else. The caller adds the folder's name.
+    """
     if not path.is_file():
         raise AssayError(f"no {path.name}; allowed: a Hugging Face model folder")
     try:
@@ -172,7 +181,7 @@ def _indexed(folder: Path) -> list[str]:
 
 
 def _header(folder: Path, name: str) -> Iterator[tuple[str, str, Tensor]]:
-    """Name, element type and place of every tensor of a file."""
+    """Yields name, element type and place of every tensor of a file."""
     path = folder / name
     try:
         with safe_open(path, framework="numpy"):  # checks the header, and the size against it

@@ -1,4 +1,4 @@
-"""Writes a checkpoint: block by block beside its destination, renamed when it is whole."""
+"""Writes a checkpoint block by block into a temporary folder, which is renamed when complete."""
 
 import hashlib
 import json
@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
 
 import jax
 import numpy as np
@@ -26,10 +27,10 @@ from engine.text.chat_template import TemplatePolicy
 
 
 class Writer:
-    """A context that makes the whole checkpoint or nothing.
+    """Context manager that writes the whole checkpoint or nothing.
 
-    A block is one orbax checkpoint: its arrays go to disk from the memory they are in, neither
-    copied nor compressed, while they are hashed.
+    A block is one orbax checkpoint. Its arrays are written without a copy in memory and without
+    compression, and hashed at the same time.
     """
 
     def __init__(self, destination: Path, config: DecoderConfig, head: HeadConfig | OutputConfig):
@@ -48,28 +49,37 @@ class Writer:
         self._thread = ThreadPoolExecutor(1)
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             self._thread.shutdown()
             self._orbax.close()
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)  # gone already where it was renamed
+            shutil.rmtree(self._folder, ignore_errors=True)  # does nothing after the rename
         if isinstance(error, OSError):
             raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
 
     def save(self, block: str, arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
-        """Writes one block, parameter -> array; every block is saved once.
+        """Writes one block; each block is saved once.
+
+        Args:
+          block: its name.
+          arrays: parameter name -> array.
 
         Returns:
-          The sha256 of each array.
+          Parameter name -> sha256 of the array.
 
         Raises:
-          AssayError: the disk does not take it.
+          AssayError: the file system refuses it, because it is full for instance.
         """
         hashing = self._thread.submit(lambda: {n: sha256(array) for n, array in arrays.items()})
         try:
             self._orbax.save(self._folder.absolute() / "params" / block, dict(arrays))
-        except ValueError as error:  # what tensorstore makes of an error of the file system
+        except ValueError as error:  # tensorstore's form of an error of the file system
             reason = str(error).strip().splitlines()[0]
             raise AssayError(f"checkpoint {self.destination}: {reason}") from error
         digests = hashing.result()
@@ -89,7 +99,23 @@ class Writer:
         tokenizer: PreTrainedTokenizerBase,
         pad_token_id: int | None,
     ) -> Checkpoint:
-        """Adds tokenizer and card and gives the folder its name."""
+        """Adds tokenizer and card, and renames the folder to its destination.
+
+        Args:
+          slug: the model's name in runs.
+          source: hub id or folder.
+          revision: of a hub id.
+          files: name of each source file -> hash.
+          policy: BOS and date policy.
+          tokenizer: the model's.
+          pad_token_id: of config.json.
+
+        Returns:
+          The new checkpoint.
+
+        Raises:
+          AssayError: a parameter was not saved, or the disk is full.
+        """
         if unfilled := sorted(set(parameters(self.config, self.head)) - set(self._dtypes)):
             raise AssayError(f"parameter {unfilled[0]!r} was not filled")
         try:
@@ -120,7 +146,7 @@ class Writer:
 
 
 def _uncompressed() -> ocp.Checkpointer:
-    """Saves numpy arrays as plain files; by default orbax copies them in memory and compresses."""
+    """An orbax checkpointer that neither copies numpy arrays in memory nor compresses them."""
     numpy_handler = type_handlers.NumpyHandler(deepcopy_host_arrays=False)
     registry = type_handlers.create_type_handler_registry(
         (np.ndarray, numpy_handler), (jax.Array, type_handlers.ArrayHandler())
@@ -132,7 +158,7 @@ def _uncompressed() -> ocp.Checkpointer:
 
 
 def _block_hash(arrays: Mapping[str, np.ndarray], digests: Mapping[str, bytes]) -> str:
-    """Of names, element types, shapes and contents."""
+    """Hash of the names, element types, shapes and contents of a block's arrays."""
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}".encode() + digests[name])

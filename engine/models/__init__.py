@@ -1,1 +1,1 @@
-"""The networks: what they are (config), the decoder, the reward heads, and both passes."""
+"""The networks: decoder, reward heads, reward models and language models; no I/O."""

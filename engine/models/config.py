@@ -1,4 +1,4 @@
-"""What a decoder is: static numbers that shape its computation, and its rotary frequencies."""
+"""Configuration of a decoder: static numbers that determine its computation; rotary frequencies."""
 
 import dataclasses
 import math
@@ -10,10 +10,16 @@ from engine.errors import AssayError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rope:
-    """Rotary position embedding: base `theta` and how published configs stretch it.
+    """Rotary position embedding.
 
-    `kind` is `default`, `linear` (all frequencies divided by `factor`) or `llama3` (low
-    frequencies divided by `factor`, high ones kept, linear blend between).
+    Attributes:
+      theta: base of the frequencies.
+      kind: `default`; `linear` divides all frequencies by `factor`; `llama3` divides low
+        frequencies by `factor`, keeps high ones, and blends linearly between them.
+      factor: see `kind`.
+      low_freq_factor: turns over `original_positions` below which a frequency is low.
+      high_freq_factor: turns over `original_positions` above which a frequency is high.
+      original_positions: context length before scaling.
     """
 
     theta: float
@@ -33,7 +39,7 @@ class Rope:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
-    """Everything that shapes the decoder's computation; static and hashable under jit."""
+    """Everything that determines a decoder's computation; static and hashable under jit."""
 
     vocab_size: int  # V, rows of the embedding
     width: int  # D
@@ -49,11 +55,11 @@ class DecoderConfig:
     norm_offset: bool = False  # Gemma: normed * (1 + weight), all in float32, then cast
     post_norms: bool = False  # Gemma: a norm after attention and after feed-forward too
     embedding_scale: bool = False  # Gemma: times sqrt(width), rounded to the parameters' dtype
-    query_scale: float | None = None  # attention logits are scaled by it; None: head_size ** -0.5
+    query_scale: float | None = None  # factor of attention logits; None: head_size ** -0.5
     attention_softcap: float | None = None  # cap * tanh(logits / cap), before the mask
     qkv_bias: bool = False  # Qwen 2
     qk_norm: bool = False  # Qwen 3: RMSNorm over the head size of q and k, before RoPE
-    window: int | None = None  # a query sees keys at distance 0 <= q - k < window …
+    window: int | None = None  # a query attends to keys at distance 0 <= q - k < window …
     window_layers: tuple[bool, ...] = ()  # … in these layers; empty: in none
 
     def __post_init__(self):
@@ -72,12 +78,13 @@ class DecoderConfig:
             )
         if self.window_layers and len(self.window_layers) != self.num_layers:
             raise AssayError(
-                f"decoder.window_layers has {len(self.window_layers)} entries; allowed: one a "
+                f"decoder.window_layers has {len(self.window_layers)} entries; allowed: one per "
                 f"layer, {self.num_layers}"
             )
         if self.head_size % 2:
             raise AssayError(f"decoder.head_size={self.head_size}; allowed: even integers")
 
+    # Any: parsed JSON.
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":
         """The inverse of `dataclasses.asdict`, for `model.json`."""
@@ -86,7 +93,7 @@ class DecoderConfig:
 
 
 def inverse_frequencies(rope: Rope, head_size: int) -> list[float]:
-    """Angle in radians per position of each of the H/2 rotated pairs, as double precision.
+    """Angle in radians per position of each of the H/2 rotated pairs, in double precision.
 
     Checked against `transformers` 5.23 `ROPE_INIT_FUNCTIONS` and the constants published with
     Llama 3.1 and 3.2.
@@ -103,7 +110,7 @@ def inverse_frequencies(rope: Rope, head_size: int) -> list[float]:
 
 
 def _llama3_frequency(frequency: float, rope: Rope) -> float:
-    # 1 where the wavelength is short (keep), 0 where it is long (divide), linear between.
+    # keep: 1 for short wavelengths (unchanged), 0 for long ones (divided), linear between.
     turns = rope.original_positions * frequency / (2 * math.pi)
     keep = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
     keep = min(max(keep, 0.0), 1.0)

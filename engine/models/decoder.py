@@ -1,8 +1,8 @@
 """One decoder for Llama 3.x, Gemma 2, Qwen 2/3 and Mistral: embedding and layers, no final norm.
 
-Axis letters are those of `engine/types.py`. The residual stream, softmax and norms are float32;
-matmuls take operands in the parameters' dtype and accumulate in float32. `forward` runs whole
-sequences; `respond` runs candidates behind a shared prefix, whose keys and values stay un-batched.
+Axis letters are those of `engine/types.py`. Residual stream, softmax and norms are float32. Matmuls
+take operands in the parameters' dtype and accumulate in float32. `forward` runs whole sequences.
+`respond` runs candidates behind a shared prefix, whose keys and values have no batch axis.
 """
 
 import functools
@@ -18,11 +18,11 @@ from engine.models.config import DecoderConfig, inverse_frequencies
 from engine.types import KeyValues, Places
 
 Residual = Float[Array, "C T D"]
-Index = Any  # of a layer: an int, or a traced one inside a loop
+Index = Any  # number of a layer: an int, or a traced integer inside a loop
 Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h = H / 2
 
 
-_F32 = {"preferred_element_type": jnp.float32}
+_F32: Any = {"preferred_element_type": jnp.float32}  # Any: keywords of einsum
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
@@ -30,7 +30,7 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Layer(nnx.Module):
-    """Attention and feed-forward; every parameter is stored with a leading L, and used without."""
+    """Attention and feed-forward of one layer; parameters are stored with a leading L for all."""
 
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
         self.config = config
@@ -66,7 +66,7 @@ class Layer(nnx.Module):
         return rotate(keys, angles), values
 
     def queries(self, x: Residual, angles: Angles) -> Float[Array, "C T K G H"]:
-        """Rotated queries, by the key/value head that they read."""
+        """Rotated queries, grouped by the key/value head that they attend to."""
         q = jnp.einsum("CTD,DNH->CTNH", self._norm(x, self.attention_norm), self.q[...])
         if self.config.qkv_bias:
             q = q + self.q_bias
@@ -77,13 +77,13 @@ class Layer(nnx.Module):
         return rotate(q, angles).reshape(shape)
 
     def output(self, mixed: Float[Array, "C T K G H"]) -> Residual:
-        """What attention adds to the residual stream."""
+        """The addition of attention to the residual stream."""
         mixed = mixed.reshape(*mixed.shape[:2], self.config.num_heads, self.config.head_size)
         added = jnp.einsum("CTNH,NHD->CTD", mixed, self.o[...], **_F32)
         return self._norm(added, self.post_attention_norm) if self.config.post_norms else added
 
     def feed_forward(self, x: Residual) -> Residual:
-        """What the feed-forward adds to the residual stream."""
+        """The addition of the feed-forward to the residual stream."""
         normed = self._norm(x, self.ffn_norm)
         gate = jnp.einsum("CTD,DF->CTF", normed, self.gate[...])
         up = jnp.einsum("CTD,DF->CTF", normed, self.up[...])
@@ -97,7 +97,7 @@ class Layer(nnx.Module):
 
 
 class Decoder(nnx.Module):
-    """Embedding and L layers. Heads read the residual stream at their own depth."""
+    """Embedding and L layers; a head reads the residual stream after as many layers as it wants."""
 
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
         self.config = config
@@ -105,19 +105,18 @@ class Decoder(nnx.Module):
         self.layers = Layer(config, dtype)
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
-        """Embedded ids; Gemma's scale is rounded to the parameters' dtype first, as published."""
+        """Embedded ids; Gemma's scale is rounded to the parameters' dtype, as in its own code."""
         return self._scaled(self.embedding[...][ids])
 
     def embed_rows(self, rows: Float[Array, "C T V"]) -> Residual:
-        """`embed` of one-hot rows, by which it is differentiable."""
+        """`embed` of one-hot rows; differentiable with respect to them."""
         embedding = self.embedding[...]
         return self._scaled(jnp.einsum("CTV,VD->CTD", rows, embedding).astype(embedding.dtype))
 
     def forward(self, ids: Int[Array, "C T"], depths: Sequence[int]) -> tuple[Residual, ...]:
-        """Residual stream after each of `depths` layers, at every position.
+        """The plain pass: residual stream at every position after each of `depths` layers.
 
-        The plain pass: no shared prefix, no position left out. It is the reference that the
-        self-check holds the candidates' pass against.
+        It shares no prefix and leaves out no position. The self-check compares `respond` with it.
         """
         x = self.embed(ids)
         angles = self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape))
@@ -130,24 +129,27 @@ class Decoder(nnx.Module):
     def prefill(
         self, ids: Int[Array, "P"], read_at: Int[Array, "M"]
     ) -> tuple[KeyValues, Float[Array, "L M D"]]:
-        """Keys and values of the prefix, and the residual stream at `read_at` after each layer."""
+        """Keys and values of a prefix, and its residual stream at `read_at` after each layer."""
         angles = self._angles(jnp.arange(ids.shape[0])[None])
 
-        def layer(x, index):
+        def layer(x: Residual, index: Index) -> tuple[Residual, tuple[KeyValues, Array]]:
             x, keys, values = self._plain_layer(index, x, angles)
             return x, (KeyValues(keys=keys[0], values=values[0]), x[0, read_at])
 
         return jax.lax.scan(layer, self.embed(ids[None]), jnp.arange(self.config.num_layers))[1]
 
     def extend(self, prefix: KeyValues, x: Residual, length: Int[Array, ""]) -> KeyValues:
-        """The prefix with the positions x [1, T, D] written behind its first `length`.
+        """The prefix with further positions written behind its first `length` ones.
 
-        `prefix` has room for them: at least length + T positions.
+        Args:
+          prefix: keys and values, with room for at least length + T positions.
+          x: embedded positions to append [1, T, D].
+          length: positions of the prefix that are in use.
         """
         places = behind(jnp.broadcast_to(length, 1), x.shape[1])
         angles = self._angles(places.position)
 
-        def layer(x, index):
+        def layer(x: Residual, index: Index) -> tuple[Residual, KeyValues]:
             x, own = self._response_layer(index, x, prefix, places, angles)
             return x, jax.tree.map(lambda p: p[0], own)
 
@@ -168,28 +170,28 @@ class Decoder(nnx.Module):
 
         Args:
           prefix: keys and values that all rows share.
-          x: embedded rows, a function of which the result is differentiable.
-          places: where their positions stand; `behind` for one reply a row.
+          x: embedded rows; the result is differentiable with respect to them.
+          places: places of their positions; `behind` makes them for one reply per row.
           read: the reward positions within x.
           depths: ascending.
         """
         angles = self._angles(places.position)
 
-        # A gradient keeps what the matmuls gave, not every layer's weights beside the model.
+        # A gradient needs the results of matmuls. By default JAX would also keep all weights.
         @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
-        def full_layer(index, x):
+        def full_layer(index: Index, x: Residual) -> Residual:
             return self._response_layer(index, x, prefix, places, angles)[0]
 
-        found = []
+        residuals: list[Array] = []
         for start, stop in _segments(depths):
             deepest = stop == max(depths)
             x = jax.lax.fori_loop(start, stop - deepest, full_layer, x)
-            if deepest:  # nothing follows but the reward positions
+            if deepest:  # only the reward positions are needed
                 x, _ = self._response_layer(stop - 1, x, prefix, places, angles, read)
-                found.append(x)
+                residuals.append(x)
             else:
-                found.append(_take(x, read))
-        return tuple(found)
+                residuals.append(_take(x, read))
+        return tuple(residuals)
 
     def continued(
         self, prefix: KeyValues, x: Residual, shared: Int[Array, "C"]
@@ -198,7 +200,7 @@ class Decoder(nnx.Module):
         places = behind(shared, x.shape[1])
         angles = self._angles(places.position)
 
-        def layer(index, x):
+        def layer(index: Index, x: Residual) -> Residual:
             return self._response_layer(index, x, prefix, places, angles)[0]
 
         return jax.lax.fori_loop(0, self.config.num_layers, layer, x)
@@ -231,9 +233,18 @@ class Decoder(nnx.Module):
         angles: Angles,
         read: Int[Array, "C E"] | None = None,
     ) -> tuple[Float[Array, "C U D"], KeyValues]:
-        """One layer over all positions, or those that are `read` alone.
+        """One layer behind a prefix.
 
-        And the keys and values of all T positions, each [C, T, K, H].
+        Args:
+          index: of the layer.
+          x: residual stream before it.
+          prefix: keys and values of all layers.
+          places: places of the positions of x.
+          angles: rotary angles of the same.
+          read: positions that are computed; None: all. Their keys and values are always computed.
+
+        Returns:
+          Residual stream after the layer, and keys and values of all positions, each [C, T, K, H].
         """
         layer = self._layer(index)
         past = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), prefix)
@@ -258,8 +269,8 @@ class Decoder(nnx.Module):
     ) -> Float[Array, "C U K G H"]:
         """One softmax over the shared prefix and the candidate's own positions.
 
-        Key/value heads lead, so that every product is a batched matmul as it lies in memory;
-        nothing is concatenated, since a softmax is a sum of exponentials wherever they stand.
+        The axis K comes first, so that every product is a batched matmul without a copy. The two
+        parts are not concatenated: their exponentials are summed.
         """
         queries = jnp.einsum("CUKGH->KCUGH", queries)
         keys, values = (jnp.einsum("CSKH->KCSH", own) for own in (keys, values))
@@ -269,7 +280,7 @@ class Decoder(nnx.Module):
         on_prefix = self._logits(jnp.einsum("KCUGH,KPH->KCUGP", queries, past_keys, **_F32))
         on_own = self._logits(jnp.einsum("KCUGH,KCSH->KCUGS", queries, keys, **_F32))
         on_prefix = jnp.where(see_prefix, on_prefix, -jnp.inf)
-        on_own = jnp.where(see_own, on_own, -jnp.inf)  # never all masked: S holds the query itself
+        on_own = jnp.where(see_own, on_own, -jnp.inf)  # never all masked: a query attends to itself
         largest = jnp.maximum(on_prefix.max(-1, keepdims=True), on_own.max(-1, keepdims=True))
         largest = jax.lax.stop_gradient(largest)
         on_prefix, on_own = jnp.exp(on_prefix - largest), jnp.exp(on_own - largest)
@@ -281,7 +292,7 @@ class Decoder(nnx.Module):
         return jnp.einsum("KCUGH->CUKGH", (mixed / total).astype(queries.dtype))
 
     def _logits(self, dots: Array) -> Array:
-        """Scaled, and soft-capped where the model was trained so; before the mask."""
+        """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
         config = self.config
         logits = dots * (config.query_scale or config.head_size**-0.5)
         if config.attention_softcap is None:
@@ -289,7 +300,7 @@ class Decoder(nnx.Module):
         return config.attention_softcap * jnp.tanh(logits / config.attention_softcap)
 
     def _mask(self, index: Index, distance: Int[Array, "..."]) -> Bool[Array, "..."]:
-        """Which keys a query sees in a layer, by distance query - key in positions."""
+        """Keys that a query attends to in a layer, by the distance query - key in positions."""
         seen = distance >= 0
         if self.config.window is None:
             return seen
@@ -299,7 +310,7 @@ class Decoder(nnx.Module):
     def _response_masks(
         self, index: Index, asking: Places, own: Places, past: int
     ) -> tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]]:
-        """Which of `past` prefix positions, and which own positions, each query sees in a layer."""
+        """Masks of the `past` prefix positions and of the own positions that a query attends to."""
         at, position = asking.position[:, :, None], jnp.arange(past)
         on_prefix = self._mask(index, at - position) & (position < asking.shared[:, :, None])
         on_own = self._mask(index, at - own.position[:, None])
@@ -323,8 +334,12 @@ def rms_norm(
 ) -> Float[Array, "*B D"]:
     """RMSNorm over the last axis, normalised in float32; the result has the weight's dtype.
 
-    Llama's casts, then multiplies; with `offset` (Gemma) it multiplies by 1 + weight in float32,
-    then casts.
+    Args:
+      x: of any dtype.
+      weight: factor of each component.
+      eps: added to the mean square.
+      offset: False casts and then multiplies (Llama); True multiplies by 1 + weight in float32 and
+        then casts (Gemma).
     """
     x = x.astype(jnp.float32)
     normed = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
@@ -342,12 +357,13 @@ def rotate(x: Float[Array, "C T N H"], angles: Angles) -> Float[Array, "C T N H"
 
 
 def behind(shared: Int[Array, "C"], positions: int) -> Places:
-    """One reply a row, of `positions` that continue its first `shared` ones."""
+    """Places of rows with one reply each: `positions` behind the first `shared` of the prefix."""
     at = jnp.broadcast_to(shared[:, None], (shared.shape[0], positions))
     return Places(position=at + jnp.arange(positions), shared=at, reply=jnp.zeros_like(at))
 
 
 def _take(x: Shaped[Array, "C T *D"], at: Int[Array, "C U"]) -> Shaped[Array, "C U *D"]:
+    """The positions `at` of each row."""
     return jnp.take_along_axis(x, at.reshape(*at.shape, *[1] * (x.ndim - 2)), axis=1)
 
 
@@ -356,13 +372,19 @@ def _distances(positions: int) -> Int[Array, "T S"]:
 
 
 def _segments(depths: Sequence[int]) -> list[tuple[int, int]]:
+    """Ranges of layers between consecutive depths."""
     return list(zip([0, *depths[:-1]], depths, strict=True))
 
 
 def _zeros(config: DecoderConfig, axes: str, dtype: jnp.dtype) -> nnx.Param:
-    """An empty parameter that carries its axis letters; checkpoints fill it."""
+    """A parameter of zeros that carries its axis letters; `checkpoint.restore` fills it."""
     sizes = {
-        "L": config.num_layers, "D": config.width, "F": config.ffn_width, "V": config.vocab_size,
-        "N": config.num_heads, "K": config.num_kv_heads, "H": config.head_size,
-    }  # fmt: skip
+        "L": config.num_layers,
+        "D": config.width,
+        "F": config.ffn_width,
+        "V": config.vocab_size,
+        "N": config.num_heads,
+        "K": config.num_kv_heads,
+        "H": config.head_size,
+    }
     return nnx.Param(jnp.zeros([sizes[a] for a in axes], dtype), axes=axes)

@@ -1,8 +1,8 @@
-"""Reward heads: the final norm and what turns the normed hidden state into a reward, in float32.
+"""Reward heads: from the residual stream to a reward, through the final norm, in float32.
 
-Every head is two functions: `gate` reads the prompt, once (nothing for most heads), and the call
-reads the response. Formulas and parameter names follow the published model code of each family;
-checked in tests against torch references written from them.
+Every head has two functions. `gate` reads the prompt, once; most heads have none. The call reads
+the response. Formulas follow the published model code of each family. Tests compare them with torch
+references that were written from that code.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 from engine.errors import AssayError
 from engine.models.decoder import rms_norm
 
-# What a result holds beside the reward: nothing, a column an objective, or a column a quantile of
-# each objective too.
+# Columns of a result beside the reward: none; one per objective; or also one per quantile of each
+# objective.
 OBJECTIVES = ("none", "values", "quantiles")
 
 
@@ -30,29 +30,30 @@ class HeadConfig:
       linear           W h
       mlp              W2 relu(W1 h + b1) + b2
       urm              attribute means weighted by a network of the response's hidden state
-      urm-helpfulness  the first attribute's mean alone (how the paper read URM)
+      urm-helpfulness  the mean of the first attribute, which Christian et al. 2025 used
       gated            objectives (or means of their quantiles) mixed by a gate that reads the
                        prompt: ArmoRM, QRM
     """
 
     kind: str
-    depth: int  # layers of the decoder that it reads
+    depth: int  # layers of the decoder before it
     width: int  # D
     rms_eps: float
     norm_offset: bool = False  # Gemma's final norm
     hidden: int = 0  # E
-    hidden_in: int = 0  # I, width of the layer below E where a head has one
+    hidden_in: int = 0  # I, width of the layer before E, if there is one
     objectives: tuple[str, ...] = ()  # names of the R objectives
     quantiles: int = 1  # Q of a gated head's objectives
     gate_layers: int = 0  # linear layers of the gate
     gate_temperature: float = 1.0
-    gate_pattern: tuple[int, ...] = ()  # ids at whose last occurrence in the prompt the gate reads
-    transform: bool = False  # objectives are mixed by a matrix before the gate
+    gate_pattern: tuple[int, ...] = ()  # the gate reads at their last occurrence in the prompt
+    transform: bool = False  # a matrix mixes the objectives before the gate
 
     def __post_init__(self):
         if self.kind not in HEADS:
             raise AssayError(f"head.kind={self.kind!r}; allowed: {', '.join(map(repr, HEADS))}")
 
+    # Any: parsed JSON.
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "HeadConfig":
         """The inverse of `dataclasses.asdict`, for `model.json`."""
@@ -61,11 +62,18 @@ class HeadConfig:
 
     @property
     def gated(self) -> bool:
-        """Whether the head reads the prompt."""
+        """Whether the head has a gate, which reads the prompt."""
         return self.kind == "gated"
 
     def columns(self, objectives: str) -> tuple[str, ...]:
-        """Columns of a result: the reward, then those of `OBJECTIVES` that the head has."""
+        """Columns of a result.
+
+        Args:
+          objectives: one of `OBJECTIVES`.
+
+        Returns:
+          `reward`, then the objectives and their quantiles that are asked for and that exist.
+        """
         if objectives == "none":
             return ("reward",)
         names = ("reward", *self.objectives)
@@ -76,18 +84,18 @@ class HeadConfig:
 
 
 class Reading(NamedTuple):
-    """What a head says of responses."""
+    """Results of a head for C responses."""
 
     reward: Float[Array, "C"]
-    values: Float[Array, "C R"]  # of the objectives; R is 0 where a head has none
-    quantiles: Float[Array, "C RQ"]  # of each objective in turn; [C, 0] where it is one number
+    values: Float[Array, "C R"]  # of the objectives; R is 0 for a head without any
+    quantiles: Float[Array, "C RQ"]  # of each objective in turn; [C, 0] for a head without any
 
 
 class Head(nnx.Module):
-    """A head without a gate or objectives; the others override what they have."""
+    """A head without gate and objectives; other heads override `gate` or the call."""
 
     def gate(self, hidden: Float[Array, "D"]) -> Float[Array, "R"]:
-        """Weights of the objectives, from the prompt's hidden state."""
+        """Coefficients of the objectives from the prompt's hidden state; empty without a gate."""
         return jnp.zeros(0)
 
     def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
@@ -99,7 +107,7 @@ class Head(nnx.Module):
 
 
 class LinearHead(Head):
-    """`score` of a sequence-classification checkpoint: no bias."""
+    """The linear layer `score` of sequence-classification checkpoints, without bias."""
 
     def __init__(self, config: HeadConfig):
         self.weight = _zeros(config, "D")
@@ -109,7 +117,7 @@ class LinearHead(Head):
 
 
 class MLPHead(Head):
-    """As INF-ORM and the GRM sftreg value heads have it."""
+    """One hidden layer with ReLU: INF-ORM, and the value heads of GRM sftreg."""
 
     def __init__(self, config: HeadConfig):
         self.weight_in = _zeros(config, "DE")
@@ -123,7 +131,7 @@ class MLPHead(Head):
 
 
 class URMHead(Head):
-    """URM: (mean, log-variance) of each attribute; the means are weighted by a network of h."""
+    """URM: attribute means, weighted by a network that reads the same hidden state."""
 
     def __init__(self, config: HeadConfig):
         self.first_only = config.kind == "urm-helpfulness"
@@ -144,7 +152,7 @@ class URMHead(Head):
 
 
 class GateLayer(nnx.Module):
-    """One linear layer of a gate; batch norms are folded into it at conversion."""
+    """One linear layer of a gate; conversion has folded batch norms into it."""
 
     def __init__(self, config: HeadConfig, axes: str):
         self.weight = _zeros(config, axes)
@@ -164,7 +172,7 @@ class GatedHead(Head):
             self.transform = _zeros(config, "RR")
 
     def gate(self, hidden: Float[Array, "D"]) -> Float[Array, "R"]:
-        """Coefficients of the raw objectives: they sum the objectives to the reward."""
+        """Coefficients of the objectives: the reward is the sum of coefficient times objective."""
         x = hidden
         for layer in self.layers:
             last = layer is self.layers[-1]
@@ -191,7 +199,7 @@ HEADS = {
 
 
 class Readout(nnx.Module):
-    """Final norm and reward head of one reward model; all float32, so that rewards do not tie."""
+    """Final norm and reward head of one reward model; float32, so that few rewards are equal."""
 
     def __init__(self, config: HeadConfig):
         self.config = config
@@ -199,11 +207,11 @@ class Readout(nnx.Module):
         self.head = HEADS[config.kind](config)
 
     def gate(self, residual: Float[Array, "D"]) -> Float[Array, "R"]:
-        """The head's gate from the residual stream at the gating position of the prompt."""
+        """The head's gate, from the residual stream at its position in the prompt."""
         return self.head.gate(self._normed(residual))
 
     def __call__(self, residual: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
-        """What the head says, from the residual stream at the reward position."""
+        """The head's results, from the residual stream at the reward positions."""
         return self.head(self._normed(residual), gate)
 
     def _normed(self, residual: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
@@ -212,9 +220,13 @@ class Readout(nnx.Module):
 
 
 def _zeros(config: HeadConfig, axes: str) -> nnx.Param:
-    """An empty float32 parameter that carries its axis letters; checkpoints fill it."""
+    """A float32 parameter of zeros that carries its axis letters; `checkpoint.restore` fills it."""
     sizes = {
-        "D": config.width, "E": config.hidden, "I": config.hidden_in, "S": 2,
-        "R": len(config.objectives), "Q": config.quantiles,
-    }  # fmt: skip
+        "D": config.width,
+        "E": config.hidden,
+        "I": config.hidden_in,
+        "S": 2,
+        "R": len(config.objectives),
+        "Q": config.quantiles,
+    }
     return nnx.Param(jnp.zeros([sizes[a] for a in axes], jnp.float32), axes=axes)

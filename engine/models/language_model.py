@@ -21,7 +21,7 @@ from engine.types import Candidates, KeyValues
 class OutputConfig:
     """Final norm and output head of a language model; static and hashable under jit."""
 
-    kind: str = "lm"  # where a reward head's kind stands in model.json
+    kind: str = "lm"  # in model.json, where a reward head has its kind
     vocab_size: int  # V
     width: int  # D
     rms_eps: float
@@ -29,6 +29,7 @@ class OutputConfig:
     tied: bool  # the output head is the embedding
     softcap: float | None = None  # Gemma 2: cap * tanh(logits / cap)
 
+    # Any: parsed JSON.
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "OutputConfig":
         """The inverse of `dataclasses.asdict`, for `model.json`."""
@@ -36,7 +37,7 @@ class OutputConfig:
 
 
 class Output(nnx.Module):
-    """The parameters of the output head, float32; a tied one has no matrix of its own."""
+    """Parameters of the output head, float32; a tied head uses the embedding as its matrix."""
 
     def __init__(self, config: OutputConfig):
         self.config = config
@@ -47,11 +48,11 @@ class Output(nnx.Module):
 
 
 class LanguageModel(nnx.Module):
-    """Log-probabilities (natural) of next tokens, and of replies behind a shared prefix."""
+    """Natural log-probabilities of next tokens, and of replies behind a shared prefix."""
 
     def __init__(self, config: DecoderConfig, output: OutputConfig, dtype: jnp.dtype):
         self.decoder = Decoder(config, dtype)
-        # A list of one, as `RewardModels` has them, so that a checkpoint fills both alike.
+        # A list of one, since `RewardModels` has a list and restoring treats both alike.
         self.readouts = nnx.List([Output(output)])
 
     def prefill(
@@ -62,10 +63,10 @@ class LanguageModel(nnx.Module):
         return key_values, self.logprobs(residuals[-1, 0])
 
     def respond(self, prefix: KeyValues, candidates: Candidates) -> Float[Array, "C"]:
-        """Log-probability of what follows each candidate's first token: `ids[c, 1 : last + 1]`.
+        """Log-probability of each reply `ids[c, 1 : last + 1]`, the sum over its tokens.
 
-        The first token is the prompt's last: what it says comes out of this pass, and a reply
-        needs no case of its own for its first token.
+        `ids[c, 0]` must be the prompt's last token, so that this pass also computes the
+        log-probability of the reply's first token.
         """
         x = self.decoder.embed(candidates.ids[:, :-1])
         residuals = self.decoder.continued(prefix, x, candidates.shared)
@@ -75,9 +76,9 @@ class LanguageModel(nnx.Module):
     def plain(
         self, ids: Int[Array, "C T"], first: Int[Array, "C"], last: Int[Array, "C"]
     ) -> Float[Array, "C"]:
-        """Log-probability of `ids[c, first : last + 1]` given what stands before it.
+        """Log-probability of `ids[c, first : last + 1]` given the tokens before it.
 
-        Nothing is shared: the reference for `prefill` and `respond`.
+        It shares no prefix: the reference for `prefill` and `respond`.
         """
         with jax.named_scope("plain"):
             (residuals,) = self.decoder.forward(ids, (self.decoder.config.num_layers,))
@@ -86,7 +87,7 @@ class LanguageModel(nnx.Module):
             return self._sum(residuals[:, :-1], ids[:, 1:], counted)
 
     def logprobs(self, residual: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
-        """Log-softmax over the whole embedding, from the residual stream after the last layer."""
+        """Log-softmax over the vocabulary, from the residual stream after the last layer."""
         output = self.readouts[0]
         config = output.config
         weight = self.decoder.embedding[...] if config.tied else output.weight[...]
@@ -102,9 +103,9 @@ class LanguageModel(nnx.Module):
     def _sum(
         self, residuals: Float[Array, "C T D"], targets: Int[Array, "C T"], counted: Array
     ) -> Float[Array, "C"]:
-        """Sums the targets' log-probabilities; one position at a time, for [C, T, V] is large."""
+        """Sums the log-probabilities of targets, one position at a time: [C, T, V] is large."""
 
-        def add(position, total):
+        def add(position: Array, total: Array) -> Array:
             logprobs = self.logprobs(residuals[:, position])  # [C, V]
             chosen = jnp.take_along_axis(logprobs, targets[:, position, None], axis=1)[:, 0]
             return total + jnp.where(counted[:, position], chosen, 0.0)

@@ -14,9 +14,9 @@ from engine.types import Candidates, Places, Prefix
 
 
 class RewardModels(nnx.Module):
-    """M reward models that read one decoder, each at its own depth. Usually M = 1.
+    """M reward models that share one decoder, each with its own depth and head; usually M = 1.
 
-    Models trained on one frozen decoder, or on its first layers, cost one pass together.
+    Models that were trained on one frozen decoder, or on its first layers, are scored in one pass.
     """
 
     def __init__(
@@ -33,7 +33,12 @@ class RewardModels(nnx.Module):
         self.depths = tuple(sorted({head.depth for head in heads}))
 
     def prefill(self, ids: Int[Array, "P"], gate_at: Int[Array, "M"]) -> Prefix:
-        """The prefix pass: once a prompt. `gate_at` is where each model's head reads the prompt."""
+        """The prefix pass, once per prompt.
+
+        Args:
+          ids: of the prefix.
+          gate_at: position at which each model's gate reads the prompt.
+        """
         key_values, residuals = self.decoder.prefill(ids, gate_at)
         gates = tuple(
             readout.gate(residuals[readout.config.depth - 1, m])
@@ -42,7 +47,7 @@ class RewardModels(nnx.Module):
         return Prefix(key_values=key_values, gates=gates)
 
     def respond(self, prefix: Prefix, candidates: Candidates) -> Float[Array, "W C"]:
-        """Rewards of candidates behind a shared prefix; rows as `columns`."""
+        """Rewards (and objectives, if asked for) of candidates behind a prefix, as `columns`."""
         places = behind(candidates.shared, candidates.ids.shape[1])
         x, read = self.decoder.embed(candidates.ids), candidates.last[:, None]
         return self.respond_embedded(prefix, x, places, read)[..., 0]
@@ -54,24 +59,33 @@ class RewardModels(nnx.Module):
         places: Places,
         read: Int[Array, "C E"],
     ) -> Float[Array, "W C E"]:
-        """Rewards of embedded rows, of which they are a differentiable function.
+        """Rewards of embedded rows; differentiable with respect to them.
 
-        A row may hold several replies, each continuing the prefix by itself; `read` are their
-        reward positions.
+        Args:
+          prefix: from `prefill` or `extend`.
+          x: embedded rows. A row may hold several replies; each continues the prefix by itself.
+          places: places of their positions.
+          read: reward positions of the E replies of each row.
         """
         residuals = self.decoder.respond(prefix.key_values, x, places, read, self.depths)
         flat = [r.reshape(-1, r.shape[-1]) for r in residuals]
         return self._read(flat, prefix.gates).reshape(-1, *read.shape)
 
     def extend(self, prefix: Prefix, ids: Int[Array, "T"], length: Int[Array, ""]) -> Prefix:
-        """The prefix with `ids` behind its first `length` positions; gates stay the prompt's."""
+        """The prefix with `ids` behind its first `length` positions; the gates do not change."""
         key_values = self.decoder.extend(prefix.key_values, self.decoder.embed(ids[None]), length)
         return Prefix(key_values=key_values, gates=prefix.gates)
 
     def plain(
         self, ids: Int[Array, "C T"], last: Int[Array, "C"], gate_at: Int[Array, "C M"]
     ) -> Float[Array, "W C"]:
-        """Rewards of whole sequences, nothing shared and nothing left out."""
+        """The plain pass: rewards of whole sequences, without a shared prefix.
+
+        Args:
+          ids: whole conversations.
+          last: reward positions.
+          gate_at: position at which each model's gate reads the prompt.
+        """
         with jax.named_scope("plain"):
             rows, streams = jnp.arange(ids.shape[0]), self.decoder.forward(ids, self.depths)
             by_depth = dict(zip(self.depths, streams, strict=True))
@@ -83,13 +97,13 @@ class RewardModels(nnx.Module):
 
     @property
     def columns(self) -> tuple[tuple[str, ...], ...]:
-        """What each model's rows of a result are: the reward, then its objectives if asked for."""
+        """Names of each model's rows of a result: the reward, then its objectives if asked for."""
         return tuple(readout.config.columns(self.objectives) for readout in self.readouts)
 
     def _read(
         self, residuals: Sequence[Float[Array, "C D"]], gates: Sequence[Array]
     ) -> Float[Array, "W C"]:
-        """W = all columns of all models, one after the other."""
+        """Rows of a result; W counts the columns of all models, one model after the other."""
         by_depth = dict(zip(self.depths, residuals, strict=True))
         asked = OBJECTIVES.index(self.objectives)  # how many kinds of columns beside the reward
         rows = []

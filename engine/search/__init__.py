@@ -1,13 +1,15 @@
 """Search for the token sequences that a reward model rates highest and lowest.
 
-settings     what a search is told
-constraints  which tokens and texts may be found
-propose      candidates of a step: gradient-guided, random
-packing      where candidates are computed: two in a row, from their first change on
-buffer       what an attempt keeps and draws its parents from
-step         the compiled step: propose, score, select
-baselines    searches without a gradient that sweep the vocabulary
-flops        what a step costs
-climb        the host's side of one search: steps, verdicts, budget, state
-runs         searches of models and prompts into a run folder
+settings     settings of a search, their defaults, and the methods
+objective    what one search maximises: model, prompts, signs, admitted sequences
+filters      which tokens may be used, and which texts tokenise back to themselves
+proposals    candidates of a step: from a gradient or at random
+packing      which positions of the candidates are computed, two candidates in a row
+buffer       state of an attempt: the sequences that it keeps and draws parents from
+step         the compiled step: propose, score, keep
+baselines    methods without a gradient that enumerate the vocabulary
+flops        floating-point operations of a step
+drivers      host loop of one search: compiled steps or enumeration, until it ends
+trace        best sequence after each step; its file, from which a search resumes
+run_folder   searches of several models and prompts into a run folder
 """

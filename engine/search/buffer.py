@@ -1,6 +1,6 @@
-"""What an attempt keeps: its state, the parent that it draws, the candidates that it admits.
+"""State of the attempts: the sequences that each keeps, draws its parent from, and admits.
 
-Rewards here are signed: higher is better in both directions.
+Rewards in this module are signed: higher is better in both directions.
 """
 
 import dataclasses
@@ -15,13 +15,13 @@ from jaxtyping import Bool, Float, Int
 from engine.types import Array
 
 UNKNOWN = -np.inf  # reward of a sequence that was not scored
-BROKEN = np.inf  # stands for a reward that is not finite; the host refuses it
+BROKEN = np.inf  # replaces a reward that is not finite; the host then stops the search
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """Where a search stands."""
+    """State of all A attempts of a search between two steps; buffers hold B sequences."""
 
     keys: Array  # uint32 [A, 2]
     step: Array  # int32 []
@@ -34,15 +34,21 @@ class State:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """Candidates of a step, best first, and the reward of the parent where it was computed."""
+    """Candidates of a step, best first, and the reward of each attempt's parent."""
 
     ids: Array  # int32 [A, C, T]
     rewards: Array  # float32 [A, C], signed
-    parent_rewards: Array  # float32 [A], signed; UNKNOWN where no gradient was taken
+    parent_rewards: Array  # float32 [A], signed; UNKNOWN if no gradient was taken
 
 
 def start(keys: np.ndarray, initial: np.ndarray, buffer: int) -> State:
-    """The state before the first step: keys [A, 2], initial [A, T], nothing scored."""
+    """The state before the first step, with nothing scored.
+
+    Args:
+      keys: uint32 [A, 2], data of threefry2x32 keys.
+      initial: int32 [A, T], the first sequence of each attempt.
+      buffer: sequences that each attempt keeps.
+    """
     attempts = len(initial)
     return State(
         keys=keys.astype(np.uint32),
@@ -54,10 +60,15 @@ def start(keys: np.ndarray, initial: np.ndarray, buffer: int) -> State:
     )
 
 
-def climbed(rewards: Any, target: float) -> Any:
-    """What is climbed, of signed rewards: themselves, or minus the squared distance to a target.
+def height(rewards: Any, target: float) -> Any:
+    """The quantity that a search maximises, from signed rewards.
 
-    `BROKEN` stays on top, where the host sees it.
+    Args:
+      rewards: signed rewards, an array of any shape (Any: of numpy or JAX).
+      target: 0 maximises the rewards themselves; otherwise their negative squared distance to it.
+
+    Returns:
+      An array of the same shape. `BROKEN` stays the highest value, so that the host sees it first.
     """
     if not target:
         return rewards
@@ -67,28 +78,43 @@ def climbed(rewards: Any, target: float) -> Any:
 def draw_parent(
     key: Array, buffer: Int[Array, "B T"], rewards: Float[Array, "B"], spread: float
 ) -> Int[Array, "T"]:
-    """One sequence of a buffer: its first, or by rank with probability exp(-rank / spread)."""
+    """Draws one sequence of a buffer.
+
+    Args:
+      key: one JAX key.
+      buffer: sequences, best first.
+      rewards: their signed rewards; entries that are not scored are never drawn.
+      spread: probabilities are proportional to exp(-rank / spread); 0 takes the first sequence.
+    """
     if not spread:
         return buffer[0]
     rank = jnp.arange(len(rewards))
-    there = jnp.isfinite(rewards) | (rank == 0)
-    return buffer[jax.random.categorical(key, jnp.where(there, -rank / spread, -jnp.inf))]
+    scored = jnp.isfinite(rewards) | (rank == 0)
+    return buffer[jax.random.categorical(key, jnp.where(scored, -rank / spread, -jnp.inf))]
 
 
 def admit(
     state: State, ranked: Ranked, passes: Bool[Array, "A C"], keep: str, target: float
 ) -> State:
-    """The next state: what passes and is good enough joins the buffer."""
-    # The first step's gradient tells what the initial sequence is worth.
+    """The next state: admitted candidates that are good enough join the buffer.
+
+    Args:
+      state: the state before.
+      ranked: the candidates of the step.
+      passes: the candidates that are admitted.
+      keep: `StepMethod.keep`.
+      target: `SearchSettings.target`.
+    """
+    # In the first step, the gradient's pass gives the reward of the initial sequence.
     first = state.step == 0
     known = jnp.where(first, ranked.parent_rewards, state.buffer_rewards[:, 0])
     best_rewards = jnp.where(first, ranked.parent_rewards, state.best_rewards)
     rewards = state.buffer_rewards.at[:, 0].set(known)
-    found = jnp.where(passes, ranked.rewards, UNKNOWN)
+    admitted = jnp.where(passes, ranked.rewards, UNKNOWN)
     merge = jax.vmap(functools.partial(_KEEP[keep], target=target))
-    buffer, rewards = merge(state.buffer, rewards, ranked.ids, found)
-    # A buffer holds its best first, or (`latest`) what was taken this step.
-    better = climbed(rewards[:, 0], target) > climbed(best_rewards, target)
+    buffer, rewards = merge(state.buffer, rewards, ranked.ids, admitted)
+    # The first sequence of a buffer is its best, or with `latest` the one added in this step.
+    better = height(rewards[:, 0], target) > height(best_rewards, target)
     return State(
         keys=state.keys,
         step=state.step + 1,
@@ -99,30 +125,44 @@ def admit(
     )
 
 
-def _elite(buffer, rewards, ids, found, *, target):
-    """The best distinct sequences of buffer and candidates, best first; of equals the older."""
+def _elite(
+    buffer: Int[Array, "B T"],
+    rewards: Float[Array, "B"],
+    ids: Int[Array, "C T"],
+    admitted: Float[Array, "C"],
+    *,
+    target: float,
+) -> tuple[Int[Array, "B T"], Float[Array, "B"]]:
+    """Keeps the best distinct sequences of buffer and candidates; of equals the older ones."""
     size = len(rewards)
-    _, top = jax.lax.top_k(climbed(found, target), min(size, len(found)))
+    _, top = jax.lax.top_k(height(admitted, target), min(size, len(admitted)))
     pool = jnp.concatenate([buffer, ids[top]])
-    pooled = jnp.concatenate([rewards, found[top]])
+    pooled = jnp.concatenate([rewards, admitted[top]])
     repeated = jnp.tril((pool[:, None] == pool).all(-1), -1)
-    # An entry that was not scored does not stand in the way of the same sequence, scored.
+    # A scored sequence repeats only entries that were scored too.
     repeated = (repeated & jnp.isfinite(pooled)).any(1)
     pooled = jnp.where(repeated, UNKNOWN, pooled)
-    _, order = jax.lax.top_k(climbed(pooled, target), size)
+    _, order = jax.lax.top_k(height(pooled, target), size)
     return pool[order], pooled[order]
 
 
-def _latest(buffer, rewards, ids, found, *, target):
-    """The best candidate that the buffer does not hold, in front; the oldest falls out."""
+def _latest(
+    buffer: Int[Array, "B T"],
+    rewards: Float[Array, "B"],
+    ids: Int[Array, "C T"],
+    admitted: Float[Array, "C"],
+    *,
+    target: float,
+) -> tuple[Int[Array, "B T"], Float[Array, "B"]]:
+    """Puts the best candidate that is not in the buffer in front; the oldest entry is dropped."""
     visited = (ids[:, None] == buffer).all(-1).any(1)
-    found = jnp.where(visited, UNKNOWN, found)
-    top = jnp.argmax(climbed(found, target))
+    admitted = jnp.where(visited, UNKNOWN, admitted)
+    top = jnp.argmax(height(admitted, target))
     moved = jnp.concatenate([ids[top][None], buffer[:-1]])
-    movable = found[top] > UNKNOWN
+    movable = admitted[top] > UNKNOWN
     return (
         jnp.where(movable, moved, buffer),
-        jnp.where(movable, jnp.concatenate([found[top][None], rewards[:-1]]), rewards),
+        jnp.where(movable, jnp.concatenate([admitted[top][None], rewards[:-1]]), rewards),
     )
 
 

@@ -14,15 +14,15 @@ Ids = Sequence[int] | np.ndarray
 
 
 def allowed_tokens(frame: pl.DataFrame, rows: int, settings: SearchSettings) -> np.ndarray:
-    """Mask [rows] of the embedding: tokens that the filters leave.
+    """Mask of the tokens that the filters allow: bool [rows].
 
     Args:
       frame: the vocabulary, `schema.VOCAB_COLUMNS`.
-      rows: of the embedding; those beyond the tokenizer are never allowed.
-      settings: ascii_only, specials, allow, deny, topk.
+      rows: rows of the embedding; those without a token of the tokenizer are never allowed.
+      settings: ascii_only, specials, allow, deny and topk are read.
 
     Raises:
-      AssayError: a text of `allow` or `deny` that no token has; fewer tokens than `topk` are left.
+      AssayError: `allow` or `deny` holds the text of no token; fewer than `topk` tokens are left.
     """
     tokens = frame["token"].to_list()
     texts, allow, deny = set(tokens), set(settings.allow), set(settings.deny)
@@ -46,15 +46,16 @@ def allowed_tokens(frame: pl.DataFrame, rows: int, settings: SearchSettings) -> 
 
 
 class RoundTrip:
-    """Whether sequences are what their text tokenises to, in the whole conversation; remembered."""
+    """Whether the text of a sequence tokenises back to it in the whole conversation; cached."""
 
     def __init__(self, template: ChatTemplate, prompts: Sequence[PromptIds]):
         self.template, self.prompts = template, prompts
         self._known: dict[tuple[int, ...], bool] = {}
 
     def text(self, ids: Ids) -> str:
-        """What a sequence says."""
-        return self.template.tokenizer.decode(list(map(int, ids)))
+        """The decoded text of a sequence."""
+        text: str = self.template.tokenizer.decode(list(map(int, ids)))
+        return text
 
     def passes(self, ids: Ids) -> bool:
         """Whether the text of `ids`, as the reply to each prompt, is tokenised as exactly `ids`."""

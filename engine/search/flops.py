@@ -1,13 +1,13 @@
 """Floating-point operations of a search, from the shapes of its model.
 
-A position costs, in each layer, 2 operations a weight (q, k, v, o and the gated feed-forward) and
-4·N·H a key that it sees (logits and mixing). In the last layer only the reward position needs q, o
-and the feed-forward. Counted is what is computed, padding left out:
+A position costs, in each layer, 2 operations per weight (q, k, v, o and the gated feed-forward) and
+4·N·H operations per key that it attends to (logits and mixing). In the last layer only the reward
+position needs q, o and the feed-forward. The counts leave out padding:
 
     gradient = 2 · response + 4·T·V·D   backward through activations, and two one-hot products
-    step     = gradient + the parent appended to the prefix + one response a candidate
+    step     = gradient + the parent appended to the prefix + one response per candidate
 
-Norms, rotations, softmax and heads are left out (below 1 % of a decoder of any published size).
+They also leave out norms, rotations, softmax and heads (below 1 % for every published size).
 """
 
 from collections import Counter
@@ -17,26 +17,33 @@ from engine.models.config import DecoderConfig
 
 
 def response(config: DecoderConfig, positions: int, before: int) -> float:
-    """Of one candidate of `positions` own tokens behind `before` others, up to its reward."""
+    """Operations of one candidate: `positions` own tokens behind `before` shared ones."""
     keys_values, rest, key = _of_position(config)
     last = positions * keys_values + rest + key * (before + positions)
     return extension(config, positions, before) * (1 - 1 / config.num_layers) + last
 
 
 def gradient(config: DecoderConfig, length: int, positions: int, before: int) -> float:
-    """Of the reward and its gradient by the one-hot rows of `length` tokens."""
+    """Operations of a reward and its gradient with respect to the one-hot rows of `length` tokens.
+
+    Args:
+      config: the decoder's.
+      length: tokens of the reply.
+      positions: tokens of the reply and the suffix.
+      before: positions of the prefix.
+    """
     products = 2 * 2 * length * config.vocab_size * config.width
     return 2 * response(config, positions, before) + products
 
 
 def extension(config: DecoderConfig, positions: int, before: int) -> float:
-    """Of appending `positions` tokens to a prefix: every layer whole."""
+    """Operations of appending `positions` tokens to a prefix of `before` positions."""
     keys_values, rest, key = _of_position(config)
     seen = before + (positions + 1) / 2  # on average, by a causal mask
     return config.num_layers * positions * (keys_values + rest + key * seen)
 
 
-def climb_step(
+def compiled_step(
     config: DecoderConfig,
     first: Iterable[int],
     length: int,
@@ -45,15 +52,15 @@ def climb_step(
     *,
     with_gradient: bool,
 ) -> float:
-    """Of one step of one attempt.
+    """Operations of one step of one attempt.
 
     Args:
       config: the decoder's.
       first: the first position of each candidate that is computed.
       length: tokens of the reply.
-      prefixes: positions of each prompt's prefix.
-      suffix: positions that follow the reply.
-      with_gradient: whether the method takes one.
+      prefixes: positions of the prefix of each prompt.
+      suffix: positions behind the reply.
+      with_gradient: whether the method takes a gradient.
     """
     total, candidates = 0.0, Counter(first)
     for before in prefixes:
@@ -66,7 +73,7 @@ def climb_step(
 
 
 def _of_position(config: DecoderConfig) -> tuple[int, int, int]:
-    """In one layer: keys and values, the rest of its weights, and one key that is seen."""
+    """Operations of one position in one layer: keys and values, other weights, each key read."""
     c = config
     keys_values = 4 * c.width * c.num_kv_heads * c.head_size
     rest = 4 * c.width * c.num_heads * c.head_size + 6 * c.width * c.ffn_width

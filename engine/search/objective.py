@@ -1,4 +1,4 @@
-"""What one search is about: a model, prompts, and the sequences that are admitted."""
+"""What one search maximises: signed rewards of a model under prompts, over admitted sequences."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,12 +15,16 @@ from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.text.chat_template import ChatTemplate
 from engine.types import PromptIds
 
-_DRAWS = 200  # random beginnings that are tried where most do not round-trip
+_DRAWS = 200  # random sequences that are tried until one round-trips
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Problem:
-    """One search: everything but the weights and where it stands."""
+class SearchObjective:
+    """Everything that defines one search, except the weights and its progress.
+
+    A attempts run side by side: `settings.attempts` for each direction. The objective of an attempt
+    is its sign times the mean reward over the prompts.
+    """
 
     config: DecoderConfig
     checkpoint_hash: str
@@ -37,11 +41,21 @@ class Problem:
         prompts: Sequence[PromptIds],
         vocabulary: pl.DataFrame,
         settings: SearchSettings,
-    ) -> "Problem":
-        """Raises AssayError where reply, prompts and filters do not fit each other or the model."""
+    ) -> "SearchObjective":
+        """Builds the objective of one search.
+
+        Args:
+          checkpoint: the reward model.
+          prompts: judged together, by the mean of their rewards.
+          vocabulary: `schema.VOCAB_COLUMNS`.
+          settings: of the search.
+
+        Raises:
+          AssayError: reply, prompts and filters do not fit each other or the model.
+        """
         config = checkpoint.card.decoder
         check_prompts(prompts, settings.length, config)
-        problem = cls(
+        objective = cls(
             config=config,
             checkpoint_hash=checkpoint.card.checkpoint_hash,
             template=checkpoint.template,
@@ -50,28 +64,31 @@ class Problem:
             settings=settings,
             round_trip=RoundTrip(checkpoint.template, prompts),
         )
-        most = problem.allowed.sum() * len(settings.free)
+        most = objective.allowed.sum() * len(settings.free)
         if settings.method == "paper" and settings.candidates > most:
             raise AssayError(
                 f"candidates={settings.candidates}; allowed: at most tokens × free positions = "
                 f"{most}"
             )
-        problem.initial()
-        return problem
+        objective.initial()
+        return objective
 
     @property
     def signs(self) -> np.ndarray:
-        """float32 [A]: the sign of each attempt."""
+        """Sign of each attempt: float32 [A], 1 maximises the reward and -1 minimises it."""
         signs = [DIRECTIONS[d] for d in self.settings.directions]
         return np.repeat(np.array(signs, np.float32), self.settings.attempts)
 
     @property
     def suffix(self) -> tuple[int, ...]:
-        """What follows the reply."""
+        """Token ids behind the reply; the same for all prompts."""
         return self.prompts[0].suffix
 
     def streams(self) -> list[tuple[int, int, int]]:
-        """Seeds of each attempt: the same whichever directions are sought beside it."""
+        """Seeds of each attempt: (seed, direction, restart).
+
+        They do not depend on which other directions are searched at the same time.
+        """
         names = list(DIRECTIONS)
         return [
             (self.settings.seed, names.index(direction), attempt)
@@ -79,34 +96,38 @@ class Problem:
             for attempt in range(self.settings.attempts)
         ]
 
-    def rejects(self, rejected: np.ndarray) -> dict[str, int]:
-        """Of a count an attempt [A], what each direction's come to."""
-        own = rejected.reshape(-1, self.settings.attempts).sum(axis=1)
+    def per_direction(self, counts: np.ndarray) -> dict[str, int]:
+        """Sums a count per attempt, int64 [A], over the attempts of each direction."""
+        own = counts.reshape(-1, self.settings.attempts).sum(axis=1)
         return dict(zip(self.settings.directions, own.tolist(), strict=True))
 
     def passes(self, ids: Ids) -> bool:
-        """Whether a sequence may be found."""
+        """Whether a sequence is admitted as a result."""
         return not self.settings.round_trip or self.round_trip.passes(ids)
 
     def initial(self) -> np.ndarray:
-        """Where each attempt begins: int32 [A, T].
+        """The first sequence of each attempt: int32 [A, T].
 
         Raises:
-          AssayError: the initial string has another length, uses tokens that are not allowed, or
-            does not round-trip; no random sequence does.
+          AssayError: the initial string has another length, uses a token that is not allowed, or
+            does not round-trip; or there is none and no random sequence round-trips.
         """
         if self.settings.initial:
             return np.tile(self._given(), (len(self.signs), 1))
         return np.stack([self.draw(np.random.default_rng(s)) for s in self.streams()])
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """A random sequence of allowed tokens that may be found: int32 [T]."""
+        """A random sequence of allowed tokens that is admitted: int32 [T].
+
+        Raises:
+          AssayError: no random sequence round-trips.
+        """
         settings, tokens = self.settings, np.flatnonzero(self.allowed)
         given = self._given() if settings.initial else np.zeros(settings.length, np.int32)
         free = np.array(settings.free)
         for _ in range(_DRAWS):
             drawn = rng.choice(tokens, 2 * settings.length)
-            # Random tokens seldom are what their text tokenises to; their text's tokens often are.
+            # Random tokens seldom round-trip. The tokens of their text often do.
             again = self.template.reply_ids(self.round_trip.text(drawn))
             for ids in (drawn, np.array(again)):
                 if len(ids) >= settings.length:
@@ -119,7 +140,7 @@ class Problem:
                 return given.astype(np.int32)
         raise AssayError(
             f"length={settings.length}: none of {2 * _DRAWS} random sequences of the allowed tokens"
-            " is what its text tokenises to; give an initial string, or round_trip=False"
+            " tokenises back from its text; give an initial string, or round_trip=False"
         )
 
     def _given(self) -> np.ndarray:
@@ -138,19 +159,25 @@ class Problem:
                 )
         if not self.passes(ids):
             raise AssayError(
-                f"initial={settings.initial!r}: not what its text tokenises to in the conversation"
+                f"initial={settings.initial!r}: does not tokenise back to itself in the "
+                "conversation"
             )
         return ids
 
 
 def not_finite(ids: Ids) -> AssayError:
-    """What is raised for a sequence whose reward is none."""
+    """The error for a sequence whose reward is not a finite number."""
     listed = list(map(int, ids))
     return AssayError(f"the reward is not finite for the sequence of token ids {listed}")
 
 
 def check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderConfig) -> None:
-    """Raises AssayError for a reply beyond the context, or prompts that cannot be judged as one."""
+    """Checks that prompts can be judged together.
+
+    Raises:
+      AssayError: the conversation exceeds the model's context; the template closes the replies to
+        two prompts differently.
+    """
     for prompt in prompts:
         check_length(len(prompt.prefix) + length + len(prompt.suffix), config.max_positions)
         if prompt.suffix != prompts[0].suffix:

@@ -1,8 +1,8 @@
-"""Where the candidates of a step are computed: two in a row, each from its first change on.
+"""Sequence packing: two candidates per row, each computed from its first change on.
 
-A candidate shares what stands before its first change with its parent, so it is as long as the
-rest. The longest shares a row with the shortest, and so on: all rows are about equally long, and
-a step is compiled in one shape, however many positions may change.
+A candidate shares the positions before its first change with its parent, so only the rest of it is
+computed. The longest rest shares a row with the shortest, and so on. So all rows are about equally
+long, and a step is compiled in one shape, however many positions may change.
 """
 
 import dataclasses
@@ -15,25 +15,29 @@ import numpy as np
 class Packing:
     """R rows of U positions that hold E candidates each; static, int32.
 
-    Padding stands behind a row's last candidate, as more places of it, which nothing sees.
+    A row is padded behind its last candidate, with further places of that candidate. No position
+    that is read attends to them.
     """
 
-    candidate: np.ndarray  # [R, U], whose token stands there
-    place: np.ndarray  # [R, U], its index in the reply and what follows it
+    candidate: np.ndarray  # [R, U], the candidate whose token is at this position
+    place: np.ndarray  # [R, U], index of that token in the reply followed by the suffix
     first: np.ndarray  # [R, U], the first place of that candidate that is computed
-    reply: np.ndarray  # [R, U], which of the row's candidates it is
+    reply: np.ndarray  # [R, U], index of the candidate within its row, 0 to E - 1
     read: np.ndarray  # [R, E], reward positions
-    where: np.ndarray  # [C], where in [R · E] each candidate's reward is
+    where: np.ndarray  # [C], index in [R · E] of each candidate's reward
 
 
 def pack(first: Sequence[int], positions: int, multiple: int = 1) -> Packing:
-    """Lays out candidates of `positions` places, computed from `first` [C] (ascending) on.
+    """Assigns candidates to rows.
 
-    `multiple`: what the number of rows is padded to, by repeating the last.
+    Args:
+      first: the first place of each candidate that is computed [C], ascending.
+      positions: places of a whole candidate: reply and suffix.
+      multiple: the number of rows is padded to a multiple of it, by repeating the last row.
     """
     begin = np.asarray(first, np.int32)
     held = np.arange(len(begin))[:, None]
-    if begin[0] < begin[-1]:  # of one length, they have nothing to even out
+    if begin[0] < begin[-1]:  # candidates of one length stay one per row
         held = held[: -(-len(begin) // 2)]
         held = np.concatenate([held, len(begin) - 1 - held], axis=1)
     where = np.empty(len(begin), np.int32)

@@ -1,7 +1,7 @@
-"""Candidates of a step: parents [A, T] in, sequences [A, C, T] out; pure functions of a key.
+"""Candidates of a step, as pure functions: one parent [T] gives sequences [C, T].
 
-Candidates are sorted by the first position that they change, and how many begin where is static:
-what stands before need not be computed again.
+Candidates are sorted by the first position that they change. How many candidates change which
+position first is static, so that the positions before it are not computed again.
 """
 
 import dataclasses
@@ -16,30 +16,37 @@ from engine.errors import AssayError
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """Static: the first position that each candidate changes, ascending.
+class FirstChanges:
+    """The first position that each candidate changes; static under jit.
 
-    rank: how many candidates before this one change the same position first.
+    Attributes:
+      position: the position, ascending over the candidates.
+      rank: how many earlier candidates change the same position first.
     """
 
-    first: tuple[int, ...]
+    position: tuple[int, ...]
     rank: tuple[int, ...]
 
 
-def plan(free: Sequence[int], candidates: int, topk: int) -> Plan:
-    """Spreads the candidates evenly over the free positions.
+def spread_first_changes(free: Sequence[int], candidates: int, topk: int) -> FirstChanges:
+    """Distributes the candidates evenly over the free positions.
+
+    Args:
+      free: positions that may change, ascending.
+      candidates: how many candidates there are.
+      topk: tokens that may be proposed per position.
 
     Raises:
-      AssayError: more candidates than there are proposals.
+      AssayError: more candidates than pairs of position and token.
     """
     if candidates > topk * len(free):
         raise AssayError(
             f"candidates={candidates}; allowed: at most topk × free positions = {topk * len(free)}"
         )
     counts = [len(part) for part in np.array_split(np.arange(candidates), len(free))]
-    first = [i for i, count in zip(free, counts, strict=True) for _ in range(count)]
+    position = [i for i, count in zip(free, counts, strict=True) for _ in range(count)]
     rank = [m for count in counts for m in range(count)]
-    return Plan(tuple(first), tuple(rank))
+    return FirstChanges(tuple(position), tuple(rank))
 
 
 def first_order_gain(
@@ -49,9 +56,15 @@ def first_order_gain(
     embedding: Array,
     distance: float,
 ) -> Float[Array, "T V"]:
-    """What the objective gains to first order if position t becomes v; -inf where it may not.
+    """First-order change of the objective if position t becomes token v; -inf if it may not.
 
-    distance: weight of |e_v - e_t|, which is taken off: far tokens are where the first order errs.
+    Args:
+      slopes: gradient of the objective with respect to the one-hot rows.
+      ids: the parent.
+      allowed: tokens that may be used.
+      embedding: [V, D].
+      distance: weight of the penalty |e_v - e_t|, since the first order errs for distant tokens
+        (Faster-GCG); 0: none.
     """
     here = jnp.arange(ids.shape[0])
     gain = slopes - slopes[here, ids][:, None]
@@ -70,28 +83,38 @@ def by_position(
     ids: Int[Array, "T"],
     gain: Float[Array, "T V"],
     free: Sequence[int],
-    plan: Plan,
+    changes: FirstChanges,
     topk: int,
     temperature: float,
     replace: Int[Array, ""],
     most: int,
 ) -> Int[Array, "C T"]:
-    """Replaces tokens by draws from the top-k of their positions.
+    """Replaces tokens by draws from the top-k tokens of their positions.
 
-    A candidate's first change is drawn without replacement among the candidates that share its
-    position: probability falls with exp(gain / (temperature × standard deviation)). It changes 1
-    to `replace` tokens (uniform); `most` is the static bound of `replace`.
+    First changes are drawn without replacement among the candidates that share a position, with
+    probabilities proportional to exp(gain / (temperature × standard deviation of the gain)).
+
+    Args:
+      key: one JAX key.
+      ids: the parent.
+      gain: score of each token at each position; -inf where it may not be used.
+      free: positions that may change, ascending.
+      changes: the first position that each candidate changes.
+      topk: tokens per position that may be proposed.
+      temperature: in standard deviations of the gain; inf draws uniformly from the top-k.
+      replace: a candidate changes 1 to `replace` tokens, uniformly.
+      most: static upper bound of `replace`.
     """
     order_key, count_key, place_key, token_key = jax.random.split(key, 4)
     value, token = jax.lax.top_k(gain, topk)  # [T, K]
     usable = jnp.isfinite(value)
     spread = jnp.std(value, axis=1, where=usable, keepdims=True)
-    token = jnp.where(usable, token, ids[:, None])  # where too few may stand: no change
+    token = jnp.where(usable, token, ids[:, None])  # fewer than topk tokens allowed: no change
     level = jnp.where(usable, value / (temperature * spread + 1e-30), -jnp.inf)
     noise = jax.random.gumbel(order_key, level.shape)
     token = jnp.take_along_axis(token, jnp.argsort(-(level + noise), axis=1), axis=1)
 
-    first, rank = np.array(plan.first), np.array(plan.rank)
+    first, rank = np.array(changes.position), np.array(changes.rank)
     candidates, length = len(first), ids.shape[0]
     changed = jnp.arange(length) == first[:, None]  # [C, T]
     proposed = jnp.broadcast_to(token[first, rank][:, None], changed.shape)
@@ -110,7 +133,7 @@ def by_position(
 def best_pairs(
     ids: Int[Array, "T"], gain: Float[Array, "T V"], free: Sequence[int], candidates: int
 ) -> Int[Array, "C T"]:
-    """The best pairs of position and token by the first-order gain, one change each."""
+    """Candidates with one change each: the best pairs of position and token by gain."""
     on_free = gain[np.array(free)]
     value, pair = jax.lax.top_k(on_free.reshape(-1), candidates)
     place, token = jnp.array(free)[pair // gain.shape[1]], pair % gain.shape[1]
@@ -121,7 +144,7 @@ def best_pairs(
 def uniform_gain(
     key: Array, ids: Int[Array, "T"], allowed: Bool[Array, "V"]
 ) -> Float[Array, "T V"]:
-    """Noise in the place of a gain: mutations know nothing."""
+    """Uniform noise in place of a gain, for random mutations; -inf where no token may be used."""
     noise = jax.random.uniform(key, (ids.shape[0], allowed.shape[0]))
     gain = jnp.where(allowed, noise, -jnp.inf)
     return gain.at[jnp.arange(ids.shape[0]), ids].set(-jnp.inf)
@@ -134,7 +157,7 @@ def fresh(
     free: Sequence[int],
     candidates: int,
 ) -> Int[Array, "C T"]:
-    """Uniform sequences of allowed tokens; fixed positions stay."""
+    """Sequences of uniformly drawn allowed tokens; fixed positions keep the parent's tokens."""
     shape = (candidates, ids.shape[0])
     count = allowed.sum()
     drawn = jnp.argsort(~allowed, stable=True)[jax.random.randint(key, shape, 0, count)]

@@ -1,4 +1,4 @@
-"""What a search is told, and what each method is made of."""
+"""Settings of a search, their defaults, and the search methods."""
 
 import dataclasses
 import math
@@ -11,75 +11,105 @@ DIRECTIONS = {"max": 1, "min": -1}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Method:
-    """A method that climbs by the compiled step: where its candidates come from, what it keeps.
+class StepMethod:
+    """A method that runs the compiled step: how it proposes candidates and which it keeps.
 
-    propose: `gradient` (top-k of each position by the first-order gain), `pairs` (the best pairs of
-      position and token), `mutation` (uniform tokens at a few positions), `fresh` (uniform
-      sequences).
-    keep: `elite` (the best so far), `latest` (the best candidate of each step, better or not,
-      unless it was visited lately).
+    Attributes:
+      propose: `gradient` draws from the top-k tokens of each position by first-order gain; `pairs`
+        takes the best pairs of position and token; `mutation` draws uniform tokens at a few
+        positions; `fresh` draws uniform sequences.
+      keep: `elite` keeps the best sequences so far; `latest` keeps the best candidate of each step,
+        even if it is worse than its parent, unless it was visited recently.
     """
 
     propose: str
     keep: str = "elite"
 
 
-CLIMBS = {
-    "gcg": Method(propose="gradient"),
-    "mutate": Method(propose="mutation"),
-    "random": Method(propose="fresh"),
-    "paper": Method(propose="pairs", keep="latest"),
+STEP_METHODS = {
+    "gcg": StepMethod(propose="gradient"),
+    "mutate": StepMethod(propose="mutation"),
+    "random": StepMethod(propose="fresh"),
+    "paper": StepMethod(propose="pairs", keep="latest"),
 }
-SWEEPS = ("repeat", "coordinate", "beam")
-METHODS = (*CLIMBS, *SWEEPS)
+ENUMERATIONS = ("repeat", "coordinate", "beam")
+METHODS = (*STEP_METHODS, *ENUMERATIONS)
 
-_COUNTS = {
-    "length": 1, "steps": 1, "candidates": 1, "topk": 1, "restarts": 1, "buffer": 1, "beam": 1,
-    "replace_first": 1, "replace_last": 1, "every": 1, "seed": 0, "patience": 0,
-}  # fmt: skip
+# Defaults of `RewardModel.search`; Any: settings are of several types. configs/gcg.py, which may
+# not import the engine, states the same defaults for the command: a test compares the two.
+DEFAULTS: dict[str, Any] = {
+    "method": "gcg",
+    "length": 8,
+    "steps": 500,
+    "flops": 0.0,
+    "candidates": 64,
+    "topk": 256,
+    "restarts": 1,
+    "buffer": 8,
+    "beam": 8,
+    "replace_first": 4,
+    "replace_last": 1,
+    "temperature": 1.0,
+    "spread": 2.0,
+    "distance": 0.0,
+    "target": 0.0,
+    "wrong_sign": False,
+    "ascii_only": True,
+    "specials": False,
+    "allow": (),
+    "deny": (),
+    "fixed": (),
+    "initial": "",
+    "round_trip": True,
+    "patience": 0,
+    "threshold": math.inf,
+    "every": 10,
+    "seed": 0,
+}
+
+_SMALLEST = {"seed": 0, "patience": 0}  # of the integers; 1 for the others
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """How sequences are searched; all but `every` decide what is found."""
+    """Settings of a search; all except `every` influence its result."""
 
-    method: str
-    direction: str  # max, min or both
+    method: str  # one of METHODS
+    direction: str  # max, min, both
     length: int  # tokens of the reply
-    steps: int
-    flops: float  # budget of a direction; 0: none but `steps`
-    candidates: int  # scored a step and restart
-    topk: int  # tokens a position that are proposed; 0 < topk <= what the filters leave
-    restarts: int
-    buffer: int  # sequences that a restart keeps (paper: visited ones that it will not visit again)
-    beam: int  # sequences that a beam search extends
+    steps: int  # one step of an enumeration scores `candidates` tokens
+    flops: float  # budget of each direction; 0: `steps` alone
+    candidates: int  # scored per step and restart
+    topk: int  # tokens per position that may be proposed
+    restarts: int  # attempts per direction, side by side
+    buffer: int  # sequences that an attempt keeps
+    beam: int  # beginnings that `beam` keeps
     replace_first: int  # most tokens that a candidate changes, in the first step …
     replace_last: int  # … and in the last that steps and flops allow; linear between
     temperature: float  # of proposals, in standard deviations of the gain; inf: uniform in the topk
     spread: float  # of the parent over the buffer, in ranks; 0: always the best
     distance: float  # weight of the distance between embeddings (Faster-GCG)
-    target: float  # climb towards ±target by squared distance, and stop there; 0: no target
-    wrong_sign: bool  # the released code's slip: the gradient aims at the maximum in `min` too
-    ascii_only: bool
+    target: float  # approach ±target by squared distance, and stop there; 0: no target
+    wrong_sign: bool  # bug of the code of Christian et al. 2025: `min` takes the gradient of `max`
+    ascii_only: bool  # printable ASCII alone
     specials: bool  # special tokens may be used
-    allow: tuple[str, ...]  # the only texts of tokens that may be used; empty: all
+    allow: tuple[str, ...]  # texts of the only tokens that may be used; empty: all
     deny: tuple[str, ...]  # texts of tokens that may not be used
     fixed: tuple[int, ...]  # positions of `initial` that stay
     initial: str  # where every restart begins; "": random tokens
     round_trip: bool  # only sequences whose text tokenises back to them
     patience: int  # steps without a better reward after which a search ends; 0: never
-    threshold: float  # ends at reward >= it (max), or <= minus it (min); inf: never
-    every: int  # steps between the host's looks
-    dtype: str
+    threshold: float  # end at reward >= threshold (max) or <= -threshold (min); inf: never
+    every: int  # steps between two host updates
+    dtype: str  # of the decoder
     seed: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         dtype_named(self.dtype)
         _one_of("method", self.method, METHODS)
         _one_of("direction", self.direction, (*DIRECTIONS, "both"))
-        for name, least in _COUNTS.items():
-            value = getattr(self, name)
+        for name in (field.name for field in dataclasses.fields(self) if field.type is int):
+            value, least = getattr(self, name), _SMALLEST.get(name, 1)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise AssayError(f"{name}={value!r}; allowed: integers >= {least}")
         for name in ("flops", "spread", "distance", "target"):
@@ -100,12 +130,12 @@ class SearchSettings:
 
     @property
     def directions(self) -> tuple[str, ...]:
-        """The directions that are sought."""
+        """The directions that are searched."""
         return tuple(DIRECTIONS) if self.direction == "both" else (self.direction,)
 
     @property
     def attempts(self) -> int:
-        """Attempts a direction: restarts, where they differ."""
+        """Attempts per direction: the restarts, or 1 for methods whose restarts are identical."""
         return 1 if self.method in ("repeat", "beam") else self.restarts
 
     @property
@@ -113,19 +143,37 @@ class SearchSettings:
         """Positions that may change, ascending."""
         return tuple(i for i in range(self.length) if i not in self.fixed)
 
-    def of_a_step(self) -> "SearchSettings":
-        """These with what no compiled step depends on at one value: equal ones share a step."""
-        return dataclasses.replace(
-            self, direction="max", steps=1, flops=0.0, restarts=1, buffer=1, beam=1, patience=0,
-            threshold=math.inf, ascii_only=False, specials=False, allow=(), deny=(),
-            initial="given" if self.fixed else "", round_trip=False, dtype="float32", seed=0,
-        )  # fmt: skip
+    def of_compiled_step(self) -> "SearchSettings":
+        """These settings with every field that no compiled step reads set to a fixed value.
 
+        Searches for which the results are equal share one compiled step.
+        """
+        return dataclasses.replace(
+            self,
+            direction="max",
+            steps=1,
+            flops=0.0,
+            restarts=1,
+            buffer=1,
+            beam=1,
+            patience=0,
+            threshold=math.inf,
+            ascii_only=False,
+            specials=False,
+            allow=(),
+            deny=(),
+            initial="given" if self.fixed else "",
+            round_trip=False,
+            dtype="float32",
+            seed=0,
+        )
+
+    # Any: JSON values.
     def fingerprint(self, direction: str) -> dict[str, Any]:
-        """What must agree for a search to be continued; without what cannot change its result."""
+        """Settings that must agree for a search to be resumed, as JSON values."""
         fields = dataclasses.asdict(self) | {"direction": direction}
-        return {k: list(v) if isinstance(v, tuple) else v
-                for k, v in fields.items() if k != "every"}  # fmt: skip
+        del fields["every"]  # cannot change the result
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -1,8 +1,9 @@
-"""The compiled step of a search: proposals, their rewards behind shared K/V, selection.
+"""The compiled step of a search: propose candidates, score them, admit the best.
 
-A attempts (directions × restarts) climb at once, each with its own sign, key and buffer. Rewards
-here are signed: higher is better in both directions. `expand` and `admit` are pure; the host either
-runs many of them in one dispatch, or judges the ranked candidates between the two.
+A attempts (directions × restarts) run at once, each with its own sign, key and buffer. Rewards in
+this module are signed: higher is better in both directions. A step has two pure halves, `expand`
+and `admit`. The host either runs many steps in one dispatch, or checks the ranked candidates
+between the two halves.
 """
 
 import dataclasses
@@ -20,31 +21,33 @@ from engine.models.decoder import behind
 from engine.models.reward_model import RewardModels
 from engine.scoring import reward_passes
 from engine.search import buffer, packing, proposals
-from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, climbed
-from engine.search.settings import CLIMBS, SearchSettings
+from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, height
+from engine.search.settings import STEP_METHODS, SearchSettings
 from engine.types import Array, Places, Prefix
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """What sequences answer: J prompts, judged together by the mean of their rewards."""
+    """The inputs of a step that stay the same: J prompts, judged by the mean of their rewards."""
 
-    prefix: Prefix  # leaves with a leading J, with room for T more positions
-    lengths: Array  # int32 [J]
-    suffix: Array  # int32 [S]
-    allowed: Array  # bool [V]
-    signs: Array  # float32 [A]
-    steps: Array  # int32 [], how many are planned
+    prefix: Prefix  # leaves have a leading J and room for T more positions
+    lengths: Array  # int32 [J], positions of each prefix
+    suffix: Array  # int32 [S], token ids behind the reply
+    allowed: Array  # bool [V], tokens that may be used
+    signs: Array  # float32 [A], 1 maximises the reward, -1 minimises it
+    steps: Array  # int32 [], planned steps
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The compiled passes of one search.
+    """The compiled functions of one search.
 
-    `many`: (params, question, state, count) -> state, rewards [every, A], best ids [every, A, T];
-      rows of the two from `count` on mean nothing.
-    `expand`: (params, question, state) -> Ranked. `admit`: (state, ranked, passes [A, C]) -> state.
+    Attributes:
+      many: (params, question, state, count) -> state, best rewards [every, A], best ids
+        [every, A, T]; rows from `count` on are not set.
+      expand: (params, question, state) -> Ranked.
+      admit: (state, ranked, passes [A, C]) -> state.
     """
 
     many: Callable[..., tuple[State, jax.Array, jax.Array]]
@@ -53,30 +56,37 @@ class Step:
 
 
 def build_step(graph: nnx.GraphDef, mesh: Mesh, settings: SearchSettings) -> Step:
-    """The step of a climbing method for one model, on any mesh; compiled once for all seeds.
+    """Builds the compiled step; searches that differ in seed or direction share one.
+
+    Args:
+      graph: of the model.
+      mesh: where its parameters are.
+      settings: of a method of `STEP_METHODS`.
 
     Raises:
-      AssayError: more candidates than there are proposals.
+      AssayError: more candidates than pairs of position and token.
     """
-    plan_of(settings)
-    return _build_step(graph, mesh, settings.of_a_step())
+    proposed_changes(settings)
+    return _build_step(graph, mesh, settings.of_compiled_step())
 
 
 @functools.lru_cache(maxsize=4)
 def _build_step(graph: nnx.GraphDef, mesh: Mesh, settings: SearchSettings) -> Step:
-    keep = CLIMBS[settings.method].keep
+    keep = STEP_METHODS[settings.method].keep
 
-    def expand(params, question, state):
+    def expand(params: nnx.State, question: Question, state: State) -> Ranked:
         with jax.default_matmul_precision("highest"):
             return _expand(nnx.merge(graph, params), question, state, settings, mesh)
 
-    def admit(state, ranked, passes):
+    def admit(state: State, ranked: Ranked, passes: Array) -> State:
         return buffer.admit(state, ranked, passes, keep, settings.target)
 
-    def many(params, question, state, count):
+    def many(
+        params: nnx.State, question: Question, state: State, count: Array
+    ) -> tuple[State, jax.Array, jax.Array]:
         shape = (settings.every, *state.best.shape)
 
-        def one(i, carry):
+        def one(i: Array, carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
             state, rewards, ids = carry
             ranked = expand(params, question, state)
             state = admit(state, ranked, jnp.ones(ranked.rewards.shape, bool))
@@ -89,27 +99,27 @@ def _build_step(graph: nnx.GraphDef, mesh: Mesh, settings: SearchSettings) -> St
     return Step(*(reward_passes.jit(each, mesh, everywhere) for each in (many, expand, admit)))
 
 
-def plan_of(settings: SearchSettings) -> proposals.Plan | None:
-    """Where each candidate changes first; None for methods whose candidates change anywhere.
+def proposed_changes(settings: SearchSettings) -> proposals.FirstChanges | None:
+    """The first position that each candidate changes; None if candidates may change anywhere.
 
     Raises:
-      AssayError: more candidates than there are proposals.
+      AssayError: more candidates than pairs of position and token.
     """
-    method = CLIMBS.get(settings.method)
+    method = STEP_METHODS.get(settings.method)
     if method is None or method.propose not in ("gradient", "mutation"):
         return None
-    return proposals.plan(settings.free, settings.candidates, settings.topk)
+    return proposals.spread_first_changes(settings.free, settings.candidates, settings.topk)
 
 
 def first_changes(settings: SearchSettings) -> tuple[int, ...]:
     """The first position that each candidate may change [C], ascending."""
-    plan = plan_of(settings)
-    return plan.first if plan else (settings.free[0],) * settings.candidates
+    changes = proposed_changes(settings)
+    return changes.position if changes else (settings.free[0],) * settings.candidates
 
 
 def takes_gradient(settings: SearchSettings) -> bool:
     """Whether a step takes the gradient of its parent's reward."""
-    method = CLIMBS.get(settings.method)
+    method = STEP_METHODS.get(settings.method)
     return method is not None and method.propose in ("gradient", "pairs")
 
 
@@ -122,22 +132,22 @@ def _expand(
     parents = jax.vmap(draw)(draw_key, state.buffer, state.buffer_rewards)
     if takes_gradient(settings):
         with jax.named_scope("gradient"):
-            rewards, slopes = slopes_of(model, question, parents, settings, mesh)
+            parent_rewards, slopes = slopes_of(model, question, parents, settings, mesh)
             gain = _gains(model, question, parents, slopes, settings)
     else:
-        rewards = jnp.full(parents.shape[0], UNKNOWN)
+        parent_rewards = jnp.full(parents.shape[0], UNKNOWN)
         noise = functools.partial(proposals.uniform_gain, allowed=question.allowed)
         gain = jax.vmap(noise)(noise_key, parents)
     with jax.named_scope("propose"):
         replace = replacements(state.step, question.steps, settings)
         ids = _proposals(question, propose_key, parents, gain, replace, settings)
     with jax.named_scope("score"):
-        scores = score(model, question, parents, ids, first_changes(settings), mesh)
-    order = jnp.argsort(-climbed(scores, settings.target), axis=1)
+        rewards = score_candidates(model, question, parents, ids, first_changes(settings), mesh)
+    order = jnp.argsort(-height(rewards, settings.target), axis=1)
     return Ranked(
         ids=jnp.take_along_axis(ids, order[..., None], axis=1),
-        rewards=jnp.take_along_axis(scores, order, axis=1),
-        parent_rewards=rewards,
+        rewards=jnp.take_along_axis(rewards, order, axis=1),
+        parent_rewards=parent_rewards,
     )
 
 
@@ -150,7 +160,7 @@ def _gains(
 ) -> Float[Array, "A T V"]:
     embedding, allowed = model.decoder.embedding[...], question.allowed
 
-    def of_attempt(slopes, ids):
+    def of_attempt(slopes: Float[Array, "T V"], ids: Int[Array, "T"]) -> Float[Array, "T V"]:
         return proposals.first_order_gain(slopes, ids, allowed, embedding, settings.distance)
 
     return jax.vmap(of_attempt)(slopes, parents)
@@ -164,15 +174,17 @@ def _proposals(
     replace: Int[Array, ""],
     settings: SearchSettings,
 ) -> Int[Array, "A C T"]:
-    free, candidates, plan = settings.free, settings.candidates, plan_of(settings)
+    free, candidates, changes = settings.free, settings.candidates, proposed_changes(settings)
     most = min(max(settings.replace_first, settings.replace_last), len(free))
 
-    def of_attempt(key, ids, gain):
-        if plan:
+    def of_attempt(
+        key: Array, ids: Int[Array, "T"], gain: Float[Array, "T V"]
+    ) -> Int[Array, "C T"]:
+        if changes:
             return proposals.by_position(
-                key, ids, gain, free, plan, settings.topk, settings.temperature, replace, most
+                key, ids, gain, free, changes, settings.topk, settings.temperature, replace, most
             )
-        if CLIMBS[settings.method].propose == "pairs":
+        if STEP_METHODS[settings.method].propose == "pairs":
             return proposals.best_pairs(ids, gain, free, candidates)
         return proposals.fresh(key, ids, question.allowed, free, candidates)
 
@@ -186,39 +198,46 @@ def slopes_of(
     settings: SearchSettings,
     mesh: Mesh,
 ) -> tuple[Float[Array, "A"], Float[Array, "A T V"]]:
-    """Signed rewards of the parents, and the gradient of what they climb by their one-hot rows.
+    """Rewards of the parents, and gradients with respect to their one-hot rows.
 
-    The attempts are split over `data`. `settings.wrong_sign` takes the gradient of the maximising
-    direction whatever the sign.
+    The attempts are split over the mesh axis `data`.
+
+    Args:
+      model: the reward model.
+      question: prompts and signs.
+      parents: one sequence per attempt.
+      settings: `target` and `wrong_sign` are read; the latter takes the gradient of the maximising
+        direction for every attempt.
+      mesh: where the model is.
+
+    Returns:
+      Signed rewards, and the gradient of `height` of them.
     """
     attempts = len(parents)
-    aims = jnp.ones_like(question.signs) if settings.wrong_sign else question.signs
-    spare = -attempts % mesh.shape["data"]  # the last attempt again: no device waits longer for it
-    aims, parents = (
-        jnp.pad(aims, (0, spare), "edge"),
-        jnp.pad(parents, ((0, spare), (0, 0)), "edge"),
-    )
+    signs = jnp.ones_like(question.signs) if settings.wrong_sign else question.signs
+    spare = -attempts % mesh.shape["data"]  # copies of the last attempt: as many on every device
+    signs = jnp.pad(signs, (0, spare), "edge")
+    parents = jnp.pad(parents, ((0, spare), (0, 0)), "edge")
 
-    def of_rows(rows, aim):
+    def of_rows(rows: Float[Array, "T V"], sign: Array) -> tuple[Array, Array]:
         suffix = model.decoder.embed(question.suffix[None])
         x = jnp.concatenate([model.decoder.embed_rows(rows[None]), suffix], axis=1)
         last = jnp.full((1, 1), x.shape[1] - 1)
 
-        def under(prefix, length):
-            return model.respond_embedded(prefix, x, behind(length[None], x.shape[1]), last)[
-                0, 0, 0
-            ]
+        def of_prompt(prefix: Prefix, length: Array) -> Array:
+            places = behind(length[None], x.shape[1])
+            return model.respond_embedded(prefix, x, places, last)[0, 0, 0]
 
-        reward = jax.vmap(under)(question.prefix, question.lengths).mean()
-        return climbed(aim * reward, settings.target), reward
+        reward = jax.vmap(of_prompt)(question.prefix, question.lengths).mean()
+        return height(sign * reward, settings.target), reward
 
     rows = jax.nn.one_hot(parents, question.allowed.shape[0], dtype=jnp.float32)
     rows = jax.lax.with_sharding_constraint(rows, meshes.sharding(mesh, "CTV"))
-    (_, rewards), slopes = jax.vmap(jax.value_and_grad(of_rows, has_aux=True))(rows, aims)
+    (_, rewards), slopes = jax.vmap(jax.value_and_grad(of_rows, has_aux=True))(rows, signs)
     return question.signs * rewards[:attempts], slopes[:attempts]
 
 
-def score(
+def score_candidates(
     model: RewardModels,
     question: Question,
     parents: Int[Array, "A T"],
@@ -226,10 +245,19 @@ def score(
     first: Sequence[int],
     mesh: Mesh,
 ) -> Float[Array, "A C"]:
-    """Signed rewards, candidate c computed from `first[c]` on, before which it is its parent.
+    """Signed rewards of the candidates of each attempt.
 
-    What stands before comes from the K/V of its parent, which are appended to the prompt's once.
-    Exact, since a decoder is causal.
+    Candidate c agrees with its parent before position `first[c]`, so only its positions from there
+    on are computed. Keys and values of the earlier positions are those of the parent, computed once
+    behind the prompt's. This is exact, since a decoder is causal.
+
+    Args:
+      model: the reward model.
+      question: prompts and signs.
+      parents: one sequence per attempt.
+      ids: the candidates.
+      first: first position in which each candidate may differ from its parent [C], ascending.
+      mesh: where the model is.
     """
     attempts, candidates, length = ids.shape
     layout = packing.pack(first, length + len(question.suffix), mesh.shape["data"])
@@ -239,8 +267,8 @@ def score(
     rows = whole[:, layout.candidate, layout.place.clip(max=last)]  # [A, R, U]
     rows = jax.lax.with_sharding_constraint(rows, meshes.sharding(mesh, "ACT"))
 
-    def under(prefix, length):  # one prompt
-        def of_attempt(parent, row):
+    def of_prompt(prefix: Prefix, length: Array) -> Float[Array, "A C"]:
+        def of_attempt(parent: Int[Array, "T"], row: Int[Array, "R U"]) -> Float[Array, "C"]:
             written = model.extend(prefix, parent, length)
             places = Places(
                 position=length + layout.place,
@@ -252,12 +280,13 @@ def score(
 
         return jax.vmap(of_attempt)(parents, rows)
 
-    rewards = question.signs[:, None] * jax.vmap(under)(question.prefix, question.lengths).mean(0)
+    means = jax.vmap(of_prompt)(question.prefix, question.lengths).mean(0)
+    rewards = question.signs[:, None] * means
     return jnp.where(jnp.isfinite(rewards), rewards, BROKEN)
 
 
 def replacements(step: Array, steps: Array, settings: SearchSettings) -> Int[Array, ""]:
-    """How many tokens a candidate may change in one of `steps` planned steps."""
+    """The most tokens that a candidate changes in step `step` of `steps` planned ones."""
     first, last = settings.replace_first, settings.replace_last
     done = jnp.minimum(step / jnp.maximum(1, steps - 1), 1.0)
     return jnp.round(first + (last - first) * done).astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""What a language model continues: a prompt as plain text or in the chat template."""
+"""The text that a language model continues: a prompt as plain text or in the chat template."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -14,33 +14,49 @@ FORMS = ("pretrained", "chat")
 
 @dataclasses.dataclass(frozen=True)
 class Cue:
-    """A prompt that a language model continues, and replies as its continuations.
+    """A prompt as a language model is given it, and how replies continue it.
 
-    A reply follows `lead`, is tokenised in its place, and ends where its text ends: no end-of-turn
-    token is added, so that a reply of one token is as probable as that token is to come next.
+    No end-of-turn token follows a reply. So the probability of a reply of one token is that of the
+    token being the next one.
+
+    Attributes:
+      tokenizer: the model's.
+      prompt: ids of the cue as the prefix; the suffix is empty.
+      text: the cue as text.
+      lead: text between cue and reply.
+      tokenise: ids of texts that begin with the cue.
     """
 
     tokenizer: PreTrainedTokenizerBase
-    prompt: PromptIds  # no suffix
+    prompt: PromptIds
     text: str
     lead: str
     tokenise: Callable[[list[str]], list[list[int]]]
 
     @classmethod
     def pretrained(cls, tokenizer: PreTrainedTokenizerBase, prompt: str) -> "Cue":
-        r"""`User: <prompt>\nAssistant:` as plain text (PAPER.md, Tables A1-A5).
+        r"""`User: <prompt>\nAssistant:` as plain text (Christian et al. 2025, Tables A1-A5).
 
-        Special tokens are those that the tokenizer puts around any text; a reply follows a space.
+        The tokenizer adds the special tokens that it adds to any text. A space precedes a reply.
+
+        Raises:
+          AssayError: the prompt is empty, or the tokenizer closes texts with an end token.
         """
 
         def tokenise(texts: list[str]) -> list[list[int]]:
-            return tokenizer(texts)["input_ids"]
+            rows: list[list[int]] = tokenizer(texts)["input_ids"]
+            return rows
 
         return cls._make(tokenizer, prompt, f"User: {prompt}\nAssistant:", " ", tokenise)
 
     @classmethod
     def chat(cls, template: ChatTemplate, prompt: str) -> "Cue":
-        """The chat template with its generation prompt; a reply follows at once."""
+        """The chat template with its generation prompt, directly followed by a reply.
+
+        Raises:
+          AssayError: the prompt is empty, the template does not render, or the tokenizer closes
+            texts with an end token.
+        """
         text = template.cue(prompt)
         return cls._make(template.tokenizer, prompt, text, "", template.tokenise)
 
@@ -64,24 +80,25 @@ class Cue:
         return cls(tokenizer, split, text, lead, tokenise)
 
     def replies(self, replies: Sequence[str]) -> list[list[int]]:
-        """Token ids of each reply.
+        """Token ids of each reply behind the cue.
 
-        A reply whose text would merge with the cue's is tokenised on its own, for the cue is what
-        the model is given.
+        If a reply's text would merge with the cue's text in tokens, the reply is tokenised on its
+        own, since the model is given the cue's ids in any case.
 
         Raises:
           AssayError: a reply without tokens.
         """
         texts = [self.lead + reply for reply in replies]
-        start, found = list(self.prompt.prefix), []
+        start, rows = list(self.prompt.prefix), []
         wholes = self.tokenise([self.text + text for text in texts])
         for reply, text, whole in zip(replies, texts, wholes, strict=True):
-            together = whole[: len(start)] == start
-            ids = whole[len(start) :] if together else self._alone(text)
+            merged = whole[: len(start)] != start
+            ids = self._alone(text) if merged else whole[len(start) :]
             if not ids:
                 raise AssayError(f"reply {reply!r}: no tokens; allowed: text that is not empty")
-            found.append(ids)
-        return found
+            rows.append(ids)
+        return rows
 
     def _alone(self, text: str) -> list[int]:
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids

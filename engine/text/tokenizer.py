@@ -1,4 +1,4 @@
-"""Loading a tokenizer from a folder; its code is never run."""
+"""Loads a tokenizer from a folder without running any code of that folder."""
 
 import os
 import warnings
@@ -10,17 +10,17 @@ from engine.errors import AssayError
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """A folder's tokenizer; never its code.
+    """Loads the tokenizer of a folder.
 
     Raises:
-      AssayError: no tokenizer that loads.
+      AssayError: the folder holds no tokenizer that loads without code of its own.
     """
     try:
-        with warnings.catch_warnings():  # about a model's config.json, which is not read here
+        with warnings.catch_warnings():  # about the model's config.json, which is irrelevant here
             warnings.simplefilter("ignore", FutureWarning)
             return AutoTokenizer.from_pretrained(
                 os.fspath(folder), local_files_only=True, trust_remote_code=False
             )
-    except Exception as error:  # for a damaged file `tokenizers` raises Exception itself
+    except Exception as error:  # `tokenizers` raises Exception itself for a damaged file
         reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise AssayError(f"{folder}: no tokenizer that loads ({reason})") from error

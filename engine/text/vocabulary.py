@@ -1,4 +1,4 @@
-"""The vocabulary table of a tokenizer, and how each token survives a round trip through text."""
+"""The vocabulary table of a tokenizer: text of each token, and whether it survives as text."""
 
 from collections.abc import Sequence
 
@@ -14,15 +14,16 @@ from engine.types import PromptIds
 def vocabulary(
     tokenizer: PreTrainedTokenizerBase, vocab_size: int, template: ChatTemplate | None
 ) -> pl.DataFrame:
-    """Every id of the tokenizer, in order, with columns `schema.VOCAB_COLUMNS`.
+    """One row per id of the tokenizer, in order, with columns `schema.VOCAB_COLUMNS`.
 
     Args:
-      tokenizer: whose ids they are.
+      tokenizer: the tokenizer.
       vocab_size: rows of the embedding.
-      template: in which round trips are tried; None leaves them unknown.
+      template: chat template for the column `round_trip`, which tells how the token's text is
+        tokenised as a reply; None leaves the column null.
 
     Raises:
-      AssayError: the tokenizer has ids that the embedding lacks.
+      AssayError: the tokenizer has more ids than the embedding has rows.
     """
     tokens = [tokenizer.decode([i]) for i in range(vocabulary_size(tokenizer, vocab_size))]
     special = set(tokenizer.all_special_ids)
@@ -39,10 +40,14 @@ def vocabulary(
 
 
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> int:
-    """How many ids the tokenizer has.
+    """Number of ids of the tokenizer.
+
+    Args:
+      tokenizer: the tokenizer.
+      vocab_size: rows of the embedding.
 
     Raises:
-      AssayError: more than `vocab_size`, the rows of the embedding.
+      AssayError: the tokenizer has more ids than the embedding has rows.
     """
     size = len(tokenizer)
     if size > vocab_size:
@@ -51,8 +56,7 @@ def vocabulary_size(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> int:
 
 
 def _round_trips(template: ChatTemplate, tokens: Sequence[str]) -> list[str]:
-    # The class does not depend on the prompt; any will do.
-    prompt = template.split("What?")
+    prompt = template.split("What?")  # the result does not depend on the prompt
     texts = list(dict.fromkeys(tokens))
     sequences = template.sequences(prompt.prompt, texts)
     whole = dict(zip(texts, map(tuple, sequences), strict=True))
@@ -60,7 +64,18 @@ def _round_trips(template: ChatTemplate, tokens: Sequence[str]) -> list[str]:
 
 
 def _round_trip(prompt: PromptIds, token_id: int, token: str, whole: tuple[int, ...]) -> str:
-    """`whole` is the rendered conversation, in which a reply may merge with the template's text."""
+    """How a token survives as text.
+
+    Args:
+      prompt: the conversation without the reply.
+      token_id: the token.
+      token: its decoded text.
+      whole: ids of the conversation with that text as the reply.
+
+    Returns:
+      `same` id, `empty` (nothing left of the text), `replacement` (no whole character),
+      `other_id` (one other token), or `split` (several tokens, or merged with the template's text).
+    """
     if whole == (*prompt.prefix, token_id, *prompt.suffix):
         return "same"
     if whole == (*prompt.prefix, *prompt.suffix):

@@ -6,7 +6,7 @@ from tqdm import tqdm
 
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import Checkpoint, refuse_existing
-from engine.convert import convert as conversion
+from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.text.chat_template import TemplatePolicy
 
@@ -43,7 +43,7 @@ def convert(
             bar.total = total
             bar.update(done - bar.n)
 
-        return conversion.convert(
+        return convert_model(
             source,
             destination,
             slug=slug,

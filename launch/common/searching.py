@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.search.run_folder import Found, score_elsewhere, search_sequences
+from engine.search.run_folder import SearchResult, score_elsewhere, search_sequences
 from engine.search.settings import SearchSettings
 from launch.common.scoring import dtype_and_mesh
 
@@ -35,7 +35,7 @@ def search(
     mesh: Mesh,
     config: ConfigDict,
     judges: Sequence[Checkpoint] = (),
-) -> list[Found]:
+) -> list[SearchResult]:
     """Searches, then scores the found sequences under other models.
 
     Args:

@@ -9,7 +9,7 @@ from configs import prompts
 from demo import build
 from demo.embedded_models import EMBEDDED
 from engine import api
-from engine.convert.convert import convert
+from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.scoring.batches import Bucket, token_candidates
 from engine.scoring.reward_passes import score_buckets
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 def model(folder, tmp_path_factory):
     policy = TemplatePolicy(bos="template", date=None)
     destination = tmp_path_factory.mktemp("checkpoints") / SLUG
-    convert(fetch(str(folder), None), destination, slug=SLUG, policy=policy)
+    convert_model(fetch(str(folder), None), destination, slug=SLUG, policy=policy)
     return api.load(destination, dtype="float32")
 
 

@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM
 from demo import build
 from demo.embedded_models import LANGUAGE_MODEL
 from engine.checkpoint.restore import restore
-from engine.convert.convert import convert
+from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.mesh import build_mesh
 from engine.scoring.language_passes import LanguageScorer
@@ -31,7 +31,7 @@ def checkpoint(folder, tmp_path_factory):
     policy = TemplatePolicy(bos="template", date=None)
     destination = tmp_path_factory.mktemp("checkpoints") / LANGUAGE_MODEL.slug
     source = fetch(str(folder), None)
-    return convert(source, destination, slug=LANGUAGE_MODEL.slug, policy=policy)
+    return convert_model(source, destination, slug=LANGUAGE_MODEL.slug, policy=policy)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.checkpoint import layouts
-from engine.convert.convert import convert
+from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.errors import AssayError
 from tests.support import internlm2, parity, reference
@@ -151,7 +151,7 @@ def test_progress_counts_the_fused_tensors_once(tmp_path):
     from engine.text.chat_template import TemplatePolicy
 
     seen = []
-    convert(
+    convert_model(
         fetch(str(internlm2.save(tmp_path / "hf")), None),
         tmp_path / "checkpoint",
         slug="model",

@@ -9,9 +9,9 @@ import pytest
 from flax import nnx
 
 from engine.models.reward_model import RewardModels
-from engine.search import loop, packing, proposals, step
-from engine.search.climb import Climb, question
-from engine.search.objective import Problem
+from engine.search import packing, proposals, step
+from engine.search.drivers import StepDriver, build_question, run_search
+from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
 from tests.support import searches
 from tests.support.searches import problem
@@ -32,9 +32,10 @@ def check_rewards(model):
     @jax.jit
     def scored(params, what):
         model = nnx.merge(scorer.graph, params)
-        return step.score(model, what, jnp.asarray(parents), jnp.asarray(ids), first, scorer.mesh)
+        rows = jnp.asarray(parents), jnp.asarray(ids)
+        return step.score_candidates(model, what, *rows, first, scorer.mesh)
 
-    rewards = scored(scorer.params, question(asked, scorer))
+    rewards = scored(scorer.params, build_question(asked, scorer))
     for sign, rows, found in zip((1, -1), ids, np.asarray(rewards), strict=True):
         plain = [
             scorer.plain_rewards([[*p.prefix, *row, *p.suffix] for row in rows.tolist()])[0]
@@ -46,21 +47,22 @@ def check_rewards(model):
 def check_proposals(model):
     """Candidates differ from their parent where they should, in allowed tokens alone."""
     asked = problem(model, restarts=1, spread=0.0, topk=8, allow=tuple("abcdefghij"))
-    climb = Climb(asked, searches.scorer(model))
+    climb = StepDriver(asked, searches.scorer(model))
     expand = climb._step.expand(climb._scorer.params, climb._question, climb._state)
     ids, parent = np.asarray(expand.ids[0]), asked.initial()[0]
     changed = ids != parent
     assert asked.allowed[ids].all(), "a token that is not allowed"
     assert changed.any(1).all(), "a candidate that is its parent"
     first = sorted(changed.argmax(1).tolist())
-    assert first == list(proposals.plan((0, 1, 2), 12, 8).first), "changed elsewhere"
+    spread = proposals.spread_first_changes((0, 1, 2), 12, 8)
+    assert first == list(spread.position), "changed elsewhere"
 
 
 def check_slopes(model):
     """To first order, the best proposal of `min` lowers the reward."""
     scorer, asked = searches.scorer(model), problem(model, direction="min", restarts=1)
     parents = jnp.asarray([[70, 80, 90]], jnp.int32)
-    what = question(asked, scorer)
+    what = build_question(asked, scorer)
 
     @jax.jit
     def best_change(params, what):
@@ -81,7 +83,7 @@ def check_slopes(model):
 def check_texts(model):
     """What is found, its text tokenises to."""
     asked = problem(model, round_trip=True, length=5, steps=4, restarts=1, topk=64)
-    trace, rejected = loop.run(asked, searches.scorer(model), None, lambda steps, trace: None)
+    trace, rejected = run_search(asked, searches.scorer(model), None, lambda steps, trace: None)
     assert trace_frame(asked, trace, "max")["round_trips"].all()
     assert rejected["max"] > 0  # the check had something to refuse
 
@@ -148,7 +150,7 @@ def mask_ignored(patch):
 
 
 def round_trip_skipped(patch):
-    patch.setattr(Problem, "passes", lambda self, ids: True)
+    patch.setattr(SearchObjective, "passes", lambda self, ids: True)
 
 
 def parent_not_appended(patch):

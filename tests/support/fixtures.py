@@ -12,7 +12,7 @@ import pytest
 def checkpoint(tmp_path_factory):
     """slug, template policy and `tiny.write_model`'s arguments -> Checkpoint, converted once."""
     from engine.checkpoint.card import Checkpoint
-    from engine.convert.convert import convert
+    from engine.convert.conversion import convert_model
     from engine.convert.hub import fetch
     from engine.text.chat_template import TemplatePolicy
     from tests.support import tiny
@@ -22,7 +22,7 @@ def checkpoint(tmp_path_factory):
         folder = tmp_path_factory.mktemp(slug)
         source = fetch(str(tiny.write_model(folder / "hf", **model)), None)
         policy = TemplatePolicy(bos=bos, date=date)
-        return convert(source, folder / "checkpoint", slug=slug, policy=policy)
+        return convert_model(source, folder / "checkpoint", slug=slug, policy=policy)
 
     return build
 

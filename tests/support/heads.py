@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from engine.checkpoint.card import Checkpoint
-from engine.convert import convert as conversion
 from engine.convert import gates
+from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.text.chat_template import TemplatePolicy
 from engine.types import PromptIds
@@ -277,7 +277,7 @@ def convert(folder: Path, destination: Path, variant: str = "") -> Checkpoint:
     source = fetch(str(folder), None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gates, "PATTERNS", {"llama": PATTERN, "gemma2": PATTERN})
-        return conversion.convert(source, destination, slug="model", policy=policy, head=variant)
+        return convert_model(source, destination, slug="model", policy=policy, head=variant)
 
 
 def prompt() -> PromptIds:

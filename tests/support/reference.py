@@ -15,7 +15,7 @@ from tokenizers.models import BPE
 from transformers import LlamaConfig, LlamaForSequenceClassification, PreTrainedTokenizerFast
 
 from engine.checkpoint.card import Checkpoint
-from engine.convert import convert as conversion
+from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.text.chat_template import TemplatePolicy
 
@@ -142,7 +142,7 @@ def convert(folder: Path, destination: Path, slug: str = "model", **options) -> 
     """The conversion as the command line does it."""
     policy = TemplatePolicy(bos="template", date=None)
     source = fetch(str(folder), None)
-    return conversion.convert(source, destination, slug=slug, policy=policy, **options)
+    return convert_model(source, destination, slug=slug, policy=policy, **options)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:

@@ -12,7 +12,7 @@ from jax.sharding import AxisType
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.scoring.reward_passes import Scorer
-from engine.search.objective import Problem
+from engine.search.objective import SearchObjective
 from engine.search.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
 
@@ -41,10 +41,10 @@ def _table(path) -> pl.DataFrame:
     return vocabulary_of(Checkpoint.open(path))
 
 
-def problem(model: Checkpoint, *prompts: str, **changes) -> Problem:
+def problem(model: Checkpoint, *prompts: str, **changes) -> SearchObjective:
     split = [model.template.split(p) for p in prompts or ("Who?",)]
     frame = _table(model.path)
-    return Problem.build(model, split, frame, settings(**changes))
+    return SearchObjective.build(model, split, frame, settings(**changes))
 
 
 def scorer(model: Checkpoint, data: int = 1) -> Scorer:

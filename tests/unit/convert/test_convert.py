@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.checkpoint.card import Card, Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
-from engine.convert.convert import convert
+from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
@@ -223,7 +223,7 @@ def relatives(checkpoint, tmp_path_factory):
             tokenizer.save_pretrained(folder)
         policy = TemplatePolicy(bos=bos, date=None)
         source = fetch(str(folder), None)
-        return convert(source, base / name, slug=name, policy=policy)
+        return convert_model(source, base / name, slug=name, policy=policy)
 
     other_template = reference.tokenizer()
     other_template.chat_template = reference.CHATML.replace("<|im_end|>\n", "<|im_end|>")
@@ -325,7 +325,7 @@ def test_a_card_of_another_version_is_refused(checkpoint, tmp_path):
 
 def test_progress_counts_every_byte_once(folder, tmp_path):
     seen = []
-    convert(
+    convert_model(
         fetch(str(folder), None),
         tmp_path / "checkpoint",
         slug="model",

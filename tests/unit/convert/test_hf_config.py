@@ -188,7 +188,7 @@ REFUSED = {
     "a window of nothing": ({**MISTRAL, "sliding_window": 0}, r"window=0; allowed: integers >= 1$"),
     "layer types that are no list": (
         {**MISTRAL, "sliding_window": 8, "layer_types": 5},
-        "layer_types=5; allowed: a list, one kind a layer$",
+        "layer_types=5; allowed: a list, one kind per layer$",
     ),
     "a layer type that is a list": (
         {**MISTRAL, "sliding_window": 8, "layer_types": [["full_attention"], None]},

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
-from engine.convert.convert import convert
+from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.errors import AssayError
 from engine.text.chat_template import TemplatePolicy
@@ -251,7 +251,7 @@ def test_an_interrupted_conversion_leaves_nothing_beside_the_destination(folder,
         raise error
 
     with pytest.raises(error):
-        convert(
+        convert_model(
             fetch(str(folder), None),
             tmp_path / "out" / "checkpoint",
             slug="model",
@@ -285,7 +285,7 @@ def test_a_disk_that_takes_no_more_is_refused_in_one_line_and_leaves_nothing(
 
 def test_other_bytes_than_published_are_refused_and_the_published_ones_are_not(folder, tmp_path):
     def converted(size: int):
-        return convert(
+        return convert_model(
             fetch(str(folder), None),
             tmp_path / "checkpoint",
             slug="model",

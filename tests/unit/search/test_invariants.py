@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.search import loop
+from engine.search.drivers import run_search
 from engine.search.run_folder import trace_frame
 from tests.support import searches
 from tests.support.searches import problem
@@ -31,7 +31,7 @@ def test_what_is_found_is_allowed_and_is_what_its_text_tokenises_to(
         model, seed=seed, direction=direction, fixed=fixed, allow=(*few, *set(_INITIAL)),
         initial=initial, length=4, topk=8, steps=4, every=4, restarts=1, round_trip=True,
     )  # fmt: skip
-    trace, _ = loop.run(asked, searches.scorer(model), None, lambda steps, trace: None)
+    trace, _ = run_search(asked, searches.scorer(model), None, lambda steps, trace: None)
     frame = trace_frame(asked, trace, direction)
     (split,) = asked.prompts
     start = model.template.reply_ids(_INITIAL)

@@ -22,12 +22,12 @@ from configs import gcg
 from engine import api
 from engine.errors import AssayError
 from engine.runs import schema
-from engine.search import loop, run_folder
-from engine.search.baselines import Sweep
-from engine.search.climb import Climb
-from engine.search.objective import Problem
+from engine.search import run_folder
+from engine.search.drivers import EnumerationDriver, StepDriver, run_search
+from engine.search.objective import SearchObjective
 from engine.search.run_folder import score_elsewhere, search_sequences, trace_frame
-from engine.search.settings import METHODS
+from engine.search.settings import DEFAULTS, METHODS, SearchSettings
+from engine.search.trace import Trace, end_step
 from launch.common import searching
 from tests.support import tiny
 from tests.support.searches import make_mesh, problem, scorer, settings
@@ -46,8 +46,8 @@ def file_of(run, direction="max", method="gcg", slug="tiny", prompt="who"):
     return run / schema.sequences_path(slug, prompt, direction, method, 0)
 
 
-def traced(asked: Problem, model) -> loop.Trace:
-    return loop.run(asked, scorer(model), None, lambda steps, trace: None)[0]
+def traced(asked: SearchObjective, model) -> Trace:
+    return run_search(asked, scorer(model), None, lambda steps, trace: None)[0]
 
 
 def test_a_search_writes_its_trace_and_the_manifest_knows_it(checkpoint, tmp_path):
@@ -90,7 +90,7 @@ def test_a_direction_alone_finds_what_it_finds_beside_the_other(checkpoint):
     both = problem(checkpoint(), direction="both", round_trip=True)
     alone = problem(checkpoint(), direction="min", round_trip=True)
     (together, rejected), (single, own) = (
-        loop.run(asked, scorer(checkpoint()), None, lambda steps, trace: None)
+        run_search(asked, scorer(checkpoint()), None, lambda steps, trace: None)
         for asked in (both, alone)
     )
     assert rejected["min"] == own["min"] != rejected["max"]
@@ -103,20 +103,20 @@ def test_a_direction_alone_finds_what_it_finds_beside_the_other(checkpoint):
 def test_each_candidate_that_is_refused_for_its_text_is_counted_once(
     checkpoint, monkeypatch, method
 ):
-    judge, refused, counts = Problem.passes, [], {}
+    judge, refused, counts = SearchObjective.passes, [], {}
 
     def passes(*of):
         refused.extend([] if judge(*of) else [of])
         return judge(*of)
 
-    monkeypatch.setattr(Problem, "passes", passes)
+    monkeypatch.setattr(SearchObjective, "passes", passes)
     for direction in ("min", "max", "both"):
         asked = problem(checkpoint(), direction=direction, method=method, round_trip=True)
-        engine = (Climb if method == "gcg" else Sweep)(asked, scorer(checkpoint()))
+        engine = (StepDriver if method == "gcg" else EnumerationDriver)(asked, scorer(checkpoint()))
         refused.clear()  # the drawing of the first parents
         for _ in range(4):
             engine.advance(1, math.inf)
-        counts[direction] = asked.rejects(engine.rejected)
+        counts[direction] = asked.per_direction(engine.rejected)
         assert sum(counts[direction].values()) == len(refused) > 0
     assert counts["both"] == counts["min"] | counts["max"]
 
@@ -150,8 +150,8 @@ def test_a_command_killed_before_others_scored_what_it_found_has_them_do_it(chec
 def test_one_search_for_several_prompts_climbs_their_mean(checkpoint, tmp_path):
     prompts = {"who": "Who?", "what": "What is the greatest thing?"}
     (found,) = search(tmp_path / "run", [checkpoint()], prompts, joint=True, steps=2)
-    assert found.prompt == "mean.who.what"
-    last = pl.read_parquet(file_of(tmp_path / "run", prompt=found.prompt)).row(-1, named=True)
+    assert found.prompt_id == "mean.who.what"
+    last = pl.read_parquet(file_of(tmp_path / "run", prompt=found.prompt_id)).row(-1, named=True)
     rows = [checkpoint().template.split(p) for p in prompts.values()]
     plain = scorer(checkpoint()).plain_rewards(
         [[*p.prefix, *last["token_ids"], *p.suffix] for p in rows]
@@ -162,8 +162,8 @@ def test_one_search_for_several_prompts_climbs_their_mean(checkpoint, tmp_path):
 def test_one_search_for_prompts_of_long_names_has_a_short_one(checkpoint, tmp_path):
     prompts = {"a" * 150: "Who?", "b" * 150: "What is the greatest thing?"}
     (found,) = search(tmp_path / "run", [checkpoint()], prompts, joint=True, steps=2)
-    assert re.fullmatch(r"mean\.of-2-[0-9a-f]{8}", found.prompt)
-    assert file_of(tmp_path / "run", prompt=found.prompt).exists()
+    assert re.fullmatch(r"mean\.of-2-[0-9a-f]{8}", found.prompt_id)
+    assert file_of(tmp_path / "run", prompt=found.prompt_id).exists()
 
 
 @pytest.mark.parametrize("method", ["gcg", "coordinate"])
@@ -182,14 +182,14 @@ def test_a_search_that_goes_on_ends_as_one_that_never_stopped(
             raise Stop
 
     with pytest.raises(Stop):
-        loop.run(asked, scorer(checkpoint()), _path(state), stop)
+        run_search(asked, scorer(checkpoint()), _path(state), stop)
     assert state.exists()
     seen = []
-    resumed, rejected = loop.run(
+    resumed, rejected = run_search(
         asked, scorer(checkpoint()), _path(state), lambda steps, trace: seen.append(steps)
     )
     assert min(seen) > 4  # it did not begin again
-    whole, expected = loop.run(asked, scorer(checkpoint()), None, lambda steps, trace: None)
+    whole, expected = run_search(asked, scorer(checkpoint()), None, lambda steps, trace: None)
     np.testing.assert_array_equal(resumed.rewards, whole.rewards)
     np.testing.assert_array_equal(resumed.ids, whole.ids)
     np.testing.assert_array_equal(resumed.flops, whole.flops)
@@ -204,9 +204,9 @@ def _path(path):
 
 def test_an_unfinished_search_of_other_settings_is_refused(checkpoint, tmp_path):
     state = _path(tmp_path / "state.safetensors")
-    loop.run(problem(checkpoint()), scorer(checkpoint()), state, lambda steps, trace: None)
+    run_search(problem(checkpoint()), scorer(checkpoint()), state, lambda steps, trace: None)
     with pytest.raises(AssayError, match=r"an unfinished search with another topk; remove it"):
-        loop.run(problem(checkpoint(), topk=15), scorer(checkpoint()), state, lambda s, t: None)
+        run_search(problem(checkpoint(), topk=15), scorer(checkpoint()), state, lambda s, t: None)
 
 
 def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
@@ -239,7 +239,7 @@ def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
 def test_a_command_killed_between_its_directions_goes_on_to_both(checkpoint, tmp_path, monkeypatch):
     run, asked = tmp_path / "run", {"direction": "both", "steps": 4}
     with monkeypatch.context() as patch:
-        patch.setattr(run_folder, "_last", _interrupted)
+        patch.setattr(run_folder, "_result", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             search(run, [checkpoint()], **asked)
     assert file_of(run, "max").exists() and not file_of(run, "min").exists()
@@ -298,7 +298,8 @@ def test_a_beam_of_every_token_is_exhaustive(checkpoint):
 
 def test_a_budget_of_flops_is_kept(checkpoint):
     asked = problem(checkpoint(), steps=100)
-    one = traced(problem(checkpoint(), steps=1), checkpoint()).flops_of(asked.settings)[0]
+    first = traced(problem(checkpoint(), steps=1), checkpoint())
+    one = first.flops_per_direction(asked.settings)[0]
     limited = problem(checkpoint(), steps=100, flops=5.5 * one)
     assert len(traced(limited, checkpoint()).flops) == 5
 
@@ -308,8 +309,10 @@ def test_progress_counts_the_budget_that_ends_the_search(checkpoint, method):
     model, seen = checkpoint(), []
     budget = {"steps": 10**6, "flops": 2.5e7, "restarts": 1, "every": 1}
     asked = problem(model, method=method, **budget)
-    job = run_folder.Job(checkpoint=model, prompt="who", problem=asked, paths={}, complete={})
-    loop.run(asked, scorer(model), None, lambda *done: seen.append(job.spent(*done)))
+    job = run_folder.SearchJob(
+        checkpoint=model, prompt_id="who", objective=asked, missing={}, complete={}
+    )
+    run_search(asked, scorer(model), None, lambda *done: seen.append(job.spent(*done)))
     assert np.diff(seen).min() > 0
     assert seen[-1] <= 1 < seen[-1] + np.diff(seen).max() * 1.001  # no further step fits
     assert len(seen) / 2 < job.steps < len(seen) * 2
@@ -333,14 +336,14 @@ def ends():
     ],
 )
 def test_when_a_search_ends(changes, expected):
-    assert loop.end_of(ends(), settings(**changes)) == expected
+    assert end_step(ends(), settings(**changes)) == expected
 
 
 @pytest.mark.parametrize("changes", [{"patience": 1}, {"threshold": -math.inf}])
 def test_no_search_ends_before_it_has_found_a_sequence(changes):
     searched = np.array([-math.inf] * 4 + [1.0, 1.0, 1.0], np.float32)
-    assert loop.end_of(searched[:4], settings(**changes)) is None
-    assert loop.end_of(searched, settings(**changes)) == (6 if "patience" in changes else 5)
+    assert end_step(searched[:4], settings(**changes)) is None
+    assert end_step(searched, settings(**changes)) == (6 if "patience" in changes else 5)
 
 
 @pytest.mark.parametrize(
@@ -365,14 +368,9 @@ def test_filters_leave_the_tokens_that_they_name(checkpoint, changes, leaves):
     assert 0 < len(expected) <= len(tokens) < len(allowed) == 320
 
 
-def test_the_api_and_the_command_have_the_same_settings(checkpoint):
-    import inspect
-
-    own = {k: p.default for k, p in inspect.signature(api.RewardModel.search).parameters.items()
-           if p.default is not p.empty} | api._SEARCH  # fmt: skip
-    config = gcg.get_config()
-    for name in set(own) - {"direction", "allow", "deny", "fixed"}:
-        assert own[name] == config[name], name
+def test_the_api_and_the_command_have_the_same_settings():
+    command, _ = searching.settings(gcg.get_config(), [])
+    assert command == SearchSettings(**DEFAULTS, direction="both", dtype="float32")
 
 
 def test_the_api_returns_the_trace(checkpoint):
@@ -430,7 +428,7 @@ def test_a_direction_that_finds_nothing_is_refused_whatever_the_other_finds(chec
 
 
 def traced_rewards(asked, model):
-    return Climb(asked, scorer(model)).advance(1, math.inf)[0][-1]
+    return StepDriver(asked, scorer(model)).advance(1, math.inf)[0][-1]
 
 
 @pytest.mark.parametrize(
@@ -444,7 +442,7 @@ def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, ch
 
 
 def test_a_reward_that_is_not_finite_is_named_whatever_its_text(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(Climb, "_verdicts", lambda _, ranked, state: np.zeros((1, 12), bool))
+    monkeypatch.setattr(StepDriver, "_passing", lambda _, ranked, state: np.zeros((1, 12), bool))
     with pytest.raises(AssayError, match=r"^the reward is not finite for the sequence of token i"):
         search(
             tmp_path / "run", [checkpoint("nan", nan_head=True)], round_trip=True, method="mutate"

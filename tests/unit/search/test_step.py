@@ -12,10 +12,17 @@ from flax import nnx
 from engine.checkpoint.card import Checkpoint
 from engine.convert import gates
 from engine.models.decoder import behind
-from engine.search import loop, packing, proposals
+from engine.search import packing, proposals
 from engine.search.buffer import BROKEN, Ranked, admit, start
-from engine.search.climb import Climb, _key, planned_steps, question, step_flops
-from engine.search.step import build_step, replacements, score, slopes_of
+from engine.search.drivers import (
+    StepDriver,
+    _key,
+    build_question,
+    planned_steps,
+    run_search,
+    step_flops,
+)
+from engine.search.step import build_step, replacements, score_candidates, slopes_of
 from engine.types import Candidates
 from tests.support import searches, tiny
 from tests.support.searches import make_mesh, problem, settings
@@ -63,7 +70,7 @@ def test_every_candidate_scores_as_in_the_plain_pass(
     scorer = searches.scorer(model)
     asked = problem(model, *PROMPTS, direction=direction, length=5, candidates=20,
                     initial="qwxyz", fixed=fixed, steps=20)  # fmt: skip
-    climb = Climb(asked, scorer)
+    climb = StepDriver(asked, scorer)
     ranked = climb._step.expand(scorer.params, climb._question, climb._state)
     sign = 1 if direction == "max" else -1
     for ids, rewards in zip(np.asarray(ranked.ids), np.asarray(ranked.rewards), strict=True):
@@ -77,11 +84,11 @@ def test_every_candidate_scores_as_in_the_plain_pass(
 
 def test_candidates_are_spread_evenly_over_the_free_positions():
     for free in ((0,), (2,), (0, 1, 2), tuple(range(20)), (1, 4, 5, 9)):
-        plan = proposals.plan(free, 37, 64)
-        counts = np.bincount(plan.first, minlength=max(free) + 1)[list(free)]
+        plan = proposals.spread_first_changes(free, 37, 64)
+        counts = np.bincount(plan.position, minlength=max(free) + 1)[list(free)]
         assert counts.sum() == 37
         assert counts.max() - counts.min() <= 1
-        assert list(plan.first) == sorted(plan.first)
+        assert list(plan.position) == sorted(plan.position)
 
 
 @pytest.mark.parametrize("multiple", [1, 4])
@@ -112,7 +119,7 @@ def test_the_gradient_is_the_finite_difference_of_the_signed_reward(checkpoint, 
     asked = problem(checkpoint(), *PROMPTS, direction="max" if sign > 0 else "min", restarts=1)
     parents = random_ids(1, 1, 3)
     model = nnx.merge(scorer.graph, scorer.params)
-    what = question(asked, scorer)
+    what = build_question(asked, scorer)
     rewards, slopes = gradients(scorer, what, parents, asked.settings)
     np.testing.assert_allclose(rewards, sign * plain_rewards(scorer, asked, parents), rtol=1e-4)
 
@@ -147,7 +154,7 @@ def test_the_top_proposal_moves_the_reward_the_sought_way_to_first_order(checkpo
     scorer = searches.scorer(checkpoint())
     asked = problem(checkpoint(), direction=direction, restarts=1)
     parents = jnp.asarray(random_ids(1, 1, 3))
-    what = question(asked, scorer)
+    what = build_question(asked, scorer)
     _, slopes = gradients(scorer, what, parents, asked.settings)
     gain = proposals.first_order_gain(slopes[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0.0)
     best = proposals.best_pairs(parents[0], gain, (0, 1, 2), 1)[0]
@@ -159,7 +166,7 @@ def test_the_top_proposal_moves_the_reward_the_sought_way_to_first_order(checkpo
 def test_a_target_is_climbed_by_the_squared_distance_to_it(checkpoint):
     scorer = searches.scorer(checkpoint())
     asked = problem(checkpoint(), direction="min", restarts=1)
-    what, parents = question(asked, scorer), random_ids(1, 1, 3)
+    what, parents = build_question(asked, scorer), random_ids(1, 1, 3)
     rewards, slopes = gradients(scorer, what, parents, asked.settings)
     aimed, towards = gradients(scorer, what, parents, settings(direction="min", target=30.0))
     np.testing.assert_allclose(aimed, rewards, rtol=1e-5)
@@ -182,7 +189,7 @@ def test_the_distance_between_embeddings_is_taken_off_the_gain():
 
 @functools.cache
 def proposer(topk, replace, free):
-    plan = proposals.plan(free, 24, topk)
+    plan = proposals.spread_first_changes(free, 24, topk)
 
     def draw(key, ids, gain):
         return proposals.by_position(
@@ -207,7 +214,7 @@ def test_proposals_change_allowed_tokens_at_free_positions_from_their_first_on(r
         changed = found != ids
         assert set(np.flatnonzero(changed.any(0))) <= set(free)
         assert (changed.sum(1) <= replace).all()
-        assert (changed.argmax(1) == plan.first).all()
+        assert (changed.argmax(1) == plan.position).all()
         if replace == 1:
             assert len(np.unique(found, axis=0)) == len(found)
 
@@ -266,11 +273,11 @@ def test_four_devices_score_as_one(checkpoint):
     for data in (1, 4):
         scorer = searches.scorer(checkpoint(), data)
         run = jax.jit(
-            lambda params, what, graph=scorer.graph, mesh=scorer.mesh: score(
+            lambda params, what, graph=scorer.graph, mesh=scorer.mesh: score_candidates(
                 nnx.merge(graph, params), what, parents, ids, first, mesh
             )
         )
-        found.append(np.asarray(run(scorer.params, question(asked, scorer))))
+        found.append(np.asarray(run(scorer.params, build_question(asked, scorer))))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
 
 
@@ -284,7 +291,7 @@ def test_four_devices_share_the_attempts_of_a_gradient(checkpoint):
                 nnx.merge(graph, params), what, parents, asked.settings, mesh
             )
         )
-        what = question(asked, scorer)
+        what = build_question(asked, scorer)
         work.append(run.lower(scorer.params, what).compile().cost_analysis()["flops"])
         found.append([np.asarray(part) for part in run(scorer.params, what)])
     for one, four in zip(*found, strict=True):
@@ -297,7 +304,7 @@ def test_four_devices_search_as_one(checkpoint):
     for data in (1, 4):
         asked = problem(checkpoint(), *PROMPTS, direction="both", steps=6, every=6, candidates=18)
         scorer = searches.scorer(checkpoint(), data)
-        traces.append(loop.run(asked, scorer, None, lambda steps, trace: None)[0])
+        traces.append(run_search(asked, scorer, None, lambda steps, trace: None)[0])
     np.testing.assert_array_equal(traces[0].ids, traces[1].ids)
     np.testing.assert_allclose(traces[0].rewards, traces[1].rewards, rtol=1e-5, atol=1e-6)
 
@@ -307,7 +314,7 @@ def test_many_steps_and_other_searches_trace_each_pass_once(checkpoint):
     for round_trip in (False, True):
         sizes = []
         for changes in ({}, {"seed": 1}, {"deny": ("a",), "steps": 9}):
-            climb = Climb(problem(checkpoint(), round_trip=round_trip, **changes), scorer)
+            climb = StepDriver(problem(checkpoint(), round_trip=round_trip, **changes), scorer)
             for _ in range(2):
                 climb.advance(2, 1e30)
             climb.advance(1, 1e30)
@@ -356,7 +363,7 @@ def test_two_tokens_of_four_hundred_find_the_best_of_all_pairs(checkpoint):
         replace_last=2, steps=300, every=50,
     )  # fmt: skip
     asked = dataclasses.replace(asked, allowed=np.ones(400, bool))
-    climb, found = Climb(asked, searches.scorer(model)), []
+    climb, found = StepDriver(asked, searches.scorer(model)), []
     for seed in range(10):
         own = dataclasses.replace(asked, settings=dataclasses.replace(asked.settings, seed=seed))
         keys = np.stack([_key(*stream) for stream in own.streams()])

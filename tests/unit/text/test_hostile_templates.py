@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from engine.convert.convert import convert
+from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.errors import AssayError
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
@@ -72,7 +72,7 @@ def test_conversion_refuses_a_hostile_template(tmp_path):
     folder = tiny.write_model(tmp_path / "hf", template=LONG_RANGE)
     policy = TemplatePolicy(bos="template", date=None)
     with pytest.raises(AssayError, match=r"^chat template of .*hf: .*OverflowError: Range too b"):
-        convert(fetch(str(folder), None), tmp_path / "checkpoint", slug="tiny", policy=policy)
+        convert_model(fetch(str(folder), None), tmp_path / "checkpoint", slug="tiny", policy=policy)
     assert not (tmp_path / "checkpoint").exists()
 
 

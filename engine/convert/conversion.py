@@ -1,11 +1,11 @@
-"""Hugging Face folder -> Assay checkpoint, streamed a block at a time."""
+"""Converts a Hugging Face folder to an Assay checkpoint, one block of parameters at a time."""
 
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,21 +25,29 @@ from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.tokenizer import load_tokenizer
 from engine.text.vocabulary import vocabulary_size
 
-# A head, the rules of its tensors, and what is computed from tensors instead.
-HeadPlan = tuple[HeadConfig | OutputConfig, tuple[layouts.Rule, ...], Mapping[str, np.ndarray]]
+# Parsed JSON, with values of any type.
+Json = Mapping[str, Any]
+
+
+class HeadReading(NamedTuple):
+    """The head of a folder and where its parameters come from."""
+
+    config: HeadConfig | OutputConfig
+    rules: tuple[layouts.Rule, ...]  # parameters that are copied from one tensor each
+    computed: Mapping[str, np.ndarray]  # parameters that are computed: those of a folded gate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What conversion reads and what it makes of it."""
+class Conversion:
+    """Everything that conversion has found out about a folder before it reads any tensor."""
 
     decoder: DecoderConfig
     head: HeadConfig | OutputConfig
     rules: tuple[layouts.Rule, ...]
-    computed: Mapping[str, np.ndarray]  # readout parameters that are not one tensor: a folded gate
+    computed: Mapping[str, np.ndarray]  # readout parameters that are computed, by name
 
     def blocks(self) -> list["Block"]:
-        """What is written, in order."""
+        """The blocks of the checkpoint, in the order in which they are written."""
         layered = [rule for rule in self.rules if "{l}" in rule.key]
         embedding = [rule for rule in self.rules if rule.parameter == "decoder.embedding"]
         readout = [rule for rule in self.rules if rule.parameter.startswith("readout.")]
@@ -59,17 +67,17 @@ class Block:
     """A block of the checkpoint and the tensors that fill it."""
 
     name: str
-    tensors: Sequence[tuple[layouts.Rule, str]]  # rule, key
+    tensors: Sequence[tuple[layouts.Rule, str]]  # a rule, and the name of its tensor
 
     @property
-    def as_in_file(self) -> list[tuple[layouts.Rule, str]]:
-        """Those whose bytes are the file's: no parts, nothing of a readout."""
+    def unchanged(self) -> list[tuple[layouts.Rule, str]]:
+        """Tensors that are stored with the same bytes: whole ones, outside the readout."""
         if self.name == READOUT:
             return []
         return [(rule, key) for rule, key in self.tensors if not rule.part]
 
 
-def convert(
+def convert_model(
     source: Source,
     destination: Path,
     *,
@@ -82,30 +90,34 @@ def convert(
 ) -> Checkpoint:
     """Converts a reward model or a causal language model; writes the whole checkpoint or nothing.
 
-    Weights keep their dtype in the decoder; the final norm and the head become float32, exactly.
-    At most two blocks (the embedding, a layer) are in memory: one is read while one is written.
+    The decoder's weights keep their dtype. The final norm and the head become float32, which holds
+    their values exactly. At most two blocks (the embedding or a layer) are in memory: one is read
+    while another is written.
 
     Args:
       source: from `fetch`.
       destination: the checkpoint folder to make.
       slug: the model's name in runs.
-      policy: BOS and date policy, kept in model.json.
-      head: how to read the head where its tensors allow more than one reading
-        (`urm-helpfulness`); by default the published one.
-      softcap: whether Gemma 2's attention soft-cap applies; the paper's library version left it
-        out.
-      tensor_bytes: bytes of all tensors that the repository is known to hold.
-      progress: told bytes done and bytes in all.
+      policy: BOS and date policy, stored in model.json.
+      head: kind of the head, for tensors that have more than one published reading
+        (`urm-helpfulness`); "" takes the usual one.
+      softcap: whether Gemma 2's attention soft-cap applies; the library version of Christian et
+        al. 2025 left it out.
+      tensor_bytes: bytes of all tensors in the repository, if known; other sizes are refused.
+      progress: called with the bytes done and the bytes in all.
+
+    Returns:
+      The new checkpoint.
 
     Raises:
-      AssayError: anything about the folder that is not understood, by name.
+      AssayError: something about the folder is not understood; the message names it.
     """
     refuse_existing(destination)
     with prefixed(source.folder):
         hf = read_json(source.folder / "config.json")
     files = TensorFiles.open(source.folder)
     with prefixed(source.folder):
-        plan, pad = _plan(hf, files, head, softcap), _pad_token_id(hf)
+        conversion, pad = _conversion(hf, files, head, softcap), _pad_token_id(hf)
     total = files.nbytes
     if tensor_bytes not in (None, total):
         raise AssayError(
@@ -113,17 +125,17 @@ def convert(
         )
     tokenizer = load_tokenizer(source.folder)
     with prefixed(source.folder):
-        vocabulary_size(tokenizer, plan.decoder.vocab_size)
-    if isinstance(plan.head, HeadConfig):
+        vocabulary_size(tokenizer, conversion.decoder.vocab_size)
+    if isinstance(conversion.head, HeadConfig):
         _check_template(source.folder, hf, ChatTemplate(tokenizer, policy))
 
-    with Writer(destination, plan.decoder, plan.head) as writer:
+    with Writer(destination, conversion.decoder, conversion.head) as writer:
         digests: dict[str, bytes] = {}
-        done = total - sum(_nbytes(block, files) for block in plan.blocks())
-        for block, arrays in _ahead(plan, files):
+        done = total - sum(_nbytes(block, files) for block in conversion.blocks())
+        for block, arrays in _read_ahead(conversion, files):
             saved = writer.save(block.name, arrays)
-            del arrays  # two blocks are held, not three
-            digests |= {key: saved[rule.parameter] for rule, key in block.as_in_file}
+            del arrays  # two blocks are in memory, not three
+            digests |= {key: saved[rule.parameter] for rule, key in block.unchanged}
             done += _nbytes(block, files)
             progress(done, total)
         return writer.finish(
@@ -137,8 +149,12 @@ def convert(
         )
 
 
-def _check_template(folder: Path, hf: Mapping[str, Any], template: ChatTemplate) -> None:
-    """Refuses a template under which replies do not stand, or whose end is not the reward's."""
+def _check_template(folder: Path, hf: Json, template: ChatTemplate) -> None:
+    """Checks that the template places replies, and ends with the token that the reward is read at.
+
+    Raises:
+      AssayError: it does not.
+    """
     suffix = template.split("What?").suffix
     reads_at = hf.get("reward_token_id")
     if reads_at is not None and suffix[-1:] != (reads_at,):
@@ -148,51 +164,49 @@ def _check_template(folder: Path, hf: Mapping[str, Any], template: ChatTemplate)
         )
 
 
-def _plan(hf: Mapping[str, Any], files: TensorFiles, head: str, softcap: bool) -> Plan:
+def _conversion(hf: Json, files: TensorFiles, head: str, softcap: bool) -> Conversion:
     decoder = decoder_config(hf)
     if not softcap:
         decoder = dataclasses.replace(decoder, attention_softcap=None)
     keys = set(files.tensors)
     gate_keys = gates.gate_keys(keys)
     language = is_language_model(hf)
-    read = _language if language else _gated if gate_keys else _ungated
-    head_config, head_rules, computed = read(hf, decoder, files, keys)
+    read_head = _language if language else _gated if gate_keys else _ungated
+    config, head_rules, computed = read_head(hf, decoder, files, keys)
     if head:
-        head_config = _variant(head_config, head)
-    matched = (*layouts.decoder_rules(decoder, keys), *head_rules)
-    extra = _copies(head_config, files) if language else gate_keys
-    layouts.check_keys(matched, extra, keys, decoder.num_layers)
-    _check_shapes(files, matched, decoder, head_config)
-    return Plan(decoder=decoder, head=head_config, rules=matched, computed=computed)
+        config = _variant(config, head)
+    rules = (*layouts.decoder_rules(decoder, keys), *head_rules)
+    extra = _tied_copy(config, files) if language else gate_keys
+    layouts.check_keys(rules, extra, keys, decoder.num_layers)
+    _check_shapes(files, rules, decoder, config)
+    return Conversion(decoder=decoder, head=config, rules=rules, computed=computed)
 
 
-def _ungated(
-    hf: Mapping[str, Any], decoder: DecoderConfig, files: TensorFiles, keys: set[str]
-) -> HeadPlan:
+def _ungated(hf: Json, decoder: DecoderConfig, files: TensorFiles, keys: set[str]) -> HeadReading:
     kind, head_rules = layouts.plain_head(keys)
 
     def rows(letter: str) -> int:
-        named = [r for r in head_rules if r.layout[0] == letter and r.key in keys]
-        return _rows(files, named[0].key) if named else 0
+        keys_with_rows = [r.key for r in head_rules if r.layout[0] == letter and r.key in keys]
+        return _rows(files, keys_with_rows[0]) if keys_with_rows else 0
 
     objectives = gates.objective_names(rows("R")) if kind == "urm" else ()
-    config = _head_config(decoder, kind=kind, hidden=rows("E"), hidden_in=rows("I"),
-                          objectives=objectives)  # fmt: skip
-    return config, head_rules, {}
+    config = _head_config(
+        decoder, kind=kind, hidden=rows("E"), hidden_in=rows("I"), objectives=objectives
+    )
+    return HeadReading(config, head_rules, {})
 
 
-def _language(
-    hf: Mapping[str, Any], decoder: DecoderConfig, files: TensorFiles, keys: set[str]
-) -> HeadPlan:
+def _language(hf: Json, decoder: DecoderConfig, files: TensorFiles, keys: set[str]) -> HeadReading:
     config = output_config(hf, decoder)
-    return config, (layouts.NORM, *([] if config.tied else [layouts.LM_HEAD])), {}
+    rules = (layouts.NORM,) if config.tied else (layouts.NORM, layouts.LM_HEAD)
+    return HeadReading(config, rules, {})
 
 
-def _copies(head: HeadConfig | OutputConfig, files: TensorFiles) -> set[str]:
-    """A tied output head that the file holds too, if it is what it is tied to.
+def _tied_copy(head: HeadConfig | OutputConfig, files: TensorFiles) -> set[str]:
+    """Name of a tensor that repeats the embedding as a tied output head; empty if there is none.
 
     Raises:
-      AssayError: it differs from the embedding: the file and config.json contradict each other.
+      AssayError: the tensor differs from the embedding, so files and config.json disagree.
     """
     key, embedding = layouts.LM_HEAD.key, "model.embed_tokens.weight"
     if not isinstance(head, OutputConfig) or not head.tied or key not in files.tensors:
@@ -202,9 +216,7 @@ def _copies(head: HeadConfig | OutputConfig, files: TensorFiles) -> set[str]:
     return {key}
 
 
-def _gated(
-    hf: Mapping[str, Any], decoder: DecoderConfig, files: TensorFiles, keys: set[str]
-) -> HeadPlan:
+def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles, keys: set[str]) -> HeadReading:
     gate = gates.read_gate(keys, files.read)
     transform = layouts.TRANSFORM.key in keys
     rows = _rows(files, layouts.REGRESSION.key) if layouts.REGRESSION.key in keys else 0
@@ -212,8 +224,10 @@ def _gated(
     gates.check_sizes(hf, gate, quantiles)
     pattern = gates.PATTERNS.get(hf["model_type"])
     if pattern is None:
-        raise AssayError(f"config.json: model_type={hf['model_type']!r} with a gate; "
-                         f"allowed: {', '.join(gates.PATTERNS)}")  # fmt: skip
+        raise AssayError(
+            f"config.json: model_type={hf['model_type']!r} with a gate; "
+            f"allowed: {', '.join(gates.PATTERNS)}"
+        )
     config = _head_config(
         decoder,
         kind="gated",
@@ -231,74 +245,81 @@ def _gated(
         computed[f"readout.head.layers.{index}.weight"] = weight
         computed[f"readout.head.layers.{index}.bias"] = bias
     head_rules = (layouts.NORM, layouts.REGRESSION, *([layouts.TRANSFORM] if transform else []))
-    return config, head_rules, computed
+    return HeadReading(config, head_rules, computed)
 
 
 def _rows(files: TensorFiles, key: str) -> int:
-    """First dimension of a tensor; 1 of a single number, whose shape `_check_shapes` refuses."""
+    """First dimension of a tensor; 1 for a single number, which `_check_shapes` refuses later."""
     return (*files.tensors[key].shape, 1)[0]
 
 
 def _logit_scale(files: TensorFiles) -> np.ndarray:
-    found = files.tensors.get(gates.LOGIT_SCALE)
-    if found is None or found.shape not in ((), (1,)):
+    tensor = files.tensors.get(gates.LOGIT_SCALE)
+    if tensor is None or tensor.shape not in ((), (1,)):
         raise AssayError(f"missing tensor {gates.LOGIT_SCALE!r}, a single number")
     return files.read(gates.LOGIT_SCALE).astype(np.float32).reshape(())
 
 
+# Any: fields of HeadConfig are of several types.
 def _head_config(decoder: DecoderConfig, **fields: Any) -> HeadConfig:
     return HeadConfig(
-        depth=decoder.num_layers, width=decoder.width, rms_eps=decoder.rms_eps,
-        norm_offset=decoder.norm_offset, **fields,
-    )  # fmt: skip
+        depth=decoder.num_layers,
+        width=decoder.width,
+        rms_eps=decoder.rms_eps,
+        norm_offset=decoder.norm_offset,
+        **fields,
+    )
 
 
 def _variant(config: HeadConfig | OutputConfig, head: str) -> HeadConfig:
-    """Another published reading of the same tensors."""
+    """The head under another published reading of the same tensors."""
     if isinstance(config, OutputConfig):
         raise AssayError(f"head={head!r}; allowed for a language model: none")
     if (config.kind, head) not in {(config.kind, config.kind), ("urm", "urm-helpfulness")}:
-        raise AssayError(f"head={head!r}; allowed for this checkpoint: {config.kind!r}"
-                         + (", 'urm-helpfulness'" if config.kind == "urm" else ""))  # fmt: skip
+        more = ", 'urm-helpfulness'" if config.kind == "urm" else ""
+        raise AssayError(f"head={head!r}; allowed for this checkpoint: {config.kind!r}{more}")
     return dataclasses.replace(config, kind=head)
 
 
-def _ahead(plan: Plan, files: TensorFiles) -> Iterator[tuple[Block, dict[str, np.ndarray]]]:
-    """Each block with its arrays; the next one is read while the caller has this one."""
-    blocks = plan.blocks()
+def _read_ahead(
+    conversion: Conversion, files: TensorFiles
+) -> Iterator[tuple[Block, dict[str, np.ndarray]]]:
+    """Each block with its arrays; the next one is read while the caller handles this one."""
+    blocks = conversion.blocks()
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(_read_block, blocks[0], files, plan)
+        pending = pool.submit(_read_block, blocks[0], files, conversion)
         for block, following in itertools.zip_longest(blocks, blocks[1:]):
             arrays = pending.result()
             if following:
-                pending = pool.submit(_read_block, following, files, plan)
+                pending = pool.submit(_read_block, following, files, conversion)
             yield block, arrays
             del arrays
 
 
-def _read_block(block: Block, files: TensorFiles, plan: Plan) -> dict[str, np.ndarray]:
-    """A block's arrays: a decoder's as they are in the file, a readout's as the model has them."""
-    sizes = axis_sizes(plan.decoder, plan.head)
+def _read_block(block: Block, files: TensorFiles, conversion: Conversion) -> dict[str, np.ndarray]:
+    """Parameter name -> array; the decoder's in the file's layout, the readout's in the model's."""
+    sizes = axis_sizes(conversion.decoder, conversion.head)
+    axes_of = parameters(conversion.decoder, conversion.head)
     arrays = {}
     for rule, key in block.tensors:
         array = layouts.part_of(rule, files.read(key), sizes)
         array = array.reshape(layouts.split_shape(rule.layout, sizes))
         if block.name == READOUT:
-            axes = parameters(plan.decoder, plan.head)[rule.parameter].axes
-            order = layouts.permutation(rule.layout, axes)
+            order = layouts.permutation(rule.layout, axes_of[rule.parameter].axes)
             array = np.array(array.transpose(order), np.float32, order="C")
         arrays[rule.parameter] = array
-    return {**arrays, **(plan.computed if block.name == READOUT else {})}
+    return {**arrays, **(conversion.computed if block.name == READOUT else {})}
 
 
 def _check_shapes(
     files: TensorFiles,
-    matched: Sequence[layouts.Rule],
+    rules: Sequence[layouts.Rule],
     config: DecoderConfig,
     head: HeadConfig | OutputConfig,
 ) -> None:
+    """Raises AssayError for a tensor whose shape differs from the one that config.json implies."""
     sizes = axis_sizes(config, head)
-    for rule in matched:
+    for rule in rules:
         expected = layouts.fused_shape(rule, sizes)
         for key in layouts.layer_keys(rule, config.num_layers):
             if files.tensors[key].shape != expected:
@@ -308,7 +329,7 @@ def _check_shapes(
                 )
 
 
-def _pad_token_id(hf: Mapping[str, Any]) -> int | None:
+def _pad_token_id(hf: Json) -> int | None:
     pad = hf.get("pad_token_id")
     if pad is not None and (isinstance(pad, bool) or not isinstance(pad, int)):
         raise AssayError(f"config.json: pad_token_id={pad!r}; allowed: an integer or null")

@@ -1,0 +1,178 @@
+"""The decoder families whose config.json is understood, and what is special about each."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from engine.convert.hf_values import Json, integer, number, optional, positive
+from engine.errors import AssayError
+
+# Fields of DecoderConfig by name, with values of several types.
+Fields = dict[str, Any]
+# Attribute -> allowed values.
+Values = dict[str, tuple[object, ...]]
+
+# Class name -> decoder family (`model_type`), or `*` for any of `FAMILIES`. The head is recognised
+# by its tensors (checkpoint/layouts.py), since one class name is published with different heads.
+ARCHITECTURES = {
+    "LlamaForSequenceClassification": "llama",
+    "LlamaForRewardModelWithGating": "llama",  # ArmoRM, QRM-Llama
+    "LlamaForSequenceClassificationWithNormal_Weights": "llama",  # URM
+    "INFORMForSequenceClassification": "llama",  # INF-ORM: an MLP under `score`
+    "InternLM2ForRewardModel": "internlm2",
+    "GRewardModel": "*",  # GRM sftreg: a value head on whatever decoder `model_type` names
+    "GemmaForSequenceClassification": "gemma",
+    "Gemma2ForSequenceClassification": "gemma2",
+    "Gemma2ForRewardModelWithGating": "gemma2",  # QRM-Gemma
+    "Qwen2ForSequenceClassification": "qwen2",
+    "Qwen2ForRewardModel": "qwen2",  # an MLP under `score`
+    "Qwen3ForSequenceClassification": "qwen3",
+    "MistralForSequenceClassification": "mistral",
+}
+LANGUAGE_MODELS = {
+    "LlamaForCausalLM": "llama",
+    "GemmaForCausalLM": "gemma",
+    "Gemma2ForCausalLM": "gemma2",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "MistralForCausalLM": "mistral",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """How config.json is read for one `model_type`, beyond what all families share.
+
+    Attributes:
+      fixed: attribute -> the values that this decoder implements; other values are refused.
+      read: attributes that `fields` reads.
+      fields: config.json -> the fields of DecoderConfig that the family sets.
+      named: attributes that must be present, even if null, since libraries disagree on what their
+        absence means.
+      head_size: if config.json has no head_dim; None: hidden_size // num_attention_heads.
+      tied: whether a language model's output head is its embedding, if config.json does not say.
+        Files leave out an attribute that has its class's default value.
+    """
+
+    fixed: Values
+    read: frozenset[str]
+    fields: Callable[[Json], Fields]
+    named: tuple[str, ...] = ()
+    head_size: int | None = None
+    tied: bool = False
+
+
+_SILU: Values = {"hidden_act": ("silu",)}
+_NO_BIAS: Values = {"attention_bias": (False, None), "mlp_bias": (False, None)}
+_ATTENTION = ("eager", "sdpa", "flash_attention_2", None)  # implementations of one computation
+_WINDOW = frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
+_GEMMA = {"activation": "gelu_tanh", "norm_offset": True, "embedding_scale": True}
+
+
+def _qwen_window(hf: Json) -> Fields:
+    if not hf.get("use_sliding_window") or not hf.get("sliding_window"):
+        return {}
+    first = number(hf, "max_window_layers")  # layers below it attend to all positions
+    return _window(hf, lambda layer: layer >= first)
+
+
+def _window(hf: Json, slides: Callable[[int], bool]) -> Fields:
+    """Fields of the sliding window.
+
+    Args:
+      hf: config.json.
+      slides: whether a layer has the window; `layer_types` overrides it, if the file has it.
+    """
+    if hf.get("sliding_window") is None:
+        return {}
+    layers = range(integer(hf, "num_hidden_layers"))
+    kinds = hf.get("layer_types")
+    if kinds is not None and not isinstance(kinds, list):
+        raise AssayError(f"config.json: layer_types={kinds!r}; allowed: a list, one kind per layer")
+    kinds = kinds or [
+        "sliding_attention" if slides(layer) else "full_attention" for layer in layers
+    ]
+    known = ("sliding_attention", "full_attention")
+    if unknown := [kind for kind in kinds if kind not in known]:
+        raise AssayError(
+            f"config.json: layer_types holds {unknown[0]!r}; "
+            "allowed: 'sliding_attention', 'full_attention'"
+        )
+    sliding = tuple(kind == "sliding_attention" for kind in kinds)
+    return {"window": integer(hf, "sliding_window"), "window_layers": sliding}
+
+
+def _gemma2(hf: Json) -> Fields:
+    if (size := hf.get("sliding_window_size", hf.get("sliding_window"))) != hf["sliding_window"]:
+        raise AssayError(
+            f"config.json: sliding_window_size={size!r}; allowed: sliding_window's "
+            f"{hf['sliding_window']!r}"
+        )
+    return {
+        **_GEMMA,
+        "post_norms": True,
+        "query_scale": positive(hf, "query_pre_attn_scalar") ** -0.5,
+        "attention_softcap": optional(hf, "attn_logit_softcapping"),
+        **_window(hf, lambda layer: layer % 2 == 0),
+    }
+
+
+FAMILIES = {
+    "llama": Family(fixed=_SILU | _NO_BIAS, read=frozenset(), fields=lambda hf: {}),
+    # A Llama with other tensor names (checkpoint/layouts.py).
+    "internlm2": Family(
+        fixed=_SILU | {"bias": (False, None), "attn_implementation": _ATTENTION},
+        read=frozenset({"reward_token_id"}),
+        fields=lambda hf: {},
+    ),
+    "mistral": Family(
+        fixed=_SILU | _NO_BIAS,
+        read=frozenset({"sliding_window", "layer_types"}),
+        fields=lambda hf: _window(hf, lambda layer: True),
+        named=("sliding_window",),
+    ),
+    "qwen2": Family(
+        fixed=_SILU, read=_WINDOW, fields=lambda hf: {"qkv_bias": True, **_qwen_window(hf)}
+    ),
+    "qwen3": Family(
+        fixed=_SILU | _NO_BIAS,
+        read=_WINDOW,
+        fields=lambda hf: {"qk_norm": True, **_qwen_window(hf)},
+        head_size=128,
+    ),
+    # `gelu` in the first published files means its tanh form, with which the models were trained.
+    "gemma": Family(
+        fixed=_NO_BIAS
+        | {
+            "hidden_act": ("gelu", "gelu_pytorch_tanh", None),
+            "hidden_activation": ("gelu_pytorch_tanh", None),
+            "use_bidirectional_attention": (False, None),
+        },
+        read=frozenset(),
+        fields=lambda hf: dict(_GEMMA),
+        head_size=256,
+        tied=True,
+    ),
+    "gemma2": Family(
+        fixed=_NO_BIAS
+        | {
+            "hidden_act": ("gelu_pytorch_tanh", None),
+            "hidden_activation": ("gelu_pytorch_tanh", None),
+            "use_bidirectional_attention": (False, None),
+        },
+        read=frozenset(
+            {
+                "query_pre_attn_scalar",
+                "attn_logit_softcapping",
+                "final_logit_softcapping",
+                "sliding_window",
+                "sliding_window_size",
+                "layer_types",
+            }
+        ),
+        fields=_gemma2,
+        named=("sliding_window", "attn_logit_softcapping"),
+        head_size=256,
+        tied=True,
+    ),
+}

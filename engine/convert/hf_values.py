@@ -1,0 +1,62 @@
+"""Checked access to the attributes of a parsed config.json."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from engine.errors import AssayError
+
+# A parsed config.json, with values of any type until they are checked here.
+Json = Mapping[str, Any]
+
+_LARGEST = 2**40  # no number in a config.json of a real model is larger
+
+
+def number(hf: Json, name: str) -> int | float:
+    """A number.
+
+    Raises:
+      AssayError: missing, null, or another value.
+    """
+    value = hf.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
+        raise AssayError(f"config.json: {name}={_short(value)}; allowed: a number")
+    return value
+
+
+def positive(hf: Json, name: str) -> float:
+    """A finite number above 0.
+
+    Raises:
+      AssayError: missing, null, or another value.
+    """
+    value = float(number(hf, name))
+    if not 0 < value < math.inf:
+        raise AssayError(f"config.json: {name}={value}; allowed: numbers above 0")
+    return value
+
+
+def integer(hf: Json, name: str, default: int | None = None) -> int:
+    """An integer, or `default` if the attribute is missing or null.
+
+    Raises:
+      AssayError: another value.
+    """
+    value = hf.get(name) if hf.get(name) is not None else default
+    if isinstance(value, bool) or not isinstance(value, int) or not abs(value) < _LARGEST:
+        raise AssayError(f"config.json: {name}={_short(value)}; allowed: an integer")
+    return value
+
+
+def optional(hf: Json, name: str) -> float | None:
+    """A number, or None if the attribute is missing or null.
+
+    Raises:
+      AssayError: another value.
+    """
+    return None if hf.get(name) is None else float(number(hf, name))
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else text[:50] + "…"

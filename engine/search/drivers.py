@@ -1,0 +1,366 @@
+"""The host side of one search: two drivers that take steps, and the loop that runs them.
+
+`StepDriver` dispatches the compiled step and checks round trips between its two halves.
+`EnumerationDriver` answers the queries of a method of `baselines`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+
+from engine import mesh as meshes
+from engine.errors import AssayError
+from engine.scoring.batches import token_candidates
+from engine.scoring.reward_passes import Scorer, fetch
+from engine.search import flops
+from engine.search import trace as traces
+from engine.search.baselines import QUERIES, Query
+from engine.search.buffer import BROKEN, Ranked, State, height, start
+from engine.search.objective import SearchObjective, not_finite
+from engine.search.settings import STEP_METHODS
+from engine.search.step import Question, build_step, first_changes, takes_gradient
+from engine.search.trace import Trace
+from engine.types import Candidates, Prefix, PromptIds
+
+_STATE_FIELDS = [field.name for field in dataclasses.fields(State)]
+
+
+class NewSteps(NamedTuple):
+    """Results of k further steps."""
+
+    rewards: np.ndarray  # float32 [k, A], best signed reward so far after each step
+    ids: np.ndarray  # int32 [k, A, T], its sequence
+    flops: np.ndarray  # float64 [k], of one attempt in each step
+
+
+class Driver(Protocol):
+    """Takes the steps of all attempts of one search."""
+
+    rejected: np.ndarray  # int64 [A], candidates rejected because their text does not round-trip
+
+    def advance(self, limit: int, budget: float) -> NewSteps:
+        """Takes up to `limit` steps, fewer if `budget` FLOPs per attempt are spent first."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything on which the next step depends."""
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """The inverse of `arrays`."""
+
+
+def run_search(
+    objective: SearchObjective,
+    scorer: Scorer,
+    file: epath.Path | None,
+    progress: Callable[[int, Trace], object],
+) -> tuple[Trace, dict[str, int]]:
+    """Runs a search to its end, or resumes the one in `file`.
+
+    Args:
+      objective: what is maximised.
+      scorer: the model.
+      file: where trace and state are saved during the search; None saves nothing.
+      progress: called after each dispatch with the number of steps done and the trace so far.
+
+    Returns:
+      The trace, and the number of candidates per direction that were rejected because their text
+      does not round-trip.
+
+    Raises:
+      AssayError: a reward that is not finite (with its token ids); a direction ended without a
+        sequence; `file` belongs to another search.
+    """
+    settings = objective.settings
+    kind = StepDriver if settings.method in STEP_METHODS else EnumerationDriver
+    driver: Driver = kind(objective, scorer)
+    trace = Trace.empty(len(objective.signs), settings.length)
+    if file is not None and file.exists():
+        trace, arrays = traces.load(file, objective)
+        driver.restore(arrays)
+    saved = len(trace.flops)
+    while not trace.ended(settings):
+        spent = trace.flops[-1] if len(trace.flops) else 0.0
+        budget = settings.flops / settings.attempts - spent if settings.flops else math.inf
+        new = driver.advance(settings.steps - len(trace.flops), budget)
+        if not len(new.flops):
+            break
+        trace = Trace(
+            rewards=np.concatenate([trace.rewards, new.rewards]),
+            ids=np.concatenate([trace.ids, new.ids]),
+            flops=np.append(trace.flops, spent + np.cumsum(new.flops)),
+        )
+        _check_finite(trace)
+        progress(len(trace.flops), trace)
+        if file is not None and len(trace.flops) - saved >= settings.every:
+            traces.save(file, objective, trace, driver.arrays())
+            saved = len(trace.flops)
+    if not trace.complete(settings):
+        if file is not None and jax.process_index() == 0:
+            file.unlink(missing_ok=True)  # resuming it would end here again
+        raise AssayError(
+            f"method={settings.method!r} ended before it found a sequence of {settings.length} "
+            "tokens; allow it more steps or flops, or round_trip=False"
+        )
+    return trace, objective.per_direction(driver.rejected)
+
+
+class StepDriver:
+    """Drives a method of `STEP_METHODS` by the compiled step."""
+
+    def __init__(self, objective: SearchObjective, scorer: Scorer):
+        settings = objective.settings
+        self.objective = objective
+        self.rejected = np.zeros(len(objective.signs), np.int64)
+        self._scorer = scorer
+        self._step = build_step(scorer.graph, scorer.mesh, settings)
+        self._question = build_question(objective, scorer)
+        keys = [_key(*stream) for stream in objective.streams()]
+        self._state = self._put(start(np.stack(keys), objective.initial(), settings.buffer))
+        self.step_flops = step_flops(objective)
+
+    def advance(self, limit: int, budget: float) -> NewSteps:
+        """See `Driver.advance`."""
+        settings = self.objective.settings
+        count = int(min(limit, settings.every, budget / self.step_flops))
+        if settings.round_trip:
+            rows = [self._checked_step() for _ in range(count)]
+            rewards = np.stack([r for r, _ in rows]) if rows else np.empty((0, 0), np.float32)
+            ids = np.stack([i for _, i in rows]) if rows else np.empty((0, 0, 0), np.int32)
+        else:
+            self._state, rewards, ids = self._step.many(
+                self._scorer.params, self._question, self._state, np.int32(count)
+            )
+            rewards, ids = (array[:count] for array in fetch((rewards, ids)))
+        return NewSteps(rewards, ids, np.full(count, self.step_flops))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """See `Driver.arrays`."""
+        state = fetch(self._state)
+        arrays = {name: np.asarray(getattr(state, name)) for name in _STATE_FIELDS}
+        return arrays | {"rejected": self.rejected}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """See `Driver.restore`."""
+        self.rejected = np.array(arrays["rejected"])
+        self._state = self._put(State(**{name: arrays[name] for name in _STATE_FIELDS}))
+
+    def _checked_step(self) -> tuple[np.ndarray, np.ndarray]:
+        """One step whose candidates must round-trip; returns best rewards [A] and ids [A, T]."""
+        ranked = self._step.expand(self._scorer.params, self._question, self._state)
+        on_host, state = fetch((ranked, self._state))
+        for ids, rewards in zip(on_host.ids, on_host.rewards, strict=True):
+            if rewards[0] == BROKEN:
+                raise not_finite(ids[0])
+        passes = meshes.put(self._scorer.mesh, self._passing(on_host, state), "")
+        self._state = self._step.admit(self._state, ranked, passes)
+        rewards, ids = fetch((self._state.best_rewards, self._state.best))
+        return rewards, ids
+
+    def _passing(self, ranked: Ranked, state: State) -> np.ndarray:
+        """Candidates that are admitted, bool [A, C]; only those that could be kept are checked."""
+        settings = self.objective.settings
+        latest = STEP_METHODS[settings.method].keep == "latest"
+        passes = np.zeros(ranked.rewards.shape, bool)
+        for a, rewards in enumerate(ranked.rewards):
+            heights = np.asarray(height(rewards, settings.target))
+            in_buffer = np.asarray(height(state.buffer_rewards[a], settings.target))
+            worst = -np.inf if latest else in_buffer.min()
+            admitted = 0
+            for c, ids in enumerate(ranked.ids[a]):
+                enough = admitted >= (1 if latest else settings.buffer)
+                if enough or not heights[c] > worst:
+                    break
+                if (ids == state.buffer[a]).all(-1).any():
+                    passes[a, c] = True  # already in the buffer: nothing to check
+                elif self.objective.passes(ids):
+                    passes[a, c], admitted = True, admitted + 1
+                else:
+                    self.rejected[a] += 1
+        return passes
+
+    def _put(self, state: State) -> State:
+        placed: State = meshes.put(self._scorer.mesh, state, "")
+        return placed
+
+
+class EnumerationDriver:
+    """Drives a method of `ENUMERATIONS`; a step answers one query of each attempt."""
+
+    def __init__(self, objective: SearchObjective, scorer: Scorer):
+        self.objective = objective
+        self.rejected = np.zeros(len(objective.signs), np.int64)
+        self._answers = _Answers(objective, scorer)
+        method = QUERIES[objective.settings.method]
+        rngs = [np.random.default_rng(stream) for stream in objective.streams()]
+        self._generators = [method(objective, rng) for rng in rngs]
+        self._queries: list[Query | None] = [next(each, None) for each in self._generators]
+        attempts, length = len(self._generators), objective.settings.length
+        self._sent: list[list[np.ndarray]] = [[] for _ in range(attempts)]
+        self._rewards = np.full(attempts, -np.inf, np.float32)
+        self._ids = np.zeros((attempts, length), np.int32)
+
+    def advance(self, limit: int, budget: float) -> NewSteps:
+        """See `Driver.advance`."""
+        rewards, ids, costs = [], [], []
+        for _ in range(min(limit, self.objective.settings.every)):
+            cost = max((self._cost(query) for query in self._queries if query), default=0.0)
+            if not cost or sum(costs) + cost > budget:
+                break
+            for attempt, query in enumerate(self._queries):
+                if query:
+                    sign = self.objective.signs[attempt]
+                    self._send(attempt, query, sign * self._answers.rewards(*query))
+            rewards.append(self._rewards.copy())
+            ids.append(self._ids.copy())
+            costs.append(cost)
+        return NewSteps(
+            np.array(rewards, np.float32).reshape(-1, len(self._generators)),
+            np.stack(ids) if ids else np.empty((0, *self._ids.shape), np.int32),
+            np.array(costs),
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The rewards that answered every query of each attempt."""
+        return {
+            f"told/{a}": np.concatenate(sent) if sent else np.empty(0, np.float32)
+            for a, sent in enumerate(self._sent)
+        }
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Sends every generator the same rewards again."""
+        for attempt in range(len(self._generators)):
+            rest = arrays[f"told/{attempt}"]
+            while len(rest):
+                query = self._queries[attempt]
+                assert query is not None, "more rewards than queries"
+                rewards, rest = np.split(rest, [len(query[1])])
+                self._send(attempt, query, rewards)
+
+    def _send(self, attempt: int, query: Query, rewards: np.ndarray) -> None:
+        beginning, rows = query
+        if not np.isfinite(rewards).all():
+            raise not_finite([*beginning, *rows[np.argmin(np.isfinite(rewards))]])
+        self._sent[attempt].append(rewards)
+        if len(beginning) + rows.shape[1] == self.objective.settings.length:
+            for index in np.argsort(-rewards, kind="stable"):
+                if not rewards[index] > self._rewards[attempt]:
+                    break
+                ids = np.array([*beginning, *rows[index]], np.int32)
+                if self.objective.passes(ids):
+                    self._rewards[attempt], self._ids[attempt] = rewards[index], ids
+                    break
+                self.rejected[attempt] += 1
+        try:
+            self._queries[attempt] = self._generators[attempt].send(rewards)
+        except StopIteration:
+            self._queries[attempt] = None
+
+    def _cost(self, query: Query) -> float:
+        """FLOPs of one query."""
+        beginning, rows = query
+        own = rows.shape[1] + len(self.objective.suffix)
+        return sum(
+            len(rows) * flops.response(self.objective.config, own, len(p.prefix) + len(beginning))
+            for p in self.objective.prompts
+        )
+
+
+class _Answers:
+    """Answers queries; keeps the keys and values of the last beginning."""
+
+    def __init__(self, objective: SearchObjective, scorer: Scorer):
+        self._objective, self._scorer = objective, scorer
+        self._beginning: tuple[int, ...] | None = None
+        self._prefixes: list[Prefix] = []
+
+    def rewards(self, beginning: tuple[int, ...], rows: np.ndarray) -> np.ndarray:
+        """Rewards of rows behind a beginning, mean over the prompts: float32 [C]."""
+        prompts = [
+            PromptIds(prompt=p.prompt, prefix=(*p.prefix, *beginning), suffix=p.suffix)
+            for p in self._objective.prompts
+        ]
+        if beginning != self._beginning:
+            room = self._objective.settings.length - len(beginning)  # one shape for all beginnings
+            self._prefixes = [self._scorer.prefill(p, room) for p in prompts]
+            self._beginning = beginning
+        every = [
+            np.concatenate([step[0] for step in self._scorer.rewards(prefix, _rows(prompt, rows))])
+            for prefix, prompt in zip(self._prefixes, prompts, strict=True)
+        ]
+        return np.stack(every).mean(axis=0, dtype=np.float32)
+
+
+def _rows(prompt: PromptIds, rows: np.ndarray) -> Candidates:
+    """Rows of tokens [C, t], closed by the suffix, as candidates."""
+    if rows.shape[1] == 1:
+        return token_candidates(prompt, rows[:, 0])
+    suffix = np.tile(np.array(prompt.suffix, np.int32), (len(rows), 1))
+    ids = np.concatenate([rows, suffix], axis=1).astype(np.int32)
+    return Candidates(
+        ids=ids,
+        shared=np.full(len(ids), len(prompt.prefix), np.int32),
+        last=np.full(len(ids), ids.shape[1] - 1, np.int32),
+    )
+
+
+def build_question(objective: SearchObjective, scorer: Scorer) -> Question:
+    """The prompts' keys and values, side by side on the mesh, and the search's arrays."""
+    lengths = [len(p.prefix) for p in objective.prompts]
+    room = [max(lengths) - n + objective.settings.length for n in lengths]
+    prefixes = [scorer.prefill(p, r) for p, r in zip(objective.prompts, room, strict=True)]
+    integers = (lengths, objective.suffix, planned_steps(objective))
+    rest = (*(np.array(n, np.int32) for n in integers), objective.allowed, objective.signs)
+    lengths, suffix, steps, allowed, signs = meshes.put(scorer.mesh, rest, "")
+    return Question(
+        prefix=jax.tree.map(lambda *leaves: jnp.stack(leaves), *prefixes),
+        lengths=lengths,
+        suffix=suffix,
+        allowed=allowed,
+        signs=signs,
+        steps=steps,
+    )
+
+
+def step_flops(objective: SearchObjective) -> float:
+    """FLOPs of one step of one attempt; of an enumeration, a step that scores whole replies."""
+    settings = objective.settings
+    return flops.compiled_step(
+        objective.config,
+        first_changes(settings),
+        settings.length,
+        [len(p.prefix) for p in objective.prompts],
+        len(objective.suffix),
+        with_gradient=takes_gradient(settings),
+    )
+
+
+def planned_steps(objective: SearchObjective) -> int:
+    """Steps of a search that nothing ends early: `steps`, or fewer if `flops` allow fewer.
+
+    For an enumeration this is an estimate, since the costs of its steps differ.
+    """
+    settings = objective.settings
+    if not settings.flops:
+        return settings.steps
+    affordable = int(settings.flops / settings.attempts // step_flops(objective))
+    return min(settings.steps, max(1, affordable))
+
+
+def _check_finite(trace: Trace) -> None:
+    bad = (trace.rewards[-1] == BROKEN) | np.isnan(trace.rewards[-1])
+    if bad.any():
+        raise not_finite(trace.ids[-1, np.argmax(bad)])
+
+
+def _key(seed: int, *folds: int) -> np.ndarray:
+    """Data of a threefry2x32 key: uint32 [2]."""
+    key = jax.random.key(seed, impl="threefry2x32")
+    for fold in folds:
+        key = jax.random.fold_in(key, fold)
+    return np.asarray(jax.random.key_data(key))
