@@ -1,14 +1,19 @@
 """The axis legend, and the frozen records that travel between rooms.
 
-Axis letters, used in every einsum and every parameter's `axes`:
+Axis letters, used in every einsum, shape annotation and parameter's `axes`; each has one meaning:
 
-    B rows            C candidates        L layers           N query heads
-    T positions       S key positions     P prefix positions K key/value heads
-    D width           F feed-forward      V vocabulary       G = N / K
-    H head size       R objectives        M models           Q quantiles of an objective
-    E, I hidden widths of a reward head   S (in a head) mean and log-variance
-    A attempts of a search (directions x restarts)          J prompts that are judged together
-    U positions of a row that holds several replies         E replies of such a row
+    A attempts of a search, directions × restarts   N query heads
+    B rows of a batch or a buffer                   P prefix positions
+    C candidates                                    Q quantiles of an objective
+    D width                                         R objectives
+    E, I hidden widths of a reward head             S key positions
+    F feed-forward width                            T positions
+    G = N / K                                       U positions of a row of several replies
+    H head size                                     V vocabulary
+    J prompts that are judged together              W columns: rewards, objectives of all models
+    K key/value heads                               Y replies of a row of several
+    L layers                                        Z mean and log-variance of an objective
+    M models
 """
 
 import dataclasses
@@ -16,7 +21,7 @@ from typing import Any
 
 import jax
 
-# A jax.Array on devices, a np.ndarray on the host; shardings and shapes stand in for either.
+# Any: a jax.Array on devices, a np.ndarray on the host, or a sharding or shape in place of either.
 Array = Any
 
 
@@ -49,11 +54,11 @@ class Candidates:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Places:
-    """Where own positions stand: what each sees of the shared prefix and of its row."""
+    """Places of own positions: what each of them attends to in the prefix and in its row."""
 
-    position: Array  # int32 [C, T], in the conversation
-    shared: Array  # int32 [C, T], how many prefix positions it continues
-    reply: Array  # int32 [C, T], which of the row's replies it is of: others are not seen
+    position: Array  # int32 [C, T], position in the conversation
+    shared: Array  # int32 [C, T], number of prefix positions before it
+    reply: Array  # int32 [C, T], the row's reply that it belongs to; it attends to no other
 
 
 @jax.tree_util.register_dataclass
@@ -68,7 +73,7 @@ class KeyValues:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prefix:
-    """What the prefix pass leaves for the candidates of one prompt."""
+    """What the prefix pass computes once for all candidates of a prompt."""
 
     key_values: KeyValues
-    gates: tuple[Array, ...]  # float32 [R] a model: what its head reads in the prompt; [0] if none
+    gates: tuple[Array, ...]  # float32 [R] per model, read in the prompt; [0] without a gate

@@ -97,7 +97,7 @@ def _mlp(prefix: str) -> tuple[Rule, ...]:
 LINEAR = (Rule("score.weight", "1D", "readout.head.weight"),)
 VALUE = (Rule("v_head.weight", "1D", "readout.head.weight"),)  # InternLM2
 URM = (
-    Rule("score.weight", "(RS)D", "readout.head.weight"),
+    Rule("score.weight", "(RZ)D", "readout.head.weight"),
     Rule("weights.fc.0.weight", "ID", "readout.head.weight_in"),
     Rule("weights.fc.0.bias", "I", "readout.head.bias_in"),
     Rule("weights.fc.2.weight", "EI", "readout.head.weight_mid"),

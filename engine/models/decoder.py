@@ -163,9 +163,9 @@ class Decoder(nnx.Module):
         prefix: KeyValues,
         x: Residual,
         places: Places,
-        read: Int[Array, "C E"],
+        read: Int[Array, "C Y"],
         depths: Sequence[int],
-    ) -> tuple[Float[Array, "C E D"], ...]:
+    ) -> tuple[Float[Array, "C Y D"], ...]:
         """Residual stream after each of `depths` layers at the positions `read` of each row.
 
         Args:
@@ -231,7 +231,7 @@ class Decoder(nnx.Module):
         prefix: KeyValues,
         places: Places,
         angles: Angles,
-        read: Int[Array, "C E"] | None = None,
+        read: Int[Array, "C Y"] | None = None,
     ) -> tuple[Float[Array, "C U D"], KeyValues]:
         """One layer behind a prefix.
 

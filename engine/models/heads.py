@@ -135,7 +135,7 @@ class URMHead(Head):
 
     def __init__(self, config: HeadConfig):
         self.first_only = config.kind == "urm-helpfulness"
-        self.weight = _zeros(config, "RSD")  # S: mean, log-variance
+        self.weight = _zeros(config, "RZD")  # Z: mean, log-variance
         self.weight_in, self.bias_in = _zeros(config, "DI"), _zeros(config, "I")
         self.weight_mid, self.bias_mid = _zeros(config, "IE"), _zeros(config, "E")
         self.weight_out, self.bias_out = _zeros(config, "ER"), _zeros(config, "R")
@@ -225,7 +225,7 @@ def _zeros(config: HeadConfig, axes: str) -> nnx.Param:
         "D": config.width,
         "E": config.hidden,
         "I": config.hidden_in,
-        "S": 2,
+        "Z": 2,
         "R": len(config.objectives),
         "Q": config.quantiles,
     }

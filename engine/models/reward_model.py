@@ -57,8 +57,8 @@ class RewardModels(nnx.Module):
         prefix: Prefix,
         x: Float[Array, "C T D"],
         places: Places,
-        read: Int[Array, "C E"],
-    ) -> Float[Array, "W C E"]:
+        read: Int[Array, "C Y"],
+    ) -> Float[Array, "W C Y"]:
         """Rewards of embedded rows; differentiable with respect to them.
 
         Args:

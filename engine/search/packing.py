@@ -13,18 +13,18 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packing:
-    """R rows of U positions that hold E candidates each; static, int32.
+    """B rows of U positions that hold Y candidates each; static, int32.
 
     A row is padded behind its last candidate, with further places of that candidate. No position
     that is read attends to them.
     """
 
-    candidate: np.ndarray  # [R, U], the candidate whose token is at this position
-    place: np.ndarray  # [R, U], index of that token in the reply followed by the suffix
-    first: np.ndarray  # [R, U], the first place of that candidate that is computed
-    reply: np.ndarray  # [R, U], index of the candidate within its row, 0 to E - 1
-    read: np.ndarray  # [R, E], reward positions
-    where: np.ndarray  # [C], index in [R · E] of each candidate's reward
+    candidate: np.ndarray  # [B, U], the candidate whose token is at this position
+    place: np.ndarray  # [B, U], index of that token in the reply followed by the suffix
+    first: np.ndarray  # [B, U], the first place of that candidate that is computed
+    reply: np.ndarray  # [B, U], index of the candidate within its row, 0 to Y - 1
+    read: np.ndarray  # [B, Y], reward positions
+    where: np.ndarray  # [C], index in [B · Y] of each candidate's reward
 
 
 def pack(first: Sequence[int], positions: int, multiple: int = 1) -> Packing:
@@ -44,10 +44,10 @@ def pack(first: Sequence[int], positions: int, multiple: int = 1) -> Packing:
     where[held.ravel()] = np.arange(held.size)
     held = np.pad(held, ((0, -len(held) % multiple), (0, 0)), mode="edge")
 
-    lengths = positions - begin[held]  # [R, E]
+    lengths = positions - begin[held]  # [B, Y]
     stops = np.cumsum(lengths, axis=1, dtype=np.int32)
     at = np.arange(stops[:, -1].max(), dtype=np.int32)
-    reply = (at >= stops[:, :-1, None]).sum(axis=1, dtype=np.int32)  # [R, U]
+    reply = (at >= stops[:, :-1, None]).sum(axis=1, dtype=np.int32)  # [B, U]
     candidate = np.take_along_axis(held, reply, axis=1).astype(np.int32)
     place = begin[candidate] + at - np.take_along_axis(stops - lengths, reply, axis=1)
     return Packing(

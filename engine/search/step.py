@@ -264,7 +264,7 @@ def score_candidates(
     behind_it = jnp.broadcast_to(question.suffix, (attempts, candidates, len(question.suffix)))
     whole = jnp.concatenate([ids, behind_it], axis=2)
     last = whole.shape[2] - 1
-    rows = whole[:, layout.candidate, layout.place.clip(max=last)]  # [A, R, U]
+    rows = whole[:, layout.candidate, layout.place.clip(max=last)]  # [A, B, U]
     rows = jax.lax.with_sharding_constraint(rows, meshes.sharding(mesh, "ACT"))
 
     def of_prompt(prefix: Prefix, length: Array) -> Float[Array, "A C"]:
