@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from etils import epath
 from flax import nnx
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from engine import mesh as meshes
 from engine.checkpoint import layouts
@@ -161,15 +161,25 @@ class _Stack:
             shape, dtype, sharding=meshes.sharding(mesh, layouts.letters(layout))
         )
         whole = meshes.sharding(mesh, axes)
-        self.value = jax.jit(lambda: jnp.zeros(parameter.shape, dtype), out_shardings=whole)()
-
-        def place(stack: jax.Array, layer: int, value: jax.Array) -> jax.Array:
-            return jax.lax.dynamic_update_index_in_dim(stack, value.transpose(order), layer, 0)
-
-        self._place = jax.jit(place, donate_argnums=0, out_shardings=whole)
+        self.value = _zeros(parameter.shape, dtype, whole)()
+        self._place = _place(order, whole)
 
     def fill(self, layer: int, value: jax.Array) -> None:
         self.value = self._place(self.value, layer, value)
+
+
+# Both are kept, so that parameters of one shape, and models loaded later, share what is compiled.
+@functools.lru_cache(maxsize=128)
+def _zeros(shape: tuple[int, ...], dtype: jnp.dtype, sharding: NamedSharding) -> Callable:
+    return jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=sharding)
+
+
+@functools.lru_cache(maxsize=128)
+def _place(order: tuple[int, ...], sharding: NamedSharding) -> Callable:
+    def place(stack: jax.Array, layer: int, value: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_index_in_dim(stack, value.transpose(order), layer, 0)
+
+    return jax.jit(place, donate_argnums=0, out_shardings=sharding)
 
 
 def _read(

@@ -1,6 +1,7 @@
 """A language model on a mesh: three compiled passes, and the host object around them."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
@@ -18,6 +19,7 @@ from engine.types import Candidates, KeyValues, PromptIds
 _LOGITS = 2**26
 
 
+@functools.lru_cache(maxsize=16)
 def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., tuple[KeyValues, jax.Array]]:
     """Jits (params, ids int32 [P], last int32 [1]) -> KeyValues, log-probabilities float32 [V]."""
 
@@ -31,6 +33,7 @@ def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., tuple[KeyVal
     )
 
 
+@functools.lru_cache(maxsize=16)
 def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
     """Jits (params, KeyValues, Candidates) -> log-probabilities float32 [C], on every process."""
 
@@ -41,6 +44,7 @@ def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
     return jit(score, mesh, meshes.sharding(mesh, ""))
 
 
+@functools.lru_cache(maxsize=16)
 def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
     """Jits (params, ids int32 [C, T], first int32 [C], last int32 [C]) -> float32 [C].
 

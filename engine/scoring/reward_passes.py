@@ -5,6 +5,7 @@ every step has `step_size` candidates.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ _SHORT = 8  # own positions up to which a step has `step_size` candidates
 CPU_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"}
 
 
+@functools.lru_cache(maxsize=16)
 def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., Prefix]:
     """Jits (params, ids int32 [P], gate_at int32 [M]) -> Prefix."""
 
@@ -42,6 +44,7 @@ def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., Prefix]:
     return jit(prefill, mesh, shardings)
 
 
+@functools.lru_cache(maxsize=16)
 def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
     """Jits (params, Prefix, Candidates) -> columns float32 [W, C], on every process."""
 
@@ -52,6 +55,7 @@ def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
     return jit(score, mesh, meshes.sharding(mesh, "W"))
 
 
+@functools.lru_cache(maxsize=16)
 def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
     """Jits (params, ids int32 [C, T], last int32 [C], gate_at int32 [C, M]) -> float32 [W, C].
 

@@ -10,7 +10,7 @@ from bench.peers import goldens
 from configs import known_models
 from configs.prompts import ELO
 from engine.mesh import build_mesh
-from tests.support import families, tiny
+from tests.support import tiny, torch_models
 
 MODEL = "tests/tiny-gemma"
 ITEMS = ("love", "war", "the", "truth", "7", "<script>")  # a token each: one shape to compile
@@ -40,9 +40,9 @@ def by_transformers(network, tokenizer) -> list[float]:
 def released(tmp_path_factory):
     """A folder with the model (`hf`) and its rewards in the released layout (`elo.csv`)."""
     folder = tmp_path_factory.mktemp("goldens")
-    config = families.CONFIGS["gemma2"]()
+    config = torch_models.CONFIGS["gemma2"]()
     config.vocab_size = 320
-    network, tokenizer = families.enlarged(config), tiny.tokenizer(TEMPLATE, adds_bos=True)
+    network, tokenizer = torch_models.enlarged(config), tiny.tokenizer(TEMPLATE, adds_bos=True)
     network.save_pretrained(folder / "hf")
     tokenizer.save_pretrained(folder / "hf")
     ranks = range(1, len(ITEMS) + 1)

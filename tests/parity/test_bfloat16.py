@@ -10,13 +10,13 @@ import torch
 
 from engine.scoring.batches import token_candidates
 from engine.types import PromptIds
-from tests.support import families, parity, reference
+from tests.support import folders, parity, torch_models
 
 PROMPTS = 64  # what is rounded in a prompt's prefix, all its replies share: few prompts are luck
-TOKENS = np.arange(0, reference.VOCAB_SIZE, 33)
+TOKENS = np.arange(0, torch_models.VOCAB_SIZE, 33)
 BUILD = {
-    "llama": lambda: reference.build(reference.SPECS["gqa-llama3"]),
-    "gemma2": lambda: families.build("gemma2"),
+    "llama": lambda: torch_models.build("gqa-llama3"),
+    "gemma2": lambda: torch_models.build("gemma2"),
 }
 
 
@@ -45,13 +45,14 @@ def by_assay(checkpoint, prompts) -> np.ndarray:
     return np.stack(rewards)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILD)
 def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(name, tmp_path):
     model, folder = BUILD[name](), tmp_path / name
     rounded = type(model)(model.config)
     rounded.load_state_dict(model.state_dict())
-    reference.save(rounded.to(torch.bfloat16).to(torch.float32), folder)
-    checkpoint = reference.convert(folder, tmp_path / "checkpoint", slug=name)
+    torch_models.save(rounded.to(torch.bfloat16).to(torch.float32), folder)
+    checkpoint = folders.convert(folder, tmp_path / "checkpoint", slug=name)
     ids = parity.random_ids(PROMPTS, parity.PREFIX_LENGTH + 1, seed=2).tolist()
     prompts = [PromptIds(prompt="?", prefix=tuple(p[:-1]), suffix=tuple(p[-1:])) for p in ids]
     exact = by_transformers(folder, prompts, torch.float32)

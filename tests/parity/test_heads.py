@@ -12,7 +12,7 @@ from engine.convert import gates
 from engine.errors import AssayError
 from engine.models.heads import HeadConfig
 from engine.scoring.reward_passes import gate_position
-from tests.support import parity, reference
+from tests.support import folders, parity, slow
 from tests.support.heads import (
     CASES,
     GATED,
@@ -30,14 +30,16 @@ from tests.support.heads import (
     save,
 )
 
+QUICK = ("GRM sftreg, Llama", "URM", "ArmoRM", "QRM-Llama v2", "QRM-Gemma")
 
-@pytest.mark.parametrize("name", CASES)
+
+@pytest.mark.parametrize("name", slow.all_but(QUICK, CASES))
 def test_rewards_and_objectives_are_those_of_the_formulas(loaded, name):
     case = loaded(name)
     check(case, case.restored)
 
 
-@pytest.mark.parametrize("name", GATED)
+@pytest.mark.parametrize("name", slow.all_but([n for n in GATED if n in QUICK], GATED))
 def test_objectives_times_the_gates_coefficients_sum_to_the_reward(loaded, name):
     scorer = loaded(name).restored.scorer
     (coefficients,) = scorer.prefill(prompt()).gates
@@ -46,7 +48,7 @@ def test_objectives_times_the_gates_coefficients_sum_to_the_reward(loaded, name)
     parity.assert_close(summed, reward, scale=reward.std(), tolerance=1e-5)
 
 
-@pytest.mark.parametrize("name", GATED)
+@pytest.mark.parametrize("name", slow.all_but([n for n in GATED if n in QUICK], GATED))
 def test_the_gate_of_the_prefix_pass_is_that_of_the_formulas(loaded, name):
     case = loaded(name)
     (actual,) = case.restored.scorer.prefill(prompt()).gates
@@ -59,7 +61,7 @@ def test_the_gate_of_the_prefix_pass_is_that_of_the_formulas(loaded, name):
     assert gate.max() < 0.9 * gate.sum()  # not saturated: all of the gate shows in rewards
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow.all_but(QUICK, CASES))
 def test_a_card_with_its_head_survives_json(loaded, name):
     card = loaded(name).checkpoint.card
     assert Card.from_json(card.to_json()) == card
@@ -213,7 +215,7 @@ SIZES = {"num_objectives": 5, "num_quantiles": 19, "gating_hidden_dim": 20, "gat
 
 def test_sizes_that_the_config_states_are_those_of_the_tensors(loaded, tmp_path):
     folder = save(CASES["QRM-Gemma"], loaded("QRM-Gemma").head, tmp_path / "hf")
-    reference.edit_json(folder / "config.json", **SIZES)
+    folders.edit_json(folder / "config.json", **SIZES)
     converted = convert(folder, tmp_path / "checkpoint")
     assert converted.card.head == loaded("QRM-Gemma").checkpoint.card.head
 
@@ -221,7 +223,7 @@ def test_sizes_that_the_config_states_are_those_of_the_tensors(loaded, tmp_path)
 @pytest.mark.parametrize("name", SIZES)
 def test_another_size_in_the_config_than_in_the_tensors_is_refused(loaded, tmp_path, name):
     folder = save(CASES["QRM-Gemma"], loaded("QRM-Gemma").head, tmp_path / "hf")
-    reference.edit_json(folder / "config.json", **{name: SIZES[name] + 1})
+    folders.edit_json(folder / "config.json", **{name: SIZES[name] + 1})
     message = rf"config\.json: {name}={SIZES[name] + 1}; its tensors have {SIZES[name]}$"
     with pytest.raises(AssayError, match=message):
         convert(folder, tmp_path / "checkpoint")

@@ -11,13 +11,13 @@ from engine.checkpoint import layouts
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.errors import AssayError
-from tests.support import internlm2, parity, reference
+from tests.support import folders, internlm2, parity, tiny, torch_models
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("internlm2")
-    return reference.convert(internlm2.save(folder / "hf"), folder / "checkpoint")
+    return folders.convert(internlm2.save(folder / "hf"), folder / "checkpoint")
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def conversations(checkpoint) -> list[list[int]]:
 def check_rendered(checkpoint, restored, change=lambda ids: ids) -> None:
     """Rewards of rendered conversations, as `change` makes the engine see them."""
     sequences = conversations(checkpoint)
-    expected = reference.rewards(internlm2.build(), sequences)
+    expected = torch_models.rewards(internlm2.build(), sequences)
     actual = restored.scorer.plain_rewards([change(ids) for ids in sequences])[0]
     parity.assert_close(actual, expected, scale=expected.std())
 
@@ -86,7 +86,7 @@ SPLITS = {"blocks": in_blocks, "k and v swapped": swapped, "groups first": group
 def test_a_wrong_split_of_wqkv_fails_parity(tmp_path, monkeypatch, split):
     monkeypatch.setattr(layouts, "part_of", SPLITS[split])
     folder = internlm2.save(tmp_path / "hf")
-    restored = parity.restore(reference.convert(folder, tmp_path / "checkpoint"))
+    restored = parity.restore(folders.convert(folder, tmp_path / "checkpoint"))
     with pytest.raises(AssertionError, match="relative error"):
         parity.check_plain(internlm2.build(), restored)
 
@@ -101,16 +101,16 @@ def test_feed_forwards_gate_and_up_swapped_fail_parity(tmp_path, monkeypatch):
     ]
     monkeypatch.setattr(layouts, "_INTERNLM2", tuple(swap))
     folder = internlm2.save(tmp_path / "hf")
-    restored = parity.restore(reference.convert(folder, tmp_path / "checkpoint"))
+    restored = parity.restore(folders.convert(folder, tmp_path / "checkpoint"))
     with pytest.raises(AssertionError, match="relative error"):
         parity.check_plain(internlm2.build(), restored)
 
 
 def test_a_template_that_does_not_end_with_the_reward_token_is_refused(tmp_path):
-    folder = internlm2.save(tmp_path / "hf", template=reference.CHATML)
-    message = r"hf: the chat template ends with token \(\d+,\); .* reward_token_id=260, which must"
+    folder = internlm2.save(tmp_path / "hf", template=tiny.CHATML)
+    message = rf"token \(\d+,\); .* reward_token_id={internlm2.REWARD_ID}, which must"
     with pytest.raises(AssayError, match=message):
-        reference.convert(folder, tmp_path / "out" / "checkpoint")
+        folders.convert(folder, tmp_path / "out" / "checkpoint")
     assert not (tmp_path / "out").exists()
 
 
@@ -135,7 +135,7 @@ def test_tensors_are_refused_by_name_for(tmp_path, reason):
     folder = internlm2.save(tmp_path / "hf")
     save_file(load_file(folder / "model.safetensors") | {key: value}, folder / "model.safetensors")
     with pytest.raises(AssayError, match=message):
-        reference.convert(folder, tmp_path / "checkpoint")
+        folders.convert(folder, tmp_path / "checkpoint")
 
 
 def test_a_missing_value_head_is_refused_by_name(tmp_path):
@@ -144,7 +144,7 @@ def test_a_missing_value_head_is_refused_by_name(tmp_path):
     del tensors["v_head.weight"]
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(AssayError, match=r"hf: missing tensor 'v_head\.weight'$"):
-        reference.convert(folder, tmp_path / "checkpoint")
+        folders.convert(folder, tmp_path / "checkpoint")
 
 
 def test_progress_counts_the_fused_tensors_once(tmp_path):

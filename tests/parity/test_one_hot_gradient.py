@@ -13,7 +13,7 @@ from flax import nnx
 
 from engine.models import heads
 from engine.search.step import Question, slopes_of
-from tests.support import parity, reference
+from tests.support import parity, slow, torch_models
 from tests.support.heads import last_occurrence, prompt
 from tests.support.searches import settings
 
@@ -43,10 +43,10 @@ def case_of(loaded, pair_of):
 def ids_and_ways(seed=5):
     """A reply [T], and ways to change its one-hot rows [W, T, V]: one token for another, or any."""
     rng = np.random.default_rng(seed)
-    ids = rng.integers(0, reference.VOCAB_SIZE, LENGTH)
-    ways = rng.standard_normal((WAYS, LENGTH, reference.VOCAB_SIZE)) / 10
+    ids = rng.integers(0, torch_models.VOCAB_SIZE, LENGTH)
+    ways = rng.standard_normal((WAYS, LENGTH, torch_models.VOCAB_SIZE)) / 10
     for way, token in zip(
-        ways[:LENGTH], rng.integers(0, reference.VOCAB_SIZE, LENGTH), strict=True
+        ways[:LENGTH], rng.integers(0, torch_models.VOCAB_SIZE, LENGTH), strict=True
     ):
         place = rng.integers(LENGTH)
         way[:] = 0
@@ -68,8 +68,8 @@ def differences(trunk, head, step=1e-4):
     """Central differences of the reward along each way: float64 [W]."""
     ids, ways = ids_and_ways()
     prefix = list(prompt().prefix)
-    embedding = trunk.get_input_embeddings()(torch.arange(reference.VOCAB_SIZE))
-    rows = np.eye(reference.VOCAB_SIZE)[[*prefix, *ids]]
+    embedding = trunk.get_input_embeddings()(torch.arange(torch_models.VOCAB_SIZE))
+    rows = np.eye(torch_models.VOCAB_SIZE)[[*prefix, *ids]]
     gate_at = last_occurrence(prefix)
 
     def reward(reply_rows):
@@ -91,7 +91,7 @@ def slopes(scorer, **changes):
         prefix=jax.tree.map(lambda leaf: leaf[None], prefix),
         lengths=jnp.array([len(prompt().prefix)]),
         suffix=jnp.zeros(0, jnp.int32),
-        allowed=jnp.ones(reference.VOCAB_SIZE, bool),
+        allowed=jnp.ones(torch_models.VOCAB_SIZE, bool),
         signs=jnp.array(SIGNS),
         steps=jnp.array(1),
     )
@@ -116,7 +116,7 @@ def check(case, **changes):
         parity.assert_close(along, sign * expected, scale=np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", slow.all_but(["linear", "URM", "QRM-Gemma"], HEADS))
 def test_the_one_hot_gradient_is_the_finite_difference(case_of, name):
     check(case_of(name))
 
@@ -133,7 +133,7 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", slow.all_but(["URM's weights taken for constants"], BUGS))
 def test_a_gradient_that_leaves_something_out_differs(case_of, monkeypatch, bug):
     name, owner, function = BUGS[bug]
     case = case_of(name)

@@ -11,18 +11,13 @@ import pytest
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory):
     """slug, template policy and `tiny.write_model`'s arguments -> Checkpoint, converted once."""
-    from engine.checkpoint.card import Checkpoint
-    from engine.convert.conversion import convert_model
-    from engine.convert.hub import fetch
-    from engine.text.chat_template import TemplatePolicy
-    from tests.support import tiny
+    from tests.support import folders, tiny
 
     @functools.cache
-    def build(slug="tiny", *, bos="template", date=None, **model) -> Checkpoint:
+    def build(slug="tiny", *, bos="template", date=None, **model):
         folder = tmp_path_factory.mktemp(slug)
-        source = fetch(str(tiny.write_model(folder / "hf", **model)), None)
-        policy = TemplatePolicy(bos=bos, date=date)
-        return convert_model(source, folder / "checkpoint", slug=slug, policy=policy)
+        source = tiny.write_model(folder / "hf", **model)
+        return folders.convert(source, folder / "checkpoint", slug, bos=bos, date=date)
 
     return build
 

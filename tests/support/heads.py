@@ -19,11 +19,8 @@ from torch import nn
 
 from engine.checkpoint.card import Checkpoint
 from engine.convert import gates
-from engine.convert.conversion import convert_model
-from engine.convert.hub import fetch
-from engine.text.chat_template import TemplatePolicy
 from engine.types import PromptIds
-from tests.support import families, parity, reference
+from tests.support import folders, parity, torch_models
 
 PATTERN = (7, 11, 13)  # stands for the published patterns, whose ids a tiny vocabulary lacks
 HIDDEN = 20
@@ -215,7 +212,7 @@ class Loaded:
 def load(name: str, folder: Path) -> Loaded:
     """Makes, saves and converts a case of `CASES`."""
     case = CASES[name]
-    model = trunk_of(case.trunk)
+    model = torch_models.build(case.trunk)
     head = random_head(case, model.config.hidden_size)
     save(case, head, folder / "hf")
     checkpoint = convert(folder / "hf", folder / "checkpoint", case.variant)
@@ -230,12 +227,6 @@ def restore(checkpoint: Checkpoint, **where) -> parity.Restored:
 def last_occurrence(sequence: Sequence[int]) -> int:
     starts = range(len(sequence) - len(PATTERN) + 1)
     return max(i for i in starts if tuple(sequence[i : i + len(PATTERN)]) == PATTERN)
-
-
-def trunk_of(name: str):
-    return (
-        families.build(name) if name in families.CONFIGS else reference.build(reference.SPECS[name])
-    )
 
 
 def random_head(case: Case, width: int) -> nn.Module:
@@ -261,23 +252,21 @@ def random_head(case: Case, width: int) -> nn.Module:
 
 def save(case: Case, head: nn.Module, folder: Path) -> Path:
     """As the model is published: trunk, the head's tensors beside it, config."""
-    reference.save(trunk_of(case.trunk), folder)
+    torch_models.save(torch_models.build(case.trunk), folder)
     tensors = load_file(folder / "model.safetensors")
     del tensors["score.weight"]
     save_file(tensors | head.state_dict(), folder / "model.safetensors", {"format": "pt"})
     auto_map = {"AutoModelForSequenceClassification": "modeling_custom.Custom"}
-    reference.edit_json(folder / "config.json", architectures=[case.architecture],
+    folders.edit_json(folder / "config.json", architectures=[case.architecture],
                         auto_map=auto_map, **dict(case.config))  # fmt: skip
     return folder
 
 
 def convert(folder: Path, destination: Path, variant: str = "") -> Checkpoint:
     """The conversion, for a tokenizer in which the gates' pattern is `PATTERN`."""
-    policy = TemplatePolicy(bos="template", date=None)
-    source = fetch(str(folder), None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gates, "PATTERNS", {"llama": PATTERN, "gemma2": PATTERN})
-        return convert_model(source, destination, slug="model", policy=policy, head=variant)
+        return folders.convert(folder, destination, head=variant)
 
 
 def prompt() -> PromptIds:

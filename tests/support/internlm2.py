@@ -12,14 +12,16 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken
-from transformers import LlamaConfig, LlamaForSequenceClassification
+from transformers import LlamaForSequenceClassification
 
-from tests.support import reference
+from tests.support import folders, tiny, torch_models
 
-WIDTH, HEADS, KV_HEADS, LAYERS, FFN = 32, 4, 2, 3, 48
+WIDTH, FFN = torch_models.SHAPE["hidden_size"], torch_models.SHAPE["intermediate_size"]
+HEADS, KV_HEADS = (torch_models.SHAPE[f"num_{n}_heads"] for n in ("attention", "key_value"))
+LAYERS = torch_models.SHAPE["num_hidden_layers"]
 HEAD_SIZE, GROUPS = WIDTH // HEADS, HEADS // KV_HEADS
 REWARD = "<|reward|>"
-REWARD_ID = 260  # the tokenizer's next free id
+REWARD_ID = 259  # the tokenizer's next free id
 CONFIG = {
     "architectures": ["InternLM2ForRewardModel"],
     "attn_implementation": "eager",
@@ -48,7 +50,7 @@ CONFIG = {
     "torch_dtype": "float16",
     "transformers_version": "4.41.2",
     "use_cache": True,
-    "vocab_size": reference.VOCAB_SIZE,
+    "vocab_size": torch_models.VOCAB_SIZE,
 }
 _NAMES = {  # of a layer, in the published file -> in LlamaForSequenceClassification
     "attention.wo": "self_attn.o_proj",
@@ -72,7 +74,7 @@ def tensors() -> dict[str, torch.Tensor]:
         "attention_norm": (WIDTH,),
         "ffn_norm": (WIDTH,),
     }
-    shapes = {"model.tok_embeddings": (reference.VOCAB_SIZE, WIDTH), "model.norm": (WIDTH,),
+    shapes = {"model.tok_embeddings": (torch_models.VOCAB_SIZE, WIDTH), "model.norm": (WIDTH,),
               "v_head": (1, WIDTH)}  # fmt: skip
     shapes |= {f"model.layers.{i}.{name}": s for i in range(LAYERS) for name, s in layer.items()}
     generator = torch.Generator().manual_seed(0)
@@ -105,12 +107,8 @@ def build() -> LlamaForSequenceClassification:
         rows = {"q": grouped[:, :GROUPS], "k": grouped[:, -2], "v": grouped[:, -1]}
         for name, part in rows.items():
             state[f"{ours}self_attn.{name}_proj.weight"] = part.reshape(-1, WIDTH)
-    config = LlamaConfig(
-        vocab_size=reference.VOCAB_SIZE, hidden_size=WIDTH, intermediate_size=FFN,
-        num_hidden_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=KV_HEADS,
-        max_position_embeddings=256, rms_norm_eps=1e-5, num_labels=1,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e6}, attn_implementation="eager",
-    )  # fmt: skip
+    config = torch_models.llama(HEADS, KV_HEADS, HEAD_SIZE, rope={"rope_theta": 1e6})
+    config._attn_implementation = "eager"
     model = LlamaForSequenceClassification(config).eval()
     model.load_state_dict(state)
     return model
@@ -118,12 +116,12 @@ def build() -> LlamaForSequenceClassification:
 
 def save(folder: Path, template: str | None = None) -> Path:
     """As published: config.json, tensors, and a tokenizer that knows `<|reward|>`."""
-    tokenizer = reference.tokenizer()
+    tokenizer = torch_models.tokenizer()
     tokenizer.add_tokens([AddedToken(REWARD, special=True)], special_tokens=True)
     assert tokenizer.convert_tokens_to_ids(REWARD) == REWARD_ID
-    tokenizer.chat_template = template or reference.CHATML + "{{ '" + REWARD + "' }}"
+    tokenizer.chat_template = template or tiny.CHATML + "{{ '" + REWARD + "' }}"
     tokenizer.save_pretrained(folder)
     save_file(tensors(), folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text("{}")
-    reference.edit_json(folder / "config.json", **CONFIG)
+    folders.edit_json(folder / "config.json", **CONFIG)
     return folder

@@ -5,6 +5,7 @@ the rows, the root mean square of hidden states. 1e-4, never loosened.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from transformers import PreTrainedModel
 
 from engine.checkpoint import restore as restoring
 from engine.checkpoint.card import Checkpoint
+from engine.scoring import language_passes, reward_passes
 from engine.scoring.reward_passes import Scorer
 from engine.types import Candidates, PromptIds
-from tests.support import families, reference
+from tests.support import folders, torch_models
 
 TOLERANCE = 1e-4
 STEP_SIZE = 16
@@ -44,9 +46,12 @@ class Restored:
     layers_step: Callable[..., list[jax.Array]]
 
     def rebuilt(self) -> "Restored":
-        """The same weights, traced anew: what the code now says, not what was compiled before."""
-        scorer = self.scorer
-        return _build(self.graph, scorer.params, scorer.mesh, scorer.step_size)
+        """The same weights, traced anew."""
+        scorer, layers_step = (
+            traced_anew(self.graph, self.scorer),
+            build_layers.__wrapped__(self.graph),
+        )
+        return Restored(self.graph, scorer, layers_step)
 
     def under(self, **changes) -> "Restored":
         """The same weights in a decoder of another config, which may leave some of them unused."""
@@ -54,7 +59,9 @@ class Restored:
         model = nnx.merge(self.graph, scorer.params)
         config = dataclasses.replace(model.decoder.config, **changes)
         model.decoder.config = model.decoder.layers.config = config
-        return _build(*nnx.split(model), scorer.mesh, scorer.step_size)
+        graph, params = nnx.split(model)
+        changed = Scorer.build(graph, params, scorer.mesh, step_size=scorer.step_size)
+        return Restored(graph, changed, build_layers(graph))
 
 
 def make_mesh(data: int = 1, model: int = 1) -> Mesh:
@@ -77,26 +84,20 @@ def restore(
     """A sharing group; models that differ in their weights only share compiled passes."""
     mesh = mesh or make_mesh()
     graph, params = restoring.restore(group, mesh, np.dtype(dtype), objectives=objectives)
-    key = graph, mesh, step_size
-    if key not in _BUILT:
-        _BUILT[key] = _build(graph, params, mesh, step_size)
-    built = _BUILT[key]
-    return dataclasses.replace(built, scorer=dataclasses.replace(built.scorer, params=params))
+    scorer = Scorer.build(graph, params, mesh, step_size=step_size)
+    return Restored(graph, scorer, build_layers(graph))
 
 
 def converted(name: str, folder: Path, head: str = "linear") -> Pair:
-    """Saves, converts and restores the model of a name in `SPECS` or `CONFIGS`."""
-    if name in families.CONFIGS:
-        model = families.build(name)
-    else:
-        model = reference.build(reference.SPECS[name])
-    reference.save(model, folder / "hf", head)
-    checkpoint = reference.convert(folder / "hf", folder / "checkpoint")
+    """Builds, saves, converts and restores a model of `torch_models.build`."""
+    model = torch_models.build(name)
+    torch_models.save(model, folder / "hf", head)
+    checkpoint = folders.convert(folder / "hf", folder / "checkpoint")
     return Pair(model, checkpoint, restore(checkpoint))
 
 
 def random_ids(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, reference.VOCAB_SIZE, shape, np.int32)
+    return np.random.default_rng(seed).integers(0, torch_models.VOCAB_SIZE, shape, np.int32)
 
 
 def prompt_ids(length: int = PREFIX_LENGTH) -> PromptIds:
@@ -113,7 +114,7 @@ def check_layers(model, restored: Restored) -> None:
     """Residual stream after every layer, at all of 160 positions."""
     ids = random_ids(2, max(LENGTHS))
     hidden = restored.layers_step(restored.scorer.params, ids)
-    for actual, expected in zip(hidden, reference.hidden_states(model, ids), strict=True):
+    for actual, expected in zip(hidden, torch_models.hidden_states(model, ids), strict=True):
         assert_close(actual, expected, scale=np.sqrt(np.square(expected).mean()))
 
 
@@ -121,7 +122,7 @@ def check_plain(model, restored: Restored, head=None) -> None:
     """Rewards of sequences of 1 to 160 positions, by the plain pass."""
     ids = random_ids(len(LENGTHS), max(LENGTHS))
     sequences = [list(row[:n]) for row, n in zip(ids, LENGTHS, strict=True)]
-    expected = reference.rewards(model, sequences, head)
+    expected = torch_models.rewards(model, sequences, head)
     assert_close(restored.scorer.plain_rewards(sequences)[0], expected, scale=expected.std())
 
 
@@ -133,7 +134,7 @@ def check_response(model, restored: Restored, head=None) -> None:
 def check_candidates(model, restored: Restored, candidates: Candidates, head=None) -> None:
     """Rewards of candidates against torch on the whole sequence of each."""
     prompt = prompt_ids()
-    expected = reference.rewards(model, sequences_of(prompt, candidates), head)
+    expected = torch_models.rewards(model, sequences_of(prompt, candidates), head)
     actual = respond(restored.scorer, prompt, candidates)[0]
     assert_close(actual, expected, scale=expected.std())
 
@@ -171,7 +172,21 @@ def sequences_of(prompt: PromptIds, candidates: Candidates) -> list[Sequence[int
     ]
 
 
-def _build(graph: nnx.GraphDef, params: nnx.State, mesh: Mesh, step_size: int) -> Restored:
+def traced_anew(graph: nnx.GraphDef, scorer):
+    """A scorer of rewards or log-probabilities whose passes are what the code says now."""
+    passes = reward_passes if isinstance(scorer, Scorer) else language_passes
+    return dataclasses.replace(
+        scorer,
+        prefill_step=passes.build_prefill.__wrapped__(graph, scorer.mesh),
+        score_step=passes.build_scorer.__wrapped__(graph, scorer.mesh),
+        plain_step=passes.build_plain.__wrapped__(graph, scorer.mesh),
+    )
+
+
+@functools.cache
+def build_layers(graph: nnx.GraphDef) -> Callable[..., list[jax.Array]]:
+    """Jits (params, ids int32 [C, T]) -> hidden states after every layer, float32 [C, T, D]."""
+
     @jax.jit
     def layers(params, ids):
         models = nnx.merge(graph, params)
@@ -180,7 +195,4 @@ def _build(graph: nnx.GraphDef, params: nnx.State, mesh: Mesh, step_size: int) -
             *hidden, last = models.decoder.forward(ids, depths)
         return [*hidden, models.readouts[0]._normed(last)]
 
-    return Restored(graph, Scorer.build(graph, params, mesh, step_size=step_size), layers)
-
-
-_BUILT: dict[tuple, Restored] = {}
+    return layers

@@ -1,4 +1,4 @@
-"""A tiny reward model as a Hugging Face folder, made of numpy and tokenizers alone (no torch).
+"""A tiny model as a Hugging Face folder, made of numpy and tokenizers alone: torch is not imported.
 
 Its tokenizer is a byte-level BPE whose merges are the words below, so that a test knows how every
 text tokenises: bytes stand alone, a word of `WORDS` is one token, with or without its space.
@@ -6,6 +6,7 @@ text tokenises: bytes stand alone, a word of `WORDS` is one token, with or witho
 
 import json
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,15 +39,18 @@ CHATML = (
 TRIMMED = CHATML.replace("message['content']", "message['content'] | trim")
 
 
-def tokenizer(template: str | None = CHATML, *, adds_bos: bool = False) -> PreTrainedTokenizerFast:
+def tokenizer(
+    template: str | None = CHATML, *, words: Sequence[str] = WORDS, adds_bos: bool = False
+) -> PreTrainedTokenizerFast:
     """Specials, the 256 bytes, each word and what its merges pass through, `ORPHAN`.
 
-    `adds_bos`: the tokenizer puts its own BOS in front of a text, as Llama 3's does.
+    Without words, every byte stands alone. `adds_bos`: the tokenizer puts its own BOS in front of a
+    text, as Llama 3's does.
     """
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     vocab = {token: i for i, token in enumerate([*SPECIAL, *alphabet])}
     merges: dict[tuple[str, str], None] = {}
-    for word in map(_byte_level, WORDS):
+    for word in map(_byte_level, words):
         core = word.removeprefix("Ġ")
         ends = range(1, len(core))
         pairs = [(core[:end], core[end]) for end in ends]
@@ -54,7 +58,8 @@ def tokenizer(template: str | None = CHATML, *, adds_bos: bool = False) -> PreTr
         for left, right in pairs:
             merges[left, right] = None
             vocab.setdefault(left + right, len(vocab))
-    vocab[ORPHAN] = len(vocab)
+    if words:
+        vocab[ORPHAN] = len(vocab)
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocab, merges=list(merges)))
     bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     bpe.decoder = tokenizers.decoders.ByteLevel()

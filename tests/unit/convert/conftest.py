@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from engine.checkpoint.card import Checkpoint
-from tests.support import reference
+from tests.support import folders, torch_models
 
-SPEC = reference.SPECS["gqa"]
+MODEL = "gqa"
 
 
 @pytest.fixture(scope="session")
 def published(tmp_path_factory) -> Path:
     """The folder itself: read it, copy it, leave it as it is."""
-    return reference.save(reference.build(SPEC), tmp_path_factory.mktemp("published") / "hf")
+    return torch_models.save(torch_models.build(MODEL), tmp_path_factory.mktemp("published") / "hf")
 
 
 @pytest.fixture
@@ -26,4 +26,4 @@ def folder(published, tmp_path) -> Path:
 @pytest.fixture(scope="session")
 def checkpoint(published, tmp_path_factory) -> Checkpoint:
     """The folder converted."""
-    return reference.convert(published, tmp_path_factory.mktemp("converted") / "checkpoint")
+    return folders.convert(published, tmp_path_factory.mktemp("converted") / "checkpoint")

@@ -18,8 +18,8 @@ from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.text.chat_template import TemplatePolicy
-from tests.support import parity, reference
-from tests.unit.convert.conftest import SPEC
+from tests.support import folders, parity, tiny, torch_models
+from tests.unit.convert.conftest import MODEL
 
 WEIGHTS = "model.safetensors"
 HASHES = ("embedding_hash", "layer_hashes", "readout_hash", "tokenizer_hash", "checkpoint_hash")
@@ -49,7 +49,9 @@ def test_parameters_are_the_tensors_transposed_by_hand(published, checkpoint):
     tensors = {name: value.numpy() for name, value in load_file(published / WEIGHTS).items()}
     params = parameters(checkpoint)
     layer = "model.layers.1."
-    N, K, H, D = SPEC.heads, SPEC.kv_heads, SPEC.head_size, SPEC.width
+    config = torch_models.build(MODEL).config
+    N, K = config.num_attention_heads, config.num_key_value_heads
+    H, D = config.head_dim, config.hidden_size
     expected = {
         "q": tensors[layer + "self_attn.q_proj.weight"].T.reshape(D, N, H),
         "k": tensors[layer + "self_attn.k_proj.weight"].T.reshape(D, K, H),
@@ -69,12 +71,12 @@ def test_parameters_are_the_tensors_transposed_by_hand(published, checkpoint):
 
 
 def test_shards_convert_to_the_same_hashes_as_one_file(checkpoint, tmp_path):
-    model = reference.build(SPEC)
-    folder = reference.save(model, tmp_path / "hf")
+    model = torch_models.build(MODEL)
+    folder = torch_models.save(model, tmp_path / "hf")
     (folder / WEIGHTS).unlink()
     model.save_pretrained(folder, max_shard_size="40KB")
     shards = sorted(path.name for path in folder.glob("*.safetensors"))
-    sharded = reference.convert(folder, tmp_path / "checkpoint")
+    sharded = folders.convert(folder, tmp_path / "checkpoint")
     assert len(shards) >= 2
     assert sorted(sharded.card.files) == shards
     assert hashes(sharded) == hashes(checkpoint)
@@ -84,7 +86,7 @@ def test_shards_convert_to_the_same_hashes_as_one_file(checkpoint, tmp_path):
 def test_the_decoder_keeps_its_dtype_and_the_readout_becomes_float32(folder, tmp_path, dtype):
     torch_dtype = getattr(torch, dtype)
     edit_tensors(folder, lambda t: t.update({n: v.to(torch_dtype) for n, v in t.items()}))
-    converted = reference.convert(folder, tmp_path / "checkpoint")
+    converted = folders.convert(folder, tmp_path / "checkpoint")
     for name, stored in converted.card.dtypes.items():
         assert stored == ("float32" if name.startswith("readout.") else dtype)
     assert converted.card.dtype == dtype
@@ -104,7 +106,7 @@ def test_a_float32_head_on_a_16_bit_decoder_is_kept_exactly(folder, tmp_path):
         tensors.update(trunk)
 
     edit_tensors(folder, trunk_to_bfloat16)
-    converted = reference.convert(folder, tmp_path / "checkpoint")
+    converted = folders.convert(folder, tmp_path / "checkpoint")
     params = parameters(converted, "bfloat16")
     assert params["decoder.layers.q"].dtype == "bfloat16"
     np.testing.assert_array_equal(
@@ -120,7 +122,7 @@ def test_layers_of_different_dtypes_each_keep_theirs(folder, tmp_path):
         tensors[name.format(1)] = tensors[name.format(1)].half()
 
     edit_tensors(folder, mix)
-    converted = reference.convert(folder, tmp_path / "checkpoint")
+    converted = folders.convert(folder, tmp_path / "checkpoint")
     assert converted.card.dtypes["decoder.layers.up"] == "bfloat16, float16, float32"
     assert converted.card.dtype == "bfloat16, float16, float32"
     tensors, params = load_file(folder / WEIGHTS), parameters(converted)
@@ -151,17 +153,17 @@ def test_names_that_some_repositories_prefix_or_shorten_are_understood(
     folder, tmp_path, checkpoint, rename
 ):
     edit_tensors(folder, lambda t: t.update({rename(name): t.pop(name) for name in list(t)}))
-    assert hashes(reference.convert(folder, tmp_path / "checkpoint")) == hashes(checkpoint)
+    assert hashes(folders.convert(folder, tmp_path / "checkpoint")) == hashes(checkpoint)
 
 
 def test_inverse_frequencies_in_the_file_change_nothing(folder, tmp_path, checkpoint):
     key = "model.layers.0.self_attn.rotary_emb.inv_freq"
     edit_tensors(folder, lambda tensors: tensors.update({key: torch.ones(5)}))
-    assert hashes(reference.convert(folder, tmp_path / "checkpoint")) == hashes(checkpoint)
+    assert hashes(folders.convert(folder, tmp_path / "checkpoint")) == hashes(checkpoint)
 
 
 def test_converting_again_gives_the_same_hashes(folder, tmp_path, checkpoint):
-    assert hashes(reference.convert(folder, tmp_path / "checkpoint")) == hashes(checkpoint)
+    assert hashes(folders.convert(folder, tmp_path / "checkpoint")) == hashes(checkpoint)
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
@@ -174,7 +176,7 @@ def test_one_changed_weight_changes_that_layers_hash_alone(
         weight[3] = torch.nextafter(weight[3], torch.tensor(9.0))
 
     edit_tensors(folder, nudge)
-    other = reference.convert(folder, tmp_path / "checkpoint")
+    other = folders.convert(folder, tmp_path / "checkpoint")
     pairs = zip(other.card.layer_hashes, checkpoint.card.layer_hashes, strict=True)
     assert [a == b for a, b in pairs] == [i != layer for i in range(3)]
     assert changed_hashes(checkpoint, other) == {"layer_hashes", "checkpoint_hash"}
@@ -192,19 +194,19 @@ def test_a_weight_outside_the_layers_changes_no_layers_hash(
     folder, tmp_path, checkpoint, tensor, changed
 ):
     edit_tensors(folder, lambda tensors: tensors[tensor].mul_(1.5))
-    other = reference.convert(folder, tmp_path / "checkpoint")
+    other = folders.convert(folder, tmp_path / "checkpoint")
     assert changed_hashes(checkpoint, other) == {changed, "checkpoint_hash"}
 
 
 def test_a_config_attribute_that_matters_changes_the_checkpoint_hash(folder, tmp_path, checkpoint):
-    reference.edit_json(folder / "config.json", rms_norm_eps=1e-6)
-    other = reference.convert(folder, tmp_path / "checkpoint")
+    folders.edit_json(folder / "config.json", rms_norm_eps=1e-6)
+    other = folders.convert(folder, tmp_path / "checkpoint")
     assert changed_hashes(checkpoint, other) == {"checkpoint_hash"}
 
 
 def test_a_name_and_a_place_change_no_hash(folder, tmp_path, checkpoint):
     moved = shutil.move(folder, tmp_path / "elsewhere")
-    other = reference.convert(moved, tmp_path / "checkpoint", slug="another")
+    other = folders.convert(moved, tmp_path / "checkpoint", slug="another")
     assert other.card.slug != checkpoint.card.slug
     assert hashes(other) == hashes(checkpoint)
 
@@ -213,10 +215,10 @@ def test_a_name_and_a_place_change_no_hash(folder, tmp_path, checkpoint):
 def relatives(checkpoint, tmp_path_factory):
     """Name -> a model and what it shares with the one all tests here use."""
     base = tmp_path_factory.mktemp("relatives")
-    model = reference.build(SPEC)
+    model = torch_models.build(MODEL)
 
     def converted(name, model, bos="template", tokenizer=None, change=None):
-        folder = reference.save(model, base / f"{name}-hf")
+        folder = torch_models.save(model, base / f"{name}-hf")
         if change:
             edit_tensors(folder, change)
         if tokenizer:
@@ -225,13 +227,13 @@ def relatives(checkpoint, tmp_path_factory):
         source = fetch(str(folder), None)
         return convert_model(source, base / name, slug=name, policy=policy)
 
-    other_template = reference.tokenizer()
-    other_template.chat_template = reference.CHATML.replace("<|im_end|>\n", "<|im_end|>")
+    other_template = torch_models.tokenizer()
+    other_template.chat_template = tiny.CHATML.replace("<|im_end|>\n", "<|im_end|>")
     return {
         "model": checkpoint,
         "other head": converted("head", model, change=lambda t: t["score.weight"].mul_(2)),
-        "first two layers": converted("two", reference.truncated(model, 2)),
-        "first layer": converted("one", reference.truncated(model, 1)),
+        "first two layers": converted("two", torch_models.truncated(model, 2)),
+        "first layer": converted("one", torch_models.truncated(model, 1)),
         "other layer": converted(
             "layer", model, change=lambda t: t["model.layers.2.mlp.up_proj.weight"].mul_(2)
         ),
@@ -318,7 +320,7 @@ def test_a_card_that_cannot_be_read_is_refused(tmp_path, text, message):
 
 def test_a_card_of_another_version_is_refused(checkpoint, tmp_path):
     (tmp_path / "model.json").write_text(checkpoint.card.to_json())
-    reference.edit_json(tmp_path / "model.json", version=1)
+    folders.edit_json(tmp_path / "model.json", version=1)
     with pytest.raises(AssayError, match=r"model\.json: version=1; allowed: 2$"):
         Checkpoint.open(tmp_path)
 
@@ -338,13 +340,16 @@ def test_progress_counts_every_byte_once(folder, tmp_path):
 
 
 def test_conversion_holds_two_blocks_at_most(tmp_path, checkpoint):
-    spec = reference.Spec(layers=10, width=128, ffn_width=1536, heads=4, head_size=8)
-    folder = reference.save(reference.build(spec), tmp_path / "hf")
+    layers = 10
+    config = torch_models.llama(
+        4, 4, 8, num_hidden_layers=layers, hidden_size=128, intermediate_size=1536
+    )
+    folder = torch_models.save(torch_models.enlarged(config), tmp_path / "hf")
     total = (folder / WEIGHTS).stat().st_size
-    layer = total / spec.layers  # which most of the model is
+    layer = total / layers  # which most of the model is
     tracemalloc.start()
     try:
-        reference.convert(folder, tmp_path / "checkpoint")
+        folders.convert(folder, tmp_path / "checkpoint")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -402,5 +407,5 @@ def test_a_parameter_that_is_not_whole_is_a_damaged_checkpoint(
 
 def test_nothing_is_computed_on_a_device_while_converting(folder, tmp_path):
     before = {id(array) for array in jax.live_arrays()}
-    reference.convert(folder, tmp_path / "checkpoint")
+    folders.convert(folder, tmp_path / "checkpoint")
     assert {id(array) for array in jax.live_arrays()} <= before

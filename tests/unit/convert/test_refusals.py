@@ -12,7 +12,7 @@ from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.errors import AssayError
 from engine.text.chat_template import TemplatePolicy
-from tests.support import reference
+from tests.support import folders, torch_models
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -26,12 +26,12 @@ def written(name: str, text: str):
 
 
 def configured(**fields):
-    return lambda folder: reference.edit_json(folder / "config.json", **fields)
+    return lambda folder: folders.edit_json(folder / "config.json", **fields)
 
 
 def with_more_tokens(folder: Path) -> None:
-    tokenizer = reference.tokenizer()
-    tokenizer.add_tokens([f"word-{i}" for i in range(5)])
+    tokenizer = torch_models.tokenizer()
+    tokenizer.add_tokens([f"word-{i}" for i in range(6)])
     tokenizer.save_pretrained(folder)
 
 
@@ -214,7 +214,7 @@ REFUSED = {
 
 def refusal(source: Path, destination: Path) -> str:
     with pytest.raises(AssayError) as caught:
-        reference.convert(source, destination)
+        folders.convert(source, destination)
     return str(caught.value)
 
 
@@ -223,7 +223,7 @@ def test_a_folder_is_refused_in_one_line_and_leaves_nothing_for(folder, tmp_path
     damage, message = REFUSED[reason]
     damage(folder)
     with pytest.raises(AssayError, match=message) as caught:
-        reference.convert(folder, tmp_path / "out" / "checkpoint")
+        folders.convert(folder, tmp_path / "out" / "checkpoint")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -268,7 +268,7 @@ def test_a_disk_that_takes_no_more_is_refused_in_one_line_and_leaves_nothing(
     folder, tmp_path, limit
 ):
     (tmp_path / "out").mkdir()
-    tokenizer = reference.tokenizer()
+    tokenizer = torch_models.tokenizer()
     tokenizer.add_tokens(["x" * 70_000])
     tokenizer.save_pretrained(folder)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -326,18 +326,18 @@ def test_code_in_the_folder_is_never_executed(folder, tmp_path):
     code = f"open({str(marker)!r}, 'w')\n"
     for name in ("modeling_own", "tokenization_own", "configuration_own"):
         (folder / f"{name}.py").write_text(code)
-    reference.edit_json(
+    folders.edit_json(
         folder / "tokenizer_config.json",
         auto_map={"AutoTokenizer": [None, "tokenization_own.Own"]},
     )
-    reference.edit_json(
+    folders.edit_json(
         folder / "config.json",
         auto_map={
             "AutoConfig": "configuration_own.Own",
             "AutoModelForSequenceClassification": "modeling_own.Own",
         },
     )
-    checkpoint = reference.convert(folder, tmp_path / "checkpoint")
+    checkpoint = folders.convert(folder, tmp_path / "checkpoint")
     checkpoint.template.split("What?")
     assert not marker.exists()
     assert not list((tmp_path / "checkpoint").rglob("*.py"))
@@ -347,7 +347,7 @@ def test_a_tokenizer_that_needs_its_own_code_is_refused_unexecuted(folder, tmp_p
     marker = tmp_path / "executed"
     (folder / "modeling_own.py").write_text(f"open({str(marker)!r}, 'w')\n")
     auto_map = {"AutoTokenizer": [None, "modeling_own.Own"]}
-    reference.edit_json(folder / "tokenizer_config.json", auto_map=auto_map, tokenizer_class="Own")
+    folders.edit_json(folder / "tokenizer_config.json", auto_map=auto_map, tokenizer_class="Own")
     refusal(folder, tmp_path / "out" / "checkpoint")
     assert not marker.exists()
     assert not (tmp_path / "out").exists()
@@ -355,4 +355,4 @@ def test_a_tokenizer_that_needs_its_own_code_is_refused_unexecuted(folder, tmp_p
 
 def test_weights_that_are_not_numbers_convert_so_that_scoring_can_name_the_token(folder, tmp_path):
     retensored(lambda tensors: tensors["score.weight"].fill_(np.nan))(folder)
-    assert reference.convert(folder, tmp_path / "checkpoint").card.slug == "model"
+    assert folders.convert(folder, tmp_path / "checkpoint").card.slug == "model"

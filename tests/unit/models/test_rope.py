@@ -9,7 +9,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.models.config import Rope, inverse_frequencies
-from tests.support import reference
+from tests.support import torch_models
 
 LLAMA3 = Rope(
     theta=500_000.0,
@@ -46,8 +46,8 @@ def test_llama3_frequencies_are_the_published_constants(head_size, factor):
 SCALINGS = {
     "default": {"rope_type": "default"},
     "linear": {"rope_type": "linear", "factor": 4.0},
-    "llama3": {**reference.LLAMA3_SCALING, "original_max_position_embeddings": 8192},
-    "llama3 for 160 positions": reference.LLAMA3_SCALING,
+    "llama3": {**torch_models.LLAMA3_SCALING, "original_max_position_embeddings": 8192},
+    "llama3 for 160 positions": torch_models.LLAMA3_SCALING,
 }
 
 

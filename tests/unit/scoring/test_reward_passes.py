@@ -11,7 +11,7 @@ from engine.errors import AssayError
 from engine.scoring.batches import pad_rows, padded_length, reply_buckets, take_rows
 from engine.scoring.reward_passes import PREFIX_MULTIPLE, dtype_named
 from engine.types import Candidates, PromptIds
-from tests.support import parity, reference
+from tests.support import parity, torch_models
 
 TIGHT = 2e-5  # relative: the same sums in another order
 PROMPT = parity.prompt_ids(20)
@@ -27,7 +27,7 @@ def candidates_of(rows: int, seed: int, length: int = 5) -> Candidates:
     """Random candidates that share some or all of `PROMPT`."""
     rng = np.random.default_rng(seed)
     return Candidates(
-        ids=rng.integers(0, reference.VOCAB_SIZE, (rows, length), np.int32),
+        ids=rng.integers(0, torch_models.VOCAB_SIZE, (rows, length), np.int32),
         shared=rng.choice(np.int32([len(PROMPT.prefix), 19, 7]), rows),
         last=rng.integers(0, length, rows, np.int32),
     )
@@ -70,7 +70,7 @@ def test_what_follows_the_reward_position_does_not_change_rewards(scorer, seed):
 @given(seed=SEEDS, extra=st.integers(1, 12))
 def test_prefix_positions_that_no_candidate_shares_do_not_change_rewards(scorer, seed, extra):
     candidates = candidates_of(16, seed)
-    tail = np.random.default_rng(seed).integers(0, reference.VOCAB_SIZE, extra).tolist()
+    tail = np.random.default_rng(seed).integers(0, torch_models.VOCAB_SIZE, extra).tolist()
     longer = dataclasses.replace(PROMPT, prefix=(*PROMPT.prefix, *tail))
     assert_same(
         parity.respond(scorer, longer, candidates)[0],
@@ -81,7 +81,7 @@ def test_prefix_positions_that_no_candidate_shares_do_not_change_rewards(scorer,
 @st.composite
 def conversations(draw) -> list[list[int]]:
     """Six sequences, duplicates among them; most begin with `PROMPT`, some leave it early."""
-    token = st.integers(0, reference.VOCAB_SIZE - 1)
+    token = st.integers(0, torch_models.VOCAB_SIZE - 1)
     reply = st.lists(token, min_size=1, max_size=3)
     shared = st.sampled_from([len(PROMPT.prefix), len(PROMPT.prefix), 17, 0])
     row = st.builds(lambda n, ids: [*PROMPT.prefix[:n], *ids], shared, reply)

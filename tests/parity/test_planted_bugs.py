@@ -1,0 +1,444 @@
+"""A parity test that passes with RoPE removed is no test: every bug here must fail its checks.
+
+One table for all decoders. A bug is planted in the code, which is then traced anew; in the rules or
+the numbers by which a checkpoint is read; or in its parameters, where nothing is compiled again.
+"""
+
+import dataclasses
+import tempfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from engine.checkpoint import layouts
+from engine.models import config, decoder, heads
+from engine.scoring.reward_passes import Scorer
+from tests.support import folders, parity, slow, torch_models
+from tests.support.parity import Pair
+
+
+def configured(**changes):
+    """The same weights under other static numbers."""
+
+    def plant(patch, pair: Pair) -> parity.Restored:
+        card = pair.checkpoint.card
+        other = dataclasses.replace(card, decoder=dataclasses.replace(card.decoder, **changes))
+        return parity.restore(dataclasses.replace(pair.checkpoint, card=other))
+
+    return plant
+
+
+def left_out(**changes):
+    """Parameters of the checkpoint that the decoder does not use."""
+    return lambda patch, pair: pair.restored.under(**changes)
+
+
+def coded(change):
+    """The code with a bug, traced anew."""
+
+    def plant(patch, pair: Pair) -> parity.Restored:
+        change(patch)
+        return pair.restored.rebuilt()
+
+    return plant
+
+
+def no_offset(module):
+    def change(patch):
+        right = decoder.rms_norm
+        patch.setattr(module, "rms_norm", lambda x, weight, eps, **_: right(x, weight, eps))
+
+    return coded(change)
+
+
+def soft_cap_before_the_scale(patch):
+    def logits(self, dots):
+        cap = self.config.attention_softcap
+        return cap * jnp.tanh(dots / cap) * self.config.query_scale
+
+    patch.setattr(decoder.Decoder, "_logits", logits)
+
+
+def soft_cap_after_the_mask(patch):
+    """A masked logit is capped too, so that what follows a position is seen after all."""
+    right, choose = jax.nn.softmax, jnp.where
+
+    def softmax(logits, where=None):
+        return right(logits) if where is None else right(choose(where, logits, -3.0))
+
+    def where(condition, kept, other):
+        masked = isinstance(other, float) and other == -jnp.inf
+        return choose(condition, kept, -3.0 if masked else other)
+
+    patch.setattr(jax.nn, "softmax", softmax)  # of whole sequences
+    patch.setattr(jnp, "where", where)  # of candidates
+
+
+def final_soft_cap_on_rewards(patch):
+    right = heads.LinearHead.reward
+    patch.setattr(
+        heads.LinearHead, "reward", lambda self, hidden: 30 * jnp.tanh(right(self, hidden) / 30)
+    )
+
+
+def exact_gelu(patch):
+    patch.setitem(decoder._ACTIVATIONS, "gelu_tanh", lambda x: jax.nn.gelu(x, approximate=False))
+
+
+def norm_after_rope(patch):
+    """The q and k norms read what is rotated already."""
+    right = decoder.rotate
+
+    def keys_values(self, x, angles):
+        normed = self._norm(x, self.attention_norm)
+        keys = right(jnp.einsum("CTD,DKH->CTKH", normed, self.k[...]), angles)
+        return self._norm(keys, self.k_norm), jnp.einsum("CTD,DKH->CTKH", normed, self.v[...])
+
+    def queries(self, x, angles):
+        q = jnp.einsum("CTD,DNH->CTNH", self._norm(x, self.attention_norm), self.q[...])
+        q = self._norm(right(q, angles), self.q_norm)
+        return q.reshape(*q.shape[:2], self.k.shape[1], -1, self.config.head_size)
+
+    patch.setattr(decoder.Layer, "keys_values", keys_values)
+    patch.setattr(decoder.Layer, "queries", queries)
+
+
+def zeroed(*names: str):
+    """A parameter that is never filled."""
+
+    def plant(patch, pair: Pair) -> parity.Restored:
+        restored = parity.restore(pair.checkpoint)
+        for name in names:
+            parameter = restored.scorer.params["decoder"]["layers"][name]
+            parameter.set_value(jnp.zeros_like(parameter[...]))
+        return restored
+
+    return plant
+
+
+def swapped(first: str, second: str):
+    """Two parameters filled from each other's tensor."""
+
+    def plant(patch, pair: Pair) -> parity.Restored:
+        restored = parity.restore(pair.checkpoint)
+        layers = restored.scorer.params["decoder"]["layers"]
+        values = layers[first][...], layers[second][...]
+        layers[first].set_value(values[1])
+        layers[second].set_value(values[0])
+        return restored
+
+    return plant
+
+
+def converted_by(change):
+    """A checkpoint converted by a changed rule table."""
+
+    def plant(patch, pair: Pair) -> parity.Restored:
+        right = layouts.decoder_rules
+        patch.setattr(layouts, "decoder_rules", lambda *about: change(right(*about)))
+        with tempfile.TemporaryDirectory() as folder:
+            source = pair.checkpoint.path.parent / "hf"
+            return parity.restore(folders.convert(source, Path(folder) / "checkpoint"))
+
+    return plant
+
+
+def read_as(parameter: str, **changes):
+    """A rule table in which one rule reads its tensor differently."""
+
+    def change(table):
+        return tuple(
+            dataclasses.replace(rule, **changes) if rule.parameter.endswith(parameter) else rule
+            for rule in table
+        )
+
+    return change
+
+
+def keys_swapped(first: str, second: str):
+    """A rule table with two parameters filled from each other's tensor."""
+
+    def change(table):
+        key = {rule.parameter.rsplit(".", 1)[1]: rule.key for rule in table}
+        other = {first: key[second], second: key[first]}
+        return tuple(
+            dataclasses.replace(rule, key=other.get(rule.parameter.rsplit(".", 1)[1], rule.key))
+            for rule in table
+        )
+
+    return change
+
+
+def no_rope(patch):
+    patch.setattr(decoder, "rotate", lambda x, angles: x)
+
+
+def interleaved_rope(patch):
+    def rotate(x, angles):
+        cos, sin = (a[:, :, None, :] for a in angles)
+        first, second = x[..., ::2], x[..., 1::2]
+        pairs = [first * cos - second * sin, second * cos + first * sin]
+        return jnp.stack(pairs, axis=-1).reshape(x.shape)
+
+    patch.setattr(decoder, "rotate", rotate)
+
+
+def other_rope(**changes):
+    def plant(patch):
+        right = config.inverse_frequencies
+        patch.setattr(
+            decoder,
+            "inverse_frequencies",
+            lambda rope, size: right(dataclasses.replace(rope, **changes), size),
+        )
+
+    return plant
+
+
+def angles_in_bfloat16(patch):
+    right = decoder.Decoder._angles
+
+    def angles(self, positions):
+        cos, sin = right(self, positions)
+        angle = jnp.arctan2(sin, cos)  # what a 16-bit product of position and frequency keeps
+        rounded = angle.astype(jnp.bfloat16).astype(jnp.float32)
+        return jnp.cos(rounded), jnp.sin(rounded)
+
+    patch.setattr(decoder.Decoder, "_angles", angles)
+
+
+def doubled_bos(patch):
+    """Every conversation begins with its first id twice."""
+    right = Scorer.plain_rewards
+    patch.setattr(
+        Scorer,
+        "plain_rewards",
+        lambda self, sequences: right(self, [[ids[0], *ids] for ids in sequences]),
+    )
+
+
+def tiled_heads(patch):
+    """Query head i reads key/value head i % K, not i // G."""
+    queries, output = decoder.Layer.queries, decoder.Layer.output
+
+    def tiled(self, x, angles):
+        right = queries(self, x, angles)
+        C, T, K, G, H = right.shape
+        return right.reshape(C, T, G, K, H).swapaxes(2, 3)
+
+    patch.setattr(decoder.Layer, "queries", tiled)
+    patch.setattr(decoder.Layer, "output", lambda self, x: output(self, x.swapaxes(2, 3)))
+
+
+def no_mask_in_whole_sequences(patch):
+    right = decoder._distances
+    patch.setattr(decoder, "_distances", lambda positions: jnp.abs(right(positions)))
+
+
+def response_masks(change):
+    """Plants `change((on prefix, on own positions))` in what candidates see."""
+
+    def plant(patch):
+        right = decoder.Decoder._response_masks
+        patch.setattr(
+            decoder.Decoder, "_response_masks", lambda self, *args: change(*right(self, *args))
+        )
+
+    return plant
+
+
+def no_scale(patch):
+    patch.setattr(decoder.Decoder, "_logits", lambda self, dots: dots)
+
+
+def other_eps(patch):
+    right = decoder.rms_norm
+    patch.setattr(decoder, "rms_norm", lambda x, weight, eps, **kw: right(x, weight, 1e-6, **kw))
+
+
+def no_last_norm(patch):
+    patch.setattr(heads, "rms_norm", lambda x, weight, eps, offset: x)
+
+
+def last_norm_without_weight(patch):
+    right = decoder.rms_norm
+    patch.setattr(heads, "rms_norm", lambda x, w, eps, offset: right(x, jnp.ones_like(w), eps))
+
+
+def gelu(patch):
+    patch.setitem(decoder._ACTIVATIONS, "silu", jax.nn.gelu)
+
+
+def positions_from_zero(patch):
+    right = decoder.Decoder._angles
+    patch.setattr(
+        decoder.Decoder, "_angles", lambda self, at: right(self, at - at.min(-1, keepdims=True))
+    )
+
+
+def last_layer_reads_one_position_early(patch):
+    right = decoder._take
+    patch.setattr(decoder, "_take", lambda x, at: right(x, jnp.maximum(at - 1, 0)))
+
+
+def reward_read_at_the_padding(patch):
+    right = decoder.Decoder.respond
+    patch.setattr(
+        decoder.Decoder,
+        "respond",
+        lambda self, prefix, x, places, read, depths: right(
+            self, prefix, x, places, jnp.full_like(read, x.shape[1] - 1), depths
+        ),
+    )
+
+
+LAYERS, PLAIN, RESPONSE = (parity.check_layers,), (parity.check_plain,), (parity.check_response,)
+BOTH = (*PLAIN, *RESPONSE)
+ODD = (False, True, False)
+
+# What is planted, the model in which it shows, the checks that it must fail. Those in the rules
+# read every tensor once and find every shape as it should be.
+BUGS = {
+    "no RoPE": (coded(no_rope), "mha", PLAIN),
+    "no RoPE, candidates": (coded(no_rope), "mha", RESPONSE),
+    "wrong theta": (coded(other_rope(theta=500_000.0)), "mha", PLAIN),
+    "llama3 scaling left out": (coded(other_rope(kind="default")), "gqa-llama3", PLAIN),
+    "llama3 blend left out": (coded(other_rope(low_freq_factor=3.9)), "gqa-llama3", PLAIN),
+    "linear scaling left out": (coded(other_rope(kind="default")), "mqa-linear", PLAIN),
+    "llama3 factor of another size": (coded(other_rope(factor=32.0)), "gqa-llama3", PLAIN),
+    "llama3 scaling from the whole context": (
+        coded(other_rope(original_positions=256)),
+        "gqa-llama3",
+        PLAIN,
+    ),
+    "llama3 scaling of all frequencies": (coded(other_rope(kind="linear")), "gqa-llama3", PLAIN),
+    "RoPE's angles in bfloat16": (coded(angles_in_bfloat16), "mha", PLAIN),
+    "BOS doubled": (coded(doubled_bos), "mha", PLAIN),
+    "interleaved RoPE": (coded(interleaved_rope), "gqa", PLAIN),
+    "wrong head order": (coded(tiled_heads), "gqa", PLAIN),
+    "wrong head order, candidates": (coded(tiled_heads), "gqa", RESPONSE),
+    "no mask in whole sequences": (coded(no_mask_in_whole_sequences), "mha", PLAIN),
+    "no mask among candidates": (
+        coded(response_masks(lambda prefix, own: (prefix, jnp.ones_like(own)))),
+        "mha",
+        RESPONSE,
+    ),
+    "prefix padding not masked": (
+        coded(response_masks(lambda prefix, own: (jnp.ones_like(prefix), own))),
+        "mha",
+        RESPONSE,
+    ),
+    "early leavers see the whole prefix": (
+        coded(
+            response_masks(lambda prefix, own: (jnp.broadcast_to(prefix.any(0), prefix.shape), own))
+        ),
+        "mha",
+        RESPONSE,
+    ),
+    "candidates' positions start at 0": (coded(positions_from_zero), "mha", RESPONSE),
+    "last layer reads one position early": (
+        coded(last_layer_reads_one_position_early),
+        "mha",
+        RESPONSE,
+    ),
+    "reward read at the padding": (coded(reward_read_at_the_padding), "mha", RESPONSE),
+    "softmax without scale": (coded(no_scale), "mqa-linear", PLAIN),
+    "wrong eps": (coded(other_eps), "mha", LAYERS),
+    "wrong eps, rewards": (coded(other_eps), "mha", PLAIN),
+    "no last norm": (coded(no_last_norm), "mha", PLAIN),
+    "last norm without weight": (coded(last_norm_without_weight), "mha", PLAIN),
+    "GELU for SiLU": (coded(gelu), "mha", LAYERS),
+    "q transposed": (converted_by(read_as(".q", layout="D(NH)")), "mha", PLAIN),
+    "o's heads last": (converted_by(read_as(".o", layout="D(HN)")), "mha", PLAIN),
+    "v's heads last": (converted_by(read_as(".v", layout="(HK)D")), "mha", PLAIN),
+    "gate and up swapped": (converted_by(keys_swapped("gate", "up")), "mha", PLAIN),
+    "k and v swapped": (converted_by(keys_swapped("k", "v")), "mha", PLAIN),
+    "norms swapped": (converted_by(keys_swapped("attention_norm", "ffn_norm")), "mha", PLAIN),
+    "the first Gemma without embedding scale": (configured(embedding_scale=False), "gemma", BOTH),
+    "the first Gemma's norms without 1 +": (no_offset(decoder), "gemma", BOTH),
+    "the first Gemma with the exact GELU of its config.json": (coded(exact_gelu), "gemma", BOTH),
+    "no soft-cap": (configured(attention_softcap=None), "gemma2", BOTH),
+    "another soft-cap": (configured(attention_softcap=3.1), "gemma2", BOTH),
+    "soft-cap before the scale": (coded(soft_cap_before_the_scale), "gemma2", BOTH),
+    "soft-cap after the mask": (coded(soft_cap_after_the_mask), "gemma2", BOTH),
+    "final soft-cap on rewards": (coded(final_soft_cap_on_rewards), "gemma2", BOTH),
+    "norms of the decoder without 1 +": (no_offset(decoder), "gemma2", BOTH),
+    "final norm without 1 +": (no_offset(heads), "gemma2", BOTH),
+    "query scale from the head size": (configured(query_scale=None), "gemma2", BOTH),
+    "no embedding scale": (configured(embedding_scale=False), "gemma2", BOTH),
+    "SiLU": (configured(activation="silu"), "gemma2", BOTH),
+    "exact GELU": (coded(exact_gelu), "gemma2", BOTH),
+    "no norms after attention and feed-forward": (left_out(post_norms=False), "gemma2", BOTH),
+    "attention's post norm and feed-forward's pre norm swapped": (
+        swapped("post_attention_norm", "ffn_norm"),
+        "gemma2",
+        BOTH,
+    ),
+    "feed-forward's norms swapped": (swapped("ffn_norm", "post_ffn_norm"), "gemma2", BOTH),
+    "attention's norms swapped": (swapped("attention_norm", "post_attention_norm"), "gemma2", BOTH),
+    "no window": (configured(window=None), "gemma2", BOTH),
+    "window in odd layers": (configured(window_layers=ODD), "gemma2", BOTH),
+    "window in all layers": (configured(window_layers=(True,) * 3), "gemma2", BOTH),
+    "window one too long": (configured(window=torch_models.WINDOW + 1), "gemma2", BOTH),
+    "window one too short": (configured(window=torch_models.WINDOW - 1), "gemma2", BOTH),
+    "Qwen 2's window in all layers": (configured(window_layers=(True,) * 3), "qwen2, window", BOTH),
+    "Qwen 2's window in no layer": (configured(window=None), "qwen2, window", BOTH),
+    "Mistral's window in no layer": (configured(window=None), "mistral", BOTH),
+    "Mistral's window in even layers": (
+        configured(window_layers=(True, False, True)),
+        "mistral",
+        BOTH,
+    ),
+    "Mistral's window one too long": (configured(window=torch_models.WINDOW + 1), "mistral", BOTH),
+    "no biases": (left_out(qkv_bias=False), "qwen2", BOTH),
+    "no q bias": (zeroed("q_bias"), "qwen2", BOTH),
+    "no k bias": (zeroed("k_bias"), "qwen2", BOTH),
+    "no v bias": (zeroed("v_bias"), "qwen2", BOTH),
+    "no q and k norms": (left_out(qk_norm=False), "qwen3", BOTH),
+    "q and k norms after RoPE": (coded(norm_after_rope), "qwen3", BOTH),
+    "q and k norms swapped": (swapped("q_norm", "k_norm"), "qwen3", BOTH),
+}
+# One of every way to plant, in every family.
+QUICK = (
+    "no RoPE",
+    "wrong head order, candidates",
+    "no mask among candidates",
+    "wrong eps",
+    "q transposed",
+    "k and v swapped",
+    "no soft-cap",
+    "attention's norms swapped",
+    "the first Gemma without embedding scale",
+    "no q bias",
+    "q and k norms swapped",
+    "no q and k norms",
+    "Mistral's window in no layer",
+)
+
+
+@pytest.mark.parametrize("bug", slow.all_but(QUICK, BUGS))
+def test_a_planted_bug_fails_parity(pair_of, monkeypatch, bug):
+    plant, name, checks = BUGS[bug]
+    pair = pair_of(name)
+    restored = plant(monkeypatch, pair)
+    for check in checks:
+        with pytest.raises(AssertionError, match="relative error"):
+            check(pair.model, restored)
+
+
+@pytest.mark.slow
+def test_an_mlp_head_without_its_relu_fails_parity(pair_of, monkeypatch):
+    pair = pair_of("mha", "score")
+    monkeypatch.setattr(jax.nn, "relu", lambda x: x)
+    with pytest.raises(AssertionError, match="relative error"):
+        mlp = torch_models.mlp_head(pair.model.config.hidden_size)
+        parity.check_plain(pair.model, pair.restored.rebuilt(), mlp)
+
+
+def test_code_traced_anew_without_a_bug_keeps_parity(pair_of):
+    pair = pair_of("mha")
+    restored = pair.restored.rebuilt()
+    for check in (*LAYERS, *BOTH):
+        check(pair.model, restored)

@@ -1,0 +1,32 @@
+"""Model folders: converted as the command does it, and damaged."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.checkpoint.card import Checkpoint
+from engine.convert.conversion import convert_model
+from engine.convert.hub import fetch
+from engine.text.chat_template import TemplatePolicy
+
+
+def convert(
+    folder: Path,
+    destination: Path,
+    slug: str = "model",
+    *,
+    bos: str = "template",
+    date: str | None = None,
+    **options,
+) -> Checkpoint:
+    """The conversion of a Hugging Face folder; `options` are those of `convert_model`."""
+    policy = TemplatePolicy(bos=bos, date=date)
+    source = fetch(str(folder), None)
+    return convert_model(source, destination, slug=slug, policy=policy, **options)
+
+
+def edit_json(path: Path, remove: Sequence[str] = (), **changes) -> None:
+    """Changes fields of a JSON file."""
+    fields = json.loads(path.read_text())
+    kept = {name: value for name, value in fields.items() if name not in remove}
+    path.write_text(json.dumps({**kept, **changes}))

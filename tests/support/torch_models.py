@@ -1,0 +1,208 @@
+"""Random models of every decoder family in torch, under their real classes and key names.
+
+Sizes are tiny, but everything that a family adds acts: windows are shorter than what is scored
+(and than the shared prefix), the soft-cap is near the logits, norms and biases are far from where
+training starts, and no derived size is what another formula would give.
+"""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModelForSequenceClassification,
+    Gemma2Config,
+    GemmaConfig,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    MistralConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from tests.support import tiny
+
+VOCAB_SIZE = 264  # the tokenizer's ids, and rows that no token has, as published models do
+WINDOW = 24
+LLAMA3_SCALING = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,  # so that all three of its ranges occur within 160
+}
+
+SHAPE = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+}
+_COMMON = {
+    **SHAPE,
+    "num_labels": 1,
+    "pad_token_id": None,
+    "eos_token_id": None,
+    "bos_token_id": None,
+}
+GEMMA2 = {
+    **_COMMON,
+    "head_dim": 12,
+    "query_pre_attn_scalar": 6,
+    "attn_logit_softcapping": 3.0,
+    "sliding_window": WINDOW,
+}
+
+
+def llama(heads: int, kv_heads: int, head_size: int, *, rope=None, **changes) -> LlamaConfig:
+    """Llama with heads of a size of their own; `rope` changes what its position embedding is."""
+    shape = {
+        **SHAPE,
+        "num_labels": 1,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_size,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, **(rope or {})},
+    }
+    return LlamaConfig(**{**shape, **changes})
+
+
+# Every kind of attention with every kind of RoPE that Llama is published with; head sizes that are
+# not width / heads; a theta that is not the default one.
+LLAMAS = {
+    "mha": lambda: llama(4, 4, 8, tie_word_embeddings=True),
+    "gqa": lambda: llama(8, 2, 10, rope={"rope_theta": 50_000.0}),
+    "gqa-llama3": lambda: llama(8, 4, 12, rope=LLAMA3_SCALING, tie_word_embeddings=True),
+    "mqa-linear": lambda: llama(4, 1, 16, rope={"rope_type": "linear", "factor": 4.0}),
+}
+FAMILIES = {
+    "gemma": lambda: GemmaConfig(**_COMMON, head_dim=12),
+    "gemma2": lambda: Gemma2Config(**GEMMA2),
+    "gemma2, four layers": lambda: Gemma2Config(**{**GEMMA2, "num_hidden_layers": 4}),
+    "gemma2, no soft-cap": lambda: Gemma2Config(**{**GEMMA2, "attn_logit_softcapping": None}),
+    "qwen2": lambda: Qwen2Config(**_COMMON),
+    "qwen2, window": lambda: Qwen2Config(
+        **_COMMON, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1
+    ),
+    "qwen3": lambda: Qwen3Config(**_COMMON, head_dim=12),
+    "mistral": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=WINDOW),
+    "mistral, no window": lambda: MistralConfig(**_COMMON, head_dim=12, sliding_window=None),
+}
+CONFIGS = {**LLAMAS, **FAMILIES}
+DEFAULT = "-default"  # ends the name of a model whose weights are those that training starts from
+
+
+@functools.cache
+def build(name: str) -> PreTrainedModel:
+    """The random model of a name in `CONFIGS`, or of one that ends in `DEFAULT`."""
+    config = CONFIGS[name.removesuffix(DEFAULT)]()
+    if not name.endswith(DEFAULT):
+        return enlarged(config)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        auto = AutoModelForSequenceClassification
+        return auto.from_config(config, attn_implementation="eager").eval()
+
+
+def enlarged(
+    config: PreTrainedConfig, auto=AutoModelForSequenceClassification, embedding: float = 0.0
+) -> PreTrainedModel:
+    """A model whose numbers vary with every token and with everything its family adds.
+
+    With the weights that training starts from, attention hardly acts.
+    `embedding` is the standard deviation of its embedding; by default that of training's start.
+    """
+    # Gemma's norms multiply by 1 + w.
+    ones = 0.0 if config.model_type.startswith("gemma") else 1.0
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = auto.from_config(config, attn_implementation="eager").eval()
+        for name, weight in model.named_parameters():
+            if "norm" in name:
+                weight.data.normal_(ones, 0.3)
+            elif name.endswith("bias"):
+                weight.data.normal_(0.0, 0.5)
+            elif "embed" in name and embedding:
+                weight.data.normal_(0.0, embedding)
+            elif "embed" not in name:  # small embeddings keep the eps of norms visible
+                weight.data.normal_(0.0, 1.25 * weight.shape[1] ** -0.5)
+    return model
+
+
+def truncated(model: LlamaForSequenceClassification, layers: int) -> LlamaForSequenceClassification:
+    """The first layers of a model, with a final norm and a head of its own."""
+    config = LlamaConfig(**{**model.config.to_dict(), "num_hidden_layers": layers})
+    config._attn_implementation = "eager"
+    shallow = LlamaForSequenceClassification(config).eval()
+    shallow.load_state_dict(model.state_dict(), strict=False)
+    with torch.random.fork_rng():
+        torch.manual_seed(layers)
+        shallow.model.norm.weight.data.normal_(1.0, 0.3)
+        shallow.score.weight.data.normal_(0.0, 0.3)
+    return shallow
+
+
+@functools.cache
+def mlp_head(width: int) -> torch.nn.Sequential:
+    """Linear, ReLU, Linear with biases; as INF-ORM's `score` and GRM's `v_head.summary`."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return torch.nn.Sequential(
+            torch.nn.Linear(width, 20), torch.nn.ReLU(), torch.nn.Linear(20, 1)
+        )
+
+
+def save(model: PreTrainedModel, folder: Path, head: str = "linear") -> Path:
+    """Saves model and tokenizer as published folders are; `head` may be the prefix of an MLP."""
+    model.save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    if head != "linear":
+        tensors = load_file(folder / "model.safetensors")
+        del tensors["score.weight"]
+        mlp = mlp_head(model.config.hidden_size).state_dict()
+        tensors |= {f"{head}.{name}": value for name, value in mlp.items()}
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def tokenizer():
+    """Special tokens and one token per byte, ChatML."""
+    return tiny.tokenizer(words=())
+
+
+@torch.no_grad()
+def hidden_states(model: PreTrainedModel, ids: np.ndarray) -> list[np.ndarray]:
+    """Residual stream after each layer but the last, then after the last layer and final norm."""
+    out = model.model(torch.tensor(ids, dtype=torch.long), output_hidden_states=True)
+    return [state.numpy() for state in out.hidden_states[1:]]
+
+
+def rewards(model: PreTrainedModel, sequences: Sequence[Sequence[int]], head=None) -> np.ndarray:
+    """Rewards of whole sequences: nothing is padded, nothing is shared.
+
+    Computed once for the same model, which must not change, and the same sequences.
+    """
+    return _rewards(model, tuple(tuple(map(int, s)) for s in sequences), head)
+
+
+@functools.cache
+@torch.no_grad()
+def _rewards(model, sequences: tuple[tuple[int, ...], ...], head) -> np.ndarray:
+    rewards = np.empty(len(sequences))
+    lengths = np.array(list(map(len, sequences)))
+    for length in np.unique(lengths):
+        rows = np.flatnonzero(lengths == length)
+        ids = torch.tensor([sequences[row] for row in rows])
+        last = model.model(ids).last_hidden_state[:, -1]
+        rewards[rows] = [(head or model.score)(hidden).item() for hidden in last]
+    rewards.flags.writeable = False
+    return rewards
