@@ -26,7 +26,7 @@ from engine.sweep.setup import tokens_of, vocabulary_of
 
 
 def load(
-    checkpoint: str | os.PathLike,
+    checkpoint: str | os.PathLike[str],
     *,
     dtype: str | None = None,
     mesh: Mesh | None = None,

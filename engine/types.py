@@ -20,9 +20,14 @@ import dataclasses
 from typing import Any
 
 import jax
+from flax import nnx
 
 # Any: a jax.Array on devices, a np.ndarray on the host, or a sharding or shape in place of either.
 Array = Any
+
+# A model as Flax splits it: static structure, and parameters. Any: reward or language models.
+Graph = nnx.GraphDef[Any]
+Params = nnx.State[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

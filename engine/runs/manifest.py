@@ -1,4 +1,4 @@
-"""manifest.json: what a run holds and under which fingerprint; refuses what does not belong."""
+"""manifest.json: the results of a run and their fingerprints; refuses what does not belong."""
 
 import hashlib
 import json
@@ -10,21 +10,22 @@ from etils import epath
 from engine.errors import AssayError
 from engine.runs import parts, schema
 
-Json = dict[str, Any]
+Json = dict[str, Any]  # Any: what JSON holds
 
 
 class Manifest:
-    """The manifest of a run folder. Every change is written at once, atomically."""
+    """The manifest of a run folder, to be added to; `save` writes it, atomically."""
 
     def __init__(self, run: epath.Path, content: Json):
         self.run, self.content = run, content
 
     @classmethod
     def open(cls, run: str) -> "Manifest":
-        """Reads the manifest of a run, or starts that of a new one (written with the first entry).
+        """Reads the manifest of a run, or starts that of a new one without writing it yet.
 
         Raises:
-          AssayError: the folder holds other things than a run, or a manifest of another version.
+          AssayError: the folder holds something other than a run, or a manifest of another
+            version.
         """
         folder = epath.Path(run)
         path = folder / schema.MANIFEST
@@ -45,7 +46,7 @@ class Manifest:
         return cls(folder, content)
 
     def admit(self, kind: str, name: str, entry: Any) -> None:
-        """Adds a model, prompt or list, or refuses one that differs from what has its name."""
+        """Adds a model, prompt or list; refuses it if its name stands for something else."""
         present = self.content[kind].get(name)
         if present is not None and present != entry and self._used(kind, name):
             what = f"{kind[:-1]} {name!r}"
@@ -68,7 +69,7 @@ class Manifest:
             )
 
     def _used(self, kind: str, name: str) -> bool:
-        """Whether any result of a model, prompt or list is on disk; a name alone binds nothing."""
+        """Whether a result of the model, prompt or list is on disk; until then it may change."""
         mark = {"models": f"/model={name}/", "prompts": f"/prompt={name}/", "lists": f"/{name}/"}
         return any(
             mark[kind] in f"{path}/" and self._begun(path) for path in self.content["results"]
@@ -85,7 +86,7 @@ class Manifest:
         return self.content["results"][path]
 
     def record_part(self, path: str, name: str, rows: int, sha256: str, seconds: float) -> None:
-        """Notes a part that is on disk."""
+        """Records a part that is on disk, its number of rows, its hash and its computing time."""
         result = self.result(path)
         result["parts"][name] = {"rows": rows, "sha256": sha256}
         result["parts"] = dict(sorted(result["parts"].items()))
@@ -93,7 +94,7 @@ class Manifest:
         result["seconds"] = round(result["seconds"] + seconds, 3)
 
     def finish(self, path: str, self_check: Json | None, coefficients: Json | None = None) -> None:
-        """Notes that a result is whole."""
+        """Records that a result is complete, with its self-check."""
         self.result(path).update(complete=True, self_check=self_check, coefficients=coefficients)
 
     def save(self) -> None:
@@ -103,7 +104,7 @@ class Manifest:
 
 
 def items_hash(items: Sequence[str]) -> str:
-    """What a list of replies is known by: sha256 of its items in their order."""
+    """Identity of a list of replies: sha256 of its items in their order."""
     return hashlib.sha256(json.dumps(list(items)).encode()).hexdigest()
 
 
@@ -111,7 +112,7 @@ def _difference(present: Any, wanted: Any) -> str:
     if not isinstance(present, Mapping) or not isinstance(wanted, Mapping):
         return f"{present!r}, not {wanted!r}"
     names = [k for k in {**present, **wanted} if present.get(k) != wanted.get(k)]
-    # A fingerprint leaves out what is as it always was.
+    # A fingerprint leaves out settings that are younger than it and have their default value.
     begun = (f"{k}={present[k]!r}" if k in present else f"{k} left at its default" for k in names)
     now = (f"{wanted[k]!r}" if k in wanted else "its default" for k in names)
     return ", ".join(f"{a}, not {b}" for a, b in zip(begun, now, strict=True))

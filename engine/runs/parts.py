@@ -79,7 +79,7 @@ def write_atomic(path: epath.Path, data: bytes) -> None:
 
 
 def sweep_temporaries(folder: epath.Path) -> None:
-    """Removes what a killed process left under temporary names."""
+    """Removes the temporary files of a process that was killed while it wrote them."""
     if not folder.exists():
         return
     for path in folder.iterdir():
@@ -88,5 +88,5 @@ def sweep_temporaries(folder: epath.Path) -> None:
 
 
 def is_temporary(path: epath.Path) -> bool:
-    """Whether `write_atomic` gave the file its name, and was killed before it renamed it."""
+    """Whether a file has a temporary name of `write_atomic`."""
     return re.fullmatch(r"\..+\.[0-9a-f]{8}\.tmp", path.name) is not None

@@ -13,17 +13,17 @@ from engine import mesh as meshes
 from engine.scoring.batches import gather
 from engine.scoring.reward_passes import check_step, fetch, in_steps, jit, padded
 from engine.scoring.rows import ContinuationRows, NextTokenRows
-from engine.types import Candidates, KeyValues, PromptIds
+from engine.types import Array, Candidates, Graph, KeyValues, Params, PromptIds
 
 # Log-probabilities of the whole vocabulary that a step holds at once on a device: 256 MiB.
 _LOGITS = 2**26
 
 
 @functools.lru_cache(maxsize=16)
-def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., tuple[KeyValues, jax.Array]]:
+def build_prefill(graph: Graph, mesh: Mesh) -> Callable[..., tuple[KeyValues, jax.Array]]:
     """Jits (params, ids int32 [P], last int32 [1]) -> KeyValues, log-probabilities float32 [V]."""
 
-    def prefill(params, ids, last):
+    def prefill(params: Params, ids: Array, last: Array) -> tuple[KeyValues, Array]:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).prefill(ids, last)
 
@@ -34,10 +34,10 @@ def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., tuple[KeyVal
 
 
 @functools.lru_cache(maxsize=16)
-def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
+def build_scorer(graph: Graph, mesh: Mesh) -> Callable[..., jax.Array]:
     """Jits (params, KeyValues, Candidates) -> log-probabilities float32 [C], on every process."""
 
-    def score(params, prefix, candidates):
+    def score(params: Params, prefix: KeyValues, candidates: Candidates) -> Array:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).respond(prefix, candidates)
 
@@ -45,13 +45,13 @@ def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
 
 
 @functools.lru_cache(maxsize=16)
-def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
+def build_plain(graph: Graph, mesh: Mesh) -> Callable[..., jax.Array]:
     """Jits (params, ids int32 [C, T], first int32 [C], last int32 [C]) -> float32 [C].
 
     The reference that the self-check holds the other two against.
     """
 
-    def plain(params, ids, first, last):
+    def plain(params: Params, ids: Array, first: Array, last: Array) -> Array:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).plain(ids, first, last)
 
@@ -70,7 +70,7 @@ class Opened:
 class LanguageScorer:
     """Parameters on a mesh with the compiled passes: prompts and replies in, logarithms out."""
 
-    params: nnx.State
+    params: Params
     mesh: Mesh
     step_size: int  # candidates a step at most
     prefill_step: Callable[..., tuple[KeyValues, jax.Array]]
@@ -78,9 +78,7 @@ class LanguageScorer:
     plain_step: Callable[..., jax.Array]
 
     @classmethod
-    def build(
-        cls, graph: nnx.GraphDef, params: nnx.State, mesh: Mesh, *, step_size: int
-    ) -> "LanguageScorer":
+    def build(cls, graph: Graph, params: Params, mesh: Mesh, *, step_size: int) -> "LanguageScorer":
         """Raises AssayError where `step_size` does not split over the mesh's `data` axis."""
         check_step(step_size, mesh)
         config, data = nnx.merge(graph, params).decoder.config, mesh.shape["data"]

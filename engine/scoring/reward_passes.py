@@ -19,7 +19,7 @@ from engine import mesh as meshes
 from engine.errors import AssayError
 from engine.scoring.batches import Bucket, gather, pad_rows, take_rows
 from engine.scoring.rows import RewardRows
-from engine.types import Candidates, KeyValues, Prefix, PromptIds
+from engine.types import Array, Candidates, Graph, KeyValues, Params, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
 _SHORT = 8  # own positions up to which a step has `step_size` candidates
@@ -30,25 +30,26 @@ CPU_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDU
 
 
 @functools.lru_cache(maxsize=16)
-def build_prefill(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., Prefix]:
+def build_prefill(graph: Graph, mesh: Mesh) -> Callable[..., Prefix]:
     """Jits (params, ids int32 [P], gate_at int32 [M]) -> Prefix."""
 
-    def prefill(params, ids, gate_at):
+    def prefill(params: Params, ids: Array, gate_at: Array) -> Prefix:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).prefill(ids, gate_at)
 
     positions, gates = meshes.sharding(mesh, "LPKH"), meshes.sharding(mesh, "R")
     shardings = Prefix(
-        key_values=KeyValues(keys=positions, values=positions), gates=cast(Any, gates)
+        key_values=KeyValues(keys=positions, values=positions),
+        gates=cast(Any, gates),  # one for each
     )
     return jit(prefill, mesh, shardings)
 
 
 @functools.lru_cache(maxsize=16)
-def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
+def build_scorer(graph: Graph, mesh: Mesh) -> Callable[..., jax.Array]:
     """Jits (params, Prefix, Candidates) -> columns float32 [W, C], on every process."""
 
-    def score(params, prefix, candidates):
+    def score(params: Params, prefix: Prefix, candidates: Candidates) -> Array:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).respond(prefix, candidates)
 
@@ -56,13 +57,13 @@ def build_scorer(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
 
 
 @functools.lru_cache(maxsize=16)
-def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
+def build_plain(graph: Graph, mesh: Mesh) -> Callable[..., jax.Array]:
     """Jits (params, ids int32 [C, T], last int32 [C], gate_at int32 [C, M]) -> float32 [W, C].
 
     The reference that the self-check holds `build_scorer` against.
     """
 
-    def plain(params, ids, last, gate_at):
+    def plain(params: Params, ids: Array, last: Array, gate_at: Array) -> Array:
         with jax.default_matmul_precision("highest"):
             return nnx.merge(graph, params).plain(ids, last, gate_at)
 
@@ -73,22 +74,20 @@ def build_plain(graph: nnx.GraphDef, mesh: Mesh) -> Callable[..., jax.Array]:
 class Scorer:
     """Parameters on a mesh with the compiled passes: prompts and candidates in, rewards out."""
 
-    graph: nnx.GraphDef
-    params: nnx.State
+    graph: Graph
+    params: Params
     mesh: Mesh
     step_size: int
     max_positions: int
-    gate_patterns: tuple[tuple[int, ...], ...]  # of each model's head
-    gated: tuple[tuple[str, ...], ...]  # objectives that each model's gate weighs
-    columns: tuple[tuple[str, ...], ...]  # names of each model's rows: `W` are all of them
+    gate_patterns: tuple[tuple[int, ...], ...]  # per model: ids at which its gate reads, if any
+    gated: tuple[tuple[str, ...], ...]  # per model: objectives that its gate weighs
+    columns: tuple[tuple[str, ...], ...]  # column names per model; W of all models together
     prefill_step: Callable[..., Prefix]
     score_step: Callable[..., jax.Array]
     plain_step: Callable[..., jax.Array]
 
     @classmethod
-    def build(
-        cls, graph: nnx.GraphDef, params: nnx.State, mesh: Mesh, *, step_size: int
-    ) -> "Scorer":
+    def build(cls, graph: Graph, params: Params, mesh: Mesh, *, step_size: int) -> "Scorer":
         """Raises AssayError where `step_size` does not split over the mesh's `data` axis."""
         check_step(step_size, mesh)
         model = nnx.merge(graph, params)
@@ -110,18 +109,20 @@ class Scorer:
         )
 
     def prefill(self, prompt: PromptIds, room: int = 0) -> Prefix:
-        """Keys and values of a prompt's prefix, padded to one of few lengths.
+        """Keys, values and gates of a prompt's prefix, padded to one of few lengths.
 
-        `room`: positions that the padding has at least.
+        Args:
+          prompt: the conversation.
+          room: least number of padding positions behind the prefix.
         """
         ids = padded([prompt.prefix], 1, room)[0]
         gate_at = np.array([gate_position(prompt.prefix, p) for p in self.gate_patterns], np.int32)
         return self.prefill_step(self.params, *meshes.put(self.mesh, (ids, gate_at), "P"))
 
     def coefficients(self, prefix: Prefix) -> list[dict[str, float] | None]:
-        """What each model's gate makes of its objectives under a prompt; None without a gate.
+        """Weights of each gated model's objectives under a prompt; None for a model without a gate.
 
-        The reward is the sum of coefficient times objective.
+        The reward is the sum of the objectives times their coefficients.
         """
         gates = [np.asarray(gate.addressable_data(0)).tolist() for gate in prefix.gates]
         return [
@@ -130,7 +131,7 @@ class Scorer:
         ]
 
     def rewards(self, prefix: Prefix, candidates: Candidates) -> Iterator[np.ndarray]:
-        """Rows of the candidates in order, a step at a time: float32 [W, the step's]."""
+        """Rewards and objectives of candidates, step by step in order: float32 [W, step]."""
         limit = self.step_size
         yield from in_steps(
             lambda step: self.score_step(self.params, prefix, step), candidates, self.mesh, limit
@@ -139,9 +140,14 @@ class Scorer:
     def plain_rewards(
         self, sequences: list[list[int]], read_at: Sequence[int] | None = None
     ) -> np.ndarray:
-        """Rows of whole sequences by the plain forward pass: float32 [W, sequences].
+        """Rewards and objectives by the plain forward pass, which shares no prefix.
 
-        `read_at` is the reward position of each; by default its last.
+        Args:
+          sequences: token ids of whole conversations.
+          read_at: reward position of each; by default its last.
+
+        Returns:
+          float32 [W, sequences].
         """
         ids = padded(sequences, self.mesh.shape["data"])
         last = np.zeros(len(ids), np.int32)
@@ -197,10 +203,15 @@ def score_buckets(
 def in_steps(
     step: Callable[[Candidates], jax.Array], candidates: Candidates, mesh: Mesh, limit: int
 ) -> Iterator[np.ndarray]:
-    """Results of a compiled pass over the candidates in order, a step at a time: [..., rows].
+    """Results of a compiled pass over candidates, step by step in order: [..., step].
 
     The next step is dispatched before the last one is read, so that the device never waits.
-    `limit` is how many candidates a step has at most.
+
+    Args:
+      step: the compiled pass.
+      candidates: to be cut into steps.
+      mesh: the devices.
+      limit: largest number of candidates in a step.
     """
     rows, positions = candidates.ids.shape
     size = _step_size(rows, positions, mesh.shape["data"], limit)
@@ -216,9 +227,12 @@ def in_steps(
 
 
 def padded(sequences: Sequence[Sequence[int]], multiple: int, room: int = 0) -> np.ndarray:
-    """Sequences as int32 [rows, positions]: rows of a multiple, positions of few lengths.
+    """Sequences as int32 [rows, positions], padded with zeros to one of few shapes.
 
-    `room`: positions that the padding of the longest has at least.
+    Args:
+      sequences: token ids.
+      multiple: the number of rows is padded to a multiple of it.
+      room: least number of padding positions behind the longest sequence.
     """
     longest = -(-(max(map(len, sequences)) + room) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
     ids = np.zeros((-(-len(sequences) // multiple) * multiple, longest), np.int32)
@@ -284,7 +298,8 @@ def dtype_named(name: str) -> jnp.dtype:
     return jnp.dtype(name)
 
 
-def jit(function: Callable, mesh: Mesh, shardings: Any) -> Callable:
+# Any: a sharding for each array of whatever tree the function returns.
+def jit(function: Callable[..., Any], mesh: Mesh, shardings: Any) -> Callable[..., Any]:
     """`jax.jit` with the options of the mesh's backend; every compiled pass goes through it."""
     on_cpu = mesh.devices.flat[0].platform == "cpu"
     return jax.jit(
@@ -294,6 +309,7 @@ def jit(function: Callable, mesh: Mesh, shardings: Any) -> Callable:
     )
 
 
+# Any: a tree of arrays.
 def fetch(tree: Any) -> Any:
     """Host copies of arrays that are replicated, so that each process reads its own."""
     return jax.tree.map(lambda array: np.asarray(array.addressable_data(0)), tree)

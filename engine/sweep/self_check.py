@@ -1,14 +1,13 @@
-"""What numbers are held against before they count: finite, and those of the plain pass."""
+"""Checks of computed numbers: that they are finite, and that they agree with the plain pass."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from engine.errors import AssayError
 
-# Largest allowed difference between what was written and the plain pass, relative to
-# max(1, |number|): what two orders of summation differ by in that dtype, with a margin.
+# Largest allowed difference between a written number and the plain pass's, relative to
+# max(1, |number|): the difference between two orders of summation in that dtype, with a margin.
 SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
 
 
@@ -19,13 +18,13 @@ def check_finite(
 
     Args:
       model: slug.
-      key: what the rows are counted in: `token_id`, `item_id`.
-      start: the first row.
-      names: of the columns.
-      values: [columns, rows].
+      key: name of the rows' ids: `token_id` or `item_id`.
+      start: id of the first row.
+      names: column names.
+      values: float32 [columns, rows].
 
     Raises:
-      AssayError: such a number, with its column and the rows.
+      AssayError: a number is not finite; the message names its column and rows.
     """
     for name, numbers in zip(names, values, strict=True):
         bad = np.flatnonzero(~np.isfinite(numbers))
@@ -44,10 +43,19 @@ def self_check(
     written: np.ndarray,
     plain: np.ndarray,
     dtype: str,
-) -> dict[str, Any]:
-    """Holds numbers of the rows `sample`, [columns, sampled], against the plain pass's.
+) -> dict[str, float]:
+    """Compares written numbers with those of the plain pass.
 
-    Returns what the manifest says of it.
+    Args:
+      where: name of the check in the error message.
+      names: column names.
+      sample: ids of the rows, int [sampled].
+      written: float32 [columns, sampled].
+      plain: float32 [columns, sampled].
+      dtype: the decoder's dtype, which decides the tolerance.
+
+    Returns:
+      candidates, max_abs_difference and tolerance, for the manifest.
 
     Raises:
       AssayError: a difference beyond tolerance, with its row, its column and both numbers.
