@@ -38,7 +38,7 @@ def load(
       checkpoint: the folder.
       dtype: of the decoder: `float32`, `bfloat16` or `float16`; by default `default_dtype`'s.
       mesh: where to put it; all devices by default.
-      step_size: candidates a device step.
+      step_size: candidates per device step.
 
     Raises:
       AssayError: no checkpoint, or settings that do not fit it.
@@ -52,13 +52,13 @@ def load(
 
 
 def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
-    """The dtype in which models are run unless told: one that does not round their weights again.
+    """The default compute dtype of models: one that does not round their weights further.
 
-    float32 on a CPU, which holds any of them. On an accelerator, where matmuls take 16 bits, the
-    dtype that the decoders are stored in; bfloat16 for those stored in float32 or in several.
+    On a CPU it is float32, which holds all stored dtypes. On an accelerator, where matmuls take 16
+    bits, it is the stored dtype; bfloat16 for models stored in float32 or in several dtypes.
 
     Raises:
-      AssayError: on an accelerator, some are stored in float16 and others are not.
+      AssayError: on an accelerator, some models are stored in float16 and others are not.
     """
     if platform == "cpu":
         return "float32"
@@ -66,14 +66,14 @@ def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
     if len(set(half.values())) > 1:
         named = "; ".join(f"{c.card.slug} in {c.card.dtype}" for c in checkpoints)
         raise AssayError(
-            f"dtype='auto': models are stored in different ones ({named}); allowed: "
-            "one dtype for all, or a command for each"
+            f"dtype='auto': models are stored in different dtypes ({named}); allowed: "
+            "one dtype for all, or one command for each"
         )
     return "float16" if True in half.values() else "bfloat16"
 
 
 class RewardModel:
-    """A reward model that can be asked what it values."""
+    """A reward model on devices, ready to score."""
 
     def __init__(self, checkpoint: Checkpoint, scorer: Scorer):
         self._checkpoint, self._scorer = checkpoint, scorer
@@ -137,10 +137,10 @@ class RewardModel:
         mode: str = "text",
         pooling: str = "last",
     ) -> pl.DataFrame:
-        """What `score` says, and the values of the model's objectives that the reward is made of.
+        """Rewards of replies as `score` gives them, with the objectives they are made of.
 
         Returns:
-          response str, reward f32, then an f32 column an objective (none for a plain head); in
+          response str, reward f32, then one f32 column per objective (none for a plain head); in
           the order of the responses.
         """
         replies = _listed(responses)
@@ -150,9 +150,9 @@ class RewardModel:
         return pl.DataFrame({"response": replies, **columns}, schema=types)
 
     def coefficients(self, prompt: str) -> dict[str, float] | None:
-        """How a gated model (ArmoRM, QRM) weighs its objectives under a prompt; else None.
+        """Weights of a gated model's (ArmoRM, QRM) objectives under a prompt; else None.
 
-        The reward is the sum of coefficient times objective.
+        The reward is the sum of the objectives times their coefficients.
         """
         split = self._checkpoint.template.split(prompt)
         return self._scorer.coefficients(self._scorer.prefill(split))[0]

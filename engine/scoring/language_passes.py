@@ -1,4 +1,4 @@
-"""A language model on a mesh: three compiled passes, and the host object around them."""
+"""Language models on a mesh: three compiled passes, and the host object around them."""
 
 import dataclasses
 import functools
@@ -60,7 +60,7 @@ def build_plain(graph: Graph, mesh: Mesh) -> Callable[..., jax.Array]:
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A prompt that the model has read."""
+    """A prompt after the model has read it."""
 
     key_values: KeyValues
     logprobs: np.ndarray  # float32 [V], of the next token
@@ -68,11 +68,11 @@ class Opened:
 
 @dataclasses.dataclass(frozen=True)
 class LanguageScorer:
-    """Parameters on a mesh with the compiled passes: prompts and replies in, logarithms out."""
+    """Parameters on a mesh with the compiled passes: replies in, log-probabilities out."""
 
     params: Params
     mesh: Mesh
-    step_size: int  # candidates a step at most
+    step_size: int  # largest number of candidates per step
     prefill_step: Callable[..., tuple[KeyValues, jax.Array]]
     score_step: Callable[..., jax.Array]
     plain_step: Callable[..., jax.Array]
@@ -94,16 +94,16 @@ class LanguageScorer:
         )
 
     def prefill(self, prompt: PromptIds) -> Opened:
-        """Reads a prompt: what its continuations share, and what would come next."""
+        """Reads a prompt: keys and values for its continuations, and next-token probabilities."""
         last = np.array([len(prompt.prefix) - 1], np.int32)
         on_mesh = meshes.put(self.mesh, (padded([prompt.prefix], 1)[0], last), "P")
         key_values, logprobs = self.prefill_step(self.params, *on_mesh)
         return Opened(key_values, fetch(logprobs))
 
     def logprobs(self, opened: Opened, candidates: Candidates) -> Iterator[np.ndarray]:
-        """Log-probabilities of the candidates in order, a step at a time: float32 [rows].
+        """Log-probabilities of candidates, step by step in order: float32 [step].
 
-        A candidate begins with the last token of the prompt, which is given, not counted.
+        A candidate begins with the last token of the prompt, whose own probability does not count.
         """
         yield from in_steps(
             lambda step: self.score_step(self.params, opened.key_values, step),
