@@ -124,7 +124,7 @@ class Checkpoint:
     card: Card
 
     @classmethod
-    def open(cls, path: str | os.PathLike) -> "Checkpoint":
+    def open(cls, path: str | os.PathLike[str]) -> "Checkpoint":
         """Reads the card of a checkpoint folder.
 
         Args:
