@@ -31,6 +31,9 @@ SELECTIONS = {
 
 def get_config(selection: str = "") -> ConfigDict:
     """Every setting of `launch.gcg`, for a selection."""
+    # The values of the empty selection are also the defaults of `RewardModel.search`. configs/ may
+    # not import the engine and the engine may not import configs/, so engine/search/settings.py
+    # states them too: a test compares the two.
     config = ConfigDict()
     config.method = "gcg"  # gcg, random, repeat, coordinate, beam, mutate, paper
     config.direction = "both"  # max, min, both

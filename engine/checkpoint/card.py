@@ -124,7 +124,7 @@ class Checkpoint:
     card: Card
 
     @classmethod
-    def open(cls, path: str | os.PathLike) -> "Checkpoint":
+    def open(cls, path: str | os.PathLike[str]) -> "Checkpoint":
         """Reads the card of a checkpoint folder.
 
         Args:
@@ -157,11 +157,11 @@ class Checkpoint:
         Raises:
           AssayError: the model is of the other kind; the message names the commands that take it.
         """
-        found = self.card.kind
-        if found != kind:
+        own = self.card.kind
+        if own != kind:
             raise AssayError(
-                f"checkpoint {self.path}: a {found}; allowed: a {kind} "
-                f"({_TAKEN_BY[found]} {found}s)"
+                f"checkpoint {self.path}: a {own}; allowed: a {kind} "
+                f"({_TAKEN_BY[own]} {own}s)"
             )
 
     @functools.cached_property

@@ -25,7 +25,7 @@ from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import LanguageModel, OutputConfig
-from engine.models.reward_model import RewardModels
+from engine.models.reward_model import Graph, Params, RewardModels
 
 Variable = nnx.Variable[Any]  # Any: of any kind of array, real or abstract
 
@@ -83,7 +83,7 @@ def sharing_groups(checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
 
 def restore(
     group: Sequence[Checkpoint], mesh: Mesh, dtype: jnp.dtype, *, objectives: str = "none"
-) -> tuple[nnx.GraphDef, nnx.State]:
+) -> tuple[Graph, Params]:
     """Restores a group straight onto the mesh: one decoder, and one readout per model.
 
     Args:
@@ -239,7 +239,7 @@ def _abstract(
     heads: Sequence[HeadConfig | OutputConfig],
     dtype: jnp.dtype,
     objectives: str = "none",
-) -> tuple[nnx.GraphDef, nnx.State]:
+) -> tuple[Graph, Params]:
     """Graph and shapes of a group's model, without allocating its parameters."""
 
     def build() -> RewardModels | LanguageModel:

@@ -14,6 +14,7 @@ from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, 
 from engine.checkpoint.restore import axis_sizes, parameters
 from engine.convert import gates
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
+from engine.convert.hf_values import Json
 from engine.convert.hub import Source
 from engine.convert.safetensors import TensorFiles, read_json
 from engine.convert.writer import Writer
@@ -24,9 +25,6 @@ from engine.models.language_model import OutputConfig
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.tokenizer import load_tokenizer
 from engine.text.vocabulary import vocabulary_size
-
-# Parsed JSON, with values of any type.
-Json = Mapping[str, Any]
 
 
 class HeadReading(NamedTuple):

@@ -8,10 +8,10 @@ linear 0, 4, 8, 11 and batch norm 2, 6, 10), so each module is recognised by its
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from engine.convert.hf_values import Json
 from engine.errors import AssayError
 
 _KEY = re.compile(r"gating\.layers\.(\d+)\.(\w+)$")
@@ -60,12 +60,12 @@ class Gate:
     @property
     def hidden(self) -> int:
         """Width of the hidden layers."""
-        return self.layers[0][0].shape[1]
+        return int(self.layers[0][0].shape[1])
 
     @property
     def objectives(self) -> int:
         """Number of objectives that it weighs."""
-        return self.layers[-1][0].shape[1]
+        return int(self.layers[-1][0].shape[1])
 
 
 def gate_keys(keys: set[str]) -> set[str]:
@@ -110,8 +110,7 @@ def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
     return Gate([(w.astype(np.float32), b.astype(np.float32)) for w, b in layers], norms > 0)
 
 
-# Any, here and below: parsed JSON.
-def check_sizes(hf: Mapping[str, Any], gate: Gate, quantiles: int) -> None:
+def check_sizes(hf: Json, gate: Gate, quantiles: int) -> None:
     """Checks the sizes that config.json states, if any, against those of the tensors.
 
     Raises:
@@ -128,7 +127,7 @@ def check_sizes(hf: Mapping[str, Any], gate: Gate, quantiles: int) -> None:
             raise AssayError(f"config.json: {name}={hf[name]!r}; its tensors have {size}")
 
 
-def temperature(hf: Mapping[str, Any], gate: Gate, transform: bool) -> float:
+def temperature(hf: Json, gate: Gate, transform: bool) -> float:
     """The gate's softmax temperature, from config.json or the default of the published class.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.errors import AssayError
 
-# A parsed config.json, with values of any type until they are checked here.
+# A parsed JSON object; Any, since its values are of any type until they are checked.
 Json = Mapping[str, Any]
 
 _LARGEST = 2**40  # no number in a config.json of a real model is larger

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from engine.checkpoint import layouts
+from engine.convert.hf_values import Json
 from engine.errors import AssayError
 
 INDEX = "model.safetensors.index.json"
@@ -154,8 +154,7 @@ def indexed_names(folder: Path) -> list[str]:
     return sorted(set(index.values()))
 
 
-# Any: parsed JSON.
-def read_json(path: Path) -> Mapping[str, Any]:
+def read_json(path: Path) -> Json:
     """Reads a JSON file that holds an object.
 
     Raises:

@@ -29,7 +29,7 @@ class Rope:
     high_freq_factor: float = 1.0
     original_positions: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kind == "llama3" and not self.low_freq_factor < self.high_freq_factor:
             raise AssayError(
                 f"rope.low_freq_factor={self.low_freq_factor}; allowed: below "
@@ -62,7 +62,7 @@ class DecoderConfig:
     window: int | None = None  # a query attends to keys at distance 0 <= q - k < window …
     window_layers: tuple[bool, ...] = ()  # … in these layers; empty: in none
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         sizes = ["vocab_size", "width", "ffn_width", "num_layers", "num_heads", "head_size"]
         for field in [*sizes, "max_positions", *(["window"] if self.window is not None else [])]:
             if getattr(self, field) < 1:

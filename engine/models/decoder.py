@@ -18,6 +18,7 @@ from engine.models.config import DecoderConfig, inverse_frequencies
 from engine.types import KeyValues, Places
 
 Residual = Float[Array, "C T D"]
+Param = nnx.Param[Any]  # Any: of a real or an abstract array
 Index = Any  # number of a layer: an int, or a traced integer inside a loop
 Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h = H / 2
 
@@ -91,7 +92,7 @@ class Layer(nnx.Module):
         added = jnp.einsum("CTF,FD->CTD", inner, self.down[...], **_F32)
         return self._norm(added, self.post_ffn_norm) if self.config.post_norms else added
 
-    def _norm(self, x: Array, weight: nnx.Param) -> Array:
+    def _norm(self, x: Array, weight: Param) -> Array:
         config = self.config
         return rms_norm(x, weight[...], config.rms_eps, offset=config.norm_offset)
 
@@ -376,7 +377,7 @@ def _segments(depths: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip([0, *depths[:-1]], depths, strict=True))
 
 
-def _zeros(config: DecoderConfig, axes: str, dtype: jnp.dtype) -> nnx.Param:
+def _zeros(config: DecoderConfig, axes: str, dtype: jnp.dtype) -> Param:
     """A parameter of zeros that carries its axis letters; `checkpoint.restore` fills it."""
     sizes = {
         "L": config.num_layers,
@@ -387,4 +388,4 @@ def _zeros(config: DecoderConfig, axes: str, dtype: jnp.dtype) -> nnx.Param:
         "K": config.num_kv_heads,
         "H": config.head_size,
     }
-    return nnx.Param(jnp.zeros([sizes[a] for a in axes], dtype), axes=axes)
+    return Param(jnp.zeros([sizes[a] for a in axes], dtype), axes=axes)

@@ -15,7 +15,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from engine.errors import AssayError
-from engine.models.decoder import rms_norm
+from engine.models.decoder import Param, rms_norm
 
 # Columns of a result beside the reward: none; one per objective; or also one per quantile of each
 # objective.
@@ -49,7 +49,7 @@ class HeadConfig:
     gate_pattern: tuple[int, ...] = ()  # the gate reads at their last occurrence in the prompt
     transform: bool = False  # a matrix mixes the objectives before the gate
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kind not in HEADS:
             raise AssayError(f"head.kind={self.kind!r}; allowed: {', '.join(map(repr, HEADS))}")
 
@@ -219,7 +219,7 @@ class Readout(nnx.Module):
         return rms_norm(residual, self.norm[...], config.rms_eps, offset=config.norm_offset)
 
 
-def _zeros(config: HeadConfig, axes: str) -> nnx.Param:
+def _zeros(config: HeadConfig, axes: str) -> Param:
     """A float32 parameter of zeros that carries its axis letters; `checkpoint.restore` fills it."""
     sizes = {
         "D": config.width,
@@ -229,4 +229,4 @@ def _zeros(config: HeadConfig, axes: str) -> nnx.Param:
         "R": len(config.objectives),
         "Q": config.quantiles,
     }
-    return nnx.Param(jnp.zeros([sizes[a] for a in axes], jnp.float32), axes=axes)
+    return Param(jnp.zeros([sizes[a] for a in axes], jnp.float32), axes=axes)

@@ -293,7 +293,8 @@ class _Answers:
             np.concatenate([step[0] for step in self._scorer.rewards(prefix, _rows(prompt, rows))])
             for prefix, prompt in zip(self._prefixes, prompts, strict=True)
         ]
-        return np.stack(every).mean(axis=0, dtype=np.float32)
+        means: np.ndarray = np.stack(every).mean(axis=0, dtype=np.float32)
+        return means
 
 
 def _rows(prompt: PromptIds, rows: np.ndarray) -> Candidates:

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from engine import mesh as meshes
 from engine.models.decoder import behind
-from engine.models.reward_model import RewardModels
+from engine.models.reward_model import Graph, Params, RewardModels
 from engine.scoring import reward_passes
 from engine.search import buffer, packing, proposals
 from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, height
@@ -55,7 +55,7 @@ class Step:
     admit: Callable[..., State]
 
 
-def build_step(graph: nnx.GraphDef, mesh: Mesh, settings: SearchSettings) -> Step:
+def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
     """Builds the compiled step; searches that differ in seed or direction share one.
 
     Args:
@@ -71,10 +71,10 @@ def build_step(graph: nnx.GraphDef, mesh: Mesh, settings: SearchSettings) -> Ste
 
 
 @functools.lru_cache(maxsize=4)
-def _build_step(graph: nnx.GraphDef, mesh: Mesh, settings: SearchSettings) -> Step:
+def _build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
     keep = STEP_METHODS[settings.method].keep
 
-    def expand(params: nnx.State, question: Question, state: State) -> Ranked:
+    def expand(params: Params, question: Question, state: State) -> Ranked:
         with jax.default_matmul_precision("highest"):
             return _expand(nnx.merge(graph, params), question, state, settings, mesh)
 
@@ -82,7 +82,7 @@ def _build_step(graph: nnx.GraphDef, mesh: Mesh, settings: SearchSettings) -> St
         return buffer.admit(state, ranked, passes, keep, settings.target)
 
     def many(
-        params: nnx.State, question: Question, state: State, count: Array
+        params: Params, question: Question, state: State, count: Array
     ) -> tuple[State, jax.Array, jax.Array]:
         shape = (settings.every, *state.best.shape)
 

@@ -54,7 +54,7 @@ class _Generation(Extension):
 class _Dict:
     """Python's `dict` as a function: the class itself would give templates its other methods."""
 
-    # Templates pass any values.
+    # Any: templates pass values of any type.
     def __call__(self, *args: Any, **named: Any) -> dict[Any, Any]:
         return dict(*args, **named)
 

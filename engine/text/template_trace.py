@@ -113,7 +113,7 @@ def _compiled(template: str) -> jinja2.Template:
 def _environment() -> jinja2.Environment:
     """The environment of chat templates; functions that could see the symbol end the trace."""
     environment = chat_environment(_SymbolicEnvironment)
-    filters: dict[str, Any] = environment.filters
+    filters: dict[str, Any] = environment.filters  # Any: Jinja types them by name
     filters |= {name: _guarded(function) for name, function in filters.items()}
     filters |= {"trim": _trim, "tojson": _unknown}
     environment.globals |= {"raise_exception": _unknown, "strftime_now": _unknown}
