@@ -39,6 +39,7 @@ html_title = f"Assay {release}"
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
+html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["assay.css"]
 
