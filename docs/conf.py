@@ -1,10 +1,12 @@
 """Sphinx settings of the documentation; `make docs` builds it into out/docs."""
 
 import os
+import re
 import tomllib
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.errors import SphinxError
 
 _PROJECT = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())
 
@@ -45,13 +47,23 @@ html_css_files = ["assay.css"]
 
 
 def setup(app: Sphinx) -> None:
-    """Shows the first paragraph of a module's docstring; the pages have the rest."""
+    """Cuts the docstrings of modules, and refuses pages that need a network."""
     app.connect("autodoc-process-docstring", _first_paragraph)
+    app.connect("build-finished", _refuse_network)
 
 
 def _first_paragraph(
     app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
+    """Keeps the first paragraph of a module's docstring; the pages have the rest."""
     if what == "module" and "" in lines:
         del lines[lines.index("") :]
         lines.append("")
+
+
+def _refuse_network(app: Sphinx, exception: Exception | None) -> None:
+    """Refuses a page that loads a script, a style, a font or an image from a network."""
+    loads = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=.https?:|url\(.?https?:")
+    for page in [*Path(app.outdir).rglob("*.html"), *Path(app.outdir).rglob("*.css")]:
+        if exception is None and (found := loads.search(page.read_text(encoding="utf-8"))):
+            raise SphinxError(f"{page}: loads something from a network: {found[0]}")

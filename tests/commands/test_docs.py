@@ -13,7 +13,12 @@ from engine.runs import schema
 from launch.__main__ import COMMANDS, MODULES, main
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+# The changelog names what is no more.
+PAGES = sorted(
+    page
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if page.name != "CHANGELOG.md"
+)
 OWN = ("engine", "analysis", "launch", "configs", "bench", "demo", "docs", "tests")
 _MODULE = re.compile(rf"({'|'.join(OWN)})(\.\w+)+")
 _PATH = re.compile(rf"({'|'.join(OWN)})/[\w./-]*")
