@@ -78,7 +78,7 @@ def figures(study: Study) -> Iterator[Figure]:
 def draw(frame: pl.DataFrame, names: dict[str, str]) -> style.Figure:
     """One panel per model, one point per prompt."""
     models = [model for model in names if model in frame["model"]]
-    figure, panels = style.panels(names, models, 5, (2.0, 1.8))
+    figure, panels = style.panels(names, models, 4, (2.4, 1.8))
     for model, ax in panels.items():
         part = frame.filter(model=model)
         prompts = [style.name(prompt, 14) for prompt in part["prompt"]]
