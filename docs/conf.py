@@ -32,6 +32,7 @@ autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
+napoleon_use_ivar = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
 add_module_names = False
@@ -50,15 +51,16 @@ _LOGGER = logging.getLogger(__name__)  # A warning fails the build.
 
 
 def setup(app: Sphinx) -> None:
-    """Cuts the docstrings of modules, and refuses pages that need a network."""
-    app.connect("autodoc-process-docstring", _first_paragraph)
+    """Reads docstrings as they are written, and refuses pages that need a network."""
+    app.connect("autodoc-process-docstring", _as_text)
     app.connect("build-finished", _refuse_network)
 
 
-def _first_paragraph(
+def _as_text(
     app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
-    """Keeps the first paragraph of a module's docstring; the pages have the rest."""
+    """Keeps the first paragraph of a module's docstring, and `|t|` as it is written."""
+    lines[:] = [re.sub(r"\|(\w+)\|", r"\\|\1\\|", line) for line in lines]
     if what == "module" and "" in lines:
         del lines[lines.index("") :]
         lines.append("")
