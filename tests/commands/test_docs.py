@@ -1,0 +1,201 @@
+"""README, notes and pages name only commands, flags, files and columns that exist."""
+
+import ast
+import importlib
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from engine.runs import schema
+from launch.__main__ import COMMANDS, MODULES, main
+
+ROOT = Path(__file__).parents[2]
+# The changelog names what is no more.
+PAGES = sorted(
+    page
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if page.name != "CHANGELOG.md"
+)
+OWN = ("engine", "analysis", "launch", "configs", "bench", "demo", "docs", "tests")
+_MODULE = re.compile(rf"({'|'.join(OWN)})(\.\w+)+")
+_PATH = re.compile(rf"({'|'.join(OWN)})/[\w./-]*")
+_POLARS = {
+    "u32": "UInt32",
+    "f32": "Float32",
+    "f64": "Float64",
+    "bool": "Boolean",
+    "str": "String",
+    "str or null": "String",
+    "list of u32": "List(UInt32)",
+}
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def _spans(page: Path) -> list[str]:
+    """Inline code, outside fenced blocks."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)]
+
+
+def _commands(page: Path) -> list[list[str]]:
+    """Words of every command line, in blocks and in the text."""
+    lines = [
+        line for block in _blocks(page, "shell") for line in block.replace("\\\n", " ").splitlines()
+    ]
+    spans = [s for s in _spans(page) if re.match(r"(assay|make|python -m) ", s) and "<" not in s]
+    return [words for line in (*lines, *spans) if (words := shlex.split(line, comments=True))]
+
+
+@pytest.fixture(scope="module")
+def flags():
+    """Command -> the flags that its --help lists."""
+    known: dict[str, set[str]] = {}
+
+    def of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+        if command not in known:
+            capsys.readouterr()
+            assert main([command, "--help"]) == 0
+            listed = capsys.readouterr().out
+            known[command] = set(re.findall(r"--(?:\[no\])?(\w+)", listed))
+        return known[command]
+
+    return of
+
+
+def _config_keys(command: str) -> set[str]:
+    config = importlib.import_module(f"configs.{MODULES.get(command, command)}").get_config()
+
+    def keys(part, before):
+        for name in part:
+            yield f"{before}{name}"
+            if hasattr(part[name], "items"):
+                yield from keys(part[name], f"{before}{name}.")
+
+    return set(keys(config, ""))
+
+
+def _check_flags(command: str, words: list[str], known: set[str]) -> None:
+    for word in words:
+        if named := re.match(r"--config\.([\w.]+)", word):
+            assert named[1] in _config_keys(command), f"{command} {word}"
+        elif named := re.match(r"--(\w+)", word):
+            assert named[1] in known, f"{command} {word}"
+
+
+def _has_spec(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_flags_of_a_page_exist(page, flags, capsys):
+    makefile = (ROOT / "Makefile").read_text()
+    for words in _commands(page):
+        words = words[words.index("assay") :] if "assay" in words else words
+        match words:
+            case ["assay", command, *rest] if not command.startswith("-"):
+                assert command in {*COMMANDS, *MODULES.values()}, words
+                _check_flags(command, rest, flags(command, capsys))
+            case ["python", "-m", module, *rest]:
+                assert _has_spec(module), words
+                if module.startswith("launch."):
+                    command = module.removeprefix("launch.")
+                    _check_flags(command, rest, flags(command, capsys))
+                else:
+                    source = Path(importlib.util.find_spec(module).origin).read_text()
+                    for named in re.findall(r"--(\w+)", " ".join(rest)):
+                        assert re.search(rf'"(--)?{named}"', source), words
+            case ["make", *targets]:
+                for target in targets:
+                    known = "=" in target or re.search(rf"^{target}:", makefile, re.MULTILINE)
+                    assert known, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_modules_and_settings_of_a_page_exist(page):
+    settings = {
+        key
+        for command in COMMANDS
+        if (ROOT / "configs" / f"{command}.py").exists()
+        for key in _config_keys(command)
+    } | _config_keys("gcg")
+    for span in _spans(page):
+        if named := re.match(r"--config\.([\w.]+)", span):
+            assert named[1] in settings, span
+        if _PATH.fullmatch(span):
+            assert (ROOT / span).exists(), span
+        if _MODULE.fullmatch(span):
+            parts = span.split(".")
+            module = next(
+                ".".join(parts[:n])
+                for n in range(len(parts), 0, -1)
+                if _has_spec(".".join(parts[:n]))
+            )
+            rest = parts[module.count(".") + 1 :]
+            source = importlib.util.find_spec(module).origin
+            assert not rest or re.search(rf"\b{rest[0]}\b", Path(source).read_text()), span
+
+
+@pytest.fixture(scope="module")
+def sources():
+    """Every source and configuration file as one text."""
+    files = [path for folder in OWN for path in (ROOT / folder).rglob("*.py")]
+    files += [ROOT / "pyproject.toml", ROOT / "Makefile", *ROOT.glob("requirements*.txt")]
+    return "\n".join(path.read_text() for path in files)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_identifiers_of_a_page_occur_in_the_code(page, sources):
+    for span in _spans(page):
+        if re.fullmatch(r"[A-Za-z_][\w.]*\w", span) and re.search(r"_|[a-z][A-Z]", span):
+            name = span.rsplit(".", 1)[-1]
+            assert name in sources, span
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_blocks_of_a_page_parse(page):
+    for block in _blocks(page, "python"):
+        ast.parse(block)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.parent == ROOT], ids=lambda p: p.name)
+def test_links_of_a_page_outside_the_site_exist(page):
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert re.match("https?://", target) or (ROOT / target).exists(), target
+
+
+def test_the_notes_are_an_index_of_at_most_120_lines():
+    assert len((ROOT / "BUILD_NOTES.md").read_text().splitlines()) <= 120
+
+
+def test_the_run_format_lists_every_column_and_its_type():
+    text = (ROOT / "docs/run-format.md").read_text()
+    contract = {
+        "vocab/<tokenizer-hash>.parquet": schema.VOCAB_COLUMNS,
+        "scores/": schema.SCORE_COLUMNS,
+        "items/<list>/": schema.ITEM_COLUMNS,
+        "items/<list>/humans.parquet": schema.HUMAN_COLUMNS,
+        "sequences/": schema.SEQUENCE_COLUMNS,
+        "logprobs/": schema.LOGPROB_COLUMNS,
+        "item_logprobs/<list>/": schema.ITEM_LOGPROB_COLUMNS,
+    }
+    for name, columns in contract.items():
+        (listed,) = re.findall(
+            rf"^`{re.escape(name)}`:.*?\n\n\|.*?\n\|[-|]+\n(.*?)\n\n",
+            text,
+            re.MULTILINE | re.DOTALL,
+        )
+        rows = [line.split(" | ") for line in listed.splitlines() if not line.startswith("| *")]
+        found = {row[0].removeprefix("| "): _POLARS[row[1]] for row in rows}
+        assert found == {
+            key: str(kind) if not isinstance(kind, type) else kind.__name__
+            for key, kind in columns.items()
+        }, name
