@@ -170,12 +170,12 @@ class _Stack:
 
 # Both are kept, so that parameters of one shape, and models loaded later, share what is compiled.
 @functools.lru_cache(maxsize=128)
-def _zeros(shape: tuple[int, ...], dtype: jnp.dtype, sharding: NamedSharding) -> Callable:
+def _zeros(shape: tuple[int, ...], dtype: jnp.dtype, sharding: NamedSharding) -> Callable[..., jax.Array]:
     return jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=sharding)
 
 
 @functools.lru_cache(maxsize=128)
-def _place(order: tuple[int, ...], sharding: NamedSharding) -> Callable:
+def _place(order: tuple[int, ...], sharding: NamedSharding) -> Callable[..., jax.Array]:
     def place(stack: jax.Array, layer: int, value: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_index_in_dim(stack, value.transpose(order), layer, 0)
 
