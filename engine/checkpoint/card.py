@@ -160,8 +160,7 @@ class Checkpoint:
         own = self.card.kind
         if own != kind:
             raise AssayError(
-                f"checkpoint {self.path}: a {own}; allowed: a {kind} "
-                f"({_TAKEN_BY[own]} {own}s)"
+                f"checkpoint {self.path}: a {own}; allowed: a {kind} ({_TAKEN_BY[own]} {own}s)"
             )
 
     @functools.cached_property

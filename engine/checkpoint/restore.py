@@ -170,7 +170,9 @@ class _Stack:
 
 # Both are kept, so that parameters of one shape, and models loaded later, share what is compiled.
 @functools.lru_cache(maxsize=128)
-def _zeros(shape: tuple[int, ...], dtype: jnp.dtype, sharding: NamedSharding) -> Callable[..., jax.Array]:
+def _zeros(
+    shape: tuple[int, ...], dtype: jnp.dtype, sharding: NamedSharding
+) -> Callable[..., jax.Array]:
     return jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=sharding)
 
 
