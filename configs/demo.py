@@ -17,7 +17,7 @@ def get_config():
     config.prompts = "greatest,best,worst"  # ids of configs/prompts.py
     config.mode = "ids"
     config.part_size = 8192
-    config.searched = 2  # number of models that are searched; each one has to be compiled
+    config.searched = 2  # number of models that are searched, each compiled for itself; 0: none
     config.search = gcg.get_config()  # under the first prompt, in both directions
     config.search.length = 4
     config.search.steps = 20

@@ -45,7 +45,11 @@ def demo(given: command.Given) -> str:
     asked = dict(itertools.islice(prompts.items(), 1))
     _say(f"4/5 searching {own.length}-token replies to {next(iter(asked))!r} into {run}")
     searched = checkpoints[: config.searched]
-    found = searching.search(searched, asked, run, own, mesh, config.search, judges=checkpoints)
+    found = (
+        searching.search(searched, asked, run, own, mesh, config.search, judges=checkpoints)
+        if searched
+        else []
+    )
     page = root / "report" / "index.html"
     if rewards or any(one.new for one in found) or not page.exists():
         _say(f"5/5 writing {root}/report")

@@ -50,6 +50,13 @@ def test_every_run_time_library_is_pinned():
     assert {_name(text) for text in PROJECT["dependencies"]} <= set(pins())
 
 
+def test_the_changelog_begins_with_this_version():
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert next(line for line in lines if line.startswith("## [")).startswith(
+        f"## [{PROJECT['version']}]"
+    )
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     """The wheel, built from a copy, so that nothing stays in the repository."""
