@@ -7,7 +7,6 @@ that is not listed here can be converted too: its own config.json says what is n
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 # Llama 3.1 and 3.2 templates print today's date; this is the date that the paper's rewards have.
 DATE = "26 Jul 2024"
@@ -177,7 +176,15 @@ MODELS = _by_slug(
 )
 
 
-def _skywork(name: str, base: str, size_b: float, **fields: Any) -> ModelSpec:
+def _skywork(
+    name: str,
+    base: str,
+    size_b: float,
+    *,
+    bos: str = "template",
+    date: str = "",
+    tensor_bytes: int | None = None,
+) -> ModelSpec:
     return ModelSpec(
         hub_id=f"Skywork/{name}",
         nickname=name.removeprefix("Skywork-Reward-"),
@@ -186,7 +193,9 @@ def _skywork(name: str, base: str, size_b: float, **fields: Any) -> ModelSpec:
         size_b=size_b,
         dtype="bfloat16",
         head="linear",
-        **fields,
+        bos=bos,
+        date=date,
+        tensor_bytes=tensor_bytes,
     )
 
 

@@ -74,7 +74,7 @@ def find_gguf() -> Path:
     return files[0]
 
 
-def field(reader: gguf.GGUFReader, name: str) -> Any:
+def field(reader: gguf.GGUFReader, name: str) -> Any:  # a number, a text, or a list of them
     """Returns the metadata value `name` of a GGUF file, as a plain Python value."""
     return reader.get_field(name).contents()
 

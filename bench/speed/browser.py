@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from playwright.sync_api import ConsoleMessage, Page, sync_playwright
@@ -92,7 +91,7 @@ def made(folder: pathlib.Path) -> pathlib.Path:
     return write_report([run], folder / "report")
 
 
-def checks(page: Page, path: pathlib.Path) -> Iterator[tuple[str, Any, bool]]:
+def checks(page: Page, path: pathlib.Path) -> Iterator[tuple[str, object, bool]]:
     """Yields each check: its name, what was found, and whether it passed."""
     watched = Watched(page)
     page.set_viewport_size({"width": 1280, "height": 900})
@@ -153,7 +152,7 @@ def shoot(page: Page, folder: pathlib.Path) -> None:
             page.screenshot(path=folder / f"{width}-{at:02d}.png")
 
 
-def _sorting(page: Page) -> Iterator[tuple[str, Any, bool]]:
+def _sorting(page: Page) -> Iterator[tuple[str, object, bool]]:
     search(page, "")
     head = "[...document.querySelectorAll('#explorer-grid .slick-header-column')].at(-1)"
     for order in ("falling", "rising"):
@@ -181,7 +180,7 @@ def _column(page: Page) -> list[float]:
     return [float(right[top].replace("−", "-")) for top in sorted(right)]
 
 
-def _picking(page: Page) -> Iterator[tuple[str, Any, bool]]:
+def _picking(page: Page) -> Iterator[tuple[str, object, bool]]:
     box = page.evaluate(
         """(() => { const canvas = document.getElementById("explorer-scatter");
           canvas.scrollIntoView({behavior: "instant", block: "center"});

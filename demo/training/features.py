@@ -4,7 +4,6 @@ Only head training needs this module and torch.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import gguf
 import numpy as np
@@ -73,7 +72,7 @@ class Trunk:
             result[:, rows] = self._run(prefix.past_key_values, ids)
         return result
 
-    def _run(self, prefix: Any, ids: list[list[int]]) -> np.ndarray:
+    def _run(self, prefix: transformers.DynamicCache, ids: list[list[int]]) -> np.ndarray:
         """Returns one batch's features, [depth, row, hidden]."""
         longest = max(map(len, ids))
         padded = torch.tensor([row + [build.PAD_ID] * (longest - len(row)) for row in ids])
