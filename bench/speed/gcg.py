@@ -130,7 +130,7 @@ def agreement(objective: SearchObjective, scorer: Scorer, peer: TorchGCG) -> tup
     rewards = np.max(np.abs(own - other) / np.maximum(1, np.abs(other)))
     model = nnx.merge(scorer.graph, scorer.params)
     parent = jnp.asarray(peer.ids.numpy()[None], jnp.int32)
-    asked = drivers.build_question(objective, scorer)
+    asked = drivers.build_step_inputs(objective, scorer)
     _, slopes = step.slopes_of(model, asked, parent, objective.settings, scorer.mesh)
     expected = peer.gradient().numpy()
     gradient = np.max(np.abs(np.asarray(slopes[0]) - expected)) / np.max(np.abs(expected))

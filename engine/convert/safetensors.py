@@ -164,7 +164,7 @@ def read_json(path: Path) -> Json:
         raise AssayError(f"no {path.name}; allowed: a Hugging Face model folder")
     try:
         fields = json.loads(path.read_text())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # among them numbers of too many digits
         raise AssayError(f"{path}: not JSON ({error})") from error
     if not isinstance(fields, dict):
         raise AssayError(f"{path}: a JSON {type(fields).__name__}; allowed: an object")

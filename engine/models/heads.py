@@ -83,7 +83,7 @@ class HeadConfig:
         return names + tuple(f"{name}-q{q:02}" for name in self.objectives for q in quantiles)
 
 
-class Reading(NamedTuple):
+class HeadResult(NamedTuple):
     """Results of a head for C responses."""
 
     reward: Float[Array, "C"]
@@ -98,9 +98,9 @@ class Head(nnx.Module):
         """Coefficients of the objectives from the prompt's hidden state; empty without a gate."""
         return jnp.zeros(0)
 
-    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
+    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> HeadResult:
         none = jnp.zeros((hidden.shape[0], 0))
-        return Reading(self.reward(hidden), none, none)
+        return HeadResult(self.reward(hidden), none, none)
 
     def reward(self, hidden: Float[Array, "C D"]) -> Float[Array, "C"]:
         raise NotImplementedError
@@ -140,15 +140,15 @@ class URMHead(Head):
         self.weight_mid, self.bias_mid = _zeros(config, "IE"), _zeros(config, "E")
         self.weight_out, self.bias_out = _zeros(config, "ER"), _zeros(config, "R")
 
-    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
+    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> HeadResult:
         means = jnp.einsum("CD,RD->CR", hidden, self.weight[:, 0])
         none = jnp.zeros((hidden.shape[0], 0))
         if self.first_only:
-            return Reading(means[:, 0], means, none)
+            return HeadResult(means[:, 0], means, none)
         x = jax.nn.selu(jnp.einsum("CD,DI->CI", hidden, self.weight_in[...]) + self.bias_in)
         x = jax.nn.selu(jnp.einsum("CI,IE->CE", x, self.weight_mid[...]) + self.bias_mid)
         weights = jnp.einsum("CE,ER->CR", x, self.weight_out[...]) + self.bias_out
-        return Reading(jnp.sum(means * weights, axis=-1), means, none)
+        return HeadResult(jnp.sum(means * weights, axis=-1), means, none)
 
 
 class GateLayer(nnx.Module):
@@ -181,12 +181,12 @@ class GatedHead(Head):
         gate = jax.nn.softmax(x / self.config.gate_temperature) * self.logit_scale
         return self.transform[...] @ gate if self.config.transform else gate
 
-    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C R"]) -> Reading:
+    def __call__(self, hidden: Float[Array, "C D"], gate: Float[Array, "*C R"]) -> HeadResult:
         quantiles = jnp.einsum("CD,RQD->CRQ", hidden, self.weight[...])
         values = jnp.mean(quantiles, axis=-1)
         apart = quantiles if self.config.quantiles > 1 else quantiles[:, :0]
         reward = jnp.sum(values * gate, axis=-1)
-        return Reading(reward, values, apart.reshape(hidden.shape[0], -1))
+        return HeadResult(reward, values, apart.reshape(hidden.shape[0], -1))
 
 
 HEADS = {
@@ -210,7 +210,7 @@ class Readout(nnx.Module):
         """The head's gate, from the residual stream at its position in the prompt."""
         return self.head.gate(self._normed(residual))
 
-    def __call__(self, residual: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> Reading:
+    def __call__(self, residual: Float[Array, "C D"], gate: Float[Array, "*C _"]) -> HeadResult:
         """The head's results, from the residual stream at the reward positions."""
         return self.head(self._normed(residual), gate)
 

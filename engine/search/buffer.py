@@ -60,7 +60,7 @@ def start(keys: np.ndarray, initial: np.ndarray, buffer: int) -> State:
     )
 
 
-def height(rewards: Any, target: float) -> Any:
+def fitness(rewards: Any, target: float) -> Any:
     """The quantity that a search maximises, from signed rewards.
 
     Args:
@@ -114,7 +114,7 @@ def admit(
     merge = jax.vmap(functools.partial(_KEEP[keep], target=target))
     buffer, rewards = merge(state.buffer, rewards, ranked.ids, admitted)
     # The first sequence of a buffer is its best, or with `latest` the one added in this step.
-    better = height(rewards[:, 0], target) > height(best_rewards, target)
+    better = fitness(rewards[:, 0], target) > fitness(best_rewards, target)
     return State(
         keys=state.keys,
         step=state.step + 1,
@@ -135,14 +135,14 @@ def _elite(
 ) -> tuple[Int[Array, "B T"], Float[Array, "B"]]:
     """Keeps the best distinct sequences of buffer and candidates; of equals the older ones."""
     size = len(rewards)
-    _, top = jax.lax.top_k(height(admitted, target), min(size, len(admitted)))
+    _, top = jax.lax.top_k(fitness(admitted, target), min(size, len(admitted)))
     pool = jnp.concatenate([buffer, ids[top]])
     pooled = jnp.concatenate([rewards, admitted[top]])
     repeated = jnp.tril((pool[:, None] == pool).all(-1), -1)
-    # A scored sequence repeats only entries that were scored too.
+    # An entry counts as a repetition only if the earlier entry was scored.
     repeated = (repeated & jnp.isfinite(pooled)).any(1)
     pooled = jnp.where(repeated, UNKNOWN, pooled)
-    _, order = jax.lax.top_k(height(pooled, target), size)
+    _, order = jax.lax.top_k(fitness(pooled, target), size)
     return pool[order], pooled[order]
 
 
@@ -157,7 +157,7 @@ def _latest(
     """Puts the best candidate that is not in the buffer in front; the oldest entry is dropped."""
     visited = (ids[:, None] == buffer).all(-1).any(1)
     admitted = jnp.where(visited, UNKNOWN, admitted)
-    top = jnp.argmax(height(admitted, target))
+    top = jnp.argmax(fitness(admitted, target))
     moved = jnp.concatenate([ids[top][None], buffer[:-1]])
     movable = admitted[top] > UNKNOWN
     return (

@@ -21,10 +21,10 @@ from engine.scoring.reward_passes import Scorer, fetch
 from engine.search import flops
 from engine.search import trace as traces
 from engine.search.baselines import QUERIES, Query
-from engine.search.buffer import BROKEN, Ranked, State, height, start
+from engine.search.buffer import BROKEN, Ranked, State, fitness, start
 from engine.search.objective import SearchObjective, not_finite
 from engine.search.settings import STEP_METHODS
-from engine.search.step import Question, build_step, first_changes, takes_gradient
+from engine.search.step import StepInputs, build_step, first_changes, takes_gradient
 from engine.search.trace import Trace
 from engine.types import Candidates, Prefix, PromptIds
 
@@ -119,7 +119,7 @@ class StepDriver:
         self.rejected = np.zeros(len(objective.signs), np.int64)
         self._scorer = scorer
         self._step = build_step(scorer.graph, scorer.mesh, settings)
-        self._question = build_question(objective, scorer)
+        self._inputs = build_step_inputs(objective, scorer)
         keys = [_key(*stream) for stream in objective.streams()]
         self._state = self._put(start(np.stack(keys), objective.initial(), settings.buffer))
         self.step_flops = step_flops(objective)
@@ -134,7 +134,7 @@ class StepDriver:
             ids = np.stack([i for _, i in rows]) if rows else np.empty((0, 0, 0), np.int32)
         else:
             self._state, rewards, ids = self._step.many(
-                self._scorer.params, self._question, self._state, np.int32(count)
+                self._scorer.params, self._inputs, self._state, np.int32(count)
             )
             rewards, ids = (array[:count] for array in fetch((rewards, ids)))
         return NewSteps(rewards, ids, np.full(count, self.step_flops))
@@ -152,7 +152,7 @@ class StepDriver:
 
     def _checked_step(self) -> tuple[np.ndarray, np.ndarray]:
         """One step whose candidates must round-trip; returns best rewards [A] and ids [A, T]."""
-        ranked = self._step.expand(self._scorer.params, self._question, self._state)
+        ranked = self._step.expand(self._scorer.params, self._inputs, self._state)
         on_host, state = fetch((ranked, self._state))
         for ids, rewards in zip(on_host.ids, on_host.rewards, strict=True):
             if rewards[0] == BROKEN:
@@ -168,13 +168,13 @@ class StepDriver:
         latest = STEP_METHODS[settings.method].keep == "latest"
         passes = np.zeros(ranked.rewards.shape, bool)
         for a, rewards in enumerate(ranked.rewards):
-            heights = np.asarray(height(rewards, settings.target))
-            in_buffer = np.asarray(height(state.buffer_rewards[a], settings.target))
+            fitnesses = np.asarray(fitness(rewards, settings.target))
+            in_buffer = np.asarray(fitness(state.buffer_rewards[a], settings.target))
             worst = -np.inf if latest else in_buffer.min()
             admitted = 0
             for c, ids in enumerate(ranked.ids[a]):
                 enough = admitted >= (1 if latest else settings.buffer)
-                if enough or not heights[c] > worst:
+                if enough or not fitnesses[c] > worst:
                     break
                 if (ids == state.buffer[a]).all(-1).any():
                     passes[a, c] = True  # already in the buffer: nothing to check
@@ -310,7 +310,7 @@ def _rows(prompt: PromptIds, rows: np.ndarray) -> Candidates:
     )
 
 
-def build_question(objective: SearchObjective, scorer: Scorer) -> Question:
+def build_step_inputs(objective: SearchObjective, scorer: Scorer) -> StepInputs:
     """The prompts' keys and values, side by side on the mesh, and the search's arrays."""
     lengths = [len(p.prefix) for p in objective.prompts]
     room = [max(lengths) - n + objective.settings.length for n in lengths]
@@ -318,7 +318,7 @@ def build_question(objective: SearchObjective, scorer: Scorer) -> Question:
     integers = (lengths, objective.suffix, planned_steps(objective))
     rest = (*(np.array(n, np.int32) for n in integers), objective.allowed, objective.signs)
     lengths, suffix, steps, allowed, signs = meshes.put(scorer.mesh, rest, "")
-    return Question(
+    return StepInputs(
         prefix=jax.tree.map(lambda *leaves: jnp.stack(leaves), *prefixes),
         lengths=lengths,
         suffix=suffix,

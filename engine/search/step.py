@@ -21,14 +21,14 @@ from engine.models.decoder import behind
 from engine.models.reward_model import Graph, Params, RewardModels
 from engine.scoring import reward_passes
 from engine.search import buffer, packing, proposals
-from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, height
+from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, fitness
 from engine.search.settings import STEP_METHODS, SearchSettings
 from engine.types import Array, Places, Prefix
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Question:
+class StepInputs:
     """The inputs of a step that stay the same: J prompts, judged by the mean of their rewards."""
 
     prefix: Prefix  # leaves have a leading J and room for T more positions
@@ -44,9 +44,9 @@ class Step:
     """The compiled functions of one search.
 
     Attributes:
-      many: (params, question, state, count) -> state, best rewards [every, A], best ids
+      many: (params, inputs, state, count) -> state, best rewards [every, A], best ids
         [every, A, T]; rows from `count` on are not set.
-      expand: (params, question, state) -> Ranked.
+      expand: (params, inputs, state) -> Ranked.
       admit: (state, ranked, passes [A, C]) -> state.
     """
 
@@ -74,21 +74,21 @@ def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
 def _build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
     keep = STEP_METHODS[settings.method].keep
 
-    def expand(params: Params, question: Question, state: State) -> Ranked:
+    def expand(params: Params, inputs: StepInputs, state: State) -> Ranked:
         with jax.default_matmul_precision("highest"):
-            return _expand(nnx.merge(graph, params), question, state, settings, mesh)
+            return _expand(nnx.merge(graph, params), inputs, state, settings, mesh)
 
     def admit(state: State, ranked: Ranked, passes: Array) -> State:
         return buffer.admit(state, ranked, passes, keep, settings.target)
 
     def many(
-        params: Params, question: Question, state: State, count: Array
+        params: Params, inputs: StepInputs, state: State, count: Array
     ) -> tuple[State, jax.Array, jax.Array]:
         shape = (settings.every, *state.best.shape)
 
         def one(i: Array, carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
             state, rewards, ids = carry
-            ranked = expand(params, question, state)
+            ranked = expand(params, inputs, state)
             state = admit(state, ranked, jnp.ones(ranked.rewards.shape, bool))
             return state, rewards.at[i].set(state.best_rewards), ids.at[i].set(state.best)
 
@@ -124,7 +124,7 @@ def takes_gradient(settings: SearchSettings) -> bool:
 
 
 def _expand(
-    model: RewardModels, question: Question, state: State, settings: SearchSettings, mesh: Mesh
+    model: RewardModels, inputs: StepInputs, state: State, settings: SearchSettings, mesh: Mesh
 ) -> Ranked:
     keys = jax.vmap(jax.random.fold_in, (0, None))(_keys(state), state.step)
     draw_key, propose_key, noise_key = jax.vmap(lambda k: jax.random.split(k, 3), 0, 1)(keys)
@@ -132,18 +132,18 @@ def _expand(
     parents = jax.vmap(draw)(draw_key, state.buffer, state.buffer_rewards)
     if takes_gradient(settings):
         with jax.named_scope("gradient"):
-            parent_rewards, slopes = slopes_of(model, question, parents, settings, mesh)
-            gain = _gains(model, question, parents, slopes, settings)
+            parent_rewards, slopes = slopes_of(model, inputs, parents, settings, mesh)
+            gain = _gains(model, inputs, parents, slopes, settings)
     else:
         parent_rewards = jnp.full(parents.shape[0], UNKNOWN)
-        noise = functools.partial(proposals.uniform_gain, allowed=question.allowed)
+        noise = functools.partial(proposals.uniform_gain, allowed=inputs.allowed)
         gain = jax.vmap(noise)(noise_key, parents)
     with jax.named_scope("propose"):
-        replace = replacements(state.step, question.steps, settings)
-        ids = _proposals(question, propose_key, parents, gain, replace, settings)
+        replace = replacements(state.step, inputs.steps, settings)
+        ids = _proposals(inputs, propose_key, parents, gain, replace, settings)
     with jax.named_scope("score"):
-        rewards = score_candidates(model, question, parents, ids, first_changes(settings), mesh)
-    order = jnp.argsort(-height(rewards, settings.target), axis=1)
+        rewards = score_candidates(model, inputs, parents, ids, first_changes(settings), mesh)
+    order = jnp.argsort(-fitness(rewards, settings.target), axis=1)
     return Ranked(
         ids=jnp.take_along_axis(ids, order[..., None], axis=1),
         rewards=jnp.take_along_axis(rewards, order, axis=1),
@@ -153,12 +153,12 @@ def _expand(
 
 def _gains(
     model: RewardModels,
-    question: Question,
+    inputs: StepInputs,
     parents: Int[Array, "A T"],
     slopes: Float[Array, "A T V"],
     settings: SearchSettings,
 ) -> Float[Array, "A T V"]:
-    embedding, allowed = model.decoder.embedding[...], question.allowed
+    embedding, allowed = model.decoder.embedding[...], inputs.allowed
 
     def of_attempt(slopes: Float[Array, "T V"], ids: Int[Array, "T"]) -> Float[Array, "T V"]:
         return proposals.first_order_gain(slopes, ids, allowed, embedding, settings.distance)
@@ -167,7 +167,7 @@ def _gains(
 
 
 def _proposals(
-    question: Question,
+    inputs: StepInputs,
     keys: Array,
     parents: Int[Array, "A T"],
     gain: Float[Array, "A T V"],
@@ -186,14 +186,14 @@ def _proposals(
             )
         if STEP_METHODS[settings.method].propose == "pairs":
             return proposals.best_pairs(ids, gain, free, candidates)
-        return proposals.fresh(key, ids, question.allowed, free, candidates)
+        return proposals.fresh(key, ids, inputs.allowed, free, candidates)
 
     return jax.vmap(of_attempt)(keys, parents, gain)
 
 
 def slopes_of(
     model: RewardModels,
-    question: Question,
+    inputs: StepInputs,
     parents: Int[Array, "A T"],
     settings: SearchSettings,
     mesh: Mesh,
@@ -204,23 +204,23 @@ def slopes_of(
 
     Args:
       model: the reward model.
-      question: prompts and signs.
+      inputs: prompts and signs.
       parents: one sequence per attempt.
       settings: `target` and `wrong_sign` are read; the latter takes the gradient of the maximising
         direction for every attempt.
       mesh: where the model is.
 
     Returns:
-      Signed rewards, and the gradient of `height` of them.
+      Signed rewards, and the gradient of `fitness` of them.
     """
     attempts = len(parents)
-    signs = jnp.ones_like(question.signs) if settings.wrong_sign else question.signs
+    signs = jnp.ones_like(inputs.signs) if settings.wrong_sign else inputs.signs
     spare = -attempts % mesh.shape["data"]  # copies of the last attempt: as many on every device
     signs = jnp.pad(signs, (0, spare), "edge")
     parents = jnp.pad(parents, ((0, spare), (0, 0)), "edge")
 
     def of_rows(rows: Float[Array, "T V"], sign: Array) -> tuple[Array, Array]:
-        suffix = model.decoder.embed(question.suffix[None])
+        suffix = model.decoder.embed(inputs.suffix[None])
         x = jnp.concatenate([model.decoder.embed_rows(rows[None]), suffix], axis=1)
         last = jnp.full((1, 1), x.shape[1] - 1)
 
@@ -228,18 +228,18 @@ def slopes_of(
             places = behind(length[None], x.shape[1])
             return model.respond_embedded(prefix, x, places, last)[0, 0, 0]
 
-        reward = jax.vmap(of_prompt)(question.prefix, question.lengths).mean()
-        return height(sign * reward, settings.target), reward
+        reward = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths).mean()
+        return fitness(sign * reward, settings.target), reward
 
-    rows = jax.nn.one_hot(parents, question.allowed.shape[0], dtype=jnp.float32)
+    rows = jax.nn.one_hot(parents, inputs.allowed.shape[0], dtype=jnp.float32)
     rows = jax.lax.with_sharding_constraint(rows, meshes.sharding(mesh, "CTV"))
     (_, rewards), slopes = jax.vmap(jax.value_and_grad(of_rows, has_aux=True))(rows, signs)
-    return question.signs * rewards[:attempts], slopes[:attempts]
+    return inputs.signs * rewards[:attempts], slopes[:attempts]
 
 
 def score_candidates(
     model: RewardModels,
-    question: Question,
+    inputs: StepInputs,
     parents: Int[Array, "A T"],
     ids: Int[Array, "A C T"],
     first: Sequence[int],
@@ -253,15 +253,15 @@ def score_candidates(
 
     Args:
       model: the reward model.
-      question: prompts and signs.
+      inputs: prompts and signs.
       parents: one sequence per attempt.
       ids: the candidates.
       first: first position in which each candidate may differ from its parent [C], ascending.
       mesh: where the model is.
     """
     attempts, candidates, length = ids.shape
-    layout = packing.pack(first, length + len(question.suffix), mesh.shape["data"])
-    behind_it = jnp.broadcast_to(question.suffix, (attempts, candidates, len(question.suffix)))
+    layout = packing.pack(first, length + len(inputs.suffix), mesh.shape["data"])
+    behind_it = jnp.broadcast_to(inputs.suffix, (attempts, candidates, len(inputs.suffix)))
     whole = jnp.concatenate([ids, behind_it], axis=2)
     last = whole.shape[2] - 1
     rows = whole[:, layout.candidate, layout.place.clip(max=last)]  # [A, B, U]
@@ -280,8 +280,8 @@ def score_candidates(
 
         return jax.vmap(of_attempt)(parents, rows)
 
-    means = jax.vmap(of_prompt)(question.prefix, question.lengths).mean(0)
-    rewards = question.signs[:, None] * means
+    means = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths).mean(0)
+    rewards = inputs.signs[:, None] * means
     return jnp.where(jnp.isfinite(rewards), rewards, BROKEN)
 
 

@@ -189,13 +189,13 @@ class ChatTemplate:
         self, conversations: list[list[dict[str, str]]], *, add_generation_prompt: bool
     ) -> list[str]:
         variables = self._variables(add_generation_prompt=add_generation_prompt)
-        with self._blamed():
+        with self._names_tokenizer():
             return template_sandbox.render(self._source, conversations, variables)
 
     def _frame(self, prompt: str) -> Frame | None:
         """The text around a reply, if it agrees with what the template renders for the probes."""
         variables = self._variables(add_generation_prompt=False)
-        with self._blamed():
+        with self._names_tokenizer():
             frame = template_sandbox.find_frame(self._source, _conversation(prompt, ""), variables)
         probes = [*_PROBES, " love\n"]
         if frame and [frame.render(p) for p in probes] == self.render(prompt, probes):
@@ -203,7 +203,7 @@ class ChatTemplate:
         return None
 
     @contextlib.contextmanager
-    def _blamed(self) -> Iterator[None]:
+    def _names_tokenizer(self) -> Iterator[None]:
         """Names the tokenizer in the message of an error that its template caused."""
         try:
             yield

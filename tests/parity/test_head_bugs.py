@@ -9,7 +9,7 @@ import pytest
 
 from engine.convert import gates
 from engine.models import heads
-from engine.models.heads import Reading
+from engine.models.heads import HeadResult
 from tests.support import slow
 from tests.support.heads import CASES, PATTERN, check, convert, prompt, restore, save
 
@@ -60,7 +60,7 @@ def objectives_from(change):
             quantiles = jnp.einsum("CD,RQD->CRQ", hidden, weight)
             values = quantiles.mean(-1)
             flat = quantiles.reshape(len(hidden), -1)[:, : self.weight[..., 0].size]
-            return Reading(jnp.sum(values * gate, axis=-1), values, flat)
+            return HeadResult(jnp.sum(values * gate, axis=-1), values, flat)
 
         patch.setattr(heads.GatedHead, "__call__", call)
 
@@ -93,7 +93,7 @@ def _urm(self, hidden, column=0, squash=lambda weights: weights, layout=lambda w
     x = jax.nn.selu(x @ self.weight_mid[...] + self.bias_mid)
     weights = squash(x @ self.weight_out[...] + self.bias_out)
     means_right = jnp.einsum("CD,RD->CR", hidden, self.weight[:, 0])
-    return Reading(jnp.sum(means * weights, axis=-1), means_right, jnp.zeros((len(hidden), 0)))
+    return HeadResult(jnp.sum(means * weights, axis=-1), means_right, jnp.zeros((len(hidden), 0)))
 
 
 def all_means_first(weight):
@@ -114,7 +114,7 @@ def urm_weighed_once(patch):
         x = jax.nn.selu(hidden[:1] @ self.weight_in[...] + self.bias_in)
         x = jax.nn.selu(x @ self.weight_mid[...] + self.bias_mid)
         weights = x @ self.weight_out[...] + self.bias_out
-        return Reading(jnp.sum(means * weights, axis=-1), means, jnp.zeros((len(hidden), 0)))
+        return HeadResult(jnp.sum(means * weights, axis=-1), means, jnp.zeros((len(hidden), 0)))
 
     patch.setattr(heads.URMHead, "__call__", call)
 

@@ -12,7 +12,7 @@ import torch
 from flax import nnx
 
 from engine.models import heads
-from engine.search.step import Question, slopes_of
+from engine.search.step import StepInputs, slopes_of
 from tests.support import parity, slow, torch_models
 from tests.support.heads import last_occurrence, prompt
 from tests.support.searches import settings
@@ -87,7 +87,7 @@ def differences(trunk, head, step=1e-4):
 def slopes(scorer, **changes):
     """The engine's gradients of the signed rewards, along each way: [A, W]."""
     prefix = scorer.prefill(prompt(), LENGTH)
-    what = Question(
+    what = StepInputs(
         prefix=jax.tree.map(lambda leaf: leaf[None], prefix),
         lengths=jnp.array([len(prompt().prefix)]),
         suffix=jnp.zeros(0, jnp.int32),

@@ -10,7 +10,7 @@ from flax import nnx
 
 from engine.models.reward_model import RewardModels
 from engine.search import packing, proposals, step
-from engine.search.drivers import StepDriver, build_question, run_search
+from engine.search.drivers import StepDriver, build_step_inputs, run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
 from tests.support import searches
@@ -35,7 +35,7 @@ def check_rewards(model):
         rows = jnp.asarray(parents), jnp.asarray(ids)
         return step.score_candidates(model, what, *rows, first, scorer.mesh)
 
-    rewards = scored(scorer.params, build_question(asked, scorer))
+    rewards = scored(scorer.params, build_step_inputs(asked, scorer))
     for sign, rows, found in zip((1, -1), ids, np.asarray(rewards), strict=True):
         plain = [
             scorer.plain_rewards([[*p.prefix, *row, *p.suffix] for row in rows.tolist()])[0]
@@ -48,7 +48,7 @@ def check_proposals(model):
     """Candidates differ from their parent where they should, in allowed tokens alone."""
     asked = problem(model, restarts=1, spread=0.0, topk=8, allow=tuple("abcdefghij"))
     climb = StepDriver(asked, searches.scorer(model))
-    expand = climb._step.expand(climb._scorer.params, climb._question, climb._state)
+    expand = climb._step.expand(climb._scorer.params, climb._inputs, climb._state)
     ids, parent = np.asarray(expand.ids[0]), asked.initial()[0]
     changed = ids != parent
     assert asked.allowed[ids].all(), "a token that is not allowed"
@@ -62,7 +62,7 @@ def check_slopes(model):
     """To first order, the best proposal of `min` lowers the reward."""
     scorer, asked = searches.scorer(model), problem(model, direction="min", restarts=1)
     parents = jnp.asarray([[70, 80, 90]], jnp.int32)
-    what = build_question(asked, scorer)
+    what = build_step_inputs(asked, scorer)
 
     @jax.jit
     def best_change(params, what):

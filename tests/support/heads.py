@@ -27,7 +27,7 @@ HIDDEN = 20
 QUANTILES = 19
 
 
-class Reading(NamedTuple):
+class HeadResult(NamedTuple):
     """What a head says of one response."""
 
     reward: torch.Tensor
@@ -51,8 +51,8 @@ class MLP(nn.Module):
         setattr(owner, last, layers)
         self.layers = operator.attrgetter(name)
 
-    def forward(self, h, at_gate) -> Reading:
-        return Reading(self.layers(self)(h)[0])
+    def forward(self, h, at_gate) -> HeadResult:
+        return HeadResult(self.layers(self)(h)[0])
 
 
 class URM(nn.Module):
@@ -69,10 +69,10 @@ class URM(nn.Module):
             nn.Linear(width, HIDDEN), nn.SELU(), nn.Linear(HIDDEN, 16), nn.SELU(), nn.Linear(16, 5)
         )
 
-    def forward(self, h, at_gate) -> Reading:
+    def forward(self, h, at_gate) -> HeadResult:
         means = self.score(h).reshape(5, 2)[:, 0]
         reward = means[0] if self.helpfulness else (means * self.weights.fc(h)).sum()
-        return Reading(reward, means)
+        return HeadResult(reward, means)
 
 
 class Gated(nn.Module):
@@ -101,7 +101,7 @@ class Gated(nn.Module):
                 x = torch.relu(x)
         return torch.softmax(x[0] / self.temperature, dim=-1) * self.gating.logit_scale
 
-    def forward(self, h, at_gate) -> Reading:
+    def forward(self, h, at_gate) -> HeadResult:
         quantiles = self.regression_layer(h).reshape(self.shape)
         objectives = quantiles.mean(-1)
         mixed = objectives
@@ -109,7 +109,7 @@ class Gated(nn.Module):
             mixed = objectives @ self.reward_transform_matrix
         reward = (self.gate(at_gate) * mixed).sum()
         apart = quantiles if self.shape[1] > 1 else quantiles[:, :0]
-        return Reading(reward, objectives, apart.flatten())
+        return HeadResult(reward, objectives, apart.flatten())
 
     def coefficients(self, at_gate):
         """They sum the objectives to the reward."""

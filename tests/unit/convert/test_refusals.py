@@ -94,6 +94,14 @@ def without_tokenizer(folder: Path) -> None:
 REFUSED = {
     "no config.json": (removed("config.json"), r"no config\.json; allowed: a Hugging Face model f"),
     "a config.json that is not JSON": (written("config.json", "{"), r"config\.json: not JSON \("),
+    "a config.json nested too deeply": (
+        written("config.json", '{"a":' + "[" * 10**5),
+        r"config\.json: not JSON \(.*recursion",
+    ),
+    "a config.json with a number of too many digits": (
+        written("config.json", '{"vocab_size": ' + "9" * 5000 + "}"),
+        r"config\.json: not JSON \(Exceeds the limit",
+    ),
     "a config.json that is a list": (
         written("config.json", "[]"),
         r"config\.json: a JSON list; allowed: an object$",

@@ -17,7 +17,7 @@ from engine.search.buffer import BROKEN, Ranked, admit, start
 from engine.search.drivers import (
     StepDriver,
     _key,
-    build_question,
+    build_step_inputs,
     planned_steps,
     run_search,
     step_flops,
@@ -71,7 +71,7 @@ def test_every_candidate_scores_as_in_the_plain_pass(
     asked = problem(model, *PROMPTS, direction=direction, length=5, candidates=20,
                     initial="qwxyz", fixed=fixed, steps=20)  # fmt: skip
     climb = StepDriver(asked, scorer)
-    ranked = climb._step.expand(scorer.params, climb._question, climb._state)
+    ranked = climb._step.expand(scorer.params, climb._inputs, climb._state)
     sign = 1 if direction == "max" else -1
     for ids, rewards in zip(np.asarray(ranked.ids), np.asarray(ranked.rewards), strict=True):
         expected = sign * plain_rewards(scorer, asked, ids)
@@ -119,7 +119,7 @@ def test_the_gradient_is_the_finite_difference_of_the_signed_reward(checkpoint, 
     asked = problem(checkpoint(), *PROMPTS, direction="max" if sign > 0 else "min", restarts=1)
     parents = random_ids(1, 1, 3)
     model = nnx.merge(scorer.graph, scorer.params)
-    what = build_question(asked, scorer)
+    what = build_step_inputs(asked, scorer)
     rewards, slopes = gradients(scorer, what, parents, asked.settings)
     np.testing.assert_allclose(rewards, sign * plain_rewards(scorer, asked, parents), rtol=1e-4)
 
@@ -154,7 +154,7 @@ def test_the_top_proposal_moves_the_reward_the_sought_way_to_first_order(checkpo
     scorer = searches.scorer(checkpoint())
     asked = problem(checkpoint(), direction=direction, restarts=1)
     parents = jnp.asarray(random_ids(1, 1, 3))
-    what = build_question(asked, scorer)
+    what = build_step_inputs(asked, scorer)
     _, slopes = gradients(scorer, what, parents, asked.settings)
     gain = proposals.first_order_gain(slopes[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0.0)
     best = proposals.best_pairs(parents[0], gain, (0, 1, 2), 1)[0]
@@ -166,7 +166,7 @@ def test_the_top_proposal_moves_the_reward_the_sought_way_to_first_order(checkpo
 def test_a_target_is_climbed_by_the_squared_distance_to_it(checkpoint):
     scorer = searches.scorer(checkpoint())
     asked = problem(checkpoint(), direction="min", restarts=1)
-    what, parents = build_question(asked, scorer), random_ids(1, 1, 3)
+    what, parents = build_step_inputs(asked, scorer), random_ids(1, 1, 3)
     rewards, slopes = gradients(scorer, what, parents, asked.settings)
     aimed, towards = gradients(scorer, what, parents, settings(direction="min", target=30.0))
     np.testing.assert_allclose(aimed, rewards, rtol=1e-5)
@@ -277,7 +277,7 @@ def test_four_devices_score_as_one(checkpoint):
                 nnx.merge(graph, params), what, parents, ids, first, mesh
             )
         )
-        found.append(np.asarray(run(scorer.params, build_question(asked, scorer))))
+        found.append(np.asarray(run(scorer.params, build_step_inputs(asked, scorer))))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
 
 
@@ -291,7 +291,7 @@ def test_four_devices_share_the_attempts_of_a_gradient(checkpoint):
                 nnx.merge(graph, params), what, parents, asked.settings, mesh
             )
         )
-        what = build_question(asked, scorer)
+        what = build_step_inputs(asked, scorer)
         work.append(run.lower(scorer.params, what).compile().cost_analysis()["flops"])
         found.append([np.asarray(part) for part in run(scorer.params, what)])
     for one, four in zip(*found, strict=True):
