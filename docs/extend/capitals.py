@@ -40,7 +40,7 @@ def capitals(run: Run, models: Sequence[str]) -> pl.DataFrame:
     """Percentile of a capitalised word minus that of the same word in lower case.
 
     Returns:
-      The table `capitals.csv`: model, prompt, n (words), difference (mean over the words), stderr.
+      The table `capitals.csv`: model, prompt, n (words), difference (their mean), stderr.
     """
     found = []
     for model in models:
@@ -48,7 +48,8 @@ def capitals(run: Run, models: Sequence[str]) -> pl.DataFrame:
         for prompt in [p for m, p in run.results if m == model]:
             token_ids, rewards = run.rewards(model, prompt)
             places = {"token_id": token_ids, "percentile": ranks.percentiles(rewards)}
-            scored = words.join(pl.DataFrame(places), on="token_id", how="inner", validate="1:1")
+            place = pl.DataFrame(places)
+            scored = words.join(place, on="token_id", how="inner", validate="1:1")
             lower = scored.filter(~pl.col("capital")).select("word", lower="percentile")
             both = scored.filter("capital").join(lower, on="word", how="inner", validate="1:1")
             if both.height > 1:
@@ -61,10 +62,9 @@ def capitals(run: Run, models: Sequence[str]) -> pl.DataFrame:
 def _words(vocabulary: pl.DataFrame) -> pl.DataFrame:
     """token_id, word, capital: tokens that are a space and a word of three or more letters."""
     found = vocabulary.filter(pl.col("token").str.contains("^ [A-Za-z][a-z]{2,}$"))
-    text = found.unique("token", keep="none")["token"].str.strip_chars()
-    return found.unique("token", keep="none").select(
-        "token_id", word=text.str.to_lowercase(), capital=text.str.contains("^[A-Z]")
-    )
+    text = pl.col("token").str.strip_chars()
+    word, capital = text.str.to_lowercase(), text.str.contains("^[A-Z]")
+    return found.unique("token", keep="none").select("token_id", word=word, capital=capital)
 
 
 def figures(study: Study) -> Iterator[Figure]:
@@ -101,6 +101,6 @@ def section(study: Study) -> Section:
         id="capitals",
         title="Capital letters",
         label="Capitals",
-        lead="Each word is compared with its own capitalised form, so that nothing else differs.",
+        lead="Each word is compared with its own capitalised form.",
         blocks=[*blocks, *notes([study.tables.reason("capitals")])],
     )
