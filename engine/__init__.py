@@ -8,7 +8,11 @@
 Names are resolved on first use, so that `engine.runs.schema` can be read without jax.
 """
 
+import os
 from typing import TYPE_CHECKING
+
+# transformers warns where torch is missing; only its tokenizers are used here.
+os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 if TYPE_CHECKING:
     from engine.api import RewardModel, load
