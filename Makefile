@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench docs browser-check clean
+.PHONY: help demo test test-all check bench docs browser-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -26,7 +26,10 @@ help: ## this list
 demo: $(VENV)/.demo $(VENV)/.package ## build the embedded reward models, sweep, search, write a report
 	@$(PY) -m launch.demo
 
-test: $(VENV)/.dev $(VENV)/.package ## run the tests
+test: $(VENV)/.dev $(VENV)/.package ## run the quick tests (under five minutes on two cores)
+	$(PYTEST) -m "not slow" --ignore=tests/demo
+
+test-all: $(VENV)/.dev $(VENV)/.package ## run all tests, the slow proofs too
 	$(PYTEST) --ignore=tests/demo
 	COMPILE=as-users $(PYTEST) tests/demo
 

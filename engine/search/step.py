@@ -70,7 +70,7 @@ def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
     return _build_step(graph, mesh, settings.of_compiled_step())
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=16)
 def _build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
     keep = STEP_METHODS[settings.method].keep
 

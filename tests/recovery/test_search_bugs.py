@@ -13,7 +13,7 @@ from engine.search import packing, proposals, step
 from engine.search.drivers import StepDriver, build_step_inputs, run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
-from tests.support import searches
+from tests.support import searches, slow
 from tests.support.searches import problem
 
 PROMPTS = ("Who?", "What is the greatest thing?")
@@ -172,7 +172,15 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", BUGS)
+QUICK = (
+    "wrong sign in min",
+    "constraint mask ignored",
+    "positions off by one",
+    "round trips not checked",
+)
+
+
+@pytest.mark.parametrize("bug", slow.all_but(QUICK, BUGS))
 def test_a_planted_bug_is_found(checkpoint, monkeypatch, bug):
     plant, check = BUGS[bug]
     plant(monkeypatch)

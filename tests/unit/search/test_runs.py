@@ -209,6 +209,7 @@ def test_an_unfinished_search_of_other_settings_is_refused(checkpoint, tmp_path)
         run_search(problem(checkpoint(), topk=15), scorer(checkpoint()), state, lambda s, t: None)
 
 
+@pytest.mark.slow
 def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
     def start(run):
         flags = [

@@ -24,7 +24,7 @@ from engine.search.drivers import (
 )
 from engine.search.step import build_step, replacements, score_candidates, slopes_of
 from engine.types import Candidates
-from tests.support import searches, tiny
+from tests.support import searches, slow, tiny
 from tests.support.searches import make_mesh, problem, settings
 
 PROMPTS = ("Who?", "What is the greatest thing?")  # of two lengths
@@ -57,11 +57,19 @@ HEADS = {
 }
 
 
+HEADS_AND_WAYS = [
+    ("linear", "max", ()),
+    ("linear", "min", (0,)),
+    ("linear", "max", (1,)),
+    ("qrm", "max", ()),
+    ("urm", "min", ()),
+]
+
+
 @pytest.mark.parametrize(
     ("head", "direction", "fixed"),
-    [("linear", "max", ()), ("linear", "min", (0,)), ("linear", "max", (1,)), ("qrm", "max", ()),
-     ("urm", "min", ())],
-)  # fmt: skip
+    slow.all_but([("linear", "min", (0,)), ("qrm", "max", ())], HEADS_AND_WAYS),
+)
 def test_every_candidate_scores_as_in_the_plain_pass(
     checkpoint, monkeypatch, head, direction, fixed
 ):
@@ -113,7 +121,7 @@ def test_rows_hold_every_candidate_once_from_its_first_change_to_its_reward(firs
         assert layout.place.max() == positions - 1
 
 
-@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("sign", slow.all_but([-1.0], [1.0]))
 def test_the_gradient_is_the_finite_difference_of_the_signed_reward(checkpoint, sign):
     scorer = searches.scorer(checkpoint())
     asked = problem(checkpoint(), *PROMPTS, direction="max" if sign > 0 else "min", restarts=1)
@@ -281,6 +289,7 @@ def test_four_devices_score_as_one(checkpoint):
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_four_devices_share_the_attempts_of_a_gradient(checkpoint):
     asked = problem(checkpoint(), candidates=18, topk=16, restarts=3)
     parents, found, work = random_ids(0, 3, 3), [], []
@@ -299,6 +308,7 @@ def test_four_devices_share_the_attempts_of_a_gradient(checkpoint):
     assert work[1] < 0.5 * work[0]  # of one device: one attempt of three
 
 
+@pytest.mark.slow
 def test_four_devices_search_as_one(checkpoint):
     traces = []
     for data in (1, 4):
@@ -350,6 +360,7 @@ def pairs_of(path):
     return np.concatenate([step[0] for step in found]).reshape(400, 400)
 
 
+@pytest.mark.slow
 def test_two_tokens_of_four_hundred_find_the_best_of_all_pairs(checkpoint):
     """With a wider, flatter buffer than by default, more candidates, always two changes.
 

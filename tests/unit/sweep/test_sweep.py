@@ -13,6 +13,7 @@ from engine.mesh import build_mesh
 from engine.runs import parts, schema
 from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import Scorer, dtype_named
+from tests.support import slow
 from tests.support.sweeps import SETTINGS
 from tests.support.tiny import TRIMMED
 
@@ -101,9 +102,10 @@ def test_the_manifest_names_what_was_computed_and_every_parts_hash(run, tiny):
     assert len(vocabulary) == SIZE
 
 
-@pytest.mark.parametrize(
-    ("part_size", "step_size"), [(97, 64), (SIZE, 512), (10_000, 100), (31, 16), (96, 96)]
-)
+SIZES = [(97, 64), (31, 16), (SIZE, 512), (10_000, 100), (96, 96)]
+
+
+@pytest.mark.parametrize(("part_size", "step_size"), slow.all_but(SIZES[:2], SIZES))
 def test_rewards_do_not_depend_on_part_or_step_size(run, other_run, tiny, part_size, step_size):
     run.sweep([tiny], ONE)
     other_run.sweep([tiny], ONE, part_size=part_size, step_size=step_size)
@@ -170,19 +172,19 @@ def test_a_part_that_was_removed_is_computed_again_to_the_same_bytes(run, tiny):
     assert run.manifest()["results"][RESULT]["complete"]
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "calls"),
-    [
-        (parts, "write_part", 0),
-        (parts, "write_part", 1),  # between two models of one pass
-        (parts, "write_part", 7),
-        (Manifest, "record_part", 2),  # a part is on disk, the manifest does not know
-        (Manifest, "save", 0),
-        (Manifest, "save", 2),
-        (parts, "write_frame", 0),  # before the vocabulary
-        (Manifest, "finish", 1),
-    ],
-)
+KILLED_AT = [
+    (parts, "write_part", 1),  # between two models of one pass
+    (Manifest, "record_part", 2),  # a part is on disk, the manifest does not know
+    (Manifest, "finish", 1),
+    (parts, "write_part", 0),
+    (parts, "write_part", 7),
+    (Manifest, "save", 0),
+    (Manifest, "save", 2),
+    (parts, "write_frame", 0),  # before the vocabulary
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "calls"), slow.all_but(KILLED_AT[:3], KILLED_AT))
 def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
     run, other_run, family, monkeypatch, owner, name, calls
 ):

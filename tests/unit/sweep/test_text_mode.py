@@ -15,6 +15,7 @@ from engine.runs.manifest import Manifest
 from engine.scoring.batches import Distinct
 from engine.scoring.reward_passes import Scorer, dtype_named
 from engine.text.chat_template import ChatTemplate
+from tests.support import slow
 from tests.support.tiny import TRIMMED
 from tests.unit.sweep.test_sweep import Killed, killed_after
 from tests.unit.text.test_chat_template import PLAIN_NEWLINE
@@ -157,15 +158,15 @@ def test_rare_short_lengths_are_padded_to_the_next_and_others_are_not():
 # Killed and continued
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "calls"),
-    [
-        (parts, "write_part", 1),  # between two models of one pass
-        (parts, "write_part", 5),
-        (Manifest, "record_part", 3),  # a part is on disk, the manifest does not know
-        (Manifest, "finish", 0),
-    ],
-)
+KILLED_AT = [
+    (parts, "write_part", 1),  # between two models of one pass
+    (parts, "write_part", 5),
+    (Manifest, "record_part", 3),  # a part is on disk, the manifest does not know
+    (Manifest, "finish", 0),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "calls"), slow.all_but(KILLED_AT[:1], KILLED_AT))
 def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
     run, other_run, trims, checkpoint, monkeypatch, owner, name, calls
 ):
