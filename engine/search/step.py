@@ -67,11 +67,12 @@ def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
       AssayError: more candidates than pairs of position and token.
     """
     proposed_changes(settings)
-    return _build_step(graph, mesh, settings.of_compiled_step())
+    return compiled_step(graph, mesh, settings.of_compiled_step())
 
 
 @functools.lru_cache(maxsize=16)
-def _build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
+def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
+    """The step of settings that are checked, kept for further searches of the same shape."""
     keep = STEP_METHODS[settings.method].keep
 
     def expand(params: Params, inputs: StepInputs, state: State) -> Ranked:

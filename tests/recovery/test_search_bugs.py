@@ -10,7 +10,7 @@ from flax import nnx
 
 from engine.models.reward_model import RewardModels
 from engine.search import packing, proposals, step
-from engine.search.drivers import StepDriver, build_step_inputs, run_search
+from engine.search.drivers import build_step_inputs, run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
 from tests.support import searches, slow
@@ -47,9 +47,10 @@ def check_rewards(model):
 def check_proposals(model):
     """Candidates differ from their parent where they should, in allowed tokens alone."""
     asked = problem(model, restarts=1, spread=0.0, topk=8, allow=tuple("abcdefghij"))
-    climb = StepDriver(asked, searches.scorer(model))
-    expand = climb._step.expand(climb._scorer.params, climb._inputs, climb._state)
-    ids, parent = np.asarray(expand.ids[0]), asked.initial()[0]
+    ids, parent = (
+        np.asarray(searches.expanded(asked, searches.scorer(model)).ids[0]),
+        asked.initial()[0],
+    )
     changed = ids != parent
     assert asked.allowed[ids].all(), "a token that is not allowed"
     assert changed.any(1).all(), "a candidate that is its parent"
@@ -91,9 +92,9 @@ def check_texts(model):
 @pytest.fixture(autouse=True)
 def _traced_anew():
     """A bug shows only in a step that is traced while it is there, and must not stay."""
-    step._build_step.cache_clear()
+    step.compiled_step.cache_clear()
     yield
-    step._build_step.cache_clear()
+    step.compiled_step.cache_clear()
 
 
 @pytest.mark.parametrize("check", [check_rewards, check_proposals, check_slopes, check_texts])

@@ -12,8 +12,11 @@ from jax.sharding import AxisType
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.scoring.reward_passes import Scorer
+from engine.search.buffer import Ranked, State
+from engine.search.drivers import StepDriver, build_step_inputs
 from engine.search.objective import SearchObjective
 from engine.search.settings import SearchSettings
+from engine.search.step import build_step
 from engine.sweep.setup import vocabulary_of
 
 SETTINGS = SearchSettings(
@@ -45,6 +48,19 @@ def problem(model: Checkpoint, *prompts: str, **changes) -> SearchObjective:
     split = [model.template.split(p) for p in prompts or ("Who?",)]
     frame = _table(model.path)
     return SearchObjective.build(model, split, frame, settings(**changes))
+
+
+def expanded(objective: SearchObjective, scorer: Scorer) -> Ranked:
+    """The ranked candidates of a search's first step."""
+    state = State(
+        **{
+            name: value
+            for name, value in StepDriver(objective, scorer).arrays().items()
+            if name != "rejected"
+        }
+    )
+    step = build_step(scorer.graph, scorer.mesh, objective.settings)
+    return step.expand(scorer.params, build_step_inputs(objective, scorer), state)
 
 
 def scorer(model: Checkpoint, data: int = 1) -> Scorer:

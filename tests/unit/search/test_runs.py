@@ -21,7 +21,7 @@ import analysis
 from configs import gcg
 from engine import api
 from engine.errors import AssayError
-from engine.runs import schema
+from engine.runs import parts, schema
 from engine.search import run_folder
 from engine.search.drivers import EnumerationDriver, StepDriver, run_search
 from engine.search.objective import SearchObjective
@@ -239,17 +239,20 @@ def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
 
 def test_a_command_killed_between_its_directions_goes_on_to_both(checkpoint, tmp_path, monkeypatch):
     run, asked = tmp_path / "run", {"direction": "both", "steps": 4}
+    write = parts.write_frame
+
+    def interrupted(file, frame):
+        if "direction=min" in str(file):
+            raise KeyboardInterrupt
+        return write(file, frame)
+
     with monkeypatch.context() as patch:
-        patch.setattr(run_folder, "_result", _interrupted)
+        patch.setattr(parts, "write_frame", interrupted)
         with pytest.raises(KeyboardInterrupt):
             search(run, [checkpoint()], **asked)
     assert file_of(run, "max").exists() and not file_of(run, "min").exists()
     assert [one.new for one in search(run, [checkpoint()], **asked)] == [True, True]
     assert not list(run.rglob("*.safetensors"))
-
-
-def _interrupted(*args, **kwargs):
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("direction", ["max", "min"])
@@ -442,9 +445,10 @@ def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, ch
         search(tmp_path / "run", [checkpoint("nan", nan_head=True)], **changes)
 
 
-def test_a_reward_that_is_not_finite_is_named_whatever_its_text(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(StepDriver, "_passing", lambda _, ranked, state: np.zeros((1, 12), bool))
+def test_a_reward_that_is_not_finite_is_named_whatever_its_text(checkpoint, monkeypatch):
+    model = checkpoint("nan", nan_head=True)
+    asked = problem(model, round_trip=True, method="mutate")
+    driver = StepDriver(asked, scorer(model))
+    monkeypatch.setattr(SearchObjective, "passes", lambda self, ids: False)
     with pytest.raises(AssayError, match=r"^the reward is not finite for the sequence of token i"):
-        search(
-            tmp_path / "run", [checkpoint("nan", nan_head=True)], round_trip=True, method="mutate"
-        )
+        driver.advance(1, math.inf)

@@ -16,7 +16,6 @@ from engine.search import packing, proposals
 from engine.search.buffer import BROKEN, Ranked, admit, start
 from engine.search.drivers import (
     StepDriver,
-    _key,
     build_step_inputs,
     planned_steps,
     run_search,
@@ -78,8 +77,7 @@ def test_every_candidate_scores_as_in_the_plain_pass(
     scorer = searches.scorer(model)
     asked = problem(model, *PROMPTS, direction=direction, length=5, candidates=20,
                     initial="qwxyz", fixed=fixed, steps=20)  # fmt: skip
-    climb = StepDriver(asked, scorer)
-    ranked = climb._step.expand(scorer.params, climb._inputs, climb._state)
+    ranked = searches.expanded(asked, scorer)
     sign = 1 if direction == "max" else -1
     for ids, rewards in zip(np.asarray(ranked.ids), np.asarray(ranked.rewards), strict=True):
         expected = sign * plain_rewards(scorer, asked, ids)
@@ -324,11 +322,13 @@ def test_many_steps_and_other_searches_trace_each_pass_once(checkpoint):
     for round_trip in (False, True):
         sizes = []
         for changes in ({}, {"seed": 1}, {"deny": ("a",), "steps": 9}):
-            climb = StepDriver(problem(checkpoint(), round_trip=round_trip, **changes), scorer)
+            asked = problem(checkpoint(), round_trip=round_trip, **changes)
+            climb = StepDriver(asked, scorer)
+            step = build_step(scorer.graph, scorer.mesh, asked.settings)
             for _ in range(2):
                 climb.advance(2, 1e30)
             climb.advance(1, 1e30)
-            passes = (climb._step.expand, climb._step.admit) if round_trip else (climb._step.many,)
+            passes = (step.expand, step.admit) if round_trip else (step.many,)
             sizes.append([p._cache_size() for p in passes])
         assert sizes[1:] == sizes[:1] * 2
 
@@ -374,12 +374,13 @@ def test_two_tokens_of_four_hundred_find_the_best_of_all_pairs(checkpoint):
         replace_last=2, steps=300, every=50,
     )  # fmt: skip
     asked = dataclasses.replace(asked, allowed=np.ones(400, bool))
-    climb, found = StepDriver(asked, searches.scorer(model)), []
+    found = []
     for seed in range(10):
         own = dataclasses.replace(asked, settings=dataclasses.replace(asked.settings, seed=seed))
-        keys = np.stack([_key(*stream) for stream in own.streams()])
+        climb = StepDriver(own, searches.scorer(model))
         ids = np.random.default_rng(seed).integers(0, 400, (1, 2))
-        climb._state = climb._put(start(keys, ids, 32))
+        drawn = climb.arrays()
+        climb.restore(drawn | vars(start(drawn["keys"], ids, 32)))
         for _ in range(6):  # a buffer never loses its best
             reward = climb.advance(50, 1e30)[0][-1, 0]
             if np.isclose(reward, best, rtol=1e-5):
