@@ -86,7 +86,7 @@ class AssayWay:
     def __init__(self, objective: SearchObjective, scorer: Scorer, *, whole: bool):
         first = (0,) * objective.settings.candidates
         changes = (lambda settings: first) if whole else step.first_changes
-        step._build_step.cache_clear()  # the two ways' settings agree: one would get the other's
+        step.compiled_step.cache_clear()  # the two ways' settings agree: one would get the other's
         began = time.perf_counter()
         with (
             mock.patch.object(step, "first_changes", changes),
