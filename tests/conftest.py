@@ -12,7 +12,7 @@ import pytest
 # Before anything imports jax: sharding is tested on four host devices.
 _FLAGS = ["--xla_force_host_platform_device_count=4"]
 # Tests compile much and compute little, so compiling fast (half the time, measured) beats running
-# fast. `make test` runs tests/demo, on real models, with COMPILE=as-users: compiled as users do.
+# fast. `make test-all` runs tests/demo, on real models, with COMPILE=as-users: compiled as users do.
 if os.environ.get("COMPILE") != "as-users":
     _FLAGS.append("--xla_cpu_parallel_codegen_split_count=2")
     # jaxlib 0.11 no longer has this flag, and ends the process at a flag that it does not know.
@@ -20,13 +20,13 @@ if os.environ.get("COMPILE") != "as-users":
         _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_FLAGS]).strip()
-# Every sweep compiles its passes anew, and so does every process: here the first one of a shape
-# pays for all. One cache per worker, because jax does not write cache files atomically.
+# What is compiled once is read from disk when it is traced again, by this process or by one that it
+# starts. Every worker has a cache of its own, because jax does not write cache files atomically.
 _COMPILED = tempfile.TemporaryDirectory(prefix="assay-compiled-")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = _COMPILED.name
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-os.environ["HF_HUB_OFFLINE"] = "1"  # only npm may fetch (tests/published.py)
+os.environ["HF_HUB_OFFLINE"] = "1"  # only npm may fetch (tests/support/published.py)
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads warn when a test starts a process
 
 # Shape annotations are checked while tests run: before anything imports engine.models.
@@ -55,7 +55,7 @@ hypothesis.settings.load_profile("ci" if CI else "dev")
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_shared: reads files under ../shared")
-    config.addinivalue_line("markers", "slow: starts processes or takes over ten seconds")
+    config.addinivalue_line("markers", "slow: left to `make test-all`: a proof in full, or over ten seconds")
     config.addinivalue_line("markers", "needs_accelerator: runs on a GPU or TPU only")
 
 

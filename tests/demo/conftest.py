@@ -1,4 +1,4 @@
-"""Real models, that compute more than they compile (`make test` leaves XLA its own way, too)."""
+"""Real models compute more than they compile: XLA optimises, as it does for users."""
 
 import jax
 import pytest

@@ -75,9 +75,13 @@ def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(folder, mo
     exact = by_transformers(folder, asked, ids, torch.float32)
     theirs = by_transformers(folder, asked, ids, torch.bfloat16) - exact
     ours = by_assay(api.load(model._checkpoint.path, dtype="bfloat16"), asked, ids) - exact
-    print(f"{exact.size} rewards of sd {exact.std():.3g}; error rms, largest:",
-          *(f"{who} {np.sqrt(np.square(e).mean()):.2e} {np.abs(e).max():.2e}"
-            for who, e in (("assay", ours), ("transformers", theirs))))  # fmt: skip
+    print(
+        f"{exact.size} rewards of sd {exact.std():.3g}; error rms, largest:",
+        *(
+            f"{who} {np.sqrt(np.square(e).mean()):.2e} {np.abs(e).max():.2e}"
+            for who, e in (("assay", ours), ("transformers", theirs))
+        ),
+    )
     assert 0 < np.square(ours).mean() <= np.square(theirs).mean()
     assert np.abs(ours).max() <= np.abs(theirs).max()
 

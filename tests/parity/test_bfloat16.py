@@ -58,9 +58,13 @@ def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(name, tmp_
     exact = by_transformers(folder, prompts, torch.float32)
     theirs = by_transformers(folder, prompts, torch.bfloat16) - exact
     ours = by_assay(checkpoint, prompts) - exact
-    print(f"{name}: {exact.size} rewards of sd {exact.std():.3g}; error rms, largest:",
-          *(f"{who} {np.sqrt(np.square(e).mean()):.2e} {np.abs(e).max():.2e}"
-            for who, e in (("assay", ours), ("transformers", theirs))))  # fmt: skip
+    print(
+        f"{name}: {exact.size} rewards of sd {exact.std():.3g}; error rms, largest:",
+        *(
+            f"{who} {np.sqrt(np.square(e).mean()):.2e} {np.abs(e).max():.2e}"
+            for who, e in (("assay", ours), ("transformers", theirs))
+        ),
+    )
     assert exact.std() > 0.1
     assert 0 < np.square(ours).mean() <= np.square(theirs).mean()
     assert np.abs(ours).max() <= np.abs(theirs).max()

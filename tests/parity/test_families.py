@@ -71,9 +71,18 @@ def test_reading_llamas_second_norm_from_a_gemma_is_refused(monkeypatch, tmp_pat
 )
 def test_the_embedding_scale_is_rounded_to_the_parameters_dtype(width, dtype, scale):
     config = DecoderConfig(
-        vocab_size=1, width=width, ffn_width=1, num_layers=1, num_heads=1, num_kv_heads=1,
-        head_size=2, rms_eps=1e-6, rope=Rope(theta=1e4), max_positions=1, embedding_scale=True,
-    )  # fmt: skip
+        vocab_size=1,
+        width=width,
+        ffn_width=1,
+        num_layers=1,
+        num_heads=1,
+        num_kv_heads=1,
+        head_size=2,
+        rms_eps=1e-6,
+        rope=Rope(theta=1e4),
+        max_positions=1,
+        embedding_scale=True,
+    )
     module = decoder.Decoder(config, jnp.dtype(dtype))
     module.embedding[...] = jnp.ones_like(module.embedding[...])
     embedded = module.embed(jnp.zeros((1, 1), jnp.int32))
@@ -87,9 +96,18 @@ def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale
     scale = torch.tensor(width**0.5, dtype=embedded.dtype)  # as Gemma2Model normalises
     expected = (embedded * scale).float().numpy()
     config = DecoderConfig(
-        vocab_size=3, width=width, ffn_width=1, num_layers=1, num_heads=1, num_kv_heads=1,
-        head_size=2, rms_eps=1e-6, rope=Rope(theta=1e4), max_positions=1, embedding_scale=True,
-    )  # fmt: skip
+        vocab_size=3,
+        width=width,
+        ffn_width=1,
+        num_layers=1,
+        num_heads=1,
+        num_kv_heads=1,
+        head_size=2,
+        rms_eps=1e-6,
+        rope=Rope(theta=1e4),
+        max_positions=1,
+        embedding_scale=True,
+    )
     module = decoder.Decoder(config, jnp.dtype(dtype))
     module.embedding[...] = jnp.asarray(embedded.float().numpy(), dtype)
     actual = np.asarray(module.embed(jnp.arange(3)[None]))[0]

@@ -296,8 +296,9 @@ def test_the_output_head_and_the_embedding_are_split_over_the_model_axis(languag
     scorer = restore(checkpoint, parity.make_mesh(2, 2))
     rows, width = torch_models.VOCAB_SIZE // 2, 32
     for parameter in (
-        scorer.params["decoder"]["embedding"], scorer.params["readouts"][0]["weight"],
-    ):  # fmt: skip
+        scorer.params["decoder"]["embedding"],
+        scorer.params["readouts"][0]["weight"],
+    ):
         shapes = {shard.data.shape for shard in parameter[...].addressable_shards}
         assert shapes == {(rows, width)}
 

@@ -89,8 +89,8 @@ def check_texts(model):
     assert rejected["max"] > 0  # the check had something to refuse
 
 
-@pytest.fixture(autouse=True)
-def _traced_anew():
+@pytest.fixture
+def traced_anew():
     """A bug shows only in a step that is traced while it is there, and must not stay."""
     step.compiled_step.cache_clear()
     yield
@@ -182,7 +182,7 @@ QUICK = (
 
 
 @pytest.mark.parametrize("bug", slow.all_but(QUICK, BUGS))
-def test_a_planted_bug_is_found(checkpoint, monkeypatch, bug):
+def test_a_planted_bug_is_found(checkpoint, monkeypatch, traced_anew, bug):
     plant, check = BUGS[bug]
     plant(monkeypatch)
     with pytest.raises(AssertionError):

@@ -143,14 +143,16 @@ def _blocks(width: int, dropout: bool) -> list[nn.Module]:
 
 def qrm_llama(width: int, objectives: int = 19) -> Gated:
     modules = [*_blocks(width, dropout=False), nn.Linear(HIDDEN, objectives)]
-    return Gated(width, modules, objectives=objectives, quantiles=QUANTILES, transform=True,
-                 temperature=5.0)  # fmt: skip
+    return Gated(
+        width, modules, objectives=objectives, quantiles=QUANTILES, transform=True, temperature=5.0
+    )
 
 
 def qrm_gemma(width: int, temperature: float = 1.0) -> Gated:
     modules = [*_blocks(width, dropout=True), nn.Linear(HIDDEN, 5)]
-    return Gated(width, modules, objectives=5, quantiles=QUANTILES, transform=False,
-                 temperature=temperature)  # fmt: skip
+    return Gated(
+        width, modules, objectives=5, quantiles=QUANTILES, transform=False, temperature=temperature
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,8 +259,12 @@ def save(case: Case, head: nn.Module, folder: Path) -> Path:
     del tensors["score.weight"]
     save_file(tensors | head.state_dict(), folder / "model.safetensors", {"format": "pt"})
     auto_map = {"AutoModelForSequenceClassification": "modeling_custom.Custom"}
-    folders.edit_json(folder / "config.json", architectures=[case.architecture],
-                        auto_map=auto_map, **dict(case.config))  # fmt: skip
+    folders.edit_json(
+        folder / "config.json",
+        architectures=[case.architecture],
+        auto_map=auto_map,
+        **dict(case.config),
+    )
     return folder
 
 

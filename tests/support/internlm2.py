@@ -74,8 +74,11 @@ def tensors() -> dict[str, torch.Tensor]:
         "attention_norm": (WIDTH,),
         "ffn_norm": (WIDTH,),
     }
-    shapes = {"model.tok_embeddings": (torch_models.VOCAB_SIZE, WIDTH), "model.norm": (WIDTH,),
-              "v_head": (1, WIDTH)}  # fmt: skip
+    shapes = {
+        "model.tok_embeddings": (torch_models.VOCAB_SIZE, WIDTH),
+        "model.norm": (WIDTH,),
+        "v_head": (1, WIDTH),
+    }
     shapes |= {f"model.layers.{i}.{name}": s for i in range(LAYERS) for name, s in layer.items()}
     generator = torch.Generator().manual_seed(0)
     return {f"{name}.weight": _draw(name, s, generator) for name, s in shapes.items()}

@@ -20,12 +20,36 @@ from engine.search.step import build_step
 from engine.sweep.setup import vocabulary_of
 
 SETTINGS = SearchSettings(
-    method="gcg", direction="max", length=3, steps=6, flops=0.0, candidates=12, topk=16,
-    restarts=2, buffer=3, beam=2, replace_first=2, replace_last=1, temperature=1.0, spread=1.0,
-    distance=0.0, target=0.0, wrong_sign=False, ascii_only=False, specials=False, allow=(), deny=(),
-    fixed=(), initial="", round_trip=False, patience=0, threshold=math.inf, every=2,
-    dtype="float32", seed=0,
-)  # fmt: skip
+    method="gcg",
+    direction="max",
+    length=3,
+    steps=6,
+    flops=0.0,
+    candidates=12,
+    topk=16,
+    restarts=2,
+    buffer=3,
+    beam=2,
+    replace_first=2,
+    replace_last=1,
+    temperature=1.0,
+    spread=1.0,
+    distance=0.0,
+    target=0.0,
+    wrong_sign=False,
+    ascii_only=False,
+    specials=False,
+    allow=(),
+    deny=(),
+    fixed=(),
+    initial="",
+    round_trip=False,
+    patience=0,
+    threshold=math.inf,
+    every=2,
+    dtype="float32",
+    seed=0,
+)
 
 
 def settings(**changes) -> SearchSettings:
@@ -34,9 +58,11 @@ def settings(**changes) -> SearchSettings:
 
 def make_mesh(data=1):
     return jax.make_mesh(
-        (data, 1), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto),
+        (data, 1),
+        ("data", "model"),
+        axis_types=(AxisType.Auto, AxisType.Auto),
         devices=jax.devices()[:data],
-    )  # fmt: skip
+    )
 
 
 @functools.cache

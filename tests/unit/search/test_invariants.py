@@ -28,9 +28,19 @@ def test_what_is_found_is_allowed_and_is_what_its_text_tokenises_to(
     model = checkpoint()
     initial = _INITIAL if given_initial or fixed else ""
     asked = problem(
-        model, seed=seed, direction=direction, fixed=fixed, allow=(*few, *set(_INITIAL)),
-        initial=initial, length=4, topk=8, steps=4, every=4, restarts=1, round_trip=True,
-    )  # fmt: skip
+        model,
+        seed=seed,
+        direction=direction,
+        fixed=fixed,
+        allow=(*few, *set(_INITIAL)),
+        initial=initial,
+        length=4,
+        topk=8,
+        steps=4,
+        every=4,
+        restarts=1,
+        round_trip=True,
+    )
     trace, _ = run_search(asked, searches.scorer(model), None, lambda steps, trace: None)
     frame = trace_frame(asked, trace, direction)
     (split,) = asked.prompts

@@ -130,8 +130,9 @@ def test_another_setting_is_not_mixed_in(checkpoint, tmp_path):
 def test_what_one_model_likes_is_scored_by_the_others(checkpoint, tmp_path):
     models = [checkpoint(), checkpoint("other", head_seed=1)]
     found = search(tmp_path / "run", models, steps=2)
-    score_elsewhere(models, PROMPT, str(tmp_path / "run"), [f.text for f in found],
-                    settings(), make_mesh())  # fmt: skip
+    score_elsewhere(
+        models, PROMPT, str(tmp_path / "run"), [f.text for f in found], settings(), make_mesh()
+    )
     run = analysis.load(tmp_path / "run")
     table = analysis.sequence_transfer(run, analysis.sequences_table(run))
     assert {("tiny", "other"), ("other", "tiny")} <= set(table.select("source", "target").rows())
@@ -213,16 +214,23 @@ def test_an_unfinished_search_of_other_settings_is_refused(checkpoint, tmp_path)
 def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
     def start(run):
         flags = [
-            f"--checkpoint={checkpoint().path}", f"--run={run}", "--config.length=3",
-            "--config.steps=40", "--config.candidates=16", "--config.topk=16", "--config.every=1",
+            f"--checkpoint={checkpoint().path}",
+            f"--run={run}",
+            "--config.length=3",
+            "--config.steps=40",
+            "--config.candidates=16",
+            "--config.topk=16",
+            "--config.every=1",
             "--config.direction=max",
-        ]  # fmt: skip
+        ]
         # A killed process leaves half a compiled file: not where other tests read.
         return subprocess.Popen(
             [sys.executable, "-m", "launch.gcg", *flags],
-            cwd=ROOT, env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")},
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            cwd=ROOT,
+            env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert start(whole).wait() == 0
@@ -355,15 +363,18 @@ def test_no_search_ends_before_it_has_found_a_sequence(changes):
     [
         ({}, lambda text, special: not special),
         ({"specials": True}, lambda text, special: True),
-        ({"ascii_only": True},
-         lambda text, special: re.fullmatch("[ -~]+", text) and not special),
-        ({"allow": ("a", " love", "b"), "topk": 2},
-         lambda text, special: text in ("a", " love", "b")),
-        ({"deny": ("a", " love")},
-         lambda text, special: not special and text not in ("a", " love")),
+        ({"ascii_only": True}, lambda text, special: re.fullmatch("[ -~]+", text) and not special),
+        (
+            {"allow": ("a", " love", "b"), "topk": 2},
+            lambda text, special: text in ("a", " love", "b"),
+        ),
+        (
+            {"deny": ("a", " love")},
+            lambda text, special: not special and text not in ("a", " love"),
+        ),
         ({"allow": ("a", "b"), "deny": ("a",), "topk": 1}, lambda text, special: text == "b"),
     ],
-)  # fmt: skip
+)
 def test_filters_leave_the_tokens_that_they_name(checkpoint, changes, leaves):
     tokens, special = checkpoint().template.tokens, range(len(tiny.SPECIAL))
     expected = [i for i, text in enumerate(tokens) if leaves(text, i in special)]
@@ -423,8 +434,17 @@ def test_a_budget_that_ends_before_anything_is_found_is_refused(checkpoint, tmp_
 
 
 def test_a_direction_that_finds_nothing_is_refused_whatever_the_other_finds(checkpoint, tmp_path):
-    few = {"method": "random", "direction": "both", "length": 6, "steps": 1, "every": 1,
-           "candidates": 2, "restarts": 1, "round_trip": True, "seed": 8}  # fmt: skip
+    few = {
+        "method": "random",
+        "direction": "both",
+        "length": 6,
+        "steps": 1,
+        "every": 1,
+        "candidates": 2,
+        "restarts": 1,
+        "round_trip": True,
+        "seed": 8,
+    }
     found = traced_rewards(problem(checkpoint(), **few), checkpoint())
     assert np.isneginf(found).tolist() == [True, False]
     with pytest.raises(AssayError, match=r"^method='random' ended before it found a sequence of 6"):
@@ -437,9 +457,13 @@ def traced_rewards(asked, model):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"round_trip": True, "method": "mutate"}, {"target": 3.0, "method": "mutate"},
-     {"method": "beam", "steps": 500}],
-)  # fmt: skip
+    [
+        {},
+        {"round_trip": True, "method": "mutate"},
+        {"target": 3.0, "method": "mutate"},
+        {"method": "beam", "steps": 500},
+    ],
+)
 def test_a_reward_that_is_not_finite_names_the_sequence(checkpoint, tmp_path, changes):
     with pytest.raises(AssayError, match=r"^the reward is not finite for the sequence of token i"):
         search(tmp_path / "run", [checkpoint("nan", nan_head=True)], **changes)

@@ -75,8 +75,16 @@ def test_every_candidate_scores_as_in_the_plain_pass(
     monkeypatch.setattr(gates, "PATTERNS", {"llama": tiny.GATE})
     model = checkpoint(head, head=head, **HEADS[head])
     scorer = searches.scorer(model)
-    asked = problem(model, *PROMPTS, direction=direction, length=5, candidates=20,
-                    initial="qwxyz", fixed=fixed, steps=20)  # fmt: skip
+    asked = problem(
+        model,
+        *PROMPTS,
+        direction=direction,
+        length=5,
+        candidates=20,
+        initial="qwxyz",
+        fixed=fixed,
+        steps=20,
+    )
     ranked = searches.expanded(asked, scorer)
     sign = 1 if direction == "max" else -1
     for ids, rewards in zip(np.asarray(ranked.ids), np.asarray(ranked.rewards), strict=True):
@@ -226,8 +234,11 @@ def test_proposals_change_allowed_tokens_at_free_positions_from_their_first_on(r
 
 
 def ranked_of(ids, rewards):
-    return Ranked(ids=jnp.asarray(ids)[None], rewards=jnp.asarray(rewards)[None],
-                  parent_rewards=jnp.asarray([0.5]))  # fmt: skip
+    return Ranked(
+        ids=jnp.asarray(ids)[None],
+        rewards=jnp.asarray(rewards)[None],
+        parent_rewards=jnp.asarray([0.5]),
+    )
 
 
 def admitted(checkpoint, passes, **changes):
@@ -370,9 +381,17 @@ def test_two_tokens_of_four_hundred_find_the_best_of_all_pairs(checkpoint):
     model = checkpoint("wide", vocab_size=400)
     best = pairs_of(model.path).max()
     asked = problem(
-        model, length=2, restarts=1, candidates=128, topk=128, buffer=32, spread=16.0,
-        replace_last=2, steps=300, every=50,
-    )  # fmt: skip
+        model,
+        length=2,
+        restarts=1,
+        candidates=128,
+        topk=128,
+        buffer=32,
+        spread=16.0,
+        replace_last=2,
+        steps=300,
+        every=50,
+    )
     asked = dataclasses.replace(asked, allowed=np.ones(400, bool))
     found = []
     for seed in range(10):

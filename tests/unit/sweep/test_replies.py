@@ -15,9 +15,19 @@ from tests.unit.text.test_chat_template import PLAIN_NEWLINE
 PROMPTS = {"greatest": "What is the greatest thing?"}
 RESULT = "items/words/model=tiny/prompt=greatest"
 REPLIES = [
-    "love", "", "the war", "love", "Ünïcödé ☃ 漢字", " love", "truth " * 9, "\n", "<script>",
-    "<|im_end|>", "no\nyes", "the war",
-]  # fmt: skip
+    "love",
+    "",
+    "the war",
+    "love",
+    "Ünïcödé ☃ 漢字",
+    " love",
+    "truth " * 9,
+    "\n",
+    "<script>",
+    "<|im_end|>",
+    "no\nyes",
+    "the war",
+]
 
 
 @pytest.fixture

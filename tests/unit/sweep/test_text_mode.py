@@ -151,8 +151,11 @@ def test_rare_short_lengths_are_padded_to_the_next_and_others_are_not():
     lengths = [2] * 600 + [3] * 2 + [4] * 600 + [30, 60]
     distinct = Distinct.of([], [[i] * n for i, n in enumerate(lengths)])
     assert dict(zip(*np.unique(distinct.lengths, return_counts=True), strict=True)) == {
-        2: 600, 4: 602, 32: 1, 64: 1,
-    }  # fmt: skip
+        2: 600,
+        4: 602,
+        32: 1,
+        64: 1,
+    }
 
 
 # Killed and continued
@@ -199,8 +202,9 @@ def test_a_model_that_joins_leaves_the_parts_of_the_other_and_is_one_with_itself
         with pytest.raises(Killed):
             run.sweep([trims], ONE, mode="text")
     first = run.hashes()
-    run.sweep([trims, checkpoint("deeper", template=TRIMMED, num_hidden_layers=4)], ONE,
-              mode="text")  # fmt: skip
+    run.sweep(
+        [trims, checkpoint("deeper", template=TRIMMED, num_hidden_layers=4)], ONE, mode="text"
+    )
     assert {path: run.hashes()[path] for path in first} == first
     for slug in ("trims", "deeper"):
         known = {}

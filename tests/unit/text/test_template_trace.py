@@ -28,13 +28,17 @@ def wholly(chat, replies):
         ("<{{ messages[1]['content'] | trim }}>", Frame("<", ">", True)),
         ("<{{ messages[1].content.strip() + '>' }}", Frame("<", ">", True)),
         ("{% set x %}<{{ messages[1].content }}{% endset %}{{ x }}>", Frame("<", ">", False)),
-        ("{% macro m(t) %}<{{ t }}>{% endmacro %}{{ m(messages[1].content) }}",
-         Frame("<", ">", False)),
+        (
+            "{% macro m(t) %}<{{ t }}>{% endmacro %}{{ m(messages[1].content) }}",
+            Frame("<", ">", False),
+        ),
         ("{% generation %}<{{ messages[1].content }}{% endgeneration %}>", Frame("<", ">", False)),
-        ("{% if messages[1].content is string %}{{ messages[1].content }}{% endif %}",
-         Frame("", "", False)),
+        (
+            "{% if messages[1].content is string %}{{ messages[1].content }}{% endif %}",
+            Frame("", "", False),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_template_that_only_places_the_reply_has_a_frame(text, frame):
     assert trace(text, MESSAGES) == frame
 
@@ -94,7 +98,7 @@ PLACES = {
     f"{{{{ m({REPLY}) }}}}",
     "escaped by what follows": f"{{{{ {REPLY} + ('<b>' | safe) }}}}",
     "escaped by what precedes": f"{{{{ ('<b>' | safe) + {REPLY} }}}}",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("way", PLACES)
@@ -114,9 +118,22 @@ def test_a_template_without_the_reply_has_no_frame():
 
 # Replies that trim away, merge with the template, hold its tokens, or hold no whole character.
 AWKWARD = [
-    "", " ", "\n", "\n\n", " love\n", "love", "<|im_end|>", "<|endoftext|>", "<|endoftext|>x",
-    "<script>", "�", "user\n", "qj", "\nlove", "the war" * 5,
-]  # fmt: skip
+    "",
+    " ",
+    "\n",
+    "\n\n",
+    " love\n",
+    "love",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|endoftext|>x",
+    "<script>",
+    "�",
+    "user\n",
+    "qj",
+    "\nlove",
+    "the war" * 5,
+]
 REPLIES = st.lists(st.sampled_from(AWKWARD) | st.text(max_size=4), min_size=33, max_size=40)
 CHATS = {
     f"{name}, {bos}": template(text, bos=bos, adds_bos=True)
@@ -144,11 +161,14 @@ def test_every_token_has_the_ids_of_its_conversation_alone(name):
         ("{{ '!' if 'love>' in message['content'] }}{{ message['content'] }}", "!<love>"),
         ("{% autoescape true %}{{ message['content'] }}{% endautoescape %}", "&lt;love&gt;"),
         ("{{ message['content'] + ('' | safe) }}", "&lt;love&gt;"),
-        ("{{ '!' if strftime_now is defined and 'love>' in message['content'] }}"
-         "{{ message['content'] }}", "!<love>"),
+        (
+            "{{ '!' if strftime_now is defined and 'love>' in message['content'] }}"
+            "{{ message['content'] }}",
+            "!<love>",
+        ),
         ("{{ (7)[message['content']] }}{{ message['content'] }}", "<love>"),
     ],
-)  # fmt: skip
+)
 def test_a_template_that_looks_into_replies_is_run_for_each(looks, shown):
     chat = template(tiny.CHATML.replace("{{ message['content'] }}", looks))
     replies = [*chat.tokens, "<love>", "real"]

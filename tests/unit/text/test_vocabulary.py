@@ -39,9 +39,15 @@ def test_the_table_has_every_id_of_the_tokenizer_in_order(chatml):
 
 @pytest.mark.parametrize(
     ("token", "text"),
-    [("love", "love"), ("Ġlove", " love"), ("<script>", "<script>"), ("<|im_end|>", "<|im_end|>"),
-     ("ĊĊ", "\n\n"), ("Ã", "�")],
-)  # fmt: skip
+    [
+        ("love", "love"),
+        ("Ġlove", " love"),
+        ("<script>", "<script>"),
+        ("<|im_end|>", "<|im_end|>"),
+        ("ĊĊ", "\n\n"),
+        ("Ã", "�"),
+    ],
+)
 def test_a_token_is_the_text_that_its_id_decodes_to(chatml, token, text):
     assert column(chatml, "token", token) == text
 
