@@ -12,7 +12,7 @@ import pytest
 # Before anything imports jax: sharding is tested on four host devices.
 _FLAGS = ["--xla_force_host_platform_device_count=4"]
 # Tests compile much and compute little, so compiling fast (half the time, measured) beats running
-# fast. `make test-all` runs tests/demo, on real models, with COMPILE=as-users: compiled as users do.
+# fast. `make test-all` runs tests/demo, whose models are real, with COMPILE=as-users.
 if os.environ.get("COMPILE") != "as-users":
     _FLAGS.append("--xla_cpu_parallel_codegen_split_count=2")
     # jaxlib 0.11 no longer has this flag, and ends the process at a flag that it does not know.
@@ -55,7 +55,7 @@ hypothesis.settings.load_profile("ci" if CI else "dev")
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_shared: reads files under ../shared")
-    config.addinivalue_line("markers", "slow: left to `make test-all`: a proof in full, or over ten seconds")
+    config.addinivalue_line("markers", "slow: only `make test-all` runs it")
     config.addinivalue_line("markers", "needs_accelerator: runs on a GPU or TPU only")
 
 
