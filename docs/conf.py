@@ -22,7 +22,8 @@ myst_heading_anchors = 3
 # Notebooks are committed without outputs and run here. `make docs NOTEBOOKS=off` leaves them out.
 nb_execution_mode = os.environ.get("NOTEBOOKS", "force")
 nb_execution_raise_on_error = True
-nb_execution_timeout = 600
+nb_execution_timeout = 1800  # Seconds for one cell, on a busy machine.
+nb_output_stderr = "remove"  # Notes of libraries; an exception fails the build.
 nb_ipywidgets_js = {}  # No page may load anything from a network.
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
