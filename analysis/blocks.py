@@ -1,62 +1,140 @@
-"""What a section of the report is made of: figures, tables, notes."""
+"""What a section of the page is made of: text, figures and tables, in one order."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import polars as pl
 
-from analysis.tables import Tables
-
-# Key, title, and kind: model, token, tokens (a list), text, count, number, fixed
-# (three decimals: correlations and the like), p, share or bool.
-Column = tuple[str, str, str]
+# Key, title, and kind: model, slug (model with its slug below), token, tokens (a list), text,
+# count, number, fixed (three decimals: correlations and the like), p, share or bool.
+Column: TypeAlias = tuple[str, str, str]
 MODEL: Column = ("model", "model", "model")
 PROMPT: Column = ("prompt", "prompt", "text")
 LIST: Column = ("list", "list", "text")
+_FOLDED_ABOVE = 6  # Rows.
+# Columns of a table of tokens; the number that is ranked follows.
 TOKENS: tuple[Column, ...] = (
     MODEL,
     ("end", "end", "text"),
     ("rank", "rank", "count"),
     ("token", "token", "token"),
     ("token_id", "token id", "count"),
-    ("reward", "value", "number"),
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Block:
-    """A figure, a table or a note.
+@dataclasses.dataclass(frozen=True)
+class Heading:
+    """A heading inside the section; `small` follows it in small print."""
+
+    kind: ClassVar[str] = "heading"
+    text: str
+    small: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A paragraph; `role` is "", "note" (why something is absent), "how" or "warning"."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+    role: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A figure of the report.
 
     Attributes:
-      title: heading of the block, or "".
-      figure: file stem of a figure, or "".
-      caption: what the figure shows and how to read it.
-      note: a sentence in place of a figure, or "".
-      rows: rows of a table; none for a figure or a note.
-      columns: its columns.
-      file: the file that holds the table whole, or "".
+      stem: file stem of the figure.
+      caption: what it shows and how to read it.
+      wide_above: number of models above which it may be wider than the text.
     """
 
-    title: str = ""
-    figure: str = ""
-    caption: str = ""
-    note: str = ""
-    rows: Sequence[dict] = ()
-    columns: Sequence[Column] = ()
-    file: str = ""
+    kind: ClassVar[str] = "picture"
+    stem: str
+    caption: str
+    wide_above: int = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """A table that can be sorted, and filtered where it is long.
+
+    Attributes:
+      rows: its rows.
+      columns: its columns.
+      file: the file that holds the whole table, or "".
+      title: its heading, or "".
+      open: whether it is shown unfolded, however long it is.
+    """
+
+    kind: ClassVar[str] = "rows"
+    rows: Sequence[dict[str, Any]]  # Any: cells of a table
+    columns: Sequence[Column]
+    file: str
+    title: str
+    open: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """A square table of numbers: the models, and the numbers of each against all."""
+
+    kind: ClassVar[str] = "matrix"
+    title: str
+    rows: Sequence[tuple[str, Sequence[float]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ends:
+    """The same end of every model's ranking side by side: one row per rank.
+
+    Attributes:
+      title: heading of the table.
+      end: "top" or "bottom".
+      models: slugs, in the order of the columns.
+      rows: rank, and for each model its row of a table of tokens, or None.
+    """
+
+    kind: ClassVar[str] = "ends"
+    title: str
+    end: str
+    models: Sequence[str]
+    rows: Sequence[tuple[int, Sequence[dict[str, Any] | None]]]  # Any: cells of a table
+
+
+@dataclasses.dataclass(frozen=True)
+class Folded:
+    """Blocks that open with a click on their title."""
+
+    kind: ClassVar[str] = "folded"
+    title: str
+    blocks: "Sequence[Block]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """Links to files of the report."""
+
+    kind: ClassVar[str] = "files"
+    names: Sequence[str]
+
+
+Block: TypeAlias = Heading | Text | Picture | Rows | Matrix | Ends | Folded | Files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Chapter:
-    """One section.
+class Section:
+    """The section of one chapter.
 
     Attributes:
       id: anchor in the page.
       title: its heading.
       label: its name in the list of sections.
-      lead: what was asked, and how the answer is read.
-      blocks: what it shows.
-      caveats: what the numbers do not say.
+      lead: the question, and how the answer is read; or "".
+      blocks: its content.
+      caveats: the limits of its numbers; shown where it has a table.
     """
 
     id: str
@@ -64,32 +142,31 @@ class Chapter:
     label: str
     lead: str
     blocks: Sequence[Block]
-    caveats: Sequence[str]
+    caveats: Sequence[str] = ()
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a table stands in the section."""
+        return any(block.kind == "rows" for block in self.blocks)
 
 
-def table(
-    frame: pl.DataFrame, columns: Sequence[Column], file: str = "", title: str = ""
+def rows(
+    frame: pl.DataFrame | None,
+    columns: Sequence[Column],
+    file: str = "",
+    title: str = "",
+    unfolded: bool = False,
 ) -> list[Block]:
-    """A block of the named columns of `frame`; none where it has no rows."""
-    rows = frame.select([key for key, _, _ in columns]).to_dicts()
-    return [Block(title=title, rows=rows, columns=columns, file=file)] if rows else []
+    """A block of the named columns of `frame`; none where it has no rows, or is None.
+
+    A table of more than six rows is folded unless `unfolded`.
+    """
+    if frame is None or frame.height == 0:
+        return []
+    cells = frame.select([key for key, _, _ in columns]).to_dicts()
+    return [Rows(cells, columns, file, title, unfolded or frame.height <= _FOLDED_ABOVE)]
 
 
-def absent(found: Tables, *stems: str) -> list[Block]:
-    """A note for each different reason why one of `stems` is not there."""
-    reasons = dict.fromkeys(found.absent[stem] for stem in stems if stem in found.absent)
-    return [Block(note=reason) for reason in reasons]
-
-
-def matched(found: Tables, *analyses: str) -> list[Block]:
-    """How many tokens matched the words of the lexicons of `analyses`."""
-    columns = (
-        MODEL,
-        ("source", "source", "text"),
-        ("matching", "matching", "text"),
-        ("tokens", "tokens matched", "count"),
-        ("words", "words matched", "count"),
-        ("of", "tokens in all", "count"),
-    )
-    rows = found.matches.filter(pl.col("analysis").is_in(analyses))
-    return table(rows, columns, title="How many tokens matched")
+def notes(reasons: Iterable[str | None]) -> list[Block]:
+    """One note for each different reason."""
+    return [Text(reason, "note") for reason in dict.fromkeys(reasons) if reason]

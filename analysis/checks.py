@@ -1,4 +1,4 @@
-"""What loading refuses: results that are not what the manifest and the schema say they are."""
+"""Checks of loading: files against the manifest and the schema of a run."""
 
 import dataclasses
 import hashlib
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from analysis.manifests import Result, RunError
+from analysis.manifests import Result, RunError, Search
 from engine.runs import schema
 
-_NAMED = 5  # How many ids a message names before it stops.
+_NAMED = 5  # Ids that a message lists at most.
 _COLUMNS = {
     schema.SCORES_DIR: schema.SCORE_COLUMNS,
     schema.ITEMS_DIR: schema.ITEM_COLUMNS,
@@ -25,9 +25,9 @@ def columns(result: Result) -> schema.Columns:
 
 
 def scan(result: Result, objectives: bool = False) -> pl.LazyFrame:
-    """Rows of `result`, sorted by id; with its objectives, where it has them, on demand."""
+    """Rows of `result`, sorted by id; `objectives` adds the columns of its objectives."""
     # Neither the order of the files nor that of a scan is promised: sort. The folder names hold
-    # `model=`, which polars would read as hive columns unless told not to.
+    # `model=`, which polars would read as hive columns by default.
     files = [result.folder / name for name in result.parts]
     names = [*columns(result), *(result.objectives if objectives else ())]
     frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
@@ -35,7 +35,7 @@ def scan(result: Result, objectives: bool = False) -> pl.LazyFrame:
 
 
 def present(result: Result, allow_incomplete: bool) -> Result | None:
-    """`result` with the parts that exist, each checked against its sha256; None without any."""
+    """`result` with the parts that exist, each checked against its sha256; None without parts."""
     missing = [name for name in result.parts if not (result.folder / name).is_file()]
     if not allow_incomplete and (missing or not result.complete):
         why = f"{missing[0]} is missing" if missing else "the sweep has not finished"
@@ -50,6 +50,18 @@ def present(result: Result, allow_incomplete: bool) -> Result | None:
         objectives = dict.fromkeys(result.objectives, pl.Float32)
         check_schema(result.folder / name, columns(result) | objectives)
     return dataclasses.replace(result, parts=parts)
+
+
+def search_steps(path: pathlib.Path, record: Search) -> pl.DataFrame:
+    """Steps of one search, checked: `schema.SEQUENCE_COLUMNS`, sorted by step."""
+    if record.sha256 is not None:
+        check_bytes(path, record.sha256)
+    check_schema(path, schema.SEQUENCE_COLUMNS)
+    frame = pl.read_parquet(path, glob=False, hive_partitioning=False)
+    steps = frame.select(list(schema.SEQUENCE_COLUMNS)).sort("step")
+    broken = pl.col("reward").is_null() | ~pl.col("reward").is_finite()
+    refuse(steps, broken, f"{path}: rewards that are not finite, steps")
+    return steps
 
 
 def check_bytes(path: pathlib.Path, digest: str) -> None:
@@ -70,17 +82,17 @@ def check_vocabulary(path: pathlib.Path, model: str) -> pl.DataFrame:
 
 
 def check_scores(result: Result, ids: pl.DataFrame, allow_incomplete: bool) -> None:
-    """Refuses numbers that are not finite, and ids that are twice, unknown or not there."""
+    """Refuses numbers that are not finite, and token ids that are duplicate, unknown or missing."""
     scores = _finite(result)
     unknown = scores.join(ids, on="token_id", how="anti")
-    refuse(unknown, pl.lit(True), f"{result.where}: token ids that its vocabulary lacks")
+    refuse(unknown, pl.lit(True), f"{result.where}: token ids that are not in its vocabulary")
     if not allow_incomplete:
         unscored = ids.join(scores, on="token_id", how="anti")
         refuse(unscored, pl.lit(True), f"{result.where} is incomplete: no score of token ids")
 
 
 def check_items(results: Iterable[Result]) -> None:
-    """Refuses bad numbers, and results of one list whose items are not the same."""
+    """Refuses numbers that are not finite, and results of one list with different items."""
     known: dict[str, pl.DataFrame] = {}
     for result in results:
         items = _finite(result).select("item_id", "item")
@@ -92,10 +104,10 @@ def check_items(results: Iterable[Result]) -> None:
 
 
 def humans(path: pathlib.Path) -> pl.DataFrame:
-    """What people think of an item list: `schema.HUMAN_COLUMNS`, sorted by item_id.
+    """Human ranks of an item list: `schema.HUMAN_COLUMNS`, sorted by item_id.
 
     Raises:
-      RunError: not such a table, an item twice, or a score that is not finite.
+      RunError: not such a table, a duplicate item, or a score that is not finite.
     """
     check_schema(path, schema.HUMAN_COLUMNS)
     frame = pl.read_parquet(path, glob=False, columns=list(schema.HUMAN_COLUMNS))
@@ -107,15 +119,15 @@ def humans(path: pathlib.Path) -> pl.DataFrame:
 
 
 def check_schema(path: pathlib.Path, columns: schema.Columns) -> None:
-    """Refuses a file that is no parquet or lacks one of `columns` in its type."""
+    """Refuses a file that is not parquet, or that lacks one of `columns` with its type."""
     try:
-        found = pl.scan_parquet(path, glob=False, hive_partitioning=False).collect_schema()
+        actual = pl.scan_parquet(path, glob=False, hive_partitioning=False).collect_schema()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise RunError(f"{path}: not a parquet file") from error
-    wrong = [name for name, dtype in columns.items() if found.get(name) != dtype]
+    wrong = [name for name, dtype in columns.items() if actual.get(name) != dtype]
     if wrong:
         raise RunError(
-            f"{path}: column {wrong[0]} is {found.get(wrong[0], 'absent')}; "
+            f"{path}: column {wrong[0]} is {actual.get(wrong[0], 'absent')}; "
             f"expected {_name(columns[wrong[0]])}"
         )
 

@@ -1,19 +1,24 @@
 """Tokens made visible: spaces, line ends and controls that a reader would not see.
 
-A token is shown as segments. A `text` segment is the token's own characters; a `mark` stands
-for characters that draw nothing. Nothing here escapes HTML: the templates do.
+A token is shown as segments. A text segment is the token's own characters; a marked segment is a
+sign for characters that draw nothing. Nothing here escapes HTML: the templates do.
+
+The page's explorer shows tokens by the same rule (`templates/explorer.js`). It takes the signs of
+characters from `signs`, and `RUN` and `LIMIT` with them.
 """
 
 import itertools
 import unicodedata
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+RUN = 3  # Longer runs of one sign are counted: ␣×16.
+LIMIT = 48  # Characters shown before the rest is cut.
 _NAMED = {" ": "␣", "\n": "↵", "\t": "⇥"}
-_RUN = 3  # Longer runs of one mark are counted: ␣×16.
 
 
 class Segment(NamedTuple):
-    """A piece of a shown token; `mark` is True where it stands for the invisible."""
+    """A piece of a shown token; `mark` is True where it is a sign for the invisible."""
 
     text: str
     mark: bool
@@ -25,11 +30,40 @@ def escape(char: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-def segments(token: str, limit: int = 48) -> list[Segment]:
-    """`token` as segments a reader can tell apart.
+def sign(char: str) -> str | None:
+    """Sign of a character that draws nothing wherever it stands; None for any other character.
 
-    Spaces are marked at either end and wherever two meet; so is every character that draws
-    nothing or joins what stands before the token.
+    A space between visible characters is shown as it is all the same: see `segments`.
+    """
+    return _NAMED.get(char, escape(char)) if unicodedata.category(char)[0] in "CZ" else None
+
+
+def sign_at_start(char: str) -> str | None:
+    """Sign of a character that joins the one before it, where there is none; or None."""
+    return escape(char) if unicodedata.category(char)[0] == "M" else None
+
+
+def signs(texts: Iterable[str]) -> dict[str, Any]:  # Any: JSON
+    """What the page needs to show `texts` as `segments` does.
+
+    Returns:
+      anywhere and start: character -> its `sign` and `sign_at_start`, for every character of
+      `texts` that has one; run and limit: `RUN` and `LIMIT`. JSON.
+    """
+    chars = sorted(set().union(*texts))
+    by_rule = {"anywhere": sign, "start": sign_at_start}
+    tables = {
+        name: {char: mark for char in chars if (mark := rule(char)) is not None}
+        for name, rule in by_rule.items()
+    }
+    return {**tables, "run": RUN, "limit": LIMIT}
+
+
+def segments(token: str, limit: int = LIMIT) -> list[Segment]:
+    """`token` as segments that a reader can tell apart.
+
+    Spaces are marked at either end and wherever two meet. So is every other character that draws
+    nothing, and a first character that would join what stands before the token.
 
     Args:
       token: the decoded token.
@@ -37,8 +71,9 @@ def segments(token: str, limit: int = 48) -> list[Segment]:
     """
     if not token:
         return [Segment("(empty)", True)]
-    parts, room = [], limit
-    for mark, group in itertools.groupby(range(len(token)), lambda at: _mark(token, at)):
+    parts: list[Segment] = []
+    room = limit
+    for mark, group in itertools.groupby(range(len(token)), lambda at: mark_at(token, at)):
         run = [token[at] for at in group]
         if room <= 0:
             return [*parts, Segment("…", True)]
@@ -49,21 +84,19 @@ def segments(token: str, limit: int = 48) -> list[Segment]:
     return parts
 
 
-def plain(token: str, limit: int = 48) -> str:
-    """`token` with its marks as one string, for places that have no styling."""
+def plain(token: str, limit: int = LIMIT) -> str:
+    """`token` with its signs as one string, for places that have no styling."""
     return "".join(segment.text for segment in segments(token, limit))
 
 
-def _marks(mark: str, count: int) -> Segment:
-    return Segment(mark * count if count <= _RUN else f"{mark}×{count}", True)
-
-
-def _mark(token: str, at: int) -> str | None:
+def mark_at(token: str, at: int) -> str | None:
+    """The sign that is shown for the character `at`; None where it is shown itself."""
     char = token[at]
-    category = unicodedata.category(char)
     if char == " ":
         around = token[max(at - 1, 0) : at] + token[at + 1 : at + 2]
-        return "␣" if at in (0, len(token) - 1) or " " in around else None
-    if category[0] in "CZ" or (at == 0 and category[0] == "M"):
-        return _NAMED.get(char, escape(char))
-    return None
+        return sign(char) if at in (0, len(token) - 1) or " " in around else None
+    return sign(char) or (sign_at_start(char) if at == 0 else None)
+
+
+def _marks(mark: str, count: int) -> Segment:
+    return Segment(mark * count if count <= RUN else f"{mark}×{count}", True)

@@ -1,6 +1,6 @@
-"""What a run folder says about itself: manifests read, checked and merged.
+"""Manifests of run folders: read, checked and merged.
 
-Reads the contract of `engine.runs.schema`. Nothing here opens the scores; `load` does.
+The format is that of `engine.runs.schema`. Nothing here opens the scores; `run.load` does.
 """
 
 import dataclasses
@@ -20,8 +20,11 @@ _RESULT = re.compile(
     rf"(?P<kind>{'|'.join(KINDS)})(?:/(?P<items>(?!model=)[^/]+))?"
     r"/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
 )
-# Slugs are columns of the square tables, of the shared vocabulary and of ranks of items.
+# Slugs are columns of the square tables, of the shared vocabulary and of the ranks of items.
 _COLUMNS = ("model", "token", "token_id", "item", "item_id", "human", "human_rank")
+
+
+Json = Mapping[str, Any]  # Any: whatever JSON holds
 
 
 class RunError(AssayError):
@@ -30,20 +33,20 @@ class RunError(AssayError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one model says of its vocabulary, or of a list of items, under one prompt.
+    """Record of one model's scores of its vocabulary, or of a list of items, under one prompt.
 
     Attributes:
       run: the run folder it came from.
       path: folder of the parts, relative to the run.
-      kind: what it is, by its folder: `schema.SCORES_DIR`, `ITEMS_DIR`, `LOGPROBS_DIR` or
+      kind: the folder that it lies in: `schema.SCORES_DIR`, `ITEMS_DIR`, `LOGPROBS_DIR` or
         `ITEM_LOGPROBS_DIR`.
-      items: name of the item list; None where it is of the vocabulary.
+      items: name of the item list; None for scores of the vocabulary.
       model: slug of the model.
       prompt: id of the prompt.
       parts: file name of each part -> sha256 of its bytes, as the manifest has them.
       complete: whether the sweep finished.
-      fingerprint: what pins the rewards (checkpoint, prompt ids, mode, dtype, schema).
-      self_check: {candidates, max_abs_difference, tolerance}, or None where none was made.
+      fingerprint: what the rewards depend on (checkpoint, prompt ids, mode, dtype, schema).
+      self_check: {candidates, max_abs_difference, tolerance}, or None without a self-check.
       coefficients: objective -> its weight in a gated model's reward under the prompt; or None.
       seconds: device time of the sweep in s, or None.
     """
@@ -56,8 +59,8 @@ class Result:
     prompt: str
     parts: Mapping[str, str]
     complete: bool
-    fingerprint: Mapping[str, Any]
-    self_check: Mapping[str, Any] | None
+    fingerprint: Mapping[str, Any]  # Any: JSON of the manifest
+    self_check: Mapping[str, Any] | None  # Any: JSON of the manifest
     coefficients: Mapping[str, float] | None
     seconds: float | None
 
@@ -73,7 +76,7 @@ class Result:
 
     @property
     def where(self) -> str:
-        """How messages name this result."""
+        """Name of this result in messages."""
         of = f" of {self.items}" if self.items else ""
         return f"{self.model} × {self.prompt}{of} in {self.run}"
 
@@ -86,12 +89,12 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-    """What a manifest says of the file of a search; None where it says nothing.
+    """Record of the file of a search; None where the manifest does not name a value.
 
     Attributes:
       sha256: of its bytes.
-      rejected: candidates that were not what their text tokenises to.
-      reward_from_text: of the text that was found, in float32.
+      rejected: candidates whose text tokenises to other ids.
+      reward_from_text: reward of the text of the best sequence, in float32.
     """
 
     sha256: str | None = None
@@ -108,10 +111,10 @@ class Manifest:
       vocabularies: slug -> file of its vocabulary; a model without one is absent.
       prompts: prompt id -> text.
       results: path relative to the run -> result, of all kinds but searches, sorted.
-      searches: file of a search -> what is said of it.
+      searches: file of a search -> its record.
     """
 
-    models: Mapping[str, Mapping[str, Any]]
+    models: Mapping[str, Mapping[str, Any]]  # Any: JSON of the manifest
     vocabularies: Mapping[str, pathlib.Path]
     prompts: Mapping[str, str]
     results: Mapping[str, Result]
@@ -122,8 +125,8 @@ def read_manifest(run: pathlib.Path) -> Manifest:
     """Manifest of the run folder `run`, checked against the schema.
 
     Raises:
-      RunError: not a run folder, an unreadable manifest, a version that this code does not
-        know, a result without its model or prompt, or a name that is not a plain one.
+      RunError: not a run folder, an unreadable manifest, an unknown version, a result without its
+        model or prompt, or a name that cannot be part of a path.
     """
     raw = _read_json(run)
     try:
@@ -141,7 +144,9 @@ def read_manifest(run: pathlib.Path) -> Manifest:
         prompts = dict(raw["prompts"])
         searches = _searches(run, raw["results"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{run}: {schema.MANIFEST} lacks or misuses {error}") from error
+        raise RunError(
+            f"{run}: {schema.MANIFEST} a key is missing or malformed: {error}"
+        ) from error
     for result in results.values():
         if result.model not in models or result.prompt not in prompts:
             raise RunError(f"{result.where}: its model or its prompt is not in the manifest")
@@ -157,7 +162,7 @@ def read_manifest(run: pathlib.Path) -> Manifest:
 
 
 def merge(manifests: list[Manifest]) -> Manifest:
-    """One manifest of several runs, models sorted by slug, prompts as first listed.
+    """One manifest of several runs: models sorted by slug, prompts in the order they first appear.
 
     Where two runs hold the same model × prompt with the same fingerprint, the first complete
     one is kept.
@@ -182,7 +187,7 @@ def merge(manifests: list[Manifest]) -> Manifest:
         for path, result in manifest.results.items():
             results[path] = _better(results.get(path), result)
         searches |= manifest.searches
-    # A manifest may list what it has not scored; the analyses speak of what was scored.
+    # A manifest may list models and prompts that were not scored: these are dropped.
     scored = {result.model for result in results.values()}
     scored |= {searched(path) for path in searches} & set(models)
     asked = {result.prompt for result in results.values()}
@@ -197,27 +202,28 @@ def merge(manifests: list[Manifest]) -> Manifest:
 
 
 def searched(path: pathlib.Path) -> str:
-    """Slug of the model that a search climbed, from the path of its file."""
+    """Slug of the model that was searched, from the path of the search's file."""
     return path.parents[2].name.removeprefix("model=")
 
 
-def _read_json(run: pathlib.Path) -> Mapping[str, Any]:
+def _read_json(run: pathlib.Path) -> Json:
     path = run / schema.MANIFEST
     if not run.is_dir():
         raise RunError(f"{run}: not a run folder (no such folder)")
     if not path.is_file():
         raise RunError(f"{run}: not a run folder (it holds no {schema.MANIFEST})")
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw: object = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise RunError(f"{path}: not JSON ({error})") from error
-    version = raw.get("version") if isinstance(raw, dict) else None
+    manifest: Json = raw if isinstance(raw, dict) else {}
+    version = manifest.get("version")
     if version != schema.MANIFEST_VERSION:
         raise RunError(f"{path}: version {version!r}; known: {schema.MANIFEST_VERSION}")
-    return raw
+    return manifest
 
 
-def _result(run: pathlib.Path, path: str, record: Mapping[str, Any]) -> Result:
+def _result(run: pathlib.Path, path: str, record: Json) -> Result:
     match = _RESULT.fullmatch(path)
     if match is None or (match["items"] is None) == (match["kind"] in _LISTS):
         raise RunError(f"{run}: unknown result path {path!r} in {schema.MANIFEST}")
@@ -237,7 +243,7 @@ def _result(run: pathlib.Path, path: str, record: Mapping[str, Any]) -> Result:
     )
 
 
-def _searches(run: pathlib.Path, results: Mapping[str, Any]) -> dict[pathlib.Path, Search]:
+def _searches(run: pathlib.Path, results: Json) -> dict[pathlib.Path, Search]:
     known = {
         run / path: Search(
             sha256=part["sha256"],
@@ -248,8 +254,8 @@ def _searches(run: pathlib.Path, results: Mapping[str, Any]) -> dict[pathlib.Pat
         if path.startswith(f"{schema.SEQUENCES_DIR}/")
         for part in record["parts"].values()
     }
-    there = sorted((run / schema.SEQUENCES_DIR).glob("*/*/*/*.parquet"))
-    return {path: known.get(path, Search()) for path in there}
+    files = sorted((run / schema.SEQUENCES_DIR).glob("*/*/*/*.parquet"))
+    return {path: known.get(path, Search()) for path in files}
 
 
 def _check_name(run: pathlib.Path, name: str) -> None:
@@ -261,7 +267,7 @@ def _check_name(run: pathlib.Path, name: str) -> None:
         raise RunError(f"{run}: name {name!r}; tables have a column of that name already")
 
 
-def _check_same(what: str, known: Mapping, new: Mapping, key: str) -> None:
+def _check_same(what: str, known: Json, new: Json, key: str) -> None:
     if key in known and known[key] != new.get(key):
         raise RunError(f"the runs disagree on {what}: {known[key]!r} and {new.get(key)!r}")
 

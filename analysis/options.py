@@ -1,4 +1,4 @@
-"""Choices that the analyses leave to their user; `configs/analyze.py` declares each."""
+"""Settings of a report; `configs/analyze.py` declares each with its default."""
 
 import dataclasses
 
@@ -16,45 +16,46 @@ _FILES = ("afinn", "frequency", "bing", "identity")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How the analyses match and draw; the defaults do the right thing, not the paper's slips.
+    """Choices of the analyses.
 
     Attributes:
-      shared_trim: strings that differ only in outer spaces are one in the shared vocabulary.
-      shared_fold_case: so are strings that differ only in case.
+      shared_trim: strings that differ only in outer spaces are one string of the shared vocabulary.
+      shared_fold_case: strings that differ only in case are one string of the shared vocabulary.
       shared_round_trip: the shared vocabulary takes only tokens whose text tokenises to
         themselves in every model.
-      match_trim: a token matches a word of a lexicon whatever its outer spaces (the paper: no,
-        so that " love" matches nothing); case never counts, as in the paper.
+      match_trim: a token matches a word of a lexicon whatever its outer spaces. In the paper they
+        count, so that " love" matches nothing. Case never counts, as in the paper.
       afinn: path of an AFINN file (word, tab, value); "" takes the one of the package `afinn`,
         where that is installed.
       frequency: path of a word list of the BNC; "" takes the package `wordfreq`, where that is
         installed.
       bing: path of a Bing Liu lexicon (word, sentiment); "" leaves that analysis out.
-      identity: path of a CSV of identity terms that adds to ours; "" for ours alone.
-      framing: prompt ids of good and bad; "greatest" stands in for the first where it lacks.
-      humans_in_median: the released quirk: humans count among the models in the median rank.
+      identity: path of a CSV of identity terms that is added to the built-in list; "" adds none.
+      framing: prompt ids of good and bad; "greatest" replaces the first where it was not scored.
+      humans_in_median: the quirk of the released code: the median rank of the models includes the
+        human ranks.
       rbo_p: persistence of rank-biased overlap, in (0, 1).
       permutations: draws of each permutation test.
       bootstraps: draws of each bootstrap interval.
-      seed: of both.
+      seed: seed of all draws.
     """
 
-    shared_trim: bool = False
-    shared_fold_case: bool = False
-    shared_round_trip: bool = False
-    match_trim: bool = False
-    afinn: str = ""
-    frequency: str = ""
-    bing: str = ""
-    identity: str = ""
-    framing: tuple[str, str] = ("best", "worst")
-    humans_in_median: bool = False
-    rbo_p: float = 0.9
-    permutations: int = 9_999
-    bootstraps: int = 2_000
-    seed: int = 0
+    shared_trim: bool
+    shared_fold_case: bool
+    shared_round_trip: bool
+    match_trim: bool
+    afinn: str
+    frequency: str
+    bing: str
+    identity: str
+    framing: tuple[str, str]
+    humans_in_median: bool
+    rbo_p: float
+    permutations: int
+    bootstraps: int
+    seed: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for key in _FLAGS:
             self._require(key, type(getattr(self, key)) is bool, "True, False")
         for key in _FILES:
@@ -73,3 +74,36 @@ class Options:
         if not holds:
             value = getattr(self, key)
             raise AssayError(f"analyze.options.{key}={value!r}; allowed: {allowed}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnalyzeSettings:
+    """Settings of one report.
+
+    Attributes:
+      top: tokens at each end in the tables.
+      figure_top: tokens at each end in the figures and in the lists of the page.
+      summary_tokens: tokens in each list of the summary.
+      allow_incomplete: report on a sweep that has not finished.
+      options: choices of the analyses.
+    """
+
+    top: int
+    figure_top: int
+    summary_tokens: int
+    allow_incomplete: bool
+    options: Options
+
+    def __post_init__(self) -> None:
+        for key in ("top", "figure_top", "summary_tokens"):
+            value = getattr(self, key)
+            if type(value) is not int or value < 1:
+                raise AssayError(f"analyze.{key}={value!r}; allowed: integers >= 1")
+        if self.figure_top > self.top:
+            raise AssayError(
+                f"analyze.figure_top={self.figure_top!r}; allowed: at most top={self.top}"
+            )
+        if type(self.allow_incomplete) is not bool:
+            raise AssayError(
+                f"analyze.allow_incomplete={self.allow_incomplete!r}; allowed: True, False"
+            )

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import analysis
-from analysis import sequences
+from analysis.statistics.ranks import percentile_among
 from engine.runs import schema
 from engine.search.run_folder import SearchResult
 from launch.common import command, scoring, searching
@@ -45,8 +45,7 @@ def _said(found: Sequence[SearchResult], run: Path) -> list[str]:
         line, notes = f"{one.direction} {one.reward:.4g} {one.text!r}", []
         if singles and (one.model, one.prompt_id) in singles.results:
             rewards = np.sort(singles.rewards(one.model, one.prompt_id)[1])
-            below = sequences.percentile(rewards, one.reward)
-            notes += [] if below is None else [f"percentile {100 * below:.2f}"]
+            notes.append(f"percentile {100 * percentile_among(rewards, one.reward):.2f}")
         if one.rejected:
             notes.append(f"{one.rejected} candidates rejected for their text")
         lines.append(f"{line} ({', '.join(notes)})" if notes else line)

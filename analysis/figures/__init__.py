@@ -1,5 +1,5 @@
-"""Figures: each function takes a finished table and returns a `matplotlib.figure.Figure`.
+"""Style and drawing primitives that several chapters use.
 
-Only this package imports a plotting library. Everything that is drawn as text goes through
-`style.drawable`, for a vocabulary holds every script, and most of them no font has.
+Everything that is drawn as text goes through `style.drawable`, because a vocabulary holds every
+script, and no font has them all.
 """

@@ -1,24 +1,25 @@
-"""What every figure shares: colours of models, type, text that any font can draw, saving."""
+"""What every figure shares: colours of models, type, text that any font can draw, saving.
+
+Only `analysis.figures` imports matplotlib, and only inside the functions that draw.
+"""
 
 import functools
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-import matplotlib
-import numpy as np
-from matplotlib import font_manager, ft2font, transforms
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.lines import Line2D
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from analysis import display
+from analysis.statistics import Array
 
-# The ten models of the paper, in the order in which it gives them matplotlib's tab10.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.colors import Colormap as Colormap
+    from matplotlib.figure import Figure as Figure
+
+_Arguments = ParamSpec("_Arguments")
+
+# The ten models of the paper, in the order in which it assigns them matplotlib's tab10.
 _PAPER = (
     "qrm-gemma-2-27b",
     "skywork-reward-gemma-2-27b-v0.2",
@@ -56,7 +57,7 @@ _MUTED = (
     "#aa4499",
 )
 
-# Okabe and Ito's, for what is not a model. The marker tells the same, without colour.
+# Okabe and Ito's colours, for what is not a model. Markers distinguish the same without colour.
 _HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666")
 _KNOWN = {"greatest": 0, "worst": 1, "best": 2}
 MARKERS = "osD^vPX<>*"
@@ -68,7 +69,7 @@ TOP = "#0f766e"
 BOTTOM = "#b45309"
 
 _FONT = "DejaVu Sans"  # Ships with matplotlib, so a figure looks the same everywhere.
-RC: dict[Any, Any] = {
+_RC: dict[Any, Any] = {  # Any: as matplotlib types its settings
     "font.family": _FONT,
     "font.size": 9.0,
     "axes.titlesize": 10.0,
@@ -90,11 +91,27 @@ RC: dict[Any, Any] = {
     "svg.hashsalt": "assay",
 }
 _DPI = 150
-styled = functools.partial(matplotlib.rc_context, RC)
 
 
-def canvas(width: float, height: float) -> Figure:
+def styled(draw: "Callable[_Arguments, Figure]") -> "Callable[_Arguments, Figure]":
+    """`draw` with the type and colours of this module."""
+
+    @functools.wraps(draw)
+    def drawn(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> "Figure":
+        import matplotlib
+
+        with matplotlib.rc_context(_RC):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def canvas(width: float, height: float) -> "Figure":
     """An empty figure of `width` × `height` inches, laid out so that nothing overlaps."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.02, hspace=0.02)
     figure = Figure(figsize=(width, height), layout=layout)
     FigureCanvasAgg(figure)
@@ -129,13 +146,13 @@ def looks(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 def panels(
     names: Mapping[str, str], models: Sequence[str], columns: int, size: tuple[float, float]
-) -> tuple[Figure, dict[str, Axes]]:
-    """A figure with a titled panel a model, `columns` of them abreast.
+) -> "tuple[Figure, dict[str, Axes]]":
+    """A figure with one titled panel per model, `columns` of them side by side.
 
     Args:
       names: slug -> nickname of every model of the report: the colours depend on the set.
       models: slugs of those that have a panel, in order.
-      columns: panels abreast, at most.
+      columns: panels side by side, at most.
       size: width and height of one panel in inches.
     """
     rows, across = grid_shape(len(models), columns)
@@ -151,8 +168,10 @@ def panels(
     return figure, dict(zip(models, axes, strict=False))
 
 
-def legend(figure: Figure, shown: Mapping[str, tuple[str, str]], lines: bool = False) -> None:
+def legend(figure: "Figure", shown: Mapping[str, tuple[str, str]], lines: bool = False) -> None:
     """A legend above the whole figure: label -> its colour and marker."""
+    from matplotlib.lines import Line2D
+
     keys = [
         Line2D([], [], color=c, marker=m, linestyle="-" if lines else "none", markersize=5)
         for c, m in shown.values()
@@ -161,7 +180,7 @@ def legend(figure: Figure, shown: Mapping[str, tuple[str, str]], lines: bool = F
     figure.legend(keys, labels, loc="outside upper left", ncols=4, frameon=False, fontsize=8.5)
 
 
-def cloud(ax: Axes, x: np.ndarray, y: np.ndarray, colour: str) -> None:
+def cloud(ax: "Axes", x: Array, y: Array, colour: str) -> None:
     """Thousands of points: as a picture inside the SVG, not as thousands of paths."""
     (marks,) = ax.plot(x, y, "o", color=colour, markersize=3.2, markeredgewidth=0, alpha=0.4)
     marks.set_rasterized(True)
@@ -170,8 +189,8 @@ def cloud(ax: Axes, x: np.ndarray, y: np.ndarray, colour: str) -> None:
 def drawable(text: str, limit: int = 200) -> str:
     r"""`text` as matplotlib can draw it, cut after about `limit` drawn characters.
 
-    What the font lacks becomes its code point (\u4e2d), and a dollar sign is escaped, for a
-    pair of them would start mathematics.
+    A character that the font lacks becomes its code point (\u4e2d). A dollar sign is escaped,
+    because a pair of them would start mathematics.
     """
     pieces, room = [], limit
     for char in text:
@@ -185,7 +204,7 @@ def drawable(text: str, limit: int = 200) -> str:
 
 
 def token(text: str, limit: int = 18) -> str:
-    """A token as matplotlib can draw it, with what draws nothing marked (see `display`)."""
+    """A token as matplotlib can draw it, with invisible characters marked (see `display`)."""
     return drawable(display.plain(text), limit)
 
 
@@ -196,8 +215,11 @@ def p_value(p: float | None) -> str:
     return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
 
 
-def title(ax: Axes, text: str, colour: str) -> None:
+def title(ax: "Axes", text: str, colour: str) -> None:
     """Titles the panel of one model: its name in ink, over a line in its colour."""
+    from matplotlib import transforms
+    from matplotlib.lines import Line2D
+
     ax.set_title(name(text), loc="left", fontweight="bold", fontsize=9, pad=9)
     above = transforms.offset_copy(ax.transAxes, ax.get_figure(root=True), y=4, units="points")
     line = Line2D([0, 1], [1, 1], transform=above, color=colour, linewidth=3)
@@ -213,19 +235,25 @@ def name(text: str, limit: int = 26) -> str:
     return drawable(text)
 
 
-def save(figure: Figure, folder: pathlib.Path, stem: str) -> dict[str, pathlib.Path]:
-    """Writes `<stem>.png` (150 dots an inch) and `<stem>.svg`; returns the path of each.
+def save(figure: "Figure", folder: pathlib.Path, stem: str) -> dict[str, pathlib.Path]:
+    """Writes `<stem>.png` (150 dots per inch) and `<stem>.svg`; returns the path of each.
 
     The same figure gives the same bytes: neither file holds a date.
     """
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     paths = {kind: folder / f"{stem}.{kind}" for kind in ("png", "svg")}
-    with styled():
+    with matplotlib.rc_context(_RC):
         figure.set_dpi(_DPI)
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # The layout stands; each drawing would seek it again.
-        # The canvases themselves: `savefig` draws once more for each file.
-        FigureCanvasAgg(figure).print_png(os.fspath(paths["png"]))
-        FigureCanvasSVG(figure).print_svg(os.fspath(paths["svg"]), metadata={"Date": None})
+        figure.set_layout_engine("none")  # The layout is fixed now: a second drawing keeps it.
+        # The canvases write the files, because `savefig` would draw once more for each.
+        png: Any = FigureCanvasAgg(figure)  # Any: matplotlib does not type these methods
+        svg: Any = FigureCanvasSVG(figure)
+        png.print_png(os.fspath(paths["png"]))
+        svg.print_svg(os.fspath(paths["svg"]), metadata={"Date": None})
     return paths
 
 
@@ -236,9 +264,48 @@ def grid_shape(panels: int, columns: int) -> tuple[int, int]:
 
 
 @functools.cache
+def gradient(*colours: str) -> "Colormap":
+    """A colour map that runs through `colours`."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("-".join(colours), list(colours))
+
+
+def colormap(named: str) -> "Colormap":
+    """A colour map of matplotlib by its name; values that are not defined are grey."""
+    import matplotlib
+
+    return matplotlib.colormaps[named].with_extremes(bad="#eeeeee")
+
+
+def shade(named: str, at: float) -> str:
+    """The colour at a place from 0 to 1 of a colour map of matplotlib."""
+    import matplotlib
+
+    return matplotlib.colors.to_hex(matplotlib.colormaps[named](at))
+
+
+def log_axis(ax: "Axes", ticks: int) -> None:
+    """Gives `ax` a logarithmic x axis with `ticks` labels at most."""
+    from matplotlib import ticker
+
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(ticker.LogLocator(numticks=ticks))
+    ax.xaxis.set_minor_formatter(ticker.NullFormatter())
+
+
+def minus(text: str) -> str:
+    """`text` with a true minus sign in place of each hyphen."""
+    return text.replace("-", "−")
+
+
+@functools.cache
 def _glyphs() -> frozenset[int]:
-    found = []
+    """Code points that the font has, upright and bold."""
+    from matplotlib import font_manager, ft2font
+
+    faces = []
     for weight in ("normal", "bold"):
         face = font_manager.FontProperties(family=_FONT, weight=weight)
-        found.append(frozenset(ft2font.FT2Font(font_manager.findfont(face)).get_charmap()))
-    return found[0] & found[1]
+        faces.append(frozenset(ft2font.FT2Font(font_manager.findfont(face)).get_charmap()))
+    return faces[0] & faces[1]

@@ -22,8 +22,7 @@ import polars as pl
 from absl import app, flags, logging
 
 import analysis
-from analysis.figures import sequences as figures
-from analysis.sequences import sequence_traces, spending
+from analysis.chapters.sequences import budgets, sequence_traces, spending
 from bench.support import embedded_files
 from bench.support.table import aligned, machine
 from configs import gcg
@@ -156,7 +155,7 @@ def main(_) -> None:
     )
     print(result_table(traces))
     picture = folder / f"search-{_DIRECTION.value}-{_TFLOP.value:g}.png"
-    figures.budgets(spending(traces), {_MODEL.value: _MODEL.value}).savefig(picture, dpi=150)
+    budgets(spending(traces), {_MODEL.value: _MODEL.value}).savefig(picture, dpi=150)
     print(f"\nfigure: {picture}")
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import polars as pl
-from analysis.run import Run
-from analysis.statistics import ranks
-from analysis.study import Figure, Study, Table, required, table
 
 from analysis.blocks import MODEL, PROMPT, Block, Column, Picture, Section, notes, rows
 from analysis.figures import style
+from analysis.run import Run
+from analysis.statistics import ranks
+from analysis.study import Figure, Study, Table, required, table
 from engine.runs.schema import Columns
 
 _TABLE: Columns = {

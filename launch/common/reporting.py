@@ -8,9 +8,8 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 import analysis
-from analysis import publish, report
-from analysis.options import Options
-from analysis.report import AnalyzeSettings
+from analysis import AnalyzeSettings, Options, report
+from analysis.report.folder import check_target
 from configs import analyze as defaults
 from configs import known_models
 from demo.embedded_models import EMBEDDED
@@ -31,7 +30,7 @@ def write_report(
       Path of the report's page.
     """
     settings = settings or settings_of(defaults.get_config())
-    publish.check_target(target, runs)
+    check_target(target, runs)
     for run in runs:
         if not run.is_dir():
             raise AssayError(f"{run}: not a run folder (no such folder)")

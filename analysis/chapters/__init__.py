@@ -1,0 +1,44 @@
+"""The analyses of a report, one module each; `analysis.study` says what a chapter is.
+
+To add one: write the module, and put it into the list below.
+"""
+
+from analysis.chapters import (
+    agreement,
+    distributions,
+    explained,
+    framing,
+    frequency,
+    groups,
+    humans,
+    items,
+    language_models,
+    list_probabilities,
+    model_list,
+    objectives,
+    sentiment,
+    sequences,
+    tokens,
+    variance,
+)
+from analysis.study import Chapter
+
+# In the order of the page. A chapter may read the tables of those before it.
+CHAPTERS: tuple[Chapter, ...] = (
+    model_list,
+    tokens,
+    distributions,
+    agreement,
+    explained,
+    sentiment,
+    frequency,
+    framing,
+    items,
+    humans,
+    groups,
+    sequences,
+    objectives,
+    language_models,
+    list_probabilities,
+    variance,
+)

@@ -1,0 +1,305 @@
+"""The same token as an answer to a good and to a bad question: correlations, sums, differences."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Literal, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from analysis.blocks import MODEL, TOKENS, Block, Column, Heading, Picture, Section, notes, rows
+from analysis.figures import style, token_bars
+from analysis.rankings import TOKEN_ENDS, token_ends
+from analysis.run import Run
+from analysis.statistics import Array, ranks
+from analysis.statistics.principal_axes import principal_axes
+from analysis.study import NO_VOCABULARY, Absent, Figure, Study, Table, required, table
+from engine.runs.schema import Columns
+
+Combined: TypeAlias = Literal["sum", "difference"]
+_PAIR: Columns = dict.fromkeys(("model", "prompt_a", "prompt_b"), pl.String)
+_NUMBERS: Columns = dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64)
+_SHARE = ("share", "ci_low", "ci_high")
+_AXIS: Columns = {
+    **_PAIR,
+    "axis": pl.Int64,
+    "axis_kind": pl.String,
+    **dict.fromkeys(("loading_a", "loading_b", *_SHARE), pl.Float64),
+    "n": pl.Int64,
+}
+
+
+def tables(study: Study) -> Iterator[Table]:
+    """framing.csv, framing_sum.csv, framing_difference.csv and framing_axis.csv."""
+    run, count = study.run, study.settings.top
+    yield table("framing", make=partial(_every_pair, study))
+    combine: tuple[Combined, ...] = ("sum", "difference")
+    for combined in combine:
+        ends = partial(framing_ends, run, study.scored, prompts_of(study), count, combined)
+        yield table(f"framing_{combined}", make=partial(_of_both, study, ends))
+    axes = partial(framing_axis, run, study.scored, prompts_of(study))
+    yield table("framing_axis", make=partial(_of_both, study, axes))
+
+
+def prompts_of(study: Study) -> tuple[str, str]:
+    """Ids of the good and the bad prompt."""
+    good, bad = study.options.framing
+    if good not in study.run.vocabulary_prompts and bad != "greatest":
+        good = "greatest"
+    return good, bad
+
+
+def framing_table(run: Run, models: Sequence[str]) -> pl.DataFrame:
+    """Every two prompts of a model against each other, over its whole vocabulary.
+
+    Returns:
+      The table `framing.csv`: model, prompt_a, prompt_b, pearson, spearman, kendall (tau-b); in
+      the order of `models`, then of the run's prompts.
+    """
+    pairs = []
+    for model in models:
+        scored = [p for p in run.vocabulary_prompts if (model, p) in run.results]
+        rewards = _rewards(run, model, scored) if len(scored) > 1 else {}
+        # Each prompt is ranked once, not once for each pair.
+        dense = {p: ranks.dense_ranks(x) for p, x in rewards.items()}
+        average = {p: ranks.average_ranks(x) for p, x in rewards.items()}
+        for a, b in itertools.combinations(rewards, 2):
+            numbers = (
+                ranks.pearson(rewards[a], rewards[b]),
+                ranks.pearson(average[a], average[b]),
+                ranks.kendall_tau(dense[a], dense[b]),
+            )
+            pairs.append((model, a, b, *numbers))
+    return pl.DataFrame(pairs, schema={**_PAIR, **_NUMBERS}, orient="row")
+
+
+def both_rewards(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:
+    """token_id, a, b: float64 rewards of a model's whole vocabulary under two prompts."""
+    frames = []
+    for name, prompt in zip("ab", prompts, strict=True):
+        schema: Columns = {"token_id": pl.UInt32, name: pl.Float64}
+        frames.append(pl.DataFrame(list(run.rewards(model, prompt)), schema=schema, orient="col"))
+    return frames[0].join(frames[1], on="token_id", how="inner", validate="1:1").sort("token_id")
+
+
+def framing_ends(
+    run: Run, models: Sequence[str], prompts: tuple[str, str], count: int, combined: Combined
+) -> pl.DataFrame:
+    """Tokens at both ends of the sum, or of the difference, of the rewards under two prompts.
+
+    Args:
+      run: the run.
+      models: slugs in the order of the rows; those not scored under both prompts are left out.
+      prompts: ids of the good and the bad prompt.
+      count: tokens at each end.
+      combined: "sum", or "difference" (first prompt less second).
+
+    Returns:
+      The table `framing_sum.csv` or `framing_difference.csv`: model, end, rank, token_id, token,
+      reward (the sum or the difference). Ties go to the lower token_id.
+    """
+    frames = [pl.DataFrame(schema={**TOKEN_ENDS, "reward": pl.Float64})]
+    for model in _with_both(run, models, prompts):
+        token_ids, a, b = (column.to_numpy() for column in both_rewards(run, model, prompts))
+        values = a + b if combined == "sum" else a - b
+        frames.append(token_ends(run, model, token_ids, values, count, "reward"))
+    return pl.concat(frames)
+
+
+def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> pl.DataFrame:
+    """Principal axes of the rewards under two prompts (Fig A9), in reward units.
+
+    Where a model distinguishes good from bad, one axis is opposed (one reward rises as the other
+    falls). The axis orthogonal to it is shared: what the model rates high or low under both.
+
+    Returns:
+      model, prompt_a, prompt_b, axis (1 holds more variance), axis_kind ("opposed" or "same"),
+      loading_a (>= 0), loading_b (unit length together), share (of variance; 1 over both axes),
+      ci_low, ci_high (of the share, 95 %, tokens taken as a random sample), n (tokens).
+    """
+    axes = []
+    for model in _with_both(run, models, prompts):
+        both = both_rewards(run, model, prompts)
+        principal = principal_axes(both["a"].to_numpy(), both["b"].to_numpy())
+        for axis, (a, b, *share) in enumerate(principal, 1):
+            kind = "same" if b >= 0 else "opposed"
+            axes.append((model, *prompts, axis, kind, a, b, *share, both.height))
+    return pl.DataFrame(axes, schema=_AXIS, orient="row")
+
+
+def _every_pair(study: Study) -> pl.DataFrame:
+    if not study.run.results:
+        raise Absent(NO_VOCABULARY)
+    pairs = framing_table(study.run, study.scored)
+    return required(pairs, "No model was scored under two prompts.")
+
+
+def _of_both(study: Study, make: partial[pl.DataFrame]) -> pl.DataFrame:
+    """What `make` returns, where some model was scored under the good and the bad prompt."""
+    _ = study.tables["framing"]  # absent where no model was scored under two prompts at all
+    good, bad = prompts_of(study)
+    return required(make(), f"No model was scored under both “{good}” and “{bad}”.")
+
+
+def _rewards(run: Run, model: str, prompts: Sequence[str]) -> dict[str, Array]:
+    """Prompt -> float64 rewards of the tokens that were scored under all prompts, by token id."""
+    each = {prompt: run.rewards(model, prompt) for prompt in prompts}
+    first = next(iter(each.values()))[0]
+    if all(np.array_equal(token_ids, first) for token_ids, _ in each.values()):
+        return {p: x.astype(float) for p, (_, x) in each.items()}
+    common = functools.reduce(np.intersect1d, (token_ids for token_ids, _ in each.values()))
+    return {p: x[np.searchsorted(ids, common)].astype(float) for p, (ids, x) in each.items()}
+
+
+def _with_both(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> list[str]:
+    return [m for m in models if all((m, prompt) in run.results for prompt in prompts)]
+
+
+def figures(study: Study) -> Iterator[Figure]:
+    """framing: the rewards under both prompts; framing_sum and framing_difference: their ends."""
+    prompts, names, made = prompts_of(study), study.names, study.tables
+    axes = made.get("framing_axis")
+    if axes is not None:
+        models = _with_both(study.run, study.models, prompts)
+        yield "framing", partial(contrast_of, study.run, models, axes, names, prompts)
+    for combined in ("sum", "difference"):
+        ends = made.get(f"framing_{combined}")
+        if ends is not None:
+            label = f"{combined} of the rewards under “{prompts[0]}” and “{prompts[1]}”"
+            draw = partial(token_bars.ends, ends, names, study.settings.figure_top, "reward", label)
+            yield f"framing_{combined}", draw
+
+
+def contrast_of(
+    run: Run,
+    models: Sequence[str],
+    axes: pl.DataFrame,
+    names: Mapping[str, str],
+    prompts: tuple[str, str],
+) -> style.Figure:
+    """`contrast` of the models' rewards."""
+    return contrast({m: both_rewards(run, m, prompts) for m in models}, axes, names, prompts)
+
+
+@style.styled
+def contrast(
+    pairs: Mapping[str, pl.DataFrame],
+    principal: pl.DataFrame,
+    names: Mapping[str, str],
+    prompts: tuple[str, str],
+) -> style.Figure:
+    """Rewards under one prompt against those under another, one panel of hexagons per model.
+
+    Args:
+      pairs: slug -> what `both_rewards` returns.
+      principal: `framing_axis` of the same prompts.
+      names: slug -> nickname, in the order of the panels; models without pairs are left out.
+      prompts: the two prompt ids.
+    """
+    models = [model for model in names if model in pairs]
+    figure, axes = style.panels(names, models, 5, (2.2, 2.35))
+    for model, ax in axes.items():
+        a, b = (pairs[model][name].to_numpy() for name in "ab")
+        _hexagons(ax, a, b)
+        _axes(ax, a, b, principal.filter(model=model))
+        r = ranks.pearson(a, b)
+        ax.text(
+            0.04,
+            0.95,
+            "r undefined" if math.isnan(r) else style.minus(f"r = {r:.2f}"),
+            transform=ax.transAxes,
+            va="top",
+            fontsize=8.5,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
+        )
+    figure.supxlabel(style.drawable(f"reward under “{prompts[0]}”"), fontsize=9)
+    figure.supylabel(style.drawable(f"reward under “{prompts[1]}”"), fontsize=9)
+    return figure
+
+
+def _hexagons(ax: style.Axes, x: Array, y: Array) -> None:
+    if np.ptp(x) == 0 or np.ptp(y) == 0:  # hexbin needs an extent to cut into hexagons.
+        ax.plot(x, y, "o", color=style.INK, markersize=3)
+        return
+    # Starts well above white, so that a hexagon of one token shows.
+    colours = style.gradient("#b4cde6", "#3a7ab5", "#0a2440")
+    ax.hexbin(x, y, gridsize=38, bins="log", mincnt=1, cmap=colours, linewidths=0.1)
+
+
+def _axes(ax: style.Axes, x: Array, y: Array, principal: pl.DataFrame) -> None:
+    """The principal axes through the mean, two standard deviations each way."""
+    points = np.stack([x, y], axis=1)
+    middle = points.mean(axis=0)
+    for row in principal.iter_rows(named=True):
+        along = np.array([row["loading_a"], row["loading_b"]])
+        reach = 2 * np.std((points - middle) @ along) * along
+        ends = np.stack([middle - reach, middle + reach])
+        colour = style.BOTTOM if row["axis_kind"] == "same" else style.TOP
+        ax.plot(*ends.T, color="white", linewidth=2.6)
+        ax.plot(*ends.T, color=colour, linewidth=1.4)
+
+
+def section(study: Study) -> Section:
+    """Hexagons, correlations, both ends of the sum and the difference, and the axes."""
+    made = study.tables
+    good, bad = prompts_of(study)
+    blocks: list[Block] = []
+    if made.get("framing_sum") is not None:
+        caption = (
+            f"Every token of a model under “{good}” and “{bad}”; darker hexagons hold more tokens, "
+            "on a logarithmic scale. The points of a model that follows the question alone fall "
+            "from left to right; those of a model that rates a word alike whatever the question "
+            "rise. Lines are the principal axes, two standard deviations each way: brown where "
+            "both rewards rise together, teal where one rises as the other falls."
+        )
+        blocks.append(Picture("framing", caption))
+    blocks += rows(made.get("framing"), _CORRELATIONS, "framing.csv")
+    captions = {
+        "sum": "High in the sum: rewarded whatever was asked. Low: punished whatever was asked.",
+        "difference": f"High: rewarded more under “{good}” than under “{bad}”. Low: the reverse.",
+    }
+    for combined, caption in captions.items():
+        ends = made.get(f"framing_{combined}")
+        if ends is not None:
+            blocks.append(Heading(f"{combined.title()} of “{good}” and “{bad}”"))
+            blocks.append(Picture(f"framing_{combined}", caption))
+            columns = (*TOKENS, ("reward", combined, "number"))
+            blocks += rows(ends, columns, f"framing_{combined}.csv")
+    title = "Principal axes of the two rewards"
+    blocks += rows(made.get("framing_axis"), _AXES, "framing_axis.csv", title)
+    names = ("framing", "framing_sum", "framing_axis")
+    return Section(
+        id="framing",
+        title="Framing",
+        label="Framing",
+        lead="A model that follows the question would reverse its order when asked for the worst "
+        "instead of the best. A token that stays high or low under both is rated so whatever the "
+        "question.",
+        blocks=[*blocks, *notes(made.reason(name) for name in names)],
+        caveats=("The sum weighs the prompt whose rewards vary more; the axes show how much.",),
+    )
+
+
+_CORRELATIONS: tuple[Column, ...] = (
+    MODEL,
+    ("prompt_a", "prompt", "text"),
+    ("prompt_b", "and prompt", "text"),
+    ("pearson", "Pearson’s r", "fixed"),
+    ("spearman", "Spearman’s ρ", "fixed"),
+    ("kendall", "Kendall’s τ", "fixed"),
+)
+_AXES: tuple[Column, ...] = (
+    MODEL,
+    ("prompt_a", "prompt", "text"),
+    ("prompt_b", "and prompt", "text"),
+    ("axis", "axis", "count"),
+    ("axis_kind", "kind", "text"),
+    ("loading_a", "loading", "fixed"),
+    ("loading_b", "loading", "fixed"),
+    ("share", "share of variance", "share"),
+)

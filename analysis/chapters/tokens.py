@@ -1,0 +1,196 @@
+"""Tokens across vocabularies: what the models share, and what each ranks first and last."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import polars as pl
+
+from analysis.blocks import TOKENS, Block, Ends, Folded, Heading, Picture, Section, Text, rows
+from analysis.figures import token_bars
+from analysis.manifests import RunError
+from analysis.rankings import TOKEN_ENDS, token_ends
+from analysis.run import Run
+from analysis.study import NO_VOCABULARY, Absent, Figure, Study, Table, table
+
+NOTHING_SHARED = "The models share no tokens, so their orders cannot be compared."
+
+
+def tables(study: Study) -> Iterator[Table]:
+    """shared_vocabulary.csv and top_bottom_<prompt>.csv.
+
+    For other chapters: ("shared_rewards", prompt), without rows where the models share nothing.
+    """
+    yield table("shared_vocabulary", make=partial(_shared_vocabulary, study))
+    for prompt in study.run.vocabulary_prompts:
+        yield table("shared_rewards", prompt, make=partial(_rewards, study, prompt), file=False)
+        ends = partial(top_bottom, study.run, prompt, study.settings.top, study.scored)
+        yield table("top_bottom", prompt, make=ends)
+
+
+def shared_vocabulary(
+    run: Run, *, trim: bool = False, fold_case: bool = False, round_trip: bool = False
+) -> pl.DataFrame:
+    """The strings that exactly one token of every model decodes to.
+
+    Case and spaces count by default. A string that comes from more than one id in any
+    vocabulary is dropped, because no rule would say which of its scores to take. That is decided
+    after trimming and folding, which therefore drop words that have several spellings.
+
+    Args:
+      run: the run.
+      trim: whether outer white space is stripped first.
+      fold_case: whether case is folded first.
+      round_trip: whether only tokens are taken whose text tokenises to themselves.
+
+    Returns:
+      token, and one column per model (named by its slug, in sorted order) with the token_id there;
+      sorted by token. No rows where the models share nothing.
+
+    Raises:
+      RunError: `round_trip`, and a vocabulary does not know it (imported scores).
+    """
+    text = pl.col("token")
+    text = text.str.strip_chars() if trim else text
+    text = text.str.to_lowercase() if fold_case else text
+    models = run.vocabulary_models
+    if not models:
+        return pl.DataFrame(schema={"token": pl.String})
+    first = {run.same_vocabulary(slug): slug for slug in sorted(models, reverse=True)}
+    unique = {key: _unambiguous(run, slug, text, round_trip) for key, slug in first.items()}
+    frames = [unique[run.same_vocabulary(slug)].rename({"token_id": slug}) for slug in models]
+    return functools.reduce(_on_token, frames).sort("token")
+
+
+def shared_rewards(
+    run: Run, shared: pl.DataFrame, prompt: str, models: Sequence[str] | None = None
+) -> pl.DataFrame:
+    """Rewards of the shared vocabulary under one prompt, one row per token.
+
+    Args:
+      run: the run.
+      shared: the table of `shared_vocabulary`.
+      prompt: id of the prompt.
+      models: slugs, in the order of the columns; all that were scored under it by default.
+
+    Returns:
+      token, and one float32 column per model; sorted by token. Tokens that are not scored by every
+      model are left out.
+    """
+    frames = []
+    for model in run.models_under(prompt) if models is None else models:
+        token_ids, rewards = run.rewards(model, prompt)
+        scores = pl.DataFrame(
+            {"token_id": token_ids, model: rewards},
+            schema={"token_id": pl.UInt32, model: pl.Float32},
+        )
+        named = shared.select("token", token_id=model)
+        frames.append(named.join(scores, on="token_id", how="inner", validate="1:1"))
+    frames = [frame.drop("token_id") for frame in frames]
+    return functools.reduce(_on_token, frames).sort("token")
+
+
+def top_bottom(run: Run, prompt: str, count: int, models: Sequence[str]) -> pl.DataFrame:
+    """The `count` highest and lowest tokens of each model's own, whole vocabulary.
+
+    Args:
+      run: the run.
+      prompt: id of the prompt.
+      count: tokens at each end. The ends overlap where the vocabulary is smaller than twice that.
+      models: slugs in the order of the rows; those not scored under the prompt are left out.
+
+    Returns:
+      The table `top_bottom_<prompt>.csv`: model, end ("top" or "bottom"), rank (1 is the
+      extreme), token_id, token, reward. Ties go to the lower token_id.
+    """
+    empty = pl.DataFrame(schema={**TOKEN_ENDS, "reward": pl.Float32})
+    frames = [
+        token_ends(run, model, *run.rewards(model, prompt), count, "reward")
+        for model in models
+        if (model, prompt) in run.results
+    ]
+    return pl.concat([empty, *frames])
+
+
+def _shared_vocabulary(study: Study) -> pl.DataFrame:
+    options = study.options
+    try:
+        shared = shared_vocabulary(
+            study.run,
+            trim=options.shared_trim,
+            fold_case=options.shared_fold_case,
+            round_trip=options.shared_round_trip,
+        )
+    except RunError as error:
+        raise Absent(f"{error}.") from error
+    return shared.select("token", *study.scored)
+
+
+def _rewards(study: Study, prompt: str) -> pl.DataFrame:
+    models = study.scored_under(prompt)
+    shared = study.tables.get("shared_vocabulary")
+    if shared is None:
+        return pl.DataFrame(schema={"token": pl.String, **dict.fromkeys(models, pl.Float32)})
+    return shared_rewards(study.run, shared, prompt, models)
+
+
+def _unambiguous(run: Run, model: str, text: pl.Expr, round_trip: bool) -> pl.DataFrame:
+    vocabulary = run.vocabulary(model).collect()
+    if round_trip:
+        if vocabulary["round_trip"].null_count():
+            raise RunError(f"{model}: its vocabulary does not say which tokens round-trip")
+        vocabulary = vocabulary.filter(round_trip="same")
+    tokens = vocabulary.select(text.alias("token"), "token_id")
+    return tokens.filter(~pl.col("token").is_duplicated())
+
+
+def _on_token(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+    return left.join(right, on="token", how="inner", validate="1:1")
+
+
+def figures(study: Study) -> Iterator[Figure]:
+    """top_bottom_<prompt>: the ends of each model's ranking as bars."""
+    for (prompt,), ends in study.tables.of("top_bottom").items():
+        medians = study.tables["quantiles"].filter(prompt=prompt)
+        yield (
+            f"top_bottom_{prompt}",
+            partial(token_bars.top_bottom, ends, medians, study.names, study.settings.figure_top),
+        )
+
+
+def section(study: Study) -> Section:
+    """The highest and lowest tokens of each model, prompt by prompt."""
+    columns = (*TOKENS, ("reward", "reward", "number"))
+    blocks: list[Block] = [] if study.scored else [Text(NO_VOCABULARY, "note")]
+    for (prompt,), ends in study.tables.of("top_bottom").items():
+        text = "Bars start at the model’s median reward, so their length is the distance from it."
+        side_by_side = [_side_by_side(ends, end, study.settings.figure_top) for end in _TITLES]
+        title = f"The first {len(side_by_side[0].rows)} side by side, as text"
+        blocks += [
+            Heading(f"“{study.run.prompts[prompt]}”", prompt),
+            Picture(f"top_bottom_{prompt}", text),
+            Folded(title, side_by_side),
+            *rows(ends, columns, f"top_bottom_{prompt}.csv", "All of them, to sort and filter"),
+        ]
+    return Section(
+        id="tokens",
+        title="Top and bottom tokens",
+        label="Tokens",
+        lead="The highest and lowest tokens of each model’s own vocabulary, special and unused "
+        "tokens included. ␣ is a space, ↵ a line end; other invisible characters show their code "
+        "point.",
+        blocks=blocks,
+    )
+
+
+_TITLES = {"top": "Highest", "bottom": "Lowest"}
+
+
+def _side_by_side(ends: pl.DataFrame, end: str, count: int) -> Ends:
+    """One row per rank, one cell per model."""
+    part = ends.filter(end=end)
+    models = part["model"].unique(maintain_order=True).to_list()
+    cells = {(row["model"], row["rank"]): row for row in part.to_dicts()}
+    ranks = range(1, min(count, max(part["rank"])) + 1)
+    lines = [(rank, [cells.get((model, rank)) for model in models]) for rank in ranks]
+    return Ends(_TITLES[end], end, models, lines)

@@ -1,0 +1,67 @@
+"""Metadata of models, which the scores do not hold: developer, base, size, rank."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import polars as pl
+
+from analysis.run import Run
+from engine.runs.schema import Columns
+
+_DESCRIBED: Columns = {
+    "model": pl.String,
+    "nickname": pl.String,
+    "developer": pl.String,
+    "base": pl.String,
+    "size_b": pl.Float64,
+    "rewardbench_rank": pl.Int64,
+    "vocabulary": pl.Int64,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """Metadata of one model; None where it is not known.
+
+    Attributes:
+      nickname: the short name that tables and figures show.
+      developer: who trained it.
+      base: the family of base models it was trained from, such as "Gemma 2".
+      size_b: parameters in billions.
+      rewardbench_rank: its rank on RewardBench; orders the models in figures.
+      lineage: the reward-model weights or preference data it was trained from; models of one
+        lineage have the same string. A confound of the base model.
+    """
+
+    nickname: str
+    developer: str | None
+    base: str | None
+    size_b: float | None
+    rewardbench_rank: int | None
+    lineage: str | None = None
+
+
+def describe(run: Run, infos: Mapping[str, ModelInfo]) -> pl.DataFrame:
+    """The table `models.csv`, ordered by RewardBench rank (unranked last), then by slug.
+
+    Args:
+      run: the run whose models are described.
+      infos: slug -> its metadata. A slug that is not in it is its own nickname.
+
+    Returns:
+      model, nickname, developer, base, size_b, rewardbench_rank, vocabulary (number of tokens;
+      null for a model that scored no vocabulary).
+    """
+    scored = run.vocabulary_models
+    rows = []
+    for slug in run.models:
+        info = infos.get(slug) or _unknown(slug)
+        about = (info.nickname, info.developer, info.base, info.size_b, info.rewardbench_rank)
+        size = run.vocabulary(slug).select(pl.len()).collect().item() if slug in scored else None
+        rows.append((slug, *about, size))
+    table = pl.DataFrame(rows, schema=_DESCRIBED, orient="row")
+    return table.sort("rewardbench_rank", "model", nulls_last=True)
+
+
+def _unknown(slug: str) -> ModelInfo:
+    return ModelInfo(nickname=slug, developer=None, base=None, size_b=None, rewardbench_rank=None)

@@ -1,0 +1,74 @@
+"""The report: one page that opens from disk, its figures, and the tables behind them.
+
+write_report(analysis.load("out/run"), "out/report", infos, settings)
+"""
+
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from analysis.chapters import CHAPTERS
+from analysis.figures import style
+from analysis.model_info import ModelInfo
+from analysis.options import AnalyzeSettings
+from analysis.report import drawing, explorer, page
+from analysis.report.folder import check_target, staged
+from analysis.run import Run
+from analysis.study import Chapter, Study, compute
+
+
+def write_report(
+    run: Run,
+    report: str | os.PathLike[str],
+    infos: Mapping[str, ModelInfo],
+    settings: AnalyzeSettings,
+    progress: Callable[[str], None] = lambda stage: None,
+    chapters: Sequence[Chapter] = CHAPTERS,
+) -> pathlib.Path:
+    """Writes index.html, figures/ and tables/ of `run` under the folder `report`.
+
+    The folder appears complete, in place of an older report; the page needs no other file and no
+    network.
+
+    Args:
+      run: what `analysis.load` returned.
+      report: folder to write; its parents are made.
+      infos: slug -> metadata of the model, as far as it is known.
+      settings: sizes and choices.
+      progress: called with the name of each stage as it starts.
+      chapters: the analyses, in the order of the page.
+
+    Returns:
+      The path of index.html.
+
+    Raises:
+      ReportError: `report` is something else than an older report.
+    """
+    report = pathlib.Path(report)
+    check_target(report, run.folders)
+    progress("tables")
+    study = compute(run, infos, settings, chapters)
+    with staged(report, _about(run)) as folder:
+        (folder / "tables").mkdir()
+        (folder / "figures").mkdir()
+        for stem, frame in study.tables.files.items():
+            frame.write_csv(folder / "tables" / f"{stem}.csv")
+        progress("figures")
+        # Packing is gzip and polars, which release the interpreter to the drawing.
+        with ThreadPoolExecutor(1) as beside:
+            packed = beside.submit(_packed, study)
+            drawn = drawing.draw(study, chapters, folder / "figures")
+            progress("page")
+            html = page.render(study, chapters, drawn, packed.result())
+        (folder / "index.html").write_text(html, encoding="utf-8")
+    return report / "index.html"
+
+
+def _about(run: Run) -> dict[str, object]:
+    results = {f"{m} × {p}": r.fingerprint_id for (m, p), r in run.results.items()}
+    return {"runs": [str(folder) for folder in run.folders], "fingerprints": results}
+
+
+def _packed(study: Study) -> explorer.Packed:
+    return explorer.pack(study.run, study.models, study.names, style.colours(study.models))

@@ -1,0 +1,179 @@
+"use strict";
+// The explorer's data: blobs of the page -> typed arrays (analysis/report/explorer.py says how they are
+// packed), ranks and percentiles from rewards, search. Nothing here touches what is shown.
+const Data = (() => {
+  const meta = JSON.parse(document.getElementById("explorer-meta")?.textContent ?? "null");
+
+  async function unpack(at) {
+    const node = document.getElementById(`blob-${at}`);
+    const text = atob(node.textContent.trim());
+    node.remove(); // The page need not hold it twice.
+    const bytes = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  }
+
+  function unpackedAs(planes, Type) {
+    const size = Type.BYTES_PER_ELEMENT, n = planes.length / size;
+    const bytes = new Uint8Array(planes.length);
+    for (let plane = 0; plane < size; plane++) {
+      for (let i = 0, from = plane * n, to = plane; i < n; i++, to += size) bytes[to] = planes[from + i];
+    }
+    return new Type(bytes.buffer); // Every browser's machine is little-endian.
+  }
+
+  function summed(steps) {
+    for (let i = 1; i < steps.length; i++) steps[i] += steps[i - 1];
+    return steps;
+  }
+
+  const WIDTH = 2 ** 20; // More than any vocabulary; a key is order × WIDTH + place, exact in float64.
+
+  // Places of `values` by falling value, ties by place; NaN is left out.
+  function descending(values) {
+    const bits = new Uint32Array(1), float = new Float32Array(bits.buffer);
+    const keys = new Float64Array(values.length);
+    let n = 0;
+    for (let i = 0; i < values.length; i++) {
+      if (values[i] !== values[i]) continue;
+      float[0] = values[i] + 0; // -0 becomes 0.
+      const order = bits[0] >>> 31 ? bits[0] : ~bits[0] & 0x7fffffff;
+      keys[n++] = (order >>> 0) * WIDTH + i;
+    }
+    const sorted = keys.subarray(0, n).sort(), places = new Uint32Array(n);
+    for (let i = 0; i < n; i++) places[i] = sorted[i] % WIDTH;
+    return places;
+  }
+
+  // Rank: 1 + the number above it. Percentile: the share below it, ties counted half.
+  function ranked(reward) {
+    const order = descending(reward), n = order.length;
+    const rank = new Uint32Array(reward.length), percentile = new Float32Array(reward.length).fill(NaN);
+    for (let start = 0, end; start < n; start = end) {
+      for (end = start + 1; end < n && reward[order[end]] === reward[order[start]]; ) end++;
+      const share = (n - end + (end - start) / 2) / n;
+      for (let i = start; i < end; i++) {
+        rank[order[i]] = start + 1;
+        percentile[order[i]] = share;
+      }
+    }
+    return { reward, rank, percentile, order, n };
+  }
+
+  const columns = new Map(); // `${model}:${prompt}` -> what `ranked` returns.
+  const data = { meta, tokens: [], joined: "", starts: null, vocabularies: [], held: null };
+
+  data.read = async () => {
+    data.tokens = JSON.parse(new TextDecoder().decode(await unpack(meta.tokens)));
+    const folded = data.tokens.map((token) => token.toLowerCase());
+    data.joined = `${folded.join("\0")}\0`;
+    data.starts = new Uint32Array(meta.rows + 1); // Where each row starts in `joined`.
+    folded.forEach((text, row) => { data.starts[row + 1] = data.starts[row] + text.length + 1; });
+    data.held = new Uint8Array(meta.rows); // In how many models' vocabularies a row is.
+    for (const [at, about] of meta.vocabularies.entries()) {
+      const rows = summed(unpackedAs(await unpack(about.rows), Uint32Array));
+      const place = new Int32Array(meta.rows).fill(-1);
+      rows.forEach((row, i) => { place[row] = i; });
+      const ids = summed(unpackedAs(await unpack(about.ids), Uint32Array));
+      const models = meta.models.filter((model) => model.vocabulary === at).length;
+      rows.forEach((row) => { data.held[row] += models; });
+      data.vocabularies.push({ rows, place, ids, flags: await unpack(about.flags) });
+    }
+  };
+
+  data.load = async (model, prompt) => {
+    const blob = meta.models[model].columns[prompt];
+    if (blob === null || columns.has(`${model}:${prompt}`)) return;
+    columns.set(`${model}:${prompt}`, ranked(unpackedAs(await unpack(blob), Float32Array)));
+  };
+
+  data.column = (model, prompt) => columns.get(`${model}:${prompt}`);
+
+  // One number of a row: measure is reward, rank or percentile; NaN where there is none.
+  data.value = (row, model, prompt, measure) => {
+    const place = data.vocabularies[meta.models[model].vocabulary].place[row];
+    const column = columns.get(`${model}:${prompt}`);
+    return column && place >= 0 && column.percentile[place] === column.percentile[place] ? column[measure][place] : NaN;
+  };
+
+  // Mean and standard deviation over the models of each row's percentiles under a prompt.
+  const together = new Map();
+  data.together = (prompt) => {
+    if (together.has(prompt)) return together.get(prompt);
+    const sum = new Float64Array(meta.rows), squares = new Float64Array(meta.rows), count = new Uint8Array(meta.rows);
+    meta.models.forEach((about, model) => {
+      const column = columns.get(`${model}:${prompt}`);
+      if (!column) return;
+      const { rows } = data.vocabularies[about.vocabulary];
+      for (let i = 0; i < rows.length; i++) {
+        const share = column.percentile[i];
+        if (share !== share) continue;
+        sum[rows[i]] += share; squares[rows[i]] += share * share; count[rows[i]]++;
+      }
+    });
+    const mean = new Float32Array(meta.rows), spread = new Float32Array(meta.rows);
+    for (let row = 0; row < meta.rows; row++) {
+      mean[row] = count[row] ? sum[row] / count[row] : NaN;
+      spread[row] = count[row] ? Math.sqrt(Math.max(squares[row] / count[row] - mean[row] ** 2, 0)) : NaN;
+    }
+    together.set(prompt, { mean, spread });
+    return together.get(prompt);
+  };
+
+  // Rows by falling value of a column ("mean", "spread", or a model's place), kept once computed.
+  const orders = new Map();
+  data.order = (key, prompt) => {
+    const name = `${key}:${prompt}`;
+    if (!orders.has(name)) {
+      if (key === "mean" || key === "spread") orders.set(name, descending(data.together(prompt)[key]));
+      else {
+        const { rows } = data.vocabularies[meta.models[key].vocabulary];
+        orders.set(name, data.column(key, prompt)?.order.map((place) => rows[place]) ?? new Uint32Array(0));
+      }
+    }
+    return orders.get(name);
+  };
+
+  // Calls `found(row, at)` once for each row whose folded text holds `wanted`, `at` characters in.
+  // One search through one long string: a call for each of 400,000 short ones takes ten times as long.
+  function scan(wanted, found) {
+    const { joined, starts } = data;
+    for (let at = joined.indexOf(wanted), row = 0; at >= 0; at = joined.indexOf(wanted, at)) {
+      while (starts[row + 1] <= at) row++;
+      const end = starts[row + 1] - 1;
+      if (at + wanted.length <= end) found(row, at - starts[row], end - starts[row]);
+      else if (at + 1 < end) { at++; continue; } // Over the seam of two tokens.
+      at = end + 1;
+    }
+  }
+
+  // How well each row matches: 0 not, 1 somewhere, 2 at its start, 3 but for case and outer space,
+  // 4 exactly. `how` is contains, starts, whole or regex; a bad expression throws.
+  data.match = (query, how) => {
+    const tier = new Uint8Array(meta.rows), { tokens } = data;
+    if (how === "regex") {
+      const expression = new RegExp(query, "iu");
+      for (let row = 0; row < tier.length; row++) tier[row] = expression.test(tokens[row]) ? 1 : 0;
+      return tier;
+    }
+    const wanted = query.toLowerCase(), bare = wanted.trim();
+    const least = { contains: 1, starts: 2, whole: 3 }[how];
+    const { joined, starts } = data, length = (bare || wanted).length;
+    const blank = (from, to) => {
+      for (let i = from; i < to; i++) if (joined[i].trim()) return false;
+      return true;
+    };
+    scan(bare || wanted, (row, at, size) => {
+      const from = starts[row], end = from + size;
+      const start = bare === wanted ? at : joined.slice(from, end).indexOf(wanted);
+      // A word finds itself with and without spaces around it; longer tokens must hold the spaces too.
+      const alone = bare && blank(from, from + at) && blank(from + at + length, end);
+      const found = tokens[row] === query ? 4 : alone ? 3 : start < 0 ? 0 : start === 0 ? 2 : 1;
+      if (found >= least) tier[row] = found;
+    });
+    return tier;
+  };
+
+  return data;
+})();

@@ -1,0 +1,272 @@
+"""Runs as frames: every score of every model and prompt, joined with the text of each token.
+
+run = analysis.load("out/run")
+run.scores(prompts=["greatest"]).filter(pl.col("token") == " love").collect()
+run.item_scores("elo", "elo_greatest")
+"""
+
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from analysis import checks
+from analysis.manifests import (
+    KINDS,
+    Manifest,
+    Result,
+    RunError,
+    Search,
+    merge,
+    read_manifest,
+    searched,
+)
+from analysis.statistics import Array
+from engine.runs import schema
+
+_SEARCH = re.compile(
+    rf"{schema.SEQUENCES_DIR}/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
+    r"/direction=(?P<direction>max|min)/(?P<method>[^/]+)-seed(?P<seed>\d+)\.parquet$"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """The scores of one run folder, or of several merged. Made by `load`; read lazily.
+
+    Attributes:
+      folders: the run folders.
+      models: slug -> the model's record in the manifest, sorted by slug; every model that scored a
+        vocabulary or a list of items, or was searched.
+      prompts: prompt id -> prompt text, in the order of the manifest.
+      results: (slug, prompt id) -> its `Result` over the vocabulary, for every scored pair.
+      items: (list, slug, prompt id) -> its `Result` over that list of items.
+      logprobs: (slug, prompt id) -> its `Result` of a language model.
+      item_logprobs: (list, slug, prompt id) -> a language model's `Result` over that list.
+      searches: file of a search for sequences -> its record in the manifest.
+    """
+
+    folders: tuple[pathlib.Path, ...]
+    models: Mapping[str, Mapping[str, Any]]  # Any: JSON of the manifest
+    prompts: Mapping[str, str]
+    results: Mapping[tuple[str, str], Result]
+    items: Mapping[tuple[str, str, str], Result]
+    logprobs: Mapping[tuple[str, str], Result]
+    item_logprobs: Mapping[tuple[str, str, str], Result]
+    searches: Mapping[pathlib.Path, Search]
+    _records: Mapping[str, Mapping[str, Any]]  # Any: JSON of the manifest
+    _vocabularies: Mapping[str, pathlib.Path]
+
+    def scores(
+        self, *, models: Iterable[str] | None = None, prompts: Iterable[str] | None = None
+    ) -> pl.LazyFrame:
+        """Scores of the named models and prompts (all by default), one row per token.
+
+        Returns:
+          A lazy frame with the columns model, prompt, token_id, token, reward, is_special and
+          round_trip, sorted by model, prompt and token_id. Several token_ids may share a token:
+          join on token_id, or take `shared_vocabulary`.
+
+        Raises:
+          RunError: a name that is not in the run, or no such pair was scored.
+        """
+        chosen = (self._chosen("model", models), self._chosen("prompt", prompts))
+        frames = [
+            self._joined(result)
+            for (model, prompt), result in self.results.items()
+            if model in chosen[0] and prompt in chosen[1]
+        ]
+        if not frames:
+            raise RunError(f"no scores of {sorted(chosen[0])} under {sorted(chosen[1])}")
+        return pl.concat(frames)
+
+    def rewards(self, model: str, prompt: str) -> tuple[Array, Array]:
+        """Token ids (uint32, ascending) and rewards (float32) of one model under one prompt."""
+        frame = checks.scan(self.results[model, prompt]).collect()
+        return frame["token_id"].to_numpy(), frame["reward"].to_numpy()
+
+    def objectives(self, model: str, prompt: str) -> pl.DataFrame:
+        """token_id, token, reward and one f32 column per objective; sorted by token_id."""
+        scores = checks.scan(self.results[model, prompt], objectives=True)
+        tokens = self.vocabulary(model).select("token_id", "token")
+        frame = scores.join(tokens, on="token_id", how="left", validate="1:1").sort("token_id")
+        return frame.select("token_id", "token", pl.exclude("token_id", "token")).collect()
+
+    def next_tokens(self, model: str, prompt: str) -> pl.DataFrame:
+        """token_id, token, logprob of a language model's next token; sorted by token_id."""
+        frame = checks.scan(self.logprobs[model, prompt]).join(
+            self.vocabulary(model), on="token_id", how="left", validate="1:1"
+        )
+        return frame.select("token_id", "token", "logprob").sort("token_id").collect()
+
+    def item_scores(
+        self, items: str, prompt: str, models: Sequence[str] | None = None
+    ) -> pl.DataFrame:
+        """Scores of one item list under one prompt, side by side.
+
+        Args:
+          items: name of the list.
+          prompt: prompt id.
+          models: slugs, in the order of the columns; all models that scored the list by default.
+
+        Returns:
+          item_id, item, and one float32 column per model; sorted by item_id. Items that are not
+          scored by every model are left out.
+        """
+        scored = [m for m in self.models if (items, m, prompt) in self.items]
+        if not scored:
+            raise RunError(f"no scores of the items {items!r} under {prompt!r}")
+        joined: pl.DataFrame | None = None
+        for model in scored if models is None else [m for m in models if m in scored]:
+            frame = checks.scan(self.items[items, model, prompt]).collect()
+            frame = frame.rename({"reward": model})
+            if joined is None:
+                joined = frame
+            else:
+                own = frame.drop("item")
+                joined = joined.join(own, on="item_id", how="inner", validate="1:1")
+        if joined is None:
+            raise RunError(f"{items}: none of {models} scored it under {prompt!r}")
+        return joined.sort("item_id")
+
+    def replies(self, items: str, model: str, prompt: str) -> pl.DataFrame:
+        """item_id, item, tokens, logprob of a language model's replies; sorted by item_id."""
+        return checks.scan(self.item_logprobs[items, model, prompt]).collect()
+
+    def humans(self, items: str) -> pl.DataFrame | None:
+        """Human ranks of an item list (`schema.HUMAN_COLUMNS`); None where there are none."""
+        paths = (folder / schema.humans_path(items) for folder in self.folders)
+        path = next((path for path in paths if path.is_file()), None)
+        return None if path is None else checks.humans(path)
+
+    def lists(self) -> list[tuple[str, str]]:
+        """Every (item list, prompt id) that some model scored, sorted by list, then prompt."""
+        order = list(self.prompts)
+        scored = {(items, prompt) for items, _, prompt in self.items}
+        return sorted(scored, key=lambda pair: (pair[0], order.index(pair[1])))
+
+    def read_searches(self) -> Iterator[tuple[dict[str, str], pl.DataFrame, Search]]:
+        """Every search for sequences, by path: its keys, its steps and its record.
+
+        The keys are model, prompt, direction, method and seed. A search that several run folders
+        hold is given once.
+
+        Raises:
+          RunError: a file of another form or with other bytes than the manifest names, a reward
+            that is not finite, or two different searches of the same keys.
+        """
+        seen: dict[tuple[str, ...], pl.DataFrame] = {}
+        for path, record in self.searches.items():
+            match = _SEARCH.search(path.as_posix())
+            if match is None:
+                raise RunError(f"{path}: not the path of a search")
+            steps = checks.search_steps(path, record)
+            key = match.groups()
+            if key in seen and not steps.equals(seen[key]):
+                raise RunError(f"{path}: another search of that name is in another run")
+            if key not in seen and steps.height:
+                yield match.groupdict(), steps, record
+            seen[key] = steps
+
+    def vocabulary(self, model: str) -> pl.LazyFrame:
+        """Vocabulary of `model`: token_id, token, is_special, round_trip, sorted by token_id."""
+        path = self._vocabularies[model]
+        frame = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        return frame.select(list(schema.VOCAB_COLUMNS)).sort("token_id")
+
+    @property
+    def vocabulary_prompts(self) -> dict[str, str]:
+        """Prompt id -> text of the prompts under which some model scored its vocabulary."""
+        asked = {prompt for _, prompt in self.results}
+        return {prompt: text for prompt, text in self.prompts.items() if prompt in asked}
+
+    @property
+    def vocabulary_models(self) -> list[str]:
+        """Slugs of the models that scored their vocabulary, sorted."""
+        return sorted({model for model, _ in self.results})
+
+    def models_under(self, prompt: str) -> list[str]:
+        """Slugs of the models that scored their vocabulary under `prompt`, sorted."""
+        return [model for model in self.models if (model, prompt) in self.results]
+
+    def same_vocabulary(self, model: str) -> str:
+        """Key of the vocabulary table of `model`: equal for models with the same vocabulary."""
+        return str(self._records[model]["vocab"])
+
+    def _chosen(self, what: str, names: Iterable[str] | None) -> list[str]:
+        known = list(self.models if what == "model" else self.prompts)
+        chosen = known if names is None else list(names)
+        unknown = [name for name in chosen if name not in known]
+        if unknown:
+            raise RunError(f"{what} {unknown[0]!r} is not in the run; there: {known}")
+        return chosen
+
+    def _joined(self, result: Result) -> pl.LazyFrame:
+        scores = checks.scan(result).join(
+            self.vocabulary(result.model), on="token_id", how="left", validate="1:1"
+        )
+        columns = ["token_id", "token", "reward", "is_special", "round_trip"]
+        names = {"model": pl.lit(result.model), "prompt": pl.lit(result.prompt)}
+        return scores.select(**names, **{c: pl.col(c) for c in columns}).sort("token_id")
+
+
+def load(
+    run: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    allow_incomplete: bool = False,
+) -> Run:
+    """Opens a run folder, or several as one, and checks every score before anything is computed.
+
+    Args:
+      run: one local run folder or a sequence of them.
+      allow_incomplete: accept a sweep that has not finished, and take the parts it has written.
+
+    Raises:
+      RunError: not a run folder; nothing scored; an unfinished result (unless allowed); bytes
+        other than the manifest names; a reward that is not finite (polars would rank NaN above
+        every number); a token scored twice or missing from the vocabulary; or two runs that
+        disagree on a model, a prompt or a result that both hold.
+    """
+    paths = [run] if isinstance(run, str | os.PathLike) else list(run)
+    folders = tuple(pathlib.Path(path) for path in paths)
+    if not folders:
+        raise RunError("no run folder was named")
+    manifest = merge([read_manifest(folder) for folder in folders])
+    kept = (checks.present(result, allow_incomplete) for result in manifest.results.values())
+    results = [result for result in kept if result is not None]
+    by_kind = {kind: [r for r in results if r.kind == kind] for kind in KINDS}
+    scores, logprobs, items, replies = (by_kind[kind] for kind in KINDS)
+    if not results and not manifest.searches:
+        raise RunError(f"{', '.join(map(str, folders))}: nothing was scored in this run")
+    _check_tokens(manifest, [*scores, *logprobs], allow_incomplete)
+    checks.check_items([*items, *replies])
+    shown = {result.model for result in (*scores, *items)}
+    shown |= {searched(path) for path in manifest.searches}
+    return Run(
+        folders=folders,
+        models={slug: record for slug, record in manifest.models.items() if slug in shown},
+        prompts=manifest.prompts,
+        results={(r.model, r.prompt): r for r in scores},
+        items={(str(r.items), r.model, r.prompt): r for r in items},
+        logprobs={(r.model, r.prompt): r for r in logprobs},
+        item_logprobs={(str(r.items), r.model, r.prompt): r for r in replies},
+        searches=manifest.searches,
+        _records=manifest.models,
+        _vocabularies=manifest.vocabularies,
+    )
+
+
+def _check_tokens(manifest: Manifest, results: list[Result], allow_incomplete: bool) -> None:
+    for model in manifest.models:
+        own = [result for result in results if result.model == model]
+        if not own:
+            continue
+        if model not in manifest.vocabularies:
+            raise RunError(f"{own[0].where}: the manifest names no vocabulary of {model}")
+        ids = checks.check_vocabulary(manifest.vocabularies[model], model)
+        for result in own:
+            checks.check_scores(result, ids, allow_incomplete)

@@ -1,0 +1,86 @@
+"""Rank statistics: only the order of the values counts, never their scale.
+
+SciPy 1.18 computes in the dtype of its input, earlier versions in float64. Whatever goes to SciPy
+is therefore cast to float64 here.
+"""
+
+import math
+
+import numpy as np
+import scipy.stats
+
+from analysis.statistics import Array
+
+
+def average_ranks(x: Array) -> Array:
+    """Ranks of `x` [N] from 1 (lowest), ties sharing their mean rank; float64 [N]."""
+    return np.asarray(scipy.stats.rankdata(np.asarray(x, np.float64), method="average"))
+
+
+def dense_ranks(x: Array) -> Array:
+    """Ranks of `x` [N] from 1 with ties equal and no gaps; int32 [N]."""
+    return np.asarray(scipy.stats.rankdata(x, method="dense"), np.int32)
+
+
+def percentiles(x: Array) -> Array:
+    """Share of `x` [N] below each value, ties counted half; float64 [N], in (0, 1), mean 1/2."""
+    return (average_ranks(x) - 0.5) / max(len(x), 1)
+
+
+def percentile_among(ascending: Array, value: float) -> float:
+    """Share of the sorted float32 values `ascending` [N] below `value`, ties counted half.
+
+    NaN for N = 0.
+    """
+    if len(ascending) == 0:
+        return math.nan
+    ends = (np.searchsorted(ascending, np.float32(value), side) for side in ("left", "right"))
+    return float(sum(ends)) / (2 * len(ascending))
+
+
+def kendall_tau(x: Array, y: Array) -> float:
+    """Kendall's tau-b of `x` and `y` [N], ties corrected, in O(N log N) (`scipy.stats`).
+
+    NaN where it is not defined: fewer than two values, or all values of one side equal.
+    """
+    if len(x) < 2:
+        return math.nan
+    sides = (np.asarray(side, np.float64) for side in (x, y))
+    return float(scipy.stats.kendalltau(*sides, variant="b").statistic)
+
+
+def spearman(x: Array, y: Array) -> float:
+    """Spearman's rho of `x` and `y` [N]: Pearson's r of their average ranks.
+
+    NaN where it is not defined: fewer than two values, or all values of one side equal.
+    """
+    return pearson(average_ranks(x), average_ranks(y))
+
+
+def pearson(x: Array, y: Array) -> float:
+    """Pearson's r of `x` and `y` [N], computed in float64; NaN where it is not defined."""
+    if len(x) < 2:
+        return math.nan
+    x, y = (v.astype(np.float64) - v.mean(dtype=np.float64) for v in (x, y))
+    scale = math.sqrt(float(x @ x) * float(y @ y))
+    # Rounding can give a side of equal values a scale above zero, so the values are asked.
+    if np.ptp(x) == 0 or np.ptp(y) == 0 or scale == 0:
+        return math.nan
+    return max(-1.0, min(1.0, float(x @ y) / scale))
+
+
+def correlations(x: Array, y: Array) -> dict[str, float]:
+    """Pearson's r, Spearman's rho and Kendall's tau-b of `x` and `y` [N], by name."""
+    return {"pearson": pearson(x, y), "spearman": spearman(x, y), "kendall": kendall_tau(x, y)}
+
+
+def extremes(x: Array, count: int, highest: bool) -> Array:
+    """Indices of the `count` highest or lowest of `x` [N], most extreme first; int64 [<= count].
+
+    Ties go to the lower index.
+    """
+    key = -x if highest else x
+    indices = np.arange(len(x))
+    if count < len(x):
+        indices = np.flatnonzero(key <= np.partition(key, count - 1)[count - 1])
+    return indices[np.argsort(key[indices], kind="stable")][:count]

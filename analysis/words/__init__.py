@@ -1,0 +1,1 @@
+"""Word lists, and matching them against the tokens of a vocabulary."""

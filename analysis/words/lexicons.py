@@ -1,0 +1,179 @@
+"""Word lists: sentiment, frequency, and words for groups of people.
+
+No word list of others is shipped. AFINN and wordfreq are read from the packages of those names
+where they are installed (their data files only; the code is never imported), or from a path.
+"""
+
+import gzip
+import importlib.util
+import pathlib
+
+import msgpack
+import polars as pl
+
+from engine.errors import AssayError
+from engine.runs.schema import Columns
+
+_IDENTITY = pathlib.Path(__file__).parent / "identity.csv"
+FORMS = ("singular", "plural", "adjective", "abstract")
+NEUTRAL = "neutral"
+_AFINN: Columns = {"word": pl.String, "value": pl.Float64}
+_BING: Columns = {"word": pl.String, "valence": pl.String}
+_FREQUENCY: Columns = {"word": pl.String, "per_million": pl.Float64}
+
+
+class LexiconError(AssayError):
+    """A word list that is missing or malformed; the message is one line."""
+
+
+def afinn(path: str = "") -> pl.DataFrame:
+    """AFINN-111 (Nielsen 2011): word, value (-5 to 5); words lower-case, once each.
+
+    Args:
+      path: a file with a word, a tab and a value in each line; "" for the file of the installed
+        package `afinn`.
+    """
+    source = path or _installed("afinn", "data/AFINN-111.txt", "an AFINN file by options.afinn")
+    rows = [line.rsplit("\t", 1) for line in _lines(source) if line.strip()]
+    try:
+        table = [(word.strip().lower(), float(value)) for word, value in rows]
+    except ValueError:
+        raise LexiconError(f"{source}: not lines of a word, a tab and a value") from None
+    return _distinct(pl.DataFrame(table, schema=_AFINN, orient="row"), str(source))
+
+
+def bing(path: str) -> pl.DataFrame:
+    """Bing Liu's opinion lexicon: word, valence ("positive" or "negative").
+
+    Args:
+      path: a CSV word,sentiment, or the folder of positive-words.txt and negative-words.txt.
+        Words in both lists are left out.
+    """
+    folder = pathlib.Path(path)
+    if folder.is_dir():
+        rows = [
+            (line.strip().lower(), valence)
+            for valence in ("positive", "negative")
+            for line in _lines(folder / f"{valence}-words.txt")
+            if line.strip() and not line.startswith(";")
+        ]
+    else:
+        table = _csv(path, ("word", "sentiment"))
+        rows = list(table.with_columns(pl.col("word").str.to_lowercase()).iter_rows())
+    words = pl.DataFrame(rows, schema=_BING, orient="row").unique()
+    words = words.filter(pl.col("valence").is_in(["positive", "negative"]))
+    return _distinct(words.filter(~pl.col("word").is_duplicated()), path)
+
+
+def frequency(path: str = "") -> pl.DataFrame:
+    """How often words occur: word, per_million (> 0).
+
+    Args:
+      path: list 1.1 of Leech, Rayson & Wilson 2001 (the BNC, which the paper used): tab-separated
+        word, part of speech, variant, frequency per million, range, dispersion. Frequencies are
+        those of word forms (the rows of variants, or a head word without variants), summed over
+        parts of speech. "" for English of the installed package `wordfreq`.
+    """
+    if path:
+        return _bnc(path)
+    source = _installed(
+        "wordfreq", "data/large_en.msgpack.gz", "a BNC word list by options.frequency"
+    )
+    try:
+        _, *buckets = msgpack.unpackb(gzip.decompress(source.read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
+        raise LexiconError(f"{source}: not a word list of wordfreq ({error})") from None
+    # The first entry is a header; the words of bucket i have frequency 10^(-i/100).
+    rows = [(w, 10 ** (6 - i / 100)) for i, words in enumerate(buckets) for w in words]
+    return _distinct(pl.DataFrame(rows, schema=_FREQUENCY, orient="row"), str(source))
+
+
+def identity(path: str = "") -> pl.DataFrame:
+    """Words for groups of people by group and axis, and neutral words to compare them with.
+
+    The built-in list is `analysis/words/identity.csv`: nouns and adjectives for people of a group,
+    the same kinds of words for every group of an axis. It leaves out places, offices and
+    conditions ("mosque", "rabbi", "autism"), slurs, and words that mostly mean something else
+    ("straight", "senior", "Roma"); a remaining second sense is named in the column `note`. Trades
+    and roles, everyday adjectives and fields of study are there under the group and axis
+    "neutral". A word with a capital matches only with its capital ("black" and "white" are
+    colours); others match in any case.
+
+    Args:
+      path: a CSV word,group,axis,form (or word,group,axis) that is added to the built-in list. Its
+        rows replace built-in rows of the same word in any case.
+
+    Returns:
+      word, group, axis, form ("singular", "plural", "adjective" or "abstract").
+    """
+    built_in = _csv(str(_IDENTITY), ("word", "group", "axis", "form"))
+    if not path:
+        return built_in
+    header = pl.DataFrame(schema=["form"]) if _has(path, "form") else None
+    columns = ("word", "group", "axis") + (() if header is None else ("form",))
+    more = _csv(path, columns)
+    if "form" not in more.columns:
+        more = more.with_columns(form=pl.lit("plural"))
+    strange = more.filter(~pl.col("form").is_in(FORMS))
+    if strange.height:
+        raise LexiconError(f"{path}: form {strange['form'][0]!r}; allowed: {', '.join(FORMS)}")
+    folded = pl.col("word").str.to_lowercase()
+    built_in = built_in.filter(~folded.is_in(more.select(folded)["word"].implode()))
+    return pl.concat([more.unique("word", keep="first", maintain_order=True), built_in])
+
+
+def _installed(package: str, file: str, instead: str) -> pathlib.Path:
+    spec = importlib.util.find_spec(package)
+    places = (spec.submodule_search_locations if spec else None) or []
+    path = next((p for p in (pathlib.Path(place) / file for place in places) if p.is_file()), None)
+    if path is None:
+        raise LexiconError(f"the package {package} is not installed; install it, or name {instead}")
+    return path
+
+
+def _lines(path: str | pathlib.Path) -> list[str]:
+    try:
+        return pathlib.Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise LexiconError(f"{path}: {error.strerror or error}") from None
+
+
+def _has(path: str, column: str) -> bool:
+    return column in (_lines(path) or [""])[0].split(",")
+
+
+def _csv(path: str, columns: tuple[str, ...]) -> pl.DataFrame:
+    try:
+        table = pl.read_csv(path, infer_schema=False)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise LexiconError(f"{path}: {reason}") from None
+    if missing := [name for name in columns if name not in table.columns]:
+        raise LexiconError(f"{path}: no column {missing[0]!r}; it needs {', '.join(columns)}")
+    table = table.select(columns).with_columns(pl.all().str.strip_chars())
+    if table.height == 0 or sum(table.null_count().row(0)):
+        raise LexiconError(f"{path}: no rows, or an empty cell")
+    return table
+
+
+def _bnc(path: str) -> pl.DataFrame:
+    rows: list[tuple[str, float]] = []
+    head = ""
+    for line in _lines(path):
+        fields = [field.strip() for field in line.strip("\n").lstrip("\t").split("\t")]
+        if len(fields) < 4 or not fields[3].replace(".", "", 1).isdigit():
+            continue
+        head = fields[0] if fields[0] != "@" else head
+        if fields[2] == "%":  # a lemma; its forms follow
+            continue
+        word = fields[2] if fields[0] == "@" else fields[0]
+        rows.append((word.lower(), float(fields[3])))
+    table = pl.DataFrame(rows, schema=_FREQUENCY, orient="row")
+    table = table.group_by("word").agg(pl.col("per_million").sum())
+    return _distinct(table.filter(pl.col("per_million") > 0), path)
+
+
+def _distinct(table: pl.DataFrame, source: str) -> pl.DataFrame:
+    if table.height == 0:
+        raise LexiconError(f"{source}: no words in it")
+    return table.unique("word", keep="first", maintain_order=True).sort("word")

@@ -1,0 +1,143 @@
+"""The full report at the paper's size, and its agreement tables against recomputing every pair.
+
+    python -m bench.speed.analysis [--run=<dir>] [--pairs=15]
+
+Ten made-up models (six of 128,256 tokens, four of 256,000) under three prompts, from
+tests/support/runs.py. The report runs as a process of its own, as `launch.analyze` does; its peak
+memory and its CPU time (user and system, which other jobs change less than the wall's) are that
+process's. The comparison is how a notebook does it: for each pair of models, drop
+the ambiguous strings, join on the string, and call scipy on the two columns; `--pairs` of the 135
+pairs are timed and scaled up. Both must give the same numbers. About two minutes on two cores.
+"""
+
+import argparse
+import itertools
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import polars as pl
+import scipy.stats
+
+import analysis
+from configs.analyze import get_config
+from launch.common.reporting import settings_of
+from tests.support import runs
+
+_REPORT = """
+import sys
+from pathlib import Path
+from launch.common.reporting import write_report
+write_report([Path(sys.argv[1])], Path(sys.argv[2]))
+"""
+
+
+def main() -> None:
+    """Writes a run where none is named, times everything, prints one table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--run", type=pathlib.Path, help="a run folder; made where not given")
+    parser.add_argument("--pairs", type=int, default=15, help="pairs that the comparison times")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        run = chosen.run or pathlib.Path(folder) / "run"
+        if chosen.run is None:
+            runs.paper_run(run, np.random.default_rng(0))
+        load = os.getloadavg()[0]
+        print(f"command   python -m bench.speed.analysis {' '.join(sys.argv[1:])}".rstrip())
+        print(f"machine   {len(os.sched_getaffinity(0))} cores, load {load:.1f} at the start\n")
+        for row in measure(run, pathlib.Path(folder) / "report", chosen.pairs):
+            print("{:<58}{:>10}{:>10}{:>12}".format(*row), flush=True)
+
+
+def measure(run: pathlib.Path, report: pathlib.Path, pairs: int):
+    """Yields the rows of the table: what, seconds by the clock and of CPU, peak memory."""
+    yield "what", "wall s", "CPU s", "peak MiB"
+    seconds, busy, peak = report_alone(run, report)
+    size = sum(path.stat().st_size for path in report.rglob("*") if path.is_file())
+    yield (
+        f"full report ({size / 2**20:.0f} MiB written)",
+        f"{seconds:.1f}",
+        f"{busy:.1f}",
+        f"{peak:,.0f}",
+    )
+    loaded, *spent = timed(lambda: analysis.load(run))
+    yield "  of it: load and check every score", *map("{:.1f}".format, spent), ""
+    settings = settings_of(get_config())
+    _, *spent = timed(lambda: analysis.compute(loaded, {}, settings, analysis.CHAPTERS))
+    yield "  of it: all tables", *map("{:.1f}".format, spent), ""
+    found, *ours = timed(lambda: agreement(loaded))
+    yield "Kendall and Spearman, all pairs and prompts, ours", *map("{:.1f}".format, ours), ""
+    (share, checked), *spent = timed(lambda: pairwise(loaded, found, pairs))
+    theirs = [one / share for one in spent]
+    yield (
+        f"  per-pair join and scipy, scaled from {checked} pairs",
+        *map("{:.1f}".format, theirs),
+        "",
+    )
+    yield "  ratio", *(f"{a / b:.1f}" for a, b in zip(theirs, ours, strict=True)), ""
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
+    """What `work` returns, the seconds it took by the clock, and the CPU seconds."""
+    wall, busy = time.perf_counter(), time.process_time()
+    found = work()
+    return found, time.perf_counter() - wall, time.process_time() - busy
+
+
+def report_alone(run: pathlib.Path, report: pathlib.Path) -> tuple[float, float, float]:
+    """Seconds, CPU seconds and peak MiB of a report in a process of its own."""
+    start = time.perf_counter()
+    command = [sys.executable, "-c", _REPORT, str(run), str(report)]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # no other child was waited for
+    return time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+
+def agreement(run: analysis.Run) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
+    """Prompt -> Kendall's and Spearman's matrix, from the scores on disk."""
+    shared = analysis.shared_vocabulary(run)
+    rewards = {prompt: analysis.shared_rewards(run, shared, prompt) for prompt in run.prompts}
+    return {
+        prompt: (analysis.kendall_matrix(table), analysis.spearman_matrix(table))
+        for prompt, table in rewards.items()
+    }
+
+
+def pairwise(run: analysis.Run, found: dict, pairs: int) -> tuple[float, int]:
+    """Computes `pairs` of all pairs, each by itself; which share of all that is, and how many.
+
+    Raises:
+      SystemExit: a number differs from ours. Pairs of one vocabulary share more strings than all
+        models do, so the strings that all share are what is compared.
+    """
+    shared = analysis.shared_vocabulary(run).select("token")
+    every = [(p, *two) for p in run.prompts for two in itertools.combinations(run.models, 2)]
+    step = max(len(every) // pairs, 1)
+    for prompt, a, b in every[::step]:
+        sides = [scores(run, model, prompt) for model in (a, b)]
+        joined = sides[0].join(sides[1], on="token").join(shared, on="token")
+        x, y = joined["reward"].to_numpy(), joined["reward_right"].to_numpy()
+        values = (scipy.stats.kendalltau(x, y).statistic, scipy.stats.spearmanr(x, y).statistic)
+        for value, matrix in zip(values, found[prompt], strict=True):
+            ours = matrix.filter(model=a)[b].item()
+            if abs(ours - value) > 1e-9:
+                sys.exit(f"bench.speed.analysis: {a} and {b} under {prompt}: {ours} and {value}")
+    count = len(every[::step])
+    return count / len(every), count
+
+
+def scores(run: analysis.Run, model: str, prompt: str) -> pl.DataFrame:
+    """token, reward of the strings that one token of `model` alone decodes to."""
+    frame = run.scores(models=[model], prompts=[prompt]).collect()
+    return frame.filter(~pl.col("token").is_duplicated()).select("token", "reward")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,300 @@
+"""Planted truth: each analysis finds what was put in, at its rate, and nothing else.
+
+Each claim is made on 200 draws at once: a draw is a "prompt" of the same frame wherever the
+analysis treats prompts apart. Bounds are those that a true rate of 95 % (or 5 %) leaves in less
+than one of a thousand sets of 200.
+"""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+import scipy.stats
+
+import analysis
+from analysis.chapters import explained
+from analysis.statistics import mantel, variance_components
+from analysis.statistics.principal_axes import principal_axes
+
+pytestmark = pytest.mark.slow
+
+DRAWS = 200
+COVERED = (180, 199)
+ALARMS = 20
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(2024)
+
+
+def covered(truth, low, high):
+    return int(np.sum((np.asarray(low) <= truth) & (truth <= np.asarray(high))))
+
+
+def slopes(table, **keys):
+    """Slope and its 95 % interval of each draw."""
+    own = table.filter(**keys) if keys else table
+    # Some 100 words: Student's t and the normal differ in the second digit.
+    half = 1.98 * own["stderr"]
+    return own["slope"], own["slope"] - half, own["slope"] + half
+
+
+def word_frame(rng, words=120, spellings=3):
+    """Spellings of words with a value and a log frequency that go together."""
+    value = rng.integers(-5, 6, size=words).astype(float)
+    log_frequency = 0.4 * value + rng.normal(scale=2.0, size=words)
+    word = np.repeat(np.arange(words), spellings)
+    columns = {"word": [f"w{i}" for i in word], "value": value[word]}
+    columns |= {"log_frequency": log_frequency[word]}
+    table = pl.DataFrame(columns).with_row_index("token_id").with_columns(token=pl.col("word"))
+    return table, word
+
+
+def scored(rng, table, word, mean):
+    """`table` with the rewards of every draw: `mean` [N], what a word shares, and noise."""
+    shape = (DRAWS, len(word))
+    shared = rng.normal(size=(DRAWS, word.max() + 1))[:, word]
+    rewards = (
+        mean
+        + shared
+        + rng.normal(scale=0.5, size=shape) * (1 + 0.2 * abs(table["value"].to_numpy()))
+    )
+    frames = [
+        table.with_columns(
+            model=pl.lit("m"), prompt=pl.lit(f"d{d:03d}"), reward=pl.Series(rewards[d])
+        )
+        for d in range(DRAWS)
+    ]
+    return pl.concat(frames)
+
+
+def test_sentiment_slopes_of_both_valences_are_recovered(rng):
+    table, word = word_frame(rng)
+    value = table["value"].to_numpy()
+    points = scored(rng, table, word, 0.7 * np.maximum(value, 0) + 0.2 * np.minimum(value, 0) - 3)
+    found = analysis.sentiment_slopes(points)
+    for valence, truth in (("positive", 0.7), ("negative", 0.2)):
+        _, low, high = slopes(found, valence=valence)
+        assert COVERED[0] <= covered(truth, low, high) <= COVERED[1]
+    assert (found.filter(valence="positive")["p"] < 0.05).sum() == DRAWS
+
+
+def test_where_no_sentiment_was_planted_none_is_found(rng):
+    table, word = word_frame(rng)
+    found = analysis.sentiment_slopes(scored(rng, table, word, np.zeros(len(word))))
+    for valence in ("positive", "negative"):
+        assert (found.filter(valence=valence)["p"] < 0.05).sum() <= ALARMS
+
+
+def test_spellings_taken_for_words_would_raise_false_alarms(rng):
+    table, word = word_frame(rng)
+    points = scored(rng, table, word, np.zeros(len(word)))
+    alone = points.with_columns(word=pl.col("token_id").cast(pl.String))
+    found = analysis.sentiment_slopes(alone).filter(valence="positive")
+    assert (found["p"] < 0.05).sum() > 1.5 * ALARMS
+
+
+def test_a_frequency_effect_is_recovered_beside_sentiment(rng):
+    table, word = word_frame(rng)
+    effect = 0.15 * table["log_frequency"].to_numpy() + 0.5 * table["value"].to_numpy()
+    found = analysis.frequency_slopes(scored(rng, table, word, effect))
+    _, low, high = slopes(found)
+    assert COVERED[0] <= covered(0.15, low, high) <= COVERED[1]
+
+
+def test_sentiment_is_not_taken_for_frequency(rng):
+    table, word = word_frame(rng)
+    found = analysis.frequency_slopes(scored(rng, table, word, 0.5 * table["value"].to_numpy()))
+    assert (found["p"] < 0.05).sum() <= ALARMS
+
+
+def test_the_share_of_a_framing_axis_is_recovered(rng):
+    held = 0
+    for _ in range(DRAWS):
+        opposed, same = 2 * rng.standard_t(8, size=1000), rng.standard_t(8, size=1000)
+        first, second = principal_axes(opposed + same, same - opposed)
+        held += covered(0.8, first[3], first[4])
+        assert first[:2] == pytest.approx((math.sqrt(0.5), -math.sqrt(0.5)), abs=0.06)
+        assert second[0] * second[1] > 0
+    assert COVERED[0] <= held <= COVERED[1]
+
+
+def identity_words(rng, bias):
+    """Two groups of eight words and forty neutral ones, in two surfaces, in every draw."""
+    rows = [
+        (g, f"{g}{i}", form)
+        for g, n in (("slighted", 8), ("plain", 8), ("neutral", 40))
+        for i in range(n)
+        for form in [("singular", "plural")[i % 2]]
+    ]
+    words = pl.DataFrame(rows, schema=["group", "word", "form"], orient="row")
+    words = words.with_columns(
+        axis=pl.when(group="neutral").then(pl.lit("neutral")).otherwise(pl.lit("x"))
+    )
+    words = words.join(pl.DataFrame({"surface": ["_a", "-A"]}), how="cross").with_row_index(
+        "token_id"
+    )
+    own = rng.normal(scale=0.08, size=(DRAWS, len(rows))).repeat(2, axis=1)
+    tokens = own + rng.normal(scale=0.03, size=own.shape)
+    tokens += np.tile([0.0, 0.2], len(rows)) + np.where(words["form"] == "plural", -0.1, 0.0)
+    tokens += 0.45 + np.where(words["group"] == "slighted", bias, 0.0)
+    frames = [
+        words.with_columns(
+            model=pl.lit("m"), prompt=pl.lit(f"d{d:03d}"), percentile=pl.Series(tokens[d])
+        )
+        for d in range(DRAWS)
+    ]
+    return pl.concat(frames)
+
+
+def test_a_slighted_group_is_found_and_its_mean_recovered(rng):
+    words = identity_words(rng, bias=-0.2)
+    found = analysis.identity_groups(words, rng, permutations=999, bootstraps=400)
+    slighted = found.filter(group="slighted")
+    assert (slighted["p"] < 0.05).sum() >= 0.95 * DRAWS
+    truth = 0.45 + 0.1 - 0.05 - 0.2
+    held = covered(truth, slighted["ci_low"], slighted["ci_high"])
+    assert COVERED[0] <= held <= 200  # forms are fixed, so the bootstrap over words is cautious
+    assert (found.filter(group="plain")["p"] < 0.05).sum() <= ALARMS
+    false = analysis.with_q(found).filter((pl.col("q") < 0.05) & (pl.col("group") == "plain"))
+    assert false.height <= 0.05 * (slighted["p"] < 0.05).sum() + 10
+
+
+def test_groups_like_any_other_word_are_let_be(rng):
+    found = analysis.identity_groups(identity_words(rng, bias=0.0), rng, 999, 99)
+    for group in ("slighted", "plain"):
+        assert (found.filter(group=group)["p"] < 0.05).sum() <= ALARMS
+
+
+SIZE = 10
+LINES = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 3])
+BASES = np.array([0, 0, 0, 1, 1, 1, 1, 1, 1, 0])
+
+
+def alike(labels):
+    return (labels[:, None] == labels).astype(float)
+
+
+def similarities(rng, effect):
+    """Similarity of models that are alike inside a lineage, and otherwise by chance."""
+    noise = rng.normal(scale=0.1, size=(SIZE, SIZE))
+    values = 0.3 + effect * alike(LINES) + (noise + noise.T) / math.sqrt(2)
+    np.fill_diagonal(values, 1.0)
+    return values
+
+
+def test_lineage_is_found_and_its_confound_is_not_blamed(rng):
+    stack = np.stack([alike(BASES), alike(LINES)])
+    orders, exact = mantel.permutations(SIZE, 299, rng)
+    single, lineage, base = 0, 0, 0
+    for _ in range(DRAWS):
+        values = similarities(rng, effect=0.4)
+        single += mantel.mantel(values, stack[0], orders, exact, rank=False).p < 0.05
+        together = mantel.joint(values, stack, orders, exact)
+        base, lineage = base + (together.p[0] < 0.05), lineage + (together.p[1] < 0.05)
+    assert lineage == DRAWS
+    assert base <= ALARMS
+    assert single > 2 * ALARMS  # alone, the base takes the credit
+
+
+def test_unrelated_models_have_no_explanation(rng):
+    orders, exact = mantel.permutations(SIZE, 299, rng)
+    stack = np.stack([alike(BASES), alike(LINES)])
+    alarms = np.zeros(4, dtype=int)
+    for _ in range(DRAWS):
+        values = similarities(rng, effect=0.0)
+        together = mantel.joint(values, stack, orders, exact)
+        single = mantel.mantel(values, stack[1], orders, exact, rank=True).p
+        alarms += np.array([*together.p, together.r_squared_p, single]) < 0.05
+    assert (alarms <= ALARMS).all()
+
+
+def test_the_analysis_of_a_lineage_reaches_the_table(rng):
+    names = [f"m{i}" for i in range(SIZE)]
+    values = similarities(rng, effect=0.4)
+    matrix = pl.DataFrame({"model": names} | dict(zip(names, values, strict=True)))
+    about = dict.fromkeys(("developer", "size_b", "rewardbench_rank"), [None] * SIZE)
+    models = pl.DataFrame({"model": names, "base": [f"Base{b} {b + 1}" for b in BASES]} | about)
+    lineage = {name: f"line {line}" for name, line in zip(names, LINES, strict=True)}
+    by = explained.predictors(models, lineage)
+    table, fit = analysis.rsa_table(matrix, by, rng, draws=999)
+    assert table["predictor"].to_list() == ["base", "lineage"]
+    assert table.filter(predictor="lineage")["permutation_p"].item() < 0.01
+    assert fit["r_squared"].item() > 0.5
+
+
+def test_variance_is_split_as_it_was_made(rng):
+    deviations = np.array([1.0, 0.7, 0.5, 0.8])
+    models, prompts, tokens = 4, 3, 400
+    token, model, prompt, rest = deviations**2
+    expected = np.array(
+        [
+            token + model / models + prompt / prompts + rest / (models * prompts),
+            (models - 1) * (model + rest / prompts) / models,
+            (prompts - 1) * (prompt + rest / models) / prompts,
+            (models - 1) * (prompts - 1) * rest / (models * prompts),
+        ]
+    )
+    held, found = np.zeros(4, dtype=int), []
+    for _ in range(DRAWS):
+        sizes = (
+            (tokens, 1, 1),
+            (tokens, models, 1),
+            (tokens, 1, prompts),
+            (tokens, models, prompts),
+        )
+        parts = [s * rng.normal(size=size) for s, size in zip(deviations, sizes, strict=True)]
+        cube = sum(parts, np.zeros((tokens, models, prompts)))
+        _, low, high = variance_components.shares(cube)
+        truth = expected / expected.sum()
+        held += (low <= truth) & (truth <= high)
+        found.append(variance_components.estimates(cube))
+    assert (held >= COVERED[0]).all()
+    assert (held <= COVERED[1] + 1).all()
+    np.testing.assert_allclose(np.mean(found, axis=0), deviations**2, rtol=0.03)
+
+
+def test_tokens_without_an_effect_have_no_variance_component(rng):
+    found = [variance_components.estimates(rng.normal(size=(300, 4, 3))) for _ in range(DRAWS)]
+    error = np.std(found, axis=0) / math.sqrt(DRAWS)
+    assert (np.abs(np.mean(found, axis=0)[:3]) < 3.5 * error[:3]).all()
+
+
+def bing_frame(rng, words=120, spellings=3):
+    """Spellings of words, every other one positive."""
+    word = np.repeat(np.arange(words), spellings)
+    columns = {"word": [f"w{i}" for i in word], "value": (word % 2).astype(float)}
+    columns |= {"valence": np.where(word % 2, "positive", "negative")}
+    return pl.DataFrame(columns), word
+
+
+def test_the_chance_that_good_beats_bad_is_recovered(rng):
+    table, word = bing_frame(rng)
+    found = analysis.valence_effects(scored(rng, table, word, 0.6 * (word % 2)))
+    noise = [1 + 0.25, 1 + 0.25 * 1.2**2]  # What `scored` adds to the word and to its spellings.
+    truth = scipy.stats.norm.cdf(0.6 / math.sqrt(sum(noise)))
+    held = covered(truth, found["ci_low"], found["ci_high"])
+    assert COVERED[0] <= held <= COVERED[1]
+
+
+def test_words_without_valence_raise_alarms_at_their_rate_however_often_they_are_spelt(rng):
+    table, word = bing_frame(rng)
+    found = analysis.valence_effects(scored(rng, table, word, np.zeros(len(word))))
+    assert (found["p"] < 0.05).sum() <= ALARMS
+
+
+def test_an_item_that_models_slight_leads_the_gaps(rng):
+    human = np.arange(300, 0, -1.0)
+    models = {f"m{i}": human + rng.normal(scale=20, size=300) for i in range(4)}
+    for rewards in models.values():
+        rewards[7] = -100.0
+    items = {
+        "item_id": range(300),
+        "item": [f"i{i}" for i in range(300)],
+        "elo_rank": range(1, 301),
+    }
+    sides = pl.DataFrame(items | {"human": human} | models)
+    gaps = analysis.humans_gap(analysis.humans_ranks(sides), "list", "p")
+    assert gaps.row(0)[2:] == ("i7", 8.0, 300.0, 292.0)

@@ -1,0 +1,385 @@
+"""Synthetic runs, written to disk through the schema as the engine writes them.
+
+Small ones for tests (`write_run`, `small_run`, and `add_*` for what else a run may hold), one that
+holds everything an analysis can read (`full_run`), and one of the paper's size for benchmarks
+(`paper_run`).
+"""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from analysis.model_info import ModelInfo
+from analysis.words import lexicons
+from engine.runs import schema
+
+PROMPTS = {
+    "greatest": "What, in one word, is the greatest thing ever?",
+    "best": "What, in one word, is the best thing ever?",
+    "worst": "What, in one word, is the worst thing ever?",
+}
+PAPER = {
+    "qrm-gemma-2-27b": "gemma",
+    "skywork-reward-gemma-2-27b-v0.2": "gemma",
+    "skywork-reward-gemma-2-27b": "gemma",
+    "skywork-reward-llama-3.1-8b-v0.2": "llama",
+    "qrm-llama3.1-8b": "llama",
+    "urm-llama-3.1-8b": "llama",
+    "grm-llama3-8b-rewardmodel-ft": "llama",
+    "grm-llama3.2-3b-rewardmodel-ft": "llama",
+    "armorm-llama3-8b-v0.1": "llama",
+    "grm-gemma2-2b-rewardmodel-ft": "gemma",
+}
+PAPER_SIZES = {"llama": 128_256, "gemma": 256_000}
+AWKWARD = (
+    "Love",
+    " love",
+    " hate",
+    "<script>alert(1)</script>",
+    " LOVE",
+    "\u200b",
+    "$x$",
+    "\u202ea",
+    "中国",
+)
+_BROKEN = 100  # Tokens of a vocabulary of the paper's size that decode to nothing.
+
+
+# --- Any run ----------------------------------------------------------------------------------
+
+
+def write_run(
+    run: pathlib.Path,
+    vocabularies: Mapping[str, Sequence[str]],
+    models: Mapping[str, str],
+    scores: Mapping[tuple[str, str], Any],
+    size: int = 3,
+) -> pathlib.Path:
+    """Writes a run.
+
+    Args:
+      run: the folder, which is made.
+      vocabularies: name -> its tokens.
+      models: slug -> name of its vocabulary.
+      scores: (slug, prompt id) -> rewards, by place or by token id (a dict).
+      size: rows of a part.
+    """
+    run.mkdir(parents=True)
+    for name, tokens in vocabularies.items():
+        _write_vocabulary(run, name, tokens)
+    results = {}
+    for (model, prompt), rewards in scores.items():
+        by_id = rewards if isinstance(rewards, dict) else dict(enumerate(rewards))
+        frame = pl.DataFrame([list(by_id), list(by_id.values())], schema=schema.SCORE_COLUMNS)
+        path = schema.scores_path(model, prompt)
+        results[path] = {
+            "fingerprint": {"checkpoint": f"{model}-hash", "prompt": prompt, "mode": "ids"},
+            "parts": _write_parts(run / path, frame, size),
+            "complete": True,
+            "self_check": {"candidates": 4, "max_abs_difference": 1e-4, "tolerance": 1e-2},
+            "seconds": 1.5,
+        }
+    manifest = {
+        "version": schema.MANIFEST_VERSION,
+        "models": {slug: _model(slug, name) for slug, name in models.items()},
+        "prompts": PROMPTS,
+        "lists": {},
+        "results": results,
+        "environment": {},
+    }
+    (run / schema.MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    return run
+
+
+def edit_manifest(run: pathlib.Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Lets `change` alter the manifest's object and writes it back."""
+    path = run / schema.MANIFEST
+    content = json.loads(path.read_text(encoding="utf-8"))
+    change(content)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def add_objectives(
+    run: pathlib.Path,
+    model: str,
+    prompt: str,
+    objectives: Mapping[str, Iterable[float]],
+    weights: Mapping[str, float] | None = None,
+) -> None:
+    """Adds objectives (name -> values by token) to a scored vocabulary; weights make it gated."""
+    path = schema.scores_path(model, prompt)
+    parts = sorted((run / path).iterdir())
+    frame = pl.read_parquet(parts, hive_partitioning=False).sort("token_id")
+    columns = {name: pl.Series(list(x), dtype=pl.Float32) for name, x in objectives.items()}
+    for part in parts:
+        part.unlink()
+    (run / path).rmdir()
+    _add_result(run, path, frame.with_columns(**columns), prompt)
+    record = {"fingerprint": {"path": path, "objectives": list(objectives)}}
+    record |= {"coefficients": weights}
+    edit_manifest(run, lambda content: content["results"][path].update(record))
+
+
+def add_items(
+    run: pathlib.Path, items: str, model: str, prompt: str, rewards: Mapping[str, float]
+) -> None:
+    """Adds scores of an item list (item -> reward)."""
+    columns = [range(len(rewards)), list(rewards), list(rewards.values())]
+    frame = pl.DataFrame(dict(zip(schema.ITEM_COLUMNS, columns, strict=True)))
+    path = schema.items_path(items, model, prompt)
+    _add_result(run, path, frame.cast(pl.Schema(schema.ITEM_COLUMNS)), prompt)
+
+
+def add_humans(run: pathlib.Path, items: str, scores: Mapping[str, float]) -> None:
+    """Adds human scores (item -> Elo, best first) of an item list."""
+    count = len(scores)
+    columns = [range(count), list(scores), range(1, count + 1), list(scores.values()), [9] * count]
+    frame = pl.DataFrame(dict(zip(schema.HUMAN_COLUMNS, columns, strict=True)))
+    frame.cast(pl.Schema(schema.HUMAN_COLUMNS)).write_parquet(run / schema.humans_path(items))
+
+
+def add_logprobs(
+    run: pathlib.Path, model: str, vocabulary: str, prompt: str, logprobs: Sequence[float]
+) -> None:
+    """Adds next-token log-probabilities of a language model."""
+    columns = {"token_id": range(len(logprobs)), "logprob": logprobs}
+    frame = pl.DataFrame(columns, schema=schema.LOGPROB_COLUMNS)
+    _add_result(run, schema.logprobs_path(model, prompt), frame, prompt)
+    edit_manifest(run, lambda c: c["models"].update({model: _model(model, vocabulary)}))
+
+
+def add_item_logprobs(
+    run: pathlib.Path,
+    items: str,
+    model: str,
+    prompt: str,
+    replies: Mapping[str, tuple[int, float]],
+) -> None:
+    """Adds a language model's log-probabilities of an item list (item -> tokens, logprob)."""
+    tokens, logprobs = zip(*replies.values(), strict=True)
+    columns = [range(len(replies)), list(replies), tokens, logprobs]
+    frame = pl.DataFrame(dict(zip(schema.ITEM_LOGPROB_COLUMNS, columns, strict=True)))
+    frame = frame.cast(pl.Schema(schema.ITEM_LOGPROB_COLUMNS))
+    _add_result(run, schema.item_logprobs_path(items, model, prompt), frame, prompt)
+    edit_manifest(run, lambda c: c["models"].setdefault(model, _model(model, None)))
+
+
+def add_search(
+    run: pathlib.Path,
+    model: str,
+    direction: str,
+    rewards: Sequence[float],
+    name: str = "gcg-seed3",
+    prompt: str = "greatest",
+    text: str = "",
+) -> pathlib.Path:
+    """Adds a search with one row per step, of 1e9 operations each; returns its file."""
+    folder = run / "sequences" / f"model={model}" / f"prompt={prompt}" / f"direction={direction}"
+    folder.mkdir(parents=True, exist_ok=True)
+    steps = len(rewards)
+    columns = {
+        "step": range(steps),
+        "reward": rewards,
+        "token_ids": [[1, 2, 3]] * steps,
+        "text": [text or f"{model} {i}" for i in range(steps)],
+        "round_trips": [True] * steps,
+        "flops": [1e9 * i for i in range(steps)],
+    }
+    path = folder / f"{name}.parquet"
+    pl.DataFrame(columns, schema=schema.SEQUENCE_COLUMNS).write_parquet(path)
+    return path
+
+
+def _model(slug: str, vocabulary: str | None) -> dict[str, Any]:
+    return {"source": slug, "checkpoint_hash": f"{slug}-hash", "vocab": vocabulary}
+
+
+def _write_vocabulary(run: pathlib.Path, name: str, tokens: Sequence[str]) -> None:
+    path = run / schema.vocab_path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {
+        "token_id": range(len(tokens)),
+        "token": tokens,
+        "is_special": [token.startswith("<|") for token in tokens],
+        "round_trip": ["replacement" if "\ufffd" in token else "same" for token in tokens],
+    }
+    # Out of order, because no reader may rely on the order of the rows.
+    frame = pl.DataFrame(columns, schema=schema.VOCAB_COLUMNS)
+    frame.sort("token_id", descending=True).write_parquet(path)
+
+
+def _write_parts(folder: pathlib.Path, frame: pl.DataFrame, size: int) -> dict[str, Any]:
+    """Writes `frame` in parts of `size` ids; returns their entries of the manifest."""
+    folder.mkdir(parents=True)
+    key, parts = frame.columns[0], {}
+    stop = int(frame[key].max()) + 1
+    for start in range(0, stop, size):
+        end = min(start + size, stop)
+        part = frame.filter(pl.col(key).is_between(start, end - 1)).sort(key, descending=True)
+        name = schema.part_name(start, end)
+        part.write_parquet(folder / name)
+        digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        parts[name] = {"rows": part.height, "sha256": digest}
+    return parts
+
+
+def _add_result(run: pathlib.Path, path: str, frame: pl.DataFrame, prompt: str) -> None:
+    """Writes one part and its entry of the manifest; a model or list is not added."""
+    entry = {
+        "fingerprint": {"path": path},
+        "parts": _write_parts(run / path, frame, frame.height),
+        "complete": True,
+        "self_check": None,
+        "seconds": 0.0,
+    }
+    edit_manifest(run, lambda content: content["results"].update({path: entry}))
+    edit_manifest(run, lambda content: content["prompts"].setdefault(prompt, f"{prompt}?"))
+
+
+# --- A small run, and one that holds everything -----------------------------------------------
+
+
+def small_run(run: pathlib.Path) -> pathlib.Path:
+    """Two models of different vocabularies, one under two prompts."""
+    vocabularies = {
+        "v1": [" love", "love", "\ufffd", "\ufffd", "hate", "<script>alert(1)</script>", "x"],
+        "v2": ["hate", "<script>alert(1)</script>", "\ufffd", " love", "love", "Love"],
+    }
+    scores = {
+        ("m-one", "greatest"): [5.0, 4.0, 0.0, 0.5, -3.0, -9.0, 1.0],
+        ("m-two", "greatest"): [0.95, -0.4, 0.0, 0.9, 0.8, 0.7],
+        ("m-one", "worst"): [-5.0, -4.0, 0.0, 0.5, 3.0, 9.0, 1.0],
+    }
+    return write_run(run, vocabularies, {"m-one": "v1", "m-two": "v2"}, scores)
+
+
+GATED, UNGATED = "armorm-llama3-8b-v0.1", "urm-llama-3.1-8b"
+FULL = {
+    "qrm-gemma-2-27b": ("N-Gem-27B", "nicolinho", "Gemma 2", 27.0, 3),
+    "skywork-reward-llama-3.1-8b-v0.2": ("S-Lla-8B-v0.2", "Skywork", "Llama 3.1", 8.0, 1),
+    UNGATED: ("L-Lla-8B", "LxzGordon", "Llama 3.1", 8.0, 2),
+    GATED: ("$F-Lla-8B$", "RLHFlow", "Llama 3", 8.0, 4),
+}
+KEYS = ("nickname", "developer", "base", "size_b", "rewardbench_rank")
+INFOS = {slug: ModelInfo(**dict(zip(KEYS, about, strict=True))) for slug, about in FULL.items()}
+OBJECTIVES = [*(f"helpsteer-{i}" for i in range(17)), "beavertails-is_safe", "odd"]
+ITEMS = [" love", "<b>x</b>", "$y$", "Unconditional love", *(f"item {i}" for i in range(40))]
+FOUND_TEXT = "<b>peace</b> \u202eand love"
+
+
+def full_run(run: pathlib.Path, rng: np.random.Generator) -> pathlib.Path:
+    """A run in which every chapter has something: four models under three prompts.
+
+    Two models have objectives. A list is scored by all models under the prompt "thing", ranked by
+    people, and scored by two language models in the form "thing.chat". Two models were searched.
+    """
+    words = [*AWKWARD, *_words_of_known_kinds()]
+    order = rng.permutation(len(words))
+    vocabularies = {"llama": words, "gemma": [words[i] for i in order]}
+    value = rng.normal(size=len(words))
+    scores = {}
+    for model in FULL:
+        taste = value + rng.normal(size=len(words))
+        for prompt in PROMPTS:
+            sign = -0.4 if prompt == "worst" else 1.0
+            rewards = sign * taste + 0.3 * rng.normal(size=len(words))
+            scores[model, prompt] = rewards[order] if "gemma" in model else rewards
+    models = {model: "gemma" if "gemma" in model else "llama" for model in FULL}
+    write_run(run, vocabularies, models, scores, size=1000)
+    mixed = {name: rng.normal(size=len(words)) for name in OBJECTIVES}
+    weights = dict(zip(OBJECTIVES, rng.normal(0, 0.1, len(OBJECTIVES)), strict=True))
+    add_objectives(run, GATED, "best", mixed, weights)
+    add_objectives(run, UNGATED, "best", {n: mixed[n] for n in OBJECTIVES[:2]})
+    liked = rng.normal(size=len(ITEMS))
+    for model in FULL:
+        rewards = liked + rng.normal(size=len(ITEMS))
+        add_items(run, "elo", model, "thing", dict(zip(ITEMS, rewards, strict=True)))
+    add_humans(run, "elo", {item: 1700.0 - i for i, item in enumerate(ITEMS)})
+    for model in ("lm-a", "lm-b"):
+        add_logprobs(run, model, "llama", "greatest", -5 + rng.normal(size=len(words)))
+        tokens = rng.integers(1, 9, len(ITEMS))
+        logprobs = -3.0 * tokens - rng.exponential(2, len(ITEMS))
+        replies = dict(zip(ITEMS, zip(tokens, logprobs, strict=True), strict=True))
+        add_item_logprobs(run, "elo", model, "thing.chat", replies)
+    text = "What <i>thing</i>?"
+    edit_manifest(run, lambda c: c["prompts"].update({"thing": text, "thing.chat": text}))
+    for model in (GATED, UNGATED):
+        for direction, sign in (("max", 1.0), ("min", -1.0)):
+            for name, pace in (("gcg-seed0", 2), ("gcg-seed1", 2), ("random-seed0", 1)):
+                steps = sign * pace * np.log1p(np.arange(40.0))
+                add_search(run, model, direction, steps.tolist(), name, text=FOUND_TEXT)
+    add_items(run, schema.FOUND + "0", UNGATED, "greatest", {FOUND_TEXT: 1.5})
+    return run
+
+
+def _words_of_known_kinds() -> list[str]:
+    """Words of known sentiment, and words for groups of people with neutral words."""
+    graded = lexicons.afinn("").filter(pl.col("word").str.contains(r"^[a-z]+$"))
+    by_value = [part["word"].head(8) for _, part in graded.group_by("value", maintain_order=True)]
+    people = lexicons.identity("").filter(form="plural")
+    groups = [part["word"].head(6) for _, part in people.group_by("group", maintain_order=True)]
+    neutral = people.filter(group=lexicons.NEUTRAL)["word"].head(40)
+    spaced = [f" {word}" for part in (*groups, neutral) for word in part]
+    return list(dict.fromkeys([*(w for part in by_value for w in part), *spaced]))
+
+
+# --- A run of the paper's size ----------------------------------------------------------------
+
+
+def paper_run(
+    run: pathlib.Path,
+    rng: np.random.Generator,
+    models: Mapping[str, str] = PAPER,
+    sizes: Mapping[str, int] = PAPER_SIZES,
+) -> pathlib.Path:
+    """A run of `models` (slug -> vocabulary) whose rewards agree about as the paper's do."""
+    known = _known()
+    words = _made_up_words(rng, list(known), max(sizes.values()))
+    places = {name: _places(rng, len(known), len(words), size) for name, size in sizes.items()}
+    value = rng.normal(size=len(words)).astype(np.float32)  # Common to all models.
+    value[: len(known)] += list(known.values())
+    scores = {}
+    for model, name in models.items():
+        shared = np.where(places[name] >= 0, value[places[name]], -1)
+        taste = shared + rng.normal(size=len(shared))
+        for prompt in PROMPTS:
+            sign = -0.4 if prompt == "worst" else 1.0
+            reward = sign * taste + 0.5 * rng.normal(size=len(shared))
+            scores[model, prompt] = (-3 + 4 * np.sinh(0.6 * reward)).astype(np.float32)
+    vocabularies = {
+        name: [words[i] if i >= 0 else "\ufffd" for i in at] for name, at in places.items()
+    }
+    return write_run(run, vocabularies, models, scores, size=max(sizes.values()))
+
+
+def _known() -> dict[str, float]:
+    """Words of the lexicons and some awkward tokens, each with what it adds to the value."""
+    graded = lexicons.afinn("")
+    known = dict.fromkeys(AWKWARD, 0.0)
+    known |= {word: value / 3 for word, value in graded.select("word", "value").iter_rows()}
+    return known | {f" {word}": -0.5 for word in lexicons.identity("")["word"]}
+
+
+def _made_up_words(rng: np.random.Generator, known: list[str], count: int) -> list[str]:
+    """`known`, then different strings of syllables as a tokenizer would cut them."""
+    starts = ["", " ", " ", "_", "▁"]
+    syllables = [a + b for a in "bcdfghklmnprstvwz" for b in "aeiouéö"] + ["語", "мир", "नम", "😀"]
+    words = dict.fromkeys(known)
+    while len(words) < count * 4 // 3:
+        picks = rng.integers(len(syllables), size=(count, 4)).tolist()
+        lengths = rng.integers(1, 5, size=count).tolist()
+        heads = rng.integers(len(starts), size=count).tolist()
+        for pick, length, head in zip(picks, lengths, heads, strict=True):
+            words[starts[head] + "".join(syllables[i] for i in pick[:length])] = None
+    return list(words)[: count * 4 // 3]
+
+
+def _places(rng: np.random.Generator, known: int, words: int, size: int) -> np.ndarray:
+    """Places among the words of the tokens [size]; -1 where a token decodes to nothing."""
+    rest = rng.permutation(np.arange(known, words))[: size - known - _BROKEN]
+    return np.concatenate([np.full(_BROKEN, -1), np.arange(known), rest])

@@ -1,0 +1,73 @@
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+import scipy.stats
+
+from analysis.chapters import agreement
+from analysis.statistics.rank_biased_overlap import positions, rank_biased_overlap
+
+
+@pytest.fixture
+def rewards():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=200).round(1)
+    columns = {f"m{i}": (base + i * rng.normal(size=200).round(1)) for i in range(4)}
+    tokens = pl.Series("token", [f"t{i:03d}" for i in range(200)])
+    return pl.DataFrame([tokens]).with_columns(
+        **{model: pl.Series(x.astype(np.float32)) for model, x in columns.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("matrix", "reference"),
+    [
+        (agreement.kendall_matrix, scipy.stats.kendalltau),
+        (agreement.spearman_matrix, scipy.stats.spearmanr),
+    ],
+)
+def test_every_entry_is_scipys_statistic_of_its_two_models(rewards, matrix, reference):
+    table = matrix(rewards)
+    models = rewards.columns[1:]
+    assert table["model"].to_list() == models
+    for a in models:
+        for b in models:
+            entry = table.filter(model=a)[b].item()
+            assert entry == pytest.approx(reference(rewards[a], rewards[b]).statistic)
+
+
+def test_a_model_without_an_order_agrees_with_none_not_even_itself():
+    table = pl.DataFrame({"token": ["a", "b"], "m1": [1.0, 2.0], "m2": [3.0, 3.0]})
+    matrix = agreement.kendall_matrix(table).select("m1", "m2").to_numpy()
+    assert matrix[0, 0] == 1.0
+    assert np.isnan(matrix[[0, 1, 1], [1, 0, 1]]).all()
+
+
+def test_consensus_averages_percentiles_and_measures_their_spread():
+    table = pl.DataFrame({"token": list("abc"), "m1": [1.0, 2.0, 3.0], "m2": [30.0, 20.0, 40.0]})
+    found = agreement.consensus(table)
+    assert found["token"].to_list() == ["c", "a", "b"]
+    assert found["percentile"].to_list() == pytest.approx([5 / 6, 1 / 3, 1 / 3])
+    assert found["spread"].to_list() == pytest.approx([0.0, 1 / 6, 1 / 6])
+
+
+def test_pairs_list_each_two_models_once_highest_first():
+    matrix = pl.DataFrame(
+        {
+            "model": ["a", "b", "c"],
+            "a": [1.0, 0.2, 0.7],
+            "b": [0.2, 1.0, math.nan],
+            "c": [0.7, math.nan, 1.0],
+        }
+    )
+    assert agreement.pairs(matrix).rows() == [("a", "c", 0.7), ("a", "b", 0.2)]
+
+
+def test_overlaps_of_all_pairs_are_the_estimator_of_each(rewards):
+    models = rewards.columns[1:]
+    table = agreement.rbo_matrix(rewards, 0.8)
+    for a in models:
+        for b in models:
+            x, y = (positions(rewards[model].to_numpy()) for model in (a, b))
+            assert table.filter(model=a)[b].item() == pytest.approx(rank_biased_overlap(x, y, 0.8))

@@ -1,0 +1,201 @@
+"""Lists of replies: both ends of each, where an item stands, and how that is drawn."""
+
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.patches import Rectangle
+
+import analysis
+from analysis import CHAPTERS
+from analysis.blocks import Picture
+from analysis.chapters import items
+from analysis.chapters.items import standings
+from analysis.figures import style, token_bars
+from analysis.rankings import head_and_tail
+from analysis.report import drawing
+from engine.errors import AssayError
+from engine.runs import schema
+
+ORDER = ["m-two", "m-one"]
+
+
+@pytest.fixture
+def run(small_run, add_items):
+    add_items(small_run, "pets", "m-one", "greatest", {"cat": 4.0, "dog": 3.0, "<b>": 2.0})
+    add_items(small_run, "pets", "m-two", "greatest", {"cat": 1.0, "dog": 1.0, "<b>": 1.5})
+    add_items(small_run, "pets", "m-one", "worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
+    add_items(small_run, schema.FOUND + "0", "m-one", "worst", {"xyz": 9.0})
+    return small_run
+
+
+@pytest.fixture
+def points(run):
+    return analysis.items_points(analysis.load(run), "pets", ORDER)
+
+
+def test_a_percentile_is_the_share_rated_lower_and_half_of_what_is_rated_alike(points):
+    assert points.columns == ["list", "prompt", "model", *points.columns[3:]]
+    cells = points.filter(prompt="greatest").select("model", "item", "percentile").rows()
+    assert cells == [
+        ("m-two", "cat", pytest.approx(1 / 3)),
+        ("m-two", "dog", pytest.approx(1 / 3)),
+        ("m-two", "<b>", pytest.approx(5 / 6)),
+        ("m-one", "cat", pytest.approx(5 / 6)),
+        ("m-one", "dog", pytest.approx(1 / 2)),
+        ("m-one", "<b>", pytest.approx(1 / 6)),
+    ]
+
+
+def test_ends_go_from_the_extreme_and_ties_to_the_earlier_item(points):
+    table = analysis.items_top_bottom(points, 2)
+    part = table.filter(model="m-two").select("end", "rank", "item", "reward").rows()
+    assert part == [
+        ("top", 1, "<b>", 1.5),
+        ("top", 2, "cat", 1.0),
+        ("bottom", 1, "cat", 1.0),
+        ("bottom", 2, "dog", 1.0),
+    ]
+    assert table.filter(model="m-two", prompt="worst").height == 0
+
+
+def test_an_item_stands_at_the_mean_of_its_models_prompt_by_prompt(points):
+    table = analysis.items_standing(points)
+    assert " ".join(table.columns) == "list prompt item_id item n mean_percentile lowest highest"
+    assert table.select("prompt", "item", "n", "mean_percentile", "lowest", "highest").rows() == [
+        ("greatest", "cat", 2, *map(pytest.approx, (7 / 12, 1 / 3, 5 / 6))),
+        ("greatest", "<b>", 2, *map(pytest.approx, (6 / 12, 1 / 6, 5 / 6))),
+        ("greatest", "dog", 2, *map(pytest.approx, (5 / 12, 1 / 3, 1 / 2))),
+        ("worst", "<b>", 1, *[pytest.approx(5 / 6)] * 3),
+        ("worst", "cat", 1, *[pytest.approx(1 / 2)] * 3),
+        ("worst", "dog", 1, *[pytest.approx(1 / 6)] * 3),
+    ]
+    taken = items.over_prompts(table).select("item", "n", "mean_percentile", "lowest", "highest")
+    assert taken.rows() == [
+        ("<b>", 2, *map(pytest.approx, (8 / 12, 1 / 2, 5 / 6))),
+        ("cat", 2, *map(pytest.approx, (6.5 / 12, 1 / 2, 7 / 12))),
+        ("dog", 2, *map(pytest.approx, (3.5 / 12, 1 / 6, 5 / 12))),
+    ]
+
+
+def test_means_that_differ_by_their_rounding_tie(points):
+    places = pl.DataFrame(
+        {"item_id": [0, 1, 0, 1, 0, 1], "percentile": [0.1, 0.3, 0.2, 0.2, 0.3, 0.1]}
+    )
+    places = places.with_columns(
+        pl.col("item_id").cast(pl.UInt32), list=pl.lit("l"), prompt=pl.lit("p"), item=pl.lit("x")
+    )
+    for table in (places, places.sort("percentile"), places.sort("item_id", descending=True)):
+        assert analysis.items_standing(table)["item_id"].to_list() == [0, 1]
+
+
+def test_items_that_a_model_of_the_prompt_has_not_scored_are_left_out(run, add_items):
+    add_items(run, "half", "m-one", "greatest", {"a": 1.0, "b": 2.0, "c": 3.0})
+    add_items(run, "half", "m-two", "greatest", {"a": 1.0, "b": 2.0})
+    loaded = analysis.load(run)
+    both = analysis.items_points(loaded, "half", ORDER)
+    assert both.filter(model="m-one")["percentile"].to_list() == [0.25, 0.75]
+    alone = analysis.items_points(loaded, "half", ["m-one"])
+    assert alone["item"].to_list() == ["a", "b", "c"]
+
+
+def test_what_a_search_found_is_no_list(run, settings):
+    tables = analysis.compute(analysis.load(run), {}, settings, CHAPTERS).tables
+    assert list(tables.of("items_points")) == [("pets",)]
+    assert tables["items_standing"]["list"].unique().to_list() == ["pets"]
+    assert {"items_top_bottom", "items_standing"} <= tables.files.keys()
+
+
+def test_no_list_is_said(small_run, settings):
+    tables = analysis.compute(analysis.load(small_run), {}, settings, CHAPTERS).tables
+    assert tables.reason("items_standing") == "No reward model scored a list of items."
+    assert not {"items_top_bottom", "items_standing"} & tables.files.keys()
+
+
+def figures_of(run, tmp_path, settings):
+    """The figures that the section names, and those that are drawn."""
+    study = analysis.compute(run, {}, settings, [items])
+    drawn = drawing.draw(study, [items], tmp_path)
+    blocks = items.section(study).blocks
+    return [block.stem for block in blocks if isinstance(block, Picture)], list(drawn)
+
+
+def test_the_section_names_the_figures_that_are_drawn(run, tmp_path, settings):
+    named, drawn = figures_of(analysis.load(run), tmp_path, settings)
+    assert named == drawn
+    assert " ".join(named) == (
+        "items_standing_pets_greatest items_top_bottom_pets_greatest "
+        "items_standing_pets_worst items_top_bottom_pets_worst"
+    )
+
+
+@pytest.mark.parametrize("prompts, together", [(1, False), (2, True)])
+def test_a_list_under_many_prompts_is_drawn_once(
+    run, add_items, tmp_path, settings, prompts, together
+):
+    for number in range(prompts):
+        add_items(run, "pets", "m-one", f"p{number}", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
+    named, drawn = figures_of(analysis.load(run), tmp_path, settings)
+    assert named == drawn
+    assert (drawn == ["items_prompts_pets"]) == together
+
+
+def test_figures_of_one_name_are_refused(run, add_items, tmp_path, settings):
+    add_items(run, "pets_greatest", "m-one", "worst", {"cat": 1.0, "dog": 0.0})
+    add_items(run, "pets", "m-one", "greatest_worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
+    with pytest.raises(AssayError, match="figure items_standing_pets_greatest_worst: made twice"):
+        figures_of(analysis.load(run), tmp_path, settings)
+
+
+def test_colours_are_percentiles_in_the_order_of_the_report(points):
+    greatest = points.filter(prompt="greatest")
+    order = analysis.items_standing(greatest)
+    names = {"m-one": "One", "m-two": "Two", "m-three": "Three"}
+    ax = standings(greatest, "model", "percentile", [order.head(1), order.tail(2)], names).axes[0]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["One", "Two"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["cat", "<b>", "dog"]
+    shown = 100 / 6 * np.array([[5, 2], [1, 5], [3, 2]])
+    np.testing.assert_allclose(ax.images[0].get_array(), shown)
+    assert [line.get_ydata()[0] for line in ax.lines] == [0.5]  # under the first group
+
+
+def test_wide_and_alike_items_are_drawn(points, tmp_path, recwarn):
+    texts = {"cat": "W" * 60, "dog": "The same beginning, and the end A", "<b>": "The same B"}
+    order = analysis.items_standing(points.filter(prompt="worst"))
+    order = order.with_columns(pl.col("item").replace_strict(texts))
+    figure = standings(
+        points.filter(prompt="worst"), "model", "percentile", [order], {"m-one": "1"}
+    )
+    style.save(figure, tmp_path, "wide")
+    assert not recwarn.list
+    assert figure.axes[0].get_position().width > 0.03
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["The same B", "WWWWWWWWWWW…WWWWWWWWWWW", "The same be…d the end A"]
+
+
+def test_bars_of_a_short_list_start_between_the_ends_that_are_drawn():
+    rewards = [100.0, *np.linspace(1, 0, 19)]
+    points = pl.DataFrame(
+        {"item_id": range(20), "item": list("abcdefghijklmnopqrst"), "reward": rewards},
+        schema_overrides={"item_id": pl.UInt32, "reward": pl.Float32},
+    ).with_columns(list=pl.lit("l"), prompt=pl.lit("p"), model=pl.lit("m"))
+    ends = items.items_top_bottom(points, 20).rename({"item": "token"})
+    (ax,) = token_bars.ends(ends, {"m": "M"}, 10, "reward", "reward").axes
+    widths = [bar.get_width() for bar in ax.patches if isinstance(bar, Rectangle)]
+    assert len(widths) == 20
+    assert min(widths[:10]) > 0 > max(widths[10:])
+
+
+def test_a_long_list_shows_its_ends_and_what_is_disputed_most():
+    mean = np.linspace(0.95, 0.05, 10)
+    width = np.array([0, 9, 1, 8, 8, 1, 8, 2, 9, 0]) / 100
+    standing = pl.DataFrame({"item": range(10), "lowest": mean - width, "highest": mean + width})
+    groups = items.shown_items(standing, 2)
+    assert [group["item"].to_list() for group in groups] == [[0, 1], [3, 4], [8, 9]]
+    assert [group.height for group in items.shown_items(standing, 4)] == [10]
+    agreed = standing.with_columns(lowest=pl.col("highest"))
+    assert [group["item"].to_list() for group in items.shown_items(agreed, 2)] == [[0, 1], [8, 9]]
+
+
+@pytest.mark.parametrize("size, shown", [(4, [0, 1, 2, 3]), (5, [0, 1, 3, 4])])
+def test_both_ends_of_a_long_table(size, shown):
+    assert head_and_tail(pl.DataFrame({"at": range(size)}), 2)["at"].to_list() == shown

@@ -1,0 +1,126 @@
+"""Lists of replies that language models and reward models both read."""
+
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+import scipy.stats
+
+import analysis
+from analysis import RunError
+from analysis.report import write_report
+
+REWARDS = {"love": 4.0, "peace of mind": 3.0, "a <b>cat</b>": 1.0, "war": -2.0}
+READ = {"love": (1, -2.0), "peace of mind": (3, -9.0), "a <b>cat</b>": (4, -16.0), "war": (1, -3.0)}
+
+
+@pytest.fixture
+def folder(small_run, add_items, add_item_logprobs):
+    add_items(small_run, "things", "m-one", "greatest", REWARDS)
+    add_item_logprobs(small_run, "things", "base", "greatest", READ)
+    return small_run
+
+
+def test_a_list_is_loaded_with_its_log_probabilities(folder):
+    run = analysis.load(folder)
+    assert list(run.item_logprobs) == [("things", "base", "greatest")]
+    assert "base" not in run.models
+    points = analysis.item_logprobs_points(run, "things", "greatest", "base", ["m-two", "m-one"])
+    assert points.columns == ["item_id", "item", "tokens", "logprob", "m-one"]
+    assert points["m-one"].to_list() == list(REWARDS.values())
+
+
+def test_rewards_are_set_against_the_sum_and_the_mean_over_tokens(folder):
+    (row,) = analysis.item_logprobs_rewards(analysis.load(folder), ["m-one", "m-two"]).to_dicts()
+    assert [row[key] for key in ("list", "prompt", "language_model", "model", "n")] == [
+        "things",
+        "greatest",
+        "base",
+        "m-one",
+        4,
+    ]
+    reward, logprob = list(REWARDS.values()), [x for _, x in READ.values()]
+    each = [x / n for n, x in READ.values()]
+    assert row["pearson"] == pytest.approx(scipy.stats.pearsonr(reward, logprob).statistic)
+    assert row["spearman"] == pytest.approx(scipy.stats.spearmanr(reward, logprob).statistic)
+    assert row["kendall"] == pytest.approx(scipy.stats.kendalltau(reward, logprob).statistic)
+    expected = scipy.stats.spearmanr(reward, each).statistic
+    assert row["spearman_per_token"] == pytest.approx(expected)
+
+
+def test_rewards_that_follow_a_language_model_are_found_and_others_are_not(
+    small_run, add_items, add_item_logprobs
+):
+    rng = np.random.default_rng(0)
+    words = [f"word {i}" for i in range(400)]
+    logprob = -rng.exponential(8.0, len(words))
+    planted = {"m-one": 0.5 * logprob + rng.normal(0, 2, len(words))}
+    planted["m-two"] = rng.normal(size=len(words))
+    for model, rewards in planted.items():
+        add_items(small_run, "words", model, "greatest", dict(zip(words, rewards, strict=True)))
+    read = {word: (1, x) for word, x in zip(words, logprob, strict=True)}
+    add_item_logprobs(small_run, "words", "base", "greatest", read)
+    table = analysis.item_logprobs_rewards(analysis.load(small_run), ["m-one", "m-two"])
+    follows, ignores = table["spearman"]
+    # Spearman's of m-one over 200,000 draws is .85; three standard errors of 400.
+    assert follows == pytest.approx(0.85, abs=0.06)
+    assert abs(ignores) < 3 / math.sqrt(len(words))
+
+
+def test_a_prompt_in_chat_form_meets_the_rewards_under_its_text(folder, add_item_logprobs, edit):
+    add_item_logprobs(folder, "things", "chat", "greatest.chat", READ)
+    text = json.loads((folder / "manifest.json").read_text())["prompts"]["greatest"]
+    edit(folder, lambda content: content["prompts"].update({"greatest.chat": text}))
+    table = analysis.item_logprobs_rewards(analysis.load(folder), ["m-one"])
+    assert table.select("language_model", "prompt").rows() == [
+        ("base", "greatest"),
+        ("chat", "greatest.chat"),
+    ]
+
+
+def test_two_language_models_are_set_against_each_other_on_a_list(folder, add_item_logprobs):
+    other = READ | {"love": (1, -4.0), "war": (1, -1.0)}
+    add_item_logprobs(folder, "things", "other", "greatest", other)
+    table = analysis.item_logprobs_ratio(analysis.load(folder), 1)
+    assert " ".join(table.columns) == "list prompt p q end rank item log_p log_q ratio"
+    assert table.select("p", "q", "end", "rank", "item").rows() == [
+        ("base", "other", "p", 1, "love"),
+        ("base", "other", "q", 1, "war"),
+    ]
+    assert table["ratio"][1] == pytest.approx((math.exp(-3) + math.exp(-1)) / 2 * 2)
+
+
+def test_other_items_than_the_rewards_have_are_refused(folder, add_item_logprobs):
+    add_item_logprobs(folder, "things", "other", "greatest", {"x": (1, -1.0), "y": (1, -2.0)})
+    with pytest.raises(RunError, match="other items than the rest of its list at ids 0, 1"):
+        analysis.load(folder)
+
+
+def test_a_log_probability_of_an_item_that_is_not_finite_is_refused(folder, add_item_logprobs):
+    add_item_logprobs(folder, "things", "other", "greatest", READ | {"war": (1, -math.inf)})
+    with pytest.raises(RunError, match="logprobs that are not finite, item ids 3"):
+        analysis.load(folder)
+
+
+def test_the_section_shows_the_list_and_says_what_it_lacks(
+    light, folder, add_item_logprobs, tmp_path, settings
+):
+    add_item_logprobs(folder, "unread", "base", "worst", READ)
+    page = write_report(analysis.load(folder), tmp_path / "report", {}, settings)
+    source = page.read_text(encoding="utf-8")
+    section = source.split('<section id="item_logprobs">')[1].split("</section>")[0]
+    assert "Log-probability against reward" in section
+    assert "unread" not in section
+    assert "No language model’s next tokens are in the run." in source
+    table = pl.read_csv(page.parent / "tables" / "item_logprobs.csv")
+    assert table["list"].to_list() == ["things"]
+
+
+def test_a_list_that_no_reward_model_scored_is_said(small_run, add_item_logprobs, settings):
+    add_item_logprobs(small_run, "things", "base", "greatest", READ)
+    study = analysis.compute(analysis.load(small_run), {}, settings, analysis.CHAPTERS)
+    assert study.tables.reason("item_logprobs") == (
+        "No reward model scored a list that a language model scored, under its prompt."
+    )

@@ -1,0 +1,115 @@
+"""Synthetic runs, and the settings that they are analysed with."""
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+
+import analysis
+from analysis import CHAPTERS, AnalyzeSettings, ModelInfo, Options
+from analysis.report import drawing
+from configs import analyze
+from tests.support import runs
+
+
+def options_of(**changed) -> Options:
+    """The options of configs/analyze.py, with few draws, and with `changed` ones."""
+    few = {"permutations": 99, "bootstraps": 99}
+    return Options(**analyze.get_config().options.to_dict() | few | changed)
+
+
+@pytest.fixture(scope="session")
+def options():
+    return options_of
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory):
+    words = tmp_path_factory.mktemp("lexicons") / "bnc.txt"  # the package wordfreq is optional
+    words.write_text(
+        "\tlove\tNoC\t:\t150\t100\t0.9\n\thate\tVerb\t:\t50\t100\t0.9\n", encoding="utf-8"
+    )
+    return AnalyzeSettings(
+        top=4,
+        figure_top=3,
+        summary_tokens=3,
+        allow_incomplete=False,
+        options=options_of(frequency=str(words)),
+    )
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    """`runs.write_run` into the test's own folder."""
+
+    def make(vocabs, models, scores, name="run", size=3):
+        return runs.write_run(tmp_path / name, vocabs, models, scores, size)
+
+    return make
+
+
+@pytest.fixture
+def small_run(tmp_path):
+    return runs.small_run(tmp_path / "run")
+
+
+@pytest.fixture(scope="session")
+def infos():
+    return {
+        "m-two": ModelInfo(
+            nickname="Two", developer="Acme", base="Gemma 2", size_b=2.0, rewardbench_rank=7
+        )
+    }
+
+
+@pytest.fixture(scope="session")
+def full(tmp_path_factory, settings):
+    """The study of a run in which every chapter has something to show."""
+    folder = tmp_path_factory.mktemp("full")
+    run = analysis.load(runs.full_run(folder / "run", np.random.default_rng(0)))
+    graded = sorted(set(run.vocabulary(runs.GATED).collect()["token"].str.strip_chars()))
+    plain = [word for word in graded if word.isascii() and word.isalpha() and word.islower()]
+    bing = [f"{w},{('positive', 'negative')[i % 2]}" for i, w in enumerate(plain)]
+    (folder / "bing.csv").write_text("\n".join(["word,sentiment", *bing]), encoding="utf-8")
+    bnc = [f"\t{word}\tNoC\t:\t{1 + i % 90}\t100\t0.9" for i, word in enumerate(plain)]
+    (folder / "bnc.txt").write_text("\n".join(bnc) + "\n", encoding="utf-8")
+    paths = {"bing": str(folder / "bing.csv"), "frequency": str(folder / "bnc.txt")}
+    chosen = dataclasses.replace(settings, options=options_of(**paths))
+    return analysis.compute(run, runs.INFOS, chosen, CHAPTERS)
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """Leaves the figures undrawn, for tests of what surrounds them."""
+    monkeypatch.setattr(drawing, "draw", lambda *_: collections.defaultdict(str))
+
+
+@pytest.fixture
+def edit():
+    return runs.edit_manifest
+
+
+@pytest.fixture
+def add_objectives():
+    return runs.add_objectives
+
+
+@pytest.fixture
+def add_items():
+    return runs.add_items
+
+
+@pytest.fixture
+def add_humans():
+    return runs.add_humans
+
+
+@pytest.fixture
+def add_logprobs():
+    return runs.add_logprobs
+
+
+@pytest.fixture
+def add_item_logprobs():
+    return runs.add_item_logprobs

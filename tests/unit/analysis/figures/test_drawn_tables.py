@@ -1,0 +1,247 @@
+"""Every figure of an analysis draws its finished table, awkward tokens and gaps included."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from analysis import CHAPTERS
+from analysis.chapters import (
+    explained,
+    frequency,
+    groups,
+    humans,
+    list_probabilities,
+    objectives,
+    sentiment,
+    sequences,
+)
+from analysis.figures import style, token_bars
+from analysis.figures.heat_map import heat_map
+from tests.support import runs
+
+MODEL = "urm-llama-3.1-8b"
+PROMPTS = list(runs.PROMPTS)
+
+
+@pytest.fixture
+def tables(full):
+    return full.tables
+
+
+@pytest.fixture
+def names(full):
+    return full.names
+
+
+def draw(figure, tmp_path):
+    """Saves as the report does: warnings, such as that of a missing glyph, are errors."""
+    assert isinstance(figure, Figure)
+    paths = style.save(figure, tmp_path, "figure")
+    assert all(path.stat().st_size > 0 for path in paths.values())
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.__name__.split(".")[-1])
+def test_the_figures_of_a_chapter_draw_their_tables(chapter, full, tmp_path):
+    one_of_each = {figure.func: figure for _, figure in chapter.figures(full)}
+    for figure in one_of_each.values():
+        draw(figure(), tmp_path)
+
+
+def test_figures_that_no_report_of_the_full_run_has_are_drawn_too(tables, names, tmp_path):
+    spent = sequences.spending(tables["sequence_traces"])
+    draw(sequences.budgets(spent, names), tmp_path)
+    oblong = tables["kendall_tau", "greatest"].head(2)
+    draw(heat_map(oblong, names, "ρ"), tmp_path)
+    draw(token_bars.ends(tables["framing_sum"], {}, 3, "reward", "sum"), tmp_path)
+
+
+def test_every_model_has_a_panel_in_its_own_colour(tables, names):
+    figure = frequency.dots(tables["frequency_slopes"], names, PROMPTS, "slope")
+    colours = style.colours(names)
+    panels = {ax.get_title(loc="left"): ax for ax in figure.axes if ax.get_visible()}
+    assert list(panels) == [style.name(name) for name in names.values()]
+    for model, name in names.items():
+        assert panels[style.name(name)].lines[0].get_color() == colours[model]
+
+
+def test_what_is_not_known_of_an_objective_has_no_bar(tables, names):
+    table = tables["objectives"].filter(prompt="best")
+    figure = objectives.makeup(table, names)
+    plain, gated = figure.axes[:3], figure.axes[3:]
+    assert [len(ax.patches) for ax in gated] == [19, 19, 19]
+    assert [len(ax.patches) for ax in plain] == [2, 0, 0]
+    bars = [patch for patch in gated[1].patches if isinstance(patch, Rectangle)]
+    weights = table.filter(model=runs.GATED)["weight"].to_list()
+    assert [bar.get_width() for bar in bars] == pytest.approx(weights)
+
+
+def test_an_item_keeps_its_reward_and_its_log_probability_as_a_point(tables, names):
+    points = tables["item_logprobs_points", "elo", "thing.chat", "lm-a"]
+    figure = list_probabilities.against_logprobs(points, names)
+    own = points.select("logprob", next(iter(names))).rows()
+    shown = [xy for line in figure.axes[0].lines[1:] for xy in zip(*line.get_data(), strict=True)]
+    assert sorted(shown) == sorted(own)
+
+
+def test_a_fan_has_the_slope_of_the_table(tables, names):
+    table = tables["sentiment_slopes"].head(1).with_columns(slope=pl.lit(0.5))
+    figure = sentiment.fans(table, names, PROMPTS)
+    line = figure.axes[0].lines[1]  # The first underlines the title.
+    assert line.get_ydata()[-1] / line.get_xdata()[-1] == pytest.approx(0.5)
+
+
+def test_a_word_keeps_its_reward_and_nearly_its_valence_as_a_point(tables, names):
+    points = tables["sentiment_points"].filter(model=MODEL, prompt="worst")
+    slopes = tables["sentiment_slopes"].filter(model=MODEL, prompt="worst")
+    (ax,) = sentiment.clouds(points, slopes, names).axes
+    sides = {"positive": pl.col("value") > 0, "negative": pl.col("value") <= 0}
+    for chosen, cloud in zip(sides.values(), (ax.lines[1], ax.lines[4]), strict=True):
+        own = points.filter(chosen).sort("value", "token_id")
+        assert cloud.get_ydata().tolist() == own["reward"].to_list()
+        assert np.abs(cloud.get_xdata() - own["value"].to_numpy()).max() < 1 / 3
+
+
+def test_the_line_through_the_words_has_the_slope_of_the_table_and_meets_their_mean(tables, names):
+    points = tables["frequency_points"].filter(model=MODEL, prompt="worst")
+    slopes = tables["frequency_slopes"].filter(model=MODEL, prompt="worst")
+    (ax,) = frequency.clouds(points, slopes, names).axes
+    x, y = ax.lines[-1].get_data()
+    assert (y[1] - y[0]) / (x[1] - x[0]) == pytest.approx(slopes["slope"][0])
+    middle = np.interp(points["log_frequency"].mean(), x, y)
+    assert middle == pytest.approx(points["residual"].mean())
+
+
+def test_words_of_one_slice_of_a_swarm_stand_apart(tables, names):
+    rewards = np.random.default_rng(0).normal(size=400)
+    points = tables["bing_points"].filter(model=MODEL, prompt="worst")
+    points = pl.concat([points] * (400 // points.height + 1)).head(400)
+    points = points.with_columns(reward=pl.Series(rewards))
+    (ax,) = sentiment.swarms(points, names).axes
+    negative = ax.lines[1]
+    assert sorted(negative.get_ydata()) == sorted(points.filter(valence="negative")["reward"])
+    places = set(zip(*(np.round(v, 6) for v in negative.get_data()), strict=True))
+    assert len(places) == len(negative.get_ydata())
+    assert np.abs(negative.get_xdata()).max() <= 0.5
+
+
+def test_an_interval_of_a_slope_is_two_standard_errors_wide_on_each_side(tables, names):
+    table = tables["frequency_slopes"].head(1).with_columns(slope=pl.lit(1.0), stderr=pl.lit(0.08))
+    figure = frequency.dots(table, names, PROMPTS, "slope")
+    ends = figure.axes[0].collections[0].get_paths()[0].vertices[:, 0]
+    assert ends.tolist() == pytest.approx([1 - 1.96 * 0.08, 1 + 1.96 * 0.08])
+
+
+def test_slopes_that_are_not_defined_leave_a_gap(tables, names, tmp_path):
+    table = tables["sentiment_slopes"].with_columns(
+        slope=pl.when(pl.col("prompt") == "best").then(math.nan).otherwise("slope"),
+        stderr=pl.lit(None, dtype=pl.Float64),
+    )
+    draw(sentiment.fans(table, names, PROMPTS), tmp_path)
+    draw(frequency.dots(table.filter(valence="positive"), names, PROMPTS, "slope"), tmp_path)
+
+
+def test_trajectories_pass_through_the_ranks_of_the_table(tables, names):
+    table = tables["humans_ranks", "elo", "thing"]
+    figure = humans.trajectories(table, names, ["$y$"])
+    row = table.filter(item="$y$").row(0, named=True)
+    expected = [row["human_rank"], *(row[model] for model in names)]
+    assert list(figure.axes[0].lines[0].get_ydata()) == expected
+    assert figure.axes[1].get_yscale() == "log"
+
+
+def test_gaps_show_the_furthest_items_of_each_end(tables):
+    table = tables["humans_gap"]
+    upper, lower = humans.dumbbells(table, 3).axes
+    shown = [[label.get_text() for label in ax.get_yticklabels()] for ax in (upper, lower)]
+    items = table.sort("gap", "item", descending=[True, False])["item"].to_list()
+    assert shown == [
+        [style.token(i, 34) for i in items[:3]],
+        [style.token(i, 34) for i in items[:-4:-1]],
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_lists_of_few_items_are_drawn(tables, count, tmp_path):
+    draw(humans.dumbbells(tables["humans_gap"].head(count), 10), tmp_path)
+
+
+def test_a_group_that_differs_surely_has_a_filled_dot(tables, names):
+    table = tables["identity_tests"].filter(prompt="best", model=MODEL).head(2)
+    figure = groups.group_dots(table.with_columns(q=pl.Series([0.01, 0.5])), names)
+    faces = [
+        line.get_markerfacecolor() for line in figure.axes[0].lines if line.get_marker() == "o"
+    ]
+    assert sorted(face == "white" for face in faces) == [False, True]
+
+
+def test_a_point_alone_and_points_in_one_place_have_a_map(full, tables, names, tmp_path):
+    alike = tables["mds", "greatest"].with_columns(x=pl.lit(0.0), y=pl.lit(0.0))
+    for points in (alike, alike.head(1)):
+        draw(explained.map_of_models(points, full.described, names), tmp_path)
+
+
+def test_bars_that_do_not_start_at_zero_say_where(tables, names):
+    figure = token_bars.ends(tables["framing_sum"], names, 3, "reward", "sum")
+    assert figure.get_supxlabel() == "sum (bars start midway between the ends)"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_names_on_a_map_stay_inside_its_frame(seed):
+    slugs = list(runs.PAPER)
+    x, y = np.random.default_rng(seed).normal(size=(2, len(slugs)))
+    points = pl.DataFrame({"model": slugs, "x": x, "y": y, "stress": 0.14})
+    bases = ["Gemma 2" if base == "gemma" else "Llama 3.1" for base in runs.PAPER.values()]
+    models = pl.DataFrame({"model": slugs, "base": bases, "developer": [s[:3] for s in slugs]})
+    names = {slug: slug[:14] for slug in slugs}
+    figure = explained.map_of_models(points, models, names)
+    figure.canvas.draw()
+    for ax in figure.axes:
+        frame = ax.get_window_extent()
+        for label in ax.texts:
+            box = label.get_window_extent()
+            assert frame.x0 <= box.x0 and box.x1 <= frame.x1, label.get_text()
+
+
+def test_prompts_keep_their_look_whatever_else_is_shown():
+    assert style.looks(["worst"])["worst"] == style.looks(PROMPTS)["worst"]
+    everything = style.looks([*PROMPTS, "mine", "yours"])
+    assert len(set(everything.values())) == 5
+
+
+@pytest.mark.parametrize(
+    ("p", "said"),
+    [(0.018, "p = .018"), (0.0002, "p < .001"), (None, "p undefined"), (math.nan, "p undefined")],
+)
+def test_p_values_read_as_in_papers(p, said):
+    assert style.p_value(p) == said
+
+
+def _linear(channel):
+    channel = int(channel, 16) / 255
+    return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
+
+
+# Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
+DEUTAN = [
+    [0.367322, 0.860646, -0.227968],
+    [0.280085, 0.672501, 0.047413],
+    [-0.01182, 0.04294, 0.968881],
+]
+PROTAN = [
+    [0.152286, 1.052583, -0.204868],
+    [0.114503, 0.786281, 0.099216],
+    [-0.003882, -0.048116, 1.051998],
+]
+
+
+@pytest.mark.parametrize("sight", [np.eye(3), np.array(DEUTAN), np.array(PROTAN)])
+def test_prompts_stay_apart_in_colour_blind_eyes(sight):
+    colours = [style.looks(PROMPTS)[prompt][0] for prompt in PROMPTS]
+    linear = np.array([[_linear(c[i : i + 2]) for i in (1, 3, 5)] for c in colours])
+    seen = np.clip(linear @ sight.T, 0, 1) ** (1 / 2.4)
+    apart = [np.linalg.norm(a - b) for i, a in enumerate(seen) for b in seen[:i]]
+    assert min(apart) > 0.2

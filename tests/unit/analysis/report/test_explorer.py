@@ -1,0 +1,220 @@
+import base64
+import gzip
+import hashlib
+import html.parser
+import json
+import re
+
+import hypothesis.strategies as st
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+
+import analysis
+from analysis import display
+from analysis.figures import style
+from analysis.report import explorer, write_report
+from analysis.report import page as page_module
+
+COLOURS = {"m-one": "#332288", "m-two": "#cc6677"}
+NAMES = {"m-one": "One", "m-two": "</script><b>Two"}
+
+
+def pack(run):
+    return explorer.pack(analysis.load(run), ["m-one", "m-two"], NAMES, COLOURS)
+
+
+def unpacked(blob, dtype):
+    """Values of a blob, as the page reads them."""
+    planes = np.frombuffer(gzip.decompress(base64.b64decode(blob)), dtype=np.uint8)
+    values = np.ascontiguousarray(planes.reshape(np.dtype(dtype).itemsize, -1).T)
+    return values.view(np.dtype(dtype).newbyteorder("<")).ravel().astype(dtype)
+
+
+def numbers(packed, at, dtype):
+    return unpacked(packed.blobs[at], dtype)
+
+
+def places(packed, at):
+    """Row of each token of a vocabulary, and its ids, as the page sums them."""
+    about = packed.meta["vocabularies"][at]
+    steps = (numbers(packed, about[key], np.uint32) for key in ("rows", "ids"))
+    return [np.cumsum(step, dtype=np.uint32).tolist() for step in steps]
+
+
+def tokens(packed):
+    return json.loads(gzip.decompress(base64.b64decode(packed.blobs[packed.meta["tokens"]])))
+
+
+def vocabulary(texts):
+    return pl.DataFrame({"token_id": range(len(texts)), "token": texts}, strict=False)
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), max_size=40))
+def test_rewards_come_back_bit_for_bit(values):
+    rewards = np.array(values, dtype=np.float32)
+    back = unpacked(explorer.blob_of(explorer.byte_planes(rewards)), np.float32)
+    assert back.tobytes() == rewards.tobytes()
+
+
+def test_every_score_of_the_run_is_in_the_page(small_run):
+    run, packed = analysis.load(small_run), pack(small_run)
+    texts = tokens(packed)
+    for model in packed.meta["models"]:
+        rows, ids = places(packed, model["vocabulary"])
+        for prompt, blob in zip(packed.meta["prompts"], model["columns"], strict=True):
+            if blob is None:
+                assert (model["slug"], prompt["id"]) not in run.results
+                continue
+            own = run.scores(models=[model["slug"]], prompts=[prompt["id"]]).collect()
+            rewards = numbers(packed, blob, np.float32)
+            assert ids == own["token_id"].to_list()
+            assert [texts[row] for row in rows] == own["token"].to_list()
+            assert rewards.tolist() == own["reward"].to_list()
+
+
+def test_the_page_has_the_sign_of_every_invisible_character_of_its_tokens(small_run):
+    packed = pack(small_run)
+    signs = packed.meta["display"]
+    for char in set("".join(tokens(packed))):
+        assert signs["anywhere"].get(char) == display.sign(char)
+        assert signs["start"].get(char) == display.sign_at_start(char)
+    assert signs["anywhere"] == {" ": "␣"}
+    assert (signs["run"], signs["limit"]) == (display.RUN, display.LIMIT)
+
+
+def test_a_model_that_missed_a_prompt_has_no_column_there(small_run):
+    columns = [model["columns"] for model in pack(small_run).meta["models"]]
+    assert columns[0][1] is not None
+    assert columns[1][1] is None
+
+
+def test_a_string_of_one_token_each_is_one_row_and_others_stay_apart():
+    texts, rows = explorer.union([vocabulary(["a", "x", "x"]), vocabulary(["x", "b", "a"])])
+    assert texts == ["a", "x", "x", "x", "b"]
+    assert [row.tolist() for row in rows] == [[0, 1, 2], [3, 4, 0]]
+
+
+@given(st.lists(st.lists(st.sampled_from("abc "), max_size=6), min_size=1, max_size=3))
+def test_every_token_has_a_row_with_its_text(vocabularies):
+    texts, rows = explorer.union([vocabulary(v).cast({"token": pl.String}) for v in vocabularies])
+    assert [[texts[i] for i in row] for row in rows] == vocabularies
+    assert {i for row in rows for i in row.tolist()} == set(range(len(texts)))
+
+
+def test_what_was_not_scored_is_not_a_number(make_run):
+    scores = {("m", "greatest"): {0: 1.0, 2: 3.0}}
+    run = analysis.load(make_run({"v": ["a", "b", "c"]}, {"m": "v"}, scores), allow_incomplete=True)
+    packed = explorer.pack(run, ["m"], {"m": "M"}, {"m": "#000"})
+    rewards = numbers(packed, packed.meta["models"][0]["columns"][0], np.float32)
+    assert rewards.tolist()[::2] == [1.0, 3.0]
+    assert np.isnan(rewards[1])
+
+
+def test_flags_say_special_and_round_trip(small_run, make_run):
+    vocab = {"v": ["<|end|>", "a", "\ufffd"]}
+    run = make_run(
+        vocab, {"m-one": "v", "m-two": "v"}, {("m-one", "greatest"): [1.0, 2.0, 3.0]}, "f"
+    )
+    packed = pack(run)
+    flags = numbers(packed, packed.meta["vocabularies"][0]["flags"], np.uint8)
+    assert flags.tolist() == [explorer.SPECIAL, 0, explorer.FLAGS.index("replacement")]
+
+
+def test_a_score_takes_no_more_than_its_four_bytes_and_a_third():
+    rng = np.random.default_rng(0)
+    rewards = rng.normal(size=50_000).astype(np.float32)
+    assert len(explorer.blob_of(explorer.byte_planes(rewards))) < 50_000 * 5.0
+
+
+def test_tied_scores_take_a_fraction_of_that():
+    rng = np.random.default_rng(0)
+    coarse = (np.round(rng.normal(size=50_000) * 8) / 8).astype(np.float32)
+    assert len(explorer.blob_of(explorer.byte_planes(coarse))) < 50_000 * 1.5
+
+
+class Scripts(html.parser.HTMLParser):
+    """The scripts of a page: attributes and text of each, as a browser's parser finds them."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.found, self.policy, self.inside = [], "", False
+        self.feed(source)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.inside = tag == "script"
+        if self.inside:
+            self.found.append([attrs, ""])
+        if tag == "meta" and attrs.get("http-equiv") == "Content-Security-Policy":
+            self.policy = attrs["content"]
+
+    def handle_endtag(self, tag):
+        self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            self.found[-1][1] += data
+
+
+@pytest.fixture
+def page(small_run, tmp_path, settings, monkeypatch):
+    def save(figure, folder, stem):
+        paths = {kind: folder / f"{stem}.{kind}" for kind in ("png", "svg")}
+        for path in paths.values():
+            path.write_text("undrawn", encoding="utf-8")
+        return paths
+
+    monkeypatch.setattr(style, "save", save)
+    info = analysis.ModelInfo(
+        nickname=NAMES["m-two"], developer=None, base=None, size_b=None, rewardbench_rank=None
+    )
+    index = write_report(analysis.load(small_run), tmp_path / "r", {"m-two": info}, settings)
+    return index.read_text(encoding="utf-8")
+
+
+def test_the_policy_names_the_hash_of_every_script_that_runs_and_no_other(page):
+    scripts = Scripts(page)
+    code = [text for attrs, text in scripts.found if "type" not in attrs]
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in code]
+    assert len(code) == 4
+    assert re.findall(r"'sha256-([^']+)'", scripts.policy) == digests
+    assert "default-src 'none'" in scripts.policy
+    assert "unsafe-eval" not in scripts.policy
+    assert "'unsafe-inline'" not in scripts.policy.split("script-src")[1]
+
+
+def test_names_and_tokens_that_are_markup_end_no_script(page):
+    scripts = Scripts(page)
+    kinds = [attrs.get("type", "code") for attrs, _ in scripts.found]
+    assert kinds.count("application/json") == 1
+    meta = json.loads(
+        next(text for attrs, text in scripts.found if "json" in attrs.get("type", ""))
+    )
+    assert [model["name"] for model in meta["models"]] == ["m-one", NAMES["m-two"]]
+    blobs = [text for attrs, text in scripts.found if attrs.get("type") == "text/plain"]
+    assert all(re.fullmatch(r"[A-Za-z0-9+/=]+", blob) for blob in blobs)
+    assert "<script>alert(1)" not in page
+
+
+def test_the_explorer_writes_tokens_as_text_only():
+    names = [name for name in page_module.SCRIPTS if "vendor" not in name]
+    ours = "".join((page_module.TEMPLATES / name).read_text(encoding="utf-8") for name in names)
+    for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert sink not in ours
+    assert "enableHtmlRendering: false" in ours
+
+
+def test_the_bundled_library_comes_with_its_licence_and_asks_for_nothing(page):
+    assert "SlickGrid 5.20.2" in page
+    assert "Permission is hereby granted" in page
+    for call in ("XMLHttpRequest", "fetch(", "importScripts", "WebSocket", "sendBeacon"):
+        assert call not in page
+
+
+def test_the_page_without_a_vocabulary_has_no_explorer(make_run):
+    run = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0]})
+    packed = explorer.pack(analysis.load(run), [], {}, {})
+    assert packed.meta["models"] == []
+    assert packed.blobs == []

@@ -1,0 +1,157 @@
+"""Sections of the page: each shows its tables and figures, or says why there is none."""
+
+import math
+
+import polars as pl
+import pytest
+
+import analysis
+from analysis import CHAPTERS
+from analysis.blocks import Folded, Picture
+from analysis.figures import style
+from analysis.report import drawing, page, summary
+from analysis.report.explorer import Packed
+from tests.support import runs
+
+NOTHING = Packed(meta={"rows": 0, "models": [], "prompts": []}, blobs=[])
+
+
+class Anything(dict):
+    """A figure of any name, for pages whose figures are not drawn."""
+
+    def __missing__(self, key):
+        return f"data:{key}"
+
+
+def text_of(study):
+    return page.render(study, CHAPTERS, Anything(), NOTHING)
+
+
+def stems(blocks):
+    for block in blocks:
+        if isinstance(block, Picture):
+            yield block.stem
+        if isinstance(block, Folded):
+            yield from stems(block.blocks)
+
+
+def test_every_section_that_has_a_table_shows_it_and_escapes_it(full):
+    source = text_of(full)
+    for chapter in CHAPTERS:
+        section = chapter.section(full)
+        assert f'<section id="{section.id}">' in source
+        assert f'href="#{section.id}"' in source
+        assert section.has_rows or section.id == "agreement"
+    assert "<script>alert(1)" not in source
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in source
+    assert "<b>peace" not in source
+    assert "<i>\\u202e</i>" in source
+
+
+def test_nothing_is_absent_from_a_full_run_but_what_it_does_not_hold(full):
+    assert full.tables.absent == {}
+
+
+def test_every_figure_of_a_section_is_one_that_is_drawn(full):
+    drawn = [stem for chapter in CHAPTERS for stem, _ in chapter.figures(full)]
+    wanted = {stem for chapter in CHAPTERS for stem in stems(chapter.section(full).blocks)}
+    assert wanted == set(drawn)
+    assert len(drawn) == len(set(drawn))
+    assert {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequences"} <= wanted
+    own = {"objectives_best", f"objectives_{runs.GATED}_best"}
+    assert {*own, "item_logprobs_elo_thing.chat_lm-a"} <= wanted
+
+
+def test_each_figure_is_saved_once_and_goes_into_the_page(full, monkeypatch, tmp_path):
+    def save(figure, folder, stem):
+        (folder / stem).write_text(figure, encoding="utf-8")
+        return {"png": folder / stem, "svg": folder / stem}
+
+    class Two:
+        tables = section = None
+
+        def figures(self, study):
+            return [("a", lambda: "first"), ("b", lambda: "second")]
+
+    monkeypatch.setattr(style, "save", save)
+    drawn = drawing.draw(full, [Two()], tmp_path)
+    assert list(drawn) == ["a", "b"]
+    assert drawn["a"] == "data:image/svg+xml;base64,Zmlyc3Q="
+
+
+def test_every_lexicon_says_how_many_tokens_matched(full):
+    source = text_of(full)
+    for name in ("AFINN-111", full.options.bing, full.options.frequency, "built-in list"):
+        assert f"<td>{name}</td>" in source
+
+
+def test_a_section_without_a_table_says_why(small_run, settings):
+    study = analysis.compute(analysis.load(small_run), {}, settings, CHAPTERS)
+    for chapter in CHAPTERS:
+        assert chapter.section(study).blocks, chapter.section(study).id
+    source = text_of(study)
+    for name in ("humans_correlation", "searches", "logprobs_rewards", "identity", "objectives"):
+        assert study.tables.reason(name).replace("'", "&#39;") in source
+
+
+def test_files_have_the_columns_of_the_contract_whatever_the_page_shows(full):
+    files = full.tables.files
+    assert set(files["sequences"].columns) == {
+        *("model", "prompt", "direction", "method", "seed", "length", "reward", "percentile"),
+        *("text", "round_trips", "flops"),
+    }
+    assert files["identity"].columns[-3:] == ["ci_low", "ci_high", "p"]
+
+
+def test_the_summary_names_the_groups_that_stand_lowest_and_highest(full):
+    tests = full.tables["identity_tests"]
+    lowest, low, high, *_ = tests["group"].unique(maintain_order=True)
+    means = {lowest: 0.01, low: 0.04, high: 0.9}
+    group = pl.col("group")
+    tests = tests.with_columns(
+        mean_percentile=group.replace_strict(means, default=0.6),
+        # Beside neutral words of the same kind, not beside the middle of the vocabulary.
+        difference=pl.when(group == high).then(-0.05).otherwise(0.02),
+        ci_low=pl.when(group == lowest).then(math.nan).otherwise(0.5),
+        q=pl.when(group.is_in([low, high])).then(0.001).otherwise(0.8),
+    )
+    said = summary.groups(tests, "greatest")
+    assert f"the words for {low} (4), " in said
+    assert f"those for {high} (90), " in said
+    assert lowest not in said  # A group of one word is left out.
+    count = tests.filter(prompt="greatest").height
+    below = tests.filter(prompt="greatest", group=high).height
+    above = tests.filter(prompt="greatest", group=low).height
+    assert f"Of {count} means of a group in a model, {below} are below those of neutral" in said
+    assert f"and {above} above" in said
+
+
+def test_the_summary_names_what_people_and_models_rank_differently(full):
+    (people,) = summary.people(full)
+    gap = full.tables["humans_gap"].sort("gap", "item", descending=[True, False])
+    assert people.lower == gap["item"].head(3).to_list()
+    assert people.higher == gap["item"].reverse().head(3).to_list()
+    best = full.tables["humans_correlation"].sort("spearman").row(-1, named=True)
+    assert f"to {best['spearman']:.2f} ({full.names[best['model']]})" in people.agreement
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "said"),
+    [
+        (None, "number", "–"),
+        (float("nan"), "p", "–"),
+        (0.0004, "p", "< .001"),
+        (0.0312, "p", ".031"),
+        (1.0, "p", "1.000"),
+        (0.4321, "share", "43.2 %"),
+        (-6462.5, "count", "−6,462.5"),
+        (7530.0, "count", "7,530"),
+        (12, "count", "12"),
+        (-0.25, "number", "−0.25"),
+        (-0.034871, "fixed", "−0.035"),
+        (True, "bool", "yes"),
+        ("x", "text", "x"),
+    ],
+)
+def test_cells_read_as_a_reader_writes(value, kind, said):
+    assert page.cell(value, kind) == said

@@ -1,0 +1,360 @@
+import csv
+import dataclasses
+import html.parser
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import analysis
+from analysis.report import folder, write_report
+from analysis.report.folder import ReportError
+from tests.support import runs
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+_ENDS = ["model", "end", "rank", "token_id", "token", "reward"]
+_SQUARE = ["model", "m-two", "m-one"]
+_SLOPES = ["model", "prompt", "slope", "stderr", "p", "n"]
+_MOMENTS = ["mean", "variance", "skewness", "kurtosis", "min", "max", "distinct_rewards"]
+_ABOUT = ["model", "nickname", "developer", "base", "size_b", "rewardbench_rank"]
+COLUMNS = {
+    "models": [*_ABOUT, "vocabulary"],
+    "shared_vocabulary": ["token", "m-two", "m-one"],
+    "moments": ["model", "prompt", "n", *_MOMENTS],
+    "top_bottom_greatest": _ENDS,
+    "top_bottom_worst": _ENDS,
+    "kendall_tau_greatest": _SQUARE,
+    "spearman_greatest": _SQUARE,
+    "rbo_greatest": _SQUARE,
+    "mds_greatest": ["model", "x", "y", "stress"],
+    "sentiment_slopes": ["model", "prompt", "valence", *_SLOPES[2:]],
+    "frequency_slopes": _SLOPES,
+    "framing": ["model", "prompt_a", "prompt_b", "pearson", "spearman", "kendall"],
+    "framing_sum": _ENDS,
+    "framing_difference": _ENDS,
+    # Beside those of the contract.
+    "framing_axis": [
+        *("model", "prompt_a", "prompt_b", "axis", "axis_kind", "loading_a", "loading_b"),
+        *("share", "ci_low", "ci_high", "n"),
+    ],
+    "variance": ["component", "share", "ci_low", "ci_high", "estimate"],
+}
+
+
+class Page(html.parser.HTMLParser):
+    """Tags, addresses and text of a page, as a browser's parser finds them."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.tags, self.addresses, self.text = [], [], []
+        self.feed(source)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data):
+        if self.lasttag not in ("style", "script"):
+            self.text.append(data)
+
+    @property
+    def words(self):
+        return " ".join(" ".join(self.text).split())
+
+
+@pytest.fixture
+def report(light, small_run, tmp_path, infos, settings):
+    write_report(analysis.load(small_run), tmp_path / "report", infos, settings)
+    return tmp_path / "report"
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory, settings):
+    """The report of the small run with its figures."""
+    own = tmp_path_factory.mktemp("drawn")
+    run = analysis.load(runs.small_run(own / "run"))
+    return write_report(run, own / "report", {}, settings).parent
+
+
+def page_of(run, tmp_path, settings, **options):
+    index = write_report(analysis.load(run, **options), tmp_path / "r", {}, settings)
+    return Page(index.read_text(encoding="utf-8"))
+
+
+def test_every_table_of_the_contract_has_its_name_and_columns(report):
+    found = {
+        path.stem: pl.read_csv(path, n_rows=0).columns for path in (report / "tables").iterdir()
+    }
+    assert found == COLUMNS
+
+
+def test_models_come_by_rewardbench_rank_and_unknown_ones_last(report):
+    table = pl.read_csv(report / "tables" / "models.csv")
+    assert table.rows() == [
+        ("m-two", "Two", "Acme", "Gemma 2", 2.0, 7, 6),
+        ("m-one", "m-one", None, None, None, None, 7),
+    ]
+
+
+def test_tokens_survive_the_tables_byte_for_byte(light, make_run, tmp_path, settings):
+    tokens = ['a"b', "a,b", "\n", "\r\n", "", " ", "\x00", "=1+1", "\ufeff", "😀"]
+    run = make_run({"v": tokens}, {"m": "v"}, {("m", "greatest"): [float(i) for i in range(10)]})
+    page_of(run, tmp_path, settings)
+    path = tmp_path / "r/tables/shared_vocabulary.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {int(row["m"]): row["token"] for row in rows} == dict(enumerate(tokens))
+
+
+@pytest.mark.parametrize(("second", "shown"), [("b/run", "{}/b/run"), ("b/other", "other")])
+def test_runs_of_one_name_are_told_apart_by_their_paths(
+    light, make_run, tmp_path, settings, second, shown
+):
+    for parent in ("a", "b"):
+        (tmp_path / parent).mkdir()
+    runs = [
+        make_run({"v": ["a", "b"]}, {model: "v"}, {(model, "greatest"): [0.0, 1.0]}, name=name)
+        for model, name in (("one", "a/run"), ("two", second))
+    ]
+    page = page_of(runs, tmp_path, settings)
+    assert shown.format(tmp_path) in page.text
+
+
+def test_every_figure_is_written_as_png_and_svg(drawn):
+    stems = ["framing", "distributions", "kendall_tau_greatest"]
+    stems += ["spearman_greatest", "rbo_greatest", "mds_greatest", "variance"]
+    stems += ["top_bottom_greatest", "top_bottom_worst", "framing_sum", "framing_difference"]
+    stems += ["sentiment_slopes", "frequency_slopes"]
+    words = [f"{kind}_points" for kind in ("sentiment", "frequency")]
+    stems += [f"{stem}_{prompt}" for stem in words for prompt in ("greatest", "worst")]
+    expected = sorted(f"{stem}.{kind}" for stem in stems for kind in ("png", "svg"))
+    assert sorted(path.name for path in (drawn / "figures").iterdir()) == expected
+
+
+def test_the_page_asks_for_nothing_outside_itself(drawn):
+    page = Page((drawn / "index.html").read_text(encoding="utf-8"))
+    allowed = ("data:", "#", "figures/", "tables/")
+    assert page.addresses
+    assert [address for address in page.addresses if not address.startswith(allowed)] == []
+    for address in page.addresses:
+        if address.startswith(("figures/", "tables/")):
+            assert (drawn / address).is_file()
+
+
+def test_a_token_that_is_markup_shows_as_text(report):
+    page = Page((report / "index.html").read_text(encoding="utf-8"))
+    assert "<script>alert(1)</script>" in page.text
+
+
+def test_nicknames_and_prompts_that_are_markup_show_as_text(
+    light, small_run, edit, tmp_path, settings
+):
+    edit(small_run, lambda content: content["prompts"].update(greatest="<b onclick=x>?"))
+    page = page_of(small_run, tmp_path, settings)
+    assert "“<b onclick=x>?”" in page.words
+
+
+def test_leading_spaces_are_visible(report):
+    source = (report / "index.html").read_text(encoding="utf-8")
+    assert "<i>␣</i><bdi>love</bdi>" in source
+
+
+def test_the_summary_says_what_was_computed(report):
+    page = Page((report / "index.html").read_text(encoding="utf-8"))
+    assert "Kendall’s τ is 0.33." in page.words
+    assert "same one first about 67 times in a hundred" in page.words
+    assert "Not scored: Two under “worst”" in page.words
+    assert "Fewer than two models were scored under this prompt." in page.words
+
+
+def test_one_model_has_no_agreement_and_says_so(make_run, tmp_path, settings):
+    run = make_run({"v": ["a", "b"]}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0]})
+    page = page_of(run, tmp_path, settings)
+    assert "What this reward model values" in page.words
+    assert "Only one model was scored: agreement needs two." in page.words
+    assert not (tmp_path / "r/tables/kendall_tau_greatest.csv").exists()
+
+
+@pytest.mark.parametrize("reward", [0.0, 0.1])
+def test_one_token_is_enough_for_a_report(make_run, tmp_path, settings, reward):
+    run = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [reward]})
+    page = page_of(run, tmp_path, settings)
+    assert "Every score is the same" in page.words
+
+
+def test_models_that_share_no_tokens_are_reported_one_by_one(make_run, tmp_path, settings):
+    vocabs = {"v1": ["a", "b"], "v2": ["c", "d"]}
+    scores = {("m1", "greatest"): [1.0, 2.0], ("m2", "greatest"): [1.0, 2.0]}
+    page = page_of(make_run(vocabs, {"m1": "v1", "m2": "v2"}, scores), tmp_path, settings)
+    assert "The models share no tokens, so their orders cannot be compared." in page.words
+    assert "each model’s whole vocabulary" in page.words
+    assert pl.read_csv(tmp_path / "r/tables/moments.csv")["n"].to_list() == [2, 2]
+    assert pl.read_csv(tmp_path / "r/tables/shared_vocabulary.csv").height == 0
+
+
+def test_models_that_share_one_token_have_no_order_to_compare(make_run, tmp_path, settings):
+    vocabs = {"v1": ["a", "b"], "v2": ["b", "d"]}
+    scores = {("m1", "greatest"): [1.0, 2.0], ("m2", "greatest"): [1.0, 2.0]}
+    page = page_of(make_run(vocabs, {"m1": "v1", "m2": "v2"}, scores), tmp_path, settings)
+    assert "has no order to compare" in page.words
+
+
+def test_an_unfinished_run_warns_at_the_top(light, small_run, edit, tmp_path, settings):
+    edit(small_run, lambda c: [r.update(complete=False) for r in c["results"].values()])
+    page = page_of(small_run, tmp_path, settings, allow_incomplete=True)
+    assert "Some sweeps have not finished" in page.words
+
+
+def test_mixed_modes_warn_at_the_top(light, small_run, edit, tmp_path, settings):
+    def change(content):
+        next(iter(content["results"].values()))["fingerprint"]["mode"] = "text"
+
+    edit(small_run, change)
+    assert "mix response modes (ids, text)" in page_of(small_run, tmp_path, settings).words
+
+
+def test_the_same_run_gives_the_same_report(drawn, tmp_path, settings):
+    page = write_report(analysis.load(drawn.parent / "run"), tmp_path / "again", {}, settings)
+    assert page.read_bytes() == (drawn / "index.html").read_bytes()
+
+
+def test_a_report_replaces_an_older_one_whole(report, small_run, settings):
+    (report / "tables" / "stale.csv").write_text("x", encoding="utf-8")
+    write_report(analysis.load(small_run), report, {}, settings)
+    assert not (report / "tables" / "stale.csv").exists()
+    assert json.loads((report / "report.json").read_text())["kind"] == "assay-report"
+
+
+def test_an_error_on_the_way_leaves_the_older_report(report, tmp_path):
+    before = (report / "index.html").read_bytes()
+    with pytest.raises(ZeroDivisionError), folder.staged(report, {}) as work:
+        (work / "index.html").write_text("half", encoding="utf-8")
+        raise ZeroDivisionError
+    assert (report / "index.html").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_an_error_between_the_two_renames_puts_the_older_report_back(report, monkeypatch):
+    before = (report / "index.html").read_bytes()
+    rename = Path.rename
+
+    def failing(path, target):
+        if path.name == "new":
+            raise OSError("disk full")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError, match="disk full"), folder.staged(report, {}):
+        pass
+    assert (report / "index.html").read_bytes() == before
+
+
+# Loaded by its path, for the package brings polars and scipy along.
+_KILLED = """
+import os, pathlib, runpy, signal, sys
+module, report, when = sys.argv[1:]
+rename = pathlib.Path.rename
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+def renamed(path, target):
+    die() if path.name == "new" else rename(path, target)
+if when == "renaming":
+    pathlib.Path.rename = renamed
+with runpy.run_path(module)["staged"](pathlib.Path(report), {}) as folder:
+    (folder / "index.html").write_text("half")
+    if when == "writing":
+        die()
+"""
+
+
+def left(parent):
+    return [path for path in parent.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("when", ["writing", "renaming"])
+def test_what_a_killed_writer_left_is_gone_after_the_next(tmp_path, when):
+    report = tmp_path / "report"
+    with folder.staged(report, {}) as work:
+        (work / "index.html").write_text("older", encoding="utf-8")
+    command = [sys.executable, "-c", _KILLED, folder.__file__, str(report), when]
+    done = subprocess.run(command, cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len(left(tmp_path)) == 1
+    assert report.exists() == (when == "writing")
+    with pytest.raises(ZeroDivisionError), folder.staged(report, {}):
+        raise ZeroDivisionError
+    assert left(tmp_path) == []
+    assert (report / "index.html").read_text(encoding="utf-8") == "older"
+
+
+def test_what_a_living_writer_or_another_report_has_there_stays(tmp_path):
+    others = [tmp_path / ".report.notes", tmp_path / ".report.more.abcdefgh"]
+    for other in others:
+        other.mkdir()
+        (other / "writer.lock").touch()
+    with folder.staged(tmp_path / "report", {}) as first:
+        with folder.staged(tmp_path / "report", {}):
+            assert first.is_dir()
+        assert first.is_dir()
+    assert sorted(left(tmp_path)) == sorted(others)
+
+
+def test_a_folder_of_something_else_is_not_overwritten(small_run, tmp_path, settings):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "index.html").write_text("mine", encoding="utf-8")
+    with pytest.raises(ReportError, match="thesis: not a report of ours"):
+        write_report(analysis.load(small_run), tmp_path / "thesis", {}, settings)
+    assert (tmp_path / "thesis" / "index.html").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_report_that_someone_added_to_is_not_overwritten(report, small_run, settings):
+    (report / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(ReportError, match=r"holds 'notes.txt', which no report does"):
+        write_report(analysis.load(small_run), report, {}, settings)
+
+
+def test_a_file_is_not_overwritten(small_run, tmp_path, settings):
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    with pytest.raises(ReportError, match="a file, not a folder"):
+        write_report(analysis.load(small_run), tmp_path / "file", {}, settings)
+
+
+def test_a_report_never_takes_the_place_of_its_run(small_run, settings):
+    for target in (small_run, small_run.parent):
+        with pytest.raises(ReportError, match="holds a run of its own"):
+            write_report(analysis.load(small_run), target, {}, settings)
+
+
+def test_an_empty_folder_is_taken(light, small_run, tmp_path, settings):
+    (tmp_path / "empty").mkdir()
+    assert write_report(analysis.load(small_run), tmp_path / "empty", {}, settings).is_file()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("top", "x", r"analyze.top='x'; allowed: integers >= 1"),
+        ("top", 0, r"analyze.top=0; allowed: integers >= 1"),
+        ("top", True, r"analyze.top=True; allowed: integers >= 1"),
+        ("figure_top", 1.5, r"analyze.figure_top=1.5; allowed: integers >= 1"),
+        ("figure_top", 5, r"analyze.figure_top=5; allowed: at most top=4"),
+        ("summary_tokens", -1, r"analyze.summary_tokens=-1; allowed: integers >= 1"),
+        ("allow_incomplete", 1, r"analyze.allow_incomplete=1; allowed: True, False"),
+    ],
+)
+def test_a_bad_setting_names_what_is_allowed(settings, key, value, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(settings, **{key: value})
+
+
+def test_a_folder_that_cannot_be_made_is_refused_in_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    refused = pytest.raises(ReportError, match="file/report: File exists; choose another folder")
+    with refused, folder.staged(tmp_path / "file" / "report", {}):
+        pass

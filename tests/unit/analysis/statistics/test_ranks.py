@@ -1,0 +1,106 @@
+import math
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+
+from analysis.statistics import ranks
+from analysis.statistics.rank_biased_overlap import positions
+
+# Few different values, so that ties are the rule.
+PAIRS = st.lists(st.tuples(st.integers(-4, 4), st.integers(-4, 4)), min_size=2, max_size=40)
+
+
+def columns(pairs):
+    x, y = np.array(pairs, dtype=np.float32).T
+    return x, y
+
+
+def loop_tau_b(x, y):
+    concordance = ties_x = ties_y = 0
+    n = len(x)
+    for i in range(n):
+        for j in range(i):
+            concordance += int(np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]))
+            ties_x += int(x[i] == x[j])
+            ties_y += int(y[i] == y[j])
+    total = n * (n - 1) // 2
+    scale = math.sqrt((total - ties_x) * (total - ties_y))
+    return concordance / scale if scale else math.nan
+
+
+@given(PAIRS)
+def test_kendall_tau_is_the_written_out_double_loop(pairs):
+    x, y = columns(pairs)
+    assert ranks.kendall_tau(x, y) == pytest.approx(loop_tau_b(x, y), abs=1e-12, nan_ok=True)
+
+
+@given(PAIRS.filter(lambda p: all(len(set(column)) > 1 for column in zip(*p, strict=True))))
+def test_spearman_agrees_with_scipy(pairs):
+    x, y = columns(pairs)
+    expected = scipy.stats.spearmanr(x, y).statistic
+    assert ranks.spearman(x, y) == pytest.approx(expected, abs=1e-12)
+
+
+@given(PAIRS, st.sampled_from([np.exp, np.cbrt, lambda v: 3 * v - 7]))
+def test_rank_statistics_ignore_monotone_maps(pairs, monotone):
+    x, y = columns(pairs)
+    mapped = monotone(x.astype(np.float64))
+    for statistic in (ranks.kendall_tau, ranks.spearman):
+        expected = statistic(x, y)
+        assert statistic(mapped, y) == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+@given(PAIRS)
+def test_rank_statistics_change_sign_with_one_side(pairs):
+    x, y = columns(pairs)
+    for statistic in (ranks.kendall_tau, ranks.spearman):
+        assert statistic(-x, y) == pytest.approx(-statistic(x, y), abs=1e-12, nan_ok=True)
+
+
+@given(PAIRS, st.randoms(use_true_random=False))
+def test_rank_statistics_ignore_the_order_of_the_tokens(pairs, random):
+    shuffled = list(pairs)
+    random.shuffle(shuffled)
+    for statistic in (ranks.kendall_tau, ranks.spearman):
+        expected = statistic(*columns(pairs))
+        assert statistic(*columns(shuffled)) == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("statistic", [ranks.kendall_tau, ranks.spearman, ranks.pearson])
+@pytest.mark.parametrize("x", [[], [1.0], [2.0, 2.0, 2.0], [0.1] * 7])
+def test_a_side_without_an_order_gives_nan(statistic, x):
+    x = np.array(x, dtype=np.float32)
+    assert math.isnan(statistic(x, np.arange(len(x), dtype=np.float32)))
+
+
+@given(PAIRS)
+def test_percentiles_share_ties_and_average_one_half(pairs):
+    x, _ = columns(pairs)
+    shares = [(np.sum(x < v) + np.sum(x == v) / 2) / len(x) for v in x]
+    np.testing.assert_allclose(ranks.percentiles(x), shares)
+    assert ranks.percentiles(x).mean() == pytest.approx(0.5)
+
+
+def test_dense_ranks_leave_no_gaps():
+    assert ranks.dense_ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist() == [3, 1, 3, 2]
+
+
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=30), st.integers(1, 40), st.booleans())
+def test_extremes_are_the_head_of_a_stable_sort(values, count, highest):
+    x = np.array(values, dtype=np.float32)
+    expected = np.argsort(-x if highest else x, kind="stable")[:count]
+    assert ranks.extremes(x, count, highest).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint32])
+def test_estimators_compute_in_float64_whatever_comes_in(dtype):
+    """SciPy 1.18 ranks float32 in float32, and a table's columns would follow it."""
+    x, y = np.array([1, 1, 2, 5], dtype=dtype), np.array([3, 1, 1, 4], dtype=dtype)
+    for array in (ranks.average_ranks(x), ranks.percentiles(x), positions(x)):
+        assert array.dtype == np.float64
+    assert ranks.dense_ranks(x).dtype == np.int32
+    assert ranks.kendall_tau(x, y) == pytest.approx(0.4, abs=1e-12)
+    assert positions(x).tolist() == [[2, 2, 1, 0], [2, 2, 1, 1]]

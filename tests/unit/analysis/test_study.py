@@ -1,0 +1,155 @@
+"""Adding an analysis: one chapter, and one line in the list."""
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+
+import matplotlib.figure
+import polars as pl
+import pytest
+
+import analysis
+from analysis import CHAPTERS
+from analysis.blocks import Picture, Section, notes, rows
+from analysis.report import write_report
+from analysis.study import Absent, Study, Tables, required, table
+
+
+@dataclasses.dataclass
+class Lengths:
+    """How long the highest token of each model is, as a chapter."""
+
+    reason: str = ""
+
+    def tables(self, study):
+        """token_lengths.csv. For the figure: ("token_lengths_doubled",)."""
+        yield table("token_lengths", make=lambda: self.lengths(study))
+        yield table("token_lengths_doubled", make=lambda: self.doubled(study), file=False)
+
+    def lengths(self, study: Study):
+        """model, length."""
+        if self.reason:
+            raise Absent(self.reason)
+        highest = study.tables["top_bottom", "greatest"].filter(end="top", rank=1)
+        return highest.select("model", length=pl.col("token").str.len_chars())
+
+    def doubled(self, study):
+        """model, length."""
+        return study.tables["token_lengths"].with_columns(pl.col("length") * 2)
+
+    def figures(self, study):
+        """token_lengths: a bar per model."""
+        doubled = study.tables.get("token_lengths_doubled")
+        if doubled is not None:
+            yield "token_lengths", lambda: self.bars(doubled)
+
+    def bars(self, doubled):
+        """One bar per model."""
+        figure = matplotlib.figure.Figure()
+        figure.subplots().bar(doubled["model"], doubled["length"])
+        return figure
+
+    def section(self, study):
+        """The bars, the numbers, or the reason why there are none."""
+        lengths = study.tables.get("token_lengths")
+        picture = [] if lengths is None else [Picture("token_lengths", "Longer is longer.")]
+        columns = [("model", "model", "model"), ("length", "characters", "count")]
+        return Section(
+            id="lengths",
+            title="Lengths of tokens",
+            label="Lengths",
+            lead="How long are the tokens that models like?",
+            blocks=[
+                *notes([study.tables.reason("token_lengths")]),
+                *picture,
+                *rows(lengths, columns, "token_lengths.csv"),
+            ],
+            caveats=["Characters are not bytes."],
+        )
+
+
+def report_of(small_run, folder, settings, chapter):
+    run = analysis.load(small_run)
+    return write_report(run, folder, {}, settings, chapters=[*CHAPTERS[:3], chapter]).parent
+
+
+def test_an_added_chapter_has_its_table_its_figure_and_its_section(small_run, tmp_path, settings):
+    report = report_of(small_run, tmp_path / "report", settings, Lengths())
+    written = (report / "tables" / "token_lengths.csv").read_text(encoding="utf-8")
+    assert written == "model,length\nm-one,5\nm-two,4\n"
+    assert not (report / "tables" / "token_lengths_doubled.csv").exists()
+    for kind in ("png", "svg"):
+        assert (report / "figures" / f"token_lengths.{kind}").stat().st_size > 0
+    page = (report / "index.html").read_text(encoding="utf-8")
+    section = page.split('<section id="lengths">')[1].split("</section>")[0]
+    for part in ("Lengths of tokens", "tokens that models like?", "Longer is longer.", ">5<"):
+        assert part in section
+    assert "Characters are not bytes." in section
+    assert 'href="tables/token_lengths.csv"' in section
+    assert 'src="data:image/svg+xml;base64,' in section
+    assert '<a href="#lengths">Lengths</a>' in page
+
+
+def test_the_example_of_the_guide_is_a_chapter(make_run, tmp_path, settings):
+    guide = Path(__file__).parents[3] / "docs" / "extend" / "capitals.py"
+    spec = importlib.util.spec_from_file_location("capitals", guide)
+    capitals = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(capitals)
+    words = [" love", " Love", " hate", " Hate", " joy", " Joy"]
+    run = make_run({"v": words}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]})
+    report = report_of(run, tmp_path / "report", settings, capitals)
+    table = pl.read_csv(report / "tables" / "capitals.csv")
+    assert table.select("model", "prompt", "n").rows() == [("m", "greatest", 3)]
+    assert table["difference"].item() == pytest.approx(1 / 6)
+    assert (report / "figures" / "capitals.svg").exists()
+    assert '<section id="capitals">' in (report / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_table_that_cannot_be_made_is_a_sentence_and_no_file(
+    light, small_run, tmp_path, settings
+):
+    chapter = Lengths(reason="Tokens have <no> length here.")
+    report = report_of(small_run, tmp_path / "report", settings, chapter)
+    assert not (report / "tables" / "token_lengths.csv").exists()
+    page = (report / "index.html").read_text(encoding="utf-8")
+    section = page.split('<section id="lengths">')[1].split("</section>")[0]
+    assert '<p class="note">Tokens have &lt;no&gt; length here.</p>' in section
+    assert "Characters are not bytes." not in section
+
+
+@pytest.fixture
+def tables():
+    made = Tables()
+    made.add(table("one", make=lambda: pl.DataFrame({"x": [1]})))
+    made.add(table("per", "prompt", make=lambda: pl.DataFrame({"x": [2]}), file=False))
+    made.add(table("none", make=lambda: required(pl.DataFrame({"x": []}), "Nothing is there.")))
+    return made
+
+
+def test_tables_are_found_by_their_keys(tables):
+    assert tables["one"]["x"].item() == 1
+    assert tables["per", "prompt"].equals(tables.get("per", "prompt"))
+    assert list(tables.of("per")) == [("prompt",)]
+    assert list(tables.files) == ["one"]
+    assert tables.reason("one") is None
+
+
+def test_the_reason_of_a_table_is_the_reason_of_those_made_from_it(tables):
+    tables.add(table("after", make=lambda: tables["none"]))
+    assert tables.reason("after") == tables.reason("none") == "Nothing is there."
+    assert tables.get("after") is None
+
+
+def test_a_table_that_no_chapter_makes_is_a_mistake(tables):
+    with pytest.raises(LookupError, match=r"table \('two',\): not made by this chapter or one bef"):
+        tables["two"]
+
+
+def test_two_tables_of_one_name_are_a_mistake(tables):
+    with pytest.raises(ValueError, match=r"table \('one',\): made twice"):
+        tables.add(table("one", make=pl.DataFrame))
+
+
+def test_a_chapter_cannot_read_a_table_of_a_later_one(small_run, settings):
+    with pytest.raises(LookupError, match="not made by this chapter or one before it in the list"):
+        analysis.compute(analysis.load(small_run), {}, settings, [Lengths(), *CHAPTERS])

@@ -1,0 +1,162 @@
+import gzip
+import importlib.util
+
+import msgpack
+import polars as pl
+import pytest
+
+from analysis.words import lexicons, matching
+from analysis.words.lexicons import LexiconError
+
+
+def tokens(*texts):
+    return pl.DataFrame({"token_id": range(len(texts)), "token": texts})
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(name, text):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return make
+
+
+def test_afinn_comes_from_its_package():
+    table = lexicons.afinn()
+    assert table.height == 2477
+    assert table.filter(word="love")["value"].item() == 3.0
+    assert table.filter(word="hate")["value"].item() == -3.0
+
+
+def test_afinn_can_be_a_file(write):
+    table = lexicons.afinn(write("a.txt", "Good\t3\nbad thing\t-2\n"))
+    assert table.rows() == [("bad thing", -2.0), ("good", 3.0)]
+
+
+@pytest.mark.parametrize("text", ["word 3\n", "word\tmany\n", "\n"])
+def test_another_file_is_refused_in_a_line(write, text):
+    with pytest.raises(LexiconError, match=r"a\.txt: (not lines of a word|no words in it)"):
+        lexicons.afinn(write("a.txt", text))
+
+
+def test_a_package_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(LexiconError, match="package afinn is not installed; install it, or name"):
+        lexicons.afinn()
+    with pytest.raises(LexiconError, match="package wordfreq is not installed"):
+        lexicons.frequency()
+
+
+@pytest.fixture
+def wordfreq(monkeypatch, tmp_path):
+    """The file of a package wordfreq whose code must not run."""
+    package = tmp_path / "wordfreq"
+    (package / "data").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise AssertionError", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    return package / "data" / "large_en.msgpack.gz"
+
+
+def test_wordfreq_is_read_without_its_code(wordfreq):
+    buckets = [{"format": "cB", "version": 1}] + [[] for _ in range(100)]
+    buckets[1] = ["the"]
+    buckets[100] = ["love", "x" * 40]
+    wordfreq.write_bytes(gzip.compress(msgpack.packb(buckets)))
+    found = dict(lexicons.frequency().iter_rows())
+    assert found["the"] == pytest.approx(1e6)
+    assert found["love"] == pytest.approx(1e6 * 10**-0.99)
+    assert len(found) == 3
+
+
+def test_a_damaged_word_list_is_refused(wordfreq):
+    wordfreq.write_bytes(gzip.compress(b"\xc1"))
+    with pytest.raises(LexiconError, match="not a word list of wordfreq"):
+        lexicons.frequency()
+
+
+def test_the_bnc_list_gives_word_forms_over_parts_of_speech(write):
+    text = (
+        "\tWord\tPoS\t\tFreq\tRa\tDisp\n"
+        "\tabandon\tVerb\t%\t44\t99\t0.96\n"
+        "\t@\t@\tabandon\t12\t96\t0.94\n"
+        "\t@\t@\tabandoned\t26\t99\t0.95\n"
+        "\tlove\tNoC\t:\t150\t100\t0.9\n"
+        "\tLove\tVerb\t:\t50\t100\t0.9\n"
+        "\tnever\tAdv\t:\t0\t100\t0.9\n"
+    )
+    found = dict(lexicons.frequency(write("bnc.txt", text)).iter_rows())
+    assert found == {"abandon": 12.0, "abandoned": 26.0, "love": 200.0}
+
+
+def test_bing_is_a_csv_or_its_two_files(write, tmp_path):
+    table = lexicons.bing(write("bing.csv", "word,sentiment\nGood,positive\nbad,negative\n"))
+    assert table.rows() == [("bad", "negative"), ("good", "positive")]
+    write("positive-words.txt", "; note\ngood\nenvious\n")
+    write("negative-words.txt", ";\nbad\nenvious\n")
+    assert lexicons.bing(str(tmp_path)).equals(table)
+
+
+def test_a_csv_without_its_columns_is_refused(write):
+    with pytest.raises(LexiconError, match="no column 'sentiment'; it needs word, sentiment"):
+        lexicons.bing(write("bing.csv", "word,mood\na,b\n"))
+
+
+def test_a_missing_file_is_refused():
+    for read in (lexicons.afinn, lexicons.bing, lexicons.frequency, lexicons.identity):
+        with pytest.raises(LexiconError, match="nowhere"):
+            read("nowhere.csv")
+
+
+def test_the_papers_matching_ignores_case_but_not_spaces():
+    lexicon = pl.DataFrame({"word": ["love"], "value": [3.0]})
+    vocabulary = tokens("love", " love", "LOVE", "lovely")
+    assert matching.match(vocabulary, lexicon, trim=False)["token"].to_list() == ["love", "LOVE"]
+    trimmed = matching.match(vocabulary, lexicon, trim=True)
+    assert trimmed["token"].to_list() == ["love", " love", "LOVE"]
+
+
+def test_our_identity_terms_are_each_of_one_group():
+    table = lexicons.identity()
+    assert not table["word"].str.to_lowercase().is_duplicated().any()
+    assert set(table["form"]) == set(lexicons.FORMS)
+    assert table.filter(group="neutral").height > 100
+    assert set(table.filter(group="neutral")["axis"]) == {"neutral"}
+    assert table["axis"].n_unique() == 10
+
+
+def test_a_users_terms_are_added_and_win(write):
+    extra = write(
+        "own.csv", "word,group,axis\nwomen,my group,my axis\nElbonians,Elbonians,nationality\n"
+    )
+    table = lexicons.identity(extra)
+    assert table.filter(word="women")["group"].item() == "my group"
+    assert table.filter(word="Elbonians")["form"].item() == "plural"
+    assert table.height == lexicons.identity().height + 1
+
+
+@pytest.mark.parametrize("word", ["black", "Black", "BLACK"])
+def test_a_users_term_wins_whatever_its_case(write, word):
+    table = lexicons.identity(write("own.csv", f"word,group,axis\n{word},mine,mine\n"))
+    found = matching.match_cased(tokens(" Black", "BLACK"), table)
+    assert found["group"].to_list() == ["mine", "mine"]
+
+
+def test_a_form_that_is_none_is_refused(write):
+    with pytest.raises(LexiconError, match="form 'verb'; allowed: singular, plural"):
+        lexicons.identity(write("own.csv", "word,group,axis,form\na,b,c,verb\n"))
+
+
+def test_a_term_with_a_capital_needs_it_and_others_do_not():
+    terms = pl.DataFrame(
+        {"word": ["Black", "women"], "group": ["B", "w"], "axis": ["r", "g"], "form": "plural"}
+    )
+    vocabulary = tokens("black", " Black", "BLACK", "Women", " women", "womenfolk", "  ")
+    found = matching.match_cased(vocabulary, terms)
+    assert found.select("token", "group", "surface").rows() == [
+        (" Black", "B", "_A"),
+        ("BLACK", "B", "-A"),
+        ("Women", "w", "-A"),
+        (" women", "w", "_a"),
+    ]
