@@ -52,13 +52,13 @@ from analysis.chapters.sentiment import sentiment_points, sentiment_slopes, vale
 from analysis.chapters.sequences import sequence_traces, sequence_transfer, sequences_table
 from analysis.chapters.tokens import shared_rewards, shared_vocabulary, top_bottom
 from analysis.chapters.variance import variance_table
-from analysis.manifests import RunError
 from analysis.model_info import ModelInfo, describe
 from analysis.options import AnalyzeSettings, Options
 from analysis.run import Run, load
 from analysis.statistics.log_ratio import log_ratio
 from analysis.study import Absent, Study, compute
 from analysis.words import lexicons
+from engine.runs.reader import RunError
 
 __all__ = [
     "CHAPTERS",

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from analysis.manifests import Result, RunError, Search
 from engine.runs import schema
+from engine.runs.reader import Result, RunError, Search
 
 _NAMED = 5  # Ids that a message lists at most.
 _COLUMNS = {

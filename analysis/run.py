@@ -15,18 +15,18 @@ from typing import Any
 import polars as pl
 
 from analysis import checks
-from analysis.manifests import (
+from analysis.statistics import Array
+from engine.runs import schema
+from engine.runs.reader import (
     KINDS,
-    Manifest,
     Result,
+    RunContents,
     RunError,
     Search,
     merge,
-    read_manifest,
+    read_contents,
     searched,
 )
-from analysis.statistics import Array
-from engine.runs import schema
 
 _SEARCH = re.compile(
     rf"{schema.SEQUENCES_DIR}/model=(?P<model>[^/]+)/prompt=(?P<prompt>[^/]+)"
@@ -235,38 +235,38 @@ def load(
     folders = tuple(pathlib.Path(path) for path in paths)
     if not folders:
         raise RunError("no run folder was named")
-    manifest = merge([read_manifest(folder) for folder in folders])
-    kept = (checks.present(result, allow_incomplete) for result in manifest.results.values())
+    contents = merge([read_contents(folder) for folder in folders])
+    kept = (checks.present(result, allow_incomplete) for result in contents.results.values())
     results = [result for result in kept if result is not None]
     by_kind = {kind: [r for r in results if r.kind == kind] for kind in KINDS}
     scores, logprobs, items, replies = (by_kind[kind] for kind in KINDS)
-    if not results and not manifest.searches:
+    if not results and not contents.searches:
         raise RunError(f"{', '.join(map(str, folders))}: nothing was scored in this run")
-    _check_tokens(manifest, [*scores, *logprobs], allow_incomplete)
+    _check_tokens(contents, [*scores, *logprobs], allow_incomplete)
     checks.check_items([*items, *replies])
     shown = {result.model for result in (*scores, *items)}
-    shown |= {searched(path) for path in manifest.searches}
+    shown |= {searched(path) for path in contents.searches}
     return Run(
         folders=folders,
-        models={slug: record for slug, record in manifest.models.items() if slug in shown},
-        prompts=manifest.prompts,
+        models={slug: record for slug, record in contents.models.items() if slug in shown},
+        prompts=contents.prompts,
         results={(r.model, r.prompt): r for r in scores},
         items={(str(r.items), r.model, r.prompt): r for r in items},
         logprobs={(r.model, r.prompt): r for r in logprobs},
         item_logprobs={(str(r.items), r.model, r.prompt): r for r in replies},
-        searches=manifest.searches,
-        _records=manifest.models,
-        _vocabularies=manifest.vocabularies,
+        searches=contents.searches,
+        _records=contents.models,
+        _vocabularies=contents.vocabularies,
     )
 
 
-def _check_tokens(manifest: Manifest, results: list[Result], allow_incomplete: bool) -> None:
-    for model in manifest.models:
+def _check_tokens(contents: RunContents, results: list[Result], allow_incomplete: bool) -> None:
+    for model in contents.models:
         own = [result for result in results if result.model == model]
         if not own:
             continue
-        if model not in manifest.vocabularies:
+        if model not in contents.vocabularies:
             raise RunError(f"{own[0].where}: the manifest names no vocabulary of {model}")
-        ids = checks.check_vocabulary(manifest.vocabularies[model], model)
+        ids = checks.check_vocabulary(contents.vocabularies[model], model)
         for result in own:
             checks.check_scores(result, ids, allow_incomplete)

@@ -15,7 +15,6 @@ import polars as pl
 from analysis.blocks import MODEL, Block, Column, Heading, Picture, Section, notes, rows
 from analysis.figures import style
 from analysis.figures.heat_map import heat_map
-from analysis.manifests import Result
 from analysis.rankings import both_ends
 from analysis.run import Run
 from analysis.statistics import ranks
@@ -29,6 +28,7 @@ from analysis.study import (
     required,
     table,
 )
+from engine.runs.reader import Result
 from engine.runs.schema import Columns
 
 REWARD = "reward"

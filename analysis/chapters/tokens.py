@@ -8,10 +8,10 @@ import polars as pl
 
 from analysis.blocks import TOKENS, Block, Ends, Folded, Heading, Picture, Section, Text, rows
 from analysis.figures import token_bars
-from analysis.manifests import RunError
 from analysis.rankings import TOKEN_ENDS, token_ends
 from analysis.run import Run
 from analysis.study import NO_VOCABULARY, Absent, Figure, Study, Table, table
+from engine.runs.reader import RunError
 
 NOTHING_SHARED = "The models share no tokens, so their orders cannot be compared."
 

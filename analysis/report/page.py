@@ -13,10 +13,10 @@ import jinja2
 
 from analysis import display
 from analysis.figures import style
-from analysis.manifests import Result
 from analysis.report import summary
 from analysis.report.explorer import Packed
 from analysis.study import Chapter, Study
+from engine.runs.reader import Result
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
 SCRIPTS = ("table.js", "vendor/slickgrid.min.js", "explorer-data.js", "explorer.js")

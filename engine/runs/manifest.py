@@ -9,8 +9,7 @@ from etils import epath
 
 from engine.errors import AssayError
 from engine.runs import parts, schema
-
-Json = dict[str, Any]  # Any: what JSON holds
+from engine.runs.reader import Json, read_json
 
 
 class Manifest:
@@ -36,14 +35,7 @@ class Manifest:
                 raise AssayError(f"run {folder}: not empty and holds no {schema.MANIFEST}")
             kinds = ("models", "prompts", "lists", "results", "environment")
             return cls(folder, {"version": schema.MANIFEST_VERSION, **{k: {} for k in kinds}})
-        try:
-            content = json.loads(path.read_text())
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise AssayError(f"{path}: not JSON ({error})") from error
-        version = content.get("version") if isinstance(content, dict) else None
-        if version != schema.MANIFEST_VERSION:
-            raise AssayError(f"{path}: version {version}; allowed: {schema.MANIFEST_VERSION}")
-        return cls(folder, content)
+        return cls(folder, read_json(path))
 
     def admit(self, kind: str, name: str, entry: Any) -> None:
         """Adds a model, prompt or list; refuses it if its name stands for something else."""

@@ -19,8 +19,9 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
 from engine.runs import parts, schema
-from engine.runs.manifest import Json, Manifest
+from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
+from engine.runs.reader import Json
 from engine.scoring.reward_passes import dtype_named
 from engine.scoring.rows import Rows
 from engine.sweep.self_check import check_finite, self_check

@@ -11,7 +11,8 @@ from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import parts, schema
 from engine.runs.environment import library_versions
-from engine.runs.manifest import Json, Manifest
+from engine.runs.manifest import Manifest
+from engine.runs.reader import Json
 from engine.scoring.reward_passes import check_length
 from engine.scoring.rows import Rows
 from engine.sweep.loop import Result, Settings

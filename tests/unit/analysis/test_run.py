@@ -90,7 +90,7 @@ def test_a_manifest_that_is_not_json_is_refused(tmp_path):
 @pytest.mark.parametrize("version", [2, None, "1"])
 def test_an_unknown_manifest_version_is_refused(small_run, edit, version):
     edit(small_run, lambda content: content.update(version=version))
-    with pytest.raises(RunError, match=f"version {version!r}; known: 1"):
+    with pytest.raises(RunError, match=f"version {version!r}; allowed: 1"):
         analysis.load(small_run)
 
 

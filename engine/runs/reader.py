@@ -1,6 +1,6 @@
-"""Manifests of run folders: read, checked and merged.
+"""Reads the manifests of run folders: checked against `engine.runs.schema`, and merged.
 
-The format is that of `engine.runs.schema`. Nothing here opens the scores; `run.load` does.
+Nothing here opens a part; `analysis.load` does.
 """
 
 import dataclasses
@@ -10,6 +10,8 @@ import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from etils import epath
 
 from engine.errors import AssayError
 from engine.runs import schema
@@ -24,7 +26,7 @@ _RESULT = re.compile(
 _COLUMNS = ("model", "token", "token_id", "item", "item_id", "human", "human_rank")
 
 
-Json = Mapping[str, Any]  # Any: whatever JSON holds
+Json = dict[str, Any]  # Any: what JSON holds
 
 
 class RunError(AssayError):
@@ -103,8 +105,8 @@ class Search:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """The manifest of one run, or of several merged: see `engine.runs.schema` for the keys.
+class RunContents:
+    """What one run, or several merged, hold according to their manifests.
 
     Attributes:
       models: slug -> its record.
@@ -121,14 +123,14 @@ class Manifest:
     searches: Mapping[pathlib.Path, Search]
 
 
-def read_manifest(run: pathlib.Path) -> Manifest:
-    """Manifest of the run folder `run`, checked against the schema.
+def read_contents(run: pathlib.Path) -> RunContents:
+    """What the run folder `run` holds according to its manifest, checked against the schema.
 
     Raises:
       RunError: not a run folder, an unreadable manifest, an unknown version, a result without its
         model or prompt, or a name that cannot be part of a path.
     """
-    raw = _read_json(run)
+    raw = read_json(run / schema.MANIFEST)
     try:
         models = {slug: dict(record) for slug, record in raw["models"].items()}
         results = {
@@ -145,14 +147,14 @@ def read_manifest(run: pathlib.Path) -> Manifest:
         searches = _searches(run, raw["results"])
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(
-            f"{run}: {schema.MANIFEST} a key is missing or malformed: {error}"
+            f"{run / schema.MANIFEST}: a key is missing or malformed: {error}"
         ) from error
     for result in results.values():
         if result.model not in models or result.prompt not in prompts:
             raise RunError(f"{result.where}: its model or its prompt is not in the manifest")
     for name in (*models, *prompts):
         _check_name(run, name)
-    return Manifest(
+    return RunContents(
         models=models,
         vocabularies=vocabularies,
         prompts=prompts,
@@ -161,7 +163,7 @@ def read_manifest(run: pathlib.Path) -> Manifest:
     )
 
 
-def merge(manifests: list[Manifest]) -> Manifest:
+def merge(manifests: list[RunContents]) -> RunContents:
     """One manifest of several runs: models sorted by slug, prompts in the order they first appear.
 
     Where two runs hold the same model × prompt with the same fingerprint, the first complete
@@ -192,7 +194,7 @@ def merge(manifests: list[Manifest]) -> Manifest:
     scored |= {searched(path) for path in searches} & set(models)
     asked = {result.prompt for result in results.values()}
     asked |= {path.parents[1].name.removeprefix("prompt=") for path in searches}
-    return Manifest(
+    return RunContents(
         models={slug: models[slug] for slug in sorted(scored)},
         vocabularies={slug: vocabularies[slug] for slug in sorted(scored & set(vocabularies))},
         prompts={prompt: text for prompt, text in prompts.items() if prompt in asked},
@@ -206,21 +208,24 @@ def searched(path: pathlib.Path) -> str:
     return path.parents[2].name.removeprefix("model=")
 
 
-def _read_json(run: pathlib.Path) -> Json:
-    path = run / schema.MANIFEST
-    if not run.is_dir():
-        raise RunError(f"{run}: not a run folder (no such folder)")
+def read_json(path: epath.Path | pathlib.Path) -> Json:
+    """The JSON object in a manifest.json.
+
+    Raises:
+      RunError: no such file, not JSON, or a version that this code does not know.
+    """
+    if not path.parent.is_dir():
+        raise RunError(f"{path.parent}: not a run folder (no such folder)")
     if not path.is_file():
-        raise RunError(f"{run}: not a run folder (it holds no {schema.MANIFEST})")
+        raise RunError(f"{path.parent}: not a run folder (it holds no {path.name})")
     try:
-        raw: object = json.loads(path.read_text(encoding="utf-8"))
+        content: object = json.loads(path.read_text())
     except ValueError as error:
         raise RunError(f"{path}: not JSON ({error})") from error
-    manifest: Json = raw if isinstance(raw, dict) else {}
-    version = manifest.get("version")
-    if version != schema.MANIFEST_VERSION:
-        raise RunError(f"{path}: version {version!r}; known: {schema.MANIFEST_VERSION}")
-    return manifest
+    version = content.get("version") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or version != schema.MANIFEST_VERSION:
+        raise RunError(f"{path}: version {version!r}; allowed: {schema.MANIFEST_VERSION}")
+    return content
 
 
 def _result(run: pathlib.Path, path: str, record: Json) -> Result:
@@ -267,7 +272,7 @@ def _check_name(run: pathlib.Path, name: str) -> None:
         raise RunError(f"{run}: name {name!r}; tables have a column of that name already")
 
 
-def _check_same(what: str, known: Json, new: Json, key: str) -> None:
+def _check_same(what: str, known: Mapping[str, Any], new: Mapping[str, Any], key: str) -> None:
     if key in known and known[key] != new.get(key):
         raise RunError(f"the runs disagree on {what}: {known[key]!r} and {new.get(key)!r}")
 
