@@ -1,0 +1,87 @@
+"""What the pages say of reports: the example of a chapter works, tables have the columns listed."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import analysis
+from analysis.report import write_report
+from configs import analyze
+from launch.__main__ import main
+from launch.common.reporting import settings_of
+
+DOCS = Path(__file__).parents[2] / "docs"
+WORDS = [f" {a}o{b}" for a in "abcdefgh" for b in "lmnrst"]
+TOKENS = [token for word in WORDS for token in (word, word.title())]
+
+
+def _example():
+    spec = importlib.util.spec_from_file_location("capitals", DOCS / "extend/capitals.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import(layout: str, frame: pl.DataFrame, source: Path, run: Path, *flags: str) -> None:
+    frame.write_csv(source)
+    where = [f"--source={source}", f"--layout={layout}", f"--run={run}"]
+    assert main(["import_scores", *where, *flags]) == 0
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Two models that rate each capitalised word just above the same word in lower case."""
+    folder = tmp_path_factory.mktemp("guide")
+    run, named = folder / "run", {"token_id": range(len(TOKENS)), "token_name": TOKENS}
+    rewards = [index + 1.5 * (token != token.lower()) for index, token in enumerate(TOKENS)]
+    worst = [-reward + index % 7 for index, reward in enumerate(rewards)]
+    columns = {**named, "token_decoded": TOKENS, "greatest": rewards, "worst": worst}
+    for model in ("one", "two"):
+        _import("tokens", pl.DataFrame(columns), folder / f"{model}.csv", run)
+    places = range(1, 25)
+    elo = {"elo_rank": places, "elo_score": places[::-1], "name": WORDS[:24], "elo_matches": places}
+    items = pl.DataFrame({**elo, "one": rewards[:24], "two": worst[:24]})
+    _import("elo", items, folder / "items.csv", run)
+    settings = settings_of(analyze.get_config())
+    chapters = [*analysis.CHAPTERS, _example()]
+    write_report(analysis.load(run), folder / "report", {}, settings, chapters=chapters)
+    return folder / "report"
+
+
+def test_the_example_of_the_guide_has_its_table_figure_and_section(report):
+    tables = pl.read_csv(report / "tables/capitals.csv")
+    row = tables.row(
+        by_predicate=(pl.col("model") == "one") & (pl.col("prompt") == "greatest"), named=True
+    )
+    assert row["n"] == len(WORDS)
+    assert row["difference"] > 4 * row["stderr"] > 0
+    assert (report / "figures/capitals.svg").exists()
+    assert "Capital letters" in (report / "index.html").read_text()
+
+
+def _contract() -> dict[re.Pattern, list[str]]:
+    """File name -> columns, as docs/report-tables.md lists them; none of a square table."""
+    found = {}
+    for line in (DOCS / "report-tables.md").read_text().splitlines():
+        if named := re.match(r"\| (\S+\.csv) \| (.*) \|$", line):
+            name = re.sub(r"\\<\w+\\>", "[a-z0-9._-]+", named[1].replace(".csv", r"\.csv"))
+            plain = re.sub(r" ?\([^()]*\)", "", named[2])
+            found[re.compile(name)] = [] if "square" in plain else plain.split(", ")
+    return found
+
+
+def test_every_table_of_a_report_has_the_columns_that_the_pages_list(report):
+    files = sorted(path for path in (report / "tables").iterdir() if path.stem != "capitals")
+    assert len(files) > 15
+    for path in files:
+        listed = [columns for name, columns in _contract().items() if name.fullmatch(path.name)]
+        columns = pl.read_csv(path).columns
+        if path.stem == "shared_vocabulary":
+            assert columns == ["token", "one", "two"]
+        elif listed == [[]]:
+            assert columns == ["model", "one", "two"]
+        else:
+            assert listed == [columns], path.name
