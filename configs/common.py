@@ -1,4 +1,4 @@
-"""Settings that all jobs share which score rows."""
+"""Settings shared by every command that scores rows."""
 
 import ml_collections
 

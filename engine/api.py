@@ -14,7 +14,7 @@ from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import schema
-from engine.scoring.reward_passes import Scorer, dtype_named, score_buckets
+from engine.scoring.reward_passes import RewardScorer, dtype_named, score_buckets
 from engine.scoring.rows import ReplyRows, RewardRows
 from engine.search.drivers import run_search
 from engine.search.objective import SearchObjective
@@ -48,7 +48,7 @@ def load(
     opened.expect(REWARD)
     named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, [opened]))
     restored = restore([opened], mesh, named, objectives="values")
-    return RewardModel(opened, Scorer.build(*restored, mesh, step_size=step_size))
+    return RewardModel(opened, RewardScorer.build(*restored, mesh, step_size=step_size))
 
 
 def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
@@ -75,7 +75,7 @@ def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
 class RewardModel:
     """A reward model on devices, ready to score."""
 
-    def __init__(self, checkpoint: Checkpoint, scorer: Scorer):
+    def __init__(self, checkpoint: Checkpoint, scorer: RewardScorer):
         self._checkpoint, self._scorer = checkpoint, scorer
 
     def __repr__(self) -> str:

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import MODEL, TOKENS, Block, Column, Heading, Picture, Section, notes, rows
+from analysis.ends import TOKEN_ENDS, token_ends
 from analysis.figures import style, token_bars
-from analysis.rankings import TOKEN_ENDS, token_ends
 from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.statistics.principal_axes import principal_axes

@@ -23,9 +23,9 @@ from analysis.blocks import (
 )
 from analysis.chapters.agreement import kendall_matrix
 from analysis.chapters.items import ROWS_SHOWN, lists_of_items
+from analysis.ends import head_and_tail
 from analysis.figures import style
 from analysis.figures.heat_map import heat_map
-from analysis.rankings import head_and_tail
 from analysis.run import Run
 from analysis.statistics import ranks
 from analysis.study import Absent, Figure, Study, Table, table

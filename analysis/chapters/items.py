@@ -12,8 +12,8 @@ import polars as pl
 
 from analysis import display
 from analysis.blocks import PROMPT, Block, Column, Heading, Picture, Section, notes, rows
+from analysis.ends import both_ends, head_and_tail
 from analysis.figures import style, token_bars
-from analysis.rankings import both_ends, head_and_tail
 from analysis.run import Run
 from analysis.statistics import ranks
 from analysis.study import Absent, Figure, Study, Table, prompts_in, table

@@ -9,8 +9,8 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import MODEL, PROMPT, TOKENS, Block, Column, Picture, Section, notes, rows
+from analysis.ends import TOKEN_ENDS, both_ends, token_ends
 from analysis.figures import token_bars
-from analysis.rankings import TOKEN_ENDS, both_ends, token_ends
 from analysis.run import Run
 from analysis.statistics import ranks
 from analysis.statistics.log_ratio import log_ratio

@@ -7,8 +7,8 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import TOKENS, Block, Ends, Folded, Heading, Picture, Section, Text, rows
+from analysis.ends import TOKEN_ENDS, token_ends
 from analysis.figures import token_bars
-from analysis.rankings import TOKEN_ENDS, token_ends
 from analysis.run import Run
 from analysis.study import NO_VOCABULARY, Absent, Figure, Study, Table, table
 from engine.runs.reader import RunError

@@ -33,7 +33,7 @@ from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.progress import progress
-from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.text.chat_template import BOS_POLICIES, TemplatePolicy
 from launch.common import command, converting
 from launch.common.released_scores import LAYOUTS, read, slugged
@@ -178,7 +178,7 @@ def _score(
 ) -> Iterator[tuple[list[TemplatePolicy], list[np.ndarray]]]:
     # The weights stay on the devices until this generator ends, so only one set is there at a time.
     restored = restore([checkpoint], mesh, dtype_named(dtype))
-    scorer = Scorer.build(*restored, mesh, step_size=STEP_SIZE * mesh.shape["data"])
+    scorer = RewardScorer.build(*restored, mesh, step_size=STEP_SIZE * mesh.shape["data"])
     for policies in same_ids:
         model = RewardModel(_reread(checkpoint, policy=policies[0]), scorer)
         yield policies, [model.score(p.prompt, p.replies) for p in published]

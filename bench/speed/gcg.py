@@ -33,7 +33,7 @@ from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
-from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.search import drivers, flops, step
 from engine.search.objective import SearchObjective
 from engine.search.settings import SearchSettings
@@ -83,7 +83,7 @@ def settings() -> SearchSettings:
 class AssayWay:
     """Assay's search, compiled before it is timed; `whole` computes every candidate in full."""
 
-    def __init__(self, objective: SearchObjective, scorer: Scorer, *, whole: bool):
+    def __init__(self, objective: SearchObjective, scorer: RewardScorer, *, whole: bool):
         first = (0,) * objective.settings.candidates
         changes = (lambda settings: first) if whole else step.first_changes
         step.compiled_step.cache_clear()  # the two ways' settings agree: one would get the other's
@@ -120,7 +120,9 @@ class TorchWay:
         return [self.search.step() for _ in range(count)][-1]
 
 
-def agreement(objective: SearchObjective, scorer: Scorer, peer: TorchGCG) -> tuple[float, float]:
+def agreement(
+    objective: SearchObjective, scorer: RewardScorer, peer: TorchGCG
+) -> tuple[float, float]:
     """Largest relative difference of the rewards of 32 sequences, and of the first gradient."""
     rng = np.random.default_rng(_SEED.value)
     ids = rng.choice(np.flatnonzero(objective.allowed), (32, _LENGTH.value))
@@ -152,7 +154,7 @@ def run() -> bool:
     """Prepares the ways, lets them take turns, prints the table; whether they agree."""
     folder, checkpoint = embedded_files.files(_MODEL.value)
     mesh = build_mesh()
-    scorer = Scorer.build(
+    scorer = RewardScorer.build(
         *restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=_CANDIDATES.value
     )
     objective = _objective(checkpoint)

@@ -31,7 +31,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
 from engine.scoring.batches import Bucket, token_candidates
-from engine.scoring.reward_passes import Scorer, dtype_named, score_buckets
+from engine.scoring.reward_passes import RewardScorer, dtype_named, score_buckets
 from engine.types import PromptIds
 
 _MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
@@ -68,7 +68,7 @@ class AssayWay:
     def __init__(self, checkpoint: Checkpoint, prompt: PromptIds, step_size: int):
         mesh = build_mesh()
         restored = restore([checkpoint], mesh, dtype_named("float32"))
-        self.scorer = Scorer.build(*restored, mesh, step_size=step_size)
+        self.scorer = RewardScorer.build(*restored, mesh, step_size=step_size)
         self.prompt = prompt
         began = time.perf_counter()
         self.prefix = self.scorer.prefill(prompt)

@@ -21,7 +21,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
 from engine.scoring.batches import Bucket, token_candidates
-from engine.scoring.reward_passes import Scorer, dtype_named, score_buckets
+from engine.scoring.reward_passes import RewardScorer, dtype_named, score_buckets
 from engine.scoring.rows import ReplyRows
 
 _MODEL = flags.DEFINE_enum("model", next(iter(EMBEDDED)), list(EMBEDDED), "Embedded model.")
@@ -40,7 +40,7 @@ class Ways:
     def __init__(self, checkpoint: Checkpoint):
         mesh = build_mesh()
         restored = restore([checkpoint], mesh, dtype_named("float32"))
-        self.scorer = Scorer.build(*restored, mesh, step_size=_STEP_SIZE.value)
+        self.scorer = RewardScorer.build(*restored, mesh, step_size=_STEP_SIZE.value)
         self.template = checkpoint.template
         self.prompt = self.template.split(PROMPTS[_PROMPT.value])
         self.prefix = self.scorer.prefill(self.prompt)

@@ -11,6 +11,8 @@ from engine.errors import AssayError
 from engine.runs import parts, schema
 from engine.runs.reader import Json, read_json
 
+_KEYS = ("models", "prompts", "lists", "results", "environment")
+
 
 class Manifest:
     """The manifest of a run folder, to be added to; `save` writes it, atomically."""
@@ -33,9 +35,12 @@ class Manifest:
                 raise AssayError(f"run {folder}: a file; allowed: a folder")
             if folder.exists() and not all(map(parts.is_temporary, folder.iterdir())):
                 raise AssayError(f"run {folder}: not empty and holds no {schema.MANIFEST}")
-            kinds = ("models", "prompts", "lists", "results", "environment")
-            return cls(folder, {"version": schema.MANIFEST_VERSION, **{k: {} for k in kinds}})
-        return cls(folder, read_json(path))
+            return cls(folder, {"version": schema.MANIFEST_VERSION, **{key: {} for key in _KEYS}})
+        content = read_json(path)
+        for key in _KEYS:
+            if not isinstance(content.get(key), dict):
+                raise AssayError(f"{path}: {key!r} is missing or no object")
+        return cls(folder, content)
 
     def admit(self, kind: str, name: str, entry: Any) -> None:
         """Adds a model, prompt or list; refuses it if its name stands for something else."""

@@ -215,7 +215,8 @@ def read_json(path: epath.Path | pathlib.Path) -> Json:
       RunError: no such file, not JSON, or a version that this code does not know.
     """
     if not path.parent.is_dir():
-        raise RunError(f"{path.parent}: not a run folder (no such folder)")
+        kind = "a file" if path.parent.exists() else "no such folder"
+        raise RunError(f"{path.parent}: not a run folder ({kind})")
     if not path.is_file():
         raise RunError(f"{path.parent}: not a run folder (it holds no {path.name})")
     try:

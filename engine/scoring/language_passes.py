@@ -1,7 +1,6 @@
 """Language models on a mesh: three compiled passes, and the host object around them."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
@@ -10,52 +9,14 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from engine import mesh as meshes
+from engine.models.language_model import LanguageModel
 from engine.scoring.batches import gather
-from engine.scoring.reward_passes import check_step, fetch, in_steps, jit, padded
+from engine.scoring.reward_passes import check_step, compiled, fetch, in_steps, padded
 from engine.scoring.rows import ContinuationRows, NextTokenRows
-from engine.types import Array, Candidates, Graph, KeyValues, Params, PromptIds
+from engine.types import Candidates, Graph, KeyValues, Params, PromptIds
 
 # Log-probabilities of the whole vocabulary that a step holds at once on a device: 256 MiB.
 _LOGITS = 2**26
-
-
-@functools.lru_cache(maxsize=16)
-def build_prefill(graph: Graph, mesh: Mesh) -> Callable[..., tuple[KeyValues, jax.Array]]:
-    """Jits (params, ids int32 [P], last int32 [1]) -> KeyValues, log-probabilities float32 [V]."""
-
-    def prefill(params: Params, ids: Array, last: Array) -> tuple[KeyValues, Array]:
-        with jax.default_matmul_precision("highest"):
-            return nnx.merge(graph, params).prefill(ids, last)
-
-    positions = meshes.sharding(mesh, "LPKH")
-    return jit(
-        prefill, mesh, (KeyValues(keys=positions, values=positions), meshes.sharding(mesh, ""))
-    )
-
-
-@functools.lru_cache(maxsize=16)
-def build_scorer(graph: Graph, mesh: Mesh) -> Callable[..., jax.Array]:
-    """Jits (params, KeyValues, Candidates) -> log-probabilities float32 [C], on every process."""
-
-    def score(params: Params, prefix: KeyValues, candidates: Candidates) -> Array:
-        with jax.default_matmul_precision("highest"):
-            return nnx.merge(graph, params).respond(prefix, candidates)
-
-    return jit(score, mesh, meshes.sharding(mesh, ""))
-
-
-@functools.lru_cache(maxsize=16)
-def build_plain(graph: Graph, mesh: Mesh) -> Callable[..., jax.Array]:
-    """Jits (params, ids int32 [C, T], first int32 [C], last int32 [C]) -> float32 [C].
-
-    The reference that the self-check holds the other two against.
-    """
-
-    def plain(params: Params, ids: Array, first: Array, last: Array) -> Array:
-        with jax.default_matmul_precision("highest"):
-            return nnx.merge(graph, params).plain(ids, first, last)
-
-    return jit(plain, mesh, meshes.sharding(mesh, ""))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +34,7 @@ class LanguageScorer:
     params: Params
     mesh: Mesh
     step_size: int  # largest number of candidates per step
+    # Compiled methods of `LanguageModel`, which describes their shapes.
     prefill_step: Callable[..., tuple[KeyValues, jax.Array]]
     score_step: Callable[..., jax.Array]
     plain_step: Callable[..., jax.Array]
@@ -83,14 +45,16 @@ class LanguageScorer:
         check_step(step_size, mesh)
         config, data = nnx.merge(graph, params).decoder.config, mesh.shape["data"]
         meshes.check_mesh(mesh, config)
+        positions, everywhere = meshes.sharding(mesh, "LPKH"), meshes.sharding(mesh, "")
+        prefix = KeyValues(keys=positions, values=positions), everywhere
         fitting = max(1, _LOGITS // config.vocab_size)
         return cls(
             params=params,
             mesh=mesh,
             step_size=min(step_size, data << (fitting.bit_length() - 1)),
-            prefill_step=build_prefill(graph, mesh),
-            score_step=build_scorer(graph, mesh),
-            plain_step=build_plain(graph, mesh),
+            prefill_step=compiled(LanguageModel.prefill, graph, mesh, prefix),
+            score_step=compiled(LanguageModel.respond, graph, mesh, everywhere),
+            plain_step=compiled(LanguageModel.plain, graph, mesh, everywhere),
         )
 
     def prefill(self, prompt: PromptIds) -> Opened:

@@ -17,61 +17,21 @@ from jax.sharding import Mesh
 
 from engine import mesh as meshes
 from engine.errors import AssayError
+from engine.models.reward_model import RewardModels
 from engine.scoring.batches import Bucket, gather, pad_rows, take_rows
 from engine.scoring.rows import RewardRows
-from engine.types import Array, Candidates, Graph, KeyValues, Params, Prefix, PromptIds
+from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
 _SHORT = 8  # own positions up to which a step has `step_size` candidates
 
 # XLA's CPU backend: matmuls by Eigen, reductions by YNNPACK. By itself XLA gives YNNPACK both, and
-# its float32 matmul is slower at a step's shapes (bench/sweep.py prints the two).
+# its float32 matmul is slower at a step's shapes (bench/speed/sweep.py prints the two).
 CPU_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"}
 
 
-@functools.lru_cache(maxsize=16)
-def build_prefill(graph: Graph, mesh: Mesh) -> Callable[..., Prefix]:
-    """Jits (params, ids int32 [P], gate_at int32 [M]) -> Prefix."""
-
-    def prefill(params: Params, ids: Array, gate_at: Array) -> Prefix:
-        with jax.default_matmul_precision("highest"):
-            return nnx.merge(graph, params).prefill(ids, gate_at)
-
-    positions, gates = meshes.sharding(mesh, "LPKH"), meshes.sharding(mesh, "R")
-    shardings = Prefix(
-        key_values=KeyValues(keys=positions, values=positions),
-        gates=cast(Any, gates),  # one for each
-    )
-    return jit(prefill, mesh, shardings)
-
-
-@functools.lru_cache(maxsize=16)
-def build_scorer(graph: Graph, mesh: Mesh) -> Callable[..., jax.Array]:
-    """Jits (params, Prefix, Candidates) -> columns float32 [W, C], on every process."""
-
-    def score(params: Params, prefix: Prefix, candidates: Candidates) -> Array:
-        with jax.default_matmul_precision("highest"):
-            return nnx.merge(graph, params).respond(prefix, candidates)
-
-    return jit(score, mesh, meshes.sharding(mesh, "W"))
-
-
-@functools.lru_cache(maxsize=16)
-def build_plain(graph: Graph, mesh: Mesh) -> Callable[..., jax.Array]:
-    """Jits (params, ids int32 [C, T], last int32 [C], gate_at int32 [C, M]) -> float32 [W, C].
-
-    The reference that the self-check holds `build_scorer` against.
-    """
-
-    def plain(params: Params, ids: Array, last: Array, gate_at: Array) -> Array:
-        with jax.default_matmul_precision("highest"):
-            return nnx.merge(graph, params).plain(ids, last, gate_at)
-
-    return jit(plain, mesh, meshes.sharding(mesh, "W"))
-
-
 @dataclasses.dataclass(frozen=True)
-class Scorer:
+class RewardScorer:
     """Parameters on a mesh with the compiled passes: prompts and candidates in, rewards out."""
 
     graph: Graph
@@ -82,18 +42,24 @@ class Scorer:
     gate_patterns: tuple[tuple[int, ...], ...]  # per model: ids at which its gate reads, if any
     gated: tuple[tuple[str, ...], ...]  # per model: objectives that its gate weighs
     columns: tuple[tuple[str, ...], ...]  # column names per model; W of all models together
+    # Compiled methods of `RewardModels`, which describes their shapes.
     prefill_step: Callable[..., Prefix]
     score_step: Callable[..., jax.Array]
     plain_step: Callable[..., jax.Array]
 
     @classmethod
-    def build(cls, graph: Graph, params: Params, mesh: Mesh, *, step_size: int) -> "Scorer":
+    def build(cls, graph: Graph, params: Params, mesh: Mesh, *, step_size: int) -> "RewardScorer":
         """Raises AssayError where `step_size` does not split over the mesh's `data` axis."""
         check_step(step_size, mesh)
         model = nnx.merge(graph, params)
         config = model.decoder.config
         meshes.check_mesh(mesh, config)
         heads = [readout.config for readout in model.readouts]
+        positions, columns = meshes.sharding(mesh, "LPKH"), meshes.sharding(mesh, "W")
+        prefix = Prefix(
+            key_values=KeyValues(keys=positions, values=positions),
+            gates=cast(Any, meshes.sharding(mesh, "R")),  # of each one
+        )
         return cls(
             graph=graph,
             params=params,
@@ -103,9 +69,9 @@ class Scorer:
             gate_patterns=tuple(head.gate_pattern for head in heads),
             gated=tuple(head.objectives if head.gated else () for head in heads),
             columns=model.columns,
-            prefill_step=build_prefill(graph, mesh),
-            score_step=build_scorer(graph, mesh),
-            plain_step=build_plain(graph, mesh),
+            prefill_step=compiled(RewardModels.prefill, graph, mesh, prefix),
+            score_step=compiled(RewardModels.respond, graph, mesh, columns),
+            plain_step=compiled(RewardModels.plain, graph, mesh, columns),
         )
 
     def prefill(self, prompt: PromptIds, room: int = 0) -> Prefix:
@@ -189,7 +155,7 @@ class Scorer:
 
 
 def score_buckets(
-    scorer: Scorer,
+    scorer: RewardScorer,
     prefix: Prefix,
     buckets: Sequence[Bucket],
     rows: int,
@@ -296,6 +262,33 @@ def dtype_named(name: str) -> jnp.dtype:
     if name not in names:
         raise AssayError(f"dtype={name!r}; allowed: {', '.join(map(repr, names))}")
     return jnp.dtype(name)
+
+
+# Any: the method's arguments and result, and a sharding for each array of the result.
+@functools.lru_cache(maxsize=64)
+def compiled(
+    method: Callable[..., Any], graph: Graph, mesh: Mesh, shardings: Any
+) -> Callable[..., Any]:
+    """A model's method as one compiled pass.
+
+    Passes are kept, so that models of one structure that are loaded later compile nothing.
+
+    Args:
+      method: of the model's class, such as `RewardModels.respond`.
+      graph: structure of the model.
+      mesh: the devices.
+      shardings: of the result.
+
+    Returns:
+      (params, *arguments of the method) -> its result, with float32 accumulation.
+    """
+
+    def call(params: Params, *arguments: Any) -> Any:
+        with jax.default_matmul_precision("highest"):
+            return method(nnx.merge(graph, params), *arguments)
+
+    call.__name__ = method.__name__  # the program's name in profiles
+    return jit(call, mesh, shardings)
 
 
 # Any: a sharding for each array of whatever tree the function returns.

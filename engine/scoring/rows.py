@@ -116,7 +116,7 @@ class TokenRows(RewardRows):
 
     @functools.cached_property
     def distinct(self) -> Distinct:
-        """Every token with the suffix. Only a pad token makes conversations shorter, or equal."""
+        """Every conversation. Without a pad token all are distinct and equally long."""
         if self.pad is not None:
             return super().distinct
         candidates, each = token_candidates(self.prompt, np.arange(self.size)), np.arange(self.size)

@@ -17,7 +17,7 @@ from etils import epath
 from engine import mesh as meshes
 from engine.errors import AssayError
 from engine.scoring.batches import token_candidates
-from engine.scoring.reward_passes import Scorer, fetch
+from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import flops
 from engine.search import trace as traces
 from engine.search.baselines import QUERIES, Query
@@ -56,7 +56,7 @@ class Driver(Protocol):
 
 def run_search(
     objective: SearchObjective,
-    scorer: Scorer,
+    scorer: RewardScorer,
     file: epath.Path | None,
     progress: Callable[[int, Trace], object],
 ) -> tuple[Trace, dict[str, int]]:
@@ -113,7 +113,7 @@ def run_search(
 class StepDriver:
     """Drives a method of `STEP_METHODS` by the compiled step."""
 
-    def __init__(self, objective: SearchObjective, scorer: Scorer):
+    def __init__(self, objective: SearchObjective, scorer: RewardScorer):
         settings = objective.settings
         self.objective = objective
         self.rejected = np.zeros(len(objective.signs), np.int64)
@@ -192,7 +192,7 @@ class StepDriver:
 class EnumerationDriver:
     """Drives a method of `ENUMERATIONS`; a step answers one query of each attempt."""
 
-    def __init__(self, objective: SearchObjective, scorer: Scorer):
+    def __init__(self, objective: SearchObjective, scorer: RewardScorer):
         self.objective = objective
         self.rejected = np.zeros(len(objective.signs), np.int64)
         self._answers = _Answers(objective, scorer)
@@ -274,7 +274,7 @@ class EnumerationDriver:
 class _Answers:
     """Answers queries; keeps the keys and values of the last beginning."""
 
-    def __init__(self, objective: SearchObjective, scorer: Scorer):
+    def __init__(self, objective: SearchObjective, scorer: RewardScorer):
         self._objective, self._scorer = objective, scorer
         self._beginning: tuple[int, ...] | None = None
         self._prefixes: list[Prefix] = []
@@ -310,7 +310,7 @@ def _rows(prompt: PromptIds, rows: np.ndarray) -> Candidates:
     )
 
 
-def build_step_inputs(objective: SearchObjective, scorer: Scorer) -> StepInputs:
+def build_step_inputs(objective: SearchObjective, scorer: RewardScorer) -> StepInputs:
     """The prompts' keys and values, side by side on the mesh, and the search's arrays."""
     lengths = [len(p.prefix) for p in objective.prompts]
     room = [max(lengths) - n + objective.settings.length for n in lengths]

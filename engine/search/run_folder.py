@@ -20,7 +20,7 @@ from engine.errors import AssayError
 from engine.progress import progress
 from engine.runs import parts, schema
 from engine.runs.manifest import Manifest
-from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.search.drivers import planned_steps, run_search
 from engine.search.objective import SearchObjective
 from engine.search.settings import DIRECTIONS, SearchSettings
@@ -235,7 +235,9 @@ def _job(
     )
 
 
-def _search(manifest: Manifest, job: SearchJob, scorer: Scorer, bar: tqdm) -> list[SearchResult]:
+def _search(
+    manifest: Manifest, job: SearchJob, scorer: RewardScorer, bar: tqdm
+) -> list[SearchResult]:
     """Runs a search to its end and writes one file per direction."""
     objective, began, done = job.objective, time.perf_counter(), bar.n
     settings = objective.settings
@@ -308,7 +310,7 @@ def _joint_id(prompt_ids: Sequence[str]) -> str:
 
 def _self_check(
     objective: SearchObjective,
-    scorer: Scorer,
+    scorer: RewardScorer,
     checkpoint: Checkpoint,
     steps: pl.DataFrame,
     path: str,
@@ -351,11 +353,13 @@ def _self_check(
     }
 
 
-def _scorer(checkpoint: Checkpoint, mesh: Mesh, dtype: str, settings: SearchSettings) -> Scorer:
+def _scorer(
+    checkpoint: Checkpoint, mesh: Mesh, dtype: str, settings: SearchSettings
+) -> RewardScorer:
     data = mesh.shape["data"]
     step_size = -(-settings.candidates // data) * data
     restored = restore([checkpoint], mesh, dtype_named(dtype))
-    return Scorer.build(*restored, mesh, step_size=step_size)
+    return RewardScorer.build(*restored, mesh, step_size=step_size)
 
 
 def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict[str, pl.DataFrame]:

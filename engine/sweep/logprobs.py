@@ -62,6 +62,7 @@ def next_tokens(
     """
     named = _named(prompts, settings.form)
     manifest = setup.open_run(run, checkpoints, named, LANGUAGE)
+    _check(checkpoints, settings, mesh)
     results = []
     for checkpoint in checkpoints:
         for prompt, text in named.items():
@@ -70,7 +71,6 @@ def next_tokens(
             )
             path = schema.logprobs_path(checkpoint.card.slug, prompt)
             results.append(_admit(manifest, checkpoint, path, rows, settings))
-    _check(checkpoints, settings, mesh)
     setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
     return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
 
@@ -94,13 +94,13 @@ def replies(
     named = _named(prompts, settings.form)
     manifest = setup.open_run(run, checkpoints, named, LANGUAGE)
     manifest.admit("lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
+    _check(checkpoints, settings, mesh)
     results = []
     for checkpoint in checkpoints:
         for prompt, text in named.items():
             rows = ContinuationRows(cue(checkpoint, text, settings.form), texts)
             path = schema.item_logprobs_path(name, checkpoint.card.slug, prompt)
             results.append(_admit(manifest, checkpoint, path, rows, settings))
-    _check(checkpoints, settings, mesh)
     setup.begin(manifest, {})
     return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
 

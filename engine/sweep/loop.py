@@ -181,10 +181,11 @@ class _Work:
         return sum(stop - start for result in results for start, stop in result.spans)
 
     def _known(self, result: Result) -> np.ndarray:
-        """Numbers of the parts on disk: float32 [columns, rows], undefined where one is missing."""
-        numbers = np.empty((len(result.columns), len(result.rows)), np.float32)
-        if result.spans:
-            for start, stop in parts.ranges(len(result.rows), self.settings.part_size):
+        """Numbers that duplicates take from parts on disk: float32 [columns, rows]."""
+        rows = result.rows
+        numbers = np.empty((len(result.columns), len(rows)), np.float32)
+        if any(len(rows.duplicates(*span)[0]) for span in result.spans):
+            for start, stop in parts.ranges(len(rows), self.settings.part_size):
                 if (start, stop) not in result.spans:
                     numbers[:, start:stop] = self._read(result, start, stop)
         return numbers
@@ -232,6 +233,7 @@ class _Work:
         coefficients = self.scorer.coefficients(prefix)
         if not _writes():
             return
+        completed = []
         for result, expected, weights in zip(results, plain, coefficients, strict=True):
             parts.sweep_temporaries(self.manifest.run / result.path)
             spans = parts.ranges(len(rows), self.settings.part_size)
@@ -240,9 +242,12 @@ class _Work:
             check = self_check(
                 where, result.columns, sample, written, expected, self.settings.dtype
             )
+            if not self.manifest.result(result.path)["complete"]:
+                completed.append((result, numbers))
             self.manifest.finish(result.path, check, weights)
-            finished(result, numbers)
         self.manifest.save()
+        for result, numbers in completed:
+            finished(result, numbers)
 
     def _read(self, result: Result, start: int, stop: int) -> np.ndarray:
         """Numbers of a part on disk, checked against its hash: float32 [columns, stop - start]."""

@@ -15,7 +15,7 @@ from engine.errors import AssayError
 from engine.models.heads import OBJECTIVES
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
-from engine.scoring.reward_passes import Scorer, check_step, dtype_named
+from engine.scoring.reward_passes import RewardScorer, check_step, dtype_named
 from engine.scoring.rows import (
     MODES,
     POOLINGS,
@@ -72,6 +72,7 @@ def sweep_vocabulary(
         (with its token ids), a self-check beyond tolerance.
     """
     manifest = setup.open_run(run, checkpoints, prompts)
+    _check(checkpoints, settings, mesh)
     results = []
     for group in sharing_groups(checkpoints):
         for prompt, text in prompts.items():
@@ -81,7 +82,6 @@ def sweep_vocabulary(
             for checkpoint in group:
                 path = schema.scores_path(checkpoint.card.slug, prompt)
                 results.append(_admit(manifest, checkpoint, path, rows, settings))
-    _check(checkpoints, settings, mesh)
     setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
 
     def tell(result: loop.Result, numbers: np.ndarray) -> None:
@@ -109,6 +109,7 @@ def sweep_replies(
     schema.check_names([name])
     manifest = setup.open_run(run, checkpoints, prompts)
     manifest.admit("lists", name, {"rows": len(replies), "items_hash": items_hash(replies)})
+    _check(checkpoints, settings, mesh)
     results = []
     for group in sharing_groups(checkpoints):
         template, pad = group[0].template, pad_token(group[0], settings.pooling)
@@ -117,7 +118,6 @@ def sweep_replies(
             for checkpoint in group:
                 path = schema.items_path(name, checkpoint.card.slug, prompt)
                 results.append(_admit(manifest, checkpoint, path, rows, settings))
-    _check(checkpoints, settings, mesh)
     setup.begin(manifest, {})
     return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
 
@@ -179,6 +179,6 @@ def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mes
         )
 
 
-def _load(settings: SweepSettings, mesh: Mesh, group: Sequence[Checkpoint]) -> Scorer:
+def _load(settings: SweepSettings, mesh: Mesh, group: Sequence[Checkpoint]) -> RewardScorer:
     restored = restore(group, mesh, dtype_named(settings.dtype), objectives=settings.objectives)
-    return Scorer.build(*restored, mesh, step_size=settings.step_size)
+    return RewardScorer.build(*restored, mesh, step_size=settings.step_size)

@@ -99,7 +99,7 @@ def admit_result(
 
 
 def begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None:
-    """Writes the manifest first, because it makes the folder a run, and then vocabulary tables."""
+    """Writes the manifest, which marks the folder as a run, and then vocabulary tables."""
     if jax.process_count() > 1:  # every host looks for missing parts before any host writes one
         multihost_utils.sync_global_devices("assay-planned")
     if jax.process_index() != 0:

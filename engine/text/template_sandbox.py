@@ -174,7 +174,7 @@ def _answer(task: str, template: str, variables: Mapping[str, Any], **given: Any
     frame = trace(template, given["messages"], **variables)
     if frame is None:
         return None
-    _check_length(frame.render(""), given["messages"])
+    _check_text(frame.render(""), given["messages"])
     return vars(frame)
 
 
@@ -182,16 +182,19 @@ def _rendered(
     template: jinja2.Template, messages: Conversation, variables: Mapping[str, Any]
 ) -> str:
     text = template.render(messages=messages, **variables)
-    _check_length(text, messages)
+    _check_text(text, messages)
     return text
 
 
-def _check_length(text: str, messages: Conversation) -> None:
+def _check_text(text: str, messages: Conversation) -> None:
     added = len(text) - sum(len(message["content"]) for message in messages)
     if added > ADDED_CHARACTERS:
         raise AssayError(
             f"it adds {added:,} characters to its messages; allowed: {ADDED_CHARACTERS:,}"
         )
+    given = {character for message in messages for character in message["content"]}
+    if any("\ud800" <= character <= "\udfff" for character in set(text) - given):
+        raise AssayError("it adds lone surrogates; allowed: Unicode text")
 
 
 @functools.lru_cache(maxsize=16)

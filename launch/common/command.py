@@ -63,7 +63,7 @@ def run(
                 import jax
 
                 jax.distributed.initialize()
-            print(body(given), flush=True)
+            last_line = body(given)
     except (AssayError, flags.Error) as error:
         message = str(error) if isinstance(error, AssayError) else " ".join(str(error).split())
         print(f"{name}: {message}", file=sys.stderr)
@@ -71,6 +71,8 @@ def run(
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run it again to go on", file=sys.stderr)
         return 130
+    try:
+        print(last_line, flush=True)
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
@@ -91,7 +93,7 @@ def paths(given: Given, flag: str) -> list[str]:
 
 
 def _define_common(given: FlagValues, config: str) -> None:
-    flags.DEFINE_bool("help", False, "Print this text.", short_name="?", flag_values=given)
+    flags.DEFINE_bool("help", False, "Print this text.", short_name="h", flag_values=given)
     flags.DEFINE_bool(
         "multihost",
         False,
@@ -118,6 +120,8 @@ def _parse(given: FlagValues, name: str, argv: Sequence[str], *, has_config: boo
     except flags.UnrecognizedFlagError as error:
         near = nearest(error.flagname, list(given))
         raise AssayError(f"--{error.flagname} is no flag{near}; see --help") from error
+    except (ValueError, TypeError, LookupError) as error:  # of ml_collections, about a value
+        raise AssayError(" ".join(str(error).split())) from error
     if rest:
         raise AssayError(f"argument {rest[0]!r}; allowed: flags only, as --name=value")
 

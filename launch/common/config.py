@@ -16,7 +16,7 @@ from engine.errors import AssayError
 from launch.common.spelling import nearest
 
 # As ml_collections recognises an override; a boolean may be turned off as `--noconfig.key`.
-_OVERRIDE = re.compile(r"--?(?:no)?config\.(?P<key>[^=]+)")
+_OVERRIDE = re.compile(r"--?(?:no)?config\.(?P<key>[^=]*)")
 
 
 def define(given: FlagValues, chosen: str, arguments: Sequence[str]) -> None:
@@ -52,7 +52,7 @@ def load(chosen: str) -> ConfigDict:
         if get_config is None:
             raise AssayError(f"--config: {path}: no function get_config()")
         if colon and not inspect.signature(get_config).parameters:
-            raise AssayError("--config: this file takes nothing behind its name; allowed: no ':…'")
+            raise AssayError("--config: this file has no selections; remove ':…'")
         config = get_config(selection) if colon else get_config()
     except AssayError:
         raise

@@ -5,8 +5,6 @@ import sys
 import polars as pl
 from tqdm import tqdm
 
-from analysis import display
-
 _SHOWN = 5  # tokens per end
 
 
@@ -31,5 +29,7 @@ def extremes(model: str, prompt: str, scores: pl.DataFrame) -> str:
 
 
 def _row(scores: pl.DataFrame) -> str:
+    from analysis import display  # here: a sweep need not wait for all of the analysis
+
     rows = scores.select("token", "reward").iter_rows()
     return "   ".join(f"{display.plain(token, limit=24)} {reward:.2f}" for token, reward in rows)

@@ -34,8 +34,8 @@ def listed(given: Given) -> tuple[str, list[str]]:
     name = list_name(path) if given.name is None else given.name
     if name.startswith(schema.FOUND):
         raise AssayError(
-            f"name={name!r}; allowed: another beginning than {schema.FOUND!r}, which lists of what "
-            "searches found have"
+            f"name={name!r}; allowed: names that do not begin with {schema.FOUND!r}, which is "
+            "reserved for what searches find"
         )
     return name, read_items(path, given.column)
 

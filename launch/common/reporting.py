@@ -14,6 +14,7 @@ from configs import analyze as defaults
 from configs import known_models
 from demo.embedded_models import EMBEDDED
 from engine.errors import AssayError
+from engine.runs.reader import read_contents
 
 
 def write_report(
@@ -31,9 +32,8 @@ def write_report(
     """
     settings = settings or settings_of(defaults.get_config())
     check_target(target, runs)
-    for run in runs:
-        if not run.is_dir():
-            raise AssayError(f"{run}: not a run folder (no such folder)")
+    for run in runs:  # before the first line of progress
+        read_contents(run)
     progress = _clock()
     progress("scores")
     run = analysis.load(runs, allow_incomplete=settings.allow_incomplete)

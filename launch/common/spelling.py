@@ -1,4 +1,4 @@
-"""Words of error messages that name what the user probably meant."""
+"""Suggestions for misspelt names."""
 
 import difflib
 from collections.abc import Iterable

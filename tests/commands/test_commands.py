@@ -86,7 +86,7 @@ def test_a_list_is_scored_under_a_set_of_prompts(command, model, run, tmp_path):
 
 def test_a_config_without_sets_is_told_so(command):
     done = command("convert", f"--config={CONFIGS / 'convert.py'}:elo")
-    refused(done, "convert: --config: this file takes nothing behind its name; allowed: no ':…'")
+    refused(done, "convert: --config: this file has no selections; remove ':…'")
 
 
 def test_score_reads_a_list_and_says_where_its_rewards_are(command, model, run, tmp_path):
@@ -107,8 +107,8 @@ def test_a_name_of_lists_of_what_searches_found_is_refused(command, model, run, 
     )
     assert done.code == 2
     assert done.err == [
-        "score: name='found-words'; allowed: another beginning than 'found-', "
-        "which lists of what searches found have"
+        "score: name='found-words'; allowed: names that do not begin with 'found-', "
+        "which is reserved for what searches find"
     ]
     assert not run.exists()
 
@@ -146,6 +146,8 @@ def test_help_lists_the_flags(command, name):
         ("sweep", "--config.mesh.modle=2", "--config has no key 'modle' (did you mean 'model'?)"),
         ("convert", "--config.slugg=x", "--config has no key 'slugg' (did you mean 'slug'?)"),
         ("score", "--config.zzz=8", "--config has no key 'zzz'"),
+        ("sweep", "--config.=3", "--config has no key ''"),
+        ("sweep", "--noconfig.=3", "--config has no key ''"),
         ("sweep", "--config.step_size=many", "flag --config.step_size=many: invalid literal for"),
         ("sweep", "--config.step_size=2.5", "flag --config.step_size=2.5: invalid literal for"),
         ("sweep", "--config=nowhere.py", "--config: No such file or directory: 'nowhere.py'"),

@@ -14,7 +14,7 @@ import pytest
 
 from engine.checkpoint import layouts
 from engine.models import config, decoder, heads
-from engine.scoring.reward_passes import Scorer
+from engine.scoring.reward_passes import RewardScorer
 from tests.support import folders, parity, slow, torch_models
 from tests.support.parity import Pair
 
@@ -211,9 +211,9 @@ def angles_in_bfloat16(patch):
 
 def doubled_bos(patch):
     """Every conversation begins with its first id twice."""
-    right = Scorer.plain_rewards
+    right = RewardScorer.plain_rewards
     patch.setattr(
-        Scorer,
+        RewardScorer,
         "plain_rewards",
         lambda self, sequences: right(self, [[ids[0], *ids] for ids in sequences]),
     )

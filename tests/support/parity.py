@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 from flax import nnx
 from jax.sharding import AxisType, Mesh
 from transformers import PreTrainedModel
@@ -18,7 +19,7 @@ from transformers import PreTrainedModel
 from engine.checkpoint import restore as restoring
 from engine.checkpoint.card import Checkpoint
 from engine.scoring import language_passes, reward_passes
-from engine.scoring.reward_passes import Scorer
+from engine.scoring.reward_passes import RewardScorer
 from engine.types import Candidates, PromptIds
 from tests.support import folders, torch_models
 
@@ -42,7 +43,7 @@ class Restored:
     """Models as the engine holds them, and the scorer over them."""
 
     graph: nnx.GraphDef
-    scorer: Scorer
+    scorer: RewardScorer
     layers_step: Callable[..., list[jax.Array]]
 
     def rebuilt(self) -> "Restored":
@@ -60,7 +61,7 @@ class Restored:
         config = dataclasses.replace(model.decoder.config, **changes)
         model.decoder.config = model.decoder.layers.config = config
         graph, params = nnx.split(model)
-        changed = Scorer.build(graph, params, scorer.mesh, step_size=scorer.step_size)
+        changed = RewardScorer.build(graph, params, scorer.mesh, step_size=scorer.step_size)
         return Restored(graph, changed, build_layers(graph))
 
 
@@ -84,7 +85,7 @@ def restore(
     """A sharing group; models that differ in their weights only share compiled passes."""
     mesh = mesh or make_mesh()
     graph, params = restoring.restore(group, mesh, np.dtype(dtype), objectives=objectives)
-    scorer = Scorer.build(graph, params, mesh, step_size=step_size)
+    scorer = RewardScorer.build(graph, params, mesh, step_size=step_size)
     return Restored(graph, scorer, build_layers(graph))
 
 
@@ -139,7 +140,7 @@ def check_candidates(model, restored: Restored, candidates: Candidates, head=Non
     assert_close(actual, expected, scale=expected.std())
 
 
-def respond(scorer: Scorer, prompt: PromptIds, candidates: Candidates) -> np.ndarray:
+def respond(scorer: RewardScorer, prompt: PromptIds, candidates: Candidates) -> np.ndarray:
     return np.concatenate(list(scorer.rewards(scorer.prefill(prompt), candidates)), axis=1)
 
 
@@ -173,14 +174,14 @@ def sequences_of(prompt: PromptIds, candidates: Candidates) -> list[Sequence[int
 
 
 def traced_anew(graph: nnx.GraphDef, scorer):
-    """A scorer of rewards or log-probabilities whose passes are what the code says now."""
-    passes = reward_passes if isinstance(scorer, Scorer) else language_passes
-    return dataclasses.replace(
-        scorer,
-        prefill_step=passes.build_prefill.__wrapped__(graph, scorer.mesh),
-        score_step=passes.build_scorer.__wrapped__(graph, scorer.mesh),
-        plain_step=passes.build_plain.__wrapped__(graph, scorer.mesh),
-    )
+    """A scorer of rewards or log-probabilities whose passes are what the code says now.
+
+    Neither does it take passes that were compiled before, nor are its own kept for others.
+    """
+    passes = reward_passes if isinstance(scorer, RewardScorer) else language_passes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passes, "compiled", reward_passes.compiled.__wrapped__)
+        return scorer.build(graph, scorer.params, scorer.mesh, step_size=scorer.step_size)
 
 
 @functools.cache

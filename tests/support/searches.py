@@ -11,7 +11,7 @@ from jax.sharding import AxisType
 
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
-from engine.scoring.reward_passes import Scorer
+from engine.scoring.reward_passes import RewardScorer
 from engine.search.buffer import Ranked, State
 from engine.search.drivers import StepDriver, build_step_inputs
 from engine.search.objective import SearchObjective
@@ -76,7 +76,7 @@ def problem(model: Checkpoint, *prompts: str, **changes) -> SearchObjective:
     return SearchObjective.build(model, split, frame, settings(**changes))
 
 
-def expanded(objective: SearchObjective, scorer: Scorer) -> Ranked:
+def expanded(objective: SearchObjective, scorer: RewardScorer) -> Ranked:
     """The ranked candidates of a search's first step."""
     state = State(
         **{
@@ -89,13 +89,13 @@ def expanded(objective: SearchObjective, scorer: Scorer) -> Ranked:
     return step.expand(scorer.params, build_step_inputs(objective, scorer), state)
 
 
-def scorer(model: Checkpoint, data: int = 1) -> Scorer:
+def scorer(model: Checkpoint, data: int = 1) -> RewardScorer:
     """The model on one device, or on more."""
     return _scorer(model.path, data)
 
 
 @functools.cache
-def _scorer(path, data) -> Scorer:
+def _scorer(path, data) -> RewardScorer:
     mesh = make_mesh(data)
     restored = restore([Checkpoint.open(path)], mesh, np.dtype("float32"))
-    return Scorer.build(*restored, mesh, step_size=16)
+    return RewardScorer.build(*restored, mesh, step_size=16)

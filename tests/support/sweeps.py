@@ -28,9 +28,9 @@ class Run:
 
     folder: Path
 
-    def sweep(self, checkpoints, prompts, **changes) -> int:
-        settings = dataclasses.replace(SETTINGS, **changes)
-        return sweep_vocabulary(checkpoints, prompts, str(self.folder), settings, build_mesh())
+    def sweep(self, checkpoints, prompts, tell=lambda *result: None, **changes) -> int:
+        settings, mesh = dataclasses.replace(SETTINGS, **changes), build_mesh()
+        return sweep_vocabulary(checkpoints, prompts, str(self.folder), settings, mesh, tell)
 
     def score(self, checkpoints, prompts, name, replies, **changes) -> int:
         settings = dataclasses.replace(SETTINGS, **{"mode": "text", **changes})

@@ -8,7 +8,7 @@ import pytest
 
 from engine import mesh as meshes
 from engine.errors import AssayError
-from engine.scoring.reward_passes import Scorer
+from engine.scoring.reward_passes import RewardScorer
 from tests.support import parity, slow
 
 SHAPES = [(4, 1), (2, 2), (1, 4)]
@@ -77,4 +77,6 @@ def test_a_step_that_does_not_split_over_the_data_axis_is_refused(pair, step_siz
     mesh = parity.make_mesh(4, 1)
     message = rf"^step_size={step_size}; allowed: positive multiples of 4$"
     with pytest.raises(AssayError, match=message):
-        Scorer.build(pair.restored.graph, pair.restored.scorer.params, mesh, step_size=step_size)
+        RewardScorer.build(
+            pair.restored.graph, pair.restored.scorer.params, mesh, step_size=step_size
+        )

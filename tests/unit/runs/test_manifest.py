@@ -103,6 +103,12 @@ def test_a_manifest_of_another_version_is_refused(manifest, content, version):
         reopened(manifest)
 
 
+def test_a_manifest_that_lacks_a_key_is_refused(manifest):
+    (manifest.run / "manifest.json").write_text(json.dumps({"version": 1, "models": {}}))
+    with pytest.raises(AssayError, match=r"manifest\.json: 'prompts' is missing or no object"):
+        reopened(manifest)
+
+
 def test_a_folder_of_other_things_is_no_run(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(AssayError, match=r"not empty and holds no manifest\.json"):

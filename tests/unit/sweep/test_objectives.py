@@ -12,7 +12,7 @@ from engine.checkpoint.restore import sharing_groups
 from engine.convert import gates
 from engine.errors import AssayError
 from engine.runs import parts, schema
-from engine.scoring.reward_passes import Scorer
+from engine.scoring.reward_passes import RewardScorer
 from engine.sweep.self_check import check_finite, self_check
 from tests.support import tiny
 from tests.support.sweeps import SETTINGS, Run
@@ -186,7 +186,7 @@ def test_objectives_that_none_of_the_models_has_are_refused(run, models, objecti
 
 
 def test_the_self_check_sees_an_objective_go_wrong(run, models, monkeypatch):
-    original = Scorer.rewards
+    original = RewardScorer.rewards
 
     def wrong(self, prefix, candidates):
         for step in original(self, prefix, candidates):
@@ -194,7 +194,7 @@ def test_the_self_check_sees_an_objective_go_wrong(run, models, monkeypatch):
             step[4] += 0.5
             yield step
 
-    monkeypatch.setattr(Scorer, "rewards", wrong)
+    monkeypatch.setattr(RewardScorer, "rewards", wrong)
     message = rf"^self-check of {result('qrm')}: row \d+ has {NAMES[3]} .*, the plain pass gives"
     with pytest.raises(AssayError, match=message):
         run.sweep([models["qrm"]], ONE, objectives="values")

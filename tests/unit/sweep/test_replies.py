@@ -8,7 +8,7 @@ from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import schema
 from engine.scoring.batches import padded_length, reply_buckets
-from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import ReplyRows
 from tests.unit.text.test_chat_template import PLAIN_NEWLINE
 
@@ -38,7 +38,9 @@ def tiny(checkpoint):
 def plain_rewards(checkpoint, replies):
     """Rewards of the rendered conversations by the plain forward pass, one sequence at a time."""
     mesh = build_mesh()
-    scorer = Scorer.build(*restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=64)
+    scorer = RewardScorer.build(
+        *restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=64
+    )
     return scorer.plain_rewards(checkpoint.template.sequences(PROMPTS["greatest"], replies))[0]
 
 

@@ -12,7 +12,7 @@ from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import parts, schema
 from engine.runs.manifest import Manifest
-from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.scoring.reward_passes import RewardScorer, dtype_named
 from tests.support import slow
 from tests.support.sweeps import SETTINGS
 from tests.support.tiny import TRIMMED
@@ -58,7 +58,9 @@ def killed_after(monkeypatch, owner, name, calls):
 def plain_rewards(checkpoint, prompt):
     """Every token's reward by the plain forward pass over whole conversations."""
     mesh, split = build_mesh(), checkpoint.template.split(prompt)
-    scorer = Scorer.build(*restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=64)
+    scorer = RewardScorer.build(
+        *restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=64
+    )
     return scorer.plain_rewards([[*split.prefix, i, *split.suffix] for i in range(SIZE)])[0]
 
 
@@ -141,6 +143,21 @@ def test_models_that_share_a_pass_keep_their_own_rewards(run, family):
 
 
 # A run is continued
+
+
+def test_each_finding_is_told_once_when_its_result_is_complete(run, family):
+    told = []
+
+    def tell(model, prompt, scores):
+        assert run.manifest()["results"][f"scores/model={model}/prompt={prompt}"]["complete"]
+        rewards = scores.sort("token_id")["reward"].to_numpy()
+        np.testing.assert_array_equal(rewards, run.rewards(model, prompt))
+        told.append((model, prompt))
+
+    first, second = family[:2]  # on one decoder: both are computed again in one pass
+    run.sweep([first], ONE, tell=tell)
+    run.sweep([first, second], ONE, tell=tell)
+    assert told == [("tiny", "greatest"), ("shallow", "greatest")]
 
 
 def test_a_finished_run_has_nothing_to_do(run, tiny):
@@ -271,7 +288,7 @@ def test_a_prompt_id_with_another_text_is_refused(run, tiny):
 def interrupted(run, tiny, monkeypatch):
     """All parts are there, the result is not closed."""
     with monkeypatch.context() as patched:
-        killed_after(patched, Scorer, "plain_rewards", 0)
+        killed_after(patched, RewardScorer, "plain_rewards", 0)
         with pytest.raises(Killed):
             run.sweep([tiny], ONE)
     return run.folder / RESULT / "part-0000100-0000200.parquet"
@@ -313,7 +330,7 @@ def test_a_part_of_something_else_that_the_manifest_does_not_know_is_named(
 
 
 def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny, monkeypatch):
-    original = Scorer.plain_rewards
+    original = RewardScorer.plain_rewards
 
     def wrong(self, sequences, read_at):
         rewards = original(self, sequences, read_at).copy()
@@ -321,7 +338,7 @@ def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny,
         return rewards
 
     with monkeypatch.context() as patched:
-        patched.setattr(Scorer, "plain_rewards", wrong)
+        patched.setattr(RewardScorer, "plain_rewards", wrong)
         message = rf"self-check of {RESULT}: row \d+ has reward .*, the plain pass gives"
         with pytest.raises(AssayError, match=message):
             run.sweep([tiny], ONE)
@@ -331,13 +348,13 @@ def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny,
 
 
 def test_the_self_check_sees_the_response_pass_go_wrong(run, tiny, monkeypatch):
-    original = Scorer.rewards
+    original = RewardScorer.rewards
 
     def wrong(self, prefix, candidates):
         for step in original(self, prefix, candidates):
             yield step * np.float32(1.01)
 
-    monkeypatch.setattr(Scorer, "rewards", wrong)
+    monkeypatch.setattr(RewardScorer, "rewards", wrong)
     with pytest.raises(AssayError, match="self-check of"):
         run.sweep([tiny], ONE)
 

@@ -13,7 +13,7 @@ from engine.mesh import build_mesh
 from engine.runs import parts
 from engine.runs.manifest import Manifest
 from engine.scoring.batches import Distinct
-from engine.scoring.reward_passes import Scorer, dtype_named
+from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.text.chat_template import ChatTemplate
 from tests.support import slow
 from tests.support.tiny import TRIMMED
@@ -56,7 +56,7 @@ def test_a_token_has_the_reward_of_its_text_in_the_plain_pass(run, checkpoint, s
     model = checkpoint(slug, template=TEMPLATES[slug])
     assert run.sweep([model], ONE, mode="text") == SIZE
     mesh = build_mesh()
-    scorer = Scorer.build(*restore([model], mesh, dtype_named("float32")), mesh, step_size=64)
+    scorer = RewardScorer.build(*restore([model], mesh, dtype_named("float32")), mesh, step_size=64)
     plain = scorer.plain_rewards([list(c) for c in conversations(model)])[0]
     np.testing.assert_allclose(rewards(run, slug), plain, rtol=1e-4, atol=1e-5)
     assert rewards(run, slug).std() > 0.1
@@ -108,13 +108,13 @@ def test_a_result_is_not_continued_in_another_mode(run, trims):
 def test_identical_conversations_are_scored_once_and_have_one_reward(
     run, trims, monkeypatch, part_size
 ):
-    original, scored = Scorer.rewards, []
+    original, scored = RewardScorer.rewards, []
 
     def counted(self, prefix, candidates):
         scored.append(len(candidates))
         return original(self, prefix, candidates)
 
-    monkeypatch.setattr(Scorer, "rewards", counted)
+    monkeypatch.setattr(RewardScorer, "rewards", counted)
     run.sweep([trims], ONE, mode="text", part_size=part_size)
     known = {}
     for conversation, reward in zip(conversations(trims), rewards(run, "trims"), strict=True):

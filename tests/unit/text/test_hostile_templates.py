@@ -27,6 +27,8 @@ HOSTILE = {
     "a division by zero": ("{{ 1 // 0 }}", "ZeroDivisionError"),
     "a sum of other types": ("{{ messages + 1 }}", "TypeError: can only concatenate list"),
     "a long output": ("{{ 'x' * 10**6 }}", "it adds 999,978 characters to its messages; allowed: "),
+    "a lone surrogate": (r"{{ '\ud800' }}", "it adds lone surrogates"),
+    "half a character by its number": ("{{ '%c' % 55296 }}", "it adds lone surrogates"),
     "a long message": ("{{ raise_exception('no\n' * 10**6) }}", "no no no"),
 }
 

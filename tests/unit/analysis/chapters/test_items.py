@@ -10,8 +10,8 @@ from analysis import CHAPTERS
 from analysis.blocks import Picture
 from analysis.chapters import items
 from analysis.chapters.items import standings
+from analysis.ends import head_and_tail
 from analysis.figures import style, token_bars
-from analysis.rankings import head_and_tail
 from analysis.report import drawing
 from engine.errors import AssayError
 from engine.runs import schema
