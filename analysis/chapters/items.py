@@ -213,6 +213,7 @@ def standings(
     items = [style.name(display.plain(item, len(item)), 24) for item in order["item"]]
     ax.set_yticks(range(order.height), items)
     labels = [style.name(columns[column], 32 if many else 22) for column in named]
+    # Any: keywords of matplotlib.
     turned: dict[str, Any] = {"rotation": 90} if many else {"rotation": 30, "ha": "right"}
     ax.set_xticks(range(len(named)), labels, **turned)
     ax.tick_params(length=0)

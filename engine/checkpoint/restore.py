@@ -25,7 +25,8 @@ from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import LanguageModel, OutputConfig
-from engine.models.reward_model import Graph, Params, RewardModels
+from engine.models.reward_model import RewardModels
+from engine.types import Graph, Params
 
 Variable = nnx.Variable[Any]  # Any: of any kind of array, real or abstract
 

@@ -8,7 +8,7 @@ from engine.convert.hf_values import Json, integer, number, optional, positive
 from engine.errors import AssayError
 
 # Fields of DecoderConfig by name, with values of several types.
-Fields = dict[str, Any]
+Fields = dict[str, Any]  # Any: fields of DecoderConfig are of several types
 # Attribute -> allowed values.
 Values = dict[str, tuple[object, ...]]
 

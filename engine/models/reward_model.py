@@ -1,7 +1,6 @@
 """Reward models on one decoder: the prefix pass, the response pass, and the plain pass."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +11,6 @@ from engine.models.config import DecoderConfig
 from engine.models.decoder import Decoder, behind
 from engine.models.heads import OBJECTIVES, HeadConfig, Readout
 from engine.types import Candidates, Places, Prefix
-
-# A model as `nnx.split` gives it, to be passed to jitted functions; Any: leaves of several kinds.
-Graph = nnx.GraphDef[Any]
-Params = nnx.State[Any, Any]
 
 
 class RewardModels(nnx.Module):

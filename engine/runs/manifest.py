@@ -42,6 +42,7 @@ class Manifest:
                 raise AssayError(f"{path}: {key!r} is missing or no object")
         return cls(folder, content)
 
+    # Any: what JSON holds.
     def admit(self, kind: str, name: str, entry: Any) -> None:
         """Adds a model, prompt or list; refuses it if its name stands for something else."""
         present = self.content[kind].get(name)
@@ -54,8 +55,14 @@ class Manifest:
 
     def admit_result(self, path: str, fingerprint: Json) -> None:
         """Adds a result, or refuses to continue one that was begun under another fingerprint."""
-        fresh = {"fingerprint": fingerprint, "parts": {}, "complete": False, "self_check": None,
-                 "coefficients": None, "seconds": 0.0}  # fmt: skip
+        fresh: Json = {
+            "fingerprint": fingerprint,
+            "parts": {},
+            "complete": False,
+            "self_check": None,
+            "coefficients": None,
+            "seconds": 0.0,
+        }
         present = self.content["results"].setdefault(path, fresh)["fingerprint"]
         if present != fingerprint and not self._begun(path):
             self.content["results"][path] = fresh
@@ -105,6 +112,7 @@ def items_hash(items: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(list(items)).encode()).hexdigest()
 
 
+# Any: what JSON holds.
 def _difference(present: Any, wanted: Any) -> str:
     if not isinstance(present, Mapping) or not isinstance(wanted, Mapping):
         return f"{present!r}, not {wanted!r}"

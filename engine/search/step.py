@@ -18,12 +18,12 @@ from jaxtyping import Float, Int
 
 from engine import mesh as meshes
 from engine.models.decoder import behind
-from engine.models.reward_model import Graph, Params, RewardModels
+from engine.models.reward_model import RewardModels
 from engine.scoring import reward_passes
 from engine.search import buffer, packing, proposals
 from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, fitness
 from engine.search.settings import STEP_METHODS, SearchSettings
-from engine.types import Array, Places, Prefix
+from engine.types import Array, Graph, Params, Places, Prefix
 
 
 @jax.tree_util.register_dataclass

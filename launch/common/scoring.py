@@ -59,7 +59,7 @@ def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSet
 
 def shared_settings(
     config: ConfigDict, models: Sequence[Checkpoint]
-) -> tuple[dict[str, Any], Mesh]:
+) -> tuple[dict[str, Any], Mesh]:  # Any: settings are of several types
     """The fields of `engine.sweep.loop.Settings`, of several types, and the mesh."""
     names = ("step_size", "part_size", "self_check", "seed")
     dtype, mesh = dtype_and_mesh(config, models)
