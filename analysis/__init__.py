@@ -9,11 +9,18 @@
     points = analysis.sentiment_points(run, list(run.models), afinn)
     analysis.sentiment_slopes(points)
 
-    study = analysis.compute(run, {}, settings, analysis.CHAPTERS)  # every table of the report
-    study.tables["framing"], study.tables.absent
+Every table of the report, and the report, take the settings of a config:
 
-`analysis.report.write_report` writes the report. A table needs no plotting library: figures load it
-when they are drawn.
+    from analysis import report
+    from configs import analyze
+    from launch.common import reporting
+
+    settings = reporting.settings_of(analyze.get_config())
+    study = analysis.compute(run, {}, settings, analysis.CHAPTERS)
+    study.tables["framing"], study.tables.absent
+    report.write_report(run, "out/report", {}, settings)
+
+A table needs no plotting library: figures load it when they are drawn.
 """
 
 from analysis.chapters import CHAPTERS

@@ -41,7 +41,7 @@ def both_ends(
 
 
 def token_ends(
-    run: Run, model: str, token_ids: Array, values: Array, count: int, name: str
+    run: Run, model: str, token_ids: Array, values: Array, count: int, schema: Columns
 ) -> pl.DataFrame:
     """The `count` highest and lowest of a model's tokens by any number.
 
@@ -51,18 +51,20 @@ def token_ends(
       token_ids: ascending token ids [N].
       values: the number of each [N].
       count: tokens at each end.
-      name: the column of the number.
+      schema: `TOKEN_ENDS`, and then the column of the number.
 
     Returns:
-      model, end ("top" or "bottom"), rank (1 is the extreme), token_id, token and `name`. Ties go
-      to the lower token_id.
+      The columns of `schema`: model, end ("top" or "bottom"), rank (1 is the extreme), token_id,
+      token, and the number. Ties go to the lower token_id.
     """
-    scores = pl.DataFrame({"token_id": token_ids, name: values})
+    name = list(schema)[-1]
+    own: Columns = {"token_id": schema["token_id"], name: schema[name]}
+    scores = pl.DataFrame([token_ids, values], schema=own, orient="col")
     tokens = run.vocabulary(model).select("token_id", "token").collect()
     named = both_ends(scores, name, count).join(
         tokens, on="token_id", how="left", validate="m:1", maintain_order="left"
     )
-    return named.select(pl.lit(model).alias("model"), *list(TOKEN_ENDS)[1:], name)
+    return named.with_columns(model=pl.lit(model)).select(list(schema))
 
 
 def head_and_tail(table: pl.DataFrame, count: int) -> pl.DataFrame:

@@ -22,6 +22,7 @@ from analysis.blocks import Section
 from analysis.model_info import ModelInfo, describe
 from analysis.options import AnalyzeSettings, Options
 from analysis.run import Run
+from engine.errors import AssayError
 
 if TYPE_CHECKING:
     from analysis.figures import style
@@ -68,7 +69,9 @@ class Tables:
 
         Raises:
           ValueError: a table of that key was made already.
+          AssayError: a table of another key has the same file.
         """
+        stem = "_".join(wanted.key)
         if wanted.key in self._frames or wanted.key in self._reasons:
             raise ValueError(f"table {wanted.key}: made twice")
         try:
@@ -76,8 +79,14 @@ class Tables:
         except Absent as absent:
             self._reasons[wanted.key] = str(absent)
             return
-        if wanted.file:
-            self._files["_".join(wanted.key)] = wanted.key
+        if not wanted.file:
+            return
+        if stem in self._files:
+            raise AssayError(
+                f"table {stem}.csv: made twice, because the names of two models or lists and their "
+                "prompts join to the same name; allowed: other names"
+            )
+        self._files[stem] = wanted.key
 
     def __getitem__(self, key: str | tuple[str, ...]) -> pl.DataFrame:
         """The table of `key`.

@@ -175,7 +175,9 @@ def section(study: Study) -> Section:
 
 def _sample(study: Study) -> str:
     shared = study.tables.get("shared_vocabulary")
-    if shared is None or not shared.height:
+    if shared is None:
+        return "each model’s whole vocabulary"
+    if not shared.height:
         return "each model’s whole vocabulary (the models share no tokens)"
     if len(study.names) > 1:
         return "the shared vocabulary"

@@ -24,6 +24,7 @@ from engine.runs.schema import Columns
 Combined: TypeAlias = Literal["sum", "difference"]
 _PAIR: Columns = dict.fromkeys(("model", "prompt_a", "prompt_b"), pl.String)
 _NUMBERS: Columns = dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64)
+_ENDS: Columns = {**TOKEN_ENDS, "reward": pl.Float64}
 _SHARE = ("share", "ci_low", "ci_high")
 _AXIS: Columns = {
     **_PAIR,
@@ -103,11 +104,11 @@ def framing_ends(
       The table `framing_sum.csv` or `framing_difference.csv`: model, end, rank, token_id, token,
       reward (the sum or the difference). Ties go to the lower token_id.
     """
-    frames = [pl.DataFrame(schema={**TOKEN_ENDS, "reward": pl.Float64})]
+    frames = [pl.DataFrame(schema=_ENDS)]
     for model in _with_both(run, models, prompts):
         token_ids, a, b = (column.to_numpy() for column in both_rewards(run, model, prompts))
         values = a + b if combined == "sum" else a - b
-        frames.append(token_ends(run, model, token_ids, values, count, "reward"))
+        frames.append(token_ends(run, model, token_ids, values, count, _ENDS))
     return pl.concat(frames)
 
 
@@ -140,10 +141,12 @@ def _every_pair(study: Study) -> pl.DataFrame:
 
 
 def _of_both(study: Study, make: partial[pl.DataFrame]) -> pl.DataFrame:
-    """What `make` returns, where some model was scored under the good and the bad prompt."""
+    """What `make` returns, if a model scored enough tokens under the good and the bad prompt."""
     _ = study.tables["framing"]  # absent where no model was scored under two prompts at all
     good, bad = prompts_of(study)
-    return required(make(), f"No model was scored under both “{good}” and “{bad}”.")
+    if not _with_both(study.run, study.scored, (good, bad)):
+        raise Absent(f"No model was scored under both “{good}” and “{bad}”.")
+    return required(make(), f"Too few tokens were scored under both “{good}” and “{bad}”.")
 
 
 def _rewards(run: Run, model: str, prompts: Sequence[str]) -> dict[str, Array]:
@@ -249,7 +252,7 @@ def section(study: Study) -> Section:
     made = study.tables
     good, bad = prompts_of(study)
     blocks: list[Block] = []
-    if made.get("framing_sum") is not None:
+    if made.get("framing_axis") is not None:
         caption = (
             f"Every token of a model under “{good}” and “{bad}”; darker hexagons hold more tokens, "
             "on a logarithmic scale. The points of a model that follows the question alone fall "

@@ -16,7 +16,7 @@ from analysis.ends import both_ends, head_and_tail
 from analysis.figures import style, token_bars
 from analysis.run import Run
 from analysis.statistics import ranks
-from analysis.study import Absent, Figure, Study, Table, prompts_in, table
+from analysis.study import Absent, Figure, Study, Table, prompts_in, required, table
 from engine.runs import schema
 from engine.runs.schema import Columns
 
@@ -31,8 +31,7 @@ _ENDS: Columns = {**_KEYS, "end": pl.String, "rank": pl.UInt32, **_ITEM, "reward
 def tables(study: Study) -> Iterator[Table]:
     """items_top_bottom.csv and items_standing.csv. For the figures: ("items_points", list)."""
     for name in lists_of_items(study.run):
-        points = partial(items_points, study.run, name, study.models)
-        yield table("items_points", name, make=points, file=False)
+        yield table("items_points", name, make=partial(_of_list, study, name), file=False)
     yield table(
         "items_top_bottom", make=lambda: items_top_bottom(_points(study), study.settings.top)
     )
@@ -136,8 +135,19 @@ def lists_of_items(run: Run) -> list[str]:
 def _points(study: Study) -> pl.DataFrame:
     points = list(study.tables.of("items_points").values())
     if not points:
-        raise Absent("No reward model scored a list of items.")
+        raise Absent(next(_incomparable(study), "No reward model scored a list of items."))
     return pl.concat(points)
+
+
+def _of_list(study: Study, name: str) -> pl.DataFrame:
+    points = items_points(study.run, name, study.models)
+    return required(points, f"No item of “{name}” was scored by every model of a prompt.")
+
+
+def _incomparable(study: Study) -> Iterator[str]:
+    """Why each list that has no points has none."""
+    reasons = (study.tables.reason("items_points", name) for name in lists_of_items(study.run))
+    return (reason for reason in reasons if reason)
 
 
 def figures(study: Study) -> Iterator[Figure]:
@@ -228,7 +238,7 @@ def standings(
 
 def section(study: Study) -> Section:
     """Each list: one prompt after the other, or over all prompts where there are many."""
-    blocks = notes([study.tables.reason("items_standing")])
+    blocks = notes([study.tables.reason("items_standing"), *_incomparable(study)])
     for (name,), points in study.tables.of("items_points").items():
         standing = study.tables["items_standing"].filter(list=name)
         prompts = prompts_in(points)

@@ -22,6 +22,7 @@ AGAINST: Columns = {
     "n": pl.Int64,
     **dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64),
 }
+_ENDS: Columns = {**TOKEN_ENDS, "logprob": pl.Float32}
 _REWARDS: Columns = {"token_id": pl.UInt32, "reward": pl.Float32}
 _P_AND_Q = {"p": False, "q": True}  # The ratio is low where p is higher, high where q is.
 
@@ -42,12 +43,12 @@ def logprobs_ends(run: Run, prompt: str, count: int) -> pl.DataFrame:
       The table `logprobs_<prompt>.csv`: model, end ("top" or "bottom"), rank (1 is the extreme),
       token_id, token, logprob (natural); by model. Ties go to the lower token_id.
     """
-    frames = [pl.DataFrame(schema={**TOKEN_ENDS, "logprob": pl.Float32})]
+    frames = [pl.DataFrame(schema=_ENDS)]
     for model, asked in run.logprobs:
         if asked == prompt:
             scores = run.next_tokens(model, prompt)
             token_ids, values = scores["token_id"].to_numpy(), scores["logprob"].to_numpy()
-            frames.append(token_ends(run, model, token_ids, values, count, "logprob"))
+            frames.append(token_ends(run, model, token_ids, values, count, _ENDS))
     return pl.concat(frames)
 
 

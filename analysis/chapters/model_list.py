@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from analysis.blocks import Block, Column, Files, Section, Text, rows
+from analysis.blocks import Block, Column, Files, Section, Text, notes, rows
 from analysis.study import Figure, Study, Table, table
 
 
@@ -28,6 +28,7 @@ def section(study: Study) -> Section:
             "not independent witnesses."
         )
         blocks += [Text(text, "how"), Files(["shared_vocabulary.csv"])]
+    blocks += notes([study.tables.reason("shared_vocabulary")])
     prompts = study.run.vocabulary_prompts
     missing = [
         f"{study.names[model]} under “{prompt}”"

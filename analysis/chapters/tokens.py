@@ -12,8 +12,11 @@ from analysis.figures import token_bars
 from analysis.run import Run
 from analysis.study import NO_VOCABULARY, Absent, Figure, Study, Table, table
 from engine.runs.reader import RunError
+from engine.runs.schema import Columns
 
 NOTHING_SHARED = "The models share no tokens, so their orders cannot be compared."
+
+_ENDS: Columns = {**TOKEN_ENDS, "reward": pl.Float32}
 
 
 def tables(study: Study) -> Iterator[Table]:
@@ -103,9 +106,9 @@ def top_bottom(run: Run, prompt: str, count: int, models: Sequence[str]) -> pl.D
       The table `top_bottom_<prompt>.csv`: model, end ("top" or "bottom"), rank (1 is the
       extreme), token_id, token, reward. Ties go to the lower token_id.
     """
-    empty = pl.DataFrame(schema={**TOKEN_ENDS, "reward": pl.Float32})
+    empty = pl.DataFrame(schema=_ENDS)
     frames = [
-        token_ends(run, model, *run.rewards(model, prompt), count, "reward")
+        token_ends(run, model, *run.rewards(model, prompt), count, _ENDS)
         for model in models
         if (model, prompt) in run.results
     ]
@@ -149,9 +152,15 @@ def _on_token(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
 
 
 def figures(study: Study) -> Iterator[Figure]:
-    """top_bottom_<prompt>: the ends of each model's ranking as bars."""
+    """top_bottom_<prompt>: the ends of each model's ranking as bars.
+
+    None where the report has no chapter of distributions, which makes the medians.
+    """
+    quantiles = study.tables.get("quantiles")
+    if quantiles is None:
+        return
     for (prompt,), ends in study.tables.of("top_bottom").items():
-        medians = study.tables["quantiles"].filter(prompt=prompt)
+        medians = quantiles.filter(prompt=prompt)
         yield (
             f"top_bottom_{prompt}",
             partial(token_bars.top_bottom, ends, medians, study.names, study.settings.figure_top),
@@ -162,13 +171,14 @@ def section(study: Study) -> Section:
     """The highest and lowest tokens of each model, prompt by prompt."""
     columns = (*TOKENS, ("reward", "reward", "number"))
     blocks: list[Block] = [] if study.scored else [Text(NO_VOCABULARY, "note")]
+    drawn = study.tables.get("quantiles") is not None
     for (prompt,), ends in study.tables.of("top_bottom").items():
         text = "Bars start at the model’s median reward, so their length is the distance from it."
         side_by_side = [_side_by_side(ends, end, study.settings.figure_top) for end in _TITLES]
         title = f"The first {len(side_by_side[0].rows)} side by side, as text"
         blocks += [
             Heading(f"“{study.run.prompts[prompt]}”", prompt),
-            Picture(f"top_bottom_{prompt}", text),
+            *([Picture(f"top_bottom_{prompt}", text)] if drawn else []),
             Folded(title, side_by_side),
             *rows(ends, columns, f"top_bottom_{prompt}.csv", "All of them, to sort and filter"),
         ]

@@ -101,7 +101,7 @@ def cell(value: Any, kind: str) -> str:  # Any: an entry of a table
 def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
     run, tables = study.run, study.tables
     sizes = study.described["vocabulary"].drop_nulls()
-    shared = tables.get("shared_vocabulary")
+    shared, moments = tables.get("shared_vocabulary"), tables.get("moments")
     folders = {result.run for result in run.results.values()}
     paths = len({folder.name for folder in folders}) < len(folders)
     prompts = dict(run.vocabulary_prompts)
@@ -114,10 +114,10 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         "listed": bool(run.items),
         "scores": _scores(study),
         "vocabulary": (sizes.min(), sizes.max()) if len(sizes) else None,
-        "shared": 0 if shared is None else shared.height,
+        "shared": None if shared is None else shared.height,
         "findings": summary.findings(study),
         "people": summary.people(study),
-        "skews": summary.skews(tables["moments"]),
+        "skews": "" if moments is None else summary.skews(moments),
         "results": [_provenance(result, paths) for result in run.results.values()],
         "modes": sorted({str(r.fingerprint.get("mode", "–")) for r in run.results.values()}),
     }

@@ -31,7 +31,8 @@ class Findings:
       highest: tokens with the highest mean percentile over the models, highest first.
       lowest: tokens with the lowest, lowest first.
       disputed: tokens whose percentile differs most between models; empty for one model.
-      agreement: a sentence on how far the models agree.
+      missing: why there are no such lists; "" where there are.
+      agreement: a sentence on how far the models agree; "" where that was not computed.
       groups: sentences on the groups of people that rank lowest and highest; "" without any.
     """
 
@@ -40,6 +41,7 @@ class Findings:
     highest: list[str]
     lowest: list[str]
     disputed: list[str]
+    missing: str
     agreement: str
     groups: str
 
@@ -80,9 +82,17 @@ def _findings(study: Study, prompt: str) -> Findings:
         highest=highest,
         lowest=lowest,
         disputed=disputed if models > 1 else [],
+        missing=_missing(study, prompt),
         agreement=_agreement(kendall, models, study.names),
         groups=groups(study.tables.get("identity_tests"), prompt),
     )
+
+
+def _missing(study: Study, prompt: str) -> str:
+    rewards = study.tables.get("shared_rewards", prompt)
+    if rewards is None or rewards.height:
+        return ""
+    return study.tables.reason("shared_vocabulary") or NOTHING_SHARED
 
 
 def people(study: Study) -> list[People]:
@@ -204,7 +214,7 @@ def _agreement(kendall: pl.DataFrame | None, models: int, names: Mapping[str, st
     if models == 1:
         return "One model only: there is nothing to agree with."
     if kendall is None:
-        return NOTHING_SHARED
+        return ""
     each = pairs(kendall)
     if each.height == 0:
         return "A model that scores every token alike has no order to compare."

@@ -21,6 +21,7 @@ _TABLE: Columns = {
     "difference": pl.Float64,
     "stderr": pl.Float64,
 }
+_PLACES: Columns = {"token_id": pl.UInt32, "percentile": pl.Float64}
 _COLUMNS: tuple[Column, ...] = (
     MODEL,
     PROMPT,
@@ -47,8 +48,8 @@ def capitals(run: Run, models: Sequence[str]) -> pl.DataFrame:
         words = _words(run.vocabulary(model).collect())
         for prompt in [p for m, p in run.results if m == model]:
             token_ids, rewards = run.rewards(model, prompt)
-            places = {"token_id": token_ids, "percentile": ranks.percentiles(rewards)}
-            place = pl.DataFrame(places)
+            places = [token_ids, ranks.percentiles(rewards)]
+            place = pl.DataFrame(places, schema=_PLACES, orient="col")
             scored = words.join(place, on="token_id", how="inner", validate="1:1")
             lower = scored.filter(~pl.col("capital")).select("word", lower="percentile")
             both = scored.filter("capital").join(lower, on="word", how="inner", validate="1:1")

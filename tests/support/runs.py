@@ -126,13 +126,14 @@ def add_objectives(
 
 
 def add_items(
-    run: pathlib.Path, items: str, model: str, prompt: str, rewards: Mapping[str, float]
+    run: pathlib.Path, items: str, model: str, prompt: str, rewards: Mapping[str, float | None]
 ) -> None:
-    """Adds scores of an item list (item -> reward)."""
+    """Adds scores of an item list (item -> reward, or None for an item that is not scored yet)."""
     columns = [range(len(rewards)), list(rewards), list(rewards.values())]
     frame = pl.DataFrame(dict(zip(schema.ITEM_COLUMNS, columns, strict=True)))
     path = schema.items_path(items, model, prompt)
-    _add_result(run, path, frame.cast(pl.Schema(schema.ITEM_COLUMNS)), prompt)
+    scored = frame.cast(pl.Schema(schema.ITEM_COLUMNS)).drop_nulls()
+    _add_result(run, path, scored, prompt)
 
 
 def add_humans(run: pathlib.Path, items: str, scores: Mapping[str, float]) -> None:

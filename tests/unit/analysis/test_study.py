@@ -11,8 +11,10 @@ import pytest
 import analysis
 from analysis import CHAPTERS
 from analysis.blocks import Picture, Section, notes, rows
+from analysis.chapters import agreement, model_list, tokens
 from analysis.report import write_report
 from analysis.study import Absent, Study, Tables, required, table
+from engine.errors import AssayError
 
 
 @dataclasses.dataclass
@@ -90,14 +92,19 @@ def test_an_added_chapter_has_its_table_its_figure_and_its_section(small_run, tm
     assert '<a href="#lengths">Lengths</a>' in page
 
 
-def test_the_example_of_the_guide_is_a_chapter(make_run, tmp_path, settings):
+def capitals():
+    """The example of the guide, as a module."""
     guide = Path(__file__).parents[3] / "docs" / "extend" / "capitals.py"
     spec = importlib.util.spec_from_file_location("capitals", guide)
-    capitals = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(capitals)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_of_the_guide_is_a_chapter(make_run, tmp_path, settings):
     words = [" love", " Love", " hate", " Hate", " joy", " Joy"]
     run = make_run({"v": words}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]})
-    report = report_of(run, tmp_path / "report", settings, capitals)
+    report = report_of(run, tmp_path / "report", settings, capitals())
     table = pl.read_csv(report / "tables" / "capitals.csv")
     assert table.select("model", "prompt", "n").rows() == [("m", "greatest", 3)]
     assert table["difference"].item() == pytest.approx(1 / 6)
@@ -115,6 +122,15 @@ def test_a_table_that_cannot_be_made_is_a_sentence_and_no_file(
     section = page.split('<section id="lengths">')[1].split("</section>")[0]
     assert '<p class="note">Tokens have &lt;no&gt; length here.</p>' in section
     assert "Characters are not bytes." not in section
+
+
+@pytest.mark.parametrize("before", [(), (tokens,), (model_list, tokens, agreement)])
+def test_a_report_may_have_few_chapters(small_run, tmp_path, settings, before):
+    chapters = [*before, capitals()]
+    page = write_report(analysis.load(small_run), tmp_path / "r", {}, settings, chapters=chapters)
+    text = page.read_text(encoding="utf-8")
+    assert '<section id="capitals">' in text
+    assert "share no tokens" not in text
 
 
 @pytest.fixture
@@ -148,6 +164,12 @@ def test_a_table_that_no_chapter_makes_is_a_mistake(tables):
 def test_two_tables_of_one_name_are_a_mistake(tables):
     with pytest.raises(ValueError, match=r"table \('one',\): made twice"):
         tables.add(table("one", make=pl.DataFrame))
+
+
+def test_two_tables_of_one_file_are_a_mistake(tables):
+    tables.add(table("a_b", "c", make=pl.DataFrame))
+    with pytest.raises(AssayError, match=r"table a_b_c.csv: made twice, because the names of two"):
+        tables.add(table("a", "b_c", make=pl.DataFrame))
 
 
 def test_a_chapter_cannot_read_a_table_of_a_later_one(small_run, settings):

@@ -46,6 +46,19 @@ def test_a_percentile_is_the_share_rated_lower_and_half_of_what_is_rated_alike(p
     ]
 
 
+def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(
+    make_run, add_items, tmp_path, settings
+):
+    path = make_run({"v": ["a"]}, {"m": "v", "n": "v"}, {})
+    add_items(path, "pets", "m", "greatest", {"cat": 1.0})
+    add_items(path, "pets", "n", "greatest", {"cat": None, "dog": 2.0})
+    study = analysis.compute(analysis.load(path, allow_incomplete=True), {}, settings, [items])
+    why = "No item of “pets” was scored by every model of a prompt."
+    assert study.tables.reason("items_standing") == study.tables.reason("items_top_bottom") == why
+    assert study.tables.files == {}
+    assert [block.text for block in items.section(study).blocks] == [why]
+
+
 def test_ends_go_from_the_extreme_and_ties_to_the_earlier_item(points):
     table = analysis.items_top_bottom(points, 2)
     part = table.filter(model="m-two").select("end", "rank", "item", "reward").rows()

@@ -52,11 +52,12 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self, source):
         super().__init__()
-        self.tags, self.addresses, self.text = [], [], []
+        self.tags, self.addresses, self.text, self.alts = [], [], [], []
         self.feed(source)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
+        self.alts += [value for name, value in attrs if name == "alt"]
         self.addresses += [value for name, value in attrs if name in ("src", "href")]
 
     def handle_data(self, data):
@@ -147,6 +148,11 @@ def test_the_page_asks_for_nothing_outside_itself(drawn):
             assert (drawn / address).is_file()
 
 
+def test_every_figure_has_an_alt_text_of_its_own(drawn):
+    page = Page((drawn / "index.html").read_text(encoding="utf-8"))
+    assert len(page.alts) == len(set(page.alts)) == page.tags.count("img")
+
+
 def test_a_token_that_is_markup_shows_as_text(report):
     page = Page((report / "index.html").read_text(encoding="utf-8"))
     assert "<script>alert(1)</script>" in page.text
@@ -186,6 +192,31 @@ def test_one_token_is_enough_for_a_report(make_run, tmp_path, settings, reward):
     run = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [reward]})
     page = page_of(run, tmp_path, settings)
     assert "Every score is the same" in page.words
+
+
+def test_one_token_under_two_prompts_is_enough_for_a_report(make_run, tmp_path, settings):
+    scores = {("m", "greatest"): [1.0], ("m", "worst"): [0.0]}
+    page = page_of(make_run({"v": ["a"]}, {"m": "v"}, scores), tmp_path, settings)
+    assert "Too few tokens were scored under both “greatest” and “worst”." in page.words
+    assert not (tmp_path / "r/figures/framing.svg").exists()
+
+
+@pytest.mark.parametrize("models", [["m"], ["m", "n"]])
+def test_unknown_round_trips_are_the_reason_and_not_a_lack_of_shared_tokens(
+    light, make_run, tmp_path, settings, models
+):
+    run = make_run(
+        {"v": ["a", "b"]}, dict.fromkeys(models, "v"), {(m, "best"): [1, 2] for m in models}
+    )
+    (path,) = (run / "vocab").iterdir()
+    pl.read_parquet(path).with_columns(round_trip=pl.lit(None, dtype=pl.String)).write_parquet(path)
+    options = dataclasses.replace(settings.options, shared_round_trip=True)
+    words = page_of(run, tmp_path, dataclasses.replace(settings, options=options)).words
+    # In the summary, in the section of the models, and in those that need the shared vocabulary.
+    assert words.count("m: its vocabulary does not say which tokens round-trip.") >= 2
+    assert "share no tokens" not in words
+    assert "tokens shared" not in words
+    assert not (tmp_path / "r/tables/shared_vocabulary.csv").exists()
 
 
 def test_models_that_share_no_tokens_are_reported_one_by_one(make_run, tmp_path, settings):
