@@ -87,7 +87,7 @@ class Matrix:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ends:
+class SideBySide:
     """The same end of every model's ranking side by side: one row per rank.
 
     Attributes:
@@ -97,7 +97,7 @@ class Ends:
       rows: rank, and for each model its row of a table of tokens, or None.
     """
 
-    kind: ClassVar[str] = "ends"
+    kind: ClassVar[str] = "side_by_side"
     title: str
     end: str
     models: Sequence[str]
@@ -121,7 +121,7 @@ class Files:
     names: Sequence[str]
 
 
-Block: TypeAlias = Heading | Text | Picture | Rows | Matrix | Ends | Folded | Files
+Block: TypeAlias = Heading | Text | Picture | Rows | Matrix | SideBySide | Folded | Files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

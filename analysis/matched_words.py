@@ -23,7 +23,7 @@ _MATCHES: Columns = {
 }
 
 
-def points(
+def matched_rewards(
     run: Run, models: Sequence[str], matcher: Matcher, percentile: bool = False
 ) -> pl.DataFrame:
     """Matched tokens with their rewards, one row per token, model and prompt.
@@ -79,7 +79,7 @@ def matches(
     return pl.DataFrame(counts, schema=_MATCHES, orient="row")
 
 
-def matched(tables: Tables, *analyses: str) -> list[Block]:
+def matches_block(tables: Tables, *analyses: str) -> list[Block]:
     """How many tokens matched the word lists of `analyses`: tables ("matches", analysis)."""
     columns = (
         MODEL,

@@ -147,7 +147,7 @@ def section(study: Study) -> Section:
         return Section(id="distributions", title=title, label=label, lead="", blocks=blocks)
     caption = (
         "Width is the share of tokens near a reward. The thick bar holds the middle half, the thin "
-        "line all but the outer tenth, and the dot is the median. Each model has its own axis: "
+        "line the middle 90 %, and the dot is the median. Each model has its own axis: "
         "rewards of two models have no common unit."
     )
     how = (

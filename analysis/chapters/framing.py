@@ -302,7 +302,7 @@ _AXES: tuple[Column, ...] = (
     ("prompt_b", "and prompt", "text"),
     ("axis", "axis", "count"),
     ("axis_kind", "kind", "text"),
-    ("loading_a", "loading", "fixed"),
-    ("loading_b", "loading", "fixed"),
+    ("loading_a", "loading on prompt", "fixed"),
+    ("loading_b", "loading on second prompt", "fixed"),
     ("share", "share of variance", "share"),
 )

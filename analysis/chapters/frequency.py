@@ -11,7 +11,7 @@ import polars as pl
 from analysis.blocks import Block, Picture, Section, notes, rows
 from analysis.chapters.sentiment import SLOPE_COLUMNS, SLOPES, in_order, pictures, slope_of
 from analysis.figures import style, word_points
-from analysis.matched_words import CELL, by_model_and_prompt, matched
+from analysis.matched_words import CELL, by_model_and_prompt, matches_block
 from analysis.statistics import regression
 from analysis.study import Absent, Figure, Study, Table, required, table
 from analysis.words import lexicons
@@ -193,7 +193,7 @@ def section(study: Study) -> Section:
         label="Frequency",
         lead="Do models prefer common words? Among the words of the sentiment lexicon, reward is "
         "regressed on the logarithm of frequency and on valence together.",
-        blocks=[*blocks, *matched(study.tables, "frequency")],
+        blocks=[*blocks, *matches_block(study.tables, "frequency")],
         caveats=(
             "Common words are also shorter and better trained; the slope cannot tell these apart.",
         ),

@@ -13,7 +13,7 @@ import scipy.stats
 
 from analysis.blocks import MODEL, PROMPT, Block, Column, Picture, Section, notes, rows
 from analysis.figures import style
-from analysis.matched_words import CELL, Matcher, matched, matches, points
+from analysis.matched_words import CELL, Matcher, matched_rewards, matches, matches_block
 from analysis.run import Run
 from analysis.statistics import Array
 from analysis.statistics.resampling import bootstrap_mean, stratified_test
@@ -65,7 +65,7 @@ def identity_words(run: Run, models: Sequence[str], terms: pl.DataFrame) -> pl.D
       model, prompt, token_id, token, word, group, axis, form, surface, reward, percentile (of
       the token in the model's whole vocabulary, 0 to 1; 1 is the best reply).
     """
-    return points(run, models, partial(match_cased, terms=terms), percentile=True)
+    return matched_rewards(run, models, partial(match_cased, terms=terms), percentile=True)
 
 
 def identity_groups(
@@ -191,10 +191,9 @@ def _matches(study: Study) -> pl.DataFrame:
 
 def _groups(study: Study) -> pl.DataFrame:
     options = study.options
-    words = points(study.run, study.models, _matcher(study), percentile=True)
+    words = matched_rewards(study.run, study.models, _matcher(study), percentile=True)
     named = pl.col("group") != lexicons.NEUTRAL
-    if "group" in words.columns:
-        required(words.filter(named), "No token is one of the identity terms.")
+    required(words.filter(named), "No token is one of the identity terms.")
     rng = np.random.default_rng(options.seed)
     groups = identity_groups(words, rng, options.permutations, options.bootstraps)
     return with_q(groups.filter(named))
@@ -277,12 +276,12 @@ def section(study: Study) -> Section:
         lead="Where do the words for groups of people stand, compared with neutral words of the "
         "same kind? A group is rated low where its words are low under a prompt for the best, or "
         "high under a prompt for the worst.",
-        blocks=[*blocks, *matched(study.tables, "identity")],
+        blocks=[*blocks, *matches_block(study.tables, "identity")],
         caveats=(
             "A word is not a person: a model may mark down a word for how it is used, or any noun "
             "for people, as no answer to the question.",
             "q is p corrected for the number of comparisons in the table (Benjamini and Hochberg): "
-            "of a hundred filled dots about five are chance.",
+            "of a hundred filled dots at most about five are expected by chance.",
             "Groups with few words have wide intervals, and the list of words is a choice.",
         ),
     )
@@ -297,7 +296,7 @@ _COLUMNS: tuple[Column, ...] = (
     ("mean_percentile", "mean percentile", "share"),
     ("ci_low", "from", "share"),
     ("ci_high", "to", "share"),
-    ("difference", "beside neutral", "share"),
+    ("difference", "minus neutral", "share"),
     ("p", "p", "p"),
     ("q", "q", "p"),
 )

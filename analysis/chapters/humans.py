@@ -44,7 +44,7 @@ def tables(study: Study) -> Iterator[Table]:
     names = lists_of_items(study.run)
     made = study.tables
     for key in (key for key in study.run.lists() if key[0] in names):
-        yield table("humans", *key, make=partial(_side_by_side, study, key), file=False)
+        yield table("humans", *key, make=partial(_ranked_by_people, study, key), file=False)
     for key, sides in made.of("humans").items():
         yield table("humans_ranks", *key, make=partial(humans_ranks, sides), file=False)
         yield table("humans_kendall", *key, make=partial(humans_kendall, sides), file=False)
@@ -144,7 +144,7 @@ def humans_gap(
     return gaps.sort("gap", "item", descending=[True, False])
 
 
-def _side_by_side(study: Study, key: tuple[str, str]) -> pl.DataFrame:
+def _ranked_by_people(study: Study, key: tuple[str, str]) -> pl.DataFrame:
     sides = side_by_side(study.run, *key, study.models)
     if sides is None or not sides.height:
         raise Absent(_UNKNOWN.format(key[0]))
@@ -331,7 +331,7 @@ def section(study: Study) -> Section:
         blocks=[*blocks, *rows(correlations, _CORRELATIONS, "humans_correlation.csv")],
         caveats=(
             "The people are those who voted on one web site; they stand for nobody else.",
-            "The models’ rank is a median: where models differ on an item, it is no model’s rank.",
+            "The models’ rank is a median: it may be far from every single model’s rank.",
         ),
     )
 

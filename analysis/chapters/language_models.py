@@ -199,7 +199,7 @@ def section(study: Study) -> Section:
         lead="Does a reward model rate high what its base model would have said?",
         blocks=blocks,
         caveats=(
-            "The next token’s probability also depends on grammar: a reward does not.",
+            "The next token’s probability also depends on grammar: a reward need not.",
             RATIO_CAVEAT,
         ),
     )

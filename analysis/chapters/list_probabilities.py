@@ -183,13 +183,13 @@ def section(study: Study) -> Section:
     return Section(
         id="item_logprobs",
         title="Language models on lists",
-        label="Replies of language models",
+        label="Language models on lists",
         lead="Does a reward model rate high those replies of a list that a language model would "
         "have given?",
         blocks=blocks,
         caveats=(
             "A long reply is improbable whatever it says: ρ per token takes the mean over its "
-            "tokens, which in turn favours long words of few likely ends.",
+            "tokens, which in turn favours long words whose later tokens are predictable.",
             RATIO_CAVEAT,
         ),
     )

@@ -242,7 +242,8 @@ def section(study: Study) -> Section:
         caption = (
             "Left: how far the reward orders tokens as the objective does. Middle: the gate’s "
             "weight, in the units of the objective. Right: what the objective adds to the variance "
-            "of the rewards; the bars of a model sum to 1, and a bar below 0 works against them."
+            "of the rewards; the bars of a model sum to 1, and a bar below 0 works against the "
+            "reward."
         )
         blocks += [
             Heading(f"Under “{prompt}”"),

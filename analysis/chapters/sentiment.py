@@ -12,7 +12,14 @@ import polars as pl
 from analysis.blocks import MODEL, PROMPT, Block, Column, Picture, Section, notes, rows
 from analysis.figures import style, word_points
 from analysis.figures.word_points import SIDES
-from analysis.matched_words import CELL, Matcher, by_model_and_prompt, matched, matches, points
+from analysis.matched_words import (
+    CELL,
+    Matcher,
+    by_model_and_prompt,
+    matched_rewards,
+    matches,
+    matches_block,
+)
 from analysis.run import Run
 from analysis.statistics import Array, regression
 from analysis.statistics.effect_sizes import auc, cohens_d
@@ -56,11 +63,11 @@ def sentiment_points(
     Returns:
       model, prompt, token_id, token, word, value (or valence), reward.
     """
-    return points(run, models, partial(match, lexicon=lexicon, trim=trim))
+    return matched_rewards(run, models, partial(match, lexicon=lexicon, trim=trim))
 
 
 def sentiment_slopes(points: pl.DataFrame) -> pl.DataFrame:
-    """Least squares of reward on value, apart for positive (> 0) and negative (<= 0) words.
+    """Least squares of reward on value, separately for positive (> 0) and negative (<= 0) words.
 
     Errors are clustered by word: the spellings of one word have the same value and similar
     rewards. A slope is NaN where too few words, or words of one value, matched.
@@ -134,7 +141,7 @@ def _matches(study: Study, name: str) -> pl.DataFrame:
 
 def _points(study: Study, name: str) -> pl.DataFrame:
     matcher, source, how = _matcher(study, name)
-    own = points(study.run, study.models, matcher)
+    own = matched_rewards(study.run, study.models, matcher)
     return required(own, f"No token matches a word of {source} ({how}).")
 
 
@@ -337,9 +344,9 @@ def section(study: Study) -> Section:
         title="Sentiment",
         label="Sentiment",
         lead="Does a model’s reward follow the valence of a word? For the tokens that are words of "
-        "the AFINN lexicon, the reward is regressed on valence (−5 to 5), apart for positive and "
-        "for other words.",
-        blocks=[*blocks, *matched(made, "sentiment", "bing")],
+        "the AFINN lexicon, the reward is regressed on valence (−5 to 5), separately for positive "
+        "words and all others.",
+        blocks=[*blocks, *matches_block(made, "sentiment", "bing")],
         caveats=(
             "Only words of one token are compared, in English; by default a token with a leading "
             "space matches no word, as in the paper.",

@@ -300,7 +300,10 @@ def section(study: Study) -> Section:
         text = "Solid lines sought the highest reward, dashed ones the lowest; one line per seed."
         blocks.append(Picture("sequence_traces", text))
         if searches.filter(pl.col("flops") > 0).height:
-            text = "Filled: highest sought; hollow: lowest. Low cost and an extreme reward is good."
+            text = (
+                "Filled: highest sought; hollow: lowest. A good search reaches an extreme reward at "
+                "low cost."
+            )
             blocks.append(Picture("sequences", text))
         blocks += rows(searches, _SEARCHES, "sequences.csv", "What the searches found")
         title = "The same text under other models"

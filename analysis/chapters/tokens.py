@@ -6,7 +6,7 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import TOKENS, Block, Ends, Folded, Heading, Picture, Section, Text, rows
+from analysis.blocks import TOKENS, Block, Folded, Heading, Picture, Section, SideBySide, Text, rows
 from analysis.ends import TOKEN_ENDS, token_ends
 from analysis.figures import token_bars
 from analysis.run import Run
@@ -174,12 +174,12 @@ def section(study: Study) -> Section:
     drawn = study.tables.get("quantiles") is not None
     for (prompt,), ends in study.tables.of("top_bottom").items():
         text = "Bars start at the model’s median reward, so their length is the distance from it."
-        side_by_side = [_side_by_side(ends, end, study.settings.figure_top) for end in _TITLES]
-        title = f"The first {len(side_by_side[0].rows)} side by side, as text"
+        both = [_one_end(ends, end, study.settings.figure_top) for end in _TITLES]
+        title = f"The first {len(both[0].rows)} side by side, as text"
         blocks += [
             Heading(f"“{study.run.prompts[prompt]}”", prompt),
             *([Picture(f"top_bottom_{prompt}", text)] if drawn else []),
-            Folded(title, side_by_side),
+            Folded(title, both),
             *rows(ends, columns, f"top_bottom_{prompt}.csv", "All of them, to sort and filter"),
         ]
     return Section(
@@ -196,11 +196,11 @@ def section(study: Study) -> Section:
 _TITLES = {"top": "Highest", "bottom": "Lowest"}
 
 
-def _side_by_side(ends: pl.DataFrame, end: str, count: int) -> Ends:
+def _one_end(ends: pl.DataFrame, end: str, count: int) -> SideBySide:
     """One row per rank, one cell per model."""
     part = ends.filter(end=end)
     models = part["model"].unique(maintain_order=True).to_list()
     cells = {(row["model"], row["rank"]): row for row in part.to_dicts()}
     ranks = range(1, min(count, max(part["rank"])) + 1)
     lines = [(rank, [cells.get((model, rank)) for model in models]) for rank in ranks]
-    return Ends(_TITLES[end], end, models, lines)
+    return SideBySide(_TITLES[end], end, models, lines)
