@@ -12,6 +12,9 @@ Column: TypeAlias = tuple[str, str, str]
 MODEL: Column = ("model", "model", "model")
 PROMPT: Column = ("prompt", "prompt", "text")
 LIST: Column = ("list", "list", "text")
+PEARSON: Column = ("pearson", "Pearson’s r", "fixed")
+SPEARMAN: Column = ("spearman", "Spearman’s ρ", "fixed")
+KENDALL: Column = ("kendall", "Kendall’s τ", "fixed")
 _FOLDED_ABOVE = 6  # Rows.
 # Columns of a table of tokens; the number that is ranked follows.
 TOKENS: tuple[Column, ...] = (

@@ -12,7 +12,20 @@ from typing import Literal, TypeAlias
 import numpy as np
 import polars as pl
 
-from analysis.blocks import MODEL, TOKENS, Block, Column, Heading, Picture, Section, notes, rows
+from analysis.blocks import (
+    KENDALL,
+    MODEL,
+    PEARSON,
+    SPEARMAN,
+    TOKENS,
+    Block,
+    Column,
+    Heading,
+    Picture,
+    Section,
+    notes,
+    rows,
+)
 from analysis.ends import TOKEN_ENDS, token_ends
 from analysis.figures import style, token_bars
 from analysis.run import Run
@@ -292,9 +305,9 @@ _CORRELATIONS: tuple[Column, ...] = (
     MODEL,
     ("prompt_a", "prompt", "text"),
     ("prompt_b", "and prompt", "text"),
-    ("pearson", "Pearson’s r", "fixed"),
-    ("spearman", "Spearman’s ρ", "fixed"),
-    ("kendall", "Kendall’s τ", "fixed"),
+    PEARSON,
+    SPEARMAN,
+    KENDALL,
 )
 _AXES: tuple[Column, ...] = (
     MODEL,

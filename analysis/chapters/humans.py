@@ -10,9 +10,11 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import (
+    KENDALL,
     LIST,
     MODEL,
     PROMPT,
+    SPEARMAN,
     Block,
     Column,
     Heading,
@@ -340,8 +342,8 @@ _CORRELATIONS: tuple[Column, ...] = (
     LIST,
     PROMPT,
     MODEL,
-    ("spearman", "Spearman’s ρ", "fixed"),
-    ("kendall", "Kendall’s τ", "fixed"),
+    SPEARMAN,
+    KENDALL,
 )
 _GAPS: tuple[Column, ...] = (
     ("item", "item", "token"),

@@ -8,7 +8,20 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import MODEL, PROMPT, TOKENS, Block, Column, Picture, Section, notes, rows
+from analysis.blocks import (
+    KENDALL,
+    MODEL,
+    PEARSON,
+    PROMPT,
+    SPEARMAN,
+    TOKENS,
+    Block,
+    Column,
+    Picture,
+    Section,
+    notes,
+    rows,
+)
 from analysis.ends import TOKEN_ENDS, both_ends, token_ends
 from analysis.figures import token_bars
 from analysis.run import Run
@@ -214,9 +227,9 @@ AGAINST_COLUMNS: tuple[Column, ...] = (
     ("language_model", "language model", "text"),
     MODEL,
     ("n", "n", "count"),
-    ("pearson", "Pearson’s r", "fixed"),
-    ("spearman", "Spearman’s ρ", "fixed"),
-    ("kendall", "Kendall’s τ", "fixed"),
+    PEARSON,
+    SPEARMAN,
+    KENDALL,
 )
 
 

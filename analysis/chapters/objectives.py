@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis.blocks import MODEL, Block, Column, Heading, Picture, Section, notes, rows
+from analysis.blocks import MODEL, SPEARMAN, Block, Column, Heading, Picture, Section, notes, rows
 from analysis.ends import both_ends
 from analysis.figures import style
 from analysis.figures.heat_map import heat_map
@@ -290,7 +290,7 @@ _COLUMNS: tuple[Column, ...] = (
     MODEL,
     ("objective", "objective", "text"),
     ("weight", "weight", "number"),
-    ("spearman", "Spearman’s ρ", "fixed"),
+    SPEARMAN,
     ("share", "share", "share"),
     ("spread", "spread", "number"),
     ("top", "highest", "tokens"),

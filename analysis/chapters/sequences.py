@@ -38,11 +38,6 @@ _TRACE: Columns = {
     "best": pl.Float32,
     "flops": pl.Float64,
 }
-_SPENDING: Columns = {
-    **dict.fromkeys(("model", "prompt", "direction", "method"), pl.String),
-    **dict.fromkeys(("flops", "median", "low", "high"), pl.Float64),
-    "n": pl.UInt32,
-}
 _TRANSFER: Columns = {
     **dict.fromkeys(("source", "target", "prompt", "direction", "method"), pl.String),
     "seed": pl.Int64,
@@ -110,46 +105,6 @@ def sequence_traces(run: Run) -> pl.DataFrame:
         named = {name: pl.lit(keys[name]).cast(dtype) for name, dtype in _KEYS.items()}
         frames.append(steps.select(**named, step="step", reward="reward", best=best, flops="flops"))
     return pl.concat(frames)
-
-
-def spending(traces: pl.DataFrame, points: int = 80) -> pl.DataFrame:
-    """The best rewards of each method's searches by the operations they had spent.
-
-    Args:
-      traces: what `sequence_traces` returns.
-      points: numbers of operations, evenly spaced in logarithm over the range of the traces.
-
-    Returns:
-      model, prompt, direction, method, flops, median, low, high (of the best rewards so far) and n,
-      the searches that had found anything by then; points without any are left out.
-    """
-    spent = traces.filter(pl.col("flops") > 0)
-    if not spent.height:
-        return pl.DataFrame(schema=_SPENDING)
-    flops = spent["flops"].to_numpy()
-    # geomspace includes its ends exactly, so the last steps count.
-    grid = pl.DataFrame(
-        {"flops": np.geomspace(flops.min(), flops.max(), points)}, schema={"flops": pl.Float64}
-    )
-    searches = spent.select(list(_KEYS)).unique(maintain_order=True)
-    reached = (
-        searches.join(grid, how="cross")
-        .sort("flops")
-        .join_asof(
-            spent.select(*_KEYS, "flops", "best").sort("flops"),
-            on="flops",
-            by=list(_KEYS),
-            strategy="backward",
-            check_sortedness=False,
-        )
-        .drop_nulls("best")
-    )
-    keys = ["model", "prompt", "direction", "method", "flops"]
-    best = pl.col("best")
-    each = reached.group_by(keys).agg(
-        median=best.median(), low=best.min(), high=best.max(), n=pl.len()
-    )
-    return each.cast(pl.Schema(_SPENDING)).sort(keys)
 
 
 def sequence_transfer(run: Run, best: pl.DataFrame) -> pl.DataFrame:
@@ -238,33 +193,6 @@ def courses(traces: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
 
 
 @style.styled
-def budgets(spent: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
-    """The best reward so far against the floating-point operations spent, one panel per model.
-
-    A line is the median of a method's searches, the band around it their range.
-
-    Args:
-      spent: what `spending` returns.
-      names: slug -> nickname, in the order of the panels; models without rows are left out.
-    """
-    models = [model for model in names if model in spent["model"]]
-    figure, axes = style.panels(names, models, 2, (5.6, 3.6))
-    looks = style.looks(spent["method"].unique().sort())
-    for model, ax in axes.items():
-        parts = spent.filter(model=model).partition_by("direction", "method", as_dict=True)
-        for (direction, method), part in sorted(parts.items(), key=lambda pair: str(pair[0])):
-            part, colour = part.sort("flops"), looks[str(method)][0]
-            flops = part["flops"] / 1e12
-            ax.fill_between(flops, part["low"], part["high"], color=colour, alpha=0.15, lw=0)
-            ax.plot(flops, part["median"], _STROKES[str(direction)], color=colour, lw=1.6)
-        ax.set_xscale("log")
-    figure.supxlabel("TFLOP spent by the search", fontsize=9)
-    figure.supylabel("best reward so far", fontsize=9)
-    style.legend(figure, {m: (c, "") for m, (c, _) in looks.items()}, lines=True)
-    return figure
-
-
-@style.styled
 def costs(searches: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
     """The best reward of each search against its cost, one panel per model.
 
@@ -301,8 +229,8 @@ def section(study: Study) -> Section:
         blocks.append(Picture("sequence_traces", text))
         if searches.filter(pl.col("flops") > 0).height:
             text = (
-                "Filled: highest sought; hollow: lowest. A good search reaches an extreme reward at "
-                "low cost."
+                "Filled: highest sought; hollow: lowest. A good search reaches an extreme reward "
+                "at low cost."
             )
             blocks.append(Picture("sequences", text))
         blocks += rows(searches, _SEARCHES, "sequences.csv", "What the searches found")

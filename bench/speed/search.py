@@ -22,8 +22,8 @@ import polars as pl
 from absl import app, flags, logging
 
 import analysis
-from analysis.chapters.sequences import budgets, sequence_traces, spending
 from bench.support import embedded_files
+from bench.support.spending import budgets, spending
 from bench.support.table import aligned, machine
 from configs import gcg
 from configs.prompts import PROMPTS
@@ -146,7 +146,7 @@ def main(_) -> None:
             search_sequences([checkpoint], prompts, str(run), settings, mesh)
         except AssayError as error:  # a sweep of the vocabulary may cost more than the budget
             print(f"left out  {error}")
-    traces = sequence_traces(analysis.load(run)).filter(
+    traces = analysis.sequence_traces(analysis.load(run)).filter(
         pl.col("method").is_in(_METHODS.value), pl.col("seed") < _SEEDS.value
     )
     print(

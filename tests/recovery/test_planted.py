@@ -52,6 +52,15 @@ def word_frame(rng, words=120, spellings=3):
     return table, word
 
 
+def drawn(table, **numbers):
+    """`table` once for each draw, which is its prompt, with the draw's numbers [DRAWS, N]."""
+    keys = [{"model": pl.lit("m"), "prompt": pl.lit(f"d{d:03d}")} for d in range(DRAWS)]
+    return pl.concat(
+        table.with_columns(**key, **{name: pl.Series(x[d]) for name, x in numbers.items()})
+        for d, key in enumerate(keys)
+    )
+
+
 def scored(rng, table, word, mean):
     """`table` with the rewards of every draw: `mean` [N], what a word shares, and noise."""
     shape = (DRAWS, len(word))
@@ -61,13 +70,7 @@ def scored(rng, table, word, mean):
         + shared
         + rng.normal(scale=0.5, size=shape) * (1 + 0.2 * abs(table["value"].to_numpy()))
     )
-    frames = [
-        table.with_columns(
-            model=pl.lit("m"), prompt=pl.lit(f"d{d:03d}"), reward=pl.Series(rewards[d])
-        )
-        for d in range(DRAWS)
-    ]
-    return pl.concat(frames)
+    return drawn(table, reward=rewards)
 
 
 def test_sentiment_slopes_of_both_valences_are_recovered(rng):
@@ -140,13 +143,7 @@ def identity_words(rng, bias):
     tokens = own + rng.normal(scale=0.03, size=own.shape)
     tokens += np.tile([0.0, 0.2], len(rows)) + np.where(words["form"] == "plural", -0.1, 0.0)
     tokens += 0.45 + np.where(words["group"] == "slighted", bias, 0.0)
-    frames = [
-        words.with_columns(
-            model=pl.lit("m"), prompt=pl.lit(f"d{d:03d}"), percentile=pl.Series(tokens[d])
-        )
-        for d in range(DRAWS)
-    ]
-    return pl.concat(frames)
+    return drawn(words, percentile=tokens)
 
 
 def test_a_slighted_group_is_found_and_its_mean_recovered(rng):

@@ -83,33 +83,3 @@ def full(tmp_path_factory, settings):
 def light(monkeypatch):
     """Leaves the figures undrawn, for tests of what surrounds them."""
     monkeypatch.setattr(drawing, "draw", lambda *_: collections.defaultdict(str))
-
-
-@pytest.fixture
-def edit():
-    return runs.edit_manifest
-
-
-@pytest.fixture
-def add_objectives():
-    return runs.add_objectives
-
-
-@pytest.fixture
-def add_items():
-    return runs.add_items
-
-
-@pytest.fixture
-def add_humans():
-    return runs.add_humans
-
-
-@pytest.fixture
-def add_logprobs():
-    return runs.add_logprobs
-
-
-@pytest.fixture
-def add_item_logprobs():
-    return runs.add_item_logprobs

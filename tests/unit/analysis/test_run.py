@@ -8,6 +8,7 @@ import pytest
 import analysis
 from analysis import RunError
 from engine.runs import schema
+from tests.support import runs
 
 NAMES = ["model", "prompt", "token_id", "token", "reward", "is_special", "round_trip"]
 
@@ -88,45 +89,45 @@ def test_a_manifest_that_is_not_json_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("version", [2, None, "1"])
-def test_an_unknown_manifest_version_is_refused(small_run, edit, version):
-    edit(small_run, lambda content: content.update(version=version))
+def test_an_unknown_manifest_version_is_refused(small_run, version):
+    runs.edit_manifest(small_run, lambda content: content.update(version=version))
     with pytest.raises(RunError, match=f"version {version!r}; allowed: 1"):
         analysis.load(small_run)
 
 
-def test_a_manifest_without_its_keys_is_refused(small_run, edit):
-    edit(small_run, lambda content: content.pop("prompts"))
+def test_a_manifest_without_its_keys_is_refused(small_run):
+    runs.edit_manifest(small_run, lambda content: content.pop("prompts"))
     with pytest.raises(RunError, match="a key is missing or malformed: 'prompts'"):
         analysis.load(small_run)
 
 
-def test_a_run_without_scores_is_refused(small_run, edit):
-    edit(small_run, lambda content: content["results"].clear())
+def test_a_run_without_scores_is_refused(small_run):
+    runs.edit_manifest(small_run, lambda content: content["results"].clear())
     with pytest.raises(RunError, match="nothing was scored"):
         analysis.load(small_run)
 
 
-def test_a_name_that_leaves_the_folder_is_refused(small_run, edit):
-    edit(small_run, lambda content: content["prompts"].update({"../x": "?"}))
+def test_a_name_that_leaves_the_folder_is_refused(small_run):
+    runs.edit_manifest(small_run, lambda content: content["prompts"].update({"../x": "?"}))
     with pytest.raises(RunError, match=r"name '\.\./x'"):
         analysis.load(small_run)
 
 
-def test_a_slug_that_is_a_column_of_the_tables_is_refused(small_run, edit):
-    edit(small_run, lambda content: content["models"].update(token={"vocab": "v1"}))
+def test_a_slug_that_is_a_column_of_the_tables_is_refused(small_run):
+    runs.edit_manifest(small_run, lambda content: content["models"].update(token={"vocab": "v1"}))
     with pytest.raises(RunError, match="name 'token'; tables have a column"):
         analysis.load(small_run)
 
 
-def test_an_unfinished_sweep_is_refused_unless_allowed(small_run, edit):
-    edit(small_run, lambda content: result(content).update(complete=False))
+def test_an_unfinished_sweep_is_refused_unless_allowed(small_run):
+    runs.edit_manifest(small_run, lambda content: result(content).update(complete=False))
     with pytest.raises(RunError, match=r"m-one × greatest .* incomplete: the sweep has not fin"):
         analysis.load(small_run)
     assert analysis.load(small_run, allow_incomplete=True).scores().collect().height == 20
 
 
-def test_a_result_that_has_no_part_yet_is_left_out_where_unfinished_is_allowed(small_run, edit):
-    edit(small_run, lambda content: result(content).update(complete=False, parts={}))
+def test_a_result_that_has_no_part_yet_is_left_out_where_unfinished_is_allowed(small_run):
+    runs.edit_manifest(small_run, lambda content: result(content).update(complete=False, parts={}))
     loaded = analysis.load(small_run, allow_incomplete=True)
     assert ("m-one", "greatest") not in loaded.results
     assert loaded.results
@@ -169,13 +170,13 @@ def test_many_bad_rewards_are_counted_not_listed(make_run):
         analysis.load(run)
 
 
-def test_a_token_scored_twice_is_refused(small_run, edit):
+def test_a_token_scored_twice_is_refused(small_run):
     folder = small_run / schema.scores_path("m-one", "greatest")
     name = schema.part_name(6, 8)
     columns = {"token_id": [6, 0], "reward": [1.0, 1.0]}
     pl.DataFrame(columns, schema=schema.SCORE_COLUMNS).write_parquet(folder / name)
     entry = {"rows": 2, "sha256": hashlib.sha256((folder / name).read_bytes()).hexdigest()}
-    edit(small_run, lambda content: result(content)["parts"].update({name: entry}))
+    runs.edit_manifest(small_run, lambda content: result(content)["parts"].update({name: entry}))
     with pytest.raises(RunError, match=r"m-one × greatest .* duplicate token ids 0, 6$"):
         analysis.load(small_run)
 
@@ -205,12 +206,14 @@ def test_a_file_that_is_not_parquet_is_refused(small_run):
         analysis.load(small_run)
 
 
-def test_mixed_fingerprints_are_refused_with_what_differs(make_run, edit):
+def test_mixed_fingerprints_are_refused_with_what_differs(make_run):
     args = {"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0]}
-    runs = [make_run(*args, name="first"), make_run(*args, name="second")]
-    edit(runs[1], lambda content: result(content, "m")["fingerprint"].update(mode="text"))
+    folders = [make_run(*args, name="first"), make_run(*args, name="second")]
+    runs.edit_manifest(
+        folders[1], lambda content: result(content, "m")["fingerprint"].update(mode="text")
+    )
     with pytest.raises(RunError, match=r"mixed fingerprints: m × greatest .* differ in \['mode'\]"):
-        analysis.load(runs)
+        analysis.load(folders)
 
 
 def test_one_fingerprint_with_two_contents_is_refused(make_run):
@@ -222,17 +225,19 @@ def test_one_fingerprint_with_two_contents_is_refused(make_run):
         analysis.load(runs)
 
 
-def test_runs_that_disagree_on_a_checkpoint_are_refused(make_run, edit):
+def test_runs_that_disagree_on_a_checkpoint_are_refused(make_run):
     first = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0]}, name="first")
     second = make_run({"v": ["a"]}, {"m": "v"}, {("m", "worst"): [1.0]}, name="second")
-    edit(second, lambda content: content["models"]["m"].update(checkpoint_hash="other"))
+    runs.edit_manifest(
+        second, lambda content: content["models"]["m"].update(checkpoint_hash="other")
+    )
     with pytest.raises(RunError, match="disagree on the checkpoint_hash of m: 'm-hash' and 'oth"):
         analysis.load([first, second])
 
 
-def test_runs_that_disagree_on_a_prompt_are_refused(make_run, edit):
+def test_runs_that_disagree_on_a_prompt_are_refused(make_run):
     first = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0]}, name="first")
     second = make_run({"v": ["a"]}, {"m": "v"}, {("m", "worst"): [1.0]}, name="second")
-    edit(second, lambda content: content["prompts"].update(worst="Else?"))
+    runs.edit_manifest(second, lambda content: content["prompts"].update(worst="Else?"))
     with pytest.raises(RunError, match="disagree on the text of prompt worst"):
         analysis.load([first, second])

@@ -11,6 +11,7 @@ from analysis.blocks import Text
 from analysis.chapters import explained, humans
 from engine.errors import AssayError
 from engine.runs import schema
+from tests.support import runs
 
 
 @pytest.fixture
@@ -129,35 +130,33 @@ def test_no_matched_word_of_known_frequency(small_run, lexica, tmp_path, absent_
     assert absent["frequency_slopes"].startswith("No matched word is in")
 
 
-def test_a_list_without_human_scores(small_run, lexica, add_items, absent_of):
-    add_items(small_run, "elo", "m-one", "greatest", {"a": 1.0, "b": 2.0})
+def test_a_list_without_human_scores(small_run, lexica, absent_of):
+    runs.add_items(small_run, "elo", "m-one", "greatest", {"a": 1.0, "b": 2.0})
     absent = absent_of(small_run, lexica)
     assert absent["humans_gap"] == "No human ranks of the items are known (elo)."
 
 
-def test_a_list_without_human_scores_beside_one_that_has_them(
-    small_run, lexica, add_items, add_humans, study_of
-):
+def test_a_list_without_human_scores_beside_one_that_has_them(small_run, lexica, study_of):
     for items in ("elo", "mine"):
-        add_items(small_run, items, "m-one", "greatest", {"a": 1.0, "b": 2.0})
-    add_humans(small_run, "elo", {"a": 2.0, "b": 1.0})
+        runs.add_items(small_run, items, "m-one", "greatest", {"a": 1.0, "b": 2.0})
+    runs.add_humans(small_run, "elo", {"a": 2.0, "b": 1.0})
     study = study_of(small_run, lexica)
     assert study.tables.reason("humans_gap") is None
     notes = [block.text for block in humans.section(study).blocks if isinstance(block, Text)]
     assert notes == ["No human ranks of the items are known (mine)."]
 
 
-def test_what_searches_found_is_no_list_for_people(small_run, lexica, add_items, absent_of):
-    add_items(small_run, schema.FOUND + "85908000", "m-one", "greatest", {"a": 1.0, "b": 2.0})
+def test_what_searches_found_is_no_list_for_people(small_run, lexica, absent_of):
+    runs.add_items(small_run, schema.FOUND + "85908000", "m-one", "greatest", {"a": 1.0, "b": 2.0})
     assert absent_of(small_run, lexica)["humans_gap"] == "No list of items was scored."
 
 
-def test_items_alone(make_run, lexica, add_items, add_humans, edit, compute):
+def test_items_alone(make_run, lexica, compute):
     run = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0]})
-    edit(run, lambda content: content["results"].clear())
-    edit(run, lambda content: content["models"]["m"].update(vocab=None))
-    add_items(run, "elo", "m", "greatest", {"a": 1.0, "b": 2.0})
-    add_humans(run, "elo", {"a": 2.0, "b": 1.0})
+    runs.edit_manifest(run, lambda content: content["results"].clear())
+    runs.edit_manifest(run, lambda content: content["models"]["m"].update(vocab=None))
+    runs.add_items(run, "elo", "m", "greatest", {"a": 1.0, "b": 2.0})
+    runs.add_humans(run, "elo", {"a": 2.0, "b": 1.0})
     tables = compute(run, lexica)
     assert tables["models"]["vocabulary"].to_list() == [None]
     assert tables["humans_correlation"]["kendall"].to_list() == pytest.approx([-1.0])

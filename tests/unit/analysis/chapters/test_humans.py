@@ -6,15 +6,16 @@ import pytest
 import analysis
 from analysis import RunError
 from engine.runs import schema
+from tests.support import runs
 
 HUMANS = {"a": 1700.0, "b": 1650.0, "c": 1650.0, "d": 1500.0}
 
 
 @pytest.fixture
-def run(small_run, add_items, add_humans):
-    add_items(small_run, "elo", "m-one", "greatest", {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0})
-    add_items(small_run, "elo", "m-two", "greatest", {"a": 1.0, "b": 1.0, "c": 1.5, "d": 0.0})
-    add_humans(small_run, "elo", HUMANS)
+def run(small_run):
+    runs.add_items(small_run, "elo", "m-one", "greatest", {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0})
+    runs.add_items(small_run, "elo", "m-two", "greatest", {"a": 1.0, "b": 1.0, "c": 1.5, "d": 0.0})
+    runs.add_humans(small_run, "elo", HUMANS)
     return small_run
 
 
@@ -54,14 +55,14 @@ def test_a_list_without_human_scores_has_no_sides(run):
     assert sides(run) is None
 
 
-def test_results_of_one_list_must_hold_the_same_items(run, add_items):
-    add_items(run, "elo", "m-two", "worst", {"a": 4.0, "B": 3.0, "c": 2.0, "d": 1.0})
+def test_results_of_one_list_must_hold_the_same_items(run):
+    runs.add_items(run, "elo", "m-two", "worst", {"a": 4.0, "B": 3.0, "c": 2.0, "d": 1.0})
     with pytest.raises(RunError, match=r"m-two × worst of elo .* other items than the rest .* 1"):
         analysis.load(run)
 
 
-def test_an_item_reward_that_is_not_finite_is_refused(run, add_items):
-    add_items(run, "more", "m-two", "worst", {"a": float("inf")})
+def test_an_item_reward_that_is_not_finite_is_refused(run):
+    runs.add_items(run, "more", "m-two", "worst", {"a": float("inf")})
     with pytest.raises(RunError, match=r"m-two × worst of more .* rewards that are not finite"):
         analysis.load(run)
 
@@ -74,14 +75,14 @@ def test_an_item_twice_in_the_human_scores_is_refused(run):
         sides(run)
 
 
-def test_a_model_without_a_vocabulary_joins_one_that_has_it(run, make_run, edit):
+def test_a_model_without_a_vocabulary_joins_one_that_has_it(run, make_run):
     def only_items(content):
         content["models"]["m-one"]["vocab"] = None
         content["results"] = {
             path: entry for path, entry in content["results"].items() if path.startswith("items/")
         }
 
-    edit(run, only_items)
+    runs.edit_manifest(run, only_items)
     scores = {("m-one", "worst"): [1.0, 2.0]}
     other = make_run({"v9": ["x", "y"]}, {"m-one": "v9"}, scores, name="other")
     for folders in ([run, other], [other, run]):

@@ -15,16 +15,17 @@ from analysis.figures import style, token_bars
 from analysis.report import drawing
 from engine.errors import AssayError
 from engine.runs import schema
+from tests.support import runs
 
 ORDER = ["m-two", "m-one"]
 
 
 @pytest.fixture
-def run(small_run, add_items):
-    add_items(small_run, "pets", "m-one", "greatest", {"cat": 4.0, "dog": 3.0, "<b>": 2.0})
-    add_items(small_run, "pets", "m-two", "greatest", {"cat": 1.0, "dog": 1.0, "<b>": 1.5})
-    add_items(small_run, "pets", "m-one", "worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
-    add_items(small_run, schema.FOUND + "0", "m-one", "worst", {"xyz": 9.0})
+def run(small_run):
+    runs.add_items(small_run, "pets", "m-one", "greatest", {"cat": 4.0, "dog": 3.0, "<b>": 2.0})
+    runs.add_items(small_run, "pets", "m-two", "greatest", {"cat": 1.0, "dog": 1.0, "<b>": 1.5})
+    runs.add_items(small_run, "pets", "m-one", "worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
+    runs.add_items(small_run, schema.FOUND + "0", "m-one", "worst", {"xyz": 9.0})
     return small_run
 
 
@@ -46,12 +47,10 @@ def test_a_percentile_is_the_share_rated_lower_and_half_of_what_is_rated_alike(p
     ]
 
 
-def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(
-    make_run, add_items, tmp_path, settings
-):
+def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(make_run, tmp_path, settings):
     path = make_run({"v": ["a"]}, {"m": "v", "n": "v"}, {})
-    add_items(path, "pets", "m", "greatest", {"cat": 1.0})
-    add_items(path, "pets", "n", "greatest", {"cat": None, "dog": 2.0})
+    runs.add_items(path, "pets", "m", "greatest", {"cat": 1.0})
+    runs.add_items(path, "pets", "n", "greatest", {"cat": None, "dog": 2.0})
     study = analysis.compute(analysis.load(path, allow_incomplete=True), {}, settings, [items])
     why = "No item of “pets” was scored by every model of a prompt."
     assert study.tables.reason("items_standing") == study.tables.reason("items_top_bottom") == why
@@ -101,9 +100,9 @@ def test_means_that_differ_by_their_rounding_tie(points):
         assert analysis.items_standing(table)["item_id"].to_list() == [0, 1]
 
 
-def test_items_that_a_model_of_the_prompt_has_not_scored_are_left_out(run, add_items):
-    add_items(run, "half", "m-one", "greatest", {"a": 1.0, "b": 2.0, "c": 3.0})
-    add_items(run, "half", "m-two", "greatest", {"a": 1.0, "b": 2.0})
+def test_items_that_a_model_of_the_prompt_has_not_scored_are_left_out(run):
+    runs.add_items(run, "half", "m-one", "greatest", {"a": 1.0, "b": 2.0, "c": 3.0})
+    runs.add_items(run, "half", "m-two", "greatest", {"a": 1.0, "b": 2.0})
     loaded = analysis.load(run)
     both = analysis.items_points(loaded, "half", ORDER)
     assert both.filter(model="m-one")["percentile"].to_list() == [0.25, 0.75]
@@ -142,19 +141,17 @@ def test_the_section_names_the_figures_that_are_drawn(run, tmp_path, settings):
 
 
 @pytest.mark.parametrize("prompts, together", [(1, False), (2, True)])
-def test_a_list_under_many_prompts_is_drawn_once(
-    run, add_items, tmp_path, settings, prompts, together
-):
+def test_a_list_under_many_prompts_is_drawn_once(run, tmp_path, settings, prompts, together):
     for number in range(prompts):
-        add_items(run, "pets", "m-one", f"p{number}", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
+        runs.add_items(run, "pets", "m-one", f"p{number}", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
     named, drawn = figures_of(analysis.load(run), tmp_path, settings)
     assert named == drawn
     assert (drawn == ["items_prompts_pets"]) == together
 
 
-def test_figures_of_one_name_are_refused(run, add_items, tmp_path, settings):
-    add_items(run, "pets_greatest", "m-one", "worst", {"cat": 1.0, "dog": 0.0})
-    add_items(run, "pets", "m-one", "greatest_worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
+def test_figures_of_one_name_are_refused(run, tmp_path, settings):
+    runs.add_items(run, "pets_greatest", "m-one", "worst", {"cat": 1.0, "dog": 0.0})
+    runs.add_items(run, "pets", "m-one", "greatest_worst", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
     with pytest.raises(AssayError, match="figure items_standing_pets_greatest_worst: made twice"):
         figures_of(analysis.load(run), tmp_path, settings)
 

@@ -11,15 +11,16 @@ import scipy.stats
 import analysis
 from analysis import RunError
 from analysis.report import write_report
+from tests.support import runs
 
 REWARDS = {"love": 4.0, "peace of mind": 3.0, "a <b>cat</b>": 1.0, "war": -2.0}
 READ = {"love": (1, -2.0), "peace of mind": (3, -9.0), "a <b>cat</b>": (4, -16.0), "war": (1, -3.0)}
 
 
 @pytest.fixture
-def folder(small_run, add_items, add_item_logprobs):
-    add_items(small_run, "things", "m-one", "greatest", REWARDS)
-    add_item_logprobs(small_run, "things", "base", "greatest", READ)
+def folder(small_run):
+    runs.add_items(small_run, "things", "m-one", "greatest", REWARDS)
+    runs.add_item_logprobs(small_run, "things", "base", "greatest", READ)
     return small_run
 
 
@@ -50,18 +51,18 @@ def test_rewards_are_set_against_the_sum_and_the_mean_over_tokens(folder):
     assert row["spearman_per_token"] == pytest.approx(expected)
 
 
-def test_rewards_that_follow_a_language_model_are_found_and_others_are_not(
-    small_run, add_items, add_item_logprobs
-):
+def test_rewards_that_follow_a_language_model_are_found_and_others_are_not(small_run):
     rng = np.random.default_rng(0)
     words = [f"word {i}" for i in range(400)]
     logprob = -rng.exponential(8.0, len(words))
     planted = {"m-one": 0.5 * logprob + rng.normal(0, 2, len(words))}
     planted["m-two"] = rng.normal(size=len(words))
     for model, rewards in planted.items():
-        add_items(small_run, "words", model, "greatest", dict(zip(words, rewards, strict=True)))
+        runs.add_items(
+            small_run, "words", model, "greatest", dict(zip(words, rewards, strict=True))
+        )
     read = {word: (1, x) for word, x in zip(words, logprob, strict=True)}
-    add_item_logprobs(small_run, "words", "base", "greatest", read)
+    runs.add_item_logprobs(small_run, "words", "base", "greatest", read)
     table = analysis.item_logprobs_rewards(analysis.load(small_run), ["m-one", "m-two"])
     follows, ignores = table["spearman"]
     # Spearman's of m-one over 200,000 draws is .85; three standard errors of 400.
@@ -69,10 +70,10 @@ def test_rewards_that_follow_a_language_model_are_found_and_others_are_not(
     assert abs(ignores) < 3 / math.sqrt(len(words))
 
 
-def test_a_prompt_in_chat_form_meets_the_rewards_under_its_text(folder, add_item_logprobs, edit):
-    add_item_logprobs(folder, "things", "chat", "greatest.chat", READ)
+def test_a_prompt_in_chat_form_meets_the_rewards_under_its_text(folder):
+    runs.add_item_logprobs(folder, "things", "chat", "greatest.chat", READ)
     text = json.loads((folder / "manifest.json").read_text())["prompts"]["greatest"]
-    edit(folder, lambda content: content["prompts"].update({"greatest.chat": text}))
+    runs.edit_manifest(folder, lambda content: content["prompts"].update({"greatest.chat": text}))
     table = analysis.item_logprobs_rewards(analysis.load(folder), ["m-one"])
     assert table.select("language_model", "prompt").rows() == [
         ("base", "greatest"),
@@ -80,9 +81,9 @@ def test_a_prompt_in_chat_form_meets_the_rewards_under_its_text(folder, add_item
     ]
 
 
-def test_two_language_models_are_set_against_each_other_on_a_list(folder, add_item_logprobs):
+def test_two_language_models_are_set_against_each_other_on_a_list(folder):
     other = READ | {"love": (1, -4.0), "war": (1, -1.0)}
-    add_item_logprobs(folder, "things", "other", "greatest", other)
+    runs.add_item_logprobs(folder, "things", "other", "greatest", other)
     table = analysis.item_logprobs_ratio(analysis.load(folder), 1)
     assert " ".join(table.columns) == "list prompt p q end rank item log_p log_q ratio"
     assert table.select("p", "q", "end", "rank", "item").rows() == [
@@ -92,22 +93,20 @@ def test_two_language_models_are_set_against_each_other_on_a_list(folder, add_it
     assert table["ratio"][1] == pytest.approx((math.exp(-3) + math.exp(-1)) / 2 * 2)
 
 
-def test_other_items_than_the_rewards_have_are_refused(folder, add_item_logprobs):
-    add_item_logprobs(folder, "things", "other", "greatest", {"x": (1, -1.0), "y": (1, -2.0)})
+def test_other_items_than_the_rewards_have_are_refused(folder):
+    runs.add_item_logprobs(folder, "things", "other", "greatest", {"x": (1, -1.0), "y": (1, -2.0)})
     with pytest.raises(RunError, match="other items than the rest of its list at ids 0, 1"):
         analysis.load(folder)
 
 
-def test_a_log_probability_of_an_item_that_is_not_finite_is_refused(folder, add_item_logprobs):
-    add_item_logprobs(folder, "things", "other", "greatest", READ | {"war": (1, -math.inf)})
+def test_a_log_probability_of_an_item_that_is_not_finite_is_refused(folder):
+    runs.add_item_logprobs(folder, "things", "other", "greatest", READ | {"war": (1, -math.inf)})
     with pytest.raises(RunError, match="logprobs that are not finite, item ids 3"):
         analysis.load(folder)
 
 
-def test_the_section_shows_the_list_and_says_what_it_lacks(
-    light, folder, add_item_logprobs, tmp_path, settings
-):
-    add_item_logprobs(folder, "unread", "base", "worst", READ)
+def test_the_section_shows_the_list_and_says_what_it_lacks(light, folder, tmp_path, settings):
+    runs.add_item_logprobs(folder, "unread", "base", "worst", READ)
     page = write_report(analysis.load(folder), tmp_path / "report", {}, settings)
     source = page.read_text(encoding="utf-8")
     section = source.split('<section id="item_logprobs">')[1].split("</section>")[0]
@@ -118,8 +117,8 @@ def test_the_section_shows_the_list_and_says_what_it_lacks(
     assert table["list"].to_list() == ["things"]
 
 
-def test_a_list_that_no_reward_model_scored_is_said(small_run, add_item_logprobs, settings):
-    add_item_logprobs(small_run, "things", "base", "greatest", READ)
+def test_a_list_that_no_reward_model_scored_is_said(small_run, settings):
+    runs.add_item_logprobs(small_run, "things", "base", "greatest", READ)
     study = analysis.compute(analysis.load(small_run), {}, settings, analysis.CHAPTERS)
     assert study.tables.reason("item_logprobs") == (
         "No reward model scored a list that a language model scored, under its prompt."

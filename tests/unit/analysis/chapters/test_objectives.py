@@ -9,6 +9,7 @@ import scipy.stats
 import analysis
 from analysis import RunError
 from analysis.report import write_report
+from tests.support import runs
 
 WEIGHTS = {"helpful": 0.8, "verbose": -0.5, "idle": 0.0}
 SIZE = 4_000
@@ -24,12 +25,12 @@ def made():
 
 
 @pytest.fixture
-def run(made, make_run, add_objectives):
+def run(made, make_run):
     values, reward = made
     tokens = [f"t{i}" for i in range(SIZE)]
     scores = {("gated", "greatest"): reward, ("plain", "greatest"): reward[::-1]}
     run = make_run({"v": tokens}, {"gated": "v", "plain": "v"}, scores, size=SIZE)
-    add_objectives(run, "gated", "greatest", values, WEIGHTS)
+    runs.add_objectives(run, "gated", "greatest", values, WEIGHTS)
     return run
 
 
@@ -46,12 +47,10 @@ def test_the_share_of_an_objective_is_the_variance_that_it_was_given(run):
     )
 
 
-def test_an_objective_that_pulls_against_the_reward_has_a_share_below_zero(
-    make_run, add_objectives
-):
+def test_an_objective_that_pulls_against_the_reward_has_a_share_below_zero(make_run):
     a, b = np.arange(5.0), np.arange(5.0) ** 2
     run = make_run({"v": list("abcde")}, {"m": "v"}, {("m", "greatest"): b - a}, size=5)
-    add_objectives(run, "m", "greatest", {"a": a, "b": b}, {"a": -1.0, "b": 1.0})
+    runs.add_objectives(run, "m", "greatest", {"a": a, "b": b}, {"a": -1.0, "b": 1.0})
     table = analysis.objectives_table(analysis.load(run), ["m"])
     expected = [-np.cov(a, b - a)[0, 1], np.cov(b, b - a)[0, 1]] / np.var(b - a, ddof=1)
     np.testing.assert_allclose(table["share"], expected, rtol=1e-6)
@@ -77,12 +76,12 @@ def test_each_objective_has_its_highest_and_lowest_tokens(run, made):
     assert set(table["objective"]) == set(WEIGHTS)
 
 
-def test_quantiles_tell_how_wide_an_objective_is_and_are_none_themselves(make_run, add_objectives):
+def test_quantiles_tell_how_wide_an_objective_is_and_are_none_themselves(make_run):
     run = make_run({"v": list("abc")}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0, 3.0]})
     columns = {"kind": [1.0, 2.0, 3.0], "dull": [0.0, 0.0, 0.0]}
     columns |= {"kind-q01": [0.0, 1.0, 1.0], "kind-q02": [1.0, 2.0, 3.0]}
     columns |= {"kind-q10": [2.0, 4.0, 6.0]}
-    add_objectives(run, "m", "greatest", columns)
+    runs.add_objectives(run, "m", "greatest", columns)
     table = analysis.objectives_table(analysis.load(run), ["m"])
     assert table["objective"].to_list() == ["kind", "dull"]
     assert table["spread"].to_list() == [pytest.approx(10 / 3), None]
@@ -90,27 +89,27 @@ def test_quantiles_tell_how_wide_an_objective_is_and_are_none_themselves(make_ru
     assert math.isnan(table["spearman"][1])
 
 
-def test_a_gate_is_shown_where_its_objectives_were_not_written(small_run, edit):
+def test_a_gate_is_shown_where_its_objectives_were_not_written(small_run):
     path = "scores/model=m-one/prompt=worst"
-    edit(small_run, lambda content: content["results"][path].update(coefficients={"safe": 0.5}))
+    runs.edit_manifest(
+        small_run, lambda content: content["results"][path].update(coefficients={"safe": 0.5})
+    )
     table = analysis.objectives_table(analysis.load(small_run), ["m-one", "m-two"])
     assert table.select("prompt", "objective", "weight", "spearman").rows() == [
         ("worst", "safe", 0.5, None)
     ]
 
 
-def test_an_objective_that_is_not_finite_is_refused(small_run, add_objectives):
+def test_an_objective_that_is_not_finite_is_refused(small_run):
     values = {"safe": [0.0, math.nan, 0.0, 0.0, 0.0, 0.0]}
-    add_objectives(small_run, "m-two", "greatest", values)
+    runs.add_objectives(small_run, "m-two", "greatest", values)
     with pytest.raises(RunError, match="safes that are not finite, token ids 1"):
         analysis.load(small_run)
 
 
-def test_the_section_shows_objectives_beside_their_tokens(
-    light, small_run, add_objectives, tmp_path, settings
-):
+def test_the_section_shows_objectives_beside_their_tokens(light, small_run, tmp_path, settings):
     values = {"safe": [0.0, 9.0, 0.0, -3.0, 0.0, 0.0], "odd": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
-    add_objectives(small_run, "m-two", "greatest", values, {"safe": 0.25, "odd": 0.75})
+    runs.add_objectives(small_run, "m-two", "greatest", values, {"safe": 0.25, "odd": 0.75})
     page = write_report(analysis.load(small_run), tmp_path / "report", {}, settings)
     section = page.read_text(encoding="utf-8").split('<section id="objectives">')[1]
     section = section.split("</section>")[0]

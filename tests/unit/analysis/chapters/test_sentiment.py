@@ -5,31 +5,16 @@ import pytest
 
 import analysis
 
-WORDS = {"love": 3.0, "joy": 2.0, "fine": 1.0, "so": 0.0, "bad": -1.0, "hate": -2.0, "evil": -3.0}
-
 
 @pytest.fixture
-def run(make_run):
-    tokens = [*WORDS, "Love", " love", "noise", "HATE"]
-    greatest = [6.0, 5.0, 4.0, 2.0, 1.0, 0.0, -1.0, 6.0, 99.0, -50.0, 0.0]
-    scores = {("m", "greatest"): greatest, ("m", "worst"): [-x for x in greatest]}
-    return analysis.load(make_run({"v": tokens}, {"m": "v"}, scores))
+def points(word_run, lexicon):
+    return analysis.sentiment_points(word_run, ["m"], lexicon)
 
 
-@pytest.fixture
-def lexicon():
-    return pl.DataFrame({"word": list(WORDS), "value": list(WORDS.values())})
-
-
-@pytest.fixture
-def points(run, lexicon):
-    return analysis.sentiment_points(run, ["m"], lexicon)
-
-
-def test_points_are_the_matched_tokens_under_every_prompt(points):
+def test_points_are_the_matched_tokens_under_every_prompt(points, lexicon):
     assert points.columns == ["model", "prompt", "token_id", "token", "word", "value", "reward"]
     own = points.filter(prompt="greatest")
-    assert own["token"].to_list() == [*WORDS, "Love", "HATE"]
+    assert own["token"].to_list() == [*lexicon["word"], "Love", "HATE"]
     assert own.filter(token="Love")["value"].item() == 3.0
 
 
@@ -44,8 +29,8 @@ def test_slopes_are_fitted_by_valence_zero_with_the_negative(points):
     assert table["slope"].to_list() == pytest.approx([1.0, 1.0, -1.0, -1.0])
 
 
-def test_trimming_is_an_option(run, lexicon):
-    points = analysis.sentiment_points(run, ["m"], lexicon, trim=True)
+def test_trimming_is_an_option(word_run, lexicon):
+    points = analysis.sentiment_points(word_run, ["m"], lexicon, trim=True)
     assert " love" in points["token"].to_list()
 
 
@@ -57,11 +42,11 @@ def test_one_word_has_no_slope(make_run):
     assert all(math.isnan(slope) for slope in table["slope"])
 
 
-def test_valences_without_grades_are_compared(run):
+def test_valences_without_grades_are_compared(word_run):
     lexicon = pl.DataFrame(
         {"word": ["love", "joy", "bad", "hate"], "valence": ["positive"] * 2 + ["negative"] * 2}
     )
-    points = analysis.sentiment_points(run, ["m"], lexicon)
+    points = analysis.sentiment_points(word_run, ["m"], lexicon)
     row = analysis.valence_effects(points).row(0, named=True)
     assert (row["n_positive"], row["n_negative"], row["auc"]) == (3, 3, 1.0)
     assert row["cohens_d"] > 3

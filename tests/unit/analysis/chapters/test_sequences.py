@@ -6,14 +6,13 @@ import pytest
 
 import analysis
 from analysis import RunError
-from analysis.chapters.sequences import spending
 from analysis.report import write_report
-from tests.support.runs import add_search
+from tests.support import runs
 
 
 def test_the_best_step_of_each_search_is_its_sequence(small_run):
-    add_search(small_run, "m-one", "max", [1.0, 7.0, 7.0, 2.0])
-    add_search(small_run, "m-one", "min", [1.0, -3.0, -2.0])
+    runs.add_search(small_run, "m-one", "max", [1.0, 7.0, 7.0, 2.0])
+    runs.add_search(small_run, "m-one", "min", [1.0, -3.0, -2.0])
     table = analysis.sequences_table(analysis.load(small_run))
     assert " ".join(table.columns) == (
         "model prompt direction method seed length reward percentile text round_trips "
@@ -27,47 +26,20 @@ def test_the_best_step_of_each_search_is_its_sequence(small_run):
 
 
 def test_a_sequence_is_placed_among_the_models_single_tokens(small_run):
-    add_search(small_run, "m-one", "max", [4.0])
-    add_search(small_run, "m-one", "min", [-99.0])
+    runs.add_search(small_run, "m-one", "max", [4.0])
+    runs.add_search(small_run, "m-one", "min", [-99.0])
     table = analysis.sequences_table(analysis.load(small_run))
     assert table["percentile"].to_list() == pytest.approx([5.5 / 7, 0.0])
 
 
 def test_a_prompt_whose_vocabulary_was_not_scored_has_no_percentile(small_run):
-    add_search(small_run, "m-two", "max", [4.0], prompt="worst")
+    runs.add_search(small_run, "m-two", "max", [4.0], prompt="worst")
     assert analysis.sequences_table(analysis.load(small_run))["percentile"].item() is None
 
 
-def test_searches_of_a_method_are_told_by_what_they_had_spent():
-    step = {"model": "m", "prompt": "p", "direction": "max", "method": "gcg"}
-    spent = {0: [(1.0, 2.0), (100.0, 8.0)], 1: [(10.0, 4.0), (100.0, 5.0)]}
-    traces = pl.DataFrame(
-        [
-            step | {"seed": seed, "flops": flops, "best": best}
-            for seed, rows in spent.items()
-            for flops, best in rows
-        ]
-    )
-    told = spending(traces, points=3)
-    assert told.select("flops", "median", "low", "high", "n").rows() == [
-        (1.0, 2.0, 2.0, 2.0, 1),
-        (10.0, 3.0, 2.0, 4.0, 2),
-        (100.0, 6.5, 5.0, 8.0, 2),
-    ]
-    assert spending(traces.clear()).height == 0
-
-
-@pytest.mark.parametrize("most", [3e11, 7e11, 533457285120.0, 1.1e12, 9.7e12])
-def test_what_the_last_step_found_is_told(small_run, most):
-    add_search(small_run, "m-one", "max", [1.0, 2.0, 5.0])
-    traces = analysis.sequence_traces(analysis.load(small_run))
-    spent = traces.with_columns(flops=pl.Series([1e9, 2e9, most]))
-    assert spending(spent)["median"].to_list()[-1] == 5.0
-
-
 def test_traces_hold_the_best_so_far(small_run):
-    add_search(small_run, "m-one", "max", [1.0, 3.0, 2.0])
-    add_search(small_run, "m-one", "min", [1.0, 3.0, -2.0], name="beam-seed0")
+    runs.add_search(small_run, "m-one", "max", [1.0, 3.0, 2.0])
+    runs.add_search(small_run, "m-one", "min", [1.0, 3.0, -2.0], name="beam-seed0")
     table = analysis.sequence_traces(analysis.load(small_run))
     assert table.filter(direction="max")["best"].to_list() == [1.0, 3.0, 3.0]
     assert table.filter(method="beam")["best"].to_list() == [1.0, 1.0, -2.0]
@@ -79,9 +51,9 @@ def test_a_run_without_searches_has_an_empty_table(small_run):
     assert analysis.sequence_transfer(run, analysis.sequences_table(run)).height == 0
 
 
-def test_what_others_make_of_a_sequence_comes_from_an_item_list(small_run, add_items):
-    add_search(small_run, "m-one", "max", [4.0, 6.0])
-    add_items(small_run, "found", "m-two", "greatest", {"m-one 1": 0.85, "other": 0.0})
+def test_what_others_make_of_a_sequence_comes_from_an_item_list(small_run):
+    runs.add_search(small_run, "m-one", "max", [4.0, 6.0])
+    runs.add_items(small_run, "found", "m-two", "greatest", {"m-one 1": 0.85, "other": 0.0})
     run = analysis.load(small_run)
     table = analysis.sequence_transfer(run, analysis.sequences_table(run))
     assert table.select("source", "target", "text").rows() == [("m-one", "m-two", "m-one 1")]
@@ -89,25 +61,25 @@ def test_what_others_make_of_a_sequence_comes_from_an_item_list(small_run, add_i
 
 
 def test_a_search_of_another_form_is_refused(small_run):
-    path = add_search(small_run, "m-one", "max", [1.0])
+    path = runs.add_search(small_run, "m-one", "max", [1.0])
     pl.DataFrame({"step": [1]}).write_parquet(path)
     with pytest.raises(RunError, match=r"gcg-seed3\.parquet: column step is Int64"):
         analysis.sequences_table(analysis.load(small_run))
 
 
 def test_a_file_that_is_no_search_is_refused(small_run):
-    add_search(small_run, "m-one", "max", [1.0], name="gcg")
+    runs.add_search(small_run, "m-one", "max", [1.0], name="gcg")
     with pytest.raises(RunError, match="not the path of a search"):
         analysis.sequences_table(analysis.load(small_run))
 
 
 def test_a_reward_that_is_not_finite_is_refused(small_run):
-    add_search(small_run, "m-one", "max", [1.0, float("nan")])
+    runs.add_search(small_run, "m-one", "max", [1.0, float("nan")])
     with pytest.raises(RunError, match="rewards that are not finite, steps 1"):
         analysis.sequences_table(analysis.load(small_run))
 
 
-def known(run, path, edit, digest=None):
+def known(run, path, digest=None):
     """Enters a search into the manifest, as the engine does."""
     digest = digest or hashlib.sha256(path.read_bytes()).hexdigest()
     entry = {
@@ -117,24 +89,24 @@ def known(run, path, edit, digest=None):
         "self_check": {"reward_from_text": 0.5},
     }
     key = path.relative_to(run).as_posix()
-    edit(run, lambda content: content["results"].update({key: entry}))
+    runs.edit_manifest(run, lambda content: content["results"].update({key: entry}))
 
 
-def test_a_search_is_held_against_the_manifest(small_run, edit):
-    path = add_search(small_run, "m-one", "max", [1.0])
+def test_a_search_is_held_against_the_manifest(small_run):
+    path = runs.add_search(small_run, "m-one", "max", [1.0])
     row = analysis.sequences_table(analysis.load(small_run)).row(0, named=True)
     assert (row["rejected"], row["reward_from_text"]) == (None, None)
-    known(small_run, path, edit)
+    known(small_run, path)
     row = analysis.sequences_table(analysis.load(small_run)).row(0, named=True)
     assert (row["rejected"], row["reward_from_text"]) == (12, 0.5)
-    known(small_run, path, edit, "0" * 64)
+    known(small_run, path, "0" * 64)
     with pytest.raises(RunError, match="not the bytes that the manifest names"):
         analysis.sequences_table(analysis.load(small_run))
 
 
-def test_a_run_of_searches_alone_has_its_models_and_its_report(small_run, edit, tmp_path, settings):
-    edit(small_run, lambda content: content["results"].clear())
-    known(small_run, add_search(small_run, "m-one", "max", [1.0, 2.0]), edit)
+def test_a_run_of_searches_alone_has_its_models_and_its_report(small_run, tmp_path, settings):
+    runs.edit_manifest(small_run, lambda content: content["results"].clear())
+    known(small_run, runs.add_search(small_run, "m-one", "max", [1.0, 2.0]))
     run = analysis.load(small_run)
     assert list(run.models) == ["m-one"]
     assert list(run.prompts) == ["greatest"]
@@ -144,9 +116,9 @@ def test_a_run_of_searches_alone_has_its_models_and_its_report(small_run, edit, 
 
 
 def test_a_search_in_two_run_folders_counts_once(small_run, tmp_path):
-    add_search(small_run, "m-one", "max", [1.0, 2.0])
+    runs.add_search(small_run, "m-one", "max", [1.0, 2.0])
     copy = shutil.copytree(small_run, tmp_path / "copy")
     assert analysis.sequences_table(analysis.load([small_run, copy])).height == 1
-    add_search(copy, "m-one", "max", [1.0, 3.0])
+    runs.add_search(copy, "m-one", "max", [1.0, 3.0])
     with pytest.raises(RunError, match="another search of that name"):
         analysis.sequences_table(analysis.load([small_run, copy]))

@@ -17,7 +17,6 @@ from analysis.chapters import (
     list_probabilities,
     objectives,
     sentiment,
-    sequences,
 )
 from analysis.figures import style, token_bars
 from analysis.figures.heat_map import heat_map
@@ -52,8 +51,6 @@ def test_the_figures_of_a_chapter_draw_their_tables(chapter, full, tmp_path):
 
 
 def test_figures_that_no_report_of_the_full_run_has_are_drawn_too(tables, names, tmp_path):
-    spent = sequences.spending(tables["sequence_traces"])
-    draw(sequences.budgets(spent, names), tmp_path)
     oblong = tables["kendall_tau", "greatest"].head(2)
     draw(heat_map(oblong, names, "ρ"), tmp_path)
     draw(token_bars.ends(tables["framing_sum"], {}, 3, "reward", "sum"), tmp_path)

@@ -158,10 +158,10 @@ def test_a_token_that_is_markup_shows_as_text(report):
     assert "<script>alert(1)</script>" in page.text
 
 
-def test_nicknames_and_prompts_that_are_markup_show_as_text(
-    light, small_run, edit, tmp_path, settings
-):
-    edit(small_run, lambda content: content["prompts"].update(greatest="<b onclick=x>?"))
+def test_nicknames_and_prompts_that_are_markup_show_as_text(light, small_run, tmp_path, settings):
+    runs.edit_manifest(
+        small_run, lambda content: content["prompts"].update(greatest="<b onclick=x>?")
+    )
     page = page_of(small_run, tmp_path, settings)
     assert "“<b onclick=x>?”" in page.words
 
@@ -236,17 +236,19 @@ def test_models_that_share_one_token_have_no_order_to_compare(make_run, tmp_path
     assert "has no order to compare" in page.words
 
 
-def test_an_unfinished_run_warns_at_the_top(light, small_run, edit, tmp_path, settings):
-    edit(small_run, lambda c: [r.update(complete=False) for r in c["results"].values()])
+def test_an_unfinished_run_warns_at_the_top(light, small_run, tmp_path, settings):
+    runs.edit_manifest(
+        small_run, lambda c: [r.update(complete=False) for r in c["results"].values()]
+    )
     page = page_of(small_run, tmp_path, settings, allow_incomplete=True)
     assert "Some sweeps have not finished" in page.words
 
 
-def test_mixed_modes_warn_at_the_top(light, small_run, edit, tmp_path, settings):
+def test_mixed_modes_warn_at_the_top(light, small_run, tmp_path, settings):
     def change(content):
         next(iter(content["results"].values()))["fingerprint"]["mode"] = "text"
 
-    edit(small_run, change)
+    runs.edit_manifest(small_run, change)
     assert "mix response modes (ids, text)" in page_of(small_run, tmp_path, settings).words
 
 
