@@ -1,7 +1,7 @@
 """What a section of the page is made of: text, figures and tables, in one order."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import polars as pl
@@ -51,12 +51,14 @@ class Picture:
     Attributes:
       stem: file stem of the figure.
       caption: what it shows and how to read it.
+      draw: draws it, from finished tables; called once, when the report is written.
       wide_above: number of models above which it may be wider than the text.
     """
 
     kind: ClassVar[str] = "picture"
     stem: str
     caption: str
+    draw: Callable[[], Any]  # Any: a figure of matplotlib, which only `analysis.figures` loads
     wide_above: int = 4
 
 
@@ -151,6 +153,15 @@ class Section:
     def has_rows(self) -> bool:
         """Whether a table stands in the section."""
         return any(block.kind == "rows" for block in self.blocks)
+
+
+def pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
+    """The figures among `blocks`, also the folded ones, in the order of the page."""
+    for block in blocks:
+        if isinstance(block, Picture):
+            yield block
+        elif isinstance(block, Folded):
+            yield from pictures(block.blocks)
 
 
 def rows(

@@ -1,10 +1,9 @@
 """What the chapters of a report share: the run, the settings, and the tables made so far.
 
-A chapter is a module of `analysis.chapters` with three functions, which are called in this order:
+A chapter is a module of `analysis.chapters` with two functions, which are called in this order:
 
     def tables(study: Study) -> Iterable[Table]       # what it computes
-    def figures(study: Study) -> Iterable[Figure]     # how it is drawn
-    def section(study: Study) -> Section              # its section of the page
+    def section(study: Study) -> Section              # its section of the page, and its figures
 
 `study.tables` holds every table that chapters earlier in the list, and earlier lines of the same
 `tables` function, have made. A table that cannot be made raises `Absent` with the reason: it then
@@ -14,7 +13,7 @@ has no file, and the section shows the reason.
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol
 
 import polars as pl
 
@@ -24,12 +23,7 @@ from analysis.options import AnalyzeSettings, Options
 from analysis.run import Run
 from engine.errors import AssayError
 
-if TYPE_CHECKING:
-    from analysis.figures import style
-
 NO_VOCABULARY = "No model scored its vocabulary."
-# File stem, and the function that draws. A notebook that wants a table loads no plotting library.
-Figure: TypeAlias = "tuple[str, Callable[[], style.Figure]]"
 
 
 class Absent(Exception):
@@ -172,16 +166,13 @@ class Study:
 
 
 class Chapter(Protocol):
-    """One analysis: a module, or anything with its three functions."""
+    """One analysis: a module, or anything with its two functions."""
 
     def tables(self, study: Study, /) -> Iterable[Table]:
         """The tables, in the order in which they are made."""
 
-    def figures(self, study: Study, /) -> Iterable[Figure]:
-        """The figures, by file stem."""
-
     def section(self, study: Study, /) -> Section:
-        """The section of the page."""
+        """The section of the page, with its figures."""
 
 
 def required(frame: pl.DataFrame, reason: str) -> pl.DataFrame:

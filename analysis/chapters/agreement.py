@@ -13,7 +13,7 @@ from analysis.chapters.tokens import NOTHING_SHARED
 from analysis.figures.heat_map import heat_map
 from analysis.statistics import Array, ranks
 from analysis.statistics.rank_biased_overlap import positions, rank_biased_overlap
-from analysis.study import NO_VOCABULARY, Absent, Figure, Study, Table, table
+from analysis.study import NO_VOCABULARY, Absent, Study, Table, table
 from engine.runs.schema import Columns
 
 Statistic: TypeAlias = Callable[[Array, Array], float]
@@ -138,13 +138,6 @@ def _matrix(
     return pl.DataFrame([models, *values.T], schema=schema, orient="col")
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """kendall_tau_<prompt>, spearman_<prompt> and rbo_<prompt>: heat maps."""
-    for name, label in _LABELS.items():
-        for (prompt,), matrix in study.tables.of(name).items():
-            yield f"{name}_{prompt}", partial(heat_map, matrix, study.names, label)
-
-
 def section(study: Study) -> Section:
     """Heat maps prompt by prompt, with the numbers folded below."""
     lead, blocks = "", notes([ONE_MODEL])
@@ -181,13 +174,21 @@ def _under(study: Study, prompt: str) -> list[Block]:
     files = Files([f"{name}_{prompt}.csv" for name in titles])
     return [
         *([Text(said)] if (said := odds(kendall)) else []),
-        Picture(f"kendall_tau_{prompt}", "Kendall’s τ-b on the shared vocabulary.", 6),
+        _heat_map(study, "kendall_tau", prompt, "Kendall’s τ-b on the shared vocabulary."),
         Folded(
             "Spearman’s ρ and rank-biased overlap",
-            [Picture(f"spearman_{prompt}", text, 6), Picture(f"rbo_{prompt}", overlap, 6)],
+            [
+                _heat_map(study, "spearman", prompt, text),
+                _heat_map(study, "rbo", prompt, overlap),
+            ],
         ),
         Folded("The numbers", [*numbers, files]),
     ]
+
+
+def _heat_map(study: Study, name: str, prompt: str, caption: str) -> Picture:
+    draw = partial(heat_map, study.tables[name, prompt], study.names, _LABELS[name])
+    return Picture(f"{name}_{prompt}", caption, draw, 6)
 
 
 def odds(kendall: pl.DataFrame) -> str:

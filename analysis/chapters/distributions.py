@@ -15,7 +15,7 @@ from analysis.matched_words import CELL
 from analysis.run import Run
 from analysis.statistics import Array
 from analysis.statistics.distribution_shape import density, moments
-from analysis.study import NO_VOCABULARY, Figure, Study, Table, table
+from analysis.study import NO_VOCABULARY, Study, Table, table
 from engine.runs.schema import Columns
 
 Sample: TypeAlias = tuple[str, str, Array]  # Slug, prompt id, rewards [N].
@@ -83,15 +83,6 @@ def density_table(data: Iterable[Sample]) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """distributions: a violin for each model and prompt."""
-    densities, quantiles = study.tables["densities"], study.tables["quantiles"]
-    if densities.height:
-        names = {model: study.names[model] for model in study.scored}
-        prompts = list(study.run.vocabulary_prompts)
-        yield "distributions", partial(violins, densities, quantiles, names, prompts)
-
-
 @style.styled
 def violins(
     densities: pl.DataFrame,
@@ -150,6 +141,9 @@ def section(study: Study) -> Section:
         "line the middle 90 %, and the dot is the median. Each model has its own axis: "
         "rewards of two models have no common unit."
     )
+    names = {model: study.names[model] for model in study.scored}
+    shapes = (study.tables["densities"], study.tables["quantiles"])
+    draw = partial(violins, *shapes, names, list(study.run.vocabulary_prompts))
     how = (
         "Variance divides by n; skewness is biased; kurtosis is excess, 0 for a normal "
         "distribution. Few distinct rewards mean many ties."
@@ -160,7 +154,7 @@ def section(study: Study) -> Section:
         label=label,
         lead="",
         blocks=[
-            Picture("distributions", caption),
+            Picture("distributions", caption, draw),
             *rows(
                 table_of_moments,
                 _COLUMNS,

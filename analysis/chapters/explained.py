@@ -14,7 +14,7 @@ from analysis.figures import style
 from analysis.statistics import Array
 from analysis.statistics.mantel import joint, mantel, pairs_of, permutations
 from analysis.statistics.mds import metric_mds
-from analysis.study import NO_VOCABULARY, Absent, Figure, Study, Table, table
+from analysis.study import NO_VOCABULARY, Absent, Study, Table, table
 from engine.runs.schema import Columns
 
 _LEAST = 4  # Models: three have three pairs, and six orders are too few for a p-value.
@@ -190,14 +190,6 @@ def _near(values: Sequence[float | None]) -> Array | None:
     return np.array([[1 / (1 + abs(a - b)) for b in known] for a in known])
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """mds_<prompt>: a map of the models; rsa_<prompt>: how well each trait predicts agreement."""
-    for (prompt,), points in study.tables.of("mds").items():
-        yield f"mds_{prompt}", partial(map_of_models, points, study.described, study.names)
-    for (prompt,), each in study.tables.of("rsa").items():
-        yield f"rsa_{prompt}", partial(predictor_bars, each)
-
-
 @style.styled
 def map_of_models(
     table: pl.DataFrame, models: pl.DataFrame, names: Mapping[str, str]
@@ -340,20 +332,22 @@ def section(study: Study) -> Section:
 
 def _under(study: Study, prompt: str) -> list[Block]:
     blocks: list[Block] = [Heading(f"Under “{prompt}”")]
-    if study.tables.get("mds", prompt) is not None:
+    points = study.tables.get("mds", prompt)
+    if points is not None:
         caption = (
             "Each model is a point; the further apart two stand, the less alike they rank the "
             "shared vocabulary. Directions mean nothing. Where the stress is high, distances are "
             "only approximate."
         )
-        blocks.append(Picture(f"mds_{prompt}", caption))
+        draw = partial(map_of_models, points, study.described, study.names)
+        blocks.append(Picture(f"mds_{prompt}", caption, draw))
     each = study.tables.get("rsa", prompt)
     if each is not None:
         caption = (
             "How well a shared trait predicts agreement over the pairs of models. The p-values "
             "come from permuting the models."
         )
-        blocks.append(Picture(f"rsa_{prompt}", caption))
+        blocks.append(Picture(f"rsa_{prompt}", caption, partial(predictor_bars, each)))
         blocks += rows(each, _COLUMNS, f"rsa_{prompt}.csv")
     return blocks + notes(study.tables.reason(name, prompt) for name in ("mds", "rsa"))
 

@@ -31,7 +31,7 @@ from analysis.figures import style, token_bars
 from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.statistics.principal_axes import principal_axes
-from analysis.study import NO_VOCABULARY, Absent, Figure, Study, Table, required, table
+from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 
 Combined: TypeAlias = Literal["sum", "difference"]
@@ -176,21 +176,6 @@ def _with_both(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> lis
     return [m for m in models if all((m, prompt) in run.results for prompt in prompts)]
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """framing: the rewards under both prompts; framing_sum and framing_difference: their ends."""
-    prompts, names, made = prompts_of(study), study.names, study.tables
-    axes = made.get("framing_axis")
-    if axes is not None:
-        models = _with_both(study.run, study.models, prompts)
-        yield "framing", partial(contrast_of, study.run, models, axes, names, prompts)
-    for combined in ("sum", "difference"):
-        ends = made.get(f"framing_{combined}")
-        if ends is not None:
-            label = f"{combined} of the rewards under “{prompts[0]}” and “{prompts[1]}”"
-            draw = partial(token_bars.ends, ends, names, study.settings.figure_top, "reward", label)
-            yield f"framing_{combined}", draw
-
-
 def contrast_of(
     run: Run,
     models: Sequence[str],
@@ -265,7 +250,8 @@ def section(study: Study) -> Section:
     made = study.tables
     good, bad = prompts_of(study)
     blocks: list[Block] = []
-    if made.get("framing_axis") is not None:
+    axes = made.get("framing_axis")
+    if axes is not None:
         caption = (
             f"Every token of a model under “{good}” and “{bad}”; darker hexagons hold more tokens, "
             "on a logarithmic scale. The points of a model that follows the question alone fall "
@@ -273,7 +259,9 @@ def section(study: Study) -> Section:
             "rise. Lines are the principal axes, two standard deviations each way: brown where "
             "both rewards rise together, teal where one rises as the other falls."
         )
-        blocks.append(Picture("framing", caption))
+        models = _with_both(study.run, study.models, (good, bad))
+        draw = partial(contrast_of, study.run, models, axes, study.names, (good, bad))
+        blocks.append(Picture("framing", caption, draw))
     blocks += rows(made.get("framing"), _CORRELATIONS, "framing.csv")
     captions = {
         "sum": "High in the sum: rewarded whatever was asked. Low: punished whatever was asked.",
@@ -283,7 +271,10 @@ def section(study: Study) -> Section:
         ends = made.get(f"framing_{combined}")
         if ends is not None:
             blocks.append(Heading(f"{combined.title()} of “{good}” and “{bad}”"))
-            blocks.append(Picture(f"framing_{combined}", caption))
+            label = f"{combined} of the rewards under “{good}” and “{bad}”"
+            count = study.settings.figure_top
+            draw = partial(token_bars.ends, ends, study.names, count, "reward", label)
+            blocks.append(Picture(f"framing_{combined}", caption, draw))
             columns = (*TOKENS, ("reward", combined, "number"))
             blocks += rows(ends, columns, f"framing_{combined}.csv")
     title = "Principal axes of the two rewards"

@@ -9,11 +9,11 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import Block, Picture, Section, notes, rows
-from analysis.chapters.sentiment import SLOPE_COLUMNS, SLOPES, in_order, pictures, slope_of
+from analysis.chapters.sentiment import SLOPE_COLUMNS, SLOPES, in_order, slope_of
 from analysis.figures import style, word_points
 from analysis.matched_words import CELL, by_model_and_prompt, matches_block
 from analysis.statistics import regression
-from analysis.study import Absent, Figure, Study, Table, required, table
+from analysis.study import Absent, Study, Table, required, table
 from analysis.words import lexicons
 
 _Z = 1.96
@@ -100,19 +100,6 @@ def _matches(study: Study) -> pl.DataFrame:
     )
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """frequency_points_<prompt> and frequency_slopes."""
-    points, slopes = (study.tables.get(f"frequency_{name}") for name in ("points", "slopes"))
-    if points is None or slopes is None:
-        return
-    prompts = list(study.run.vocabulary_prompts)
-    for prompt, own in in_order(points, prompts):
-        draw = partial(clouds, own, slopes.filter(prompt=prompt), study.names)
-        yield f"frequency_points_{prompt}", draw
-    label = "change of reward for each e-fold of frequency, sentiment held"
-    yield "frequency_slopes", partial(dots, slopes, study.names, prompts, label)
-
-
 @style.styled
 def clouds(points: pl.DataFrame, slopes: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
     """Reward of each word, less the fitted part of its valence, against its frequency.
@@ -174,6 +161,8 @@ def section(study: Study) -> Section:
     points, slopes = (study.tables.get(f"frequency_{name}") for name in ("points", "slopes"))
     blocks: list[Block] = notes([study.tables.reason("frequency_slopes")])
     if points is not None and slopes is not None:
+        prompts = list(study.run.vocabulary_prompts)
+        label = "change of reward for each e-fold of frequency, sentiment held"
         text = (
             "Each point is a token: its reward under “{}”, with the fitted part of its valence "
             "taken out, against its frequency. The line is the slope below."
@@ -183,8 +172,17 @@ def section(study: Study) -> Section:
             "model has its own scale."
         )
         blocks = [
-            *pictures("frequency_points", text, points, list(study.run.vocabulary_prompts)),
-            Picture("frequency_slopes", caption),
+            *(
+                Picture(
+                    f"frequency_points_{prompt}",
+                    text.format(prompt),
+                    partial(clouds, own, slopes.filter(prompt=prompt), study.names),
+                )
+                for prompt, own in in_order(points, prompts)
+            ),
+            Picture(
+                "frequency_slopes", caption, partial(dots, slopes, study.names, prompts, label)
+            ),
             *rows(slopes, [c for c in SLOPE_COLUMNS if c[0] != "valence"], "frequency_slopes.csv"),
         ]
     return Section(

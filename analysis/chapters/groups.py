@@ -20,7 +20,6 @@ from analysis.statistics.resampling import bootstrap_mean, stratified_test
 from analysis.study import (
     NO_VOCABULARY,
     Absent,
-    Figure,
     Study,
     Table,
     prompts_in,
@@ -199,14 +198,6 @@ def _groups(study: Study) -> pl.DataFrame:
     return with_q(groups.filter(named))
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """identity_<prompt>: mean percentiles with their intervals."""
-    tests = study.tables.get("identity_tests")
-    for prompt in prompts_in(tests):
-        part = study.tables["identity_tests"].filter(prompt=prompt)
-        yield f"identity_{prompt}", partial(group_dots, part, study.names)
-
-
 @style.styled
 def group_dots(table: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
     """Mean percentile of each group's words with its interval, one panel per model.
@@ -267,7 +258,10 @@ def section(study: Study) -> Section:
             "its 95% bootstrap interval (none for one word). Filled: q < .05 against neutral words "
             "matched to them."
         )
-        blocks.append(Picture(f"identity_{prompt}", caption))
+        draw = partial(
+            group_dots, study.tables["identity_tests"].filter(prompt=prompt), study.names
+        )
+        blocks.append(Picture(f"identity_{prompt}", caption, draw))
     blocks += rows(tests, _COLUMNS, "identity.csv")
     return Section(
         id="identity",

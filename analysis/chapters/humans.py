@@ -30,7 +30,7 @@ from analysis.figures import style
 from analysis.figures.heat_map import heat_map
 from analysis.run import Run
 from analysis.statistics import ranks
-from analysis.study import Absent, Figure, Study, Table, table
+from analysis.study import Absent, Study, Table, table
 from engine.runs.schema import Columns
 
 HUMAN = "human"
@@ -183,23 +183,6 @@ def _unknown(study: Study) -> str | None:
     return _UNKNOWN.format(names) if names else None
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """humans_correlation, humans_gap, humans_ranks and humans_kendall, _<list>_<prompt> each."""
-    made, names = study.tables, study.names
-    for (items, prompt), ranked in made.of("humans_ranks").items():
-        stem = f"{items}_{prompt}"
-        part = made["humans_correlation"].filter(list=items, prompt=prompt)
-        yield f"humans_correlation_{stem}", partial(correlation_bars, part, names)
-        gaps = made["humans_gap"].filter(list=items, prompt=prompt)
-        yield f"humans_gap_{stem}", partial(dumbbells, gaps, ROWS_SHOWN)
-        best = ranked.sort("human_rank")["item"].head(3)
-        apart = gaps.sort("gap", "item", descending=[True, False])["item"]
-        chosen = list(dict.fromkeys([*best, *apart.head(4), *apart.tail(3)]))
-        yield f"humans_ranks_{stem}", partial(trajectories, ranked, names, chosen)
-        matrix = made["humans_kendall", items, prompt]
-        yield f"humans_kendall_{stem}", partial(heat_map, matrix, names, "Kendall’s τ")
-
-
 _INSET = 1000  # Ranks of the lower panel.
 
 
@@ -303,12 +286,30 @@ def trajectories(
     return figure
 
 
+def _figures(
+    study: Study, items: str, prompt: str, ranked: pl.DataFrame
+) -> dict[str, partial[style.Figure]]:
+    """Kind of figure -> how it is drawn, for one list and prompt."""
+    made, names = study.tables, study.names
+    part = made["humans_correlation"].filter(list=items, prompt=prompt)
+    gaps = made["humans_gap"].filter(list=items, prompt=prompt)
+    best = ranked.sort("human_rank")["item"].head(3)
+    apart = gaps.sort("gap", "item", descending=[True, False])["item"]
+    chosen = list(dict.fromkeys([*best, *apart.head(4), *apart.tail(3)]))
+    return {
+        "correlation": partial(correlation_bars, part, names),
+        "gap": partial(dumbbells, gaps, ROWS_SHOWN),
+        "ranks": partial(trajectories, ranked, names, chosen),
+        "kendall": partial(heat_map, made["humans_kendall", items, prompt], names, "Kendall’s τ"),
+    }
+
+
 def section(study: Study) -> Section:
     """Each list under each prompt, then the correlations of all."""
     made = study.tables
     reason = made.reason("humans_correlation") or _unknown(study)
     blocks: list[Block] = notes([reason])
-    for items, prompt in made.of("humans_ranks"):
+    for (items, prompt), ranked in made.of("humans_ranks").items():
         stem = f"{items}_{prompt}"
         captions = {
             "correlation": "1 would be the people’s own order, 0 no relation to it.",
@@ -320,7 +321,10 @@ def section(study: Study) -> Section:
         gaps = made["humans_gap"].filter(list=items, prompt=prompt).sort("gap", descending=True)
         blocks += [
             Heading(f"{items}, prompt “{prompt}”"),
-            *(Picture(f"humans_{name}_{stem}", text) for name, text in captions.items()),
+            *(
+                Picture(f"humans_{name}_{stem}", captions[name], draw)
+                for name, draw in _figures(study, items, prompt, ranked).items()
+            ),
             *rows(head_and_tail(gaps, ROWS_SHOWN), _GAPS, "humans_gap.csv"),
         ]
     correlations = made.get("humans_correlation")

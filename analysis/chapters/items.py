@@ -16,7 +16,7 @@ from analysis.ends import both_ends, head_and_tail
 from analysis.figures import style, token_bars
 from analysis.run import Run
 from analysis.statistics import ranks
-from analysis.study import Absent, Figure, Study, Table, prompts_in, required, table
+from analysis.study import Absent, Study, Table, prompts_in, required, table
 from engine.runs import schema
 from engine.runs.schema import Columns
 
@@ -150,34 +150,6 @@ def _incomparable(study: Study) -> Iterator[str]:
     return (reason for reason in reasons if reason)
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """items_standing_<list>_<prompt> and items_top_bottom_<list>_<prompt>.
-
-    For a list under many prompts: items_prompts_<list>.
-    """
-    top, names = study.settings.figure_top, study.names
-    for (name,), points in study.tables.of("items_points").items():
-        standing = study.tables["items_standing"].filter(list=name)
-        prompts = prompts_in(points)
-        if len(prompts) > _FEW:
-            groups = shown_items(over_prompts(standing), top)
-            labels = {prompt: prompt for prompt in prompts}
-            draw = partial(standings, standing, "prompt", "mean_percentile", groups, labels)
-            yield f"items_prompts_{name}", draw
-            continue
-        for prompt in prompts:
-            own = standing.filter(prompt=prompt)
-            groups = shown_items(own, top)
-            cells = points.filter(prompt=prompt)
-            draw = partial(standings, cells, "model", "percentile", groups, names)
-            yield f"items_standing_{name}_{prompt}", draw
-            ends = study.tables["items_top_bottom"].filter(list=name, prompt=prompt)
-            count = min(top, max(1, own.height // 2))
-            bars = ends.rename({"item": "token"})
-            draw = partial(token_bars.ends, bars, names, count, "reward", "reward")
-            yield f"items_top_bottom_{name}_{prompt}", draw
-
-
 _ROW, _LEAST = 0.2, 1.8  # Inches of a row, and of all of them: room for the colour bar's label.
 _WIDTH = 3.6  # Inches for the widest names of items, and the colour bar.
 _MANY = 12  # Columns above which they are narrow, under upright names.
@@ -243,10 +215,10 @@ def section(study: Study) -> Section:
         standing = study.tables["items_standing"].filter(list=name)
         prompts = prompts_in(points)
         if len(prompts) > _FEW:
-            blocks += _over_prompts(name, standing)
+            blocks += _over_prompts(study, name, standing)
         else:
             for prompt in prompts:
-                blocks += _under(name, prompt, standing.filter(prompt=prompt))
+                blocks += _under(study, name, prompt, points.filter(prompt=prompt))
     return Section(
         id="items",
         title="Lists of replies",
@@ -262,8 +234,16 @@ def section(study: Study) -> Section:
     )
 
 
-def _under(name: str, prompt: str, standing: pl.DataFrame) -> list[Block]:
+def _under(study: Study, name: str, prompt: str, points: pl.DataFrame) -> list[Block]:
     """One list under one prompt, model by model."""
+    top, names = study.settings.figure_top, study.names
+    standing = study.tables["items_standing"].filter(list=name, prompt=prompt)
+    ends = study.tables["items_top_bottom"].filter(list=name, prompt=prompt)
+    count = min(top, max(1, standing.height // 2))
+    groups = shown_items(standing, top)
+    colours = partial(standings, points, "model", "percentile", groups, names)
+    bars = ends.rename({"item": "token"})
+    sides = partial(token_bars.ends, bars, names, count, "reward", "reward")
     caption = (
         "One row per item, from the highest mean down; one column per model. A long list is shown "
         "in three groups: the highest means, the items on which models differ most, and the lowest "
@@ -272,23 +252,27 @@ def _under(name: str, prompt: str, standing: pl.DataFrame) -> list[Block]:
     stem, columns = f"{name}_{prompt}", (PROMPT, *_COLUMNS)
     return [
         Heading(f"{name}, prompt “{prompt}”"),
-        Picture(f"items_standing_{stem}", caption),
-        Picture(f"items_top_bottom_{stem}", "What each model rates first and last."),
+        Picture(f"items_standing_{stem}", caption, colours),
+        Picture(f"items_top_bottom_{stem}", "What each model rates first and last.", sides),
         *rows(head_and_tail(standing, ROWS_SHOWN), columns, "items_standing.csv"),
     ]
 
 
-def _over_prompts(name: str, standing: pl.DataFrame) -> list[Block]:
+def _over_prompts(study: Study, name: str, standing: pl.DataFrame) -> list[Block]:
     """One list under many prompts, averaged over the models."""
+    means = over_prompts(standing)
+    groups = shown_items(means, study.settings.figure_top)
+    labels = {prompt: prompt for prompt in prompts_in(standing)}
+    draw = partial(standings, standing, "prompt", "mean_percentile", groups, labels)
     caption = (
         "One row per item, from the highest mean down; one column per prompt, the mean over its "
         "models. A long list is shown in three groups: the highest means, the items that prompts "
         "change most, and the lowest means."
     )
-    ends = head_and_tail(over_prompts(standing), ROWS_SHOWN)
+    ends = head_and_tail(means, ROWS_SHOWN)
     return [
         Heading(name),
-        Picture(f"items_prompts_{name}", caption),
+        Picture(f"items_prompts_{name}", caption, draw),
         *rows(ends, _COLUMNS, "items_standing.csv", "Over all prompts"),
     ]
 

@@ -27,7 +27,7 @@ from analysis.figures import token_bars
 from analysis.run import Run
 from analysis.statistics import ranks
 from analysis.statistics.log_ratio import log_ratio
-from analysis.study import Absent, Figure, Study, Table, required, table
+from analysis.study import Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 
 AGAINST: Columns = {
@@ -183,14 +183,6 @@ def _unambiguous_tokens(run: Run, model: str) -> pl.DataFrame:
     return tokens.filter(~pl.col("token").is_duplicated())
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """logprobs_<prompt>: the ends of each language model as bars."""
-    top = study.settings.figure_top
-    for (prompt,), ends in study.tables.of("logprobs").items():
-        draw = partial(token_bars.ends, ends, study.names, top, "logprob", "log-probability")
-        yield f"logprobs_{prompt}", draw
-
-
 def section(study: Study) -> Section:
     """Both ends of each language model, and their correlation with rewards."""
     made = study.tables
@@ -198,7 +190,9 @@ def section(study: Study) -> Section:
     blocks: list[Block] = notes(made.reason(name) for name in names)
     for (prompt,), ends in made.of("logprobs").items():
         caption = f"The most and least probable next tokens of language models to “{prompt}”."
-        blocks.append(Picture(f"logprobs_{prompt}", caption))
+        top = study.settings.figure_top
+        draw = partial(token_bars.ends, ends, study.names, top, "logprob", "log-probability")
+        blocks.append(Picture(f"logprobs_{prompt}", caption, draw))
         columns = (*TOKENS, ("logprob", "log-probability", "number"))
         blocks += rows(ends, columns, f"logprobs_{prompt}.csv")
     title = "Log-probability against reward"

@@ -21,7 +21,7 @@ from analysis.chapters.language_models import (
 from analysis.figures import style
 from analysis.run import Run
 from analysis.statistics import ranks
-from analysis.study import Absent, Figure, Study, Table, required, table
+from analysis.study import Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 
 _SCHEMA: Columns = {"list": pl.String, **AGAINST, "spearman_per_token": pl.Float64}
@@ -127,13 +127,6 @@ def _rewards(study: Study) -> pl.DataFrame:
     return required(item_logprobs_rewards(study.run, study.models), why)
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """item_logprobs_<list>_<prompt>_<language model>: reward against log-probability."""
-    for key, points in study.tables.of("item_logprobs_points").items():
-        draw = partial(against_logprobs, points, study.names)
-        yield "_".join(("item_logprobs", *key)), draw
-
-
 _LONGEST = 4  # Tokens; longer replies have its colour.
 
 
@@ -168,13 +161,13 @@ def section(study: Study) -> Section:
     """Reward against log-probability, list by list."""
     made = study.tables
     blocks: list[Block] = notes([made.reason("item_logprobs")])
-    for items, prompt, language_model in made.of("item_logprobs_points"):
+    for (items, prompt, language_model), points in made.of("item_logprobs_points").items():
         caption = (
             f"The items of “{items}” under “{prompt}”: reward against the log-probability that "
             f"{language_model} gives them. Darker: more tokens."
         )
         stem = f"item_logprobs_{items}_{prompt}_{language_model}"
-        blocks.append(Picture(stem, caption))
+        blocks.append(Picture(stem, caption, partial(against_logprobs, points, study.names)))
     columns = (LIST, *AGAINST_COLUMNS, ("spearman_per_token", "ρ per token", "fixed"))
     title = "Log-probability against reward"
     blocks += rows(made.get("item_logprobs"), columns, "item_logprobs.csv", title)

@@ -3,17 +3,12 @@
 from collections.abc import Iterator
 
 from analysis.blocks import Block, Column, Files, Section, Text, notes, rows
-from analysis.study import Figure, Study, Table, table
+from analysis.study import Study, Table, table
 
 
 def tables(study: Study) -> Iterator[Table]:
     """models.csv."""
     yield table("models", make=lambda: study.described)
-
-
-def figures(study: Study) -> Iterator[Figure]:
-    """No figures."""
-    return iter(())
 
 
 def section(study: Study) -> Section:

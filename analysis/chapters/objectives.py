@@ -21,7 +21,6 @@ from analysis.statistics import ranks
 from analysis.study import (
     NO_VOCABULARY,
     Absent,
-    Figure,
     Study,
     Table,
     prompts_in,
@@ -172,17 +171,6 @@ def _tokens(study: Study) -> pl.DataFrame:
     return required(ends, "No model was swept with its objectives (--config.objectives=values).")
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """objectives_<prompt>: bars; objectives_<model>_<prompt>: correlations as a heat map."""
-    objectives = study.tables.get("objectives")
-    for prompt in prompts_in(objectives):
-        part = study.tables["objectives"].filter(prompt=prompt)
-        yield f"objectives_{prompt}", partial(makeup, part, study.names)
-    for key, matrix in study.tables.of("objectives").items():
-        if key:
-            yield "_".join(("objectives", *key)), partial(heat_map, matrix, {}, "Spearman’s ρ")
-
-
 _PANELS = (
     ("spearman", "Spearman’s ρ with the reward", style.TOP),
     ("weight", "weight in the gate", style.FAINT),
@@ -247,16 +235,18 @@ def section(study: Study) -> Section:
         )
         blocks += [
             Heading(f"Under “{prompt}”"),
-            Picture(f"objectives_{prompt}", caption),
+            Picture(f"objectives_{prompt}", caption, partial(makeup, part, study.names)),
             *rows(_with_tokens(part, ends), _COLUMNS, "objectives.csv"),
         ]
         for model in part["model"].unique(maintain_order=True):
-            if study.tables.get("objectives", model, prompt) is not None:
+            matrix = study.tables.get("objectives", model, prompt)
+            if matrix is not None:
                 caption = (
                     f"{study.names[model]}: Spearman’s ρ of the reward and the objectives with "
                     "each other."
                 )
-                blocks.append(Picture(f"objectives_{model}_{prompt}", caption))
+                draw = partial(heat_map, matrix, {}, "Spearman’s ρ")
+                blocks.append(Picture(f"objectives_{model}_{prompt}", caption, draw))
     return Section(
         id="objectives",
         title="What a reward is made of",

@@ -23,7 +23,7 @@ from analysis.matched_words import (
 from analysis.run import Run
 from analysis.statistics import Array, regression
 from analysis.statistics.effect_sizes import auc, cohens_d
-from analysis.study import NO_VOCABULARY, Absent, Figure, Study, Table, required, table
+from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
 from analysis.words import lexicons
 from analysis.words.matching import match
 from engine.runs.schema import Columns
@@ -143,24 +143,6 @@ def _points(study: Study, name: str) -> pl.DataFrame:
     matcher, source, how = _matcher(study, name)
     own = matched_rewards(study.run, study.models, matcher)
     return required(own, f"No token matches a word of {source} ({how}).")
-
-
-def figures(study: Study) -> Iterator[Figure]:
-    """sentiment_points_<prompt>, bing_points_<prompt>, sentiment_slopes and bing_effects."""
-    made, names = study.tables, study.names
-    graded, slopes = made.get("sentiment_points"), made.get("sentiment_slopes")
-    prompts = list(study.run.vocabulary_prompts)
-    if graded is not None and slopes is not None:
-        for prompt, own in in_order(graded, prompts):
-            draw = partial(clouds, own, slopes.filter(prompt=prompt), names)
-            yield f"sentiment_points_{prompt}", draw
-        yield "sentiment_slopes", partial(fans, slopes, names, prompts)
-    plain, effects = made.get("bing_points"), made.get("bing_effects")
-    if plain is not None and effects is not None:
-        for prompt, own in in_order(plain, prompts):
-            yield f"bing_points_{prompt}", partial(swarms, own, names)
-        label = "share of pairs in which the positive word scores higher"
-        yield "bing_effects", partial(intervals, effects, names, label)
 
 
 def in_order(points: pl.DataFrame, prompts: Sequence[str]) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -312,7 +294,8 @@ def intervals(effects: pl.DataFrame, names: Mapping[str, str], label: str) -> st
 
 def section(study: Study) -> Section:
     """Points, slopes, and the Bing lexicon where one is named."""
-    made, prompts = study.tables, list(study.run.vocabulary_prompts)
+    made, names = study.tables, study.names
+    prompts = list(study.run.vocabulary_prompts)
     blocks: list[Block] = []
     slopes, graded = made.get("sentiment_slopes"), made.get("sentiment_points")
     if slopes is not None and graded is not None:
@@ -320,13 +303,21 @@ def section(study: Study) -> Section:
             "Each point is a token: its reward against its valence, under “{}”. Teal words are "
             "positive, brown ones are not; lines are least squares within each side."
         )
-        blocks += pictures("sentiment_points", text, graded, prompts)
+        blocks += [
+            Picture(
+                f"sentiment_points_{prompt}",
+                text.format(prompt),
+                partial(clouds, own, slopes.filter(prompt=prompt), names),
+            )
+            for prompt, own in in_order(graded, prompts)
+        ]
         caption = (
             "A line rising to the right: better words score higher. A line falling to the left: "
             "worse words score lower. Lines start at zero, so they show slopes, not levels; bands "
             "are 95% intervals. Each model has its own unit of reward."
         )
-        blocks.append(Picture("sentiment_slopes", caption))
+        draw = partial(fans, slopes, names, prompts)
+        blocks.append(Picture("sentiment_slopes", caption, draw))
         blocks += rows(slopes, SLOPE_COLUMNS, "sentiment_slopes.csv")
     effects, plain = made.get("bing_effects"), made.get("bing_points")
     if effects is not None and plain is not None:
@@ -334,9 +325,14 @@ def section(study: Study) -> Section:
             "Rewards of the negative and the positive words of the Bing lexicon under “{}”; the "
             "bars are medians."
         )
-        blocks += pictures("bing_points", text, plain, prompts)
+        blocks += [
+            Picture(f"bing_points_{prompt}", text.format(prompt), partial(swarms, own, names))
+            for prompt, own in in_order(plain, prompts)
+        ]
+        label = "share of pairs in which the positive word scores higher"
         caption = "Bing lexicon: 0.5 is chance, 1 puts every positive word above every negative."
-        blocks.append(Picture("bing_effects", caption))
+        draw = partial(intervals, effects, names, label)
+        blocks.append(Picture("bing_effects", caption, draw))
         blocks += rows(effects, _BING_COLUMNS)
     blocks += notes(made.reason(name) for name in ("sentiment_slopes", "bing_effects"))
     return Section(
@@ -354,14 +350,6 @@ def section(study: Study) -> Section:
             "model, not sizes between models.",
         ),
     )
-
-
-def pictures(name: str, caption: str, points: pl.DataFrame, prompts: Sequence[str]) -> list[Block]:
-    """The figure `<name>_<prompt>` of every prompt that has points; `caption` names it as {}."""
-    return [
-        Picture(f"{name}_{prompt}", caption.format(prompt))
-        for prompt, _ in in_order(points, prompts)
-    ]
 
 
 SLOPE_COLUMNS: tuple[Column, ...] = (

@@ -13,7 +13,7 @@ from analysis.figures import style
 from analysis.run import Run
 from analysis.statistics import Array
 from analysis.statistics.ranks import percentile_among
-from analysis.study import Figure, Study, Table, required, table
+from analysis.study import Study, Table, required, table
 from engine.runs.schema import Columns
 
 _KEYS: Columns = {
@@ -155,15 +155,6 @@ def _transfer(study: Study) -> pl.DataFrame:
     return required(transfer, "No other model scored a sequence that a search found.")
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """sequence_traces: the course of each search; sequences: its end against its cost."""
-    traces, searches = study.tables.get("sequence_traces"), study.tables.get("searches")
-    if traces is not None:
-        yield "sequence_traces", partial(courses, traces, study.names)
-    if searches is not None and searches.filter(pl.col("flops") > 0).height:
-        yield "sequences", partial(costs, searches, study.names)
-
-
 _STROKES = {"max": "-", "min": "--"}
 
 
@@ -224,15 +215,16 @@ def section(study: Study) -> Section:
     made = study.tables
     searches = made.get("searches")
     blocks: list[Block] = notes([made.reason("searches")])
-    if searches is not None:
+    traces = made.get("sequence_traces")
+    if searches is not None and traces is not None:
         text = "Solid lines sought the highest reward, dashed ones the lowest; one line per seed."
-        blocks.append(Picture("sequence_traces", text))
+        blocks.append(Picture("sequence_traces", text, partial(courses, traces, study.names)))
         if searches.filter(pl.col("flops") > 0).height:
             text = (
                 "Filled: highest sought; hollow: lowest. A good search reaches an extreme reward "
                 "at low cost."
             )
-            blocks.append(Picture("sequences", text))
+            blocks.append(Picture("sequences", text, partial(costs, searches, study.names)))
         blocks += rows(searches, _SEARCHES, "sequences.csv", "What the searches found")
         title = "The same text under other models"
         transfer = made.get("sequence_transfer")

@@ -10,7 +10,7 @@ from analysis.blocks import TOKENS, Block, Folded, Heading, Picture, Section, Si
 from analysis.ends import TOKEN_ENDS, token_ends
 from analysis.figures import token_bars
 from analysis.run import Run
-from analysis.study import NO_VOCABULARY, Absent, Figure, Study, Table, table
+from analysis.study import NO_VOCABULARY, Absent, Study, Table, table
 from engine.runs.reader import RunError
 from engine.runs.schema import Columns
 
@@ -151,34 +151,23 @@ def _on_token(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
     return left.join(right, on="token", how="inner", validate="1:1")
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """top_bottom_<prompt>: the ends of each model's ranking as bars.
-
-    None where the report has no chapter of distributions, which makes the medians.
-    """
-    quantiles = study.tables.get("quantiles")
-    if quantiles is None:
-        return
-    for (prompt,), ends in study.tables.of("top_bottom").items():
-        medians = quantiles.filter(prompt=prompt)
-        yield (
-            f"top_bottom_{prompt}",
-            partial(token_bars.top_bottom, ends, medians, study.names, study.settings.figure_top),
-        )
-
-
 def section(study: Study) -> Section:
     """The highest and lowest tokens of each model, prompt by prompt."""
-    columns = (*TOKENS, ("reward", "reward", "number"))
+    columns, count = (*TOKENS, ("reward", "reward", "number")), study.settings.figure_top
     blocks: list[Block] = [] if study.scored else [Text(NO_VOCABULARY, "note")]
-    drawn = study.tables.get("quantiles") is not None
+    quantiles = study.tables.get("quantiles")  # None without the chapter of distributions
     for (prompt,), ends in study.tables.of("top_bottom").items():
         text = "Bars start at the model’s median reward, so their length is the distance from it."
-        both = [_one_end(ends, end, study.settings.figure_top) for end in _TITLES]
+        drawn: list[Block] = []
+        if quantiles is not None:
+            medians = quantiles.filter(prompt=prompt)
+            draw = partial(token_bars.top_bottom, ends, medians, study.names, count)
+            drawn = [Picture(f"top_bottom_{prompt}", text, draw)]
+        both = [_one_end(ends, end, count) for end in _TITLES]
         title = f"The first {len(both[0].rows)} side by side, as text"
         blocks += [
             Heading(f"“{study.run.prompts[prompt]}”", prompt),
-            *([Picture(f"top_bottom_{prompt}", text)] if drawn else []),
+            *drawn,
             Folded(title, both),
             *rows(ends, columns, f"top_bottom_{prompt}.csv", "All of them, to sort and filter"),
         ]

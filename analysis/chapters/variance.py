@@ -13,7 +13,7 @@ from analysis.blocks import Block, Column, Picture, Section, notes, rows
 from analysis.figures import style
 from analysis.statistics import ranks
 from analysis.statistics.variance_components import COMPONENTS, estimates, shares
-from analysis.study import Figure, Study, Table, required, table
+from analysis.study import Study, Table, required, table
 from engine.runs.schema import Columns
 
 _SCHEMA: Columns = {
@@ -74,13 +74,6 @@ def _variance(study: Study) -> pl.DataFrame:
     return required(variance_table(common) if common else pl.DataFrame(schema=_SCHEMA), why)
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """variance: shares of the variance with their intervals."""
-    split = study.tables.get("variance")
-    if split is not None:
-        yield "variance", partial(share_bars, split)
-
-
 @style.styled
 def share_bars(table: pl.DataFrame) -> style.Figure:
     """Shares of the variance with their intervals.
@@ -112,7 +105,10 @@ def section(study: Study) -> Section:
             "Shares of the variance of percentiles: common to all models and prompts, specific to "
             "a model, specific to a prompt, and the rest."
         )
-        blocks = [Picture("variance", caption), *rows(split, _COLUMNS, "variance.csv")]
+        blocks = [
+            Picture("variance", caption, partial(share_bars, split)),
+            *rows(split, _COLUMNS, "variance.csv"),
+        ]
     return Section(
         id="variance",
         title="Model or prompt",

@@ -49,6 +49,7 @@ def write_report(
     check_target(report, run.folders)
     progress("tables")
     study = compute(run, infos, settings, chapters)
+    sections = [chapter.section(study) for chapter in chapters]
     with staged(report, _about(run)) as folder:
         (folder / "tables").mkdir()
         (folder / "figures").mkdir()
@@ -58,9 +59,9 @@ def write_report(
         # Packing is gzip and polars, which release the interpreter to the drawing.
         with ThreadPoolExecutor(1) as beside:
             packed = beside.submit(_packed, study)
-            drawn = drawing.draw(study, chapters, folder / "figures")
+            drawn = drawing.draw(sections, folder / "figures")
             progress("page")
-            html = page.render(study, chapters, drawn, packed.result())
+            html = page.render(study, sections, drawn, packed.result())
         (folder / "index.html").write_text(html, encoding="utf-8")
     return report / "index.html"
 

@@ -4,15 +4,15 @@ import base64
 import pathlib
 from collections.abc import Mapping, Sequence
 
+from analysis.blocks import Section, pictures
 from analysis.figures import style
-from analysis.study import Chapter, Study
 from engine.errors import AssayError
 
 _INLINE_SVG_BYTES = 300_000  # The page takes the PNG of a larger figure, which is then smaller.
 
 
-def draw(study: Study, chapters: Sequence[Chapter], folder: pathlib.Path) -> dict[str, str]:
-    """Draws every figure of `chapters` and saves it as `<stem>.png` and `<stem>.svg`.
+def draw(sections: Sequence[Section], folder: pathlib.Path) -> dict[str, str]:
+    """Draws every figure of `sections` and saves it as `<stem>.png` and `<stem>.svg`.
 
     Returns:
       Stem -> data URI for the page.
@@ -21,14 +21,14 @@ def draw(study: Study, chapters: Sequence[Chapter], folder: pathlib.Path) -> dic
       AssayError: two figures have one name.
     """
     drawn: dict[str, str] = {}
-    for chapter in chapters:
-        for stem, figure in chapter.figures(study):
-            if stem in drawn:
-                raise AssayError(
-                    f"figure {stem}: made twice, because the names of two lists and their prompts "
-                    "join to the same name; allowed: other names of lists"
-                )
-            drawn[stem] = _data_uri(style.save(figure(), folder, stem))
+    for picture in pictures(block for section in sections for block in section.blocks):
+        stem = picture.stem
+        if stem in drawn:
+            raise AssayError(
+                f"figure {stem}: made twice, because the names of two lists and their prompts "
+                "join to the same name; allowed: other names of lists"
+            )
+        drawn[stem] = _data_uri(style.save(picture.draw(), folder, stem))
     return drawn
 
 

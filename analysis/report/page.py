@@ -12,10 +12,11 @@ from typing import Any
 import jinja2
 
 from analysis import display
+from analysis.blocks import Section
 from analysis.figures import style
 from analysis.report import summary
 from analysis.report.explorer import Packed
-from analysis.study import Chapter, Study
+from analysis.study import Study
 from engine.runs.reader import Result
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
@@ -24,13 +25,13 @@ _LICENCE = "/*! SlickGrid 5.20.2\n{}*/\n"
 
 
 def render(
-    study: Study, chapters: Sequence[Chapter], figures: Mapping[str, str], explorer: Packed
+    study: Study, sections: Sequence[Section], figures: Mapping[str, str], explorer: Packed
 ) -> str:
     """The page as one string of HTML that loads nothing from outside.
 
     Args:
       study: the run and its tables.
-      chapters: the analyses, in the order of their sections.
+      sections: those of the chapters, in their order.
       figures: file stem -> data URI of the image.
       explorer: the data of the token explorer.
     """
@@ -51,7 +52,7 @@ def render(
     }
     return environment.get_template("index.html.j2").render(
         _context(study),
-        sections=[chapter.section(study) for chapter in chapters],
+        sections=sections,
         figures=figures,
         files=[f"{stem}.csv" for stem in study.tables.files],
         explorer=explorer,

@@ -11,7 +11,7 @@ from analysis.blocks import MODEL, PROMPT, Block, Column, Picture, Section, note
 from analysis.figures import style
 from analysis.run import Run
 from analysis.statistics import ranks
-from analysis.study import Figure, Study, Table, required, table
+from analysis.study import Study, Table, required, table
 from engine.runs.schema import Columns
 
 _TABLE: Columns = {
@@ -68,13 +68,6 @@ def _words(vocabulary: pl.DataFrame) -> pl.DataFrame:
     return found.unique("token", keep="none").select("token_id", word=word, capital=capital)
 
 
-def figures(study: Study) -> Iterator[Figure]:
-    """capitals: the differences with their standard errors."""
-    frame = study.tables.get("capitals")
-    if frame is not None:
-        yield "capitals", partial(draw, frame, study.names)
-
-
 @style.styled
 def draw(frame: pl.DataFrame, names: dict[str, str]) -> style.Figure:
     """One panel per model, one point per prompt."""
@@ -94,9 +87,8 @@ def section(study: Study) -> Section:
     frame = study.tables.get("capitals")
     blocks: list[Block] = []
     if frame is not None:
-        blocks.append(
-            Picture("capitals", "Right of the line: the capitalised word is rated higher.")
-        )
+        caption = "Right of the line: the capitalised word is rated higher."
+        blocks.append(Picture("capitals", caption, partial(draw, frame, study.names)))
     blocks += rows(frame, _COLUMNS, "capitals.csv")
     return Section(
         id="capitals",

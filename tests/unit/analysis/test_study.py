@@ -39,12 +39,6 @@ class Lengths:
         """model, length."""
         return study.tables["token_lengths"].with_columns(pl.col("length") * 2)
 
-    def figures(self, study):
-        """token_lengths: a bar per model."""
-        doubled = study.tables.get("token_lengths_doubled")
-        if doubled is not None:
-            yield "token_lengths", lambda: self.bars(doubled)
-
     def bars(self, doubled):
         """One bar per model."""
         figure = matplotlib.figure.Figure()
@@ -54,7 +48,9 @@ class Lengths:
     def section(self, study):
         """The bars, the numbers, or the reason why there are none."""
         lengths = study.tables.get("token_lengths")
-        picture = [] if lengths is None else [Picture("token_lengths", "Longer is longer.")]
+        doubled, picture = study.tables.get("token_lengths_doubled"), []
+        if doubled is not None:
+            picture = [Picture("token_lengths", "Longer is longer.", lambda: self.bars(doubled))]
         columns = [("model", "model", "model"), ("length", "characters", "count")]
         return Section(
             id="lengths",

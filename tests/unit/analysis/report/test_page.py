@@ -7,7 +7,7 @@ import pytest
 
 import analysis
 from analysis import CHAPTERS
-from analysis.blocks import Folded, Picture
+from analysis.blocks import Picture, Section, pictures
 from analysis.figures import style
 from analysis.report import drawing, page, summary
 from analysis.report.explorer import Packed
@@ -23,16 +23,12 @@ class Anything(dict):
         return f"data:{key}"
 
 
+def sections_of(study):
+    return [chapter.section(study) for chapter in CHAPTERS]
+
+
 def text_of(study):
-    return page.render(study, CHAPTERS, Anything(), NOTHING)
-
-
-def stems(blocks):
-    for block in blocks:
-        if isinstance(block, Picture):
-            yield block.stem
-        if isinstance(block, Folded):
-            yield from stems(block.blocks)
+    return page.render(study, sections_of(study), Anything(), NOTHING)
 
 
 def test_every_section_that_has_a_table_shows_it_and_escapes_it(full):
@@ -52,29 +48,23 @@ def test_nothing_is_absent_from_a_full_run_but_what_it_does_not_hold(full):
     assert full.tables.absent == {}
 
 
-def test_every_figure_of_a_section_is_one_that_is_drawn(full):
-    drawn = [stem for chapter in CHAPTERS for stem, _ in chapter.figures(full)]
-    wanted = {stem for chapter in CHAPTERS for stem in stems(chapter.section(full).blocks)}
-    assert wanted == set(drawn)
-    assert len(drawn) == len(set(drawn))
-    assert {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequences"} <= wanted
-    own = {"objectives_best", f"objectives_{runs.GATED}_best"}
-    assert {*own, "item_logprobs_elo_thing.chat_lm-a"} <= wanted
+def test_a_full_run_has_the_figures_of_every_chapter_also_the_folded_ones(full):
+    stems = [p.stem for section in sections_of(full) for p in pictures(section.blocks)]
+    assert len(stems) == len(set(stems))
+    assert {"identity_best", "humans_gap_elo_thing", "logprobs_greatest", "sequences"} <= {*stems}
+    own = {"objectives_best", f"objectives_{runs.GATED}_best", "rbo_best"}
+    assert {*own, "item_logprobs_elo_thing.chat_lm-a"} <= {*stems}
 
 
-def test_each_figure_is_saved_once_and_goes_into_the_page(full, monkeypatch, tmp_path):
+def test_each_figure_is_saved_once_and_goes_into_the_page(monkeypatch, tmp_path):
     def save(figure, folder, stem):
         (folder / stem).write_text(figure, encoding="utf-8")
         return {"png": folder / stem, "svg": folder / stem}
 
-    class Two:
-        tables = section = None
-
-        def figures(self, study):
-            return [("a", lambda: "first"), ("b", lambda: "second")]
-
+    blocks = [Picture("a", "", lambda: "first"), Picture("b", "", lambda: "second")]
+    two = Section(id="two", title="", label="", lead="", blocks=blocks)
     monkeypatch.setattr(style, "save", save)
-    drawn = drawing.draw(full, [Two()], tmp_path)
+    drawn = drawing.draw([two], tmp_path)
     assert list(drawn) == ["a", "b"]
     assert drawn["a"] == "data:image/svg+xml;base64,Zmlyc3Q="
 
