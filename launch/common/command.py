@@ -97,7 +97,7 @@ def _define_common(given: FlagValues, config: str) -> None:
     flags.DEFINE_bool(
         "multihost",
         False,
-        "Start jax.distributed (TPU pod, SLURM, or JAX_COORDINATOR_ADDRESS).",
+        "Start jax.distributed (TPU pod or SLURM). The run folder must be shared by all processes.",
         flag_values=given,
     )
     if config:
