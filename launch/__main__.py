@@ -5,6 +5,7 @@ import importlib.metadata
 import sys
 from collections.abc import Sequence
 
+from launch.common.output import show
 from launch.common.spelling import nearest
 
 # Listed here, so that the list needs no import of a command: most of them import jax.
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the named command; without one, lists them. Returns the exit status."""
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("--help", "-h", "help"):
-        print(_listing())
+        show(_listing())
         return 0
     if name == "--version":
         return _print_version()
@@ -55,7 +56,7 @@ def _listing() -> str:
 
 def _print_version() -> int:
     try:
-        print(f"assay {importlib.metadata.version('assay')}")
+        show(f"assay {importlib.metadata.version('assay')}")
     except importlib.metadata.PackageNotFoundError:
         print("assay: not installed; `pip install -e .` installs it", file=sys.stderr)
         return 2

@@ -5,7 +5,6 @@ Flags belong to a call, not to the process: `main(argv)` of a command may be cal
 
 import contextlib
 import logging
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from absl.flags import FlagValues
 
 from engine.errors import AssayError
 from launch.common import config as config_files
+from launch.common import output
 from launch.common.spelling import nearest
 
 Given = Any  # parsed FlagValues: every flag is an attribute with a type of its own
@@ -57,7 +57,7 @@ def run(
                 define_flags(given)
             _parse(given, name, argv, has_config=bool(config))
             if given.help:
-                print(f"{(doc or '').strip()}\n{given.get_help(include_special_flags=False)}")
+                output.show(f"{(doc or '').strip()}\n{given.get_help(include_special_flags=False)}")
                 return 0
             if given.multihost:
                 import jax
@@ -71,10 +71,7 @@ def run(
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run it again to go on", file=sys.stderr)
         return 130
-    try:
-        print(last_line, flush=True)
-    except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    output.show(last_line)
     return 0
 
 
@@ -97,7 +94,7 @@ def _define_common(given: FlagValues, config: str) -> None:
     flags.DEFINE_bool(
         "multihost",
         False,
-        "Start jax.distributed (TPU pod, SLURM, or JAX_COORDINATOR_ADDRESS).",
+        "Start jax.distributed (TPU pod or SLURM). The run folder must be shared by all processes.",
         flag_values=given,
     )
     if config:

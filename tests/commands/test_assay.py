@@ -48,3 +48,11 @@ def test_the_version_is_that_of_the_installed_package(capsys):
     except PackageNotFoundError:
         expected = (2, "", "assay: not installed; `pip install -e .` installs it\n")
     assert (main(["--version"]), *capsys.readouterr()) == expected
+
+
+def test_a_reader_that_closes_the_pipe_is_no_error():
+    command = [sys.executable, "-m", "launch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
