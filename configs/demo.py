@@ -2,7 +2,7 @@
 
     make demo        (python -m launch.demo)
 
-Writes out/demo/report/index.html. Takes about five minutes on two cores; a second run takes
+Writes out/demo/report/index.html. Takes about four minutes on two cores; a second run takes
 seconds.
 """
 
