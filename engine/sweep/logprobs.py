@@ -21,6 +21,7 @@ from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import check_step, dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows, check_choice
 from engine.sweep import loop, setup
+from engine.sweep.outcomes import Ended
 from engine.text.cue import FORMS, Cue
 
 
@@ -41,6 +42,7 @@ def next_tokens(
     run: str,
     settings: LogprobSettings,
     mesh: Mesh,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Log-probability of every token after every prompt, into `run/logprobs`.
 
@@ -52,6 +54,7 @@ def next_tokens(
       run: run folder, new or to be continued.
       settings: form, precision, parts.
       mesh: from `engine.mesh.build_mesh`.
+      ended: called at the end with what became of each model.
 
     Returns:
       The number of log-probabilities that were computed; 0 if the run was complete.
@@ -59,6 +62,7 @@ def next_tokens(
     Raises:
       AssayError: bad input, the chat form of a model without a chat template, a result begun under
         another fingerprint, a number that is not finite, a self-check beyond tolerance.
+      SomeFailed: some models failed; the others are complete.
     """
     named = _named(prompts, settings.form)
     manifest = setup.open_run(run, checkpoints, named, LANGUAGE)
@@ -72,7 +76,8 @@ def next_tokens(
             path = schema.logprobs_path(checkpoint.card.slug, prompt)
             results.append(_admit(manifest, checkpoint, path, rows, settings))
     setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
-    return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
+    load = functools.partial(_load, settings, mesh)
+    return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
 def replies(
@@ -83,6 +88,7 @@ def replies(
     run: str,
     settings: LogprobSettings,
     mesh: Mesh,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Log-probability of each reply of a list, into `run/item_logprobs/<name>`; see `next_tokens`.
 
@@ -102,7 +108,8 @@ def replies(
             path = schema.item_logprobs_path(name, checkpoint.card.slug, prompt)
             results.append(_admit(manifest, checkpoint, path, rows, settings))
     setup.begin(manifest, {})
-    return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
+    load = functools.partial(_load, settings, mesh)
+    return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
 def cue(checkpoint: Checkpoint, prompt: str, form: str) -> Cue:
@@ -133,10 +140,11 @@ def _admit(
 def _check(checkpoints: Sequence[Checkpoint], settings: LogprobSettings, mesh: Mesh) -> None:
     """Refuses a step or mesh that does not fit a model."""
     check_step(settings.step_size, mesh)
-    for checkpoint in checkpoints:
-        meshes.check_mesh(mesh, checkpoint.card.decoder)
+    setup.check_meshes(mesh, checkpoints)
 
 
 def _load(settings: LogprobSettings, mesh: Mesh, group: Sequence[Checkpoint]) -> LanguageScorer:
+    for checkpoint in group:
+        meshes.check_mesh(mesh, checkpoint.card.decoder)
     restored = restore(group, mesh, dtype_named(settings.dtype))
     return LanguageScorer.build(*restored, mesh, step_size=settings.step_size)

@@ -7,12 +7,13 @@ first run and a resumed one take the same way: every missing part is computed an
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 import polars as pl
+from jax.sharding import Mesh
 from tqdm import tqdm
 
 from engine.checkpoint.card import Checkpoint
@@ -24,6 +25,7 @@ from engine.runs.parts import Span
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import dtype_named
 from engine.scoring.rows import Rows
+from engine.sweep.outcomes import Ended, Ledger, SomeFailed, memory_errors
 from engine.sweep.self_check import check_finite, self_check
 from engine.types import PromptIds
 
@@ -108,9 +110,13 @@ def run(
     results: Sequence[Result],
     load: Callable[[Sequence[Checkpoint]], Scorer],
     settings: Settings,
+    mesh: Mesh,
     finished: Callable[[Result, np.ndarray], object] = lambda result, numbers: None,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Computes what is missing.
+
+    In a single process, models that fail do not keep the others from being computed.
 
     Args:
       manifest: of the run, with every result entered.
@@ -118,14 +124,18 @@ def run(
       load: puts models that share a pass on the devices; called once for models with a missing
         part, after the models before them were released.
       settings: of the run.
+      mesh: of the scorers, for messages.
       finished: called with each result that this call completes, and its numbers float32
         [columns, rows]; on process 0 only.
+      ended: called at the end with what became of each model; on process 0 only.
 
     Returns:
       The number of rows that were computed, over all results.
 
     Raises:
-      AssayError: a number that is not finite, with its rows; a self-check beyond tolerance.
+      AssayError: a number that is not finite, with its rows; a self-check beyond tolerance;
+        damaged weights; no memory.
+      SomeFailed: any of these, for some models of several; the others are complete.
     """
     passes = [tuple(same) for _, same in itertools.groupby(results, key=lambda r: id(r.rows))]
     pending = [
@@ -133,17 +143,34 @@ def run(
         for same in passes
         if any(r.spans or not manifest.result(r.path)["complete"] for r in same)
     ]
-    computed = 0
+    ledger, computed = Ledger([result.model for result in results]), 0
     with progress(sum(stop - start for same in pending for start, stop in _spans(same))) as bar:
         for checkpoints, own in itertools.groupby(
             pending, key=lambda same: [r.checkpoint for r in same]
         ):
-            bar.set_description(f"loading {checkpoints[0].card.slug}")
-            work = _Work(manifest, load(checkpoints), settings, bar)
-            for same in own:
-                computed += work.compute(same, finished)
-            del work  # before the next models are loaded
+            models = [checkpoint.card.slug for checkpoint in checkpoints]
+            others = any(result.model not in models for result in results)
+            memory = memory_errors(models, settings.step_size, mesh)
+            with ledger.group(models, others), memory:
+                bar.set_description(f"loading {models[0]}")
+                computed += _compute(
+                    _Work(manifest, load(checkpoints), settings, bar), own, finished
+                )
+    if _writes():
+        outcomes = ledger.outcomes(manifest, results)
+        ended(outcomes)
+        if any(outcome.failure for outcome in outcomes):
+            raise SomeFailed(outcomes)
     return computed
+
+
+def _compute(
+    work: "_Work",
+    passes: Iterable[Sequence[Result]],
+    finished: Callable[[Result, np.ndarray], object],
+) -> int:
+    """Computes some passes; their models are released when it returns, before others are loaded."""
+    return sum(work.compute(same, finished) for same in passes)
 
 
 def _spans(same_pass: Sequence[Result]) -> list[Span]:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 import jax
 import polars as pl
 from jax.experimental import multihost_utils
+from jax.sharding import Mesh
 
+from engine import mesh as meshes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import parts, schema
@@ -96,6 +98,22 @@ def admit_result(
         check_length(rows.longest(), checkpoint.card.decoder.max_positions)
     columns = (list(rows.part_columns)[-1], *objectives)
     return Result(checkpoint=checkpoint, path=path, rows=rows, columns=columns, spans=spans)
+
+
+def check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
+    """Refuses a mesh that fits no model; if it fits some, the others fail when they are loaded.
+
+    Raises:
+      AssayError: of the last model.
+    """
+    for number, checkpoint in enumerate(checkpoints, 1):
+        try:
+            meshes.check_mesh(mesh, checkpoint.card.decoder)
+        except AssayError:
+            if number == len(checkpoints):
+                raise
+        else:
+            return
 
 
 def begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None:

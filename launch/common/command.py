@@ -46,7 +46,8 @@ def run(
         without settings.
 
     Returns:
-      Exit status: 0, 2 for bad input, 130 where the user interrupted it.
+      Exit status: 0, 1 where some of several models failed, 2 for bad input, 130 where the user
+      interrupted it.
     """
     given = FlagValues()
     given.set_gnu_getopt(True)
@@ -67,7 +68,7 @@ def run(
     except (AssayError, flags.Error) as error:
         message = str(error) if isinstance(error, AssayError) else " ".join(str(error).split())
         print(f"{name}: {message}", file=sys.stderr)
-        return 2
+        return getattr(error, "exit_status", 2)
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run it again to go on", file=sys.stderr)
         return 130
