@@ -29,7 +29,7 @@ def enable() -> None:
     written or locked: then every process compiles for itself.
     """
     folder = _folder()
-    chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    chosen = jax.config.values["jax_compilation_cache_dir"]
     if folder is None or chosen is not None:
         return
     try:

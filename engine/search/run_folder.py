@@ -6,14 +6,15 @@ import hashlib
 import io
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import jax
 import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 from tqdm import tqdm
 
 from engine import mesh as meshes
+from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
@@ -95,7 +96,7 @@ def search_sequences(
       AssayError: bad input; a result begun under another fingerprint; a reward that is not finite;
         a self-check beyond tolerance.
     """
-    manifest = setup.open_run(run, checkpoints, prompts)
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     frames = _vocabularies(manifest, checkpoints)
     texts_by_id = {prompt_id: [text] for prompt_id, text in prompts.items()}
     if joint:
@@ -217,8 +218,10 @@ def _job(
             "prefix_ids": [list(p.prefix) for p in prompts],
             "suffix_ids": list(prompts[0].suffix),
         }
-        manifest.admit_result(path, fingerprint)
-        exists = manifest.result(path)["complete"] and (manifest.run / path).exists()
+        setup.admit_fingerprint(manifest, path, fingerprint)
+        exists = processes.from_first(
+            f"state of {path}", functools.partial(_exists, manifest, path)
+        )
         (complete if exists else missing)[direction] = path
     directions = tuple(missing) or settings.directions
     direction = "both" if len(directions) == len(DIRECTIONS) else directions[0]
@@ -233,6 +236,10 @@ def _job(
         missing=missing,
         complete=complete,
     )
+
+
+def _exists(manifest: Manifest, path: str) -> bool:
+    return manifest.result(path)["complete"] and (manifest.run / path).exists()
 
 
 def _search(
@@ -260,14 +267,14 @@ def _search(
     for direction, path in job.missing.items():
         steps = trace_frame(objective, trace, direction)
         check = _self_check(objective, scorer, job.checkpoint, steps, path)
-        if jax.process_index() == 0:
+        if processes.writes():
             file = manifest.run / path
             digest = parts.write_frame(file, steps)
             manifest.record_part(path, file.name, len(steps), digest, seconds / len(job.missing))
             manifest.finish(path, check)
             manifest.result(path)["rejected"] = rejected[direction]
         results.append(_result(job, direction, steps, rejected[direction], new=True))
-    if jax.process_index() == 0:
+    if processes.writes():
         manifest.save()  # once for all directions: `state` cannot resume one of them alone
         state.unlink(missing_ok=True)
     return results
@@ -279,11 +286,19 @@ def _read(manifest: Manifest, job: SearchJob, direction: str, path: str) -> Sear
     Raises:
       AssayError: the file differs from its hash.
     """
+    steps, rejected = processes.from_first(path, lambda: _read_steps(manifest, path))
+    frame = pl.DataFrame(steps, schema=schema.SEQUENCE_COLUMNS)
+    return _result(job, direction, frame, rejected, new=False)
+
+
+def _read_steps(manifest: Manifest, path: str) -> tuple[dict[str, list[Any]], int]:
+    """The last row of a search's file, and the number of candidates that were rejected."""
     file, result = manifest.run / path, manifest.result(path)
     data = file.read_bytes()
     if hashlib.sha256(data).hexdigest() != result["parts"][file.name]["sha256"]:
         raise AssayError(f"{file}: differs from its hash in the manifest; remove it")
-    return _result(job, direction, pl.read_parquet(io.BytesIO(data)), result["rejected"], new=False)
+    last = pl.read_parquet(io.BytesIO(data)).tail(1)
+    return last.to_dict(as_series=False), result["rejected"]
 
 
 def _result(
@@ -371,7 +386,7 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
             path = manifest.run / schema.vocab_path(name)
             frames[name] = (
                 pl.read_parquet(io.BytesIO(path.read_bytes()))
-                if path.exists()
+                if processes.writes() and path.exists()
                 else setup.vocabulary_of(checkpoint)
             )
     return frames
@@ -379,5 +394,7 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
 
 def _unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Path -> vocabulary, of those that the run does not have."""
+    if not processes.writes():
+        return {}
     paths = {schema.vocab_path(name): frame for name, frame in frames.items()}
     return {path: f for path, f in paths.items() if not (manifest.run / path).exists()}

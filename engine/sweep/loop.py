@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-import jax
 import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 from tqdm import tqdm
 
+from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
@@ -156,7 +156,7 @@ def run(
                 computed += _compute(
                     _Work(manifest, load(checkpoints), settings, bar), own, finished
                 )
-    if _writes():
+    if processes.writes():
         outcomes = ledger.outcomes(manifest, results)
         ended(outcomes)
         if any(outcome.failure for outcome in outcomes):
@@ -194,16 +194,18 @@ class _Work:
         first, others = results[0], f" +{len(results) - 1}" if len(results) > 1 else ""
         self.bar.set_description(f"{first.model}{others} · {first.prompt}")
         prefix = self.scorer.prefill(first.rows.prompt)
-        known = [self._known(result) for result in results]
+        # Process 0 alone reads and writes parts; the others compute with it.
+        known = [self._known(result) for result in results] if processes.writes() else []
         for span in _spans(results):
             began, before = time.perf_counter(), self.bar.n
             scored = self.scorer.score(prefix, first.rows, *span, self.bar.update)
             self.bar.update(span[1] - span[0] - (self.bar.n - before))  # duplicates took no step
+            if not processes.writes():
+                continue
             for result, numbers, values in zip(results, known, scored, strict=True):
                 if span in result.spans:
                     self._write(result, span, numbers, values, began, len(results))
-            if _writes():
-                self.manifest.save()
+            self.manifest.save()
         self._close(results, prefix, finished)
         return sum(stop - start for result in results for start, stop in result.spans)
 
@@ -237,13 +239,12 @@ class _Work:
         places, sources = rows.duplicates(start, stop)
         part[:, places] = numbers[:, sources]
         check_finite(result.model, next(iter(rows.part_columns)), start, result.columns, part)
-        if _writes():
-            columns = {**rows.keys(start, stop), **dict(zip(result.columns, part, strict=True))}
-            frame = pl.DataFrame(columns, result.part_columns)
-            digest = parts.write_part(self.manifest.run / result.path, start, stop, frame)
-            seconds = (time.perf_counter() - began) / sharing
-            name = schema.part_name(start, stop)
-            self.manifest.record_part(result.path, name, stop - start, digest, seconds)
+        columns = {**rows.keys(start, stop), **dict(zip(result.columns, part, strict=True))}
+        frame = pl.DataFrame(columns, result.part_columns)
+        digest = parts.write_part(self.manifest.run / result.path, start, stop, frame)
+        seconds = (time.perf_counter() - began) / sharing
+        name = schema.part_name(start, stop)
+        self.manifest.record_part(result.path, name, stop - start, digest, seconds)
 
     def _close(
         self,
@@ -258,7 +259,7 @@ class _Work:
         sample = np.sort(rng.choice(len(rows), size, replace=False))
         plain = self.scorer.score_plainly(rows, sample.tolist())
         coefficients = self.scorer.coefficients(prefix)
-        if not _writes():
+        if not processes.writes():
             return
         completed = []
         for result, expected, weights in zip(results, plain, coefficients, strict=True):
@@ -292,7 +293,3 @@ class _Work:
         elif recorded["sha256"] != digest:
             raise AssayError(f"{path}: differs from its hash in the manifest; remove it")
         return frame.select(result.columns).to_numpy().T
-
-
-def _writes() -> bool:
-    return jax.process_index() == 0

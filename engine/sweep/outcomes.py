@@ -12,6 +12,7 @@ import jax
 from jax.sharding import Mesh
 from tqdm import tqdm
 
+from engine import processes
 from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.manifest import Manifest
@@ -94,7 +95,7 @@ class Ledger:
             yield
         except AssayError as error:
             # Several processes stop together: none could know that another one goes on.
-            if not others or jax.process_count() > 1:
+            if not others or processes.count() > 1:
                 raise
             self._failures |= dict.fromkeys(models, str(error))
             tqdm.write(f"{error}; going on with the other models", file=sys.stderr)

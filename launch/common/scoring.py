@@ -13,12 +13,13 @@ from engine.api import default_dtype
 from engine.checkpoint.card import Checkpoint
 from engine.mesh import build_mesh
 from engine.sweep.rewards import SweepSettings
+from launch.common import joining
 from launch.common.command import Given, paths
 from launch.common.prompts import chosen_prompts
 
 
 def define_flags(given: FlagValues) -> None:
-    """Defines --checkpoint, --run and --prompt."""
+    """Defines --checkpoint, --run, --prompt, and those that join several processes."""
     flags.DEFINE_list(
         "checkpoint",
         [],
@@ -30,6 +31,7 @@ def define_flags(given: FlagValues) -> None:
         "run", None, "A run folder, new or to be continued or added to.", flag_values=given
     )
     define_prompt(given)
+    joining.define_flags(given)
 
 
 def define_prompt(given: FlagValues) -> None:

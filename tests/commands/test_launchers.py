@@ -1,6 +1,7 @@
 """What launch/cluster/ would run, where, with which environment; the shell scripts really run."""
 
 import importlib
+import os
 import re
 import shlex
 import signal
@@ -10,15 +11,20 @@ import time
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from launch.__main__ import COMMANDS
+from tests.support.sweeps import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ROOT / "launch/cluster"
 SCRIPTS = sorted([*CLUSTER.glob("*.sh"), *CLUSTER.glob("*.sbatch")])
 FLAGS = ["sweep", "--checkpoint=/shared/a,/shared/b", "--run=/shared/run", "--prompt=What's up?"]
+
+
+SMALL = ("--config.step_size=4", "--config.part_size=16", "--config.prompts=greatest,worst")
 
 
 def bash(script, *arguments, path="/usr/bin:/bin", **environment):
@@ -48,7 +54,12 @@ def parse(monkeypatch, capsys):
         module = importlib.import_module(f"launch.{name}")
         kept = []
         monkeypatch.setattr("launch.common.command.joining.join", lambda *_: None)
-        monkeypatch.setattr(module, name, lambda given: str(kept.append(given)))
+
+        def body(given):
+            kept.append(given)
+            return ""
+
+        monkeypatch.setattr(module, name, body)
         assert module.main(arguments) == 0, capsys.readouterr().err
         [given] = kept
         return given
@@ -144,6 +155,80 @@ def test_slurm_queues_again_what_was_stopped(tmp_path, status, restarts, queued)
     done = bash(CLUSTER / "slurm.sbatch", *FLAGS, path=path, **place)
     assert done.returncode == status
     assert calls(fakes)[1:] == ([["scontrol", "requeue", "77"]] if queued else [])
+
+
+# As many processes as SLURM would start, on this machine.
+SRUN = """
+jobs=()
+for (( i = 0; i < 2; i++ )); do
+  SLURM_PROCID=$i SLURM_LOCALID=$i SLURM_NTASKS=2 SLURM_STEP_NODELIST=127.0.0.1 "$@" &
+  jobs+=("$!")
+done
+trap 'kill -USR1 "${jobs[@]}"' USR1
+worst=0
+for job in "${jobs[@]}"; do
+  status=0
+  wait "$job" || status=$?
+  while kill -0 "$job" 2>/dev/null; do status=0; wait "$job" || status=$?; done
+  if (( status > worst )); then worst=$status; fi
+done
+exit "$worst"
+"""
+
+
+def slurm_job(folder, checkpoint, run):
+    """The script under a fake SLURM whose steps are two real processes on one device each."""
+    recorder(folder, "scontrol")
+    recorder(folder, "srun", SRUN)
+    path = recorder(folder, "assay", f'exec {shlex.quote(sys.executable)} -m launch "$@"')
+    flags = ("sweep", f"--checkpoint={checkpoint.path}", f"--run={run}", *SMALL)
+    return subprocess.Popen(
+        ["bash", CLUSTER / "slurm.sbatch", *flags],
+        env={
+            **{name: value for name, value in os.environ.items() if "_CACHE_DIR" not in name},
+            "ASSAY_CACHE": str(folder / "cache"),
+            "PATH": path,
+            "PYTHONPATH": str(ROOT),
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=1",
+            "SLURM_JOB_ID": str(4096 - os.getpid() % 4096),
+            "SLURM_NNODES": "1",
+            "SLURM_NTASKS_PER_NODE": "2",
+        },
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+@pytest.mark.slow
+def test_a_slurm_job_that_is_told_to_stop_is_queued_again_and_goes_on(
+    command, checkpoint, tmp_path
+):
+    model, fakes, run = checkpoint(), tmp_path / "fakes", Run(tmp_path / "run")
+    job = slurm_job(fakes, model, run.folder)
+    while not run.parts() and job.poll() is None:
+        time.sleep(0.01)
+    for step in subprocess.check_output(["pgrep", "-P", str(job.pid)], text=True).split():
+        os.kill(int(step), signal.SIGUSR1)  # as --signal=USR1@90 does
+    _, err = job.communicate(timeout=120)
+    assert job.returncode == 143, err
+    assert calls(fakes)[-1][:2] == ["scontrol", "requeue"]
+    before = run.parts()
+    assert 0 < len(before) < 36
+
+    job = slurm_job(fakes, model, run.folder)
+    _, err = job.communicate(timeout=300)
+    assert job.returncode == 0, err
+    after = run.parts()
+    assert {path: after[path] for path in before} == before
+    assert run.manifest()["environment"]["process_count"] == 2
+
+    alone = Run(tmp_path / "alone")
+    flags = (f"--checkpoint={model.path}", f"--run={alone.folder}", *SMALL)
+    assert command("sweep", *flags).code == 0
+    for prompt in ("greatest", "worst"):
+        rewards = run.rewards("tiny", prompt)
+        np.testing.assert_allclose(rewards, alone.rewards("tiny", prompt), rtol=1e-5, atol=1e-6)
 
 
 # One host
@@ -242,17 +327,16 @@ def test_a_slice_that_stops_is_started_again(tmp_path, statuses, starts, status)
 
 def test_a_preempted_slice_is_queued_for_again(tmp_path):
     """The fake slice is suspended when the command has run for the first time."""
-    fake = """
+    fake = f"""
+    cd {shlex.quote(str(tmp_path))}
     case "$*" in
       *describe*)
-        if [[ -e {0}/second ]]; then echo ACTIVE
-        elif [[ -e {0}/first ]]; then echo SUSPENDED
-        elif [[ -e {0}/made ]]; then echo ACTIVE; fi;;
-      *"queued-resources create"*) touch {0}/made;;
-      *"queued-resources delete"*) if [[ -e {0}/first ]]; then touch {0}/second; rm {0}/made; fi;;
-      *bin/assay*--multihost*) if [[ ! -e {0}/first ]]; then touch {0}/first; exit 143; fi;;
+        if [[ -e suspended ]]; then echo SUSPENDED; elif [[ -e made ]]; then echo ACTIVE; fi;;
+      *"queued-resources create"*) touch made;;
+      *"queued-resources delete"*) rm -f made suspended;;
+      *bin/assay*--multihost*) if [[ ! -e ran ]]; then touch ran suspended; exit 143; fi;;
     esac
-    """.format(shlex.quote(str(tmp_path)))
+    """
     path = recorder(tmp_path, "gcloud", fake)
     done = bash(CLUSTER / "tpu_pod.sh", *FLAGS, path=path, POLL="0", **SLICE)
     assert (done.returncode, done.stderr) == (0, "")
