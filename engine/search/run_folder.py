@@ -28,6 +28,7 @@ from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.search.step import proposed_changes
 from engine.search.trace import Trace, end_step
 from engine.sweep import setup
+from engine.sweep.outcomes import memory_errors
 from engine.sweep.rewards import SweepSettings, sweep_replies
 from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 
@@ -115,11 +116,13 @@ def search_sequences(
     loaded = None
     with progress(sum(job.steps for job in pending), "steps") as bar:
         for job in pending:
-            bar.set_description(f"loading {job.checkpoint.card.slug}")
-            if loaded is None or loaded[0] is not job.checkpoint:
-                loaded = None  # frees the last model before the next one is read
-                loaded = job.checkpoint, _scorer(job.checkpoint, mesh, settings.dtype, settings)
-            results += _search(manifest, job, loaded[1], bar)
+            slug = job.checkpoint.card.slug
+            bar.set_description(f"loading {slug}")
+            with memory_errors([slug], mesh, "candidates", settings.candidates):
+                if loaded is None or loaded[0] is not job.checkpoint:
+                    loaded = None  # frees the last model before the next one is read
+                    loaded = job.checkpoint, _scorer(job.checkpoint, mesh, settings.dtype, settings)
+                results += _search(manifest, job, loaded[1], bar)
     return results
 
 

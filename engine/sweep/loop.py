@@ -150,7 +150,7 @@ def run(
         ):
             models = [checkpoint.card.slug for checkpoint in checkpoints]
             others = any(result.model not in models for result in results)
-            memory = memory_errors(models, settings.step_size, mesh)
+            memory = memory_errors(models, mesh, "step_size", settings.step_size)
             with ledger.group(models, others), memory:
                 bar.set_description(f"loading {models[0]}")
                 computed += _compute(
