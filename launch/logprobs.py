@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.logprobs import LogprobSettings, next_tokens, replies
-from launch.common import command, items, scoring
+from launch.common import command, items, locking, scoring
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,12 +22,13 @@ def logprobs(given: command.Given) -> str:
     name, texts = ("", []) if given.items is None else items.listed(given)
     common, mesh = scoring.shared_settings(given.config, models)
     settings = LogprobSettings(form=given.config.form, **common)
-    if given.items is None:
-        place = f"{run}/logprobs"
-        computed = next_tokens(models, prompts, run=run, settings=settings, mesh=mesh)
-    else:
-        place = f"{run}/item_logprobs/{name}"
-        computed = replies(models, prompts, name, texts, run=run, settings=settings, mesh=mesh)
+    with locking.held(given, run, "logprobs"):
+        if given.items is None:
+            place = f"{run}/logprobs"
+            computed = next_tokens(models, prompts, run=run, settings=settings, mesh=mesh)
+        else:
+            place = f"{run}/item_logprobs/{name}"
+            computed = replies(models, prompts, name, texts, run=run, settings=settings, mesh=mesh)
     what = scoring.outcome(computed, "log-probabilities")
     return f"{place}: {len(models)} models × {len(prompts)} prompts, {what}"
 

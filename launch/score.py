@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.rewards import sweep_replies
-from launch.common import command, items, scoring
+from launch.common import command, items, locking, scoring
 
 
 def main(argv: Sequence[str]) -> int:
@@ -18,7 +18,8 @@ def score(given: command.Given) -> str:
     run, models, prompts = scoring.inputs(given)
     name, replies = items.listed(given)
     settings, mesh = scoring.settings(given.config, models)
-    rewards = sweep_replies(models, prompts, name, replies, run, settings, mesh)
+    with locking.held(given, run, "score"):
+        rewards = sweep_replies(models, prompts, name, replies, run, settings, mesh)
     what = scoring.outcome(rewards, "rewards")
     return f"{run}/items/{name}: {len(models)} models × {len(prompts)} prompts, {what}"
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.rewards import sweep_vocabulary
-from launch.common import command, findings, scoring
+from launch.common import command, findings, locking, scoring
 
 
 def main(argv: Sequence[str]) -> int:
@@ -17,7 +17,8 @@ def sweep(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     settings, mesh = scoring.settings(given.config, models)
-    rewards = sweep_vocabulary(models, prompts, run, settings, mesh, finished=findings.show)
+    with locking.held(given, run, "sweep"):
+        rewards = sweep_vocabulary(models, prompts, run, settings, mesh, finished=findings.show)
     what = scoring.outcome(rewards, "rewards")
     return f"{run}/scores: {len(models)} models × {len(prompts)} prompts, {what}"
 

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-import io
 import time
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +17,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import parts, schema
+from engine.runs import parts, provenance, schema
 from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.search.drivers import planned_steps, run_search
@@ -55,6 +54,7 @@ class SearchJob:
     objective: SearchObjective  # of the directions that are missing in the run
     missing: Mapping[str, str]  # direction -> file to write, relative to the run
     complete: Mapping[str, str]  # direction -> file that exists, relative to the run
+    prompts: Sequence[str]  # ids of the prompts that are judged together
 
     @property
     def steps(self) -> int:
@@ -97,13 +97,13 @@ def search_sequences(
     """
     manifest = setup.open_run(run, checkpoints, prompts)
     frames = _vocabularies(manifest, checkpoints)
-    texts_by_id = {prompt_id: [text] for prompt_id, text in prompts.items()}
+    judged = {prompt_id: {prompt_id: text} for prompt_id, text in prompts.items()}
     if joint:
-        texts_by_id = {_joint_id(list(prompts)): list(prompts.values())}
+        judged = {_joint_id(list(prompts)): dict(prompts)}
     every = [
-        _job(manifest, checkpoint, prompt_id, texts, frames, settings)
+        _job(manifest, checkpoint, prompt_id, together, frames, settings)
         for checkpoint in checkpoints
-        for prompt_id, texts in texts_by_id.items()
+        for prompt_id, together in judged.items()
     ]
     pending = [job for job in every if job.missing]
     results = [_read(manifest, job, *named) for job in every for named in job.complete.items()]
@@ -119,6 +119,8 @@ def search_sequences(
                 loaded = None  # frees the last model before the next one is read
                 loaded = job.checkpoint, _scorer(job.checkpoint, mesh, settings.dtype, settings)
             results += _search(manifest, job, loaded[1], bar)
+    if jax.process_index() == 0:
+        manifest.save_if_changed()  # files that the manifest lacked
     return results
 
 
@@ -192,7 +194,7 @@ def _job(
     manifest: Manifest,
     checkpoint: Checkpoint,
     prompt_id: str,
-    texts: Sequence[str],
+    together: Mapping[str, str],
     frames: Mapping[str, pl.DataFrame],
     settings: SearchSettings,
 ) -> SearchJob:
@@ -202,12 +204,12 @@ def _job(
       manifest: of the run.
       checkpoint: the model.
       prompt_id: under which the results are filed.
-      texts: the prompts.
+      together: prompt id -> text.
       frames: tokenizer hash -> vocabulary.
       settings: of the search.
     """
-    prompts = [checkpoint.template.split(text) for text in texts]
-    missing, complete = {}, {}
+    prompts = [checkpoint.template.split(text) for text in together.values()]
+    paths = {}
     for direction in settings.directions:
         path = schema.sequences_path(
             checkpoint.card.slug, prompt_id, direction, settings.method, settings.seed
@@ -218,8 +220,9 @@ def _job(
             "suffix_ids": list(prompts[0].suffix),
         }
         manifest.admit_result(path, fingerprint)
-        exists = manifest.result(path)["complete"] and (manifest.run / path).exists()
-        (complete if exists else missing)[direction] = path
+        paths[direction] = path
+    complete = _complete(manifest, paths, list(together))
+    missing = {d: path for d, path in paths.items() if d not in complete}
     directions = tuple(missing) or settings.directions
     direction = "both" if len(directions) == len(DIRECTIONS) else directions[0]
     own = dataclasses.replace(settings, direction=direction)
@@ -232,7 +235,46 @@ def _job(
         objective=objective,
         missing=missing,
         complete=complete,
+        prompts=list(together),
     )
+
+
+def _complete(
+    manifest: Manifest, paths: Mapping[str, str], prompts: Sequence[str]
+) -> dict[str, str]:
+    """Direction -> file, of the searches of a job that need not be run again.
+
+    Searches that the manifest lacks are adopted if all directions are on disk: those of a command
+    that was stopped between two directions are searched again, together.
+
+    Args:
+      manifest: with every search entered.
+      paths: direction -> file, relative to the run.
+      prompts: ids of the prompts that are judged together.
+
+    Raises:
+      AssayError: a file is damaged, or is another search.
+    """
+    on_disk = {d: path for d, path in paths.items() if (manifest.run / path).exists()}
+    known = {d: path for d, path in on_disk.items() if manifest.result(path)["complete"]}
+    tables = {d: _table(manifest, path, prompts) for d, path in on_disk.items()}
+    if known or len(on_disk) < len(paths):
+        return known
+    for direction, path in on_disk.items():
+        table = tables[direction]
+        if table.about is not None:  # else the manifest vouches for it, but the search is not over
+            file = manifest.run / path
+            manifest.adopt_part(path, file.name, len(table.frame), table.sha256)
+            manifest.finish(path, table.about["self_check"])
+            manifest.result(path)["rejected"] = table.about["rejected"]
+            known[direction] = path
+    return known
+
+
+def _table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.Table:
+    file = manifest.run / path
+    recorded = manifest.recorded(path, file.name)
+    return parts.read_frame(file, recorded, manifest.about(path, prompts))
 
 
 def _search(
@@ -262,7 +304,14 @@ def _search(
         check = _self_check(objective, scorer, job.checkpoint, steps, path)
         if jax.process_index() == 0:
             file = manifest.run / path
-            digest = parts.write_frame(file, steps)
+            about = {
+                **manifest.about(path, job.prompts),
+                "rows": provenance.part_rows(0, len(steps), len(steps)),
+                "self_check": check,
+                "rejected": rejected[direction],
+                "computed_by": manifest.computed_by,
+            }
+            digest = parts.write_frame(file, steps, about)
             manifest.record_part(path, file.name, len(steps), digest, seconds / len(job.missing))
             manifest.finish(path, check)
             manifest.result(path)["rejected"] = rejected[direction]
@@ -274,16 +323,9 @@ def _search(
 
 
 def _read(manifest: Manifest, job: SearchJob, direction: str, path: str) -> SearchResult:
-    """The result of a search that was complete before.
-
-    Raises:
-      AssayError: the file differs from its hash.
-    """
-    file, result = manifest.run / path, manifest.result(path)
-    data = file.read_bytes()
-    if hashlib.sha256(data).hexdigest() != result["parts"][file.name]["sha256"]:
-        raise AssayError(f"{file}: differs from its hash in the manifest; remove it")
-    return _result(job, direction, pl.read_parquet(io.BytesIO(data)), result["rejected"], new=False)
+    """The result of a search that was complete before."""
+    steps = _table(manifest, path, job.prompts).frame
+    return _result(job, direction, steps, manifest.result(path)["rejected"], new=False)
 
 
 def _result(
@@ -368,12 +410,8 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
     for checkpoint in checkpoints:
         name = checkpoint.card.tokenizer_hash
         if name not in frames:
-            path = manifest.run / schema.vocab_path(name)
-            frames[name] = (
-                pl.read_parquet(io.BytesIO(path.read_bytes()))
-                if path.exists()
-                else setup.vocabulary_of(checkpoint)
-            )
+            read = setup.read_vocabulary(manifest, schema.vocab_path(name))
+            frames[name] = setup.vocabulary_of(checkpoint) if read is None else read
     return frames
 
 

@@ -4,7 +4,10 @@ A `Result` is one model's numbers for a list of rows under one prompt, cut into 
 first run and a resumed one take the same way: every missing part is computed and written.
 """
 
+import concurrent.futures
+import contextlib
 import dataclasses
+import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +21,7 @@ from tqdm import tqdm
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import parts, schema
+from engine.runs import parts, provenance, schema
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
@@ -127,28 +130,120 @@ def run(
     Raises:
       AssayError: a number that is not finite, with its rows; a self-check beyond tolerance.
     """
+    check_present(manifest, results, settings.part_size)
     passes = [tuple(same) for _, same in itertools.groupby(results, key=lambda r: id(r.rows))]
     pending = [
-        same
-        for same in passes
-        if any(r.spans or not manifest.result(r.path)["complete"] for r in same)
+        same for same in passes if any(r.spans or not is_checked(manifest, r.path) for r in same)
     ]
     computed = 0
-    with progress(sum(stop - start for same in pending for start, stop in _spans(same))) as bar:
+    with (
+        _Writer(manifest) as writer,
+        progress(sum(stop - start for same in pending for start, stop in _spans(same))) as bar,
+    ):
         for checkpoints, own in itertools.groupby(
             pending, key=lambda same: [r.checkpoint for r in same]
         ):
             bar.set_description(f"loading {checkpoints[0].card.slug}")
-            work = _Work(manifest, load(checkpoints), settings, bar)
+            work = _Work(manifest, load(checkpoints), settings, bar, writer)
             for same in own:
                 computed += work.compute(same, finished)
             del work  # before the next models are loaded
+    if pending and _writes():
+        manifest.save()
     return computed
+
+
+def check_present(manifest: Manifest, results: Sequence[Result], part_size: int) -> None:
+    """Reads every part of the results that is on disk; enters those that the manifest lacks.
+
+    Raises:
+      AssayError: a part is damaged, belongs to another result, or holds other row ranges.
+    """
+    if not _writes():
+        return
+    every = [(r, parts.ranges(len(r.rows), part_size)) for r in results]
+    with progress(
+        sum(len(spans) for _, spans in every), "parts", what="checking", delay_s=5
+    ) as bar:
+        for result, spans in every:
+            folder = manifest.run / result.path
+            for name in parts.foreign(folder, len(result.rows), part_size):
+                raise AssayError(
+                    f"{folder / name}: no part of a result of {len(result.rows)} rows with "
+                    f"part_size={part_size}; remove it and run again"
+                )
+            missing = set(result.spans)
+            for span in spans:
+                if span not in missing:
+                    read_numbers(manifest, result, span)
+                bar.update()
+
+
+def is_checked(manifest: Manifest, path: str) -> bool:
+    """Whether a result is complete and passed its self-check; one made from its parts did not."""
+    entry = manifest.result(path)
+    return entry["complete"] and entry["self_check"] is not None
+
+
+def read_numbers(manifest: Manifest, result: Result, span: Span) -> np.ndarray:
+    """Numbers of a part on disk, checked: float32 [columns, rows]; adopts an unknown part.
+
+    Raises:
+      AssayError: as `parts.read_part`, or the part has other columns.
+    """
+    folder, name = manifest.run / result.path, schema.part_name(*span)
+    recorded = manifest.recorded(result.path, name)
+    wanted = {
+        **manifest.about(result.path),
+        "rows": provenance.part_rows(*span, len(result.rows)),
+    }
+    table = parts.read_part(folder, *span, recorded, wanted)
+    if dict(table.frame.schema) != result.part_columns:
+        raise AssayError(f"{folder / name}: other columns than the result's; remove it")
+    if recorded is None:  # the process ended between writing the part and the manifest
+        manifest.adopt_part(result.path, name, len(table.frame), table.sha256)
+    return table.frame.select(result.columns).to_numpy().T
 
 
 def _spans(same_pass: Sequence[Result]) -> list[Span]:
     """Row ranges that are missing for at least one model."""
     return sorted({span for result in same_pass for span in result.spans})
+
+
+class _Writer:
+    """Writes beside the next step, one write at a time.
+
+    An error of a write surfaces at the next one, or at the end. The manifest is saved at the end,
+    also that of a run that fails or is stopped.
+    """
+
+    def __init__(self, manifest: Manifest):
+        self._manifest = manifest
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, "assay-write")
+        self._last: concurrent.futures.Future[object] | None = None
+
+    def submit(self, write: Callable[[], object]) -> None:
+        """Starts a write when the one before it has ended."""
+        self.settle()
+        self._last = self._pool.submit(write)
+
+    def settle(self) -> None:
+        """Waits until everything is written."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+    def __enter__(self) -> "_Writer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.settle()
+        finally:
+            self._pool.shutdown()
+            if kind is not None and _writes():
+                with contextlib.suppress(AssayError):  # the first error is the one to report
+                    self._manifest.save()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +254,7 @@ class _Work:
     scorer: Scorer
     settings: Settings
     bar: tqdm
+    writer: _Writer
 
     def compute(
         self, results: Sequence[Result], finished: Callable[[Result, np.ndarray], object]
@@ -167,17 +263,24 @@ class _Work:
         first, others = results[0], f" +{len(results) - 1}" if len(results) > 1 else ""
         self.bar.set_description(f"{first.model}{others} · {first.prompt}")
         prefix = self.scorer.prefill(first.rows.prompt)
+        coefficients = self.scorer.coefficients(prefix)
         known = [self._known(result) for result in results]
         for span in _spans(results):
             began, before = time.perf_counter(), self.bar.n
             scored = self.scorer.score(prefix, first.rows, *span, self.bar.update)
             self.bar.update(span[1] - span[0] - (self.bar.n - before))  # duplicates took no step
-            for result, numbers, values in zip(results, known, scored, strict=True):
-                if span in result.spans:
-                    self._write(result, span, numbers, values, began, len(results))
+            new = [
+                (result, self._filled(result, span, numbers, values), weights)
+                for result, numbers, values, weights in zip(
+                    results, known, scored, coefficients, strict=True
+                )
+                if span in result.spans
+            ]
             if _writes():
-                self.manifest.save()
-        self._close(results, prefix, finished)
+                seconds = (time.perf_counter() - began) / len(results)
+                self.writer.submit(functools.partial(self._write, span, new, seconds))
+        self.writer.settle()
+        self._close(results, coefficients, finished)
         return sum(stop - start for result in results for start, stop in result.spans)
 
     def _known(self, result: Result) -> np.ndarray:
@@ -187,19 +290,13 @@ class _Work:
         if any(len(rows.duplicates(*span)[0]) for span in result.spans):
             for start, stop in parts.ranges(len(rows), self.settings.part_size):
                 if (start, stop) not in result.spans:
-                    numbers[:, start:stop] = self._read(result, start, stop)
+                    numbers[:, start:stop] = read_numbers(self.manifest, result, (start, stop))
         return numbers
 
-    def _write(
-        self,
-        result: Result,
-        span: Span,
-        numbers: np.ndarray,
-        values: np.ndarray,
-        began: float,
-        sharing: int,
-    ) -> None:
-        """Writes one part, and puts its values into `numbers`.
+    def _filled(
+        self, result: Result, span: Span, numbers: np.ndarray, values: np.ndarray
+    ) -> np.ndarray:
+        """Puts a part's values into `numbers`, and returns it with those of duplicates.
 
         Parts are computed in ascending order, so the first row of every duplicate is known, and a
         resumed run writes the same bytes as an uninterrupted one.
@@ -210,18 +307,30 @@ class _Work:
         places, sources = rows.duplicates(start, stop)
         part[:, places] = numbers[:, sources]
         check_finite(result.model, next(iter(rows.part_columns)), start, result.columns, part)
-        if _writes():
-            columns = {**rows.keys(start, stop), **dict(zip(result.columns, part, strict=True))}
+        return part
+
+    def _write(
+        self, span: Span, new: Sequence[tuple[Result, np.ndarray, Json | None]], seconds: float
+    ) -> None:
+        """Writes the parts of one span: of each result its numbers and coefficients."""
+        name = schema.part_name(*span)
+        for result, part, weights in new:
+            columns = {**result.rows.keys(*span), **dict(zip(result.columns, part, strict=True))}
             frame = pl.DataFrame(columns, result.part_columns)
-            digest = parts.write_part(self.manifest.run / result.path, start, stop, frame)
-            seconds = (time.perf_counter() - began) / sharing
-            name = schema.part_name(start, stop)
-            self.manifest.record_part(result.path, name, stop - start, digest, seconds)
+            about = {
+                **self.manifest.about(result.path),
+                "rows": provenance.part_rows(*span, len(result.rows)),
+                "coefficients": weights,
+                "computed_by": self.manifest.computed_by,
+            }
+            digest = parts.write_part(self.manifest.run / result.path, *span, frame, about)
+            self.manifest.record_part(result.path, name, len(frame), digest, seconds)
+        self.manifest.save_if_due()
 
     def _close(
         self,
         results: Sequence[Result],
-        prefix: Any,  # the scorer's
+        coefficients: Sequence[Json | None],
         finished: Callable[[Result, np.ndarray], object],
     ) -> None:
         """Compares a random sample of what is on disk with the plain pass; closes the results."""
@@ -230,14 +339,15 @@ class _Work:
         size = min(self.settings.self_check, len(rows))
         sample = np.sort(rng.choice(len(rows), size, replace=False))
         plain = self.scorer.score_plainly(rows, sample.tolist())
-        coefficients = self.scorer.coefficients(prefix)
         if not _writes():
             return
         completed = []
         for result, expected, weights in zip(results, plain, coefficients, strict=True):
             parts.sweep_temporaries(self.manifest.run / result.path)
             spans = parts.ranges(len(rows), self.settings.part_size)
-            numbers = np.concatenate([self._read(result, *span) for span in spans], axis=1)
+            numbers = np.concatenate(
+                [read_numbers(self.manifest, result, span) for span in spans], axis=1
+            )
             where, written = f"self-check of {result.path}", numbers[:, sample]
             check = self_check(
                 where, result.columns, sample, written, expected, self.settings.dtype
@@ -245,26 +355,9 @@ class _Work:
             if not self.manifest.result(result.path)["complete"]:
                 completed.append((result, numbers))
             self.manifest.finish(result.path, check, weights)
-        self.manifest.save()
+        self.manifest.save_if_due()
         for result, numbers in completed:
             finished(result, numbers)
-
-    def _read(self, result: Result, start: int, stop: int) -> np.ndarray:
-        """Numbers of a part on disk, checked against its hash: float32 [columns, stop - start]."""
-        name = schema.part_name(start, stop)
-        path = self.manifest.run / result.path / name
-        frame, digest = parts.read_part(path.parent, start, stop)
-        recorded = self.manifest.result(result.path)["parts"].get(name)
-        if recorded is None:  # the process died between writing the part and recording it
-            keys = result.rows.keys(start, stop)
-            expected = pl.DataFrame(keys, {key: result.part_columns[key] for key in keys})
-            types_fit = dict(frame.schema) == result.part_columns
-            if not types_fit or not frame.drop(result.columns).equals(expected):
-                raise AssayError(f"{path}: not a part of this result; remove it")
-            self.manifest.record_part(result.path, name, len(frame), digest, 0.0)
-        elif recorded["sha256"] != digest:
-            raise AssayError(f"{path}: differs from its hash in the manifest; remove it")
-        return frame.select(result.columns).to_numpy().T
 
 
 def _writes() -> bool:

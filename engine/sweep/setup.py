@@ -1,6 +1,8 @@
 """Opening a run: models, prompts and results are entered in its manifest before any is computed."""
 
 import dataclasses
+import datetime
+import socket
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -9,7 +11,7 @@ from jax.experimental import multihost_utils
 
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
-from engine.runs import parts, schema
+from engine.runs import parts, provenance, schema
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
@@ -48,7 +50,7 @@ def open_run(
         _admit_model(manifest, checkpoint)
     for prompt, text in prompts.items():
         manifest.admit("prompts", prompt, text)
-    manifest.content["environment"] = {**library_versions(), **_devices()}
+    manifest.environment, manifest.computed_by = _environment(), _computed_by()
     return manifest
 
 
@@ -92,6 +94,7 @@ def admit_result(
     }
     manifest.admit_result(path, fingerprint)
     spans = parts.missing(manifest.run / path, len(rows), settings.part_size)
+    manifest.forget_parts(path, [schema.part_name(*span) for span in spans])
     if spans:  # a complete result need not be tokenised again
         check_length(rows.longest(), checkpoint.card.decoder.max_positions)
     columns = (list(rows.part_columns)[-1], *objectives)
@@ -108,16 +111,56 @@ def begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None:
         parts.sweep_temporaries(folder)
     manifest.save()
     for path, frame in vocabularies.items():
-        parts.write_frame(manifest.run / path, frame)
+        parts.write_frame(manifest.run / path, frame, provenance.of_table(path))
 
 
 def missing_vocabularies(
     manifest: Manifest, checkpoints: Sequence[Checkpoint]
 ) -> dict[str, pl.DataFrame]:
-    """Vocabulary tables that the run does not hold yet, by path."""
+    """Vocabulary tables that the run does not hold yet, by path.
+
+    Raises:
+      AssayError: one that it holds is damaged.
+    """
     by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in checkpoints}
     return {
-        path: vocabulary_of(c) for path, c in by_path.items() if not (manifest.run / path).exists()
+        path: vocabulary_of(c)
+        for path, c in by_path.items()
+        if read_vocabulary(manifest, path) is None
+    }
+
+
+def read_vocabulary(manifest: Manifest, path: str) -> pl.DataFrame | None:
+    """A vocabulary table of the run; None where the run does not hold it.
+
+    Raises:
+      AssayError: it is damaged.
+    """
+    file = manifest.run / path
+    if not file.exists():
+        return None
+    return parts.read_frame(file, None, provenance.of_table(path), may_be_old=True).frame
+
+
+def _environment() -> Json:
+    """What computes now: of a result's entry in the manifest."""
+    return {
+        **library_versions(),
+        "device_kind": jax.devices()[0].device_kind,
+        "device_count": jax.device_count(),
+        "process_count": jax.process_count(),
+        "host": socket.gethostname(),
+        "began": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _computed_by() -> Json:
+    """What computes now, as far as equal runs have it in common: for the parts."""
+    device = jax.devices()[0]
+    return {
+        **library_versions(),
+        "platform": device.platform,
+        "device_kind": device.device_kind,
     }
 
 
@@ -155,11 +198,3 @@ def _conversational(checkpoint: Checkpoint) -> ChatTemplate | None:
     except AssayError:
         return None
     return checkpoint.template
-
-
-def _devices() -> dict[str, str | int]:
-    return {
-        "device_kind": jax.devices()[0].device_kind,
-        "device_count": jax.device_count(),
-        "process_count": jax.process_count(),
-    }

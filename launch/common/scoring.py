@@ -13,11 +13,12 @@ from engine.checkpoint.card import Checkpoint
 from engine.mesh import build_mesh
 from engine.sweep.rewards import SweepSettings
 from launch.common.command import Given, paths
+from launch.common.locking import define_wait
 from launch.common.prompts import chosen_prompts
 
 
 def define_flags(given: FlagValues) -> None:
-    """Defines --checkpoint, --run and --prompt."""
+    """Defines --checkpoint, --run, --prompt and --wait."""
     flags.DEFINE_list(
         "checkpoint",
         [],
@@ -29,6 +30,7 @@ def define_flags(given: FlagValues) -> None:
         "run", None, "A run folder, new or to be continued or added to.", flag_values=given
     )
     define_prompt(given)
+    define_wait(given)
 
 
 def define_prompt(given: FlagValues) -> None:
