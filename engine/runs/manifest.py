@@ -8,7 +8,7 @@ from typing import Any
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import parts, schema
+from engine.runs import schema, storage
 from engine.runs.reader import Json, read_json
 
 _KEYS = ("models", "prompts", "lists", "results", "environment")
@@ -28,12 +28,12 @@ class Manifest:
           AssayError: the folder holds something other than a run, or a manifest of another
             version.
         """
-        folder = epath.Path(run)
+        folder = storage.path_of(run)
         path = folder / schema.MANIFEST
-        if not path.exists():
-            if folder.exists() and not folder.is_dir():
+        if not storage.exists(path):
+            if storage.is_file(folder):
                 raise AssayError(f"run {folder}: a file; allowed: a folder")
-            if folder.exists() and not all(map(parts.is_temporary, folder.iterdir())):
+            if not all(storage.is_temporary(folder / name) for name in storage.names(folder)):
                 raise AssayError(f"run {folder}: not empty and holds no {schema.MANIFEST}")
             return cls(folder, {"version": schema.MANIFEST_VERSION, **{key: {} for key in _KEYS}})
         content = read_json(path)
@@ -81,9 +81,9 @@ class Manifest:
 
     def _begun(self, path: str) -> bool:
         folder = self.run / path
-        if folder.is_file():  # of a search
+        if storage.is_file(folder):  # of a search
             return True
-        return folder.exists() and any(not parts.is_temporary(p) for p in folder.iterdir())
+        return any(not storage.is_temporary(folder / name) for name in storage.names(folder))
 
     def result(self, path: str) -> Json:
         """The entry of one result, to read."""
@@ -104,7 +104,7 @@ class Manifest:
     def save(self) -> None:
         """Writes manifest.json."""
         data = json.dumps(self.content, indent=1, sort_keys=False) + "\n"
-        parts.write_atomic(self.run / schema.MANIFEST, data.encode())
+        storage.write_atomic(self.run / schema.MANIFEST, data.encode())
 
 
 def items_hash(items: Sequence[str]) -> str:

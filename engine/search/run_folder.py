@@ -18,7 +18,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import parts, schema
+from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.search.drivers import planned_steps, run_search
@@ -218,7 +218,7 @@ def _job(
             "suffix_ids": list(prompts[0].suffix),
         }
         manifest.admit_result(path, fingerprint)
-        exists = manifest.result(path)["complete"] and (manifest.run / path).exists()
+        exists = manifest.result(path)["complete"] and storage.exists(manifest.run / path)
         (complete if exists else missing)[direction] = path
     directions = tuple(missing) or settings.directions
     direction = "both" if len(directions) == len(DIRECTIONS) else directions[0]
@@ -269,7 +269,7 @@ def _search(
         results.append(_result(job, direction, steps, rejected[direction], new=True))
     if jax.process_index() == 0:
         manifest.save()  # once for all directions: `state` cannot resume one of them alone
-        state.unlink(missing_ok=True)
+        storage.remove(state)
     return results
 
 
@@ -280,7 +280,7 @@ def _read(manifest: Manifest, job: SearchJob, direction: str, path: str) -> Sear
       AssayError: the file differs from its hash.
     """
     file, result = manifest.run / path, manifest.result(path)
-    data = file.read_bytes()
+    data = storage.read(file)
     if hashlib.sha256(data).hexdigest() != result["parts"][file.name]["sha256"]:
         raise AssayError(f"{file}: differs from its hash in the manifest; remove it")
     return _result(job, direction, pl.read_parquet(io.BytesIO(data)), result["rejected"], new=False)
@@ -370,8 +370,8 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
         if name not in frames:
             path = manifest.run / schema.vocab_path(name)
             frames[name] = (
-                pl.read_parquet(io.BytesIO(path.read_bytes()))
-                if path.exists()
+                pl.read_parquet(io.BytesIO(storage.read(path)))
+                if storage.exists(path)
                 else setup.vocabulary_of(checkpoint)
             )
     return frames
@@ -380,4 +380,4 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
 def _unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Path -> vocabulary, of those that the run does not have."""
     paths = {schema.vocab_path(name): frame for name, frame in frames.items()}
-    return {path: f for path, f in paths.items() if not (manifest.run / path).exists()}
+    return {path: f for path, f in paths.items() if not storage.exists(manifest.run / path)}

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import parts, schema
+from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
@@ -235,7 +235,7 @@ class _Work:
             return
         completed = []
         for result, expected, weights in zip(results, plain, coefficients, strict=True):
-            parts.sweep_temporaries(self.manifest.run / result.path)
+            storage.sweep_temporaries(self.manifest.run / result.path)
             spans = parts.ranges(len(rows), self.settings.part_size)
             numbers = np.concatenate([self._read(result, *span) for span in spans], axis=1)
             where, written = f"self-check of {result.path}", numbers[:, sample]

@@ -9,7 +9,7 @@ from jax.experimental import multihost_utils
 
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
-from engine.runs import parts, schema
+from engine.runs import parts, schema, storage
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
@@ -105,7 +105,7 @@ def begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None:
     if jax.process_index() != 0:
         return
     for folder in (manifest.run, manifest.run / schema.VOCAB_DIR):
-        parts.sweep_temporaries(folder)
+        storage.sweep_temporaries(folder)
     manifest.save()
     for path, frame in vocabularies.items():
         parts.write_frame(manifest.run / path, frame)
@@ -116,9 +116,8 @@ def missing_vocabularies(
 ) -> dict[str, pl.DataFrame]:
     """Vocabulary tables that the run does not hold yet, by path."""
     by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in checkpoints}
-    return {
-        path: vocabulary_of(c) for path, c in by_path.items() if not (manifest.run / path).exists()
-    }
+    missing = [path for path in by_path if not storage.exists(manifest.run / path)]
+    return {path: vocabulary_of(by_path[path]) for path in missing}
 
 
 def vocabulary_of(checkpoint: Checkpoint) -> pl.DataFrame:
