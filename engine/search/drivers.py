@@ -16,6 +16,7 @@ from etils import epath
 
 from engine import mesh as meshes
 from engine.errors import AssayError
+from engine.runs import storage
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import flops
@@ -80,7 +81,7 @@ def run_search(
     kind = StepDriver if settings.method in STEP_METHODS else EnumerationDriver
     driver: Driver = kind(objective, scorer)
     trace = Trace.empty(len(objective.signs), settings.length)
-    if file is not None and file.exists():
+    if file is not None and storage.exists(file):
         trace, arrays = traces.load(file, objective)
         driver.restore(arrays)
     saved = len(trace.flops)
@@ -102,7 +103,7 @@ def run_search(
             saved = len(trace.flops)
     if not trace.complete(settings):
         if file is not None and jax.process_index() == 0:
-            file.unlink(missing_ok=True)  # resuming it would end here again
+            storage.remove(file)  # resuming it would end here again
         raise AssayError(
             f"method={settings.method!r} ended before it found a sequence of {settings.length} "
             "tokens; allow it more steps or flops, or round_trip=False"

@@ -17,7 +17,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import parts, provenance, schema
+from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.search.drivers import planned_steps, run_search
@@ -255,7 +255,7 @@ def _complete(
     Raises:
       AssayError: a file is damaged, or is another search.
     """
-    on_disk = {d: path for d, path in paths.items() if (manifest.run / path).exists()}
+    on_disk = {d: path for d, path in paths.items() if storage.exists(manifest.run / path)}
     known = {d: path for d, path in on_disk.items() if manifest.result(path)["complete"]}
     tables = {d: _table(manifest, path, prompts) for d, path in on_disk.items()}
     if known or len(on_disk) < len(paths):
@@ -318,7 +318,7 @@ def _search(
         results.append(_result(job, direction, steps, rejected[direction], new=True))
     if jax.process_index() == 0:
         manifest.save()  # once for all directions: `state` cannot resume one of them alone
-        state.unlink(missing_ok=True)
+        storage.remove(state)
     return results
 
 
@@ -418,4 +418,4 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
 def _unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Path -> vocabulary, of those that the run does not have."""
     paths = {schema.vocab_path(name): frame for name, frame in frames.items()}
-    return {path: f for path, f in paths.items() if not (manifest.run / path).exists()}
+    return {path: f for path, f in paths.items() if not storage.exists(manifest.run / path)}

@@ -16,7 +16,7 @@ from etils import epath
 from safetensors import SafetensorError
 
 from engine.errors import AssayError
-from engine.runs import parts
+from engine.runs import storage
 from engine.search.objective import SearchObjective
 from engine.search.settings import SearchSettings
 
@@ -106,7 +106,7 @@ def save(file: epath.Path, objective: SearchObjective, trace: Trace, driver: Arr
     arrays = {f"engine/{name}": np.array(a, order="C") for name, a in driver.items()}
     arrays |= {f"trace/{name}": np.array(a, order="C") for name, a in vars(trace).items()}
     metadata = {"search": json.dumps(_identity(objective))}
-    parts.write_atomic(file, safetensors.numpy.save(arrays, metadata))
+    storage.write_atomic(file, safetensors.numpy.save(arrays, metadata))
 
 
 def load(file: epath.Path, objective: SearchObjective) -> tuple[Trace, Arrays]:
@@ -115,7 +115,7 @@ def load(file: epath.Path, objective: SearchObjective) -> tuple[Trace, Arrays]:
     Raises:
       AssayError: the file is damaged, or belongs to a search with other settings or inputs.
     """
-    data = file.read_bytes()
+    data = storage.read(file)
     try:
         length = int.from_bytes(data[:8], "little")
         saved = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["search"])

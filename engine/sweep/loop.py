@@ -21,7 +21,7 @@ from tqdm import tqdm
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import parts, provenance, schema
+from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
@@ -343,7 +343,7 @@ class _Work:
             return
         completed = []
         for result, expected, weights in zip(results, plain, coefficients, strict=True):
-            parts.sweep_temporaries(self.manifest.run / result.path)
+            storage.sweep_temporaries(self.manifest.run / result.path)
             spans = parts.ranges(len(rows), self.settings.part_size)
             numbers = np.concatenate(
                 [read_numbers(self.manifest, result, span) for span in spans], axis=1

@@ -11,7 +11,7 @@ from jax.experimental import multihost_utils
 
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
-from engine.runs import parts, provenance, schema
+from engine.runs import parts, provenance, schema, storage
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
@@ -108,7 +108,7 @@ def begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None:
     if jax.process_index() != 0:
         return
     for folder in (manifest.run, manifest.run / schema.VOCAB_DIR):
-        parts.sweep_temporaries(folder)
+        storage.sweep_temporaries(folder)
     manifest.save()
     for path, frame in vocabularies.items():
         parts.write_frame(manifest.run / path, frame, provenance.of_table(path))
@@ -137,7 +137,7 @@ def read_vocabulary(manifest: Manifest, path: str) -> pl.DataFrame | None:
       AssayError: it is damaged.
     """
     file = manifest.run / path
-    if not file.exists():
+    if not storage.exists(file):
         return None
     return parts.read_frame(file, None, provenance.of_table(path), may_be_old=True).frame
 
