@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import jax
 import numpy as np
 import polars as pl
 from tqdm import tqdm
 
+from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
@@ -132,9 +132,11 @@ def run(
     """
     check_present(manifest, results, settings.part_size)
     passes = [tuple(same) for _, same in itertools.groupby(results, key=lambda r: id(r.rows))]
-    pending = [
-        same for same in passes if any(r.spans or not is_checked(manifest, r.path) for r in same)
-    ]
+    undone = processes.from_first(
+        "results that are not complete",
+        lambda: [r.path for r in results if r.spans or not is_checked(manifest, r.path)],
+    )
+    pending = [same for same in passes if any(r.path in undone for r in same)]
     computed = 0
     with (
         _Writer(manifest) as writer,
@@ -148,7 +150,7 @@ def run(
             for same in own:
                 computed += work.compute(same, finished)
             del work  # before the next models are loaded
-    if pending and _writes():
+    if pending and processes.writes():
         manifest.save()
     return computed
 
@@ -159,7 +161,7 @@ def check_present(manifest: Manifest, results: Sequence[Result], part_size: int)
     Raises:
       AssayError: a part is damaged, belongs to another result, or holds other row ranges.
     """
-    if not _writes():
+    if not processes.writes():
         return
     every = [(r, parts.ranges(len(r.rows), part_size)) for r in results]
     with progress(
@@ -241,7 +243,7 @@ class _Writer:
             self.settle()
         finally:
             self._pool.shutdown()
-            if kind is not None and _writes():
+            if kind is not None and processes.writes():
                 with contextlib.suppress(AssayError):  # the first error is the one to report
                     self._manifest.save()
 
@@ -264,11 +266,14 @@ class _Work:
         self.bar.set_description(f"{first.model}{others} · {first.prompt}")
         prefix = self.scorer.prefill(first.rows.prompt)
         coefficients = self.scorer.coefficients(prefix)
-        known = [self._known(result) for result in results]
+        # Process 0 alone reads and writes parts; the others compute with it.
+        known = [self._known(result) for result in results] if processes.writes() else []
         for span in _spans(results):
             began, before = time.perf_counter(), self.bar.n
             scored = self.scorer.score(prefix, first.rows, *span, self.bar.update)
             self.bar.update(span[1] - span[0] - (self.bar.n - before))  # duplicates took no step
+            if not processes.writes():
+                continue
             new = [
                 (result, self._filled(result, span, numbers, values), weights)
                 for result, numbers, values, weights in zip(
@@ -276,9 +281,8 @@ class _Work:
                 )
                 if span in result.spans
             ]
-            if _writes():
-                seconds = (time.perf_counter() - began) / len(results)
-                self.writer.submit(functools.partial(self._write, span, new, seconds))
+            seconds = (time.perf_counter() - began) / len(results)
+            self.writer.submit(functools.partial(self._write, span, new, seconds))
         self.writer.settle()
         self._close(results, coefficients, finished)
         return sum(stop - start for result in results for start, stop in result.spans)
@@ -339,7 +343,7 @@ class _Work:
         size = min(self.settings.self_check, len(rows))
         sample = np.sort(rng.choice(len(rows), size, replace=False))
         plain = self.scorer.score_plainly(rows, sample.tolist())
-        if not _writes():
+        if not processes.writes():
             return
         completed = []
         for result, expected, weights in zip(results, plain, coefficients, strict=True):
@@ -358,7 +362,3 @@ class _Work:
         self.manifest.save_if_due()
         for result, numbers in completed:
             finished(result, numbers)
-
-
-def _writes() -> bool:
-    return jax.process_index() == 0
