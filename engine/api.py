@@ -38,7 +38,7 @@ def load(
       checkpoint: the folder.
       dtype: of the decoder: `float32`, `bfloat16` or `float16`; by default `default_dtype`'s.
       mesh: where to put it; all devices by default.
-      step_size: candidates per device step.
+      step_size: candidates per step on each device.
 
     Raises:
       AssayError: no checkpoint, or settings that do not fit it.
