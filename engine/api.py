@@ -39,7 +39,7 @@ def load(
       checkpoint: the folder, local or in an object store (`s3://`, `gs://`).
       dtype: of the decoder: `float32`, `bfloat16` or `float16`; by default `default_dtype`'s.
       mesh: where to put it; all devices by default.
-      step_size: candidates per device step.
+      step_size: candidates per step on each device.
       verify: whether parameters and tokenizer are compared with their hashes; None: if the
         parameters take less than 20 GB.
 

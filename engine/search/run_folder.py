@@ -148,11 +148,10 @@ def score_elsewhere(
     """
     distinct = sorted(set(texts))
     digest = hashlib.sha256("\0".join(distinct).encode()).hexdigest()[:8]
-    data = mesh.shape["data"]
     sweep = SweepSettings(
         mode="text",
         dtype=settings.dtype,
-        step_size=64 * data,
+        step_size=64,
         part_size=4096,
         self_check=4,
         seed=settings.seed,
@@ -409,10 +408,8 @@ def _self_check(
 def _scorer(
     checkpoint: Checkpoint, mesh: Mesh, dtype: str, settings: SearchSettings
 ) -> RewardScorer:
-    data = mesh.shape["data"]
-    step_size = -(-settings.candidates // data) * data
     restored = restore([checkpoint], mesh, dtype_named(dtype))
-    return RewardScorer.build(*restored, mesh, step_size=step_size)
+    return RewardScorer.build(*restored, mesh, step_size=settings.candidates)
 
 
 def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict[str, pl.DataFrame]:

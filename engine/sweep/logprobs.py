@@ -18,7 +18,7 @@ from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
 from engine.scoring.language_passes import LanguageScorer
-from engine.scoring.reward_passes import check_step, dtype_named
+from engine.scoring.reward_passes import dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows, check_choice
 from engine.sweep import loop, setup
 from engine.text.cue import FORMS, Cue
@@ -62,7 +62,7 @@ def next_tokens(
     """
     named = _named(prompts, settings.form)
     manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
-    _check(checkpoints, settings, mesh)
+    _check(checkpoints, mesh)
     results = []
     for checkpoint in checkpoints:
         for prompt, text in named.items():
@@ -70,7 +70,7 @@ def next_tokens(
                 cue(checkpoint, text, settings.form).prompt, setup.tokens_of(checkpoint)
             )
             path = schema.logprobs_path(checkpoint.card.slug, prompt)
-            results.append(_admit(manifest, checkpoint, path, rows, settings))
+            results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
     setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
     return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
 
@@ -94,13 +94,13 @@ def replies(
     named = _named(prompts, settings.form)
     manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
     setup.admit(manifest, "lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
-    _check(checkpoints, settings, mesh)
+    _check(checkpoints, mesh)
     results = []
     for checkpoint in checkpoints:
         for prompt, text in named.items():
             rows = ContinuationRows(cue(checkpoint, text, settings.form), texts)
             path = schema.item_logprobs_path(name, checkpoint.card.slug, prompt)
-            results.append(_admit(manifest, checkpoint, path, rows, settings))
+            results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
     setup.begin(manifest, {})
     return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
 
@@ -125,14 +125,18 @@ def _named(prompts: Mapping[str, str], form: str) -> dict[str, str]:
 
 
 def _admit(
-    manifest: Manifest, checkpoint: Checkpoint, path: str, rows: Rows, settings: LogprobSettings
+    manifest: Manifest,
+    checkpoint: Checkpoint,
+    path: str,
+    rows: Rows,
+    settings: LogprobSettings,
+    mesh: Mesh,
 ) -> loop.Result:
-    return setup.admit_result(manifest, checkpoint, path, rows, settings, form=settings.form)
+    return setup.admit_result(manifest, checkpoint, path, rows, settings, mesh, form=settings.form)
 
 
-def _check(checkpoints: Sequence[Checkpoint], settings: LogprobSettings, mesh: Mesh) -> None:
-    """Refuses a step or mesh that does not fit a model."""
-    check_step(settings.step_size, mesh)
+def _check(checkpoints: Sequence[Checkpoint], mesh: Mesh) -> None:
+    """Refuses a mesh that does not fit a model."""
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
 

@@ -33,10 +33,10 @@ from engine.types import PromptIds
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How results are computed. `dtype` and `part_size` are part of their fingerprint."""
+    """How results are computed. All but the self-check's are part of their fingerprint."""
 
     dtype: str
-    step_size: int  # candidates per device step
+    step_size: int  # candidates per step on each device
     part_size: int  # rows per part
     self_check: int  # rows per result that the plain pass scores again
     seed: int  # of the self-check's sample

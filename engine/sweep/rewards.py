@@ -15,7 +15,7 @@ from engine.errors import AssayError
 from engine.models.heads import OBJECTIVES
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
-from engine.scoring.reward_passes import RewardScorer, check_step, dtype_named
+from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
     MODES,
     POOLINGS,
@@ -81,7 +81,7 @@ def sweep_vocabulary(
             rows = token_rows(group[0].template, text, size, settings.mode, pad)
             for checkpoint in group:
                 path = schema.scores_path(checkpoint.card.slug, prompt)
-                results.append(_admit(manifest, checkpoint, path, rows, settings))
+                results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
     setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
 
     def tell(result: loop.Result, numbers: np.ndarray) -> None:
@@ -117,7 +117,7 @@ def sweep_replies(
             rows = ReplyRows(template.split(text), template, replies, settings.mode, pad=pad)
             for checkpoint in group:
                 path = schema.items_path(name, checkpoint.card.slug, prompt)
-                results.append(_admit(manifest, checkpoint, path, rows, settings))
+                results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
     setup.begin(manifest, {})
     return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
 
@@ -150,20 +150,24 @@ def pad_token(checkpoint: Checkpoint, pooling: str) -> int | None:
 
 
 def _admit(
-    manifest: Manifest, checkpoint: Checkpoint, path: str, rows: RewardRows, settings: SweepSettings
+    manifest: Manifest,
+    checkpoint: Checkpoint,
+    path: str,
+    rows: RewardRows,
+    settings: SweepSettings,
+    mesh: Mesh,
 ) -> loop.Result:
     choices = {"mode": settings.mode}
     if settings.pooling != "last":  # runs that are older than this setting have no such key
         choices["pooling"] = settings.pooling
     objectives = checkpoint.card.reward_head.columns(settings.objectives)[1:]
     return setup.admit_result(
-        manifest, checkpoint, path, rows, settings, objectives=objectives, **choices
+        manifest, checkpoint, path, rows, settings, mesh, objectives=objectives, **choices
     )
 
 
 def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mesh) -> None:
-    """Refuses a step or mesh that does not fit, and objectives that no model has."""
-    check_step(settings.step_size, mesh)
+    """Refuses a mesh that does not fit, and objectives that no model has."""
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
     heads = [checkpoint.card.reward_head for checkpoint in checkpoints]

@@ -96,6 +96,7 @@ def admit_result(
     path: str,
     rows: Rows,
     settings: Settings,
+    mesh: Mesh,
     *,
     objectives: Sequence[str] = (),
     **choices: object,
@@ -108,6 +109,7 @@ def admit_result(
       path: the result's folder, relative to the run.
       rows: what is scored; the results of models that share a pass share the object.
       settings: of the run.
+      mesh: the devices.
       objectives: columns of a part behind those of the rows.
       **choices: further settings that all parts of a result must agree on.
 
@@ -118,13 +120,17 @@ def admit_result(
     schema.objective_columns(objectives)
     if objectives:
         choices["objectives"] = list(objectives)
-    # Devices and step size must not change a reward, so they are no part of the fingerprint.
+    # What decides a number's last bits: the shape of a device's step, and how many devices add up
+    # one number. The other devices and processes do not.
+    if mesh.shape["model"] > 1:
+        choices["model_axis"] = mesh.shape["model"]
     fingerprint = {
         "checkpoint_hash": checkpoint.card.checkpoint_hash,
         **choices,
         "dtype": settings.dtype,
         "rows": len(rows),
         "part_size": settings.part_size,
+        "step_size": settings.step_size,
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
     }
