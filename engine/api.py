@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 
+from engine import compile_cache
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
@@ -46,6 +47,7 @@ def load(
     Raises:
       AssayError: no checkpoint, a damaged one, or settings that do not fit it.
     """
+    compile_cache.enable()
     mesh = mesh or build_mesh()
     opened = Checkpoint.open(checkpoint, verify=verify)
     opened.expect(REWARD)

@@ -211,8 +211,8 @@ def end(line: str, code: int, failure: Failure | None = None) -> NoReturn:
     callbacks.join(_CALLBACKS_S)
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
-    with contextlib.suppress(OSError):
-        os.write(2, f"{_one_line(line)}\n".encode(errors="replace"))
+    with contextlib.suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), f"{_one_line(line)}\n".encode(errors="replace"))
     os._exit(code)
 
 

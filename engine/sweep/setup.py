@@ -16,6 +16,7 @@ import polars as pl
 from etils import epath
 from jax.sharding import Mesh
 
+from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
@@ -25,7 +26,8 @@ from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import check_length
 from engine.scoring.rows import Rows
-from engine.sweep.loop import Result, Settings
+from engine.sweep.loop import Settings
+from engine.sweep.results import Result
 from engine.text.chat_template import ChatTemplate
 from engine.text.vocabulary import vocabulary, vocabulary_size
 
@@ -146,6 +148,22 @@ def admit_result(
         check_length(rows.longest(), checkpoint.card.decoder.max_positions)
     columns = (list(rows.part_columns)[-1], *objectives)
     return Result(checkpoint=checkpoint, path=path, rows=rows, columns=columns, spans=spans)
+
+
+def check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
+    """Refuses a mesh that fits no model; if it fits some, the others fail when they are loaded.
+
+    Raises:
+      AssayError: of the last model.
+    """
+    for number, checkpoint in enumerate(checkpoints, 1):
+        try:
+            meshes.check_mesh(mesh, checkpoint.card.decoder)
+        except AssayError:
+            if number == len(checkpoints):
+                raise
+        else:
+            return
 
 
 def begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None:

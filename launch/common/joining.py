@@ -11,6 +11,7 @@ from absl.flags import FlagValues
 
 from engine import processes
 from engine.errors import AssayError
+from launch.common import native_output
 
 _ALLOWED = (
     "allowed: --coordinator=host:port --processes=n --process=i; JAX_COORDINATOR_ADDRESS, "
@@ -71,6 +72,7 @@ def join(name: str, given: Any) -> None:  # parsed FlagValues
     control = place.port + (_CONTROL if place.port + _CONTROL < 2**16 else -_CONTROL)
     processes.join(place.host, control, place.count, place.index, given.join_timeout, name)
     warnings.formatwarning = lambda message, *_: f"{name}: {processes.place()}: {message}\n"
+    native_output.tame(follows=place.index > 0)
     import jax  # here: a wrong flag is refused at once
 
     jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM

@@ -8,6 +8,7 @@ from absl.flags import FlagValues
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from engine import compile_cache
 from engine.api import default_dtype
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
@@ -87,6 +88,7 @@ def shared_settings(
 
 def dtype_and_mesh(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[str, Mesh]:
     """The dtype that a config names, or `auto`'s choice for the models and devices; the mesh."""
+    compile_cache.enable()
     mesh = build_mesh(config.mesh.model)
     if config.dtype != "auto":
         return config.dtype, mesh
