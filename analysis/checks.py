@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from engine.runs import schema
+from engine.runs import provenance, schema
 from engine.runs.reader import Result, RunError, Search
 
 _NAMED = 5  # Ids that a message lists at most.
@@ -49,11 +49,13 @@ def present(result: Result, allow_incomplete: bool) -> Result | None:
         check_bytes(result.folder / name, digest)
         objectives = dict.fromkeys(result.objectives, pl.Float32)
         check_schema(result.folder / name, columns(result) | objectives)
+        check_origin(result, name)
     return dataclasses.replace(result, parts=parts)
 
 
 def search_steps(path: pathlib.Path, record: Search) -> pl.DataFrame:
     """Steps of one search, checked: `schema.SEQUENCE_COLUMNS`, sorted by step."""
+    check_whole(path)
     if record.sha256 is not None:
         check_bytes(path, record.sha256)
     check_schema(path, schema.SEQUENCE_COLUMNS)
@@ -62,6 +64,20 @@ def search_steps(path: pathlib.Path, record: Search) -> pl.DataFrame:
     broken = pl.col("reward").is_null() | ~pl.col("reward").is_finite()
     refuse(steps, broken, f"{path}: rewards that are not finite, steps")
     return steps
+
+
+def check_whole(path: pathlib.Path) -> None:
+    """Refuses a file whose bytes do not fit the hash that it holds; older ones hold none."""
+    if path.is_file() and provenance.is_whole(path.read_bytes()) is False:
+        raise RunError(f"{path}: damaged; remove it and run the command that wrote it again")
+
+
+def check_origin(result: Result, name: str) -> None:
+    """Refuses a part that says of itself that it belongs to another result."""
+    about = provenance.read((result.folder / name).read_bytes())
+    wanted = {"path": result.path, "fingerprint": dict(result.fingerprint)}
+    if about is not None and (why := provenance.difference(about, wanted)):
+        raise RunError(f"{result.folder / name}: belongs to something else ({why}); remove it")
 
 
 def check_bytes(path: pathlib.Path, digest: str) -> None:
@@ -74,6 +90,7 @@ def check_vocabulary(path: pathlib.Path, model: str) -> pl.DataFrame:
     """Token ids of the vocabulary in `path`, checked: each once, each with a token."""
     if not path.is_file():
         raise RunError(f"{path}: no such vocabulary, which {model} needs")
+    check_whole(path)
     check_schema(path, schema.VOCAB_COLUMNS)
     vocabulary = pl.read_parquet(path, glob=False, columns=["token_id", "token"])
     refuse(vocabulary, pl.col("token_id").is_duplicated(), f"{path}: duplicate token ids")
@@ -109,6 +126,7 @@ def humans(path: pathlib.Path) -> pl.DataFrame:
     Raises:
       RunError: not such a table, a duplicate item, or a score that is not finite.
     """
+    check_whole(path)
     check_schema(path, schema.HUMAN_COLUMNS)
     frame = pl.read_parquet(path, glob=False, columns=list(schema.HUMAN_COLUMNS))
     refuse(frame, pl.col("item_id").is_duplicated(), f"{path}: duplicate item ids")

@@ -8,6 +8,7 @@ import os
 import re
 import uuid
 
+import fsspec
 import polars as pl
 from etils import epath
 
@@ -39,6 +40,12 @@ def foreign(folder: epath.Path, rows: int, part_size: int) -> list[str]:
 def names(folder: epath.Path) -> list[str]:
     """Names of the files in a folder, which need not exist."""
     return [path.name for path in folder.iterdir()] if folder.exists() else []
+
+
+def tree(folder: epath.Path) -> list[str]:
+    """Paths of all files below a folder, relative to it, sorted."""
+    files, root = fsspec.core.url_to_fs(str(folder))
+    return sorted(path[len(root) :].lstrip("/") for path in files.find(root))
 
 
 def write_part(folder: epath.Path, start: int, stop: int, frame: pl.DataFrame, about: Json) -> str:
