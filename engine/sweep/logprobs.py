@@ -71,7 +71,8 @@ def next_tokens(
             )
             path = schema.logprobs_path(checkpoint.card.slug, prompt)
             results.append(_admit(manifest, checkpoint, path, rows, settings))
-    setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
+    vocabularies = setup.missing_vocabularies(manifest, checkpoints)
+    setup.begin(manifest, vocabularies, results, settings.part_size)
     return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
 
 
@@ -101,7 +102,7 @@ def replies(
             rows = ContinuationRows(cue(checkpoint, text, settings.form), texts)
             path = schema.item_logprobs_path(name, checkpoint.card.slug, prompt)
             results.append(_admit(manifest, checkpoint, path, rows, settings))
-    setup.begin(manifest, {})
+    setup.begin(manifest, {}, results, settings.part_size)
     return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
 
 

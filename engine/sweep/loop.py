@@ -130,7 +130,6 @@ def run(
     Raises:
       AssayError: a number that is not finite, with its rows; a self-check beyond tolerance.
     """
-    check_present(manifest, results, settings.part_size)
     passes = [tuple(same) for _, same in itertools.groupby(results, key=lambda r: id(r.rows))]
     pending = [
         same for same in passes if any(r.spans or not is_checked(manifest, r.path) for r in same)
@@ -159,8 +158,6 @@ def check_present(manifest: Manifest, results: Sequence[Result], part_size: int)
     Raises:
       AssayError: a part is damaged, belongs to another result, or holds other row ranges.
     """
-    if not _writes():
-        return
     every = [(r, parts.ranges(len(r.rows), part_size)) for r in results]
     with progress(
         sum(len(spans) for _, spans in every), "parts", what="checking", delay_s=5

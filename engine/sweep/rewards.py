@@ -82,7 +82,8 @@ def sweep_vocabulary(
             for checkpoint in group:
                 path = schema.scores_path(checkpoint.card.slug, prompt)
                 results.append(_admit(manifest, checkpoint, path, rows, settings))
-    setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
+    vocabularies = setup.missing_vocabularies(manifest, checkpoints)
+    setup.begin(manifest, vocabularies, results, settings.part_size)
 
     def tell(result: loop.Result, numbers: np.ndarray) -> None:
         columns = {"token_id": range(len(numbers[0])), "reward": numbers[0]}
@@ -118,7 +119,7 @@ def sweep_replies(
             for checkpoint in group:
                 path = schema.items_path(name, checkpoint.card.slug, prompt)
                 results.append(_admit(manifest, checkpoint, path, rows, settings))
-    setup.begin(manifest, {})
+    setup.begin(manifest, {}, results, settings.part_size)
     return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
 
 

@@ -17,7 +17,7 @@ from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import check_length
 from engine.scoring.rows import Rows
-from engine.sweep.loop import Result, Settings
+from engine.sweep.loop import Result, Settings, check_present
 from engine.text.chat_template import ChatTemplate
 from engine.text.vocabulary import vocabulary, vocabulary_size
 
@@ -101,12 +101,28 @@ def admit_result(
     return Result(checkpoint=checkpoint, path=path, rows=rows, columns=columns, spans=spans)
 
 
-def begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None:
-    """Writes the manifest, which marks the folder as a run, and then vocabulary tables."""
+def begin(
+    manifest: Manifest,
+    vocabularies: Mapping[str, pl.DataFrame],
+    results: Sequence[Result] = (),
+    part_size: int = 1,
+) -> None:
+    """Writes the manifest, which marks the folder as a run, and then vocabulary tables.
+
+    Args:
+      manifest: with all results entered.
+      vocabularies: tables to write, by path.
+      results: whose parts on disk are read and checked before anything is written.
+      part_size: rows per part.
+
+    Raises:
+      AssayError: a part is damaged or belongs to something else, or the run cannot be written.
+    """
     if jax.process_count() > 1:  # every host looks for missing parts before any host writes one
         multihost_utils.sync_global_devices("assay-planned")
     if jax.process_index() != 0:
         return
+    check_present(manifest, results, part_size)
     for folder in (manifest.run, manifest.run / schema.VOCAB_DIR):
         parts.sweep_temporaries(folder)
     manifest.save()

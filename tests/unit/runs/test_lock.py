@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -150,7 +151,7 @@ def test_the_lock_of_another_host_that_changes_is_held(folder, monkeypatch):
         content = {**dataclasses.asdict(holder), "beats": len(polls)}
         (folder / lock.NAME).write_text(json.dumps(content))
 
-    monkeypatch.setattr(lock.time, "sleep", beat)
+    monkeypatch.setattr(time, "sleep", beat)
     with (
         pytest.raises(AssayError, match="in use by `assay score` on elsewhere"),
         lock.hold(str(folder), "sweep"),
