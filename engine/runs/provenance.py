@@ -19,6 +19,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -26,6 +27,7 @@ from engine.runs import schema
 from engine.runs.reader import Json
 
 KEY = "assay"
+NAMED = ("models", "prompts", "lists")  # what results refer to by name
 VERSION = 1
 _SEAL = b'"file_sha256": "'  # no text of the object can hold it: JSON would escape its quotes
 _ZEROS = b"0" * 64
@@ -101,18 +103,26 @@ def difference(about: Json, wanted: Json) -> str:
     for key in ("path", "fingerprint", "rows"):
         if key in wanted and about.get(key) != wanted[key]:
             return changes(about.get(key), wanted[key], key)
-    for kind in ("models", "prompts", "lists"):
+    for kind in NAMED:
         for name, entry in wanted.get(kind, {}).items():
-            present = about.get(kind, {}).get(name)
-            # A model may have been converted from elsewhere: its hash says what it is.
-            key = "checkpoint_hash" if kind == "models" else None
-            own, other = ((e or {}).get(key) if key else e for e in (present, entry))
-            if own != other:
-                return f"{kind[:-1]} {name!r}: {changes(own, other, key or '')}"
+            if why := contradiction(kind, name, about.get(kind, {}).get(name), entry):
+                return why
     return ""
 
 
 # Any: what JSON holds.
+def contradiction(kind: str, name: str, present: Any, wanted: Any) -> str:
+    """How two entries of a model, prompt or list disagree; "" where they agree.
+
+    A model may have been converted from elsewhere: its hash says what it is.
+    """
+    if kind == "models":
+        present, wanted = (
+            {"checkpoint_hash": (e or {}).get("checkpoint_hash")} for e in (present, wanted)
+        )
+    return "" if present == wanted else f"{kind[:-1]} {name!r} with {changes(present, wanted)}"
+
+
 def changes(present: object, wanted: object, name: str = "") -> str:
     """What differs between two JSON values: `dtype='float32', not 'bfloat16'`."""
     if not isinstance(present, dict) or not isinstance(wanted, dict):

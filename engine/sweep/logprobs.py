@@ -76,7 +76,8 @@ def next_tokens(
             )
             path = schema.logprobs_path(checkpoint.card.slug, prompt)
             results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
-    setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
+    vocabularies = setup.missing_vocabularies(manifest, checkpoints)
+    setup.begin(manifest, vocabularies, results, settings.part_size)
     load = functools.partial(_load, settings, mesh)
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
@@ -108,7 +109,7 @@ def replies(
             rows = ContinuationRows(cue(checkpoint, text, settings.form), texts)
             path = schema.item_logprobs_path(name, checkpoint.card.slug, prompt)
             results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
-    setup.begin(manifest, {})
+    setup.begin(manifest, {}, results, settings.part_size)
     load = functools.partial(_load, settings, mesh)
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
 

@@ -26,7 +26,7 @@ from engine.runs.parts import Span
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import dtype_named
 from engine.sweep.outcomes import Ended, Ledger, SomeFailed, memory_errors
-from engine.sweep.results import Result, check_present, is_checked, read_numbers
+from engine.sweep.results import Result, is_checked, read_numbers
 from engine.sweep.self_check import check_finite, self_check
 from engine.sweep.writer import Writer
 from engine.types import PromptIds
@@ -105,13 +105,10 @@ def run(
         damaged weights; no memory.
       SomeFailed: any of these, for some models of several; the others are complete.
     """
-    check_present(manifest, results, settings.part_size)
     passes = [tuple(same) for _, same in itertools.groupby(results, key=lambda r: id(r.rows))]
-    undone = processes.from_first(
-        "results that are not complete",
-        lambda: [r.path for r in results if r.spans or not is_checked(manifest, r.path)],
-    )
-    pending = [same for same in passes if any(r.path in undone for r in same)]
+    pending = [
+        same for same in passes if any(r.spans or not is_checked(manifest, r.path) for r in same)
+    ]
     ledger, computed = Ledger([result.model for result in results]), 0
     with progress(sum(stop - start for same in pending for start, stop in _spans(same))) as bar:
         for checkpoints, own in itertools.groupby(

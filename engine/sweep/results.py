@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
@@ -55,8 +54,6 @@ def check_present(manifest: Manifest, results: Sequence[Result], part_size: int)
     Raises:
       AssayError: a part is damaged, belongs to another result, or holds other row ranges.
     """
-    if not processes.writes():
-        return
     every = [(r, parts.ranges(len(r.rows), part_size)) for r in results]
     with progress(
         sum(len(spans) for _, spans in every), "parts", what="checking", delay_s=5

@@ -87,7 +87,8 @@ def sweep_vocabulary(
             for checkpoint in group:
                 path = schema.scores_path(checkpoint.card.slug, prompt)
                 results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
-    setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
+    vocabularies = setup.missing_vocabularies(manifest, checkpoints)
+    setup.begin(manifest, vocabularies, results, settings.part_size)
 
     def tell(result: Result, numbers: np.ndarray) -> None:
         columns = {"token_id": range(len(numbers[0])), "reward": numbers[0]}
@@ -124,7 +125,7 @@ def sweep_replies(
             for checkpoint in group:
                 path = schema.items_path(name, checkpoint.card.slug, prompt)
                 results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
-    setup.begin(manifest, {})
+    setup.begin(manifest, {}, results, settings.part_size)
     load = functools.partial(_load, settings, mesh)
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
 

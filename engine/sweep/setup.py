@@ -27,7 +27,7 @@ from engine.runs.reader import Json
 from engine.scoring.reward_passes import check_length
 from engine.scoring.rows import Rows
 from engine.sweep.loop import Settings
-from engine.sweep.results import Result
+from engine.sweep.results import Result, check_present
 from engine.text.chat_template import ChatTemplate
 from engine.text.vocabulary import vocabulary, vocabulary_size
 
@@ -166,12 +166,26 @@ def check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
             return
 
 
-def begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None:
+def begin(
+    manifest: Manifest,
+    vocabularies: Mapping[str, pl.DataFrame],
+    results: Sequence[Result] = (),
+    part_size: int = 1,
+) -> None:
     """Writes the manifest, which marks the folder as a run, and then vocabulary tables.
 
+    Args:
+      manifest: with all results entered.
+      vocabularies: tables to write, by path.
+      results: whose parts on disk are read and checked before anything is written.
+      part_size: rows per part.
+
     Raises:
-      AssayError: processes do not share the run folder; it cannot be written.
+      AssayError: a part is damaged or belongs to something else, the run cannot be written,
+        or processes do not share its folder.
     """
+    if processes.writes():
+        check_present(manifest, results, part_size)
     manifest.content = processes.from_first("plan", lambda: manifest.content)
     _check_shared(manifest.run)
     if not processes.writes():
