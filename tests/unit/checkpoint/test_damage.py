@@ -15,6 +15,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.mesh import build_mesh
+from launch import sweep
 
 AGAIN = "convert the model again"
 
@@ -111,7 +112,7 @@ def test_every_model_that_shares_a_decoder_is_verified(checkpoint, tmp_path):
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
 def test_another_tokenizer_file_is_refused(folder, name):
     file = folder / "tokenizer" / name
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"more": 1}))
+    file.write_text(file.read_text() + " ")
     message = f"^{file}: damaged checkpoint, not the file that was converted"
     with pytest.raises(AssayError, match=message):
         _ = Checkpoint.open(folder).tokenizer
@@ -131,9 +132,8 @@ def test_a_tokenizer_file_too_many_or_too_few_is_refused(folder):
 
 def test_a_flipped_bit_in_the_card_is_found(folder):
     card = folder / "model.json"
-    text = card.read_text()
-    card.write_text(text.replace('"rope_theta": 10000.0', '"rope_theta": 10001.0'))
-    assert card.read_text() != text
+    flip(card, byte=card.read_text().index('"rms_eps": 1e-05') + len('"rms_eps": 1e-0'))
+    assert '"rms_eps": 1e-04' in card.read_text()
     with pytest.raises(AssayError, match=r"model\.json: damaged, its contents are not those"):
         Checkpoint.open(folder)
 
@@ -155,13 +155,15 @@ def test_the_public_api_verifies_too(folder):
     assert engine.load(folder, mesh=build_mesh(), verify=False)
 
 
-def test_a_command_finds_it_before_it_writes(command, folder, tmp_path):
+def test_a_command_finds_it_before_it_writes(folder, tmp_path, capsys):
     flip(folder / "params/layers/001/decoder.layers.up/0.0")
     flags = (f"--checkpoint={folder}", f"--run={tmp_path / 'run'}", "--config.prompts=greatest")
-    done = command("sweep", *flags)
-    assert done.code == 2
-    assert done.err[-1].startswith(f"sweep: {folder}/params/layers/001: damaged checkpoint")
+    assert sweep.main(flags) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"sweep: {folder}/params/layers/001: damaged checkpoint")
     assert not list((tmp_path / "run").glob("scores/**/*.parquet"))
-    assert command("sweep", *flags, "--config.verify=false").code == 0
-    done = command("sweep", *flags, "--config.verify=perhaps")
-    assert done.err == ["sweep: verify='perhaps'; allowed: auto, true, false"]
+    assert sweep.main([*flags, "--config.verify=false"]) == 0
+    capsys.readouterr()
+    assert sweep.main([*flags, "--config.verify=perhaps"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["sweep: verify='perhaps'; allowed: auto, true, false"]
