@@ -38,7 +38,9 @@ class Stored:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def stored(block: epath.Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Stored]:
+def stored(
+    block: epath.Path, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str]
+) -> dict[str, Stored]:
     """The parameters of a block, by name.
 
     orbax checks most of this too, but its message is a page about every parameter of the block.
@@ -46,6 +48,7 @@ def stored(block: epath.Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, 
     Args:
       block: folder of the block.
       shapes: name of a parameter -> shape that it must have.
+      dtypes: name -> dtypes that it may have, comma-separated, as in the card.
 
     Raises:
       AssayError: a description is missing, or is not that of a parameter of such a shape.
@@ -58,9 +61,10 @@ def stored(block: epath.Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, 
             missing = next(path for path in paths if not storage.exists(path))
             raise _incomplete(missing.parent) from error
         raise
-    wanted = zip(paths, texts, shapes.values(), strict=True)
-    found = [_described(path.parent, text, tuple(shape)) for path, text, shape in wanted]
-    return dict(zip(shapes, found, strict=True))
+    return {
+        name: _described(block / name, text, tuple(shape), dtypes[name].split(", "))
+        for (name, shape), text in zip(shapes.items(), texts, strict=True)
+    }
 
 
 def check_sizes(parameters: Mapping[str, Stored]) -> None:
@@ -195,7 +199,9 @@ def _digest(parameter: Stored, data: bytes | None) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _described(folder: epath.Path, text: bytes, shape: tuple[int, ...]) -> Stored:
+def _described(
+    folder: epath.Path, text: bytes, shape: tuple[int, ...], dtypes: Sequence[str]
+) -> Stored:
     """A parameter according to its .zarray, all of which must be as the conversion writes it."""
     raw = {
         "zarr_format": 2,
@@ -204,15 +210,15 @@ def _described(folder: epath.Path, text: bytes, shape: tuple[int, ...]) -> Store
         "order": "C",
         "compressor": None,
         "filters": None,
+        "fill_value": None,
         "dimension_separator": ".",
     }
     try:
         about = json.loads(text)
-        dtype = jnp.dtype(about["dtype"])
-        fits = all(about[key] == value for key, value in raw.items())
-    except (ValueError, LookupError, TypeError) as error:
+        dtype = jnp.dtype(about.pop("dtype"))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise _incomplete(folder) from error
-    if not fits:
+    if about != raw or str(dtype) not in dtypes:
         raise _incomplete(folder)
     return Stored(folder / (".".join("0" * len(shape)) or "0"), shape, dtype)
 

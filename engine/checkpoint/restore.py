@@ -146,7 +146,8 @@ class _Reader:
           AssayError: the checkpoint is damaged, or its store fails.
         """
         folder = checkpoint.path / "params" / block
-        stored = blocks.stored(folder, {name: target.shape for name, target in targets.items()})
+        shapes = {name: target.shape for name, target in targets.items()}
+        stored = blocks.stored(folder, shapes, checkpoint.card.dtypes)
         remote = storage.is_remote(folder)
         data = blocks.read(stored) if remote else None
         if not remote:

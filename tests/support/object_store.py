@@ -111,6 +111,13 @@ def serving() -> Iterator[Store]:
         server.stop()
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client: object) -> None:
+        """Says nothing of clients that are gone: they were told to fail."""
+
+
 class Proxy:
     """Passes requests on to a server; `faults` says which of them fail, and how."""
 
@@ -119,8 +126,7 @@ class Proxy:
         self.requests: list[Request] = []
         self._target = urlsplit(url)
         self._lock = threading.Lock()
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -152,10 +158,9 @@ class Proxy:
                 if fault is None:
                     _answer(self, status, headers, answer)
                 elif fault.status:
-                    text = (
-                        f"<Error><Code>{fault.code}</Code><Message>{fault.code}</Message></Error>"
-                    )
-                    _answer(self, fault.status, {"Content-Type": "application/xml"}, text.encode())
+                    code = f"<Code>{fault.code}</Code><Message>{fault.code}</Message>"
+                    text = f"<Error>{code}</Error>".encode()
+                    _answer(self, fault.status, {"Content-Type": "application/xml"}, text)
                 else:
                     self.close_connection = True
 
