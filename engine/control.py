@@ -102,7 +102,7 @@ class Channel:
         peers: Sequence[Peer],
         fail: Callable[[Failure], Any],
     ):
-        """Starts the threads.
+        """Nothing is watched yet; see `watch`.
 
         Args:
           index: of this process.
@@ -115,6 +115,9 @@ class Channel:
         self._readers = [
             threading.Thread(target=self._watch, args=[peer], daemon=True) for peer in peers
         ]
+
+    def watch(self) -> None:
+        """Starts the threads; from now on `fail` may be called."""
         for thread in [*self._readers, threading.Thread(target=self._beat, daemon=True)]:
             thread.start()
 

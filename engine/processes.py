@@ -68,6 +68,7 @@ def join(address: str, port: int, count: int, index: int, timeout_s: float, name
     else:
         peer, hosts = connect(address, port, index, count, host, timeout_s)
         _channel = Channel(index, hosts, [peer], fail)
+    _channel.watch()  # after `end` can reach the others
 
 
 def index() -> int:

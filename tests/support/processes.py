@@ -47,10 +47,11 @@ class Processes:
                     seconds[index] = time.monotonic() - began
             time.sleep(0.02)
         self.kill()
-        return [
-            Ended(process.returncode, *map(_lines, process.communicate()), seconds.get(i, limit_s))
-            for i, process in enumerate(self._started)
-        ]
+        ended = []
+        for index, process in enumerate(self._started):
+            out, err = map(_lines, process.communicate())
+            ended.append(Ended(process.returncode, out, err, seconds.get(index, limit_s)))
+        return ended
 
     def kill(self) -> None:
         for process in self._started:
