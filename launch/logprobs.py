@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.logprobs import LogprobSettings, next_tokens, replies
-from launch.common import command, findings, items, scoring, sharding
+from launch.common import command, findings, items, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
@@ -24,23 +24,14 @@ def logprobs(given: command.Given) -> str:
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=vocab)
     common, mesh = scoring.shared_settings(given.config, models)
     settings = LogprobSettings(form=given.config.form, **common)
-    if given.items is None:
-        place = f"{run}/logprobs"
-        computed = next_tokens(
-            models, prompts, run=run, settings=settings, mesh=mesh, ended=findings.show_models
-        )
-    else:
-        place = f"{run}/item_logprobs/{name}"
-        computed = replies(
-            models,
-            prompts,
-            name,
-            texts,
-            run=run,
-            settings=settings,
-            mesh=mesh,
-            ended=findings.show_models,
-        )
+    ended = findings.show_models
+    with locking.held(given, run, "logprobs"):
+        if given.items is None:
+            place = f"{run}/logprobs"
+            computed = next_tokens(models, prompts, run, settings, mesh, ended)
+        else:
+            place = f"{run}/item_logprobs/{name}"
+            computed = replies(models, prompts, name, texts, run, settings, mesh, ended)
     what = scoring.outcome(computed, "log-probabilities")
     return f"{place}: {len(models)} models × {len(prompts)} prompts, {what}"
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.rewards import sweep_replies
-from launch.common import command, findings, items, scoring, sharding
+from launch.common import command, findings, items, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
@@ -19,9 +19,10 @@ def score(given: command.Given) -> str:
     name, replies = items.listed(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
-    rewards = sweep_replies(
-        models, prompts, name, replies, run, settings, mesh, findings.show_models
-    )
+    with locking.held(given, run, "score"):
+        rewards = sweep_replies(
+            models, prompts, name, replies, run, settings, mesh, findings.show_models
+        )
     what = scoring.outcome(rewards, "rewards")
     return f"{run}/items/{name}: {len(models)} models × {len(prompts)} prompts, {what}"
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.rewards import sweep_vocabulary
-from launch.common import command, findings, scoring, sharding
+from launch.common import command, findings, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
@@ -18,9 +18,10 @@ def sweep(given: command.Given) -> str:
     run, models, prompts = scoring.inputs(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=True)
     settings, mesh = scoring.settings(given.config, models)
-    rewards = sweep_vocabulary(
-        models, prompts, run, settings, mesh, finished=findings.show, ended=findings.show_models
-    )
+    with locking.held(given, run, "sweep"):
+        rewards = sweep_vocabulary(
+            models, prompts, run, settings, mesh, findings.show, findings.show_models
+        )
     what = scoring.outcome(rewards, "rewards")
     return f"{run}/scores: {len(models)} models × {len(prompts)} prompts, {what}"
 

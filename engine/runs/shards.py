@@ -5,14 +5,13 @@ runs in it.
 """
 
 import dataclasses
-import pathlib
 import re
 from collections.abc import Iterable
 
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import schema
+from engine.runs import schema, storage
 from engine.runs.reader import RunError
 
 _FOLDER = re.compile(r"shard-(\d+)-of-(\d+)")
@@ -43,8 +42,8 @@ class Shard:
         Raises:
           AssayError: the folder holds a run that is not sharded, or shards of another number.
         """
-        parent = epath.Path(run)
-        if (parent / schema.MANIFEST).exists():
+        parent = storage.path_of(run)
+        if storage.exists(parent / schema.MANIFEST):
             raise AssayError(f"run {run}: is not sharded; use another run folder for --shard")
         others = {shard.count for shard in _present(parent)} - {self.count}
         if others:
@@ -55,7 +54,7 @@ class Shard:
         return f"{run.rstrip('/')}/shard-{self.index}-of-{self.count}"
 
 
-def expanded(runs: Iterable[pathlib.Path], *, allow_incomplete: bool) -> list[pathlib.Path]:
+def expanded(runs: Iterable[epath.Path], *, allow_incomplete: bool) -> list[epath.Path]:
     """Run folders, with the folder of all shards replaced by its shards.
 
     Args:
@@ -65,9 +64,9 @@ def expanded(runs: Iterable[pathlib.Path], *, allow_incomplete: bool) -> list[pa
     Raises:
       RunError: a shard is missing.
     """
-    folders: list[pathlib.Path] = []
+    folders: list[epath.Path] = []
     for run in runs:
-        shards = [] if (run / schema.MANIFEST).exists() else _present(run)
+        shards = [] if storage.exists(run / schema.MANIFEST) else _present(run)
         missing = {i for shard in shards for i in range(1, shard.count + 1)}
         missing -= {shard.index for shard in shards}
         if missing and not allow_incomplete:
@@ -77,10 +76,8 @@ def expanded(runs: Iterable[pathlib.Path], *, allow_incomplete: bool) -> list[pa
     return folders
 
 
-def _present(parent: pathlib.Path | epath.Path) -> list[Shard]:
+def _present(parent: epath.Path) -> list[Shard]:
     """The shards in a folder, in order."""
-    if not parent.is_dir():
-        return []
-    named = [_FOLDER.fullmatch(path.name) for path in parent.iterdir()]
+    named = [_FOLDER.fullmatch(name) for name in storage.names(parent)]
     shards = [Shard(int(match[1]), int(match[2])) for match in named if match]
     return sorted(shards, key=lambda shard: (shard.count, shard.index))

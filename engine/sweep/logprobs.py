@@ -18,10 +18,11 @@ from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
 from engine.scoring.language_passes import LanguageScorer
-from engine.scoring.reward_passes import check_step, dtype_named
+from engine.scoring.reward_passes import dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows, check_choice
 from engine.sweep import loop, setup
 from engine.sweep.outcomes import Ended
+from engine.sweep.results import Result
 from engine.text.cue import FORMS, Cue
 
 
@@ -66,7 +67,7 @@ def next_tokens(
     """
     named = _named(prompts, settings.form)
     manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
-    _check(checkpoints, settings, mesh)
+    setup.check_meshes(mesh, checkpoints)
     results = []
     for checkpoint in checkpoints:
         for prompt, text in named.items():
@@ -74,8 +75,9 @@ def next_tokens(
                 cue(checkpoint, text, settings.form).prompt, setup.tokens_of(checkpoint)
             )
             path = schema.logprobs_path(checkpoint.card.slug, prompt)
-            results.append(_admit(manifest, checkpoint, path, rows, settings))
-    setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
+            results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
+    vocabularies = setup.missing_vocabularies(manifest, checkpoints)
+    setup.begin(manifest, vocabularies, results, settings.part_size)
     load = functools.partial(_load, settings, mesh)
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
@@ -100,14 +102,14 @@ def replies(
     named = _named(prompts, settings.form)
     manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
     setup.admit(manifest, "lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
-    _check(checkpoints, settings, mesh)
+    setup.check_meshes(mesh, checkpoints)
     results = []
     for checkpoint in checkpoints:
         for prompt, text in named.items():
             rows = ContinuationRows(cue(checkpoint, text, settings.form), texts)
             path = schema.item_logprobs_path(name, checkpoint.card.slug, prompt)
-            results.append(_admit(manifest, checkpoint, path, rows, settings))
-    setup.begin(manifest, {})
+            results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
+    setup.begin(manifest, {}, results, settings.part_size)
     load = functools.partial(_load, settings, mesh)
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
@@ -132,15 +134,14 @@ def _named(prompts: Mapping[str, str], form: str) -> dict[str, str]:
 
 
 def _admit(
-    manifest: Manifest, checkpoint: Checkpoint, path: str, rows: Rows, settings: LogprobSettings
-) -> loop.Result:
-    return setup.admit_result(manifest, checkpoint, path, rows, settings, form=settings.form)
-
-
-def _check(checkpoints: Sequence[Checkpoint], settings: LogprobSettings, mesh: Mesh) -> None:
-    """Refuses a step or mesh that does not fit a model."""
-    check_step(settings.step_size, mesh)
-    setup.check_meshes(mesh, checkpoints)
+    manifest: Manifest,
+    checkpoint: Checkpoint,
+    path: str,
+    rows: Rows,
+    settings: LogprobSettings,
+    mesh: Mesh,
+) -> Result:
+    return setup.admit_result(manifest, checkpoint, path, rows, settings, mesh, form=settings.form)
 
 
 def _load(settings: LogprobSettings, mesh: Mesh, group: Sequence[Checkpoint]) -> LanguageScorer:

@@ -15,7 +15,7 @@ from engine.errors import AssayError
 from engine.models.heads import OBJECTIVES
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
-from engine.scoring.reward_passes import RewardScorer, check_step, dtype_named
+from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
     MODES,
     POOLINGS,
@@ -27,6 +27,7 @@ from engine.scoring.rows import (
 )
 from engine.sweep import loop, setup
 from engine.sweep.outcomes import Ended
+from engine.sweep.results import Result
 from engine.text.chat_template import ChatTemplate
 
 
@@ -85,10 +86,11 @@ def sweep_vocabulary(
             rows = token_rows(group[0].template, text, size, settings.mode, pad)
             for checkpoint in group:
                 path = schema.scores_path(checkpoint.card.slug, prompt)
-                results.append(_admit(manifest, checkpoint, path, rows, settings))
-    setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
+                results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
+    vocabularies = setup.missing_vocabularies(manifest, checkpoints)
+    setup.begin(manifest, vocabularies, results, settings.part_size)
 
-    def tell(result: loop.Result, numbers: np.ndarray) -> None:
+    def tell(result: Result, numbers: np.ndarray) -> None:
         columns = {"token_id": range(len(numbers[0])), "reward": numbers[0]}
         scores = pl.DataFrame(columns, schema.SCORE_COLUMNS)
         tokens = pl.Series(result.checkpoint.template.tokens, dtype=pl.String)
@@ -122,8 +124,8 @@ def sweep_replies(
             rows = ReplyRows(template.split(text), template, replies, settings.mode, pad=pad)
             for checkpoint in group:
                 path = schema.items_path(name, checkpoint.card.slug, prompt)
-                results.append(_admit(manifest, checkpoint, path, rows, settings))
-    setup.begin(manifest, {})
+                results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
+    setup.begin(manifest, {}, results, settings.part_size)
     load = functools.partial(_load, settings, mesh)
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
@@ -156,20 +158,24 @@ def pad_token(checkpoint: Checkpoint, pooling: str) -> int | None:
 
 
 def _admit(
-    manifest: Manifest, checkpoint: Checkpoint, path: str, rows: RewardRows, settings: SweepSettings
-) -> loop.Result:
+    manifest: Manifest,
+    checkpoint: Checkpoint,
+    path: str,
+    rows: RewardRows,
+    settings: SweepSettings,
+    mesh: Mesh,
+) -> Result:
     choices = {"mode": settings.mode}
     if settings.pooling != "last":  # runs that are older than this setting have no such key
         choices["pooling"] = settings.pooling
     objectives = checkpoint.card.reward_head.columns(settings.objectives)[1:]
     return setup.admit_result(
-        manifest, checkpoint, path, rows, settings, objectives=objectives, **choices
+        manifest, checkpoint, path, rows, settings, mesh, objectives=objectives, **choices
     )
 
 
 def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mesh) -> None:
-    """Refuses a step or mesh that does not fit, and objectives that no model has."""
-    check_step(settings.step_size, mesh)
+    """Refuses a mesh that does not fit, and objectives that no model has."""
     setup.check_meshes(mesh, checkpoints)
     heads = [checkpoint.card.reward_head for checkpoint in checkpoints]
     available = {

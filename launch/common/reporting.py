@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from etils import epath
 from ml_collections import ConfigDict
 
 import analysis
@@ -19,8 +20,8 @@ from engine.runs.shards import expanded
 
 
 def write_report(
-    runs: Sequence[Path], target: Path, settings: AnalyzeSettings | None = None
-) -> Path:
+    runs: Sequence[epath.Path], target: epath.Path, settings: AnalyzeSettings | None = None
+) -> epath.Path:
     """Writes the report of some runs, with progress lines on standard error.
 
     Args:
