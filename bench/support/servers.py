@@ -1,0 +1,7 @@
+import contextlib
+@contextlib.contextmanager
+def nothing():
+    yield None
+@contextlib.contextmanager
+def object_store(name):
+    yield None
