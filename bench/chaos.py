@@ -17,6 +17,7 @@ import dataclasses
 import hashlib
 import os
 import random
+import shutil
 import signal
 import socket
 import sys
@@ -111,7 +112,9 @@ class Lab:
 
     def prepare(self) -> None:
         """Makes the models, in a process of its own: this one must start no threads."""
-        self.items.parent.mkdir(parents=True, exist_ok=True)
+        for old in ("models", "runs"):
+            shutil.rmtree(self.out / old, ignore_errors=True)
+        self.out.mkdir(parents=True, exist_ok=True)
         self.items.write_text("\n".join(f"reply {i} {'so ' * (i % 7)}" for i in range(150)))
 
         def make(argv: Sequence[str]) -> int:
