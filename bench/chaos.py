@@ -13,30 +13,34 @@ The models are tiny and random: what is tested is the bookkeeping, not the arith
 """
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
+import itertools
 import os
 import random
 import shutil
 import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 # Before jax is imported: each process has one device, and tokenizers start no threads here.
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from absl import app, flags
-from etils import epath
+from tqdm import tqdm
 
 import launch.gcg
 import launch.score
 import launch.sweep
 import launch.verify
-from bench.support import servers, table
+from bench.support import table
 from bench.support.victims import PHASES, Ended, Plan, Steps, start, wait
-from tests.support import folders, tiny
+from tests.support import folders, object_store, tiny
 
 _KILLS = flags.DEFINE_integer("kills", 200, "Kills, over all places and numbers of processes.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of the moments of the kills.")
@@ -50,7 +54,8 @@ _MOMENTS = {
     "restore": 40, "compile": 6, "step": 40, "write": 32, "rename": 32, "manifest": 4, "anytime": 1
 }  # fmt: skip
 _LONGEST_DELAY_S = {"compile": 0.3, "restore": 0.05, "step": 0.01, "write": 0.002, "anytime": 3.0}
-_ALLOWED = {signal.SIGKILL: (-9,), signal.SIGTERM: (143,)}
+# Signal -> exit statuses of the other processes, and of the one that gets it.
+_STATUS = {signal.SIGKILL: ((3,), (-9,)), signal.SIGTERM: ((143,), (143,))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +83,8 @@ COMMANDS = (
         launch.gcg.main,
         (
             "--config.prompts=greatest", "--config.steps=12", "--config.every=2",
-            "--config.candidates=16", "--config.topk=16", "--config.length=4", "--config.restarts=1",
-            "--config.buffer=2", "--config.transfer=false",
+            "--config.candidates=16", "--config.topk=16", "--config.length=4",
+            "--config.restarts=1", "--config.buffer=2", "--config.transfer=false",
         ),
     ),
 )  # fmt: skip
@@ -102,7 +107,7 @@ class Counts:
 class Lab:
     """Models, places and undisturbed runs."""
 
-    def __init__(self, out: Path, store: str | None):
+    def __init__(self, out: Path, store: object_store.Store | None):
         self.out, self.store = out, store
         self.steps = Steps()
         self._numbers = iter(range(1, 10**6))
@@ -131,7 +136,9 @@ class Lab:
     def folder(self, place: str) -> str:
         """A run folder that does not exist yet."""
         name = f"run-{next(self._numbers):04d}"
-        return f"{self.store}/{name}" if place == "s3" else str(self.out / "runs" / name)
+        if place == "s3":
+            return f"s3://{object_store.BUCKET}/{name}"
+        return str(self.out / "runs" / name)
 
     def run(
         self, command: Command, run: str, processes: int, plans: Mapping[int, Plan]
@@ -157,8 +164,21 @@ class Lab:
             ended = self.run(command, run, processes, {})
             if any(one.status for one in ended):
                 sys.exit(f"chaos: {command.name} fails undisturbed\n{ended[0].log}")
-            self.whole[key] = hashes(run), self.steps.count() - before
+            self.whole[key] = self.hashes(run), self.steps.count() - before
         return self.whole[key]
+
+    def hashes(self, run: str) -> dict[str, str]:
+        """Path relative to the run -> sha256, of every part and sequence."""
+        if run.startswith("s3://"):
+            files = self.store.objects(run.rpartition("/")[2])
+        else:
+            paths = Path(run).rglob("*.parquet")
+            files = {str(path.relative_to(run)): path.read_bytes() for path in paths}
+        return {
+            path: hashlib.sha256(data).hexdigest()
+            for path, data in files.items()
+            if path.endswith(".parquet")
+        }
 
     def verified(self, run: str) -> Ended:
         """What `assay verify` says of a run."""
@@ -194,7 +214,7 @@ def chain(
     if any(one.status for one in last):
         mine[-1].wrong_ends += 1
         print(f"{command.name} in {run} does not end:\n{last[0].log[-2000:]}", file=sys.stderr)
-    found = hashes(run)
+    found = lab.hashes(run)
     wrong = {path for path in {*whole, *found} if whole.get(path) != found.get(path)}
     if wrong:
         print(f"{command.name} in {run} differs: {sorted(wrong)[:4]}", file=sys.stderr)
@@ -218,16 +238,6 @@ def drawn(draw: random.Random) -> Plan:
     )
 
 
-def hashes(run: str) -> dict[str, str]:
-    """Path relative to the run -> sha256, of every part and sequence."""
-    folder = epath.Path(run)
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for pattern in ("scores/*/*/*", "items/*/*/*/*", "sequences/*/*/*/*.parquet")
-        for path in sorted(folder.glob(pattern))
-    }
-
-
 def report(counts: Mapping[tuple[str, int, str, str], Counts]) -> str:
     """The table, with a row for each place, number of processes, phase and signal."""
     head = (
@@ -236,6 +246,8 @@ def report(counts: Mapping[tuple[str, int, str, str], Counts]) -> str:
     )  # fmt: skip
     rows = [head]
     for (place, processes, phase, name), row in sorted(counts.items()):
+        if row == Counts(missed=row.missed):
+            continue
         numbers = (row.kills, row.different, row.unsound, row.wrong_ends, row.steps_again)
         cells = [*map(str, numbers), str(row.steps), f"{row.slowest_end_s:.1f}"]
         rows.append((f"{place}, {processes}, {phase}, {name}", *cells))
@@ -244,15 +256,16 @@ def report(counts: Mapping[tuple[str, int, str, str], Counts]) -> str:
 
 def _wrong_ends(ended: Sequence[Ended], victim: int, plan: Plan, command: Command) -> int:
     """Processes that did not end as documented: their status, and one line that says why."""
-    wrong = 0
+    wrong, begins = 0, command.main.__module__.rpartition(".")[2] + ":"
     for index, one in enumerate(ended):
         killed = index == victim and plan.number == signal.SIGKILL
-        told = [n for n in one.log.replace("\r", "\n").splitlines() if n.startswith(command.main.__module__.split(".")[-1] + ":")]
-        allowed = _ALLOWED[plan.number] if index == victim else (3, 143)
-        fits = one.status in allowed and (killed or len(told) == 1) and "Traceback" not in one.log
-        if not fits:
-            print(f"process {index} after {plan}: status {one.status}\n{one.log[-1500:]}", file=sys.stderr)
-        wrong += not fits
+        lines = one.log.replace("\r", "\n").splitlines()
+        told = killed or sum(line.startswith(begins) for line in lines) == 1
+        fits = one.status in _STATUS[plan.number][index == victim]
+        if fits and told and "Traceback" not in one.log:
+            continue
+        wrong += 1
+        print(f"process {index}, {plan}: status {one.status}\n{one.log[-1500:]}", file=sys.stderr)
     return wrong
 
 
@@ -262,24 +275,48 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@contextlib.contextmanager
+def store(wanted: bool) -> Iterator[object_store.Store | None]:
+    """An S3 server in a process of its own, with its address and keys in the environment."""
+    if not wanted:
+        yield None
+        return
+    port = _free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        url = f"http://127.0.0.1:{port}"
+        os.environ.update({**object_store.KEYS, "AWS_ENDPOINT_URL": url})
+        for _ in range(200):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.1)
+        found = object_store.Store(url)
+        found.empty()
+        try:
+            yield found
+        finally:
+            server.terminate()
+
+
 def main(_: Sequence[str]) -> None:
     """Runs chains until there were enough kills, then prints the table."""
-    out, draw = Path(_OUT.value), random.Random(_SEED.value)
+    out, draw = Path(_OUT.value).absolute(), random.Random(_SEED.value)
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["ASSAY_CACHE"] = str(out.absolute() / "compiled")
-    with servers.object_store("chaos") if "s3" in _PLACES.value else servers.nothing() as store:
-        lab = Lab(out, store)
+    os.environ["ASSAY_CACHE"] = str(out / "compiled")
+    counts: dict[tuple[str, int, str, str], Counts] = collections.defaultdict(Counts)
+    kinds = [(place, int(n)) for place in _PLACES.value for n in _PROCESSES.value]
+    with store("s3" in _PLACES.value) as server:
+        lab = Lab(out, server)
         lab.prepare()
-        counts: dict[tuple[str, int, str, str], Counts] = collections.defaultdict(Counts)
-        kinds = [(p, int(n)) for p in _PLACES.value for n in _PROCESSES.value]
-        turn = 0
-        while sum(row.kills for row in counts.values()) < _KILLS.value:
-            (place, processes), command = kinds[turn % len(kinds)], draw.choice(COMMANDS)
-            own = collections.defaultdict(Counts)
-            chain(lab, command, place, processes, draw, own)
-            for (phase, name), row in own.items():
-                _add(counts[place, processes, phase, name], row)
-            turn += 1
+        with tqdm(total=_KILLS.value, unit=" kills") as bar:
+            for place, processes in itertools.cycle(kinds):
+                own: dict[tuple[str, str], Counts] = collections.defaultdict(Counts)
+                chain(lab, draw.choice(COMMANDS), place, processes, draw, own)
+                for (phase, name), row in own.items():
+                    _add(counts[place, processes, phase, name], row)
+                    bar.update(row.kills)
+                if bar.n >= _KILLS.value:
+                    break
     print(table.machine(), report(counts), sep="\n\n")
     wrong = sum(row.different + row.unsound + row.wrong_ends for row in counts.values())
     print(f"\n{sum(row.kills for row in counts.values())} kills, {wrong} wrong")

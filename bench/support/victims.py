@@ -20,7 +20,8 @@ from typing import Any
 
 import jax
 
-from engine.scoring import reward_passes
+from engine.scoring import batches, reward_passes
+from engine.search import drivers
 
 PHASES = ("restore", "compile", "step", "write", "rename", "manifest", "anytime")
 _LIMIT_S = 240.0  # after which a process counts as hung
@@ -128,15 +129,18 @@ def _watch(steps: Steps | None, plan: Plan | None) -> None:
         if passed == plan.occurrence:
             _send(plan)
 
-    take = reward_passes.take_rows
+    def counted(step: Callable[..., Any]) -> Callable[..., Any]:  # of any arguments
+        def call(*arguments: Any) -> Any:
+            if steps is not None:
+                steps.add()
+            moment("step")
+            return step(*arguments)
 
-    def counted(*arguments: Any) -> Any:  # those of `take_rows`, which every step calls once
-        if steps is not None:
-            steps.add()
-        moment("step")
-        return take(*arguments)
+        return call
 
-    reward_passes.take_rows = counted
+    # What every step of scores, and every step of a search, calls once.
+    vars(reward_passes)["take_rows"] = counted(batches.take_rows)
+    drivers.StepDriver._checked_step = counted(drivers.StepDriver._checked_step)
     sys.addaudithook(lambda event, arguments: _files(event, arguments, moment))
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: moment("compile") if "jaxpr_to_mlir" in event else None
