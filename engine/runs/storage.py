@@ -12,6 +12,7 @@ disk and a store is here and nowhere else:
 
 import contextlib
 import importlib.util
+import logging
 import os
 import pathlib
 import re
@@ -37,11 +38,13 @@ _RETRIES = {"retries": {"mode": "standard", "total_max_attempts": 7}}
 fsspec.config.conf.setdefault("s3", {}).setdefault("config_kwargs", _RETRIES)
 for _scheme in _PACKAGES:
     fsspec.config.conf.setdefault(_scheme, {})["use_listings_cache"] = False
+# It logs a traceback of what it also raises, and a warning for each use without credentials.
+logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 _REQUESTS = 16  # side by side
 
 _CREDENTIALS = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "RequestExpired")
-_BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "500", "502", "503")
+_BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "429", "500", "502", "503")
 
 
 def path_of(name: PathLike) -> epath.Path:
@@ -311,12 +314,12 @@ def _reason(error: Exception) -> str:
         return f"the store's credentials are missing ({said}); set them and run again"
     if code == "NoSuchBucket":
         return "no such bucket; make it, or name another"
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) or code == "401" or said.startswith("Forbidden"):
         return f"the store refuses ({code or said}); check credentials and permissions"
     if code in ("400", "Bad Request"):  # a request about an object without its bytes has no more
         return "the store refuses (400); check credentials, which may have expired, and region"
     if isinstance(error, FileNotFoundError):
-        return "no such file"
+        return "no such file, or no such bucket"
     if code in _BUSY or isinstance(error, TimeoutError) or _is_connection(error):
         return (
             f"the store does not answer ({code or said}), after several attempts; "

@@ -249,7 +249,7 @@ def test_a_fault_that_lasts_is_one_line_and_the_next_sweep_goes_on(
     same(store.objects("out/run"), expected)
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[str, dict[str, str | None], str]] = {
     "no bucket": (
         "s3://no-such-bucket/run",
         {},
