@@ -44,7 +44,8 @@ logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 _REQUESTS = 16  # side by side
 
 _CREDENTIALS = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "RequestExpired")
-_BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "429", "500", "502", "503")
+_BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "429")
+_BUSY += ("500", "502", "503")  # where the answer has no body
 
 
 def path_of(name: PathLike) -> epath.Path:
@@ -93,16 +94,6 @@ def read_all(paths: Sequence[epath.Path]) -> list[bytes]:
         return [read(path) for path in paths]
     with ThreadPoolExecutor(_REQUESTS) as pool:
         return list(pool.map(read, paths))
-
-
-def parquet(paths: Sequence[epath.Path]) -> list[str] | list[bytes]:
-    """What polars reads: local files by their names, objects as their bytes.
-
-    polars could read objects itself, but it would want credentials, endpoint and retries again.
-    """
-    if paths and is_remote(paths[0]):
-        return read_all(paths)
-    return [os.fspath(path) for path in paths]
 
 
 def exists(path: epath.Path) -> bool:
