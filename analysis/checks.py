@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import polars as pl
 from etils import epath
 
-from engine.runs import schema, storage
+from engine.runs import provenance, schema, storage
 from engine.runs.reader import Result, RunError, Search
 
 _REQUESTS = 16  # to an object store, side by side.
@@ -81,12 +81,14 @@ def present(result: Result, allow_incomplete: bool) -> Result | None:
         data = file if isinstance(file, bytes) else storage.read(path)
         check_bytes(path, data, digest)
         check_schema(path, data, types)
+        check_origin(result, path, data)
     return dataclasses.replace(result, parts=parts)
 
 
 def search_steps(path: epath.Path, record: Search) -> pl.DataFrame:
     """Steps of one search, checked: `schema.SEQUENCE_COLUMNS`, sorted by step."""
     data = storage.read(path)
+    check_whole(path, data)
     if record.sha256 is not None:
         check_bytes(path, data, record.sha256)
     check_schema(path, data, schema.SEQUENCE_COLUMNS)
@@ -95,6 +97,20 @@ def search_steps(path: epath.Path, record: Search) -> pl.DataFrame:
     broken = pl.col("reward").is_null() | ~pl.col("reward").is_finite()
     refuse(steps, broken, f"{path}: rewards that are not finite, steps")
     return steps
+
+
+def check_whole(path: epath.Path, data: bytes) -> None:
+    """Refuses bytes that do not fit the hash in them; older files have none."""
+    if provenance.is_whole(data) is False:
+        raise RunError(f"{path}: damaged; remove it and run the command that wrote it again")
+
+
+def check_origin(result: Result, path: epath.Path, data: bytes) -> None:
+    """Refuses a part that says of itself that it belongs to another result."""
+    about = provenance.read(data)
+    wanted = {"path": result.path, "fingerprint": dict(result.fingerprint)}
+    if about is not None and (why := provenance.difference(about, wanted)):
+        raise RunError(f"{path}: belongs to something else ({why}); remove it")
 
 
 def check_bytes(path: epath.Path, data: bytes, digest: str) -> None:
@@ -108,6 +124,7 @@ def check_vocabulary(path: epath.Path, model: str) -> pl.DataFrame:
     if not storage.is_file(path):
         raise RunError(f"{path}: no such vocabulary, which {model} needs")
     data = storage.read(path)
+    check_whole(path, data)
     check_schema(path, data, schema.VOCAB_COLUMNS)
     vocabulary = pl.read_parquet(io.BytesIO(data), columns=["token_id", "token"])
     refuse(vocabulary, pl.col("token_id").is_duplicated(), f"{path}: duplicate token ids")
@@ -144,6 +161,7 @@ def humans(path: epath.Path) -> pl.DataFrame:
       RunError: not such a table, a duplicate item, or a score that is not finite.
     """
     data = storage.read(path)
+    check_whole(path, data)
     check_schema(path, data, schema.HUMAN_COLUMNS)
     frame = pl.read_parquet(io.BytesIO(data), columns=list(schema.HUMAN_COLUMNS))
     refuse(frame, pl.col("item_id").is_duplicated(), f"{path}: duplicate item ids")

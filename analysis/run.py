@@ -16,7 +16,7 @@ from etils import epath
 
 from analysis import checks
 from analysis.statistics import Array
-from engine.runs import schema, storage
+from engine.runs import schema, shards, storage
 from engine.runs.reader import (
     KINDS,
     Result,
@@ -222,7 +222,8 @@ def load(
     """Opens a run folder, or several as one, and checks every score before anything is computed.
 
     Args:
-      run: one run folder, local or in an object store, or a sequence of them.
+      run: one run folder, local or in an object store, or a sequence of them; the folder of all
+        shards stands for its shards.
       allow_incomplete: accept a sweep that has not finished, and take the parts it has written.
 
     Raises:
@@ -232,7 +233,8 @@ def load(
         disagree on a model, a prompt or a result that both hold.
     """
     paths = [run] if isinstance(run, str | os.PathLike) else list(run)
-    folders = tuple(storage.path_of(path) for path in paths)
+    named = [storage.path_of(path) for path in paths]
+    folders = tuple(shards.expanded(named, allow_incomplete=allow_incomplete))
     if not folders:
         raise RunError("no run folder was named")
     contents = merge([read_contents(folder) for folder in folders])

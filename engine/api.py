@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 
+from engine import compile_cache
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
@@ -39,13 +40,14 @@ def load(
       checkpoint: the folder, local or in an object store (`s3://`, `gs://`).
       dtype: of the decoder: `float32`, `bfloat16` or `float16`; by default `default_dtype`'s.
       mesh: where to put it; all devices by default.
-      step_size: candidates per device step.
+      step_size: candidates per step on each device.
       verify: whether parameters and tokenizer are compared with their hashes; None: if the
         parameters take less than 20 GB.
 
     Raises:
       AssayError: no checkpoint, a damaged one, or settings that do not fit it.
     """
+    compile_cache.enable()
     mesh = mesh or build_mesh()
     opened = Checkpoint.open(checkpoint, verify=verify)
     opened.expect(REWARD)

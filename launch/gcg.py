@@ -15,7 +15,7 @@ import analysis
 from analysis.statistics.ranks import percentile_among
 from engine.runs import schema, storage
 from engine.search.run_folder import SearchResult
-from launch.common import command, scoring, searching
+from launch.common import command, locking, scoring, searching
 
 _NAMED = 4  # new sequences that the last line quotes
 
@@ -30,7 +30,8 @@ def search(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     own, mesh = searching.settings(given.config, models)
-    every = searching.search(models, prompts, run, own, mesh, given.config)
+    with locking.held(given, run, "search"):
+        every = searching.search(models, prompts, run, own, mesh, given.config)
     found = [one for one in every if one.new]
     what = ", ".join(_said(found[:_NAMED], storage.path_of(run))) if found else "complete already"
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""

@@ -26,6 +26,7 @@ _COLUMNS = ("model", "token", "token_id", "item", "item_id", "human", "human_ran
 
 
 Json = dict[str, Any]  # Any: what JSON holds
+REBUILD = "`assay verify --run=<dir> --rebuild` makes it from the parts"
 
 
 class RunError(AssayError):
@@ -211,7 +212,7 @@ def read_json(path: epath.Path) -> Json:
     """The JSON object in a manifest.json.
 
     Raises:
-      RunError: no such file, not JSON, or a version that this code does not know.
+      RunError: no such file, not JSON, damaged, or a version that this code does not know.
     """
     if not storage.is_file(path):
         folder = path.parent
@@ -221,11 +222,25 @@ def read_json(path: epath.Path) -> Json:
     try:
         content: object = json.loads(storage.read(path))
     except ValueError as error:
-        raise RunError(f"{path}: not JSON ({error})") from error
+        raise RunError(f"{path}: not JSON ({error}); {REBUILD}") from error
     version = content.get("version") if isinstance(content, dict) else None
     if not isinstance(content, dict) or version != schema.MANIFEST_VERSION:
         raise RunError(f"{path}: version {version!r}; allowed: {schema.MANIFEST_VERSION}")
+    # A damaged name of the entry `sha256` would otherwise pass for a manifest without one.
+    known = ("version", *schema.MANIFEST_KEYS, "environment", "sha256")
+    unknown = [key for key in content if key not in known]
+    if unknown or content.get("sha256") not in (None, content_hash(content)):
+        raise RunError(f"{path}: damaged or edited: it does not fit its own sha256; {REBUILD}")
     return content
+
+
+def content_hash(content: Json) -> str:
+    """sha256 of the content of a manifest, without its entry `sha256`.
+
+    A manifest without that entry, of an earlier version or edited by hand, is read unchecked.
+    """
+    kept = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def _result(run: epath.Path, path: str, record: Json) -> Result:

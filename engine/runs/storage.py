@@ -129,7 +129,7 @@ def names(folder: epath.Path) -> list[str]:
 def matching(folder: epath.Path, pattern: str) -> list[epath.Path]:
     """Files below a folder whose relative path has a pattern, as `*/*.parquet`, sorted."""
     depth = pattern.count("/")
-    found = (path for path in _below(folder) if path.count("/") == depth)
+    found = (path for path in tree(folder) if path.count("/") == depth)
     return sorted(folder / p for p in found if pathlib.PurePosixPath(p).match(pattern))
 
 
@@ -196,7 +196,7 @@ def remove_folder(path: epath.Path) -> None:
     with reported(path), contextlib.suppress(FileNotFoundError):
         if is_remote(path):
             with ThreadPoolExecutor(_REQUESTS) as pool:
-                list(pool.map(remove, [path / name for name in _below(path)]))
+                list(pool.map(remove, [path / name for name in tree(path)]))
         else:
             path.rmtree()
 
@@ -262,14 +262,14 @@ def _store(path: PathLike) -> Any:  # fsspec has no types
     return fsspec.filesystem(os.fspath(path).partition("://")[0])
 
 
-def _below(folder: epath.Path) -> list[str]:
-    """Paths of all files below a folder, relative to it; none if there is no such folder."""
+def tree(folder: epath.Path) -> list[str]:
+    """Paths of all files below a folder, relative to it, sorted; none if there is no folder."""
     with reported(folder):
         if not is_remote(folder):
             root = pathlib.Path(folder)
-            return [p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()]
+            return sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
         prefix = str(folder).partition("://")[2].rstrip("/") + "/"
-        return [p.removeprefix(prefix) for p in _store(folder).find(str(folder))]
+        return sorted(p.removeprefix(prefix) for p in _store(folder).find(str(folder)))
 
 
 def _kind(path: epath.Path) -> str | None:

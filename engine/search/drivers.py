@@ -15,6 +15,7 @@ import numpy as np
 from etils import epath
 
 from engine import mesh as meshes
+from engine import processes
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.scoring.batches import token_candidates
@@ -81,8 +82,8 @@ def run_search(
     kind = StepDriver if settings.method in STEP_METHODS else EnumerationDriver
     driver: Driver = kind(objective, scorer)
     trace = Trace.empty(len(objective.signs), settings.length)
-    if file is not None and storage.exists(file):
-        trace, arrays = traces.load(file, objective)
+    if file is not None and (state := traces.load(file, objective)):
+        trace, arrays = state
         driver.restore(arrays)
     saved = len(trace.flops)
     while not trace.ended(settings):
@@ -102,7 +103,7 @@ def run_search(
             traces.save(file, objective, trace, driver.arrays())
             saved = len(trace.flops)
     if not trace.complete(settings):
-        if file is not None and jax.process_index() == 0:
+        if file is not None and processes.writes():
             storage.remove(file)  # resuming it would end here again
         raise AssayError(
             f"method={settings.method!r} ended before it found a sequence of {settings.length} "

@@ -8,17 +8,20 @@ from absl.flags import FlagValues
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from engine import compile_cache
 from engine.api import default_dtype
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.sweep.rewards import SweepSettings
+from launch.common import joining
 from launch.common.command import Given, paths
+from launch.common.locking import define_wait
 from launch.common.prompts import chosen_prompts
 
 
 def define_flags(given: FlagValues) -> None:
-    """Defines --checkpoint, --run and --prompt."""
+    """Defines --checkpoint, --run, --prompt, --wait, and those that join several processes."""
     flags.DEFINE_list(
         "checkpoint",
         [],
@@ -30,6 +33,8 @@ def define_flags(given: FlagValues) -> None:
         "run", None, "A run folder, new or to be continued or added to.", flag_values=given
     )
     define_prompt(given)
+    define_wait(given)
+    joining.define_flags(given)
 
 
 def define_prompt(given: FlagValues) -> None:
@@ -83,6 +88,7 @@ def shared_settings(
 
 def dtype_and_mesh(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[str, Mesh]:
     """The dtype that a config names, or `auto`'s choice for the models and devices; the mesh."""
+    compile_cache.enable()
     mesh = build_mesh(config.mesh.model)
     if config.dtype != "auto":
         return config.dtype, mesh
