@@ -63,8 +63,14 @@ class Scorer:
         return np.sin(rows * 12.9898)[None].astype(np.float32)
 
 
-def sweep(run: pathlib.Path, results: int, parts_each: int, rows: int, part_s: float) -> float:
-    """Computes what is missing of a run, as `engine.sweep.rewards` does; the seconds of steps."""
+def sweep(
+    run: pathlib.Path, results: int, parts_each: int, rows: int, part_s: float
+) -> tuple[float, float]:
+    """Computes what is missing of a run, as `engine.sweep.rewards` does.
+
+    Returns:
+      Seconds of the host loop, and of the steps in it.
+    """
     settings = loop.Settings(dtype="float32", step_size=1, part_size=rows, self_check=16, seed=0)
     manifest = Manifest.open(str(run))
     manifest.environment = manifest.computed_by = library_versions()
@@ -81,10 +87,12 @@ def sweep(run: pathlib.Path, results: int, parts_each: int, rows: int, part_s: f
             checkpoint=model, path=path, rows=listed, columns=["reward"], spans=spans
         )
         every.append(result)
+        assert listed.distinct  # the token ids of the steps, which are no part of the run folder
     begin(manifest, {}, every, rows)
     scorer = Scorer(part_s)
+    began = time.perf_counter()
     loop.run(manifest, every, lambda models: scorer, settings)
-    return scorer.spent_s
+    return time.perf_counter() - began, scorer.spent_s
 
 
 def floor(folder: pathlib.Path, files: int, size: int) -> float:
@@ -123,9 +131,9 @@ def measured(folder: pathlib.Path, count: int):
 
 def share(folder: pathlib.Path, results: int = 6, parts_each: int = 8):
     """One row of the second table."""
-    began, busy = time.perf_counter(), time.process_time()
-    steps = sweep(folder / "run", results, parts_each, 16_384, PART_S)
-    seconds, busy = time.perf_counter() - began, time.process_time() - busy
+    busy = time.process_time()
+    seconds, steps = sweep(folder / "run", results, parts_each, 16_384, PART_S)
+    busy = time.process_time() - busy
     count = results * parts_each
     added = seconds - steps
     return (
