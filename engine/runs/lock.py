@@ -84,7 +84,7 @@ class Holder:
 
 
 @contextlib.contextmanager
-def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
+def hold(run: str, command: str, *, wait: bool = False) -> Iterator["Lock"]:
     """Holds the lock of a run folder, which is made if need be.
 
     Args:
@@ -101,7 +101,7 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
     try:
         lock.take(wait)
         _held[str(folder)] = lock
-        yield
+        yield lock
     finally:
         _held.pop(str(folder), None)
         lock.release()

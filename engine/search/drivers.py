@@ -15,6 +15,7 @@ import numpy as np
 from etils import epath
 
 from engine import mesh as meshes
+from engine import processes
 from engine.errors import AssayError
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, fetch
@@ -80,8 +81,8 @@ def run_search(
     kind = StepDriver if settings.method in STEP_METHODS else EnumerationDriver
     driver: Driver = kind(objective, scorer)
     trace = Trace.empty(len(objective.signs), settings.length)
-    if file is not None and file.exists():
-        trace, arrays = traces.load(file, objective)
+    if file is not None and (state := traces.load(file, objective)):
+        trace, arrays = state
         driver.restore(arrays)
     saved = len(trace.flops)
     while not trace.ended(settings):
@@ -101,7 +102,7 @@ def run_search(
             traces.save(file, objective, trace, driver.arrays())
             saved = len(trace.flops)
     if not trace.complete(settings):
-        if file is not None and jax.process_index() == 0:
+        if file is not None and processes.writes():
             file.unlink(missing_ok=True)  # resuming it would end here again
         raise AssayError(
             f"method={settings.method!r} ended before it found a sequence of {settings.length} "

@@ -5,14 +5,15 @@ import functools
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import jax
 import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 from tqdm import tqdm
 
 from engine import mesh as meshes
+from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
@@ -95,7 +96,7 @@ def search_sequences(
       AssayError: bad input; a result begun under another fingerprint; a reward that is not finite;
         a self-check beyond tolerance.
     """
-    manifest = setup.open_run(run, checkpoints, prompts)
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     frames = _vocabularies(manifest, checkpoints)
     judged = {prompt_id: {prompt_id: text} for prompt_id, text in prompts.items()}
     if joint:
@@ -119,7 +120,7 @@ def search_sequences(
                 loaded = None  # frees the last model before the next one is read
                 loaded = job.checkpoint, _scorer(job.checkpoint, mesh, settings.dtype, settings)
             results += _search(manifest, job, loaded[1], bar)
-    if jax.process_index() == 0:
+    if processes.writes():
         manifest.save_if_changed()  # files that the manifest lacked
     return results
 
@@ -219,9 +220,11 @@ def _job(
             "prefix_ids": [list(p.prefix) for p in prompts],
             "suffix_ids": list(prompts[0].suffix),
         }
-        manifest.admit_result(path, fingerprint)
+        setup.admit_fingerprint(manifest, path, fingerprint)
         paths[direction] = path
-    complete = _complete(manifest, paths, list(together))
+    complete = processes.from_first(
+        f"searches of {prompt_id}", lambda: _complete(manifest, paths, list(together))
+    )
     missing = {d: path for d, path in paths.items() if d not in complete}
     directions = tuple(missing) or settings.directions
     direction = "both" if len(directions) == len(DIRECTIONS) else directions[0]
@@ -302,7 +305,7 @@ def _search(
     for direction, path in job.missing.items():
         steps = trace_frame(objective, trace, direction)
         check = _self_check(objective, scorer, job.checkpoint, steps, path)
-        if jax.process_index() == 0:
+        if processes.writes():
             file = manifest.run / path
             about = {
                 **manifest.about(path, job.prompts),
@@ -316,7 +319,7 @@ def _search(
             manifest.finish(path, check)
             manifest.result(path)["rejected"] = rejected[direction]
         results.append(_result(job, direction, steps, rejected[direction], new=True))
-    if jax.process_index() == 0:
+    if processes.writes():
         manifest.save()  # once for all directions: `state` cannot resume one of them alone
         state.unlink(missing_ok=True)
     return results
@@ -324,8 +327,18 @@ def _search(
 
 def _read(manifest: Manifest, job: SearchJob, direction: str, path: str) -> SearchResult:
     """The result of a search that was complete before."""
-    steps = _table(manifest, path, job.prompts).frame
-    return _result(job, direction, steps, manifest.result(path)["rejected"], new=False)
+    steps, rejected = processes.from_first(path, lambda: _last(manifest, path, job.prompts))
+    frame = pl.DataFrame(steps, schema=schema.SEQUENCE_COLUMNS)
+    return _result(job, direction, frame, rejected, new=False)
+
+
+# Any: what JSON holds.
+def _last(
+    manifest: Manifest, path: str, prompts: Sequence[str]
+) -> tuple[dict[str, list[Any]], int]:
+    """The last row of a search's file, and the number of candidates that were rejected."""
+    last = _table(manifest, path, prompts).frame.tail(1)
+    return last.to_dict(as_series=False), manifest.result(path)["rejected"]
 
 
 def _result(
@@ -410,12 +423,15 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
     for checkpoint in checkpoints:
         name = checkpoint.card.tokenizer_hash
         if name not in frames:
-            read = setup.read_vocabulary(manifest, schema.vocab_path(name))
+            place = schema.vocab_path(name)
+            read = setup.read_vocabulary(manifest, place) if processes.writes() else None
             frames[name] = setup.vocabulary_of(checkpoint) if read is None else read
     return frames
 
 
 def _unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Path -> vocabulary, of those that the run does not have."""
+    if not processes.writes():
+        return {}
     paths = {schema.vocab_path(name): frame for name, frame in frames.items()}
     return {path: f for path, f in paths.items() if not (manifest.run / path).exists()}

@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 import safetensors.numpy
 from etils import epath
 from safetensors import SafetensorError
 
+from engine import processes
 from engine.errors import AssayError
 from engine.runs import parts
 from engine.search.objective import SearchObjective
@@ -100,7 +100,7 @@ def end_step(best: np.ndarray, settings: SearchSettings) -> int | None:
 
 def save(file: epath.Path, objective: SearchObjective, trace: Trace, driver: Arrays) -> None:
     """Writes trace and driver state to a file; only on the first process."""
-    if jax.process_index() != 0:
+    if not processes.writes():
         return
     # safetensors wants C order; `ascontiguousarray` would turn scalars into vectors.
     arrays = {f"engine/{name}": np.array(a, order="C") for name, a in driver.items()}
@@ -109,13 +109,15 @@ def save(file: epath.Path, objective: SearchObjective, trace: Trace, driver: Arr
     parts.write_atomic(file, safetensors.numpy.save(arrays, metadata))
 
 
-def load(file: epath.Path, objective: SearchObjective) -> tuple[Trace, Arrays]:
-    """Reads what `save` wrote.
+def load(file: epath.Path, objective: SearchObjective) -> tuple[Trace, Arrays] | None:
+    """Reads what `save` wrote, on process 0, for all processes; None where there is no file.
 
     Raises:
       AssayError: the file is damaged, or belongs to a search with other settings or inputs.
     """
-    data = file.read_bytes()
+    data = processes.file_from_first(f"state {file.name}", file)
+    if data is None:
+        return None
     try:
         length = int.from_bytes(data[:8], "little")
         saved = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["search"])

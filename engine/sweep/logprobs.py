@@ -61,7 +61,7 @@ def next_tokens(
         another fingerprint, a number that is not finite, a self-check beyond tolerance.
     """
     named = _named(prompts, settings.form)
-    manifest = setup.open_run(run, checkpoints, named, LANGUAGE)
+    manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
     _check(checkpoints, settings, mesh)
     results = []
     for checkpoint in checkpoints:
@@ -93,8 +93,8 @@ def replies(
         raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
     schema.check_names([name])
     named = _named(prompts, settings.form)
-    manifest = setup.open_run(run, checkpoints, named, LANGUAGE)
-    manifest.admit("lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
+    manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
+    setup.admit(manifest, "lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
     _check(checkpoints, settings, mesh)
     results = []
     for checkpoint in checkpoints:

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import jax
 import numpy as np
 import polars as pl
 from tqdm import tqdm
 
+from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
@@ -147,7 +147,7 @@ def run(
             for same in own:
                 computed += work.compute(same, finished)
             del work  # before the next models are loaded
-    if pending and _writes():
+    if pending and processes.writes():
         manifest.save()
     return computed
 
@@ -238,7 +238,7 @@ class _Writer:
             self.settle()
         finally:
             self._pool.shutdown()
-            if kind is not None and _writes():
+            if kind is not None and processes.writes():
                 with contextlib.suppress(AssayError):  # the first error is the one to report
                     self._manifest.save()
 
@@ -261,11 +261,14 @@ class _Work:
         self.bar.set_description(f"{first.model}{others} · {first.prompt}")
         prefix = self.scorer.prefill(first.rows.prompt)
         coefficients = self.scorer.coefficients(prefix)
-        known = [self._known(result) for result in results]
+        # Process 0 alone reads and writes parts; the others compute with it.
+        known = [self._known(result) for result in results] if processes.writes() else []
         for span in _spans(results):
             began, before = time.perf_counter(), self.bar.n
             scored = self.scorer.score(prefix, first.rows, *span, self.bar.update)
             self.bar.update(span[1] - span[0] - (self.bar.n - before))  # duplicates took no step
+            if not processes.writes():
+                continue
             new = [
                 (result, self._filled(result, span, numbers, values), weights)
                 for result, numbers, values, weights in zip(
@@ -273,12 +276,11 @@ class _Work:
                 )
                 if span in result.spans
             ]
-            if _writes():
-                seconds = (time.perf_counter() - began) / len(results)
-                self.writer.submit(functools.partial(self._write, span, new, seconds))
+            seconds = (time.perf_counter() - began) / len(results)
+            self.writer.submit(functools.partial(self._write, span, new, seconds))
         sample = self._sample(first.rows)
         plain = self.scorer.score_plainly(first.rows, sample.tolist())
-        if _writes():
+        if processes.writes():
             checks = zip(results, plain, coefficients, strict=True)
             self.writer.submit(functools.partial(self._close, list(checks), sample, finished))
         return sum(stop - start for result in results for start, stop in result.spans)
@@ -362,7 +364,3 @@ class _Work:
         self.manifest.save_if_due()
         for result, numbers in completed:
             finished(result, numbers)
-
-
-def _writes() -> bool:
-    return jax.process_index() == 0

@@ -71,7 +71,7 @@ def sweep_vocabulary(
       AssayError: bad input, a result begun under another fingerprint, a reward that is not finite
         (with its token ids), a self-check beyond tolerance.
     """
-    manifest = setup.open_run(run, checkpoints, prompts)
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     _check(checkpoints, settings, mesh)
     results = []
     for group in sharing_groups(checkpoints):
@@ -108,8 +108,8 @@ def sweep_replies(
     if not replies:
         raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
     schema.check_names([name])
-    manifest = setup.open_run(run, checkpoints, prompts)
-    manifest.admit("lists", name, {"rows": len(replies), "items_hash": items_hash(replies)})
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
+    setup.admit(manifest, "lists", name, {"rows": len(replies), "items_hash": items_hash(replies)})
     _check(checkpoints, settings, mesh)
     results = []
     for group in sharing_groups(checkpoints):

@@ -1,14 +1,22 @@
 """Opening a run: models, prompts and results are entered in its manifest before any is computed."""
 
+import contextlib
 import dataclasses
 import datetime
+import hashlib
 import socket
+import time
+import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import jax
 import polars as pl
-from jax.experimental import multihost_utils
+from etils import epath
+from jax.sharding import Mesh
 
+from engine import processes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import parts, provenance, schema
@@ -21,9 +29,17 @@ from engine.sweep.loop import Result, Settings, check_present
 from engine.text.chat_template import ChatTemplate
 from engine.text.vocabulary import vocabulary, vocabulary_size
 
+_SHARED_S = 20.0  # for a file of process 0 to appear on every process
 
+
+# Any: dataclasses of settings have no common type.
 def open_run(
-    run: str, checkpoints: Sequence[Checkpoint], prompts: Mapping[str, str], kind: str = REWARD
+    run: str,
+    checkpoints: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    settings: Any,
+    mesh: Mesh,
+    kind: str = REWARD,
 ) -> Manifest:
     """Enters models and prompts in the manifest of a run; nothing is written yet.
 
@@ -31,13 +47,18 @@ def open_run(
       run: run folder, new or to be continued.
       checkpoints: models.
       prompts: prompt id -> text.
+      settings: a dataclass, which all processes must agree on.
+      mesh: from `engine.mesh.build_mesh`.
       kind: `card.REWARD` or `card.LANGUAGE`.
 
     Raises:
       AssayError: nothing to score, a model of the other kind, a slug or prompt id that cannot be
-        part of a path, that is given twice, or that stands for something else in this run.
+        part of a path, that is given twice, or that stands for something else in this run;
+        processes that do not agree.
     """
-    manifest = Manifest.open(run)
+    _agree(checkpoints, prompts, settings, mesh)
+    content = processes.from_first("manifest", lambda: Manifest.open(run).content)
+    manifest = Manifest(epath.Path(run), content)
     schema.check_names(prompts)
     slugs = [c.card.slug for c in checkpoints]
     schema.check_names(slugs)
@@ -49,9 +70,24 @@ def open_run(
         checkpoint.expect(kind)
         _admit_model(manifest, checkpoint)
     for prompt, text in prompts.items():
-        manifest.admit("prompts", prompt, text)
+        admit(manifest, "prompts", prompt, text)
     manifest.environment, manifest.computed_by = _environment(), _computed_by()
     return manifest
+
+
+# Any: what JSON holds.
+def admit(manifest: Manifest, kind: str, name: str, entry: Any) -> None:
+    """`Manifest.admit` on process 0, which reads the run, after all have agreed on the entry."""
+    processes.agree(kind, [name, entry])
+    if processes.writes():
+        manifest.admit(kind, name, entry)
+
+
+def admit_fingerprint(manifest: Manifest, path: str, fingerprint: Json) -> None:
+    """`Manifest.admit_result` on process 0, after all have agreed on the fingerprint."""
+    processes.agree(f"inputs of {path}", fingerprint)
+    if processes.writes():
+        manifest.admit_result(path, fingerprint)
 
 
 def admit_result(
@@ -92,12 +128,18 @@ def admit_result(
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
     }
-    manifest.admit_result(path, fingerprint)
-    spans = parts.missing(manifest.run / path, len(rows), settings.part_size)
-    manifest.forget_parts(path, [schema.part_name(*span) for span in spans])
+    admit_fingerprint(manifest, path, fingerprint)
+
+    def missing() -> list[parts.Span]:
+        found = parts.missing(manifest.run / path, len(rows), settings.part_size)
+        manifest.forget_parts(path, [schema.part_name(*span) for span in found])
+        return found
+
+    spans = processes.from_first(f"missing parts of {path}", missing)
     if spans:  # a complete result need not be tokenised again
         check_length(rows.longest(), checkpoint.card.decoder.max_positions)
     columns = (list(rows.part_columns)[-1], *objectives)
+    spans = [(start, stop) for start, stop in spans]  # other processes receive lists
     return Result(checkpoint=checkpoint, path=path, rows=rows, columns=columns, spans=spans)
 
 
@@ -116,11 +158,18 @@ def begin(
       part_size: rows per part.
 
     Raises:
-      AssayError: a part is damaged or belongs to something else, or the run cannot be written.
+      AssayError: a part is damaged or belongs to something else; processes do not share the run
+        folder; it cannot be written.
     """
-    if jax.process_count() > 1:  # every host looks for missing parts before any host writes one
-        multihost_utils.sync_global_devices("assay-planned")
-    if jax.process_index() != 0:
+
+    def checked() -> Json:
+        check_present(manifest, results, part_size)
+        return manifest.content
+
+    manifest.content = processes.from_first("plan", checked)
+    _check_shared(manifest.run)
+    if not processes.writes():
+        return
         return
     check_present(manifest, results, part_size)
     for folder in (manifest.run, manifest.run / schema.VOCAB_DIR):
@@ -133,11 +182,13 @@ def begin(
 def missing_vocabularies(
     manifest: Manifest, checkpoints: Sequence[Checkpoint]
 ) -> dict[str, pl.DataFrame]:
-    """Vocabulary tables that the run does not hold yet, by path.
+    """Vocabulary tables that the run does not hold yet, by path; process 0 writes them.
 
     Raises:
       AssayError: one that it holds is damaged.
     """
+    if not processes.writes():
+        return {}
     by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in checkpoints}
     return {
         path: vocabulary_of(c)
@@ -191,6 +242,75 @@ def tokens_of(checkpoint: Checkpoint) -> int:
     return vocabulary_size(checkpoint.tokenizer, checkpoint.card.decoder.vocab_size)
 
 
+def _agree(
+    checkpoints: Sequence[Checkpoint], prompts: Mapping[str, str], settings: Any, mesh: Mesh
+) -> None:
+    """Checks that all processes were started with the same code and inputs."""
+    if jax.process_count() != processes.count():
+        raise AssayError(
+            f"jax runs {jax.process_count()} processes, of which Assay was not told; allowed: "
+            "processes that engine.processes.join has joined"
+        )
+    if processes.count() == 1:
+        return
+    processes.agree("source files", _code_hash())
+    processes.agree("versions of Python and libraries", library_versions())
+    processes.agree("checkpoints", [[c.card.slug, c.card.checkpoint_hash] for c in checkpoints])
+    processes.agree("prompts", list(prompts.items()))
+    processes.agree("settings", dataclasses.asdict(settings))
+    processes.agree("mesh axes", list(mesh.shape.items()))
+
+
+def _check_shared(run: epath.Path) -> None:
+    """Refuses a run folder in which the processes see different files.
+
+    Process 0 alone needs it, but another process may be process 0 next time.
+    """
+    if processes.count() == 1:
+        return
+    # Named like a temporary file, which the next command removes if this one is killed.
+    name = processes.from_first("mark", lambda: f".shared.{uuid.uuid4().hex[:8]}.tmp")
+    if not processes.writes():
+        _find(run, name)
+        processes.agree("run folders", None)
+        return
+    new = not run.exists()
+    forget = processes.at_exit(lambda: _unmark(run, name, new))
+    parts.write_atomic(run / name, b"")
+    processes.agree("run folders", None)
+    (run / name).unlink(missing_ok=True)
+    forget()
+
+
+def _unmark(run: epath.Path, name: str, new: bool) -> None:
+    (run / name).unlink(missing_ok=True)
+    if new and not any(run.iterdir()):
+        run.rmdir()
+
+
+def _find(run: epath.Path, name: str) -> None:
+    """Waits for the file of process 0; a network file system may show it late."""
+    deadline = time.monotonic() + _SHARED_S
+    while True:
+        with contextlib.suppress(OSError):
+            if any(path.name == name for path in run.iterdir()):  # a listing is asked for afresh
+                return
+        if time.monotonic() > deadline:
+            raise AssayError(
+                f"run {run}: not the folder that process 0 sees under this path "
+                f"(its file did not appear in {_SHARED_S:.0f} s); allowed: a folder that all share"
+            )
+        time.sleep(0.2)
+
+
+def _code_hash() -> str:
+    """Hash of the source files that decide about numbers."""
+    digest, root = hashlib.sha256(), Path(__file__).resolve().parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
 def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
     card = checkpoint.card
     present = manifest.content["models"].get(card.slug, {})
@@ -204,7 +324,7 @@ def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
         "vocab": card.tokenizer_hash,
         "template": dataclasses.asdict(card.policy),
     }
-    manifest.admit("models", card.slug, entry)
+    admit(manifest, "models", card.slug, entry)
 
 
 def _conversational(checkpoint: Checkpoint) -> ChatTemplate | None:

@@ -1,11 +1,12 @@
 """The lock of a run folder, and the flag that waits for it."""
 
 import contextlib
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 
 from absl import flags
 from absl.flags import FlagValues
 
+from engine import processes
 from engine.runs import lock
 from launch.common.command import Given
 
@@ -20,10 +21,15 @@ def define_wait(given: FlagValues) -> None:
     )
 
 
-def held(given: Given, run: str, command: str) -> AbstractContextManager[None]:
+@contextlib.contextmanager
+def held(given: Given, run: str, command: str) -> Iterator[None]:
     """Holds the lock of a run while a command writes it; on process 0 only."""
-    import jax  # here: it takes a second
-
-    if jax.process_index() != 0:
-        return contextlib.nullcontext()
-    return lock.hold(run, command, wait=given.wait)
+    if not processes.writes():
+        yield
+        return
+    with lock.hold(run, command, wait=given.wait) as own:
+        forget = processes.at_exit(own.release)
+        try:
+            yield
+        finally:
+            forget()

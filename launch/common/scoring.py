@@ -12,13 +12,14 @@ from engine.api import default_dtype
 from engine.checkpoint.card import Checkpoint
 from engine.mesh import build_mesh
 from engine.sweep.rewards import SweepSettings
+from launch.common import joining
 from launch.common.command import Given, paths
 from launch.common.locking import define_wait
 from launch.common.prompts import chosen_prompts
 
 
 def define_flags(given: FlagValues) -> None:
-    """Defines --checkpoint, --run, --prompt and --wait."""
+    """Defines --checkpoint, --run, --prompt, --wait, and those that join several processes."""
     flags.DEFINE_list(
         "checkpoint",
         [],
@@ -31,6 +32,7 @@ def define_flags(given: FlagValues) -> None:
     )
     define_prompt(given)
     define_wait(given)
+    joining.define_flags(given)
 
 
 def define_prompt(given: FlagValues) -> None:
