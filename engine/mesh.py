@@ -1,6 +1,6 @@
 """The device mesh, the mesh axis of each logical axis, and the shardings of arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -64,6 +64,35 @@ def parameter_sharding(mesh: Mesh, axes: str, shape: Sequence[int]) -> NamedShar
             if size % mesh.shape["model"] == 0:
                 return NamedSharding(mesh, spec)
     return sharding(mesh, axes)
+
+
+# Any: the arguments and the result of a function on arrays.
+def over_data(
+    function: Callable[..., Any], mesh: Mesh, arguments: Sequence[str], result: str
+) -> Callable[..., Any]:
+    """A function that each device computes by itself, for its own share of the axis `C`.
+
+    All devices run one program on one shape, which the number of devices does not change. The axis
+    `model` is left to the partitioner.
+
+    Args:
+      function: on the shares.
+      mesh: the devices; its axis `data` divides the size of `C`.
+      arguments: axis letters of the leading dimensions of each argument's arrays.
+      result: axis letters of the result's arrays.
+    """
+
+    def share(axes: str) -> PartitionSpec:
+        return PartitionSpec(*("data" if MESH_AXES.get(a) == "data" else None for a in axes))
+
+    return jax.shard_map(
+        function,
+        mesh=mesh,
+        in_specs=tuple(map(share, arguments)),
+        out_specs=share(result),
+        axis_names={"data"},
+        check_vma=False,  # what a scan carries may be the same on all devices at its beginning
+    )
 
 
 # Any: a tree of arrays, and the same tree with its arrays on devices.

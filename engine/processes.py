@@ -16,8 +16,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from etils import epath
-
 from engine.control import (
     LOST,
     REFUSED,
@@ -111,14 +109,15 @@ def from_first(what: str, make: Callable[[], T]) -> T:
     return received
 
 
-def file_from_first(what: str, file: epath.Path) -> bytes | None:
-    """The content of a file as process 0 sees it; None where it is not there."""
+def bytes_from_first(what: str, read: Callable[[], bytes | None]) -> bytes | None:
+    """As `from_first`, for bytes or None."""
 
-    def read() -> str | None:
-        return base64.b64encode(file.read_bytes()).decode() if file.exists() else None
+    def encoded() -> str | None:
+        data = read()
+        return None if data is None else base64.b64encode(data).decode()
 
-    encoded = from_first(what, read)
-    return None if encoded is None else base64.b64decode(encoded)
+    text = from_first(what, encoded)
+    return None if text is None else base64.b64decode(text)
 
 
 # Any: a JSON value.

@@ -3,11 +3,14 @@
 Every step keeps finished work: a second run ends in seconds, and a killed run is continued.
 """
 
+import dataclasses
 import itertools
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from etils import epath
 
 from demo import build
 from demo.embedded_models import EMBEDDED
@@ -39,7 +42,8 @@ def demo(given: command.Given) -> str:
     _say(f"1/5 building {len(slugs)} reward models in {root}/hf")
     folders = _built(root / "hf", slugs)
     _say(f"2/5 converting them to {root}/checkpoints")
-    checkpoints = [_converted(folders[slug], root / "checkpoints" / slug) for slug in slugs]
+    converted = [_converted(folders[slug], root / "checkpoints" / slug) for slug in slugs]
+    checkpoints = [dataclasses.replace(c, verify=scoring.verify(config)) for c in converted]
     with locking.held(given, run, "demo"):
         _say(f"3/5 scoring every token under {len(prompts)} prompts into {run}")
         rewards = sweep_vocabulary(
@@ -56,7 +60,7 @@ def demo(given: command.Given) -> str:
     page = root / "report" / "index.html"
     if rewards or any(one.new for one in found) or not page.exists():
         _say(f"5/5 writing {root}/report")
-        reporting.write_report([Path(run)], root / "report")
+        reporting.write_report([epath.Path(run)], epath.Path(root / "report"))
     else:
         _say(f"5/5 keeping {root}/report: nothing new was scored (remove it to write it again)")
     return f"report: {page.resolve()}"

@@ -17,7 +17,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.progress import progress
-from engine.runs import lock, parts
+from engine.runs import lock, storage
 from engine.runs.manifest import Manifest
 from engine.runs.rebuild import rebuild
 from engine.runs.verify import AGAIN, Findings, unchecked, verify
@@ -48,7 +48,7 @@ def define_flags(given: FlagValues) -> None:
 
 def check(problems: list[str], given: command.Given) -> str:
     """Flags -> checks; puts the problems that remain into `problems` and prints them."""
-    run = epath.Path(command.paths(given, "run")[0])
+    run = storage.path_of(command.paths(given, "run")[0])
     models = [Checkpoint.open(path) for path in given.checkpoint]
     if bool(given.rescore) != bool(models):
         raise AssayError("--rescore and --checkpoint; allowed: both or neither")
@@ -61,7 +61,7 @@ def check(problems: list[str], given: command.Given) -> str:
             print(f"run {run} is being written by {holder}", file=sys.stderr, flush=True)
         if given.rebuild:
             problems += rebuild(run)
-        with progress(len(parts.tree(run)), "files", what="checking", delay_s=5) as bar:
+        with progress(len(storage.tree(run)), "files", what="checking", delay_s=5) as bar:
             found = verify(run, bar.update)
         problems += [line for line in found.problems if line not in problems]
         rescored = _rescored(run, found, models, given, problems) if models else ""

@@ -178,7 +178,7 @@ def _score(
 ) -> Iterator[tuple[list[TemplatePolicy], list[np.ndarray]]]:
     # The weights stay on the devices until this generator ends, so only one set is there at a time.
     restored = restore([checkpoint], mesh, dtype_named(dtype))
-    scorer = RewardScorer.build(*restored, mesh, step_size=STEP_SIZE * mesh.shape["data"])
+    scorer = RewardScorer.build(*restored, mesh, step_size=STEP_SIZE)
     for policies in same_ids:
         model = RewardModel(_reread(checkpoint, policy=policies[0]), scorer)
         yield policies, [model.score(p.prompt, p.replies) for p in published]

@@ -20,11 +20,13 @@ import types
 import numpy as np
 from etils import epath
 
-from engine.runs import parts, schema
+from engine.mesh import build_mesh
+from engine.runs import parts, schema, storage
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
 from engine.scoring.rows import TokenRows
 from engine.sweep import loop
+from engine.sweep.results import Result
 from engine.sweep.setup import begin
 from engine.types import PromptIds
 
@@ -83,15 +85,13 @@ def sweep(
         manifest.admit_result(path, fingerprint)
         spans = parts.missing(manifest.run / path, len(listed), rows)
         model = types.SimpleNamespace(card=CARD)
-        result = loop.Result(
-            checkpoint=model, path=path, rows=listed, columns=["reward"], spans=spans
-        )
+        result = Result(checkpoint=model, path=path, rows=listed, columns=["reward"], spans=spans)
         every.append(result)
         assert listed.distinct  # the token ids of the steps, which are no part of the run folder
     begin(manifest, {}, every, rows)
     scorer = Scorer(part_s)
     began = time.perf_counter()
-    loop.run(manifest, every, lambda models: scorer, settings)
+    loop.run(manifest, every, lambda models: scorer, settings, build_mesh())
     return time.perf_counter() - began, scorer.spent_s
 
 
@@ -99,7 +99,7 @@ def floor(folder: pathlib.Path, files: int, size: int) -> float:
     """Seconds that as many files of that size take."""
     data, began = os.urandom(size), time.perf_counter()
     for number in range(files):
-        parts.write_atomic(epath.Path(folder / str(number // 250) / str(number)), data)
+        storage.write_atomic(epath.Path(folder / str(number // 250) / str(number)), data)
     return time.perf_counter() - began
 
 

@@ -20,11 +20,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-import fsspec
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import parts
+from engine.runs import storage
 
 NAME = ".lock"
 BEAT_S = 15.0
@@ -95,7 +94,7 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator["Lock"]:
     Raises:
       AssayError: another command holds the lock, or the folder cannot be written.
     """
-    folder = epath.Path(run)
+    folder = storage.path_of(run)
     made = _make(folder)
     lock = Lock(folder / NAME, Holder.here(command))
     try:
@@ -168,17 +167,17 @@ class Lock:
         if self._thread is None:
             return
         self._thread.join()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(AssayError):
             if self._is_own():
-                self.path.unlink(missing_ok=True)
+                storage.remove(self.path)
 
     def _taken(self, watch: "_Watch") -> bool:
         """One attempt to take the lock."""
-        if create_exclusively(self.path, self._content()):
+        if storage.create(self.path, self._content()):
             return True
         if not watch.is_stale(_content(self.path)):
             return False
-        parts.write_atomic(self.path, self._content())
+        storage.write_atomic(self.path, self._content())
         time.sleep(_SETTLE_S)  # of several that take it over at once, the last one has it
         return self._is_own()
 
@@ -186,10 +185,10 @@ class Lock:
         while not self._stop.wait(BEAT_S):
             self._beats += 1
             # A file system that fails now may work at the next beat; `confirm` tells the command.
-            with contextlib.suppress(OSError, AssayError):
+            with contextlib.suppress(AssayError):
                 if not self._is_own():
                     return
-                parts.write_atomic(self.path, self._content())
+                storage.write_atomic(self.path, self._content())
 
     def _is_own(self) -> bool:
         holder = _holder(self.path)
@@ -219,19 +218,6 @@ class _Watch:
             self.is_alive = not self.holder.is_gone
             return self.holder.is_gone
         return self._clock() - self._since >= STALE_S
-
-
-def create_exclusively(path: epath.Path, data: bytes) -> bool:
-    """Creates a file; False where it exists. Of several that try at once, one succeeds."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files, place = fsspec.core.url_to_fs(str(path))
-        files.pipe_file(place, data, mode="create")
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise AssayError(f"{path}: {error.strerror or error}") from error
-    return True
 
 
 def is_running(pid: int, began: str) -> bool:
@@ -266,14 +252,14 @@ def _machine() -> str:
 
 
 def _make(folder: epath.Path) -> list[epath.Path]:
-    """Makes a folder; returns what was made, innermost first."""
-    if folder.exists() and not folder.is_dir():
+    """Makes a local folder; returns what was made, innermost first. A store has no folders."""
+    if storage.is_file(folder):
         raise AssayError(f"run {folder}: a file; allowed: a folder")
+    if storage.is_remote(folder):
+        return []
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
+    with storage.reported(f"run {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise AssayError(f"run {folder}: {error.strerror or error}") from error
     return missing
 
 
@@ -287,14 +273,12 @@ def _remove_empty(folders: list[epath.Path]) -> None:
 
 
 def _content(path: epath.Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # released meanwhile
-        return b""
+    """The content of a lock; nothing where there is none."""
+    return storage.read(path) if storage.exists(path) else b""
 
 
 def _holder(path: epath.Path) -> Holder | None:
-    return Holder.read(_content(path)) if path.exists() else None
+    return Holder.read(_content(path))
 
 
 def _refuse(run: epath.Path, holder: Holder | None) -> NoReturn:

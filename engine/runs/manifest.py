@@ -9,7 +9,7 @@ from typing import Any
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import lock, parts, provenance, schema
+from engine.runs import lock, provenance, schema, storage
 from engine.runs.reader import REBUILD, Json, content_hash, read_json
 
 # A save is due when 50 times its own duration has passed: it then takes 2 % of the time at most,
@@ -44,15 +44,15 @@ class Manifest:
           AssayError: the folder holds something other than a run, or a manifest of another
             version.
         """
-        folder = epath.Path(run)
+        folder = storage.path_of(run)
         path = folder / schema.MANIFEST
-        if not path.exists():
-            if folder.exists() and not folder.is_dir():
+        if not storage.exists(path):
+            if storage.is_file(folder):
                 raise AssayError(f"run {folder}: a file; allowed: a folder")
-            names = set(parts.names(folder)) - {lock.NAME}
+            names = set(storage.names(folder)) - {lock.NAME}
             if names & set(schema.FOLDERS):
                 raise AssayError(f"run {folder}: {schema.MANIFEST} is gone; {REBUILD}")
-            if not all(parts.is_temporary(folder / name) for name in names):
+            if not all(storage.is_temporary(folder / name) for name in names):
                 raise AssayError(f"run {folder}: not empty and holds no {schema.MANIFEST}")
             return cls(folder, empty())
         content = read_json(path)
@@ -94,9 +94,9 @@ class Manifest:
 
     def _begun(self, path: str) -> bool:
         folder = self.run / path
-        if folder.is_file():  # of a search
+        if storage.is_file(folder):  # of a search
             return True
-        return folder.exists() and any(not parts.is_temporary(p) for p in folder.iterdir())
+        return any(not storage.is_temporary(folder / name) for name in storage.names(folder))
 
     def result(self, path: str) -> Json:
         """The entry of one result, to read."""
@@ -156,7 +156,7 @@ class Manifest:
             result["parts"] = dict(sorted(result["parts"].items()))
         self.content["sha256"] = content_hash(self.content)
         data = json.dumps(self.content, indent=1) + "\n"
-        parts.write_atomic(self.run / schema.MANIFEST, data.encode())
+        storage.write_atomic(self.run / schema.MANIFEST, data.encode())
         self._saved_at = time.monotonic()
         self._cost_s = self._saved_at - began
 

@@ -1,19 +1,14 @@
 """Parts of a result: fixed row ranges, written so that a part that exists is complete."""
 
-import contextlib
 import dataclasses
 import hashlib
 import io
-import os
-import re
-import uuid
 
-import fsspec
 import polars as pl
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import provenance, schema
+from engine.runs import provenance, schema, storage
 from engine.runs.reader import Json
 
 Span = tuple[int, int]  # start, stop of a range of rows
@@ -26,26 +21,15 @@ def ranges(rows: int, part_size: int) -> list[Span]:
 
 def missing(folder: epath.Path, rows: int, part_size: int) -> list[Span]:
     """The row ranges of the parts that do not exist yet."""
-    present = set(names(folder))
+    present = set(storage.names(folder))
     return [r for r in ranges(rows, part_size) if schema.part_name(*r) not in present]
 
 
 def foreign(folder: epath.Path, rows: int, part_size: int) -> list[str]:
     """Names of parts in a result's folder that hold other row ranges than the result's parts."""
     known = {schema.part_name(*r) for r in ranges(rows, part_size)}
-    found = (name for name in names(folder) if provenance.part_span(name) is not None)
+    found = (name for name in storage.names(folder) if provenance.part_span(name) is not None)
     return sorted(name for name in found if name not in known)
-
-
-def names(folder: epath.Path) -> list[str]:
-    """Names of the files in a folder, which need not exist."""
-    return [path.name for path in folder.iterdir()] if folder.exists() else []
-
-
-def tree(folder: epath.Path) -> list[str]:
-    """Paths of all files below a folder, relative to it, sorted."""
-    files, root = fsspec.core.url_to_fs(str(folder))
-    return sorted(path[len(root) :].lstrip("/") for path in files.find(root))
 
 
 def write_part(folder: epath.Path, start: int, stop: int, frame: pl.DataFrame, about: Json) -> str:
@@ -56,7 +40,7 @@ def write_part(folder: epath.Path, start: int, stop: int, frame: pl.DataFrame, a
 def write_frame(path: epath.Path, frame: pl.DataFrame, about: Json) -> str:
     """Writes a parquet file atomically; returns its sha256."""
     data = provenance.to_parquet(frame, about)
-    write_atomic(path, data)
+    storage.write_atomic(path, data)
     return hashlib.sha256(data).hexdigest()
 
 
@@ -85,10 +69,7 @@ def read_frame(
       AssayError: the file is damaged, nothing vouches for it, or it belongs to something else; the
         line says what to remove.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise AssayError(f"{path}: {error.strerror or error}") from error
+    data = storage.read(path)
     digest, whole = hashlib.sha256(data).hexdigest(), provenance.is_whole(data)
     if whole is False:
         raise AssayError(f"{path}: damaged; remove it and run again")
@@ -122,38 +103,3 @@ def read_part(
             f"{path}: {len(table.frame)} rows, expected {stop - start}; remove it and run again"
         )
     return table
-
-
-def write_atomic(path: epath.Path, data: bytes) -> None:
-    """Writes a file under a temporary name, syncs it, and renames it.
-
-    Raises:
-      AssayError: the folder cannot be written or the disk is full; nothing is left behind.
-    """
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            with contextlib.suppress(io.UnsupportedOperation, AttributeError):
-                os.fsync(file.fileno())  # object stores have no descriptor and need no sync
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise AssayError(f"{path}: {error.strerror or error}") from error
-
-
-def sweep_temporaries(folder: epath.Path) -> None:
-    """Removes the temporary files of a process that was killed while it wrote them."""
-    if not folder.exists():
-        return
-    for path in folder.iterdir():
-        if is_temporary(path):
-            path.unlink(missing_ok=True)
-
-
-def is_temporary(path: epath.Path) -> bool:
-    """Whether a file has a temporary name of `write_atomic`."""
-    return re.fullmatch(r"\..+\.[0-9a-f]{8}\.tmp", path.name) is not None

@@ -9,7 +9,7 @@ from etils import epath
 
 from engine.errors import AssayError
 from engine.runs import manifest as manifests
-from engine.runs import parts, provenance, schema
+from engine.runs import parts, provenance, schema, storage
 from engine.runs.reader import KINDS, Json, RunError, read_json
 
 DAMAGED = "manifest.damaged.json"  # a manifest that could not be read, kept beside the new one
@@ -42,8 +42,8 @@ def rebuild(run: epath.Path) -> list[str]:
     if not content["results"]:
         first = f": {problems[0]}" if problems else ""
         raise AssayError(f"run {run}: holds nothing to make a manifest from{first}")
-    if old is None and (run / schema.MANIFEST).exists():
-        parts.write_atomic(run / DAMAGED, (run / schema.MANIFEST).read_bytes())
+    if old is None and storage.exists(run / schema.MANIFEST):
+        storage.write_atomic(run / DAMAGED, storage.read(run / schema.MANIFEST))
     manifests.Manifest(run, content).save()
     return problems
 
@@ -89,7 +89,7 @@ def collect(run: epath.Path, old: Json | None) -> tuple[Json, list[str]]:
 def _results(run: epath.Path) -> dict[str, list[epath.Path]]:
     """Path of each result relative to the run -> its files."""
     found: dict[str, list[epath.Path]] = collections.defaultdict(list)
-    for place in parts.tree(run):
+    for place in storage.tree(run):
         kind, _, name = place.partition("/")
         if kind == schema.SEQUENCES_DIR and name.endswith(".parquet"):
             found[place].append(run / place)

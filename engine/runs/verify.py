@@ -8,7 +8,7 @@ import polars as pl
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import lock, parts, provenance, schema
+from engine.runs import lock, parts, provenance, schema, storage
 from engine.runs.reader import REBUILD, Json, RunError, read_json
 from engine.runs.rebuild import collect
 
@@ -68,9 +68,9 @@ def verify(run: epath.Path, advance: Callable[[int], object] = lambda files: Non
             found.unchecked.append(path)
         advance(len(entry["parts"]))
     found.problems += _tables(run, found.content)
-    for place in parts.tree(run):
+    for place in storage.tree(run):
         file = run / place
-        if parts.is_temporary(file) and lock.holder_of(run) is None:
+        if storage.is_temporary(file) and lock.holder_of(run) is None:
             found.problems.append(f"{file}: left by a command that was killed; remove it")
         elif place.endswith(".parquet") and place not in known and not _is_table(place):
             found.problems.append(_stray(run, place, found.content))
@@ -90,7 +90,7 @@ def _opened(run: epath.Path) -> Findings:
         content, _ = collect(run, None)
         if not content["results"]:
             raise
-        gone = not (run / schema.MANIFEST).exists()
+        gone = not storage.exists(run / schema.MANIFEST)
         problem = f"{run / schema.MANIFEST}: gone; {REBUILD}" if gone else str(error)
         return Findings(content, [problem], readable=False)
     if missing := [key for key in schema.MANIFEST_KEYS if not isinstance(content.get(key), dict)]:
@@ -178,7 +178,7 @@ def _tables(run: epath.Path, content: Json) -> Iterator[str]:
     """Problems of vocabularies and of human scores."""
     needed = {e["vocab"] for e in content["models"].values() if e.get("vocab") is not None}
     places = {schema.vocab_path(vocab) for vocab in needed}
-    on_disk = {place for place in parts.tree(run) if place.endswith(".parquet")}
+    on_disk = {place for place in storage.tree(run) if place.endswith(".parquet")}
     for place in sorted(places | {place for place in on_disk if _is_table(place)}):
         if place not in on_disk:
             yield f"{run / place}: missing; {AGAIN}"

@@ -11,7 +11,14 @@ from jax.sharding import Mesh
 from engine import mesh as meshes
 from engine.models.language_model import LanguageModel
 from engine.scoring.batches import gather
-from engine.scoring.reward_passes import check_step, compiled, fetch, in_steps, padded
+from engine.scoring.reward_passes import (
+    check_step,
+    compiled,
+    compiled_over_data,
+    fetch,
+    in_steps,
+    padded,
+)
 from engine.scoring.rows import ContinuationRows, NextTokenRows
 from engine.types import Candidates, Graph, KeyValues, Params, PromptIds
 
@@ -33,7 +40,7 @@ class LanguageScorer:
 
     params: Params
     mesh: Mesh
-    step_size: int  # largest number of candidates per step
+    step_size: int  # largest number of candidates per step on each device
     # Compiled methods of `LanguageModel`, which describes their shapes.
     prefill_step: Callable[..., tuple[KeyValues, jax.Array]]
     score_step: Callable[..., jax.Array]
@@ -41,9 +48,9 @@ class LanguageScorer:
 
     @classmethod
     def build(cls, graph: Graph, params: Params, mesh: Mesh, *, step_size: int) -> "LanguageScorer":
-        """Raises AssayError where `step_size` does not split over the mesh's `data` axis."""
-        check_step(step_size, mesh)
-        config, data = nnx.merge(graph, params).decoder.config, mesh.shape["data"]
+        """Raises AssayError for a mesh that does not fit the model, or an empty step."""
+        check_step(step_size)
+        config = nnx.merge(graph, params).decoder.config
         meshes.check_mesh(mesh, config)
         positions, everywhere = meshes.sharding(mesh, "LPKH"), meshes.sharding(mesh, "")
         prefix = KeyValues(keys=positions, values=positions), everywhere
@@ -51,10 +58,10 @@ class LanguageScorer:
         return cls(
             params=params,
             mesh=mesh,
-            step_size=min(step_size, data << (fitting.bit_length() - 1)),
+            step_size=min(step_size, 1 << (fitting.bit_length() - 1)),
             prefill_step=compiled(LanguageModel.prefill, graph, mesh, prefix),
-            score_step=compiled(LanguageModel.respond, graph, mesh, everywhere),
-            plain_step=compiled(LanguageModel.plain, graph, mesh, everywhere),
+            score_step=compiled_over_data(LanguageModel.respond, graph, mesh, ("", "C"), "C"),
+            plain_step=compiled_over_data(LanguageModel.plain, graph, mesh, ("C",) * 3, "C"),
         )
 
     def prefill(self, prompt: PromptIds) -> Opened:

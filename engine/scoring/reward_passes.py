@@ -1,7 +1,8 @@
 """The only `jax.jit` on the scoring path: three compiled passes, and the host object around them.
 
 Shapes are few: prefixes are padded to a multiple of `PREFIX_MULTIPLE` (padding is masked), and
-every step has `step_size` candidates.
+a step has `step_size` candidates on every device, or fewer as the list alone decides. So a row is
+computed by one program on one shape, on however many devices (docs/correctness.md).
 """
 
 import dataclasses
@@ -23,11 +24,7 @@ from engine.scoring.rows import RewardRows
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
-_SHORT = 8  # own positions up to which a step has `step_size` candidates
-
-# XLA's CPU backend: matmuls by Eigen, reductions by YNNPACK. By itself XLA gives YNNPACK both, and
-# its float32 matmul is slower at a step's shapes (bench/speed/sweep.py prints the two).
-CPU_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"}
+_SHORT = 8  # own positions up to which a device's step has `step_size` candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +34,7 @@ class RewardScorer:
     graph: Graph
     params: Params
     mesh: Mesh
-    step_size: int
+    step_size: int  # largest number of candidates per step on each device
     max_positions: int
     gate_patterns: tuple[tuple[int, ...], ...]  # per model: ids at which its gate reads, if any
     gated: tuple[tuple[str, ...], ...]  # per model: objectives that its gate weighs
@@ -49,13 +46,13 @@ class RewardScorer:
 
     @classmethod
     def build(cls, graph: Graph, params: Params, mesh: Mesh, *, step_size: int) -> "RewardScorer":
-        """Raises AssayError where `step_size` does not split over the mesh's `data` axis."""
-        check_step(step_size, mesh)
+        """Raises AssayError for a mesh that does not fit the model, or an empty step."""
+        check_step(step_size)
         model = nnx.merge(graph, params)
         config = model.decoder.config
         meshes.check_mesh(mesh, config)
         heads = [readout.config for readout in model.readouts]
-        positions, columns = meshes.sharding(mesh, "LPKH"), meshes.sharding(mesh, "W")
+        positions = meshes.sharding(mesh, "LPKH")
         prefix = Prefix(
             key_values=KeyValues(keys=positions, values=positions),
             gates=cast(Any, meshes.sharding(mesh, "R")),  # of each one
@@ -70,8 +67,8 @@ class RewardScorer:
             gated=tuple(head.objectives if head.gated else () for head in heads),
             columns=model.columns,
             prefill_step=compiled(RewardModels.prefill, graph, mesh, prefix),
-            score_step=compiled(RewardModels.respond, graph, mesh, columns),
-            plain_step=compiled(RewardModels.plain, graph, mesh, columns),
+            score_step=compiled_over_data(RewardModels.respond, graph, mesh, ("", "C"), "WC"),
+            plain_step=compiled_over_data(RewardModels.plain, graph, mesh, ("C",) * 3, "WC"),
         )
 
     def prefill(self, prompt: PromptIds, room: int = 0) -> Prefix:
@@ -98,9 +95,11 @@ class RewardScorer:
 
     def rewards(self, prefix: Prefix, candidates: Candidates) -> Iterator[np.ndarray]:
         """Rewards and objectives of candidates, step by step in order: float32 [W, step]."""
-        limit = self.step_size
         yield from in_steps(
-            lambda step: self.score_step(self.params, prefix, step), candidates, self.mesh, limit
+            lambda step: self.score_step(self.params, prefix, step),
+            candidates,
+            self.mesh,
+            self.step_size,
         )
 
     def plain_rewards(
@@ -177,10 +176,9 @@ def in_steps(
       step: the compiled pass.
       candidates: to be cut into steps.
       mesh: the devices.
-      limit: largest number of candidates in a step.
+      limit: largest number of candidates in a step on each device.
     """
-    rows, positions = candidates.ids.shape
-    size = _step_size(rows, positions, mesh.shape["data"], limit)
+    size = mesh.shape["data"] * _step_size(len(candidates), candidates.ids.shape[1], limit)
     pending = None
     for start in range(0, len(candidates), size):
         taken = take_rows(candidates, slice(start, start + size))
@@ -211,14 +209,17 @@ def _first(numbers: jax.Array, rows: int) -> np.ndarray:
     return fetch(numbers)[..., :rows]
 
 
-def _step_size(candidates: int, positions: int, data: int, limit: int) -> int:
-    # A short list does not pay for a whole step, and long replies take fewer at a time, so
-    # that a step's memory is bounded; powers of two keep the shapes few.
-    needed = data << max(4, (-(-candidates // data) - 1).bit_length())
+def _step_size(candidates: int, positions: int, limit: int) -> int:
+    """Candidates in a step on each device; the number of devices does not count.
+
+    A short list does not pay for a whole step, and long replies take fewer at a time, so that a
+    step's memory is bounded; powers of two keep the shapes few.
+    """
+    needed = 1 << max(4, (candidates - 1).bit_length())
     if positions <= _SHORT:
         return min(limit, needed)
-    fitting = max(1, limit * _SHORT // positions // data)
-    return min(needed, data << (fitting.bit_length() - 1))
+    fitting = max(1, limit * _SHORT // positions)
+    return min(needed, 1 << (fitting.bit_length() - 1))
 
 
 def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:
@@ -239,11 +240,10 @@ def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:
     )
 
 
-def check_step(step_size: int, mesh: Mesh) -> None:
-    """Raises AssayError where `step_size` does not split over the mesh's `data` axis."""
-    data = mesh.shape["data"]
-    if step_size < 1 or step_size % data:
-        raise AssayError(f"step_size={step_size}; allowed: positive multiples of {data}")
+def check_step(step_size: int) -> None:
+    """Raises AssayError for a step without candidates."""
+    if step_size < 1:
+        raise AssayError(f"step_size={step_size}; allowed: integers >= 1")
 
 
 def check_length(positions: int, allowed: int) -> None:
@@ -282,24 +282,34 @@ def compiled(
     Returns:
       (params, *arguments of the method) -> its result, with float32 accumulation.
     """
+    return jax.jit(_call(method, graph), out_shardings=shardings)
 
+
+@functools.lru_cache(maxsize=64)
+def compiled_over_data(
+    method: Callable[..., Any], graph: Graph, mesh: Mesh, arguments: tuple[str, ...], result: str
+) -> Callable[..., Any]:
+    """A model's method as a compiled pass that each device runs on its own candidates; see above.
+
+    Args:
+      method: of the model's class, such as `RewardModels.respond`.
+      graph: structure of the model.
+      mesh: the devices.
+      arguments: axis letters of the method's arguments; `C` is split.
+      result: axis letters of its result, which every process reads.
+    """
+    split = meshes.over_data(_call(method, graph), mesh, ("", *arguments), result)
+    return jax.jit(split, out_shardings=meshes.sharding(mesh, ""))
+
+
+# Any: the method's arguments and result.
+def _call(method: Callable[..., Any], graph: Graph) -> Callable[..., Any]:
     def call(params: Params, *arguments: Any) -> Any:
         with jax.default_matmul_precision("highest"):
             return method(nnx.merge(graph, params), *arguments)
 
     call.__name__ = method.__name__  # the program's name in profiles
-    return jit(call, mesh, shardings)
-
-
-# Any: a sharding for each array of whatever tree the function returns.
-def jit(function: Callable[..., Any], mesh: Mesh, shardings: Any) -> Callable[..., Any]:
-    """`jax.jit` with the options of the mesh's backend; every compiled pass goes through it."""
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
-    return jax.jit(
-        function,
-        out_shardings=shardings,
-        compiler_options=CPU_OPTIONS if on_cpu else None,
-    )
+    return call
 
 
 # Any: a tree of arrays.

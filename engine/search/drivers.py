@@ -17,6 +17,7 @@ from etils import epath
 from engine import mesh as meshes
 from engine import processes
 from engine.errors import AssayError
+from engine.runs import storage
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import flops
@@ -103,7 +104,7 @@ def run_search(
             saved = len(trace.flops)
     if not trace.complete(settings):
         if file is not None and processes.writes():
-            file.unlink(missing_ok=True)  # resuming it would end here again
+            storage.remove(file)  # resuming it would end here again
         raise AssayError(
             f"method={settings.method!r} ended before it found a sequence of {settings.length} "
             "tokens; allow it more steps or flops, or round_trip=False"

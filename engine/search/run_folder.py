@@ -18,7 +18,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import parts, provenance, schema
+from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.search.drivers import planned_steps, run_search
@@ -148,11 +148,10 @@ def score_elsewhere(
     """
     distinct = sorted(set(texts))
     digest = hashlib.sha256("\0".join(distinct).encode()).hexdigest()[:8]
-    data = mesh.shape["data"]
     sweep = SweepSettings(
         mode="text",
         dtype=settings.dtype,
-        step_size=64 * data,
+        step_size=64,
         part_size=4096,
         self_check=4,
         seed=settings.seed,
@@ -258,7 +257,7 @@ def _complete(
     Raises:
       AssayError: a file is damaged, or is another search.
     """
-    on_disk = {d: path for d, path in paths.items() if (manifest.run / path).exists()}
+    on_disk = {d: path for d, path in paths.items() if storage.exists(manifest.run / path)}
     known = {d: path for d, path in on_disk.items() if manifest.result(path)["complete"]}
     tables = {d: _table(manifest, path, prompts) for d, path in on_disk.items()}
     if known or len(on_disk) < len(paths):
@@ -321,23 +320,21 @@ def _search(
         results.append(_result(job, direction, steps, rejected[direction], new=True))
     if processes.writes():
         manifest.save()  # once for all directions: `state` cannot resume one of them alone
-        state.unlink(missing_ok=True)
+        storage.remove(state)
     return results
 
 
 def _read(manifest: Manifest, job: SearchJob, direction: str, path: str) -> SearchResult:
     """The result of a search that was complete before."""
-    steps, rejected = processes.from_first(path, lambda: _last(manifest, path, job.prompts))
+    steps, rejected = processes.from_first(path, lambda: _last_step(manifest, job, path))
     frame = pl.DataFrame(steps, schema=schema.SEQUENCE_COLUMNS)
     return _result(job, direction, frame, rejected, new=False)
 
 
-# Any: what JSON holds.
-def _last(
-    manifest: Manifest, path: str, prompts: Sequence[str]
-) -> tuple[dict[str, list[Any]], int]:
+# Any: values of the columns.
+def _last_step(manifest: Manifest, job: SearchJob, path: str) -> tuple[dict[str, list[Any]], int]:
     """The last row of a search's file, and the number of candidates that were rejected."""
-    last = _table(manifest, path, prompts).frame.tail(1)
+    last = _table(manifest, path, job.prompts).frame.tail(1)
     return last.to_dict(as_series=False), manifest.result(path)["rejected"]
 
 
@@ -411,10 +408,8 @@ def _self_check(
 def _scorer(
     checkpoint: Checkpoint, mesh: Mesh, dtype: str, settings: SearchSettings
 ) -> RewardScorer:
-    data = mesh.shape["data"]
-    step_size = -(-settings.candidates // data) * data
     restored = restore([checkpoint], mesh, dtype_named(dtype))
-    return RewardScorer.build(*restored, mesh, step_size=step_size)
+    return RewardScorer.build(*restored, mesh, step_size=settings.candidates)
 
 
 def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict[str, pl.DataFrame]:
@@ -423,8 +418,8 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
     for checkpoint in checkpoints:
         name = checkpoint.card.tokenizer_hash
         if name not in frames:
-            place = schema.vocab_path(name)
-            read = setup.read_vocabulary(manifest, place) if processes.writes() else None
+            path = schema.vocab_path(name)
+            read = setup.read_vocabulary(manifest, path) if processes.writes() else None
             frames[name] = setup.vocabulary_of(checkpoint) if read is None else read
     return frames
 
@@ -434,4 +429,4 @@ def _unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[s
     if not processes.writes():
         return {}
     paths = {schema.vocab_path(name): frame for name, frame in frames.items()}
-    return {path: f for path, f in paths.items() if not (manifest.run / path).exists()}
+    return {path: f for path, f in paths.items() if not storage.exists(manifest.run / path)}

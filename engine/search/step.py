@@ -19,7 +19,6 @@ from jaxtyping import Float, Int
 from engine import mesh as meshes
 from engine.models.decoder import behind
 from engine.models.reward_model import RewardModels
-from engine.scoring import reward_passes
 from engine.search import buffer, packing, proposals
 from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, fitness
 from engine.search.settings import STEP_METHODS, SearchSettings
@@ -97,7 +96,7 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
         return jax.lax.fori_loop(0, count, one, (state, *traced))
 
     everywhere = meshes.sharding(mesh, "")
-    return Step(*(reward_passes.jit(each, mesh, everywhere) for each in (many, expand, admit)))
+    return Step(*(jax.jit(each, out_shardings=everywhere) for each in (many, expand, admit)))
 
 
 def proposed_changes(settings: SearchSettings) -> proposals.FirstChanges | None:

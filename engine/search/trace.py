@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from engine import processes
 from engine.errors import AssayError
-from engine.runs import parts
+from engine.runs import storage
 from engine.search.objective import SearchObjective
 from engine.search.settings import SearchSettings
 
@@ -106,7 +106,7 @@ def save(file: epath.Path, objective: SearchObjective, trace: Trace, driver: Arr
     arrays = {f"engine/{name}": np.array(a, order="C") for name, a in driver.items()}
     arrays |= {f"trace/{name}": np.array(a, order="C") for name, a in vars(trace).items()}
     metadata = {"search": json.dumps(_identity(objective))}
-    parts.write_atomic(file, safetensors.numpy.save(arrays, metadata))
+    storage.write_atomic(file, safetensors.numpy.save(arrays, metadata))
 
 
 def load(file: epath.Path, objective: SearchObjective) -> tuple[Trace, Arrays] | None:
@@ -115,7 +115,9 @@ def load(file: epath.Path, objective: SearchObjective) -> tuple[Trace, Arrays] |
     Raises:
       AssayError: the file is damaged, or belongs to a search with other settings or inputs.
     """
-    data = processes.file_from_first(f"state {file.name}", file)
+    data = processes.bytes_from_first(
+        f"state {file.name}", lambda: storage.read(file) if storage.exists(file) else None
+    )
     if data is None:
         return None
     try:

@@ -18,9 +18,11 @@ from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
 from engine.scoring.language_passes import LanguageScorer
-from engine.scoring.reward_passes import check_step, dtype_named
+from engine.scoring.reward_passes import dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows, check_choice
 from engine.sweep import loop, setup
+from engine.sweep.outcomes import Ended
+from engine.sweep.results import Result
 from engine.text.cue import FORMS, Cue
 
 
@@ -41,6 +43,7 @@ def next_tokens(
     run: str,
     settings: LogprobSettings,
     mesh: Mesh,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Log-probability of every token after every prompt, into `run/logprobs`.
 
@@ -52,6 +55,7 @@ def next_tokens(
       run: run folder, new or to be continued.
       settings: form, precision, parts.
       mesh: from `engine.mesh.build_mesh`.
+      ended: called at the end with what became of each model.
 
     Returns:
       The number of log-probabilities that were computed; 0 if the run was complete.
@@ -59,10 +63,11 @@ def next_tokens(
     Raises:
       AssayError: bad input, the chat form of a model without a chat template, a result begun under
         another fingerprint, a number that is not finite, a self-check beyond tolerance.
+      SomeFailed: some models failed; the others are complete.
     """
     named = _named(prompts, settings.form)
     manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
-    _check(checkpoints, settings, mesh)
+    setup.check_meshes(mesh, checkpoints)
     results = []
     for checkpoint in checkpoints:
         for prompt, text in named.items():
@@ -70,10 +75,11 @@ def next_tokens(
                 cue(checkpoint, text, settings.form).prompt, setup.tokens_of(checkpoint)
             )
             path = schema.logprobs_path(checkpoint.card.slug, prompt)
-            results.append(_admit(manifest, checkpoint, path, rows, settings))
+            results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
     vocabularies = setup.missing_vocabularies(manifest, checkpoints)
     setup.begin(manifest, vocabularies, results, settings.part_size)
-    return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
+    load = functools.partial(_load, settings, mesh)
+    return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
 def replies(
@@ -84,6 +90,7 @@ def replies(
     run: str,
     settings: LogprobSettings,
     mesh: Mesh,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Log-probability of each reply of a list, into `run/item_logprobs/<name>`; see `next_tokens`.
 
@@ -95,15 +102,16 @@ def replies(
     named = _named(prompts, settings.form)
     manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
     setup.admit(manifest, "lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
-    _check(checkpoints, settings, mesh)
+    setup.check_meshes(mesh, checkpoints)
     results = []
     for checkpoint in checkpoints:
         for prompt, text in named.items():
             rows = ContinuationRows(cue(checkpoint, text, settings.form), texts)
             path = schema.item_logprobs_path(name, checkpoint.card.slug, prompt)
-            results.append(_admit(manifest, checkpoint, path, rows, settings))
+            results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
     setup.begin(manifest, {}, results, settings.part_size)
-    return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
+    load = functools.partial(_load, settings, mesh)
+    return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
 def cue(checkpoint: Checkpoint, prompt: str, form: str) -> Cue:
@@ -126,18 +134,18 @@ def _named(prompts: Mapping[str, str], form: str) -> dict[str, str]:
 
 
 def _admit(
-    manifest: Manifest, checkpoint: Checkpoint, path: str, rows: Rows, settings: LogprobSettings
-) -> loop.Result:
-    return setup.admit_result(manifest, checkpoint, path, rows, settings, form=settings.form)
-
-
-def _check(checkpoints: Sequence[Checkpoint], settings: LogprobSettings, mesh: Mesh) -> None:
-    """Refuses a step or mesh that does not fit a model."""
-    check_step(settings.step_size, mesh)
-    for checkpoint in checkpoints:
-        meshes.check_mesh(mesh, checkpoint.card.decoder)
+    manifest: Manifest,
+    checkpoint: Checkpoint,
+    path: str,
+    rows: Rows,
+    settings: LogprobSettings,
+    mesh: Mesh,
+) -> Result:
+    return setup.admit_result(manifest, checkpoint, path, rows, settings, mesh, form=settings.form)
 
 
 def _load(settings: LogprobSettings, mesh: Mesh, group: Sequence[Checkpoint]) -> LanguageScorer:
+    for checkpoint in group:
+        meshes.check_mesh(mesh, checkpoint.card.decoder)
     restored = restore(group, mesh, dtype_named(settings.dtype))
     return LanguageScorer.build(*restored, mesh, step_size=settings.step_size)

@@ -4,39 +4,41 @@ A `Result` is one model's numbers for a list of rows under one prompt, cut into 
 first run and a resumed one take the same way: every missing part is computed and written.
 """
 
-import concurrent.futures
-import contextlib
 import dataclasses
 import functools
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
+from jax.sharding import Mesh
 from tqdm import tqdm
 
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import parts, provenance, schema
+from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import dtype_named
 from engine.scoring.rows import Rows
+from engine.sweep.outcomes import Ended, Ledger, SomeFailed, memory_errors
+from engine.sweep.results import Result, is_checked, read_numbers
 from engine.sweep.self_check import check_finite, self_check
+from engine.sweep.writer import Writer
 from engine.types import PromptIds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How results are computed. `dtype` and `part_size` are part of their fingerprint."""
+    """How results are computed. All but the self-check's are part of their fingerprint."""
 
     dtype: str
-    step_size: int  # candidates per device step
+    step_size: int  # candidates per step on each device
     part_size: int  # rows per part
     self_check: int  # rows per result that the plain pass scores again
     seed: int  # of the self-check's sample
@@ -47,40 +49,6 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise AssayError(f"{name}={value!r}; allowed: integers >= {least}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
-    """One model's numbers for every row under one prompt.
-
-    Attributes:
-      checkpoint: the model.
-      path: folder of the parts, relative to the run.
-      rows: what is scored. Results with the same object are computed in one pass.
-      columns: names of the numbers in a part; the first is the reward or log-probability.
-      spans: row ranges of the parts that are missing, ascending.
-    """
-
-    checkpoint: Checkpoint
-    path: str
-    rows: Rows
-    columns: Sequence[str]
-    spans: Sequence[Span]
-
-    @property
-    def model(self) -> str:
-        """The model's slug."""
-        return self.checkpoint.card.slug
-
-    @property
-    def prompt(self) -> str:
-        """The prompt's id."""
-        return self.path.rsplit("=")[-1]
-
-    @property
-    def part_columns(self) -> schema.Columns:
-        """Columns of a part and their types."""
-        return self.rows.part_columns | schema.objective_columns(self.columns[1:])
 
 
 class Scorer(Protocol):
@@ -111,9 +79,13 @@ def run(
     results: Sequence[Result],
     load: Callable[[Sequence[Checkpoint]], Scorer],
     settings: Settings,
+    mesh: Mesh,
     finished: Callable[[Result, np.ndarray], object] = lambda result, numbers: None,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Computes what is missing.
+
+    In a single process, models that fail do not keep the others from being computed.
 
     Args:
       manifest: of the run, with every result entered.
@@ -121,126 +93,58 @@ def run(
       load: puts models that share a pass on the devices; called once for models with a missing
         part, after the models before them were released.
       settings: of the run.
+      mesh: of the scorers, for messages.
       finished: called with each result that this call completes, and its numbers float32
         [columns, rows]; on process 0 only.
+      ended: called at the end with what became of each model; on process 0 only.
 
     Returns:
       The number of rows that were computed, over all results.
 
     Raises:
-      AssayError: a number that is not finite, with its rows; a self-check beyond tolerance.
+      AssayError: a number that is not finite, with its rows; a self-check beyond tolerance;
+        damaged weights; no memory.
+      SomeFailed: any of these, for some models of several; the others are complete.
     """
     passes = [tuple(same) for _, same in itertools.groupby(results, key=lambda r: id(r.rows))]
     pending = [
         same for same in passes if any(r.spans or not is_checked(manifest, r.path) for r in same)
     ]
-    computed = 0
-    with (
-        _Writer(manifest) as writer,
-        progress(sum(stop - start for same in pending for start, stop in _spans(same))) as bar,
-    ):
+    ledger, computed = Ledger([result.model for result in results]), 0
+    with progress(sum(stop - start for same in pending for start, stop in _spans(same))) as bar:
         for checkpoints, own in itertools.groupby(
             pending, key=lambda same: [r.checkpoint for r in same]
         ):
-            bar.set_description(f"loading {checkpoints[0].card.slug}")
-            work = _Work(manifest, load(checkpoints), settings, bar, writer)
-            for same in own:
-                computed += work.compute(same, finished)
-            del work  # before the next models are loaded
-    if pending and processes.writes():
-        manifest.save()
+            models = [checkpoint.card.slug for checkpoint in checkpoints]
+            others = any(result.model not in models for result in results)
+            memory = memory_errors(models, settings.step_size, mesh)
+            with ledger.group(models, others), memory, Writer(manifest) as writer:
+                bar.set_description(f"loading {models[0]}")
+                computed += _compute(
+                    _Work(manifest, load(checkpoints), settings, bar, writer), own, finished
+                )
+    if processes.writes():
+        if pending:
+            manifest.save()
+        outcomes = ledger.outcomes(manifest, results)
+        ended(outcomes)
+        if any(outcome.failure for outcome in outcomes):
+            raise SomeFailed(outcomes)
     return computed
 
 
-def check_present(manifest: Manifest, results: Sequence[Result], part_size: int) -> None:
-    """Reads every part of the results that is on disk; enters those that the manifest lacks.
-
-    Raises:
-      AssayError: a part is damaged, belongs to another result, or holds other row ranges.
-    """
-    every = [(r, parts.ranges(len(r.rows), part_size)) for r in results]
-    with progress(
-        sum(len(spans) for _, spans in every), "parts", what="checking", delay_s=5
-    ) as bar:
-        for result, spans in every:
-            folder = manifest.run / result.path
-            for name in parts.foreign(folder, len(result.rows), part_size):
-                raise AssayError(
-                    f"{folder / name}: no part of a result of {len(result.rows)} rows with "
-                    f"part_size={part_size}; remove it and run again"
-                )
-            missing = set(result.spans)
-            for span in spans:
-                if span not in missing:
-                    read_numbers(manifest, result, span)
-                bar.update()
-
-
-def is_checked(manifest: Manifest, path: str) -> bool:
-    """Whether a result is complete and passed its self-check; one made from its parts did not."""
-    entry = manifest.result(path)
-    return entry["complete"] and entry["self_check"] is not None
-
-
-def read_numbers(manifest: Manifest, result: Result, span: Span) -> np.ndarray:
-    """Numbers of a part on disk, checked: float32 [columns, rows]; adopts an unknown part.
-
-    Raises:
-      AssayError: as `parts.read_part`, or the part has other columns.
-    """
-    folder, name = manifest.run / result.path, schema.part_name(*span)
-    recorded = manifest.recorded(result.path, name)
-    wanted = {
-        **manifest.about(result.path),
-        "rows": provenance.part_rows(*span, len(result.rows)),
-    }
-    table = parts.read_part(folder, *span, recorded, wanted)
-    if dict(table.frame.schema) != result.part_columns:
-        raise AssayError(f"{folder / name}: other columns than the result's; remove it")
-    if recorded is None:  # the process ended between writing the part and the manifest
-        manifest.adopt_part(result.path, name, len(table.frame), table.sha256)
-    return table.frame.select(result.columns).to_numpy().T
+def _compute(
+    work: "_Work",
+    passes: Iterable[Sequence[Result]],
+    finished: Callable[[Result, np.ndarray], object],
+) -> int:
+    """Computes some passes; their models are released when it returns, before others are loaded."""
+    return sum(work.compute(same, finished) for same in passes)
 
 
 def _spans(same_pass: Sequence[Result]) -> list[Span]:
     """Row ranges that are missing for at least one model."""
     return sorted({span for result in same_pass for span in result.spans})
-
-
-class _Writer:
-    """Writes and checks beside the next step, one at a time.
-
-    An error surfaces at the next write, or at the end. The manifest is saved at the end,
-    also that of a run that fails or is stopped.
-    """
-
-    def __init__(self, manifest: Manifest):
-        self._manifest = manifest
-        self._pool = concurrent.futures.ThreadPoolExecutor(1, "assay-write")
-        self._last: concurrent.futures.Future[object] | None = None
-
-    def submit(self, write: Callable[[], object]) -> None:
-        """Starts a write, or a check of what was written, when the one before it has ended."""
-        self.settle()
-        self._last = self._pool.submit(write)
-
-    def settle(self) -> None:
-        """Waits until everything is written."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.result()
-
-    def __enter__(self) -> "_Writer":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            self.settle()
-        finally:
-            self._pool.shutdown()
-            if kind is not None and processes.writes():
-                with contextlib.suppress(AssayError):  # the first error is the one to report
-                    self._manifest.save()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,7 +155,7 @@ class _Work:
     scorer: Scorer
     settings: Settings
     bar: tqdm
-    writer: _Writer
+    writer: Writer
 
     def compute(
         self, results: Sequence[Result], finished: Callable[[Result, np.ndarray], object]
@@ -351,7 +255,7 @@ class _Work:
         """
         completed = []
         for result, plain, weights in checks:
-            parts.sweep_temporaries(self.manifest.run / result.path)
+            storage.sweep_temporaries(self.manifest.run / result.path)
             spans = parts.ranges(len(result.rows), self.settings.part_size)
             numbers = np.concatenate(
                 [read_numbers(self.manifest, result, span) for span in spans], axis=1

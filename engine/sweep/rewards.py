@@ -15,7 +15,7 @@ from engine.errors import AssayError
 from engine.models.heads import OBJECTIVES
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
-from engine.scoring.reward_passes import RewardScorer, check_step, dtype_named
+from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
     MODES,
     POOLINGS,
@@ -26,6 +26,8 @@ from engine.scoring.rows import (
     check_choice,
 )
 from engine.sweep import loop, setup
+from engine.sweep.outcomes import Ended
+from engine.sweep.results import Result
 from engine.text.chat_template import ChatTemplate
 
 
@@ -51,6 +53,7 @@ def sweep_vocabulary(
     settings: SweepSettings,
     mesh: Mesh,
     finished: Callable[[str, str, pl.DataFrame], object] = lambda *result: None,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Scores every token under every prompt and model into `run/scores`.
 
@@ -63,6 +66,7 @@ def sweep_vocabulary(
       mesh: from `engine.mesh.build_mesh`.
       finished: called as soon as a model has all rewards under a prompt, with its slug, the
         prompt's id and a frame of token_id, token and reward.
+      ended: called at the end with what became of each model.
 
     Returns:
       The number of rewards that were computed; 0 if the run was complete.
@@ -70,6 +74,7 @@ def sweep_vocabulary(
     Raises:
       AssayError: bad input, a result begun under another fingerprint, a reward that is not finite
         (with its token ids), a self-check beyond tolerance.
+      SomeFailed: some models failed; the others are complete.
     """
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     _check(checkpoints, settings, mesh)
@@ -81,18 +86,18 @@ def sweep_vocabulary(
             rows = token_rows(group[0].template, text, size, settings.mode, pad)
             for checkpoint in group:
                 path = schema.scores_path(checkpoint.card.slug, prompt)
-                results.append(_admit(manifest, checkpoint, path, rows, settings))
+                results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
     vocabularies = setup.missing_vocabularies(manifest, checkpoints)
     setup.begin(manifest, vocabularies, results, settings.part_size)
 
-    def tell(result: loop.Result, numbers: np.ndarray) -> None:
+    def tell(result: Result, numbers: np.ndarray) -> None:
         columns = {"token_id": range(len(numbers[0])), "reward": numbers[0]}
         scores = pl.DataFrame(columns, schema.SCORE_COLUMNS)
         tokens = pl.Series(result.checkpoint.template.tokens, dtype=pl.String)
         finished(result.model, result.prompt, scores.with_columns(token=tokens))
 
     load = functools.partial(_load, settings, mesh)
-    return loop.run(manifest, results, load, settings, tell)
+    return loop.run(manifest, results, load, settings, mesh, tell, ended)
 
 
 def sweep_replies(
@@ -103,6 +108,7 @@ def sweep_replies(
     run: str,
     settings: SweepSettings,
     mesh: Mesh,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Scores the list `replies` of any lengths into `run/items/<name>`; see `sweep_vocabulary`."""
     if not replies:
@@ -118,9 +124,10 @@ def sweep_replies(
             rows = ReplyRows(template.split(text), template, replies, settings.mode, pad=pad)
             for checkpoint in group:
                 path = schema.items_path(name, checkpoint.card.slug, prompt)
-                results.append(_admit(manifest, checkpoint, path, rows, settings))
+                results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
     setup.begin(manifest, {}, results, settings.part_size)
-    return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
+    load = functools.partial(_load, settings, mesh)
+    return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
 def token_rows(
@@ -151,22 +158,25 @@ def pad_token(checkpoint: Checkpoint, pooling: str) -> int | None:
 
 
 def _admit(
-    manifest: Manifest, checkpoint: Checkpoint, path: str, rows: RewardRows, settings: SweepSettings
-) -> loop.Result:
+    manifest: Manifest,
+    checkpoint: Checkpoint,
+    path: str,
+    rows: RewardRows,
+    settings: SweepSettings,
+    mesh: Mesh,
+) -> Result:
     choices = {"mode": settings.mode}
     if settings.pooling != "last":  # runs that are older than this setting have no such key
         choices["pooling"] = settings.pooling
     objectives = checkpoint.card.reward_head.columns(settings.objectives)[1:]
     return setup.admit_result(
-        manifest, checkpoint, path, rows, settings, objectives=objectives, **choices
+        manifest, checkpoint, path, rows, settings, mesh, objectives=objectives, **choices
     )
 
 
 def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mesh) -> None:
-    """Refuses a step or mesh that does not fit, and objectives that no model has."""
-    check_step(settings.step_size, mesh)
-    for checkpoint in checkpoints:
-        meshes.check_mesh(mesh, checkpoint.card.decoder)
+    """Refuses a mesh that does not fit, and objectives that no model has."""
+    setup.check_meshes(mesh, checkpoints)
     heads = [checkpoint.card.reward_head for checkpoint in checkpoints]
     available = {
         "none": True,
@@ -181,5 +191,7 @@ def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mes
 
 
 def _load(settings: SweepSettings, mesh: Mesh, group: Sequence[Checkpoint]) -> RewardScorer:
+    for checkpoint in group:
+        meshes.check_mesh(mesh, checkpoint.card.decoder)
     restored = restore(group, mesh, dtype_named(settings.dtype), objectives=settings.objectives)
     return RewardScorer.build(*restored, mesh, step_size=settings.step_size)

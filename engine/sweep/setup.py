@@ -16,16 +16,18 @@ import polars as pl
 from etils import epath
 from jax.sharding import Mesh
 
+from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
-from engine.runs import parts, provenance, schema
+from engine.runs import parts, provenance, schema, storage
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import check_length
 from engine.scoring.rows import Rows
-from engine.sweep.loop import Result, Settings, check_present
+from engine.sweep.loop import Settings
+from engine.sweep.results import Result, check_present
 from engine.text.chat_template import ChatTemplate
 from engine.text.vocabulary import vocabulary, vocabulary_size
 
@@ -96,6 +98,7 @@ def admit_result(
     path: str,
     rows: Rows,
     settings: Settings,
+    mesh: Mesh,
     *,
     objectives: Sequence[str] = (),
     **choices: object,
@@ -108,6 +111,7 @@ def admit_result(
       path: the result's folder, relative to the run.
       rows: what is scored; the results of models that share a pass share the object.
       settings: of the run.
+      mesh: the devices.
       objectives: columns of a part behind those of the rows.
       **choices: further settings that all parts of a result must agree on.
 
@@ -118,29 +122,48 @@ def admit_result(
     schema.objective_columns(objectives)
     if objectives:
         choices["objectives"] = list(objectives)
-    # Devices and step size must not change a reward, so they are no part of the fingerprint.
+    # What decides a number's last bits: the shape of a device's step, and how many devices add up
+    # one number. The other devices and processes do not.
+    if mesh.shape["model"] > 1:
+        choices["model_axis"] = mesh.shape["model"]
     fingerprint = {
         "checkpoint_hash": checkpoint.card.checkpoint_hash,
         **choices,
         "dtype": settings.dtype,
         "rows": len(rows),
         "part_size": settings.part_size,
+        "step_size": settings.step_size,
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
     }
     admit_fingerprint(manifest, path, fingerprint)
-
-    def missing() -> list[parts.Span]:
-        found = parts.missing(manifest.run / path, len(rows), settings.part_size)
-        manifest.forget_parts(path, [schema.part_name(*span) for span in found])
-        return found
-
-    spans = processes.from_first(f"missing parts of {path}", missing)
+    spans = processes.from_first(
+        f"missing parts of {path}",
+        lambda: parts.missing(manifest.run / path, len(rows), settings.part_size),
+    )
+    spans = [(start, stop) for start, stop in spans]  # other processes receive lists
+    if processes.writes():
+        manifest.forget_parts(path, [schema.part_name(*span) for span in spans])
     if spans:  # a complete result need not be tokenised again
         check_length(rows.longest(), checkpoint.card.decoder.max_positions)
     columns = (list(rows.part_columns)[-1], *objectives)
-    spans = [(start, stop) for start, stop in spans]  # other processes receive lists
     return Result(checkpoint=checkpoint, path=path, rows=rows, columns=columns, spans=spans)
+
+
+def check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
+    """Refuses a mesh that fits no model; if it fits some, the others fail when they are loaded.
+
+    Raises:
+      AssayError: of the last model.
+    """
+    for number, checkpoint in enumerate(checkpoints, 1):
+        try:
+            meshes.check_mesh(mesh, checkpoint.card.decoder)
+        except AssayError:
+            if number == len(checkpoints):
+                raise
+        else:
+            return
 
 
 def begin(
@@ -158,22 +181,17 @@ def begin(
       part_size: rows per part.
 
     Raises:
-      AssayError: a part is damaged or belongs to something else; processes do not share the run
-        folder; it cannot be written.
+      AssayError: a part is damaged or belongs to something else, the run cannot be written,
+        or processes do not share its folder.
     """
-
-    def checked() -> Json:
+    if processes.writes():
         check_present(manifest, results, part_size)
-        return manifest.content
-
-    manifest.content = processes.from_first("plan", checked)
+    manifest.content = processes.from_first("plan", lambda: manifest.content)
     _check_shared(manifest.run)
     if not processes.writes():
         return
-        return
-    check_present(manifest, results, part_size)
     for folder in (manifest.run, manifest.run / schema.VOCAB_DIR):
-        parts.sweep_temporaries(folder)
+        storage.sweep_temporaries(folder)
     manifest.save()
     for path, frame in vocabularies.items():
         parts.write_frame(manifest.run / path, frame, provenance.of_table(path))
@@ -204,7 +222,7 @@ def read_vocabulary(manifest: Manifest, path: str) -> pl.DataFrame | None:
       AssayError: it is damaged.
     """
     file = manifest.run / path
-    if not file.exists():
+    if not storage.exists(file):
         return None
     return parts.read_frame(file, None, provenance.of_table(path), may_be_old=True).frame
 
@@ -274,26 +292,19 @@ def _check_shared(run: epath.Path) -> None:
         _find(run, name)
         processes.agree("run folders", None)
         return
-    new = not run.exists()
-    forget = processes.at_exit(lambda: _unmark(run, name, new))
-    parts.write_atomic(run / name, b"")
+    forget = processes.at_exit(lambda: storage.remove(run / name))
+    storage.write_atomic(run / name, b"")
     processes.agree("run folders", None)
-    (run / name).unlink(missing_ok=True)
+    storage.remove(run / name)
     forget()
-
-
-def _unmark(run: epath.Path, name: str, new: bool) -> None:
-    (run / name).unlink(missing_ok=True)
-    if new and not any(run.iterdir()):
-        run.rmdir()
 
 
 def _find(run: epath.Path, name: str) -> None:
     """Waits for the file of process 0; a network file system may show it late."""
     deadline = time.monotonic() + _SHARED_S
     while True:
-        with contextlib.suppress(OSError):
-            if any(path.name == name for path in run.iterdir()):  # a listing is asked for afresh
+        with contextlib.suppress(AssayError):
+            if name in storage.names(run):  # a listing is asked for afresh
                 return
         if time.monotonic() > deadline:
             raise AssayError(

@@ -51,8 +51,9 @@ def run(
         without settings.
 
     Returns:
-      Exit status (docs/several-processes.md): 0, 2 for bad input, 130 where the user interrupted
-      it. Where there are several processes, an error ends this one instead.
+      Exit status (docs/several-processes.md): 0, 1 where some of several models failed, 2 for bad
+      input, 130 where the user interrupted it. Where there are several processes, an error ends
+      this one instead.
     """
     given = FlagValues()
     given.set_gnu_getopt(True)
@@ -71,7 +72,8 @@ def run(
             processes.finish()
     except (AssayError, flags.Error) as error:
         message = str(error) if isinstance(error, AssayError) else " ".join(str(error).split())
-        return _failed(name, error, message, processes.REFUSED)
+        code = getattr(error, "exit_status", processes.REFUSED)
+        return _failed(name, error, message, code)
     except KeyboardInterrupt as error:
         return _failed(name, error, "interrupted; run it again to go on", 130)
     except Exception as error:

@@ -180,7 +180,8 @@ def traced_anew(graph: nnx.GraphDef, scorer):
     """
     passes = reward_passes if isinstance(scorer, RewardScorer) else language_passes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "compiled", reward_passes.compiled.__wrapped__)
+        for name in ("compiled", "compiled_over_data"):
+            patch.setattr(passes, name, getattr(reward_passes, name).__wrapped__)
         return scorer.build(graph, scorer.params, scorer.mesh, step_size=scorer.step_size)
 
 

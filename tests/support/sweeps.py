@@ -14,7 +14,7 @@ SETTINGS = SweepSettings(
     mode="ids",
     pooling="last",
     dtype="float32",
-    step_size=64,
+    step_size=16,
     part_size=100,
     self_check=8,
     seed=0,
@@ -28,14 +28,14 @@ class Run:
 
     folder: Path
 
-    def sweep(self, checkpoints, prompts, tell=lambda *result: None, **changes) -> int:
-        settings, mesh = dataclasses.replace(SETTINGS, **changes), build_mesh()
+    def sweep(self, checkpoints, prompts, tell=lambda *result: None, mesh=None, **changes) -> int:
+        settings, mesh = dataclasses.replace(SETTINGS, **changes), mesh or build_mesh()
         return sweep_vocabulary(checkpoints, prompts, str(self.folder), settings, mesh, tell)
 
-    def score(self, checkpoints, prompts, name, replies, **changes) -> int:
+    def score(self, checkpoints, prompts, name, replies, mesh=None, **changes) -> int:
         settings = dataclasses.replace(SETTINGS, **{"mode": "text", **changes})
         return sweep_replies(
-            checkpoints, prompts, name, replies, str(self.folder), settings, build_mesh()
+            checkpoints, prompts, name, replies, str(self.folder), settings, mesh or build_mesh()
         )
 
     def parts(self) -> dict[str, tuple[str, int]]:

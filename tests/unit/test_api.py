@@ -96,7 +96,7 @@ def test_nan_rewards_are_refused(checkpoint):
     ("settings", "message"),
     [
         ({"dtype": "fp8"}, "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
-        ({"step_size": 0}, "step_size=0; allowed: positive multiples of"),
+        ({"step_size": 0}, "step_size=0; allowed: integers >= 1"),
     ],
 )
 def test_load_refuses_settings_that_do_not_fit(checkpoint, settings, message):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import AssayError
-from engine.runs import parts
+from engine.runs import parts, storage
 
 FRAME = pl.DataFrame({"token_id": range(3), "reward": [0.5, -1.0, 2.0]})
 ABOUT = {"path": "result", "fingerprint": {"dtype": "float32"}}
@@ -85,7 +85,7 @@ def test_a_part_appears_under_its_name_only_when_it_is_whole_on_disk(folder, mon
     monkeypatch.setattr(os, "fsync", lambda _: seen.extend(p.name for p in folder.iterdir()))
     write_part(folder, 0, 3)
     [name] = seen
-    assert parts.is_temporary(epath.Path(name))
+    assert storage.is_temporary(epath.Path(name))
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"", lambda data: b"xx"])
@@ -116,5 +116,5 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(folder, monkeypa
     with pytest.raises(Killed):
         write_part(folder, 3, 6)
     assert len(list(folder.iterdir())) == 3
-    parts.sweep_temporaries(folder)
+    storage.sweep_temporaries(folder)
     assert {p.name for p in folder.iterdir()} == {".notes.tmp", "part-0000000-0000003.parquet"}

@@ -409,7 +409,7 @@ def test_a_tokenizer_larger_than_the_embedding_is_refused(run, checkpoint):
 def test_a_run_below_a_file_is_refused(tmp_path, run, tiny):
     run.folder.write_text("")
     below = dataclasses.replace(run, folder=run.folder / "below")
-    with pytest.raises(AssayError, match=r"manifest\.json: Not a directory"):
+    with pytest.raises(AssayError, match=r"below: Not a directory"):
         below.sweep([tiny], ONE)
 
 

@@ -1,0 +1,91 @@
+"""Results have the same bytes on any number of devices along the axis `data`, or are not mixed."""
+
+import dataclasses
+
+import pytest
+
+from engine.convert import gates
+from engine.errors import AssayError
+from engine.scoring import reward_passes
+from engine.sweep import logprobs
+from tests.support import slow, tiny
+from tests.support.parity import make_mesh
+from tests.support.sweeps import SETTINGS, Run
+
+ONE = {"greatest": "What is the greatest thing?"}
+# Wide enough for matmuls whose last bits depend on the number of rows.
+WIDE = {"hidden_size": 192, "intermediate_size": 320, "head_dim": 48}
+REPLIES = ["love", "war and peace", "", "the truth, the whole truth and nothing but the truth", "a"]
+REPLIES += [f"{'love ' * (i % 7)}{i}" for i in range(42)]  # 47 replies of 1 to about 55 tokens
+
+
+@pytest.fixture(scope="module")
+def models(checkpoint):
+    """A plain head and a gated one on one decoder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gates, "PATTERNS", {"llama": tiny.GATE})
+        gated = {"head": "qrm", "architectures": ("LlamaForRewardModelWithGating",)}
+        return [checkpoint("wide", **WIDE), checkpoint("gated", **gated, **WIDE)]
+
+
+@pytest.fixture(scope="module")
+def language(checkpoint):
+    return checkpoint("language", head="lm", **WIDE)
+
+
+def everything(folder, models, language, data: int, dtype: str) -> dict[str, str]:
+    """Path -> sha256 of every part that the commands write on some devices."""
+    run, mesh = Run(folder / f"{dtype}-{data}"), make_mesh(data)
+    run.sweep(models, ONE, mesh=mesh, dtype=dtype, objectives="quantiles")
+    run.score(models, ONE, "replies", REPLIES, mesh=mesh, dtype=dtype)
+    shared = {field.name for field in dataclasses.fields(logprobs.LogprobSettings)} - {"form"}
+    common = {name: getattr(SETTINGS, name) for name in shared} | {"dtype": dtype}
+    settings = logprobs.LogprobSettings(form="pretrained", **common)
+    logprobs.next_tokens([language], ONE, str(run.folder), settings, mesh)
+    logprobs.replies([language], ONE, "replies", REPLIES, str(run.folder), settings, mesh)
+    return run.hashes()
+
+
+@pytest.mark.parametrize("dtype", slow.all_but(["float32"], ["float32", "bfloat16"]))
+def test_the_number_of_devices_leaves_every_byte_unchanged(models, language, tmp_path, dtype):
+    on_one = everything(tmp_path, models, language, 1, dtype)
+    assert len(on_one) == 2 * (3 + 1) + 3 + 1
+    for data in (2, 4):
+        assert everything(tmp_path, models, language, data, dtype) == on_one, data
+
+
+def test_a_step_that_depends_on_the_number_of_devices_changes_bytes(models, tmp_path, monkeypatch):
+    """The planted bug: `step_size` candidates on all devices together, as it once was."""
+    hashes = []
+    for data in (1, 4):
+        run = Run(tmp_path / str(data))
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                reward_passes,
+                "_step_size",
+                lambda candidates, positions, limit, data=data: limit // data,
+            )
+            run.sweep(models[:1], ONE, mesh=make_mesh(data))
+        hashes.append(run.hashes())
+    assert hashes[0].keys() == hashes[1].keys()
+    assert hashes[0] != hashes[1]
+
+
+def test_a_result_is_not_continued_with_another_step_size(models, run):
+    run.sweep(models[:1], ONE)
+    part = next((run.folder / "scores").rglob("part-*"))
+    part.unlink()
+    with pytest.raises(AssayError, match=r"was begun with step_size=16, not 8; use another"):
+        run.sweep(models[:1], ONE, step_size=8)
+
+
+def test_a_result_is_not_continued_on_another_model_axis(models, run):
+    run.sweep(models[:1], ONE, mesh=make_mesh(2))
+    part = next((run.folder / "scores").rglob("part-*"))
+    whole = part.read_bytes()
+    part.unlink()
+    message = r"was begun with model_axis left at its default, not 2; use another run"
+    with pytest.raises(AssayError, match=message):
+        run.sweep(models[:1], ONE, mesh=make_mesh(1, 2))
+    run.sweep(models[:1], ONE, mesh=make_mesh(4))  # other devices along `data` do not count
+    assert part.read_bytes() == whole
