@@ -79,9 +79,10 @@ def run_search(
     settings = objective.settings
     kind = StepDriver if settings.method in STEP_METHODS else EnumerationDriver
     driver: Driver = kind(objective, scorer)
+    model_axis = scorer.mesh.shape["model"]
     trace = Trace.empty(len(objective.signs), settings.length)
     if file is not None and file.exists():
-        trace, arrays = traces.load(file, objective)
+        trace, arrays = traces.load(file, objective, model_axis)
         driver.restore(arrays)
     saved = len(trace.flops)
     while not trace.ended(settings):
@@ -98,7 +99,7 @@ def run_search(
         _check_finite(trace)
         progress(len(trace.flops), trace)
         if file is not None and len(trace.flops) - saved >= settings.every:
-            traces.save(file, objective, trace, driver.arrays())
+            traces.save(file, objective, model_axis, trace, driver.arrays())
             saved = len(trace.flops)
     if not trace.complete(settings):
         if file is not None and jax.process_index() == 0:

@@ -101,7 +101,7 @@ def search_sequences(
     if joint:
         texts_by_id = {_joint_id(list(prompts)): list(prompts.values())}
     every = [
-        _job(manifest, checkpoint, prompt_id, texts, frames, settings)
+        _job(manifest, checkpoint, prompt_id, texts, frames, settings, mesh)
         for checkpoint in checkpoints
         for prompt_id, texts in texts_by_id.items()
     ]
@@ -194,6 +194,7 @@ def _job(
     texts: Sequence[str],
     frames: Mapping[str, pl.DataFrame],
     settings: SearchSettings,
+    mesh: Mesh,
 ) -> SearchJob:
     """The search of one model under prompts that are judged together; nothing is written.
 
@@ -204,6 +205,7 @@ def _job(
       texts: the prompts.
       frames: tokenizer hash -> vocabulary.
       settings: of the search.
+      mesh: the devices.
     """
     prompts = [checkpoint.template.split(text) for text in texts]
     missing, complete = {}, {}
@@ -215,6 +217,7 @@ def _job(
             "checkpoint_hash": checkpoint.card.checkpoint_hash,
             "prefix_ids": [list(p.prefix) for p in prompts],
             "suffix_ids": list(prompts[0].suffix),
+            **meshes.identity(mesh),
         }
         manifest.admit_result(path, fingerprint)
         exists = manifest.result(path)["complete"] and (manifest.run / path).exists()

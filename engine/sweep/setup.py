@@ -8,6 +8,7 @@ import polars as pl
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
+from engine import mesh as meshes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import parts, schema
@@ -83,10 +84,6 @@ def admit_result(
     schema.objective_columns(objectives)
     if objectives:
         choices["objectives"] = list(objectives)
-    # What decides a number's last bits: the shape of a device's step, and how many devices add up
-    # one number. The other devices and processes do not.
-    if mesh.shape["model"] > 1:
-        choices["model_axis"] = mesh.shape["model"]
     fingerprint = {
         "checkpoint_hash": checkpoint.card.checkpoint_hash,
         **choices,
@@ -94,6 +91,7 @@ def admit_result(
         "rows": len(rows),
         "part_size": settings.part_size,
         "step_size": settings.step_size,
+        **meshes.identity(mesh),
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
     }
