@@ -1,9 +1,12 @@
 """The device mesh, the mesh axis of each logical axis, and the shardings of arrays."""
 
+import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -32,18 +35,38 @@ def build_mesh(model: int = 1) -> Mesh:
 
 
 def check_mesh(mesh: Mesh, config: DecoderConfig) -> None:
-    """Checks that the axis `model` splits key/value heads and the feed-forward evenly.
+    """Checks that the axis `model` splits query heads and the feed-forward evenly.
 
     Raises:
       AssayError: it does not.
     """
     model = mesh.shape["model"]
-    for name in ("num_kv_heads", "ffn_width"):
+    for name in ("num_heads", "ffn_width"):
         if getattr(config, name) % model:
             raise AssayError(
                 f"mesh.model={model}; allowed: divisors of the decoder's {name}="
                 f"{getattr(config, name)}"
             )
+
+
+def with_whole_kv_heads(mesh: Mesh, config: DecoderConfig) -> DecoderConfig:
+    """The decoder with its key/value heads repeated until the axis `model` divides their number.
+
+    A query head reads the same keys and values as before. K heads on n devices become lcm(K, n):
+    4 heads on 8 devices become 8, and every device holds one of them.
+    """
+    heads = math.lcm(config.num_kv_heads, mesh.shape["model"])
+    return dataclasses.replace(config, num_kv_heads=heads)
+
+
+def identity(mesh: Mesh) -> dict[str, int]:
+    """What of a mesh decides the last bits of numbers, for a result's fingerprint.
+
+    Devices along `model` add up parts of one number, in an order that depends on how many they are.
+    Devices along `data` do not. Results on one device along `model` do not name it.
+    """
+    model = mesh.shape["model"]
+    return {"model_axis": model} if model > 1 else {}
 
 
 def sharding(mesh: Mesh, axes: str) -> NamedSharding:
@@ -93,6 +116,42 @@ def over_data(
         axis_names={"data"},
         check_vma=False,  # what a scan carries may be the same on all devices at its beginning
     )
+
+
+# Any: trees of arrays.
+def in_blocks(function: Callable[[Any, Any], Any], mesh: Mesh, shared: Any, blocks: Any) -> Any:
+    """Results of a function for blocks of work, which the devices along `data` share out.
+
+    A device computes one block after the other, so that the number of devices changes no shape.
+
+    Args:
+      function: (shared, one block) -> its result.
+      mesh: the devices.
+      shared: what every block needs.
+      blocks: arrays with one leading entry per block.
+
+    Returns:
+      The results with a leading axis for the blocks, the same on every device.
+    """
+    count = len(jax.tree.leaves(blocks)[0])
+    spare = -count % mesh.shape["data"]  # copies of the last block: as many on every device
+
+    def one(shared: Any, block: Any) -> Any:
+        # Without barriers, a device that has one block alone would fuse it with what surrounds it.
+        isolated = jax.lax.optimization_barrier((shared, block))
+        return jax.lax.optimization_barrier(function(*isolated))
+
+    def own(shared: Any, blocks: Any) -> Any:
+        return jax.lax.map(lambda block: one(shared, block), blocks)
+
+    def everywhere(array: jax.Array) -> jax.Array:  # so that nothing around the blocks is split
+        return jax.lax.with_sharding_constraint(array, sharding(mesh, ""))
+
+    def padded(array: jax.Array) -> jax.Array:
+        return everywhere(jnp.pad(array, [(0, spare)] + [(0, 0)] * (array.ndim - 1), "edge"))
+
+    results = over_data(own, mesh, ("", "C"), "C")(shared, jax.tree.map(padded, blocks))
+    return jax.tree.map(lambda r: everywhere(r)[:count], results)
 
 
 # Any: a tree of arrays, and the same tree with its arrays on devices.

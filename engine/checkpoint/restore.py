@@ -104,7 +104,8 @@ def restore(
     deepest = group[0]
     meshes.check_mesh(mesh, deepest.card.decoder)
     heads = [c.card.head for c in group]
-    graph, params = _abstract(deepest.card.decoder, heads, dtype, objectives)
+    config = meshes.with_whole_kv_heads(mesh, deepest.card.decoder)
+    graph, params = _abstract(config, heads, dtype, objectives)
     by_path = nnx.to_flat_state(params)
     decoder = {_name(path): p for path, p in by_path if path[0] == "decoder"}
     layered = {name: decoder.pop(name) for name in list(decoder) if "L" in _axes(decoder[name])}
@@ -203,8 +204,11 @@ def _restore_layers(
     mesh: Mesh,
 ) -> None:
     """Fills stacked parameters layer by layer, with one more layer than the model in memory."""
-    stacks = {name: _Stack(p, in_file[name], mesh) for name, p in parameters.items()}
-    for layer in range(checkpoint.card.decoder.num_layers):
+    config = checkpoint.card.decoder
+    stacks = {
+        name: _Stack(p, in_file[name], config.num_kv_heads, mesh) for name, p in parameters.items()
+    }
+    for layer in range(config.num_layers):
         targets = {name: stack.target for name, stack in stacks.items()}
         for name, value in reader.read(checkpoint, layer_block(layer), targets).items():
             stacks[name].fill(layer, value)
@@ -213,18 +217,26 @@ def _restore_layers(
 
 
 class _Stack:
-    """A stacked parameter on the mesh, filled in place from its layers in the file's layout."""
+    """A stacked parameter on the mesh, filled in place from its layers in the file's layout.
 
-    def __init__(self, parameter: Variable, layout: str, mesh: Mesh):
+    Where it has more key/value heads than the file, each head of the file is repeated.
+    """
+
+    def __init__(self, parameter: Variable, layout: str, kv_heads: int, mesh: Mesh):
         axes, dtype = _axes(parameter), parameter.dtype
+        sizes, split = dict(zip(axes, parameter.shape, strict=True)), layouts.letters(layout)
         order = layouts.permutation(layout, axes.removeprefix("L"))
-        shape = layouts.split_shape(layout, dict(zip(axes, parameter.shape, strict=True)))
+        copies = sizes["K"] // kv_heads if "K" in axes else 1
+        if copies > 1:  # the heads of the file cannot be split
+            sizes["K"] = kv_heads
         self.target = jax.ShapeDtypeStruct(
-            shape, dtype, sharding=meshes.sharding(mesh, layouts.letters(layout))
+            layouts.split_shape(layout, sizes),
+            dtype,
+            sharding=meshes.sharding(mesh, split if copies == 1 else ""),
         )
         whole = meshes.sharding(mesh, axes)
         self.value = _zeros(parameter.shape, dtype, whole)()
-        self._place = _place(order, whole)
+        self._place = _place(order, axes.removeprefix("L").find("K"), copies, whole)
 
     def fill(self, layer: int, value: jax.Array) -> None:
         self.value = self._place(self.value, layer, value)
@@ -239,9 +251,14 @@ def _zeros(
 
 
 @functools.lru_cache(maxsize=128)
-def _place(order: tuple[int, ...], sharding: NamedSharding) -> Callable[..., jax.Array]:
+def _place(
+    order: tuple[int, ...], heads: int, copies: int, sharding: NamedSharding
+) -> Callable[..., jax.Array]:
     def place(stack: jax.Array, layer: int, value: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_index_in_dim(stack, value.transpose(order), layer, 0)
+        value = value.transpose(order)
+        if copies > 1:
+            value = jnp.repeat(value, copies, axis=heads)
+        return jax.lax.dynamic_update_index_in_dim(stack, value, layer, 0)
 
     return jax.jit(place, donate_argnums=0, out_shardings=sharding)
 

@@ -81,8 +81,9 @@ def run_search(
     settings = objective.settings
     kind = StepDriver if settings.method in STEP_METHODS else EnumerationDriver
     driver: Driver = kind(objective, scorer)
+    model_axis = scorer.mesh.shape["model"]
     trace = Trace.empty(len(objective.signs), settings.length)
-    if file is not None and (state := traces.load(file, objective)):
+    if file is not None and (state := traces.load(file, objective, model_axis)):
         trace, arrays = state
         driver.restore(arrays)
     saved = len(trace.flops)
@@ -100,7 +101,7 @@ def run_search(
         _check_finite(trace)
         progress(len(trace.flops), trace)
         if file is not None and len(trace.flops) - saved >= settings.every:
-            traces.save(file, objective, trace, driver.arrays())
+            traces.save(file, objective, model_axis, trace, driver.arrays())
             saved = len(trace.flops)
     if not trace.complete(settings):
         if file is not None and processes.writes():

@@ -27,13 +27,13 @@ class Packing:
     where: np.ndarray  # [C], index in [B · Y] of each candidate's reward
 
 
-def pack(first: Sequence[int], positions: int, multiple: int = 1) -> Packing:
+def pack(first: Sequence[int], positions: int, block: int = 1) -> Packing:
     """Assigns candidates to rows.
 
     Args:
       first: the first place of each candidate that is computed [C], ascending.
       positions: places of a whole candidate: reply and suffix.
-      multiple: the number of rows is padded to a multiple of it, by repeating the last row.
+      block: more rows than this are padded to a multiple of it, by repeating the last row.
     """
     begin = np.asarray(first, np.int32)
     held = np.arange(len(begin))[:, None]
@@ -42,7 +42,7 @@ def pack(first: Sequence[int], positions: int, multiple: int = 1) -> Packing:
         held = np.concatenate([held, len(begin) - 1 - held], axis=1)
     where = np.empty(len(begin), np.int32)
     where[held.ravel()] = np.arange(held.size)
-    held = np.pad(held, ((0, -len(held) % multiple), (0, 0)), mode="edge")
+    held = np.pad(held, ((0, -len(held) % min(block, len(held))), (0, 0)), mode="edge")
 
     lengths = positions - begin[held]  # [B, Y]
     stops = np.cumsum(lengths, axis=1, dtype=np.int32)

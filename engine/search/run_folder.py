@@ -103,7 +103,7 @@ def search_sequences(
     if joint:
         judged = {_joint_id(list(prompts)): dict(prompts)}
     every = [
-        _job(manifest, checkpoint, prompt_id, together, frames, settings)
+        _job(manifest, checkpoint, prompt_id, together, frames, settings, mesh)
         for checkpoint in checkpoints
         for prompt_id, together in judged.items()
     ]
@@ -200,6 +200,7 @@ def _job(
     together: Mapping[str, str],
     frames: Mapping[str, pl.DataFrame],
     settings: SearchSettings,
+    mesh: Mesh,
 ) -> SearchJob:
     """The search of one model under prompts that are judged together; nothing is written.
 
@@ -210,6 +211,7 @@ def _job(
       together: prompt id -> text.
       frames: tokenizer hash -> vocabulary.
       settings: of the search.
+      mesh: the devices.
     """
     prompts = [checkpoint.template.split(text) for text in together.values()]
     paths = {}
@@ -221,6 +223,7 @@ def _job(
             "checkpoint_hash": checkpoint.card.checkpoint_hash,
             "prefix_ids": [list(p.prefix) for p in prompts],
             "suffix_ids": list(prompts[0].suffix),
+            **meshes.identity(mesh),
         }
         setup.admit_fingerprint(manifest, path, fingerprint)
         paths[direction] = path

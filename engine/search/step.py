@@ -24,6 +24,8 @@ from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, fitness
 from engine.search.settings import STEP_METHODS, SearchSettings
 from engine.types import Array, Graph, Params, Places, Prefix
 
+_BLOCK_ROWS = 32  # rows of packed candidates that a device scores at a time: 64 candidates
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -200,7 +202,7 @@ def slopes_of(
 ) -> tuple[Float[Array, "A"], Float[Array, "A T V"]]:
     """Rewards of the parents, and gradients with respect to their one-hot rows.
 
-    The attempts are split over the mesh axis `data`.
+    The attempts are shared out over the mesh axis `data`, each of them a block.
 
     Args:
       model: the reward model.
@@ -213,13 +215,12 @@ def slopes_of(
     Returns:
       Signed rewards, and the gradient of `fitness` of them.
     """
-    attempts = len(parents)
+    graph, params = nnx.split(model)
     signs = jnp.ones_like(inputs.signs) if settings.wrong_sign else inputs.signs
-    spare = -attempts % mesh.shape["data"]  # copies of the last attempt: as many on every device
-    signs = jnp.pad(signs, (0, spare), "edge")
-    parents = jnp.pad(parents, ((0, spare), (0, 0)), "edge")
 
-    def of_rows(rows: Float[Array, "T V"], sign: Array) -> tuple[Array, Array]:
+    def of_rows(
+        rows: Float[Array, "T V"], sign: Array, model: RewardModels, inputs: StepInputs
+    ) -> tuple[Array, Array]:
         suffix = model.decoder.embed(inputs.suffix[None])
         x = jnp.concatenate([model.decoder.embed_rows(rows[None]), suffix], axis=1)
         last = jnp.full((1, 1), x.shape[1] - 1)
@@ -231,10 +232,17 @@ def slopes_of(
         reward = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths).mean()
         return fitness(sign * reward, settings.target), reward
 
-    rows = jax.nn.one_hot(parents, inputs.allowed.shape[0], dtype=jnp.float32)
-    rows = jax.lax.with_sharding_constraint(rows, meshes.sharding(mesh, "CTV"))
-    (_, rewards), slopes = jax.vmap(jax.value_and_grad(of_rows, has_aux=True))(rows, signs)
-    return inputs.signs * rewards[:attempts], slopes[:attempts]
+    def of_attempt(
+        shared: tuple[Params, StepInputs], attempt: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
+        (params, inputs), (parent, sign) = shared, attempt
+        rows = jax.nn.one_hot(parent, inputs.allowed.shape[0], dtype=jnp.float32)
+        own = nnx.merge(graph, params), inputs
+        (_, reward), slopes = jax.value_and_grad(of_rows, has_aux=True)(rows, sign, *own)
+        return reward, slopes
+
+    rewards, slopes = meshes.in_blocks(of_attempt, mesh, (params, inputs), (parents, signs))
+    return inputs.signs * rewards, slopes
 
 
 def score_candidates(
@@ -248,8 +256,9 @@ def score_candidates(
     """Signed rewards of the candidates of each attempt.
 
     Candidate c agrees with its parent before position `first[c]`, so only its positions from there
-    on are computed. Keys and values of the earlier positions are those of the parent, computed once
-    behind the prompt's. This is exact, since a decoder is causal.
+    on are computed. Keys and values of the earlier positions are those of the parent, computed
+    behind the prompt's. This is exact, since a decoder is causal. Blocks of candidates are shared
+    out over the mesh axis `data`.
 
     Args:
       model: the reward model.
@@ -259,28 +268,32 @@ def score_candidates(
       first: first position in which each candidate may differ from its parent [C], ascending.
       mesh: where the model is.
     """
-    attempts, candidates, length = ids.shape
-    layout = packing.pack(first, length + len(inputs.suffix), mesh.shape["data"])
+    (attempts, candidates, length), (graph, params) = ids.shape, nnx.split(model)
+    layout = packing.pack(first, length + len(inputs.suffix), _BLOCK_ROWS)
     behind_it = jnp.broadcast_to(inputs.suffix, (attempts, candidates, len(inputs.suffix)))
     whole = jnp.concatenate([ids, behind_it], axis=2)
-    last = whole.shape[2] - 1
-    rows = whole[:, layout.candidate, layout.place.clip(max=last)]  # [A, B, U]
-    rows = jax.lax.with_sharding_constraint(rows, meshes.sharding(mesh, "ACT"))
+    rows = whole[:, layout.candidate, layout.place.clip(max=whole.shape[2] - 1)]  # [A, B, U]
+    static = (layout.place, layout.first, layout.reply, layout.read)
+    every = (rows, *(jnp.broadcast_to(a, (attempts, *a.shape)) for a in static))
+    size = min(_BLOCK_ROWS, rows.shape[1])
+    blocks = tuple(a.reshape(-1, size, a.shape[-1]) for a in every)
+    parents = jnp.repeat(parents, len(blocks[0]) // attempts, axis=0)
 
-    def of_prompt(prefix: Prefix, length: Array) -> Float[Array, "A C"]:
-        def of_attempt(parent: Int[Array, "T"], row: Int[Array, "R U"]) -> Float[Array, "C"]:
+    def of_block(
+        shared: tuple[Params, StepInputs], block: tuple[Array, ...]
+    ) -> Float[Array, "B Y"]:
+        (params, inputs), (parent, row, place, first, reply, read) = shared, block
+        model = nnx.merge(graph, params)
+
+        def of_prompt(prefix: Prefix, length: Array) -> Float[Array, "B Y"]:
             written = model.extend(prefix, parent, length)
-            places = Places(
-                position=length + layout.place,
-                shared=length + layout.first,
-                reply=jnp.asarray(layout.reply),
-            )
-            x, read = model.decoder.embed(row), jnp.asarray(layout.read)
-            return model.respond_embedded(written, x, places, read)[0].reshape(-1)[layout.where]
+            places = Places(position=length + place, shared=length + first, reply=reply)
+            return model.respond_embedded(written, model.decoder.embed(row), places, read)[0]
 
-        return jax.vmap(of_attempt)(parents, rows)
+        return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths).mean(0)
 
-    means = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths).mean(0)
+    scored = meshes.in_blocks(of_block, mesh, (params, inputs), (parents, *blocks))
+    means = scored.reshape(attempts, -1)[:, layout.where]
     rewards = inputs.signs[:, None] * means
     return jnp.where(jnp.isfinite(rewards), rewards, BROKEN)
 

@@ -98,19 +98,28 @@ def end_step(best: np.ndarray, settings: SearchSettings) -> int | None:
     return min(ends, default=None)
 
 
-def save(file: epath.Path, objective: SearchObjective, trace: Trace, driver: Arrays) -> None:
+def save(
+    file: epath.Path, objective: SearchObjective, model_axis: int, trace: Trace, driver: Arrays
+) -> None:
     """Writes trace and driver state to a file; only on the first process."""
     if not processes.writes():
         return
     # safetensors wants C order; `ascontiguousarray` would turn scalars into vectors.
     arrays = {f"engine/{name}": np.array(a, order="C") for name, a in driver.items()}
     arrays |= {f"trace/{name}": np.array(a, order="C") for name, a in vars(trace).items()}
-    metadata = {"search": json.dumps(_identity(objective))}
+    metadata = {"search": json.dumps(_identity(objective, model_axis))}
     storage.write_atomic(file, safetensors.numpy.save(arrays, metadata))
 
 
-def load(file: epath.Path, objective: SearchObjective) -> tuple[Trace, Arrays] | None:
+def load(
+    file: epath.Path, objective: SearchObjective, model_axis: int
+) -> tuple[Trace, Arrays] | None:
     """Reads what `save` wrote, on process 0, for all processes; None where there is no file.
+
+    Args:
+      file: that it wrote.
+      objective: of the search that goes on.
+      model_axis: size of its mesh's axis `model`, which changes the last bits of rewards.
 
     Raises:
       AssayError: the file is damaged, or belongs to a search with other settings or inputs.
@@ -126,7 +135,7 @@ def load(file: epath.Path, objective: SearchObjective) -> tuple[Trace, Arrays] |
         arrays = safetensors.numpy.load(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise AssayError(f"{file}: damaged; remove it and run again") from error
-    wanted = json.loads(json.dumps(_identity(objective)))
+    wanted = json.loads(json.dumps(_identity(objective, model_axis)))
     if saved != wanted:
         names = ", ".join(k for k in wanted if saved.get(k) != wanted[k])
         raise AssayError(f"{file}: an unfinished search with another {names}; remove it to begin")
@@ -137,7 +146,7 @@ def load(file: epath.Path, objective: SearchObjective) -> tuple[Trace, Arrays] |
 
 
 # Any: JSON values.
-def _identity(objective: SearchObjective) -> dict[str, Any]:
+def _identity(objective: SearchObjective, model_axis: int) -> dict[str, Any]:
     """Everything that must agree for a search to be resumed."""
     prompts = [[list(p.prefix), list(p.suffix)] for p in objective.prompts]
     own = objective.settings.fingerprint(objective.settings.direction)
@@ -145,4 +154,5 @@ def _identity(objective: SearchObjective) -> dict[str, Any]:
         "checkpoint": objective.checkpoint_hash,
         "prompts": prompts,
         "tokens": int(objective.allowed.sum()),
+        "model_axis": model_axis,
     }

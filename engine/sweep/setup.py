@@ -122,10 +122,6 @@ def admit_result(
     schema.objective_columns(objectives)
     if objectives:
         choices["objectives"] = list(objectives)
-    # What decides a number's last bits: the shape of a device's step, and how many devices add up
-    # one number. The other devices and processes do not.
-    if mesh.shape["model"] > 1:
-        choices["model_axis"] = mesh.shape["model"]
     fingerprint = {
         "checkpoint_hash": checkpoint.card.checkpoint_hash,
         **choices,
@@ -133,6 +129,7 @@ def admit_result(
         "rows": len(rows),
         "part_size": settings.part_size,
         "step_size": settings.step_size,
+        **meshes.identity(mesh),
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
     }

@@ -59,17 +59,64 @@ def test_a_model_axis_that_does_not_divide_the_devices_is_refused(model):
         meshes.build_mesh(model=model)
 
 
-@pytest.mark.parametrize("field", ["num_kv_heads", "ffn_width"])
+@pytest.mark.parametrize("field", ["num_heads", "ffn_width"])
 def test_a_model_axis_that_cuts_heads_or_feed_forward_unevenly_is_refused(pair, field):
-    config = dataclasses.replace(pair.checkpoint.card.decoder, num_heads=12, **{field: 6})
+    config = dataclasses.replace(pair.checkpoint.card.decoder, num_kv_heads=2, **{field: 6})
     message = rf"^mesh\.model=4; allowed: divisors of the decoder's {field}=6$"
     with pytest.raises(AssayError, match=message):
         meshes.check_mesh(parity.make_mesh(1, 4), config)
 
 
-def test_restoring_onto_a_mesh_that_cuts_a_head_is_refused(pair_of):
-    with pytest.raises(AssayError, match=r"^mesh\.model=4; allowed: .* num_kv_heads=2$"):
-        parity.restore(pair_of("gqa").checkpoint, mesh=parity.make_mesh(1, 4))
+def kv_checkpoint(checkpoint, heads: int, kv_heads: int):
+    shape = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "hidden_size": 48}
+    return checkpoint(f"kv{kv_heads}-of-{heads}", intermediate_size=48, **shape)
+
+
+# Query heads, key/value heads, axis `model`.
+REPEATED = [(8, 2, 4), (12, 3, 4), (4, 1, 2), (12, 3, 2), (12, 1, 4), (12, 6, 4)]
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "model"), slow.all_but([(12, 3, 4)], REPEATED))
+def test_kv_heads_are_repeated_where_the_model_axis_does_not_divide_them(
+    checkpoint, heads, kv_heads, model
+):
+    opened = kv_checkpoint(checkpoint, heads, kv_heads)
+    expected = rewards_on(opened, parity.make_mesh())
+    for actual, right in zip(
+        rewards_on(opened, parity.make_mesh(4 // model, model)), expected, strict=True
+    ):
+        parity.assert_close(actual, right, scale=right.std(), tolerance=1e-5)
+
+
+def test_a_device_holds_no_more_kv_heads_than_its_query_heads_read(checkpoint):
+    opened = kv_checkpoint(checkpoint, 8, 2)
+    on_mesh = parity.restore(opened, mesh=parity.make_mesh(1, 4)).scorer.params
+    on_one = parity.restore(opened).scorer.params
+    for name in ("k", "v"):
+        whole = np.asarray(on_one["decoder"]["layers"][name][...])
+        shards = on_mesh["decoder"]["layers"][name][...].addressable_shards
+        for device, shard in enumerate(shards):
+            np.testing.assert_array_equal(shard.data, whole[:, :, device // 2 : device // 2 + 1])
+    assert opened.card.decoder.num_kv_heads == 2
+
+
+@pytest.mark.parametrize("data", [1, 2, 4])
+def test_devices_share_out_blocks_and_all_of_them_have_every_result(data):
+    mesh, blocks = parity.make_mesh(data), np.arange(7.0)
+
+    @jax.jit
+    def shared_out(factor, blocks):
+        def compute(factor, block):
+            return factor * block, jax.lax.axis_index("data")
+
+        return meshes.in_blocks(compute, mesh, factor, blocks)
+
+    results, devices = shared_out(3.0, blocks)
+    each = -(-len(blocks) // data)
+    assert devices.tolist() == [block // each for block in range(len(blocks))]
+    for array in (results, devices):
+        assert array.sharding.is_fully_replicated
+    np.testing.assert_array_equal(results, 3 * blocks)
 
 
 @pytest.mark.parametrize("step_size", [0, -4])

@@ -105,14 +105,14 @@ def test_candidates_are_spread_evenly_over_the_free_positions():
         assert list(plan.position) == sorted(plan.position)
 
 
-@pytest.mark.parametrize("multiple", [1, 4])
+@pytest.mark.parametrize("block", [1, 4])
 @pytest.mark.parametrize(
     "first", [(0,), (3, 3, 3), (0, 1, 2), (0, 0, 1, 1, 4, 4), tuple(range(20))]
 )
-def test_rows_hold_every_candidate_once_from_its_first_change_to_its_reward(first, multiple):
+def test_rows_hold_every_candidate_once_from_its_first_change_to_its_reward(first, block):
     positions = 22
-    layout = packing.pack(first, positions, multiple)
-    assert len(layout.read) % multiple == 0
+    layout = packing.pack(first, positions, block)
+    assert len(layout.read) < block or len(layout.read) % block == 0
     width = layout.read.shape[1]
     for c, begin in enumerate(first):
         row, which = divmod(int(layout.where[c]), width)
@@ -295,26 +295,19 @@ def test_four_devices_score_as_one(checkpoint):
             )
         )
         found.append(np.asarray(run(scorer.params, build_step_inputs(asked, scorer))))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 @pytest.mark.slow
-def test_four_devices_share_the_attempts_of_a_gradient(checkpoint):
+def test_four_devices_take_the_gradients_of_one(checkpoint):
     asked = problem(checkpoint(), candidates=18, topk=16, restarts=3)
-    parents, found, work = random_ids(0, 3, 3), [], []
+    parents, found = random_ids(0, 3, 3), []
     for data in (1, 4):
         scorer = searches.scorer(checkpoint(), data)
-        run = jax.jit(
-            lambda params, what, graph=scorer.graph, mesh=scorer.mesh: slopes_of(
-                nnx.merge(graph, params), what, parents, asked.settings, mesh
-            )
-        )
         what = build_step_inputs(asked, scorer)
-        work.append(run.lower(scorer.params, what).compile().cost_analysis()["flops"])
-        found.append([np.asarray(part) for part in run(scorer.params, what)])
+        found.append(gradients(scorer, what, parents, asked.settings))
     for one, four in zip(*found, strict=True):
-        np.testing.assert_allclose(one, four, rtol=0, atol=1e-5 * np.abs(one).max())
-    assert work[1] < 0.5 * work[0]  # of one device: one attempt of three
+        np.testing.assert_array_equal(one, four)
 
 
 @pytest.mark.slow
@@ -325,7 +318,7 @@ def test_four_devices_search_as_one(checkpoint):
         scorer = searches.scorer(checkpoint(), data)
         traces.append(run_search(asked, scorer, None, lambda steps, trace: None)[0])
     np.testing.assert_array_equal(traces[0].ids, traces[1].ids)
-    np.testing.assert_allclose(traces[0].rewards, traces[1].rewards, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(traces[0].rewards, traces[1].rewards)
 
 
 def test_many_steps_and_other_searches_trace_each_pass_once(checkpoint):
