@@ -52,7 +52,7 @@ def check(problems: list[str], given: command.Given) -> str:
     models = [Checkpoint.open(path) for path in given.checkpoint]
     if bool(given.rescore) != bool(models):
         raise AssayError("--rescore and --checkpoint; allowed: both or neither")
-    if not run.is_dir():
+    if not storage.is_folder(run):
         raise AssayError(f"run {run}: no such folder")
     writes = given.rebuild or given.rescore
     held = locking.held(given, str(run), "verify") if writes else contextlib.nullcontext()

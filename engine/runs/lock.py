@@ -32,6 +32,7 @@ _SETTLE_S = 0.5  # between taking a stale lock over and reading it back
 _POLL_S = 1.0
 
 _held: dict[str, "Lock"] = {}  # run folder -> the lock that this process holds
+_live: set[str] = set()  # tokens of the locks that this process takes or holds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +79,15 @@ class Holder:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the holder ran here and has ended."""
-        return self.is_local and not is_running(self.pid, self.process_began)
+        """Whether the holder ran here and has ended.
+
+        A call of this process may have ended without its lock: the store refused to remove it.
+        """
+        if not self.is_local:
+            return False
+        if self.pid == os.getpid() and self.process_began == process_began(self.pid):
+            return self.token not in _live
+        return not is_running(self.pid, self.process_began)
 
 
 @contextlib.contextmanager
@@ -102,7 +110,8 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator["Lock"]:
         _held[str(folder)] = lock
         yield lock
     finally:
-        _held.pop(str(folder), None)
+        if _held.get(str(folder)) is lock:
+            del _held[str(folder)]
         lock.release()
         _remove_empty(made)
 
@@ -143,6 +152,7 @@ class Lock:
         Raises:
           AssayError: another command holds it and `wait` is not set.
         """
+        _live.add(self.holder.token)
         told = False
         watch = _Watch()
         while not self._taken(watch):
@@ -164,6 +174,7 @@ class Lock:
     def release(self) -> None:
         """Removes the lock, if it is still this command's."""
         self._stop.set()
+        _live.discard(self.holder.token)
         if self._thread is None:
             return
         self._thread.join()

@@ -117,7 +117,7 @@ def is_file(path: epath.Path) -> bool:
 
 def names(folder: epath.Path) -> list[str]:
     """Names of the files and folders in a folder, sorted; none if there is no such folder."""
-    with reported(folder), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    with reported(folder), contextlib.suppress(FileNotFoundError):
         if not is_remote(folder):
             return sorted(os.listdir(folder))
         entries = _store(folder).ls(str(folder), detail=False)
