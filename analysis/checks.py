@@ -2,12 +2,13 @@
 
 import dataclasses
 import hashlib
-import pathlib
+import io
 from collections.abc import Iterable
 
 import polars as pl
+from etils import epath
 
-from engine.runs import schema
+from engine.runs import provenance, schema, storage
 from engine.runs.reader import Result, RunError, Search
 
 _NAMED = 5  # Ids that a message lists at most.
@@ -28,7 +29,7 @@ def scan(result: Result, objectives: bool = False) -> pl.LazyFrame:
     """Rows of `result`, sorted by id; `objectives` adds the columns of its objectives."""
     # Neither the order of the files nor that of a scan is promised: sort. The folder names hold
     # `model=`, which polars would read as hive columns by default.
-    files = [result.folder / name for name in result.parts]
+    files = storage.parquet([result.folder / name for name in result.parts])
     names = [*columns(result), *(result.objectives if objectives else ())]
     frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
     return frame.select(names).sort(names[0])
@@ -36,7 +37,8 @@ def scan(result: Result, objectives: bool = False) -> pl.LazyFrame:
 
 def present(result: Result, allow_incomplete: bool) -> Result | None:
     """`result` with the parts that exist, each checked against its sha256; None without parts."""
-    missing = [name for name in result.parts if not (result.folder / name).is_file()]
+    there = set(storage.names(result.folder))
+    missing = [name for name in result.parts if name not in there]
     if not allow_incomplete and (missing or not result.complete):
         why = f"{missing[0]} is missing" if missing else "the sweep has not finished"
         raise RunError(f"{result.where} is incomplete: {why} (resume it or allow incomplete)")
@@ -45,37 +47,57 @@ def present(result: Result, allow_incomplete: bool) -> Result | None:
         raise RunError(f"{result.where} holds no scores")
     if not parts:
         return None
-    for name, digest in parts.items():
-        check_bytes(result.folder / name, digest)
-        objectives = dict.fromkeys(result.objectives, pl.Float32)
-        check_schema(result.folder / name, columns(result) | objectives)
+    types = columns(result) | dict.fromkeys(result.objectives, pl.Float32)
+    paths = [result.folder / name for name in parts]
+    for path, digest, data in zip(paths, parts.values(), storage.read_all(paths), strict=True):
+        check_bytes(path, data, digest)
+        check_schema(path, data, types)
+        check_origin(result, path, data)
     return dataclasses.replace(result, parts=parts)
 
 
-def search_steps(path: pathlib.Path, record: Search) -> pl.DataFrame:
+def search_steps(path: epath.Path, record: Search) -> pl.DataFrame:
     """Steps of one search, checked: `schema.SEQUENCE_COLUMNS`, sorted by step."""
+    data = storage.read(path)
+    check_whole(path, data)
     if record.sha256 is not None:
-        check_bytes(path, record.sha256)
-    check_schema(path, schema.SEQUENCE_COLUMNS)
-    frame = pl.read_parquet(path, glob=False, hive_partitioning=False)
+        check_bytes(path, data, record.sha256)
+    check_schema(path, data, schema.SEQUENCE_COLUMNS)
+    frame = pl.read_parquet(io.BytesIO(data))
     steps = frame.select(list(schema.SEQUENCE_COLUMNS)).sort("step")
     broken = pl.col("reward").is_null() | ~pl.col("reward").is_finite()
     refuse(steps, broken, f"{path}: rewards that are not finite, steps")
     return steps
 
 
-def check_bytes(path: pathlib.Path, digest: str) -> None:
-    """Refuses a file whose sha256 is not `digest`."""
-    if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+def check_whole(path: epath.Path, data: bytes) -> None:
+    """Refuses bytes that do not fit the hash in them; older files have none."""
+    if provenance.is_whole(data) is False:
+        raise RunError(f"{path}: damaged; remove it and run the command that wrote it again")
+
+
+def check_origin(result: Result, path: epath.Path, data: bytes) -> None:
+    """Refuses a part that says of itself that it belongs to another result."""
+    about = provenance.read(data)
+    wanted = {"path": result.path, "fingerprint": dict(result.fingerprint)}
+    if about is not None and (why := provenance.difference(about, wanted)):
+        raise RunError(f"{path}: belongs to something else ({why}); remove it")
+
+
+def check_bytes(path: epath.Path, data: bytes, digest: str) -> None:
+    """Refuses the bytes of a file if their sha256 is not `digest`."""
+    if hashlib.sha256(data).hexdigest() != digest:
         raise RunError(f"{path}: not the bytes that the manifest names (sha256)")
 
 
-def check_vocabulary(path: pathlib.Path, model: str) -> pl.DataFrame:
+def check_vocabulary(path: epath.Path, model: str) -> pl.DataFrame:
     """Token ids of the vocabulary in `path`, checked: each once, each with a token."""
-    if not path.is_file():
+    if not storage.is_file(path):
         raise RunError(f"{path}: no such vocabulary, which {model} needs")
-    check_schema(path, schema.VOCAB_COLUMNS)
-    vocabulary = pl.read_parquet(path, glob=False, columns=["token_id", "token"])
+    data = storage.read(path)
+    check_whole(path, data)
+    check_schema(path, data, schema.VOCAB_COLUMNS)
+    vocabulary = pl.read_parquet(io.BytesIO(data), columns=["token_id", "token"])
     refuse(vocabulary, pl.col("token_id").is_duplicated(), f"{path}: duplicate token ids")
     refuse(vocabulary, pl.col("token").is_null(), f"{path}: token ids without a token")
     return vocabulary.select("token_id")
@@ -103,14 +125,16 @@ def check_items(results: Iterable[Result]) -> None:
         refuse(both, differ, f"{result.where}: other items than the rest of its list at ids")
 
 
-def humans(path: pathlib.Path) -> pl.DataFrame:
+def humans(path: epath.Path) -> pl.DataFrame:
     """Human ranks of an item list: `schema.HUMAN_COLUMNS`, sorted by item_id.
 
     Raises:
       RunError: not such a table, a duplicate item, or a score that is not finite.
     """
-    check_schema(path, schema.HUMAN_COLUMNS)
-    frame = pl.read_parquet(path, glob=False, columns=list(schema.HUMAN_COLUMNS))
+    data = storage.read(path)
+    check_whole(path, data)
+    check_schema(path, data, schema.HUMAN_COLUMNS)
+    frame = pl.read_parquet(io.BytesIO(data), columns=list(schema.HUMAN_COLUMNS))
     refuse(frame, pl.col("item_id").is_duplicated(), f"{path}: duplicate item ids")
     broken = pl.col("elo_score").is_null() | ~pl.col("elo_score").is_finite()
     broken |= pl.col("elo_rank").is_null()
@@ -118,10 +142,10 @@ def humans(path: pathlib.Path) -> pl.DataFrame:
     return frame.sort("item_id")
 
 
-def check_schema(path: pathlib.Path, columns: schema.Columns) -> None:
+def check_schema(path: epath.Path, data: bytes, columns: schema.Columns) -> None:
     """Refuses a file that is not parquet, or that lacks one of `columns` with its type."""
     try:
-        actual = pl.scan_parquet(path, glob=False, hive_partitioning=False).collect_schema()
+        actual = pl.read_parquet_schema(io.BytesIO(data))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise RunError(f"{path}: not a parquet file") from error
     wrong = [name for name, dtype in columns.items() if actual.get(name) != dtype]

@@ -7,16 +7,16 @@ run.item_scores("elo", "elo_greatest")
 
 import dataclasses
 import os
-import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
+from etils import epath
 
 from analysis import checks
 from analysis.statistics import Array
-from engine.runs import schema
+from engine.runs import schema, shards, storage
 from engine.runs.reader import (
     KINDS,
     Result,
@@ -50,16 +50,16 @@ class Run:
       searches: file of a search for sequences -> its record in the manifest.
     """
 
-    folders: tuple[pathlib.Path, ...]
+    folders: tuple[epath.Path, ...]
     models: Mapping[str, Mapping[str, Any]]  # Any: JSON of the manifest
     prompts: Mapping[str, str]
     results: Mapping[tuple[str, str], Result]
     items: Mapping[tuple[str, str, str], Result]
     logprobs: Mapping[tuple[str, str], Result]
     item_logprobs: Mapping[tuple[str, str, str], Result]
-    searches: Mapping[pathlib.Path, Search]
+    searches: Mapping[epath.Path, Search]
     _records: Mapping[str, Mapping[str, Any]]  # Any: JSON of the manifest
-    _vocabularies: Mapping[str, pathlib.Path]
+    _vocabularies: Mapping[str, epath.Path]
 
     def scores(
         self, *, models: Iterable[str] | None = None, prompts: Iterable[str] | None = None
@@ -140,7 +140,7 @@ class Run:
     def humans(self, items: str) -> pl.DataFrame | None:
         """Human ranks of an item list (`schema.HUMAN_COLUMNS`); None where there are none."""
         paths = (folder / schema.humans_path(items) for folder in self.folders)
-        path = next((path for path in paths if path.is_file()), None)
+        path = next((path for path in paths if storage.is_file(path)), None)
         return None if path is None else checks.humans(path)
 
     def lists(self) -> list[tuple[str, str]]:
@@ -174,8 +174,8 @@ class Run:
 
     def vocabulary(self, model: str) -> pl.LazyFrame:
         """Vocabulary of `model`: token_id, token, is_special, round_trip, sorted by token_id."""
-        path = self._vocabularies[model]
-        frame = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+        files = storage.parquet([self._vocabularies[model]])
+        frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
         return frame.select(list(schema.VOCAB_COLUMNS)).sort("token_id")
 
     @property
@@ -222,7 +222,8 @@ def load(
     """Opens a run folder, or several as one, and checks every score before anything is computed.
 
     Args:
-      run: one local run folder or a sequence of them.
+      run: one run folder, local or in an object store, or a sequence of them; the folder of all
+        shards stands for its shards.
       allow_incomplete: accept a sweep that has not finished, and take the parts it has written.
 
     Raises:
@@ -232,7 +233,8 @@ def load(
         disagree on a model, a prompt or a result that both hold.
     """
     paths = [run] if isinstance(run, str | os.PathLike) else list(run)
-    folders = tuple(pathlib.Path(path) for path in paths)
+    named = [storage.path_of(path) for path in paths]
+    folders = tuple(shards.expanded(named, allow_incomplete=allow_incomplete))
     if not folders:
         raise RunError("no run folder was named")
     contents = merge([read_contents(folder) for folder in folders])

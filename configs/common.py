@@ -15,6 +15,9 @@ def scoring() -> ml_collections.ConfigDict:
     config.step_size = 1024  # candidates per step on each device
     config.part_size = 16384  # rows per part; a killed run computes at most one part again
     config.self_check = 16  # rows per result that a plain full pass scores again
+    # Whether a checkpoint's parameters and tokenizer are compared with the hashes in its model.json
+    # when they are read: `true`, `false`, or `auto`: if its parameters take less than 20 GB.
+    config.verify = "auto"
     config.seed = 0  # of the sample of rows that the self-check takes
     # Columns beside the reward: `none`; `values`, one per objective (ArmoRM, URM, QRM; other models
     # have none); `quantiles`, also one per quantile of each objective (QRM).

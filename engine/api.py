@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 
+from engine import compile_cache
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
@@ -31,20 +32,24 @@ def load(
     dtype: str | None = None,
     mesh: Mesh | None = None,
     step_size: int = 1024,
+    verify: bool | None = None,
 ) -> "RewardModel":
     """Loads a checkpoint that `launch.convert` made.
 
     Args:
-      checkpoint: the folder.
+      checkpoint: the folder, local or in an object store (`s3://`, `gs://`).
       dtype: of the decoder: `float32`, `bfloat16` or `float16`; by default `default_dtype`'s.
       mesh: where to put it; all devices by default.
       step_size: candidates per step on each device.
+      verify: whether parameters and tokenizer are compared with their hashes; None: if the
+        parameters take less than 20 GB.
 
     Raises:
-      AssayError: no checkpoint, or settings that do not fit it.
+      AssayError: no checkpoint, a damaged one, or settings that do not fit it.
     """
+    compile_cache.enable()
     mesh = mesh or build_mesh()
-    opened = Checkpoint.open(checkpoint)
+    opened = Checkpoint.open(checkpoint, verify=verify)
     opened.expect(REWARD)
     named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, [opened]))
     restored = restore([opened], mesh, named, objectives="values")

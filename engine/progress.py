@@ -2,8 +2,9 @@
 
 import sys
 
-import jax
 from tqdm import tqdm
+
+from engine import processes
 
 
 def progress(
@@ -17,9 +18,9 @@ def progress(
       what: description in front of the bar.
       delay_s: seconds after which the bar appears; a bar with a delay is removed when it is done.
     """
-    quiet = jax.process_index() != 0 or total == 0
+    quiet = not processes.writes() or total == 0
     interval = 0.5 if sys.stderr.isatty() else 15.0
-    return tqdm(
+    bar = tqdm(
         total=total,
         desc=what,
         unit=f" {unit}",
@@ -31,3 +32,6 @@ def progress(
         smoothing=0.1,
         dynamic_ncols=True,
     )
+    if not quiet:
+        processes.at_exit(bar.close)  # so that the last line stands on a line of its own
+    return bar

@@ -18,6 +18,7 @@ COMMANDS = {
     "search": "Search the token sequences with the highest and lowest reward.",
     "logprobs": "Compute log-probabilities of a language model.",
     "import_scores": "Import scores that others released into a run.",
+    "verify": "Check a run: every hash, row and id; rebuild a lost manifest.",
     "analyze": "Write the report of one or several runs.",
 }
 MODULES = {"search": "gcg"}  # where the module has another name, which is a command too

@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from absl import flags
 from absl.flags import FlagValues
 
+from engine.runs import storage
 from launch.common import command, reporting
 
 
@@ -26,8 +26,8 @@ def define_flags(given: FlagValues) -> None:
 def analyze(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     settings = reporting.settings_of(given.config)
-    runs = [Path(run) for run in command.paths(given, "run")]
-    target = Path(command.paths(given, "report")[0])
+    runs = [storage.path_of(run) for run in command.paths(given, "run")]
+    target = storage.path_of(command.paths(given, "report")[0])
     return f"report: {reporting.write_report(runs, target, settings)}"
 
 

@@ -13,6 +13,7 @@ from absl.flags import FlagValues
 
 from configs import known_models
 from engine.errors import AssayError
+from engine.runs import storage
 from engine.runs.schema import check_names
 from engine.text.chat_template import TemplatePolicy
 from launch.common import command, converting
@@ -28,7 +29,12 @@ def define_flags(given: FlagValues) -> None:
     """Defines --source, --checkpoint and --revision."""
     source = "A folder in Hugging Face format, or a hub id."
     flags.DEFINE_string("source", None, source, flag_values=given)
-    flags.DEFINE_string("checkpoint", None, "The checkpoint folder to make.", flag_values=given)
+    flags.DEFINE_string(
+        "checkpoint",
+        None,
+        "The checkpoint folder to make, local or in an object store.",
+        flag_values=given,
+    )
     revision = "Commit, tag or branch of a hub id."
     flags.DEFINE_string("revision", None, revision, flag_values=given)
 
@@ -36,9 +42,7 @@ def define_flags(given: FlagValues) -> None:
 def convert(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     config = given.config
-    destination = Path(command.paths(given, "checkpoint")[0])
-    if "://" in str(given.checkpoint):
-        raise AssayError(f"checkpoint {given.checkpoint}; allowed: a local folder, to copy later")
+    destination = storage.path_of(command.paths(given, "checkpoint")[0])
     name = command.paths(given, "source")[0]
     named = os.path.abspath(name) if Path(name).is_dir() else name  # `.` is a folder with a name
     spec = known_models.find(named)

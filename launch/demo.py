@@ -3,11 +3,14 @@
 Every step keeps finished work: a second run ends in seconds, and a killed run is continued.
 """
 
+import dataclasses
 import itertools
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from etils import epath
 
 from demo import build
 from demo.embedded_models import EMBEDDED
@@ -18,12 +21,12 @@ from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
 from engine.sweep.rewards import sweep_vocabulary
 from engine.text.chat_template import TemplatePolicy
-from launch.common import command, findings, reporting, scoring, searching
+from launch.common import command, findings, locking, reporting, scoring, searching
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_prompt]
+    define = [scoring.define_prompt, locking.define_wait]
     return command.run("demo", argv, demo, doc=__doc__, define=define, config="demo")
 
 
@@ -39,21 +42,25 @@ def demo(given: command.Given) -> str:
     _say(f"1/5 building {len(slugs)} reward models in {root}/hf")
     folders = _built(root / "hf", slugs)
     _say(f"2/5 converting them to {root}/checkpoints")
-    checkpoints = [_converted(folders[slug], root / "checkpoints" / slug) for slug in slugs]
-    _say(f"3/5 scoring every token under {len(prompts)} prompts into {run}")
-    rewards = sweep_vocabulary(checkpoints, prompts, run, settings, mesh, finished=findings.show)
-    asked = dict(itertools.islice(prompts.items(), 1))
-    _say(f"4/5 searching {own.length}-token replies to {next(iter(asked))!r} into {run}")
-    searched = checkpoints[: config.searched]
-    found = (
-        searching.search(searched, asked, run, own, mesh, config.search, judges=checkpoints)
-        if searched
-        else []
-    )
+    converted = [_converted(folders[slug], root / "checkpoints" / slug) for slug in slugs]
+    checkpoints = [dataclasses.replace(c, verify=scoring.verify(config)) for c in converted]
+    with locking.held(given, run, "demo"):
+        _say(f"3/5 scoring every token under {len(prompts)} prompts into {run}")
+        rewards = sweep_vocabulary(
+            checkpoints, prompts, run, settings, mesh, finished=findings.show
+        )
+        asked = dict(itertools.islice(prompts.items(), 1))
+        _say(f"4/5 searching {own.length}-token replies to {next(iter(asked))!r} into {run}")
+        searched = checkpoints[: config.searched]
+        found = (
+            searching.search(searched, asked, run, own, mesh, config.search, judges=checkpoints)
+            if searched
+            else []
+        )
     page = root / "report" / "index.html"
     if rewards or any(one.new for one in found) or not page.exists():
         _say(f"5/5 writing {root}/report")
-        reporting.write_report([Path(run)], root / "report")
+        reporting.write_report([epath.Path(run)], epath.Path(root / "report"))
     else:
         _say(f"5/5 keeping {root}/report: nothing new was scored (remove it to write it again)")
     return f"report: {page.resolve()}"

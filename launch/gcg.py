@@ -7,15 +7,15 @@ rejected because their text does not tokenise back to them.
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
+from etils import epath
 
 import analysis
 from analysis.statistics.ranks import percentile_among
-from engine.runs import schema
+from engine.runs import schema, storage
 from engine.search.run_folder import SearchResult
-from launch.common import command, scoring, searching
+from launch.common import command, locking, scoring, searching
 
 _NAMED = 4  # new sequences that the last line quotes
 
@@ -30,15 +30,16 @@ def search(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     own, mesh = searching.settings(given.config, models)
-    every = searching.search(models, prompts, run, own, mesh, given.config)
+    with locking.held(given, run, "search"):
+        every = searching.search(models, prompts, run, own, mesh, given.config)
     found = [one for one in every if one.new]
-    what = ", ".join(_said(found[:_NAMED], Path(run))) if found else "complete already"
+    what = ", ".join(_said(found[:_NAMED], storage.path_of(run))) if found else "complete already"
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return f"{run}/sequences: {len(found)} new; {what}{more}"
 
 
-def _said(found: Sequence[SearchResult], run: Path) -> list[str]:
-    swept = [(run / schema.scores_path(f.model, f.prompt_id)).is_dir() for f in found]
+def _said(found: Sequence[SearchResult], run: epath.Path) -> list[str]:
+    swept = [storage.is_folder(run / schema.scores_path(f.model, f.prompt_id)) for f in found]
     singles = _single_tokens(run) if any(swept) else None
     lines = []
     for one in found:
@@ -52,7 +53,7 @@ def _said(found: Sequence[SearchResult], run: Path) -> list[str]:
     return lines
 
 
-def _single_tokens(run: Path) -> analysis.Run | None:
+def _single_tokens(run: epath.Path) -> analysis.Run | None:
     try:
         return analysis.load(run)
     except analysis.RunError:  # a sweep is under way, or was interrupted: no percentile then

@@ -18,7 +18,7 @@ from absl.flags import FlagValues
 
 from configs import prompts
 from engine.errors import AssayError
-from launch.common import command
+from launch.common import command, locking
 from launch.common.released_scores import LAYOUTS, import_elo, import_tokens
 
 _FLAGS = {
@@ -38,9 +38,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def define_flags(given: FlagValues) -> None:
-    """Defines the flags of `_FLAGS`, all of text."""
+    """Defines the flags of `_FLAGS`, all of text, and --wait."""
     for name, (default, meaning) in _FLAGS.items():
         flags.DEFINE_string(name, default, meaning, flag_values=given)
+    locking.define_wait(given)
 
 
 def import_scores(given: command.Given) -> str:
@@ -49,9 +50,10 @@ def import_scores(given: command.Given) -> str:
         raise AssayError(f"--layout={given.layout!r}; allowed: {', '.join(map(repr, LAYOUTS))}")
     source = Path(command.paths(given, "source")[0])
     run = command.paths(given, "run")[0]
-    if given.layout == "elo":
-        return import_elo(source, run, given.prompt, given.items)
-    return import_tokens(source, run, given.model)
+    with locking.held(given, run, "import_scores"):
+        if given.layout == "elo":
+            return import_elo(source, run, given.prompt, given.items)
+        return import_tokens(source, run, given.model)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.logprobs import LogprobSettings, next_tokens, replies
-from launch.common import command, items, scoring
+from launch.common import command, findings, items, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_flags, items.define_flags]
+    define = [scoring.define_flags, sharding.define_flags, items.define_flags]
     return command.run("logprobs", argv, logprobs, doc=__doc__, define=define, config="logprobs")
 
 
@@ -20,14 +20,18 @@ def logprobs(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     name, texts = ("", []) if given.items is None else items.listed(given)
+    vocab = given.items is None
+    run, models, prompts = sharding.share(given, run, models, prompts, vocab=vocab)
     common, mesh = scoring.shared_settings(given.config, models)
     settings = LogprobSettings(form=given.config.form, **common)
-    if given.items is None:
-        place = f"{run}/logprobs"
-        computed = next_tokens(models, prompts, run=run, settings=settings, mesh=mesh)
-    else:
-        place = f"{run}/item_logprobs/{name}"
-        computed = replies(models, prompts, name, texts, run=run, settings=settings, mesh=mesh)
+    ended = findings.show_models
+    with locking.held(given, run, "logprobs"):
+        if given.items is None:
+            place = f"{run}/logprobs"
+            computed = next_tokens(models, prompts, run, settings, mesh, ended)
+        else:
+            place = f"{run}/item_logprobs/{name}"
+            computed = replies(models, prompts, name, texts, run, settings, mesh, ended)
     what = scoring.outcome(computed, "log-probabilities")
     return f"{place}: {len(models)} models × {len(prompts)} prompts, {what}"
 

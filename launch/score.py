@@ -4,12 +4,12 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.rewards import sweep_replies
-from launch.common import command, items, scoring
+from launch.common import command, findings, items, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_flags, items.define_flags]
+    define = [scoring.define_flags, sharding.define_flags, items.define_flags]
     return command.run("score", argv, score, doc=__doc__, define=define, config="score")
 
 
@@ -17,8 +17,12 @@ def score(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     name, replies = items.listed(given)
+    run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
-    rewards = sweep_replies(models, prompts, name, replies, run, settings, mesh)
+    with locking.held(given, run, "score"):
+        rewards = sweep_replies(
+            models, prompts, name, replies, run, settings, mesh, findings.show_models
+        )
     what = scoring.outcome(rewards, "rewards")
     return f"{run}/items/{name}: {len(models)} models × {len(prompts)} prompts, {what}"
 

@@ -4,20 +4,24 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.rewards import sweep_vocabulary
-from launch.common import command, findings, scoring
+from launch.common import command, findings, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_flags]
+    define = [scoring.define_flags, sharding.define_flags]
     return command.run("sweep", argv, sweep, doc=__doc__, define=define, config="sweep")
 
 
 def sweep(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
+    run, models, prompts = sharding.share(given, run, models, prompts, vocab=True)
     settings, mesh = scoring.settings(given.config, models)
-    rewards = sweep_vocabulary(models, prompts, run, settings, mesh, finished=findings.show)
+    with locking.held(given, run, "sweep"):
+        rewards = sweep_vocabulary(
+            models, prompts, run, settings, mesh, findings.show, findings.show_models
+        )
     what = scoring.outcome(rewards, "rewards")
     return f"{run}/scores: {len(models)} models × {len(prompts)} prompts, {what}"
 

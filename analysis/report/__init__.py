@@ -4,9 +4,10 @@ write_report(analysis.load("out/run"), "out/report", infos, settings)
 """
 
 import os
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+
+from etils import epath
 
 from analysis.chapters import CHAPTERS
 from analysis.figures import style
@@ -16,6 +17,7 @@ from analysis.report import drawing, explorer, page
 from analysis.report.folder import check_target, staged
 from analysis.run import Run
 from analysis.study import Chapter, Study, compute
+from engine.runs import storage
 
 
 def write_report(
@@ -25,7 +27,7 @@ def write_report(
     settings: AnalyzeSettings,
     progress: Callable[[str], None] = lambda stage: None,
     chapters: Sequence[Chapter] = CHAPTERS,
-) -> pathlib.Path:
+) -> epath.Path:
     """Writes index.html, figures/ and tables/ of `run` under the folder `report`.
 
     The folder appears complete, in place of an older report; the page needs no other file and no
@@ -33,7 +35,7 @@ def write_report(
 
     Args:
       run: what `analysis.load` returned.
-      report: folder to write; its parents are made.
+      report: folder to write, local or in an object store; its parents are made.
       infos: slug -> metadata of the model, as far as it is known.
       settings: sizes and choices.
       progress: called with the name of each stage as it starts.
@@ -45,7 +47,7 @@ def write_report(
     Raises:
       ReportError: `report` is something else than an older report.
     """
-    report = pathlib.Path(report)
+    report = storage.path_of(report)
     check_target(report, run.folders)
     progress("tables")
     study = compute(run, infos, settings, chapters)

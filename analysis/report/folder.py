@@ -11,7 +11,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
+from etils import epath
+
 from engine.errors import AssayError
+from engine.runs import storage
 
 MARKER = "report.json"
 _CONTENT = frozenset({"index.html", "figures", "tables", MARKER})
@@ -23,19 +26,17 @@ class ReportError(AssayError):
     """A report folder that must not be overwritten; the message is one line."""
 
 
-def check_target(report: pathlib.Path, runs: Sequence[pathlib.Path]) -> None:
+def check_target(report: epath.Path, runs: Sequence[epath.Path]) -> None:
     """Checks that writing the folder `report` replaces nothing but an older report.
 
     Raises:
       ReportError: the folder holds something else, or a run.
     """
-    if any(run.resolve().is_relative_to(report.resolve()) for run in runs):
+    if any(_resolved(run).is_relative_to(_resolved(report)) for run in runs):
         raise ReportError(f"{report}: holds a run of its own; choose another folder")
-    if not report.exists():
-        return
-    if not report.is_dir():
+    if storage.is_file(report):
         raise ReportError(f"{report}: a file, not a folder")
-    entries = {path.name for path in report.iterdir()}
+    entries = set(storage.names(report))
     if not entries:
         return
     if not _is_report(report / MARKER):
@@ -46,13 +47,47 @@ def check_target(report: pathlib.Path, runs: Sequence[pathlib.Path]) -> None:
 
 
 @contextlib.contextmanager
-def staged(report: pathlib.Path, about: Mapping[str, object]) -> Iterator[pathlib.Path]:
-    """A temporary folder to write into, which replaces `report` at the end.
+def staged(report: epath.Path, about: Mapping[str, object]) -> Iterator[pathlib.Path]:
+    """A local folder to write into, which replaces `report` at the end.
 
-    After an error the older report is still there. `about` goes into the marker file. Folders left
-    behind by killed writers are removed.
+    After an error the older report is still there. `about` goes into the marker file.
     """
-    target = report.resolve()
+    text = json.dumps({"kind": _KIND, "version": 1, **about}, indent=2, sort_keys=True)
+    replacing = _uploaded if storage.is_remote(report) else _renamed
+    with replacing(report) as fresh:
+        yield fresh
+        (fresh / MARKER).write_text(text + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _uploaded(report: epath.Path) -> Iterator[pathlib.Path]:
+    """A temporary folder, whose files replace those of a report in an object store at the end.
+
+    A store cannot replace a folder at once. The marker comes first, so that an interrupted upload
+    can be replaced. index.html comes after its figures and tables: it needs none of them, so its
+    reader sees the whole older report or the whole new one.
+    """
+    with tempfile.TemporaryDirectory(prefix="assay-report-") as work:
+        fresh = pathlib.Path(work)
+        yield fresh
+        storage.write_atomic(report / MARKER, (fresh / MARKER).read_bytes())
+        folders = [path for path in fresh.iterdir() if path.is_dir()]
+        for folder in folders:
+            storage.upload(folder, report / folder.name)
+        storage.write_atomic(report / "index.html", (fresh / "index.html").read_bytes())
+        for folder in folders:
+            for name in storage.names(report / folder.name):
+                if not (folder / name).exists():  # of the older report
+                    storage.remove(report / folder.name / name)
+
+
+@contextlib.contextmanager
+def _renamed(report: epath.Path) -> Iterator[pathlib.Path]:
+    """A temporary folder beside a local report, which replaces it at the end.
+
+    Folders left behind by killed writers are removed.
+    """
+    target = _resolved(report)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_dead(target)
@@ -66,14 +101,17 @@ def staged(report: pathlib.Path, about: Mapping[str, object]) -> Iterator[pathli
         fresh = work / "new"
         fresh.mkdir()
         yield fresh
-        text = json.dumps({"kind": _KIND, "version": 1, **about}, indent=2, sort_keys=True)
-        (fresh / MARKER).write_text(text + "\n", encoding="utf-8")
         if target.exists():
             target.rename(work / "old")
         fresh.rename(target)
     finally:
         _clear(work, target)
         lock.close()
+
+
+def _resolved(path: epath.Path) -> pathlib.Path:
+    """A path in which two names of one folder are equal; of a store, its name is its identity."""
+    return pathlib.Path(path) if storage.is_remote(path) else pathlib.Path(path).resolve()
 
 
 def _clear(work: pathlib.Path, target: pathlib.Path) -> None:
@@ -102,8 +140,10 @@ def _taken(lock: IO[str]) -> bool:
     return True
 
 
-def _is_report(marker: pathlib.Path) -> bool:
+def _is_report(marker: epath.Path) -> bool:
+    if not storage.is_file(marker):
+        return False
     try:
-        return bool(json.loads(marker.read_text(encoding="utf-8")).get("kind") == _KIND)
-    except (OSError, ValueError, AttributeError):
+        return bool(json.loads(storage.read(marker)).get("kind") == _KIND)
+    except (ValueError, AttributeError):
         return False

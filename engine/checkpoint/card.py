@@ -18,15 +18,18 @@ from typing import Any
 from etils import epath
 from transformers import PreTrainedTokenizerBase
 
-from engine.errors import AssayError
+from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
+from engine.runs import storage
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.tokenizer import load_tokenizer
 
 CARD = "model.json"
 VERSION = 2
+
+FOLDERS = ("params", "tokenizer")
 
 # Blocks of parameters on disk.
 EMBEDDING, READOUT = "embedding", "readout"
@@ -40,6 +43,10 @@ def layer_block(layer: int) -> str:
 # Kinds of model, and the commands that take each.
 REWARD, LANGUAGE = "reward model", "language model"
 _TAKEN_BY = {REWARD: "launch.sweep and launch.score take", LANGUAGE: "launch.logprobs takes"}
+
+
+# Fields that cannot change a reward, or repeat what others say.
+_DESCRIBING = ("slug", "source", "revision", "files", "tokenizer_files")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +67,8 @@ class Card:
     readout_hash: str  # sha256 of the block
     tokenizer_hash: str  # of vocabulary, merges, chat template and special tokens
     pad_token_id: int | None  # of config.json
+    # Name of each file of tokenizer/ -> sha256; None in a card of an earlier release of Assay.
+    tokenizer_files: Mapping[str, str] | None = None
 
     @property
     def kind(self) -> str:
@@ -77,6 +86,12 @@ class Card:
             raise AssayError(f"model {self.slug!r}: a {LANGUAGE}; allowed: a {REWARD}")
         return self.head
 
+    def block_hash(self, block: str) -> str:
+        """sha256 of a block, by its name."""
+        if block in (EMBEDDING, READOUT):
+            return self.embedding_hash if block == EMBEDDING else self.readout_hash
+        return self.layer_hashes[int(block.rpartition("/")[2])]
+
     @property
     def dtype(self) -> str:
         """Element types of the decoder's tensors, comma-separated: usually one."""
@@ -86,8 +101,7 @@ class Card:
     @functools.cached_property
     def checkpoint_hash(self) -> str:
         """One hash of everything that can change a reward."""
-        fields = dataclasses.asdict(self)
-        kept = {k: v for k, v in fields.items() if k not in ("slug", "source", "revision", "files")}
+        kept = {k: v for k, v in dataclasses.asdict(self).items() if k not in _DESCRIBING}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
     @functools.cached_property
@@ -98,13 +112,22 @@ class Card:
         ).hexdigest()
 
     def to_json(self) -> str:
-        """The text of model.json."""
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+        """The text of model.json: the fields, and the sha256 of them."""
+        fields = dataclasses.asdict(self)
+        return json.dumps({**fields, "sha256": _sha256(fields)}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Card":
-        """The inverse of `to_json`; raises KeyError or TypeError for missing or unknown fields."""
+        """The inverse of `to_json`.
+
+        Raises:
+          KeyError or TypeError: missing or unknown fields.
+          AssayError: the fields are not those that were written.
+        """
         fields = json.loads(text)
+        digest = fields.pop("sha256", None)  # a card of an earlier release has none
+        if digest not in (None, _sha256(fields)) and fields.get("version") == VERSION:
+            raise AssayError("damaged, its contents are not those that were written (sha256)")
         return cls(
             **{
                 **fields,
@@ -122,31 +145,35 @@ class Checkpoint:
 
     path: epath.Path
     card: Card
+    verify: bool | None = None  # whether reading compares hashes; None: unless it is large
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> "Checkpoint":
+    def open(cls, path: str | os.PathLike[str], *, verify: bool | None = None) -> "Checkpoint":
         """Reads the card of a checkpoint folder.
 
         Args:
-          path: a local folder, or a URL that `epath` reads.
+          path: a folder, local or in an object store (`s3://`, `gs://`).
+          verify: whether parameters and tokenizer files are compared with their hashes when they
+            are read; None: if the parameters take less than 20 GB.
 
         Raises:
           AssayError: the folder holds no checkpoint of this version.
         """
-        folder = epath.Path(path)
-        if not (folder / CARD).exists():
+        folder = storage.path_of(path)
+        if not storage.exists(folder / CARD):
             raise AssayError(
                 f"{folder}: no checkpoint ({CARD} is missing); launch.convert makes one"
             )
         try:
-            card = Card.from_json((folder / CARD).read_text())
+            with prefixed(folder / CARD):
+                card = Card.from_json(storage.read(folder / CARD).decode())
         except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
             raise AssayError(
                 f"{folder / CARD}: not a card of version {VERSION} ({error})"
             ) from error
         if card.version != VERSION:
             raise AssayError(f"{folder / CARD}: version={card.version!r}; allowed: {VERSION}")
-        return cls(folder, card)
+        return cls(folder, card, verify)
 
     def expect(self, kind: str) -> None:
         """Checks the kind of the model.
@@ -170,14 +197,52 @@ class Checkpoint:
 
     @functools.cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's tokenizer; that of a base language model may have no chat template."""
-        return load_tokenizer(self.path / "tokenizer")
+        """The model's tokenizer; that of a base language model may have no chat template.
+
+        Raises:
+          AssayError: its files are not those that were converted.
+        """
+        folder = self.path / "tokenizer"
+        with storage.local(folder) as files:
+            if self.verify is not False and self.card.tokenizer_files is not None:
+                _check_files(folder, file_hashes(files), self.card.tokenizer_files)
+            return load_tokenizer(files)
 
 
-def refuse_existing(destination: Path) -> None:
-    """Raises AssayError if a file or folder of that name exists."""
-    if Path(destination).exists():
+def file_hashes(folder: Path) -> dict[str, str]:
+    """Name -> sha256 of the files in a local folder."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def refuse_existing(destination: str | os.PathLike[str]) -> None:
+    """Raises AssayError if a file or folder of that name exists.
+
+    In an object store, what an interrupted conversion has left is nothing: it has no card.
+    """
+    path = storage.path_of(destination)
+    if not storage.exists(path):
+        return
+    if not storage.is_remote(path) or storage.exists(path / CARD):
         raise AssayError(f"checkpoint {destination}: exists; remove it or name another folder")
+    if strange := sorted(set(storage.names(path)) - set(FOLDERS)):
+        raise AssayError(
+            f"checkpoint {destination}: holds {strange[0]!r}, which no checkpoint does; name "
+            "another folder"
+        )
+
+
+def _check_files(folder: epath.Path, present: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    if differ := sorted(n for n in {**wanted, **present} if present.get(n) != wanted.get(n)):
+        raise AssayError(
+            f"{folder / differ[0]}: damaged checkpoint, not the file that was converted (sha256); "
+            "convert the model again"
+        )
+
+
+# Any: parsed JSON.
+def _sha256(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 # Any: parsed JSON.

@@ -4,9 +4,9 @@ Only one layer's parameters are in host memory at a time. Decoder tensors have t
 source (`layouts`) and are transposed on the device; those of a readout have the model's layout.
 """
 
+import contextlib
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,15 +19,17 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
 from engine import mesh as meshes
-from engine.checkpoint import layouts
+from engine.checkpoint import blocks, layouts
 from engine.checkpoint.card import EMBEDDING, READOUT, Card, Checkpoint, layer_block
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import LanguageModel, OutputConfig
 from engine.models.reward_model import RewardModels
+from engine.runs import storage
 from engine.types import Graph, Params
 
+_LARGE = 20e9  # bytes of parameters from which hashing them is left to the user
 Variable = nnx.Variable[Any]  # Any: of any kind of array, real or abstract
 
 
@@ -108,17 +110,76 @@ def restore(
     decoder = {_name(path): p for path, p in by_path if path[0] == "decoder"}
     layered = {name: decoder.pop(name) for name in list(decoder) if "L" in _axes(decoder[name])}
     in_file = {r.parameter: r.layout for r in layouts.decoder_rules(deepest.card.decoder)}
-    with ocp.StandardCheckpointer() as orbax:
-        _restore_block(orbax, deepest, EMBEDDING, decoder, mesh)
-        _restore_layers(orbax, deepest, layered, in_file, mesh)
+    with _Reader() as reader:
+        _restore_block(reader, deepest, EMBEDDING, decoder, mesh)
+        _restore_layers(reader, deepest, layered, in_file, mesh)
         for model, checkpoint in enumerate(group):
             readout = {_name(p): v for p, v in by_path if p[:2] == ("readouts", model)}
-            _restore_block(orbax, checkpoint, READOUT, readout, mesh)
+            _restore_block(reader, checkpoint, READOUT, readout, mesh)
+        reader.verifier.check()
     return graph, params
 
 
+class _Reader:
+    """Context manager that reads blocks and compares them with their hashes in the card.
+
+    orbax reads local blocks. From an object store their bytes are read here: orbax knows `gs://`
+    alone there, and neither the endpoint nor the credentials that the rest of Assay uses.
+    """
+
+    def __init__(self) -> None:
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> "_Reader":
+        self.verifier = self._open.enter_context(blocks.Verifier())
+        self._orbax = self._open.enter_context(ocp.StandardCheckpointer())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def read(
+        self, checkpoint: Checkpoint, block: str, targets: Mapping[str, jax.ShapeDtypeStruct]
+    ) -> dict[str, jax.Array]:
+        """The parameters of a block with the shapes, dtypes and shardings of `targets`.
+
+        Raises:
+          AssayError: the checkpoint is damaged, or its store fails.
+        """
+        folder = checkpoint.path / "params" / block
+        shapes = {name: target.shape for name, target in targets.items()}
+        stored = blocks.stored(folder, shapes, checkpoint.card.dtypes)
+        remote = storage.is_remote(folder)
+        data = blocks.read(stored) if remote else None
+        if not remote:
+            blocks.check_sizes(stored)
+        if is_verified(checkpoint):
+            self.verifier.add(folder, checkpoint.card.block_hash(block), stored, data)
+        if data is not None:
+            return {n: blocks.placed(stored[n], data[n], target) for n, target in targets.items()}
+        try:
+            return self._orbax.restore(epath.Path(folder).resolve(), dict(targets))
+        except (OSError, ValueError, LookupError) as error:
+            raise AssayError(
+                f"{folder}: damaged checkpoint, its parameters do not load; convert the model again"
+            ) from error
+
+
+def is_verified(checkpoint: Checkpoint) -> bool:
+    """Whether the checkpoint's blocks are hashed: as it was opened, or if they are not large."""
+    if checkpoint.verify is not None:
+        return checkpoint.verify
+    card = checkpoint.card
+    sizes = {
+        name: max(jnp.dtype(dtype).itemsize for dtype in types.split(", "))
+        for name, types in card.dtypes.items()
+    }
+    shapes = parameters(card.decoder, card.head)
+    return sum(math.prod(p.shape) * sizes[name] for name, p in shapes.items()) < _LARGE
+
+
 def _restore_block(
-    orbax: ocp.StandardCheckpointer,
+    reader: _Reader,
     checkpoint: Checkpoint,
     block: str,
     parameters: Mapping[str, Variable],
@@ -131,12 +192,12 @@ def _restore_block(
         )
         for name, p in parameters.items()
     }
-    for name, value in _read(orbax, checkpoint, block, targets).items():
+    for name, value in reader.read(checkpoint, block, targets).items():
         parameters[name].set_value(value)
 
 
 def _restore_layers(
-    orbax: ocp.StandardCheckpointer,
+    reader: _Reader,
     checkpoint: Checkpoint,
     parameters: Mapping[str, Variable],
     in_file: Mapping[str, str],
@@ -149,7 +210,7 @@ def _restore_layers(
     }
     for layer in range(config.num_layers):
         targets = {name: stack.target for name, stack in stacks.items()}
-        for name, value in _read(orbax, checkpoint, layer_block(layer), targets).items():
+        for name, value in reader.read(checkpoint, layer_block(layer), targets).items():
             stacks[name].fill(layer, value)
     for name, stack in stacks.items():
         parameters[name].set_value(stack.value)
@@ -200,41 +261,6 @@ def _place(
         return jax.lax.dynamic_update_index_in_dim(stack, value, layer, 0)
 
     return jax.jit(place, donate_argnums=0, out_shardings=sharding)
-
-
-def _read(
-    orbax: ocp.StandardCheckpointer,
-    checkpoint: Checkpoint,
-    block: str,
-    targets: Mapping[str, jax.ShapeDtypeStruct],
-) -> dict[str, jax.Array]:
-    folder = epath.Path(checkpoint.path).resolve() / "params" / block
-    for name, target in targets.items():
-        if not _whole(folder / name, target.shape):
-            raise AssayError(
-                f"{folder / name}: damaged checkpoint, this parameter is missing or not whole; "
-                "convert the model again"
-            )
-    try:
-        return orbax.restore(folder, dict(targets))
-    except (OSError, ValueError, LookupError) as error:
-        raise AssayError(
-            f"{folder}: damaged checkpoint, its parameters do not load; convert the model again"
-        ) from error
-
-
-def _whole(folder: epath.Path, shape: Sequence[int]) -> bool:
-    """Whether the files of a parameter exist and have the size that its shape and dtype imply.
-
-    orbax checks this too, but its message is a page about every parameter of the block.
-    """
-    try:
-        stored = json.loads((folder / ".zarray").read_text())
-        nbytes = math.prod(shape) * jnp.dtype(stored["dtype"]).itemsize
-        size = sum(file.stat().length for file in folder.iterdir() if file.name != ".zarray")
-        return bool(stored["shape"] == list(shape) and size == nbytes)
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
 
 
 def _axes(parameter: Variable) -> str:

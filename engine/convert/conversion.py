@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -77,7 +78,7 @@ class Block:
 
 def convert_model(
     source: Source,
-    destination: Path,
+    destination: str | os.PathLike[str],
     *,
     slug: str,
     policy: TemplatePolicy,
@@ -94,7 +95,7 @@ def convert_model(
 
     Args:
       source: from `fetch`.
-      destination: the checkpoint folder to make.
+      destination: the checkpoint folder to make, local or in an object store.
       slug: the model's name in runs.
       policy: BOS and date policy, stored in model.json.
       head: kind of the head, for tensors that have more than one published reading

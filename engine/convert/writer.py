@@ -1,7 +1,12 @@
-"""Writes a checkpoint block by block into a temporary folder, which is renamed when complete."""
+"""Writes a checkpoint block by block into a temporary folder, which is renamed when complete.
 
+To an object store the folder's blocks go one by one, so that one is on the local disk at a time.
+"""
+
+import contextlib
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -12,17 +17,28 @@ from types import TracebackType
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from etils import epath
 from orbax.checkpoint import type_handlers
 from transformers import PreTrainedTokenizerBase
 
-from engine.checkpoint.card import CARD, EMBEDDING, READOUT, VERSION, Card, Checkpoint, layer_block
+from engine.checkpoint.blocks import block_hash
+from engine.checkpoint.card import (
+    CARD,
+    EMBEDDING,
+    FOLDERS,
+    READOUT,
+    VERSION,
+    Card,
+    Checkpoint,
+    file_hashes,
+    layer_block,
+)
 from engine.checkpoint.restore import parameters
 from engine.convert.safetensors import sha256
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
+from engine.runs import storage
 from engine.text.chat_template import TemplatePolicy
 
 
@@ -33,16 +49,24 @@ class Writer:
     compression, and hashed at the same time.
     """
 
-    def __init__(self, destination: Path, config: DecoderConfig, head: HeadConfig | OutputConfig):
-        self.destination, self.config, self.head = Path(destination), config, head
+    def __init__(
+        self,
+        destination: str | os.PathLike[str],
+        config: DecoderConfig,
+        head: HeadConfig | OutputConfig,
+    ):
+        self.destination, self.config, self.head = storage.path_of(destination), config, head
         self._dtypes: dict[str, set[str]] = {}
         self._hashes: dict[str, str] = {}  # of blocks
+        self._remote, self._begun = storage.is_remote(self.destination), False
 
     def __enter__(self) -> "Writer":
+        parent, prefix = None, "assay-"
         try:
-            self.destination.parent.mkdir(parents=True, exist_ok=True)
-            prefix = f".{self.destination.name}-"
-            self._folder = Path(tempfile.mkdtemp(dir=self.destination.parent, prefix=prefix))
+            if not self._remote:  # beside the destination, which it is renamed to
+                parent, prefix = Path(self.destination.parent), f".{self.destination.name}-"
+                parent.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
         except OSError as error:
             raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
         self._orbax = _uncompressed()
@@ -60,6 +84,9 @@ class Writer:
             self._orbax.close()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)  # does nothing after the rename
+            if self._begun:  # and not finished
+                with contextlib.suppress(AssayError):  # of the store, which may be why it ended
+                    self._remove()
         if isinstance(error, OSError):
             raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
 
@@ -83,9 +110,13 @@ class Writer:
             reason = str(error).strip().splitlines()[0]
             raise AssayError(f"checkpoint {self.destination}: {reason}") from error
         digests = hashing.result()
-        self._hashes[block] = _block_hash(arrays, digests)
+        self._hashes[block] = block_hash(
+            {n: (str(a.dtype), a.shape, digests[n]) for n, a in arrays.items()}
+        )
         for name, array in arrays.items():
             self._dtypes.setdefault(name, set()).add(str(array.dtype))
+        if self._remote:
+            self._upload(f"params/{block}")
         return digests
 
     def finish(
@@ -100,6 +131,8 @@ class Writer:
         pad_token_id: int | None,
     ) -> Checkpoint:
         """Adds tokenizer and card, and renames the folder to its destination.
+
+        In an object store the card comes last: without one there is no checkpoint.
 
         Args:
           slug: the model's name in runs.
@@ -138,11 +171,30 @@ class Writer:
             readout_hash=self._hashes[READOUT],
             tokenizer_hash=_hash_tokenizer(tokenizer),
             pad_token_id=pad_token_id,
+            tokenizer_files=file_hashes(self._folder / "tokenizer"),
         )
-        (self._folder / CARD).write_text(card.to_json())
-        self._folder.chmod(0o755)
-        self._folder.rename(self.destination)
-        return Checkpoint(epath.Path(self.destination), card)
+        if self._remote:
+            self._upload("tokenizer")
+            storage.write_atomic(self.destination / CARD, card.to_json().encode())
+            self._begun = False
+        else:
+            (self._folder / CARD).write_text(card.to_json())
+            self._folder.chmod(0o755)
+            self._folder.rename(Path(self.destination))
+        return Checkpoint(self.destination, card)
+
+    def _upload(self, folder: str) -> None:
+        """Moves a local folder to the store; the first one replaces an interrupted conversion."""
+        if not self._begun:
+            self._remove()
+            self._begun = True
+        storage.upload(self._folder / folder, self.destination / folder)
+        shutil.rmtree(self._folder / folder)
+
+    def _remove(self) -> None:
+        """Removes what this or an interrupted conversion has put into the store."""
+        for name in FOLDERS:
+            storage.remove_folder(self.destination / name)
 
 
 def _uncompressed() -> ocp.Checkpointer:
@@ -155,14 +207,6 @@ def _uncompressed() -> ocp.Checkpointer:
         use_ocdbt=False, use_compression=False, type_handler_registry=registry
     )
     return ocp.Checkpointer(handler)
-
-
-def _block_hash(arrays: Mapping[str, np.ndarray], digests: Mapping[str, bytes]) -> str:
-    """Hash of the names, element types, shapes and contents of a block's arrays."""
-    digest = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape}".encode() + digests[name])
-    return digest.hexdigest()
 
 
 def _hash_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:

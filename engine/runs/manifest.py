@@ -2,23 +2,39 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import parts, schema
-from engine.runs.reader import Json, read_json
+from engine.runs import lock, provenance, schema, storage
+from engine.runs.reader import REBUILD, Json, content_hash, read_json
 
-_KEYS = ("models", "prompts", "lists", "results", "environment")
+# A save is due when 50 times its own duration has passed: it then takes 2 % of the time at most,
+# and the number of saves of a long run does not depend on its number of parts.
+_REST = 50
 
 
 class Manifest:
-    """The manifest of a run folder, to be added to; `save` writes it, atomically."""
+    """The manifest of a run folder, to be added to; `save` writes it, atomically.
+
+    It is an index: parts on disk that it does not know are adopted by what they say about
+    themselves (`engine.runs.provenance`), and `engine.runs.rebuild` makes it from them.
+
+    Attributes:
+      run: the folder.
+      content: what is written.
+      environment: what computes new parts, for the entries of their results.
+      computed_by: the share of it that is in every part (`provenance`).
+    """
 
     def __init__(self, run: epath.Path, content: Json):
         self.run, self.content = run, content
+        self.environment: Json = {}
+        self.computed_by: Json = {}
+        self._saved_at, self._cost_s = -float("inf"), 0.0  # by time.monotonic
 
     @classmethod
     def open(cls, run: str) -> "Manifest":
@@ -28,16 +44,19 @@ class Manifest:
           AssayError: the folder holds something other than a run, or a manifest of another
             version.
         """
-        folder = epath.Path(run)
+        folder = storage.path_of(run)
         path = folder / schema.MANIFEST
-        if not path.exists():
-            if folder.exists() and not folder.is_dir():
+        if not storage.exists(path):
+            if storage.is_file(folder):
                 raise AssayError(f"run {folder}: a file; allowed: a folder")
-            if folder.exists() and not all(map(parts.is_temporary, folder.iterdir())):
+            names = set(storage.names(folder)) - {lock.NAME}
+            if names & set(schema.FOLDERS):
+                raise AssayError(f"run {folder}: {schema.MANIFEST} is gone; {REBUILD}")
+            if not all(storage.is_temporary(folder / name) for name in names):
                 raise AssayError(f"run {folder}: not empty and holds no {schema.MANIFEST}")
-            return cls(folder, {"version": schema.MANIFEST_VERSION, **{key: {} for key in _KEYS}})
+            return cls(folder, empty())
         content = read_json(path)
-        for key in _KEYS:
+        for key in schema.MANIFEST_KEYS:
             if not isinstance(content.get(key), dict):
                 raise AssayError(f"{path}: {key!r} is missing or no object")
         return cls(folder, content)
@@ -49,27 +68,21 @@ class Manifest:
         if present is not None and present != entry and self._used(kind, name):
             what = f"{kind[:-1]} {name!r}"
             raise AssayError(
-                f"run {self.run}: {what} is there already with {_difference(present, entry)}"
+                f"run {self.run}: {what} is there already with {provenance.changes(present, entry)}"
             )
         self.content[kind][name] = entry
 
     def admit_result(self, path: str, fingerprint: Json) -> None:
         """Adds a result, or refuses to continue one that was begun under another fingerprint."""
-        fresh: Json = {
-            "fingerprint": fingerprint,
-            "parts": {},
-            "complete": False,
-            "self_check": None,
-            "coefficients": None,
-            "seconds": 0.0,
-        }
+        fingerprint = json.loads(json.dumps(fingerprint))  # as it is read back
+        fresh = new_result(fingerprint)
         present = self.content["results"].setdefault(path, fresh)["fingerprint"]
         if present != fingerprint and not self._begun(path):
             self.content["results"][path] = fresh
         elif present != fingerprint:
+            changes = provenance.changes(present, fingerprint)
             raise AssayError(
-                f"run {self.run}: {path} was begun with {_difference(present, fingerprint)}; "
-                "use another run folder"
+                f"run {self.run}: {path} was begun with {changes}; use another run folder"
             )
 
     def _used(self, kind: str, name: str) -> bool:
@@ -81,43 +94,91 @@ class Manifest:
 
     def _begun(self, path: str) -> bool:
         folder = self.run / path
-        if folder.is_file():  # of a search
+        if storage.is_file(folder):  # of a search
             return True
-        return folder.exists() and any(not parts.is_temporary(p) for p in folder.iterdir())
+        return any(not storage.is_temporary(folder / name) for name in storage.names(folder))
 
     def result(self, path: str) -> Json:
         """The entry of one result, to read."""
         return self.content["results"][path]
 
+    def about(self, path: str, prompts: Sequence[str] = ()) -> Json:
+        """What every file of a result says about itself (`provenance.of_result`)."""
+        return provenance.of_result(self.content, path, prompts)
+
+    def recorded(self, path: str, name: str) -> str | None:
+        """The sha256 of a part, if the manifest knows it."""
+        part = self.result(path)["parts"].get(name)
+        return None if part is None else part["sha256"]
+
     def record_part(self, path: str, name: str, rows: int, sha256: str, seconds: float) -> None:
-        """Records a part that is on disk, its number of rows, its hash and its computing time."""
+        """Records a part that was written, its number of rows, its hash and its computing time."""
+        self.adopt_part(path, name, rows, sha256)
+        result = self.result(path)
+        result["seconds"] = round(result["seconds"] + seconds, 3)
+        result["environment"] = self.environment
+
+    def adopt_part(self, path: str, name: str, rows: int, sha256: str) -> None:
+        """Records a part that is on disk."""
         result = self.result(path)
         result["parts"][name] = {"rows": rows, "sha256": sha256}
-        result["parts"] = dict(sorted(result["parts"].items()))
         result["complete"] = False  # until `finish` has looked at the whole again
-        result["seconds"] = round(result["seconds"] + seconds, 3)
+
+    def forget_parts(self, path: str, names: Iterable[str]) -> None:
+        """Drops parts that are not on disk."""
+        result = self.result(path)
+        gone = [name for name in names if result["parts"].pop(name, None) is not None]
+        result["complete"] = result["complete"] and not gone
 
     def finish(self, path: str, self_check: Json | None, coefficients: Json | None = None) -> None:
         """Records that a result is complete, with its self-check."""
         self.result(path).update(complete=True, self_check=self_check, coefficients=coefficients)
 
+    def save_if_due(self) -> None:
+        """Saves unless that would take more than 2 % of the time since the last save."""
+        if time.monotonic() - self._saved_at > _REST * self._cost_s:
+            self.save()
+
+    def save_if_changed(self) -> None:
+        """Saves unless manifest.json holds the same."""
+        if self.content.get("sha256") != content_hash(self.content):
+            self.save()
+
     def save(self) -> None:
-        """Writes manifest.json."""
-        data = json.dumps(self.content, indent=1, sort_keys=False) + "\n"
-        parts.write_atomic(self.run / schema.MANIFEST, data.encode())
+        """Writes manifest.json.
+
+        Raises:
+          AssayError: it cannot be written, or another command has taken the run over.
+        """
+        lock.confirm(self.run)
+        began = time.monotonic()
+        for result in self.content["results"].values():
+            result["parts"] = dict(sorted(result["parts"].items()))
+        self.content["sha256"] = content_hash(self.content)
+        data = json.dumps(self.content, indent=1) + "\n"
+        storage.write_atomic(self.run / schema.MANIFEST, data.encode())
+        self._saved_at = time.monotonic()
+        self._cost_s = self._saved_at - began
+
+
+def empty() -> Json:
+    """The content of the manifest of a run without results."""
+    return {"version": schema.MANIFEST_VERSION, **{key: {} for key in schema.MANIFEST_KEYS}}
+
+
+def new_result(fingerprint: Json) -> Json:
+    """The entry of a result of which nothing was computed yet."""
+    return {
+        "fingerprint": fingerprint,
+        "parts": {},
+        "complete": False,
+        "self_check": None,
+        "coefficients": None,
+        "seconds": 0.0,
+        "environment": {},
+    }
 
 
 def items_hash(items: Sequence[str]) -> str:
     """Identity of a list of replies: sha256 of its items in their order."""
     return hashlib.sha256(json.dumps(list(items)).encode()).hexdigest()
-
-
-# Any: what JSON holds.
-def _difference(present: Any, wanted: Any) -> str:
-    if not isinstance(present, Mapping) or not isinstance(wanted, Mapping):
-        return f"{present!r}, not {wanted!r}"
-    names = [k for k in {**present, **wanted} if present.get(k) != wanted.get(k)]
-    # A fingerprint leaves out settings that are younger than it and have their default value.
-    begun = (f"{k}={present[k]!r}" if k in present else f"{k} left at its default" for k in names)
-    now = (f"{wanted[k]!r}" if k in wanted else "its default" for k in names)
-    return ", ".join(f"{a}, not {b}" for a, b in zip(begun, now, strict=True))

@@ -1,17 +1,15 @@
 """Parts of a result: fixed row ranges, written so that a part that exists is complete."""
 
-import contextlib
+import dataclasses
 import hashlib
 import io
-import os
-import re
-import uuid
 
 import polars as pl
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import schema
+from engine.runs import provenance, schema, storage
+from engine.runs.reader import Json
 
 Span = tuple[int, int]  # start, stop of a range of rows
 
@@ -23,70 +21,85 @@ def ranges(rows: int, part_size: int) -> list[Span]:
 
 def missing(folder: epath.Path, rows: int, part_size: int) -> list[Span]:
     """The row ranges of the parts that do not exist yet."""
-    present = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    present = set(storage.names(folder))
     return [r for r in ranges(rows, part_size) if schema.part_name(*r) not in present]
 
 
-def write_part(folder: epath.Path, start: int, stop: int, frame: pl.DataFrame) -> str:
-    """Writes rows `start <= id < stop`; returns the file's sha256."""
-    return write_frame(folder / schema.part_name(start, stop), frame)
+def foreign(folder: epath.Path, rows: int, part_size: int) -> list[str]:
+    """Names of parts in a result's folder that hold other row ranges than the result's parts."""
+    known = {schema.part_name(*r) for r in ranges(rows, part_size)}
+    found = (name for name in storage.names(folder) if provenance.part_span(name) is not None)
+    return sorted(name for name in found if name not in known)
 
 
-def write_frame(path: epath.Path, frame: pl.DataFrame) -> str:
+def write_part(folder: epath.Path, start: int, stop: int, frame: pl.DataFrame, about: Json) -> str:
+    """Writes rows `start <= id < stop` with what the file says about itself; returns its sha256."""
+    return write_frame(folder / schema.part_name(start, stop), frame, about)
+
+
+def write_frame(path: epath.Path, frame: pl.DataFrame, about: Json) -> str:
     """Writes a parquet file atomically; returns its sha256."""
-    buffer = io.BytesIO()
-    frame.write_parquet(buffer, compression="zstd", statistics=False)
-    write_atomic(path, buffer.getvalue())
-    return hashlib.sha256(buffer.getvalue()).hexdigest()
+    data = provenance.to_parquet(frame, about)
+    storage.write_atomic(path, data)
+    return hashlib.sha256(data).hexdigest()
 
 
-def read_part(folder: epath.Path, start: int, stop: int) -> tuple[pl.DataFrame, str]:
-    """A part that exists, and its sha256.
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A file of a run that was read and checked."""
+
+    frame: pl.DataFrame
+    sha256: str
+    about: Json | None  # what it says about itself; None for files of earlier versions
+
+
+def read_frame(
+    path: epath.Path, recorded: str | None, wanted: Json, *, may_be_old: bool = False
+) -> Table:
+    """Reads a file of a run, and checks that it is whole and what it should be.
+
+    Args:
+      path: the file.
+      recorded: its sha256 in the manifest, if the manifest knows it.
+      wanted: what it must say about itself (`provenance.difference`).
+      may_be_old: accept a file that says nothing about itself and is not in the manifest, as
+        tables of earlier versions.
 
     Raises:
-      AssayError: the file is not the parquet that `write_part` made.
+      AssayError: the file is damaged, nothing vouches for it, or it belongs to something else; the
+        line says what to remove.
+    """
+    data = storage.read(path)
+    digest, whole = hashlib.sha256(data).hexdigest(), provenance.is_whole(data)
+    if whole is False:
+        raise AssayError(f"{path}: damaged; remove it and run again")
+    if whole is None and recorded is None and not may_be_old:
+        raise AssayError(f"{path}: nothing says what computed it; remove it and run again")
+    if recorded not in (None, digest):
+        raise AssayError(f"{path}: differs from its hash in the manifest; remove it and run again")
+    try:
+        frame, about = pl.read_parquet(io.BytesIO(data)), provenance.read(data)
+    except (pl.exceptions.PolarsError, ValueError) as error:
+        raise AssayError(f"{path}: damaged ({error}); remove it and run again") from error
+    if about is not None and whole is None:
+        raise AssayError(f"{path}: damaged; remove it and run again")
+    if about is not None and (why := provenance.difference(about, wanted)):
+        raise AssayError(f"{path}: belongs to something else ({why}); remove it and run again")
+    return Table(frame, digest, about)
+
+
+def read_part(
+    folder: epath.Path, start: int, stop: int, recorded: str | None, wanted: Json
+) -> Table:
+    """Reads a part that exists; see `read_frame`.
+
+    Raises:
+      AssayError: as `read_frame`, or the part has another number of rows than its name says.
     """
     path = folder / schema.part_name(start, stop)
-    data = path.read_bytes()
-    try:
-        frame = pl.read_parquet(io.BytesIO(data))
-    except pl.exceptions.PolarsError as error:
-        raise AssayError(f"{path}: damaged ({error}); remove it and run again") from error
-    if len(frame) != stop - start:
-        raise AssayError(f"{path}: {len(frame)} rows, expected {stop - start}; remove it")
-    return frame, hashlib.sha256(data).hexdigest()
-
-
-def write_atomic(path: epath.Path, data: bytes) -> None:
-    """Writes a file under a temporary name, syncs it, and renames it.
-
-    Raises:
-      AssayError: the folder cannot be written or the disk is full; nothing is left behind.
-    """
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            with contextlib.suppress(io.UnsupportedOperation, AttributeError):
-                os.fsync(file.fileno())  # object stores have no descriptor and need no sync
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise AssayError(f"{path}: {error.strerror or error}") from error
-
-
-def sweep_temporaries(folder: epath.Path) -> None:
-    """Removes the temporary files of a process that was killed while it wrote them."""
-    if not folder.exists():
-        return
-    for path in folder.iterdir():
-        if is_temporary(path):
-            path.unlink(missing_ok=True)
-
-
-def is_temporary(path: epath.Path) -> bool:
-    """Whether a file has a temporary name of `write_atomic`."""
-    return re.fullmatch(r"\..+\.[0-9a-f]{8}\.tmp", path.name) is not None
+    table = read_frame(path, recorded, wanted)
+    if len(table.frame) != stop - start:
+        raise AssayError(
+            f"{path}: {len(table.frame)} rows, expected {stop - start}; remove it and run again"
+        )
+    return table

@@ -6,7 +6,6 @@ Nothing here opens a part; `analysis.load` does.
 import dataclasses
 import hashlib
 import json
-import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import schema
+from engine.runs import schema, storage
 
 _LISTS = (schema.ITEMS_DIR, schema.ITEM_LOGPROBS_DIR)
 KINDS = (schema.SCORES_DIR, schema.LOGPROBS_DIR, *_LISTS)
@@ -27,6 +26,7 @@ _COLUMNS = ("model", "token", "token_id", "item", "item_id", "human", "human_ran
 
 
 Json = dict[str, Any]  # Any: what JSON holds
+REBUILD = "`assay verify --run=<dir> --rebuild` makes it from the parts"
 
 
 class RunError(AssayError):
@@ -53,7 +53,7 @@ class Result:
       seconds: device time of the sweep in s, or None.
     """
 
-    run: pathlib.Path
+    run: epath.Path
     path: str
     kind: str
     items: str | None
@@ -72,7 +72,7 @@ class Result:
         return tuple(self.fingerprint.get("objectives", ()))
 
     @property
-    def folder(self) -> pathlib.Path:
+    def folder(self) -> epath.Path:
         """Folder of the parts."""
         return self.run / self.path
 
@@ -117,13 +117,13 @@ class RunContents:
     """
 
     models: Mapping[str, Mapping[str, Any]]  # Any: JSON of the manifest
-    vocabularies: Mapping[str, pathlib.Path]
+    vocabularies: Mapping[str, epath.Path]
     prompts: Mapping[str, str]
     results: Mapping[str, Result]
-    searches: Mapping[pathlib.Path, Search]
+    searches: Mapping[epath.Path, Search]
 
 
-def read_contents(run: pathlib.Path) -> RunContents:
+def read_contents(run: epath.Path) -> RunContents:
     """What the run folder `run` holds according to its manifest, checked against the schema.
 
     Raises:
@@ -203,33 +203,47 @@ def merge(manifests: list[RunContents]) -> RunContents:
     )
 
 
-def searched(path: pathlib.Path) -> str:
+def searched(path: epath.Path) -> str:
     """Slug of the model that was searched, from the path of the search's file."""
     return path.parents[2].name.removeprefix("model=")
 
 
-def read_json(path: epath.Path | pathlib.Path) -> Json:
+def read_json(path: epath.Path) -> Json:
     """The JSON object in a manifest.json.
 
     Raises:
-      RunError: no such file, not JSON, or a version that this code does not know.
+      RunError: no such file, not JSON, damaged, or a version that this code does not know.
     """
-    if not path.parent.is_dir():
-        kind = "a file" if path.parent.exists() else "no such folder"
-        raise RunError(f"{path.parent}: not a run folder ({kind})")
-    if not path.is_file():
-        raise RunError(f"{path.parent}: not a run folder (it holds no {path.name})")
+    if not storage.is_file(path):
+        folder = path.parent
+        inside = f"it holds no {path.name}" if storage.is_folder(folder) else "no such folder"
+        why = "a file" if storage.is_file(folder) else inside
+        raise RunError(f"{folder}: not a run folder ({why})")
     try:
-        content: object = json.loads(path.read_text())
+        content: object = json.loads(storage.read(path))
     except ValueError as error:
-        raise RunError(f"{path}: not JSON ({error})") from error
+        raise RunError(f"{path}: not JSON ({error}); {REBUILD}") from error
     version = content.get("version") if isinstance(content, dict) else None
     if not isinstance(content, dict) or version != schema.MANIFEST_VERSION:
         raise RunError(f"{path}: version {version!r}; allowed: {schema.MANIFEST_VERSION}")
+    # A damaged name of the entry `sha256` would otherwise pass for a manifest without one.
+    known = ("version", *schema.MANIFEST_KEYS, "environment", "sha256")
+    unknown = [key for key in content if key not in known]
+    if unknown or content.get("sha256") not in (None, content_hash(content)):
+        raise RunError(f"{path}: damaged or edited: it does not fit its own sha256; {REBUILD}")
     return content
 
 
-def _result(run: pathlib.Path, path: str, record: Json) -> Result:
+def content_hash(content: Json) -> str:
+    """sha256 of the content of a manifest, without its entry `sha256`.
+
+    A manifest without that entry, of an earlier version or edited by hand, is read unchecked.
+    """
+    kept = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def _result(run: epath.Path, path: str, record: Json) -> Result:
     match = _RESULT.fullmatch(path)
     if match is None or (match["items"] is None) == (match["kind"] in _LISTS):
         raise RunError(f"{run}: unknown result path {path!r} in {schema.MANIFEST}")
@@ -249,7 +263,7 @@ def _result(run: pathlib.Path, path: str, record: Json) -> Result:
     )
 
 
-def _searches(run: pathlib.Path, results: Json) -> dict[pathlib.Path, Search]:
+def _searches(run: epath.Path, results: Json) -> dict[epath.Path, Search]:
     known = {
         run / path: Search(
             sha256=part["sha256"],
@@ -260,11 +274,11 @@ def _searches(run: pathlib.Path, results: Json) -> dict[pathlib.Path, Search]:
         if path.startswith(f"{schema.SEQUENCES_DIR}/")
         for part in record["parts"].values()
     }
-    files = sorted((run / schema.SEQUENCES_DIR).glob("*/*/*/*.parquet"))
+    files = storage.matching(run / schema.SEQUENCES_DIR, "*/*/*/*.parquet")
     return {path: known.get(path, Search()) for path in files}
 
 
-def _check_name(run: pathlib.Path, name: str) -> None:
+def _check_name(run: epath.Path, name: str) -> None:
     try:
         schema.check_names([name])
     except ValueError as error:

@@ -24,10 +24,15 @@ the same prompt in the chat template (`prompt_in_form`); both have the text unde
                  itself for a search
                  -> {fingerprint: {...}, parts: {file name: {rows, sha256}}, complete: bool,
                      self_check: {candidates, max_abs_difference, tolerance} | null,
-                     coefficients: {objective: float} | null, seconds: float}
+                     coefficients: {objective: float} | null, seconds: float,
+                     environment: {python, jax, flax, ..., device_kind, device_count,
+                     process_count, host, began}: of the command that wrote its last part}
                  (`fingerprint.objectives` names the columns that parts have beside the reward;
                  `coefficients` sum a gated model's objectives to the reward under the prompt)
-    environment  {python, jax, flax, ..., device_kind, device_count, process_count}
+    sha256       of the rest of the object (`reader.content_hash`)
+
+Every Parquet file says what computed it in its metadata (`engine.runs.provenance`): the manifest
+is an index of them.
 """
 
 import re
@@ -39,6 +44,7 @@ from engine.errors import AssayError
 
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
+MANIFEST_KEYS = ("models", "prompts", "lists", "results")
 
 VOCAB_DIR = "vocab"
 SCORES_DIR = "scores"
@@ -47,6 +53,7 @@ SEQUENCES_DIR = "sequences"
 LOGPROBS_DIR = "logprobs"
 ITEM_LOGPROBS_DIR = "item_logprobs"
 HUMANS = "humans.parquet"
+FOLDERS = (VOCAB_DIR, SCORES_DIR, ITEMS_DIR, SEQUENCES_DIR, LOGPROBS_DIR, ITEM_LOGPROBS_DIR)
 FOUND = "found-"  # how lists begin that hold what searches found, scored under other models
 
 Columns = dict[str, pl.DataType | type[pl.DataType]]

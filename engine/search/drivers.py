@@ -15,7 +15,9 @@ import numpy as np
 from etils import epath
 
 from engine import mesh as meshes
+from engine import processes
 from engine.errors import AssayError
+from engine.runs import storage
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import flops
@@ -81,8 +83,8 @@ def run_search(
     driver: Driver = kind(objective, scorer)
     model_axis = scorer.mesh.shape["model"]
     trace = Trace.empty(len(objective.signs), settings.length)
-    if file is not None and file.exists():
-        trace, arrays = traces.load(file, objective, model_axis)
+    if file is not None and (state := traces.load(file, objective, model_axis)):
+        trace, arrays = state
         driver.restore(arrays)
     saved = len(trace.flops)
     while not trace.ended(settings):
@@ -102,8 +104,8 @@ def run_search(
             traces.save(file, objective, model_axis, trace, driver.arrays())
             saved = len(trace.flops)
     if not trace.complete(settings):
-        if file is not None and jax.process_index() == 0:
-            file.unlink(missing_ok=True)  # resuming it would end here again
+        if file is not None and processes.writes():
+            storage.remove(file)  # resuming it would end here again
         raise AssayError(
             f"method={settings.method!r} ended before it found a sequence of {settings.length} "
             "tokens; allow it more steps or flops, or round_trip=False"

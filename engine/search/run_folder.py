@@ -3,22 +3,22 @@
 import dataclasses
 import functools
 import hashlib
-import io
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import jax
 import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 from tqdm import tqdm
 
 from engine import mesh as meshes
+from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import parts, schema
+from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.search.drivers import planned_steps, run_search
@@ -55,6 +55,7 @@ class SearchJob:
     objective: SearchObjective  # of the directions that are missing in the run
     missing: Mapping[str, str]  # direction -> file to write, relative to the run
     complete: Mapping[str, str]  # direction -> file that exists, relative to the run
+    prompts: Sequence[str]  # ids of the prompts that are judged together
 
     @property
     def steps(self) -> int:
@@ -95,15 +96,15 @@ def search_sequences(
       AssayError: bad input; a result begun under another fingerprint; a reward that is not finite;
         a self-check beyond tolerance.
     """
-    manifest = setup.open_run(run, checkpoints, prompts)
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     frames = _vocabularies(manifest, checkpoints)
-    texts_by_id = {prompt_id: [text] for prompt_id, text in prompts.items()}
+    judged = {prompt_id: {prompt_id: text} for prompt_id, text in prompts.items()}
     if joint:
-        texts_by_id = {_joint_id(list(prompts)): list(prompts.values())}
+        judged = {_joint_id(list(prompts)): dict(prompts)}
     every = [
-        _job(manifest, checkpoint, prompt_id, texts, frames, settings, mesh)
+        _job(manifest, checkpoint, prompt_id, together, frames, settings, mesh)
         for checkpoint in checkpoints
-        for prompt_id, texts in texts_by_id.items()
+        for prompt_id, together in judged.items()
     ]
     pending = [job for job in every if job.missing]
     results = [_read(manifest, job, *named) for job in every for named in job.complete.items()]
@@ -119,6 +120,8 @@ def search_sequences(
                 loaded = None  # frees the last model before the next one is read
                 loaded = job.checkpoint, _scorer(job.checkpoint, mesh, settings.dtype, settings)
             results += _search(manifest, job, loaded[1], bar)
+    if processes.writes():
+        manifest.save_if_changed()  # files that the manifest lacked
     return results
 
 
@@ -191,7 +194,7 @@ def _job(
     manifest: Manifest,
     checkpoint: Checkpoint,
     prompt_id: str,
-    texts: Sequence[str],
+    together: Mapping[str, str],
     frames: Mapping[str, pl.DataFrame],
     settings: SearchSettings,
     mesh: Mesh,
@@ -202,13 +205,13 @@ def _job(
       manifest: of the run.
       checkpoint: the model.
       prompt_id: under which the results are filed.
-      texts: the prompts.
+      together: prompt id -> text.
       frames: tokenizer hash -> vocabulary.
       settings: of the search.
       mesh: the devices.
     """
-    prompts = [checkpoint.template.split(text) for text in texts]
-    missing, complete = {}, {}
+    prompts = [checkpoint.template.split(text) for text in together.values()]
+    paths = {}
     for direction in settings.directions:
         path = schema.sequences_path(
             checkpoint.card.slug, prompt_id, direction, settings.method, settings.seed
@@ -219,9 +222,12 @@ def _job(
             "suffix_ids": list(prompts[0].suffix),
             **meshes.identity(mesh),
         }
-        manifest.admit_result(path, fingerprint)
-        exists = manifest.result(path)["complete"] and (manifest.run / path).exists()
-        (complete if exists else missing)[direction] = path
+        setup.admit_fingerprint(manifest, path, fingerprint)
+        paths[direction] = path
+    complete = processes.from_first(
+        f"searches of {prompt_id}", lambda: _complete(manifest, paths, list(together))
+    )
+    missing = {d: path for d, path in paths.items() if d not in complete}
     directions = tuple(missing) or settings.directions
     direction = "both" if len(directions) == len(DIRECTIONS) else directions[0]
     own = dataclasses.replace(settings, direction=direction)
@@ -234,7 +240,46 @@ def _job(
         objective=objective,
         missing=missing,
         complete=complete,
+        prompts=list(together),
     )
+
+
+def _complete(
+    manifest: Manifest, paths: Mapping[str, str], prompts: Sequence[str]
+) -> dict[str, str]:
+    """Direction -> file, of the searches of a job that need not be run again.
+
+    Searches that the manifest lacks are adopted if all directions are on disk: those of a command
+    that was stopped between two directions are searched again, together.
+
+    Args:
+      manifest: with every search entered.
+      paths: direction -> file, relative to the run.
+      prompts: ids of the prompts that are judged together.
+
+    Raises:
+      AssayError: a file is damaged, or is another search.
+    """
+    on_disk = {d: path for d, path in paths.items() if storage.exists(manifest.run / path)}
+    known = {d: path for d, path in on_disk.items() if manifest.result(path)["complete"]}
+    tables = {d: _table(manifest, path, prompts) for d, path in on_disk.items()}
+    if known or len(on_disk) < len(paths):
+        return known
+    for direction, path in on_disk.items():
+        table = tables[direction]
+        if table.about is not None:  # else the manifest vouches for it, but the search is not over
+            file = manifest.run / path
+            manifest.adopt_part(path, file.name, len(table.frame), table.sha256)
+            manifest.finish(path, table.about["self_check"])
+            manifest.result(path)["rejected"] = table.about["rejected"]
+            known[direction] = path
+    return known
+
+
+def _table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.Table:
+    file = manifest.run / path
+    recorded = manifest.recorded(path, file.name)
+    return parts.read_frame(file, recorded, manifest.about(path, prompts))
 
 
 def _search(
@@ -262,30 +307,38 @@ def _search(
     for direction, path in job.missing.items():
         steps = trace_frame(objective, trace, direction)
         check = _self_check(objective, scorer, job.checkpoint, steps, path)
-        if jax.process_index() == 0:
+        if processes.writes():
             file = manifest.run / path
-            digest = parts.write_frame(file, steps)
+            about = {
+                **manifest.about(path, job.prompts),
+                "rows": provenance.part_rows(0, len(steps), len(steps)),
+                "self_check": check,
+                "rejected": rejected[direction],
+                "computed_by": manifest.computed_by,
+            }
+            digest = parts.write_frame(file, steps, about)
             manifest.record_part(path, file.name, len(steps), digest, seconds / len(job.missing))
             manifest.finish(path, check)
             manifest.result(path)["rejected"] = rejected[direction]
         results.append(_result(job, direction, steps, rejected[direction], new=True))
-    if jax.process_index() == 0:
+    if processes.writes():
         manifest.save()  # once for all directions: `state` cannot resume one of them alone
-        state.unlink(missing_ok=True)
+        storage.remove(state)
     return results
 
 
 def _read(manifest: Manifest, job: SearchJob, direction: str, path: str) -> SearchResult:
-    """The result of a search that was complete before.
+    """The result of a search that was complete before."""
+    steps, rejected = processes.from_first(path, lambda: _last_step(manifest, job, path))
+    frame = pl.DataFrame(steps, schema=schema.SEQUENCE_COLUMNS)
+    return _result(job, direction, frame, rejected, new=False)
 
-    Raises:
-      AssayError: the file differs from its hash.
-    """
-    file, result = manifest.run / path, manifest.result(path)
-    data = file.read_bytes()
-    if hashlib.sha256(data).hexdigest() != result["parts"][file.name]["sha256"]:
-        raise AssayError(f"{file}: differs from its hash in the manifest; remove it")
-    return _result(job, direction, pl.read_parquet(io.BytesIO(data)), result["rejected"], new=False)
+
+# Any: values of the columns.
+def _last_step(manifest: Manifest, job: SearchJob, path: str) -> tuple[dict[str, list[Any]], int]:
+    """The last row of a search's file, and the number of candidates that were rejected."""
+    last = _table(manifest, path, job.prompts).frame.tail(1)
+    return last.to_dict(as_series=False), manifest.result(path)["rejected"]
 
 
 def _result(
@@ -368,16 +421,15 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
     for checkpoint in checkpoints:
         name = checkpoint.card.tokenizer_hash
         if name not in frames:
-            path = manifest.run / schema.vocab_path(name)
-            frames[name] = (
-                pl.read_parquet(io.BytesIO(path.read_bytes()))
-                if path.exists()
-                else setup.vocabulary_of(checkpoint)
-            )
+            path = schema.vocab_path(name)
+            read = setup.read_vocabulary(manifest, path) if processes.writes() else None
+            frames[name] = setup.vocabulary_of(checkpoint) if read is None else read
     return frames
 
 
 def _unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Path -> vocabulary, of those that the run does not have."""
+    if not processes.writes():
+        return {}
     paths = {schema.vocab_path(name): frame for name, frame in frames.items()}
-    return {path: f for path, f in paths.items() if not (manifest.run / path).exists()}
+    return {path: f for path, f in paths.items() if not storage.exists(manifest.run / path)}

@@ -9,14 +9,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 import safetensors.numpy
 from etils import epath
 from safetensors import SafetensorError
 
+from engine import processes
 from engine.errors import AssayError
-from engine.runs import parts
+from engine.runs import storage
 from engine.search.objective import SearchObjective
 from engine.search.settings import SearchSettings
 
@@ -102,17 +102,19 @@ def save(
     file: epath.Path, objective: SearchObjective, model_axis: int, trace: Trace, driver: Arrays
 ) -> None:
     """Writes trace and driver state to a file; only on the first process."""
-    if jax.process_index() != 0:
+    if not processes.writes():
         return
     # safetensors wants C order; `ascontiguousarray` would turn scalars into vectors.
     arrays = {f"engine/{name}": np.array(a, order="C") for name, a in driver.items()}
     arrays |= {f"trace/{name}": np.array(a, order="C") for name, a in vars(trace).items()}
     metadata = {"search": json.dumps(_identity(objective, model_axis))}
-    parts.write_atomic(file, safetensors.numpy.save(arrays, metadata))
+    storage.write_atomic(file, safetensors.numpy.save(arrays, metadata))
 
 
-def load(file: epath.Path, objective: SearchObjective, model_axis: int) -> tuple[Trace, Arrays]:
-    """Reads what `save` wrote.
+def load(
+    file: epath.Path, objective: SearchObjective, model_axis: int
+) -> tuple[Trace, Arrays] | None:
+    """Reads what `save` wrote, on process 0, for all processes; None where there is no file.
 
     Args:
       file: that it wrote.
@@ -122,7 +124,11 @@ def load(file: epath.Path, objective: SearchObjective, model_axis: int) -> tuple
     Raises:
       AssayError: the file is damaged, or belongs to a search with other settings or inputs.
     """
-    data = file.read_bytes()
+    data = processes.bytes_from_first(
+        f"state {file.name}", lambda: storage.read(file) if storage.exists(file) else None
+    )
+    if data is None:
+        return None
     try:
         length = int.from_bytes(data[:8], "little")
         saved = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["search"])

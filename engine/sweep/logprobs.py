@@ -21,6 +21,8 @@ from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows, check_choice
 from engine.sweep import loop, setup
+from engine.sweep.outcomes import Ended
+from engine.sweep.results import Result
 from engine.text.cue import FORMS, Cue
 
 
@@ -41,6 +43,7 @@ def next_tokens(
     run: str,
     settings: LogprobSettings,
     mesh: Mesh,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Log-probability of every token after every prompt, into `run/logprobs`.
 
@@ -52,6 +55,7 @@ def next_tokens(
       run: run folder, new or to be continued.
       settings: form, precision, parts.
       mesh: from `engine.mesh.build_mesh`.
+      ended: called at the end with what became of each model.
 
     Returns:
       The number of log-probabilities that were computed; 0 if the run was complete.
@@ -59,10 +63,11 @@ def next_tokens(
     Raises:
       AssayError: bad input, the chat form of a model without a chat template, a result begun under
         another fingerprint, a number that is not finite, a self-check beyond tolerance.
+      SomeFailed: some models failed; the others are complete.
     """
     named = _named(prompts, settings.form)
-    manifest = setup.open_run(run, checkpoints, named, LANGUAGE)
-    _check(checkpoints, mesh)
+    manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
+    setup.check_meshes(mesh, checkpoints)
     results = []
     for checkpoint in checkpoints:
         for prompt, text in named.items():
@@ -71,8 +76,10 @@ def next_tokens(
             )
             path = schema.logprobs_path(checkpoint.card.slug, prompt)
             results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
-    setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
-    return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
+    vocabularies = setup.missing_vocabularies(manifest, checkpoints)
+    setup.begin(manifest, vocabularies, results, settings.part_size)
+    load = functools.partial(_load, settings, mesh)
+    return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
 def replies(
@@ -83,6 +90,7 @@ def replies(
     run: str,
     settings: LogprobSettings,
     mesh: Mesh,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Log-probability of each reply of a list, into `run/item_logprobs/<name>`; see `next_tokens`.
 
@@ -92,17 +100,18 @@ def replies(
         raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
     schema.check_names([name])
     named = _named(prompts, settings.form)
-    manifest = setup.open_run(run, checkpoints, named, LANGUAGE)
-    manifest.admit("lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
-    _check(checkpoints, mesh)
+    manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
+    setup.admit(manifest, "lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
+    setup.check_meshes(mesh, checkpoints)
     results = []
     for checkpoint in checkpoints:
         for prompt, text in named.items():
             rows = ContinuationRows(cue(checkpoint, text, settings.form), texts)
             path = schema.item_logprobs_path(name, checkpoint.card.slug, prompt)
             results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
-    setup.begin(manifest, {})
-    return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
+    setup.begin(manifest, {}, results, settings.part_size)
+    load = functools.partial(_load, settings, mesh)
+    return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
 def cue(checkpoint: Checkpoint, prompt: str, form: str) -> Cue:
@@ -131,16 +140,12 @@ def _admit(
     rows: Rows,
     settings: LogprobSettings,
     mesh: Mesh,
-) -> loop.Result:
+) -> Result:
     return setup.admit_result(manifest, checkpoint, path, rows, settings, mesh, form=settings.form)
 
 
-def _check(checkpoints: Sequence[Checkpoint], mesh: Mesh) -> None:
-    """Refuses a mesh that does not fit a model."""
-    for checkpoint in checkpoints:
-        meshes.check_mesh(mesh, checkpoint.card.decoder)
-
-
 def _load(settings: LogprobSettings, mesh: Mesh, group: Sequence[Checkpoint]) -> LanguageScorer:
+    for checkpoint in group:
+        meshes.check_mesh(mesh, checkpoint.card.decoder)
     restored = restore(group, mesh, dtype_named(settings.dtype))
     return LanguageScorer.build(*restored, mesh, step_size=settings.step_size)

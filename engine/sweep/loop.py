@@ -5,26 +5,30 @@ first run and a resumed one take the same way: every missing part is computed an
 """
 
 import dataclasses
+import functools
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-import jax
 import numpy as np
 import polars as pl
+from jax.sharding import Mesh
 from tqdm import tqdm
 
+from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import parts, schema
+from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import dtype_named
-from engine.scoring.rows import Rows
+from engine.sweep.outcomes import Ended, Ledger, SomeFailed, memory_errors
+from engine.sweep.results import Result, is_checked, read_numbers
 from engine.sweep.self_check import check_finite, self_check
+from engine.sweep.writer import Writer
 from engine.types import PromptIds
 
 
@@ -44,40 +48,6 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise AssayError(f"{name}={value!r}; allowed: integers >= {least}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
-    """One model's numbers for every row under one prompt.
-
-    Attributes:
-      checkpoint: the model.
-      path: folder of the parts, relative to the run.
-      rows: what is scored. Results with the same object are computed in one pass.
-      columns: names of the numbers in a part; the first is the reward or log-probability.
-      spans: row ranges of the parts that are missing, ascending.
-    """
-
-    checkpoint: Checkpoint
-    path: str
-    rows: Rows
-    columns: Sequence[str]
-    spans: Sequence[Span]
-
-    @property
-    def model(self) -> str:
-        """The model's slug."""
-        return self.checkpoint.card.slug
-
-    @property
-    def prompt(self) -> str:
-        """The prompt's id."""
-        return self.path.rsplit("=")[-1]
-
-    @property
-    def part_columns(self) -> schema.Columns:
-        """Columns of a part and their types."""
-        return self.rows.part_columns | schema.objective_columns(self.columns[1:])
 
 
 class Scorer(Protocol):
@@ -108,9 +78,13 @@ def run(
     results: Sequence[Result],
     load: Callable[[Sequence[Checkpoint]], Scorer],
     settings: Settings,
+    mesh: Mesh,
     finished: Callable[[Result, np.ndarray], object] = lambda result, numbers: None,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Computes what is missing.
+
+    In a single process, models that fail do not keep the others from being computed.
 
     Args:
       manifest: of the run, with every result entered.
@@ -118,32 +92,53 @@ def run(
       load: puts models that share a pass on the devices; called once for models with a missing
         part, after the models before them were released.
       settings: of the run.
+      mesh: of the scorers, for messages.
       finished: called with each result that this call completes, and its numbers float32
         [columns, rows]; on process 0 only.
+      ended: called at the end with what became of each model; on process 0 only.
 
     Returns:
       The number of rows that were computed, over all results.
 
     Raises:
-      AssayError: a number that is not finite, with its rows; a self-check beyond tolerance.
+      AssayError: a number that is not finite, with its rows; a self-check beyond tolerance;
+        damaged weights; no memory.
+      SomeFailed: any of these, for some models of several; the others are complete.
     """
     passes = [tuple(same) for _, same in itertools.groupby(results, key=lambda r: id(r.rows))]
     pending = [
-        same
-        for same in passes
-        if any(r.spans or not manifest.result(r.path)["complete"] for r in same)
+        same for same in passes if any(r.spans or not is_checked(manifest, r.path) for r in same)
     ]
-    computed = 0
+    ledger, computed = Ledger([result.model for result in results]), 0
     with progress(sum(stop - start for same in pending for start, stop in _spans(same))) as bar:
         for checkpoints, own in itertools.groupby(
             pending, key=lambda same: [r.checkpoint for r in same]
         ):
-            bar.set_description(f"loading {checkpoints[0].card.slug}")
-            work = _Work(manifest, load(checkpoints), settings, bar)
-            for same in own:
-                computed += work.compute(same, finished)
-            del work  # before the next models are loaded
+            models = [checkpoint.card.slug for checkpoint in checkpoints]
+            others = any(result.model not in models for result in results)
+            memory = memory_errors(models, settings.step_size, mesh)
+            with ledger.group(models, others), memory, Writer(manifest) as writer:
+                bar.set_description(f"loading {models[0]}")
+                computed += _compute(
+                    _Work(manifest, load(checkpoints), settings, bar, writer), own, finished
+                )
+    if processes.writes():
+        if pending:
+            manifest.save()
+        outcomes = ledger.outcomes(manifest, results)
+        ended(outcomes)
+        if any(outcome.failure for outcome in outcomes):
+            raise SomeFailed(outcomes)
     return computed
+
+
+def _compute(
+    work: "_Work",
+    passes: Iterable[Sequence[Result]],
+    finished: Callable[[Result, np.ndarray], object],
+) -> int:
+    """Computes some passes; their models are released when it returns, before others are loaded."""
+    return sum(work.compute(same, finished) for same in passes)
 
 
 def _spans(same_pass: Sequence[Result]) -> list[Span]:
@@ -159,6 +154,7 @@ class _Work:
     scorer: Scorer
     settings: Settings
     bar: tqdm
+    writer: Writer
 
     def compute(
         self, results: Sequence[Result], finished: Callable[[Result, np.ndarray], object]
@@ -167,17 +163,26 @@ class _Work:
         first, others = results[0], f" +{len(results) - 1}" if len(results) > 1 else ""
         self.bar.set_description(f"{first.model}{others} · {first.prompt}")
         prefix = self.scorer.prefill(first.rows.prompt)
-        known = [self._known(result) for result in results]
+        coefficients = self.scorer.coefficients(prefix)
+        # Process 0 alone reads and writes parts; the others compute with it.
+        known = [self._known(result) for result in results] if processes.writes() else []
         for span in _spans(results):
             began, before = time.perf_counter(), self.bar.n
             scored = self.scorer.score(prefix, first.rows, *span, self.bar.update)
             self.bar.update(span[1] - span[0] - (self.bar.n - before))  # duplicates took no step
-            for result, numbers, values in zip(results, known, scored, strict=True):
-                if span in result.spans:
-                    self._write(result, span, numbers, values, began, len(results))
-            if _writes():
-                self.manifest.save()
-        self._close(results, prefix, finished)
+            if not processes.writes():
+                continue
+            new = [
+                (result, self._filled(result, span, numbers, values), weights)
+                for result, numbers, values, weights in zip(
+                    results, known, scored, coefficients, strict=True
+                )
+                if span in result.spans
+            ]
+            seconds = (time.perf_counter() - began) / len(results)
+            self.writer.submit(functools.partial(self._write, span, new, seconds))
+        self.writer.settle()
+        self._close(results, coefficients, finished)
         return sum(stop - start for result in results for start, stop in result.spans)
 
     def _known(self, result: Result) -> np.ndarray:
@@ -187,19 +192,13 @@ class _Work:
         if any(len(rows.duplicates(*span)[0]) for span in result.spans):
             for start, stop in parts.ranges(len(rows), self.settings.part_size):
                 if (start, stop) not in result.spans:
-                    numbers[:, start:stop] = self._read(result, start, stop)
+                    numbers[:, start:stop] = read_numbers(self.manifest, result, (start, stop))
         return numbers
 
-    def _write(
-        self,
-        result: Result,
-        span: Span,
-        numbers: np.ndarray,
-        values: np.ndarray,
-        began: float,
-        sharing: int,
-    ) -> None:
-        """Writes one part, and puts its values into `numbers`.
+    def _filled(
+        self, result: Result, span: Span, numbers: np.ndarray, values: np.ndarray
+    ) -> np.ndarray:
+        """Puts a part's values into `numbers`, and returns it with those of duplicates.
 
         Parts are computed in ascending order, so the first row of every duplicate is known, and a
         resumed run writes the same bytes as an uninterrupted one.
@@ -210,18 +209,30 @@ class _Work:
         places, sources = rows.duplicates(start, stop)
         part[:, places] = numbers[:, sources]
         check_finite(result.model, next(iter(rows.part_columns)), start, result.columns, part)
-        if _writes():
-            columns = {**rows.keys(start, stop), **dict(zip(result.columns, part, strict=True))}
+        return part
+
+    def _write(
+        self, span: Span, new: Sequence[tuple[Result, np.ndarray, Json | None]], seconds: float
+    ) -> None:
+        """Writes the parts of one span: of each result its numbers and coefficients."""
+        name = schema.part_name(*span)
+        for result, part, weights in new:
+            columns = {**result.rows.keys(*span), **dict(zip(result.columns, part, strict=True))}
             frame = pl.DataFrame(columns, result.part_columns)
-            digest = parts.write_part(self.manifest.run / result.path, start, stop, frame)
-            seconds = (time.perf_counter() - began) / sharing
-            name = schema.part_name(start, stop)
-            self.manifest.record_part(result.path, name, stop - start, digest, seconds)
+            about = {
+                **self.manifest.about(result.path),
+                "rows": provenance.part_rows(*span, len(result.rows)),
+                "coefficients": weights,
+                "computed_by": self.manifest.computed_by,
+            }
+            digest = parts.write_part(self.manifest.run / result.path, *span, frame, about)
+            self.manifest.record_part(result.path, name, len(frame), digest, seconds)
+        self.manifest.save_if_due()
 
     def _close(
         self,
         results: Sequence[Result],
-        prefix: Any,  # the scorer's
+        coefficients: Sequence[Json | None],
         finished: Callable[[Result, np.ndarray], object],
     ) -> None:
         """Compares a random sample of what is on disk with the plain pass; closes the results."""
@@ -230,14 +241,15 @@ class _Work:
         size = min(self.settings.self_check, len(rows))
         sample = np.sort(rng.choice(len(rows), size, replace=False))
         plain = self.scorer.score_plainly(rows, sample.tolist())
-        coefficients = self.scorer.coefficients(prefix)
-        if not _writes():
+        if not processes.writes():
             return
         completed = []
         for result, expected, weights in zip(results, plain, coefficients, strict=True):
-            parts.sweep_temporaries(self.manifest.run / result.path)
+            storage.sweep_temporaries(self.manifest.run / result.path)
             spans = parts.ranges(len(rows), self.settings.part_size)
-            numbers = np.concatenate([self._read(result, *span) for span in spans], axis=1)
+            numbers = np.concatenate(
+                [read_numbers(self.manifest, result, span) for span in spans], axis=1
+            )
             where, written = f"self-check of {result.path}", numbers[:, sample]
             check = self_check(
                 where, result.columns, sample, written, expected, self.settings.dtype
@@ -245,27 +257,6 @@ class _Work:
             if not self.manifest.result(result.path)["complete"]:
                 completed.append((result, numbers))
             self.manifest.finish(result.path, check, weights)
-        self.manifest.save()
+        self.manifest.save_if_due()
         for result, numbers in completed:
             finished(result, numbers)
-
-    def _read(self, result: Result, start: int, stop: int) -> np.ndarray:
-        """Numbers of a part on disk, checked against its hash: float32 [columns, stop - start]."""
-        name = schema.part_name(start, stop)
-        path = self.manifest.run / result.path / name
-        frame, digest = parts.read_part(path.parent, start, stop)
-        recorded = self.manifest.result(result.path)["parts"].get(name)
-        if recorded is None:  # the process died between writing the part and recording it
-            keys = result.rows.keys(start, stop)
-            expected = pl.DataFrame(keys, {key: result.part_columns[key] for key in keys})
-            types_fit = dict(frame.schema) == result.part_columns
-            if not types_fit or not frame.drop(result.columns).equals(expected):
-                raise AssayError(f"{path}: not a part of this result; remove it")
-            self.manifest.record_part(result.path, name, len(frame), digest, 0.0)
-        elif recorded["sha256"] != digest:
-            raise AssayError(f"{path}: differs from its hash in the manifest; remove it")
-        return frame.select(result.columns).to_numpy().T
-
-
-def _writes() -> bool:
-    return jax.process_index() == 0

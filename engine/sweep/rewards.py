@@ -26,6 +26,8 @@ from engine.scoring.rows import (
     check_choice,
 )
 from engine.sweep import loop, setup
+from engine.sweep.outcomes import Ended
+from engine.sweep.results import Result
 from engine.text.chat_template import ChatTemplate
 
 
@@ -51,6 +53,7 @@ def sweep_vocabulary(
     settings: SweepSettings,
     mesh: Mesh,
     finished: Callable[[str, str, pl.DataFrame], object] = lambda *result: None,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Scores every token under every prompt and model into `run/scores`.
 
@@ -63,6 +66,7 @@ def sweep_vocabulary(
       mesh: from `engine.mesh.build_mesh`.
       finished: called as soon as a model has all rewards under a prompt, with its slug, the
         prompt's id and a frame of token_id, token and reward.
+      ended: called at the end with what became of each model.
 
     Returns:
       The number of rewards that were computed; 0 if the run was complete.
@@ -70,8 +74,9 @@ def sweep_vocabulary(
     Raises:
       AssayError: bad input, a result begun under another fingerprint, a reward that is not finite
         (with its token ids), a self-check beyond tolerance.
+      SomeFailed: some models failed; the others are complete.
     """
-    manifest = setup.open_run(run, checkpoints, prompts)
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     _check(checkpoints, settings, mesh)
     results = []
     for group in sharing_groups(checkpoints):
@@ -82,16 +87,17 @@ def sweep_vocabulary(
             for checkpoint in group:
                 path = schema.scores_path(checkpoint.card.slug, prompt)
                 results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
-    setup.begin(manifest, setup.missing_vocabularies(manifest, checkpoints))
+    vocabularies = setup.missing_vocabularies(manifest, checkpoints)
+    setup.begin(manifest, vocabularies, results, settings.part_size)
 
-    def tell(result: loop.Result, numbers: np.ndarray) -> None:
+    def tell(result: Result, numbers: np.ndarray) -> None:
         columns = {"token_id": range(len(numbers[0])), "reward": numbers[0]}
         scores = pl.DataFrame(columns, schema.SCORE_COLUMNS)
         tokens = pl.Series(result.checkpoint.template.tokens, dtype=pl.String)
         finished(result.model, result.prompt, scores.with_columns(token=tokens))
 
     load = functools.partial(_load, settings, mesh)
-    return loop.run(manifest, results, load, settings, tell)
+    return loop.run(manifest, results, load, settings, mesh, tell, ended)
 
 
 def sweep_replies(
@@ -102,13 +108,14 @@ def sweep_replies(
     run: str,
     settings: SweepSettings,
     mesh: Mesh,
+    ended: Ended = lambda outcomes: None,
 ) -> int:
     """Scores the list `replies` of any lengths into `run/items/<name>`; see `sweep_vocabulary`."""
     if not replies:
         raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
     schema.check_names([name])
-    manifest = setup.open_run(run, checkpoints, prompts)
-    manifest.admit("lists", name, {"rows": len(replies), "items_hash": items_hash(replies)})
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
+    setup.admit(manifest, "lists", name, {"rows": len(replies), "items_hash": items_hash(replies)})
     _check(checkpoints, settings, mesh)
     results = []
     for group in sharing_groups(checkpoints):
@@ -118,8 +125,9 @@ def sweep_replies(
             for checkpoint in group:
                 path = schema.items_path(name, checkpoint.card.slug, prompt)
                 results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
-    setup.begin(manifest, {})
-    return loop.run(manifest, results, functools.partial(_load, settings, mesh), settings)
+    setup.begin(manifest, {}, results, settings.part_size)
+    load = functools.partial(_load, settings, mesh)
+    return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
 def token_rows(
@@ -156,7 +164,7 @@ def _admit(
     rows: RewardRows,
     settings: SweepSettings,
     mesh: Mesh,
-) -> loop.Result:
+) -> Result:
     choices = {"mode": settings.mode}
     if settings.pooling != "last":  # runs that are older than this setting have no such key
         choices["pooling"] = settings.pooling
@@ -168,8 +176,7 @@ def _admit(
 
 def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mesh) -> None:
     """Refuses a mesh that does not fit, and objectives that no model has."""
-    for checkpoint in checkpoints:
-        meshes.check_mesh(mesh, checkpoint.card.decoder)
+    setup.check_meshes(mesh, checkpoints)
     heads = [checkpoint.card.reward_head for checkpoint in checkpoints]
     available = {
         "none": True,
@@ -184,5 +191,7 @@ def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mes
 
 
 def _load(settings: SweepSettings, mesh: Mesh, group: Sequence[Checkpoint]) -> RewardScorer:
+    for checkpoint in group:
+        meshes.check_mesh(mesh, checkpoint.card.decoder)
     restored = restore(group, mesh, dtype_named(settings.dtype), objectives=settings.objectives)
     return RewardScorer.build(*restored, mesh, step_size=settings.step_size)

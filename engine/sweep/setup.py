@@ -1,29 +1,47 @@
 """Opening a run: models, prompts and results are entered in its manifest before any is computed."""
 
+import contextlib
 import dataclasses
+import datetime
+import hashlib
+import socket
+import time
+import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import jax
 import polars as pl
-from jax.experimental import multihost_utils
+from etils import epath
 from jax.sharding import Mesh
 
 from engine import mesh as meshes
+from engine import processes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
-from engine.runs import parts, schema
+from engine.runs import parts, provenance, schema, storage
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import check_length
 from engine.scoring.rows import Rows
-from engine.sweep.loop import Result, Settings
+from engine.sweep.loop import Settings
+from engine.sweep.results import Result, check_present
 from engine.text.chat_template import ChatTemplate
 from engine.text.vocabulary import vocabulary, vocabulary_size
 
+_SHARED_S = 20.0  # for a file of process 0 to appear on every process
 
+
+# Any: dataclasses of settings have no common type.
 def open_run(
-    run: str, checkpoints: Sequence[Checkpoint], prompts: Mapping[str, str], kind: str = REWARD
+    run: str,
+    checkpoints: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    settings: Any,
+    mesh: Mesh,
+    kind: str = REWARD,
 ) -> Manifest:
     """Enters models and prompts in the manifest of a run; nothing is written yet.
 
@@ -31,13 +49,18 @@ def open_run(
       run: run folder, new or to be continued.
       checkpoints: models.
       prompts: prompt id -> text.
+      settings: a dataclass, which all processes must agree on.
+      mesh: from `engine.mesh.build_mesh`.
       kind: `card.REWARD` or `card.LANGUAGE`.
 
     Raises:
       AssayError: nothing to score, a model of the other kind, a slug or prompt id that cannot be
-        part of a path, that is given twice, or that stands for something else in this run.
+        part of a path, that is given twice, or that stands for something else in this run;
+        processes that do not agree.
     """
-    manifest = Manifest.open(run)
+    _agree(checkpoints, prompts, settings, mesh)
+    content = processes.from_first("manifest", lambda: Manifest.open(run).content)
+    manifest = Manifest(epath.Path(run), content)
     schema.check_names(prompts)
     slugs = [c.card.slug for c in checkpoints]
     schema.check_names(slugs)
@@ -49,9 +72,24 @@ def open_run(
         checkpoint.expect(kind)
         _admit_model(manifest, checkpoint)
     for prompt, text in prompts.items():
-        manifest.admit("prompts", prompt, text)
-    manifest.content["environment"] = {**library_versions(), **_devices()}
+        admit(manifest, "prompts", prompt, text)
+    manifest.environment, manifest.computed_by = _environment(), _computed_by()
     return manifest
+
+
+# Any: what JSON holds.
+def admit(manifest: Manifest, kind: str, name: str, entry: Any) -> None:
+    """`Manifest.admit` on process 0, which reads the run, after all have agreed on the entry."""
+    processes.agree(kind, [name, entry])
+    if processes.writes():
+        manifest.admit(kind, name, entry)
+
+
+def admit_fingerprint(manifest: Manifest, path: str, fingerprint: Json) -> None:
+    """`Manifest.admit_result` on process 0, after all have agreed on the fingerprint."""
+    processes.agree(f"inputs of {path}", fingerprint)
+    if processes.writes():
+        manifest.admit_result(path, fingerprint)
 
 
 def admit_result(
@@ -95,34 +133,116 @@ def admit_result(
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
     }
-    manifest.admit_result(path, fingerprint)
-    spans = parts.missing(manifest.run / path, len(rows), settings.part_size)
+    admit_fingerprint(manifest, path, fingerprint)
+    spans = processes.from_first(
+        f"missing parts of {path}",
+        lambda: parts.missing(manifest.run / path, len(rows), settings.part_size),
+    )
+    spans = [(start, stop) for start, stop in spans]  # other processes receive lists
+    if processes.writes():
+        manifest.forget_parts(path, [schema.part_name(*span) for span in spans])
     if spans:  # a complete result need not be tokenised again
         check_length(rows.longest(), checkpoint.card.decoder.max_positions)
     columns = (list(rows.part_columns)[-1], *objectives)
     return Result(checkpoint=checkpoint, path=path, rows=rows, columns=columns, spans=spans)
 
 
-def begin(manifest: Manifest, vocabularies: Mapping[str, pl.DataFrame]) -> None:
-    """Writes the manifest, which marks the folder as a run, and then vocabulary tables."""
-    if jax.process_count() > 1:  # every host looks for missing parts before any host writes one
-        multihost_utils.sync_global_devices("assay-planned")
-    if jax.process_index() != 0:
+def check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
+    """Refuses a mesh that fits no model; if it fits some, the others fail when they are loaded.
+
+    Raises:
+      AssayError: of the last model.
+    """
+    for number, checkpoint in enumerate(checkpoints, 1):
+        try:
+            meshes.check_mesh(mesh, checkpoint.card.decoder)
+        except AssayError:
+            if number == len(checkpoints):
+                raise
+        else:
+            return
+
+
+def begin(
+    manifest: Manifest,
+    vocabularies: Mapping[str, pl.DataFrame],
+    results: Sequence[Result] = (),
+    part_size: int = 1,
+) -> None:
+    """Writes the manifest, which marks the folder as a run, and then vocabulary tables.
+
+    Args:
+      manifest: with all results entered.
+      vocabularies: tables to write, by path.
+      results: whose parts on disk are read and checked before anything is written.
+      part_size: rows per part.
+
+    Raises:
+      AssayError: a part is damaged or belongs to something else, the run cannot be written,
+        or processes do not share its folder.
+    """
+    if processes.writes():
+        check_present(manifest, results, part_size)
+    manifest.content = processes.from_first("plan", lambda: manifest.content)
+    _check_shared(manifest.run)
+    if not processes.writes():
         return
     for folder in (manifest.run, manifest.run / schema.VOCAB_DIR):
-        parts.sweep_temporaries(folder)
+        storage.sweep_temporaries(folder)
     manifest.save()
     for path, frame in vocabularies.items():
-        parts.write_frame(manifest.run / path, frame)
+        parts.write_frame(manifest.run / path, frame, provenance.of_table(path))
 
 
 def missing_vocabularies(
     manifest: Manifest, checkpoints: Sequence[Checkpoint]
 ) -> dict[str, pl.DataFrame]:
-    """Vocabulary tables that the run does not hold yet, by path."""
+    """Vocabulary tables that the run does not hold yet, by path; process 0 writes them.
+
+    Raises:
+      AssayError: one that it holds is damaged.
+    """
+    if not processes.writes():
+        return {}
     by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in checkpoints}
     return {
-        path: vocabulary_of(c) for path, c in by_path.items() if not (manifest.run / path).exists()
+        path: vocabulary_of(c)
+        for path, c in by_path.items()
+        if read_vocabulary(manifest, path) is None
+    }
+
+
+def read_vocabulary(manifest: Manifest, path: str) -> pl.DataFrame | None:
+    """A vocabulary table of the run; None where the run does not hold it.
+
+    Raises:
+      AssayError: it is damaged.
+    """
+    file = manifest.run / path
+    if not storage.exists(file):
+        return None
+    return parts.read_frame(file, None, provenance.of_table(path), may_be_old=True).frame
+
+
+def _environment() -> Json:
+    """What computes now: of a result's entry in the manifest."""
+    return {
+        **library_versions(),
+        "device_kind": jax.devices()[0].device_kind,
+        "device_count": jax.device_count(),
+        "process_count": jax.process_count(),
+        "host": socket.gethostname(),
+        "began": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _computed_by() -> Json:
+    """What computes now, as far as equal runs have it in common: for the parts."""
+    device = jax.devices()[0]
+    return {
+        **library_versions(),
+        "platform": device.platform,
+        "device_kind": device.device_kind,
     }
 
 
@@ -135,6 +255,68 @@ def vocabulary_of(checkpoint: Checkpoint) -> pl.DataFrame:
 def tokens_of(checkpoint: Checkpoint) -> int:
     """The number of token ids of the checkpoint's tokenizer."""
     return vocabulary_size(checkpoint.tokenizer, checkpoint.card.decoder.vocab_size)
+
+
+def _agree(
+    checkpoints: Sequence[Checkpoint], prompts: Mapping[str, str], settings: Any, mesh: Mesh
+) -> None:
+    """Checks that all processes were started with the same code and inputs."""
+    if jax.process_count() != processes.count():
+        raise AssayError(
+            f"jax runs {jax.process_count()} processes, of which Assay was not told; allowed: "
+            "processes that engine.processes.join has joined"
+        )
+    if processes.count() == 1:
+        return
+    processes.agree("source files", _code_hash())
+    processes.agree("versions of Python and libraries", library_versions())
+    processes.agree("checkpoints", [[c.card.slug, c.card.checkpoint_hash] for c in checkpoints])
+    processes.agree("prompts", list(prompts.items()))
+    processes.agree("settings", dataclasses.asdict(settings))
+    processes.agree("mesh axes", list(mesh.shape.items()))
+
+
+def _check_shared(run: epath.Path) -> None:
+    """Refuses a run folder in which the processes see different files.
+
+    Process 0 alone needs it, but another process may be process 0 next time.
+    """
+    if processes.count() == 1:
+        return
+    # Named like a temporary file, which the next command removes if this one is killed.
+    name = processes.from_first("mark", lambda: f".shared.{uuid.uuid4().hex[:8]}.tmp")
+    if not processes.writes():
+        _find(run, name)
+        processes.agree("run folders", None)
+        return
+    forget = processes.at_exit(lambda: storage.remove(run / name))
+    storage.write_atomic(run / name, b"")
+    processes.agree("run folders", None)
+    storage.remove(run / name)
+    forget()
+
+
+def _find(run: epath.Path, name: str) -> None:
+    """Waits for the file of process 0; a network file system may show it late."""
+    deadline = time.monotonic() + _SHARED_S
+    while True:
+        with contextlib.suppress(AssayError):
+            if name in storage.names(run):  # a listing is asked for afresh
+                return
+        if time.monotonic() > deadline:
+            raise AssayError(
+                f"run {run}: not the folder that process 0 sees under this path "
+                f"(its file did not appear in {_SHARED_S:.0f} s); allowed: a folder that all share"
+            )
+        time.sleep(0.2)
+
+
+def _code_hash() -> str:
+    """Hash of the source files that decide about numbers."""
+    digest, root = hashlib.sha256(), Path(__file__).resolve().parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
@@ -150,7 +332,7 @@ def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
         "vocab": card.tokenizer_hash,
         "template": dataclasses.asdict(card.policy),
     }
-    manifest.admit("models", card.slug, entry)
+    admit(manifest, "models", card.slug, entry)
 
 
 def _conversational(checkpoint: Checkpoint) -> ChatTemplate | None:
@@ -160,11 +342,3 @@ def _conversational(checkpoint: Checkpoint) -> ChatTemplate | None:
     except AssayError:
         return None
     return checkpoint.template
-
-
-def _devices() -> dict[str, str | int]:
-    return {
-        "device_kind": jax.devices()[0].device_kind,
-        "device_count": jax.device_count(),
-        "process_count": jax.process_count(),
-    }

@@ -4,18 +4,23 @@ Flags belong to a call, not to the process: `main(argv)` of a command may be cal
 """
 
 import contextlib
+import functools
 import logging
 import re
 import sys
+import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import flags
 from absl.flags import FlagValues
 
+from engine import processes
 from engine.errors import AssayError
 from launch.common import config as config_files
-from launch.common import output
+from launch.common import joining, output, stopping
 from launch.common.spelling import nearest
 
 Given = Any  # parsed FlagValues: every flag is an attribute with a type of its own
@@ -46,12 +51,14 @@ def run(
         without settings.
 
     Returns:
-      Exit status: 0, 2 for bad input, 130 where the user interrupted it.
+      Exit status (docs/several-processes.md): 0, 1 where some of several models failed, 2 for bad
+      input, 130 where the user interrupted it. Where there are several processes, an error ends
+      this one instead.
     """
     given = FlagValues()
     given.set_gnu_getopt(True)
     try:
-        with _quiet():
+        with _quiet(), stopping.on_signal(functools.partial(_stop, name)):
             _define_common(given, config)
             for define_flags in define:
                 define_flags(given)
@@ -59,20 +66,61 @@ def run(
             if given.help:
                 output.show(f"{(doc or '').strip()}\n{given.get_help(include_special_flags=False)}")
                 return 0
-            if given.multihost:
-                import jax
-
-                jax.distributed.initialize()
+            if "multihost" in given:
+                joining.join(name, given)
             last_line = body(given)
+            processes.finish()
     except (AssayError, flags.Error) as error:
         message = str(error) if isinstance(error, AssayError) else " ".join(str(error).split())
-        print(f"{name}: {message}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted; run it again to go on", file=sys.stderr)
-        return 130
-    output.show(last_line)
+        code = getattr(error, "exit_status", processes.REFUSED)
+        return _failed(name, error, message, code)
+    except KeyboardInterrupt as error:
+        return _failed(name, error, "interrupted; run it again to go on", 130)
+    except Exception as error:
+        if processes.count() == 1:
+            raise
+        _wait_for_the_cause(error)
+        return _failed(name, error, _described(error), 1)
+    if processes.writes():
+        output.show(last_line)
+    joining.leave()
     return 0
+
+
+def _failed(name: str, error: BaseException, message: str, code: int) -> int:
+    """Prints the one line; with several processes, tells the others and ends this one."""
+    if processes.count() > 1:
+        processes.fail(name, error, message, code)
+    print(f"{name}: {message}", file=sys.stderr)
+    return error.failure.code if isinstance(error, processes.ProcessError) else code
+
+
+def _stop(name: str, received: str) -> None:
+    """Ends this process and all others, in whatever they are."""
+    line = f"stopped by {received}; run it again to go on"
+    processes.fail(name, SystemExit(line), line, stopping.STOPPED)
+
+
+def _wait_for_the_cause(error: Exception) -> None:
+    """Leaves the line to the process that failed first, of which this error is an effect.
+
+    When a process is gone, the others' collective operations fail at once, but a lost network is
+    noticed later.
+    """
+    text = str(error).lower()
+    if type(error).__name__ == "JaxRuntimeError" and "resource_exhausted" not in text:
+        time.sleep(processes.SILENCE_S + 5)
+
+
+def _described(error: Exception) -> str:
+    """An unexpected error in one line, with its place; `python -X dev` prints the traceback."""
+    if sys.flags.dev_mode:
+        traceback.print_exception(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename]
+    last = (own or frames)[-1]
+    where = f"{Path(last.filename).name}:{last.lineno}"
+    return f"{type(error).__name__} ({where}): {error}"
 
 
 def paths(given: Given, flag: str) -> list[str]:
@@ -91,12 +139,6 @@ def paths(given: Given, flag: str) -> list[str]:
 
 def _define_common(given: FlagValues, config: str) -> None:
     flags.DEFINE_bool("help", False, "Print this text.", short_name="h", flag_values=given)
-    flags.DEFINE_bool(
-        "multihost",
-        False,
-        "Start jax.distributed (TPU pod or SLURM). The run folder must be shared by all processes.",
-        flag_values=given,
-    )
     if config:
         default = config_files.default_file(config)
         flags.DEFINE_string("config", default, _CONFIG_HELP, flag_values=given)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from etils import epath
 from tqdm import tqdm
 
 from configs.known_models import ModelSpec
@@ -13,7 +14,7 @@ from engine.text.chat_template import TemplatePolicy
 
 def convert(
     name: str,
-    destination: Path,
+    destination: epath.Path,
     spec: ModelSpec | None,
     *,
     slug: str,

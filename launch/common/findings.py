@@ -1,9 +1,12 @@
-"""What a sweep prints as soon as a prompt is done: the tokens with the most extreme rewards."""
+"""What a command prints beside its last line: extreme tokens of a prompt, and a table of models."""
 
 import sys
+from collections.abc import Sequence
 
 import polars as pl
 from tqdm import tqdm
+
+from engine.sweep.outcomes import Outcome
 
 _SHOWN = 5  # tokens per end
 
@@ -26,6 +29,34 @@ def extremes(model: str, prompt: str, scores: pl.DataFrame) -> str:
     highest = scores.sort("reward", "token_id", descending=[True, False]).head(_SHOWN)
     lowest = scores.sort("reward", "token_id").head(_SHOWN)
     return "\n".join([title, f"  highest  {_row(highest)}", f"  lowest   {_row(lowest)}"])
+
+
+def show_models(outcomes: Sequence[Outcome]) -> None:
+    """Prints `table` on standard error, if there are several models."""
+    if len(outcomes) > 1:
+        tqdm.write(table(outcomes), file=sys.stderr)
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """One line per model: prompts done, new rows, seconds, and whether it is complete."""
+    head = ("model", "prompts", "new rows", "seconds", "status")
+    lines = [head] + [
+        (
+            outcome.model,
+            f"{outcome.done}/{outcome.prompts}",
+            f"{outcome.rows:,}",
+            f"{outcome.seconds:.1f}",
+            f"failed: {outcome.failure}" if outcome.failure else "complete",
+        )
+        for outcome in outcomes
+    ]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
+    return "\n".join(
+        f"{line[0]:<{widths[0]}}"
+        + "".join(f"  {cell:>{width}}" for cell, width in zip(line[1:-1], widths[1:], strict=True))
+        + f"  {line[-1]}"
+        for line in lines
+    )
 
 
 def _row(scores: pl.DataFrame) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 
 from configs import prompts
 from engine.errors import AssayError
-from engine.runs import parts, schema
+from engine.runs import parts, provenance, schema
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest, items_hash
 from launch.common.prompts import prompt_id
@@ -68,7 +68,8 @@ def import_elo(source: Path, run: str, prompt: str, items: str = "") -> str:
             pl.Schema(schema.ITEM_COLUMNS)
         )
     _admit_results(manifest, frames, "elo", digest)
-    parts.write_frame(manifest.run / schema.humans_path(items), humans)
+    people = schema.humans_path(items)
+    parts.write_frame(manifest.run / people, humans, provenance.of_table(people))
     _write(manifest, frames)
     return f"{run}/items/{items}: {len(models)} models × {len(names):,} items, with humans"
 
@@ -113,7 +114,8 @@ def import_tokens(source: Path, run: str, model: str = "") -> str:
         scores = scores.cast(pl.Schema(schema.SCORE_COLUMNS)).sort("token_id")
         frames[schema.scores_path(slug, key)] = scores
     _admit_results(manifest, frames, "tokens", digest)
-    parts.write_frame(manifest.run / schema.vocab_path(vocab), vocabulary)
+    table = schema.vocab_path(vocab)
+    parts.write_frame(manifest.run / table, vocabulary, provenance.of_table(table))
     _write(manifest, frames)
     return f"{run}/scores/model={slug}: {len(ids):,} tokens × {len(columns)} prompts"
 
@@ -206,7 +208,7 @@ def _hash(text: str) -> str:
 
 def _open(run: str) -> Manifest:
     manifest = Manifest.open(run)
-    manifest.content["environment"] = manifest.content["environment"] or library_versions()
+    manifest.environment = manifest.computed_by = library_versions()
     return manifest
 
 
@@ -242,7 +244,12 @@ def _write(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> None:
     for path, frame in frames.items():
         for start, stop in parts.ranges(len(frame), _PART_SIZE):
             part = frame.slice(start, stop - start)
-            digest = parts.write_part(manifest.run / path, start, stop, part)
+            about = {
+                **manifest.about(path),
+                "rows": provenance.part_rows(start, stop, len(frame)),
+                "computed_by": manifest.computed_by,
+            }
+            digest = parts.write_part(manifest.run / path, start, stop, part, about)
             manifest.record_part(path, schema.part_name(start, stop), len(part), digest, 0.0)
         manifest.finish(path, None)
     manifest.save()

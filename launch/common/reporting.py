@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from etils import epath
 from ml_collections import ConfigDict
 
 import analysis
@@ -15,11 +16,12 @@ from configs import known_models
 from demo.embedded_models import EMBEDDED
 from engine.errors import AssayError
 from engine.runs.reader import read_contents
+from engine.runs.shards import expanded
 
 
 def write_report(
-    runs: Sequence[Path], target: Path, settings: AnalyzeSettings | None = None
-) -> Path:
+    runs: Sequence[epath.Path], target: epath.Path, settings: AnalyzeSettings | None = None
+) -> epath.Path:
     """Writes the report of some runs, with progress lines on standard error.
 
     Args:
@@ -32,6 +34,7 @@ def write_report(
     """
     settings = settings or settings_of(defaults.get_config())
     check_target(target, runs)
+    runs = expanded(runs, allow_incomplete=settings.allow_incomplete)
     for run in runs:  # before the first line of progress
         read_contents(run)
     progress = _clock()

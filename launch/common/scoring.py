@@ -8,16 +8,20 @@ from absl.flags import FlagValues
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from engine import compile_cache
 from engine.api import default_dtype
 from engine.checkpoint.card import Checkpoint
+from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.sweep.rewards import SweepSettings
+from launch.common import joining
 from launch.common.command import Given, paths
+from launch.common.locking import define_wait
 from launch.common.prompts import chosen_prompts
 
 
 def define_flags(given: FlagValues) -> None:
-    """Defines --checkpoint, --run and --prompt."""
+    """Defines --checkpoint, --run, --prompt, --wait, and those that join several processes."""
     flags.DEFINE_list(
         "checkpoint",
         [],
@@ -29,6 +33,8 @@ def define_flags(given: FlagValues) -> None:
         "run", None, "A run folder, new or to be continued or added to.", flag_values=given
     )
     define_prompt(given)
+    define_wait(given)
+    joining.define_flags(given)
 
 
 def define_prompt(given: FlagValues) -> None:
@@ -41,8 +47,22 @@ def define_prompt(given: FlagValues) -> None:
 def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
     """The run folder, the checkpoints and the prompts (id -> text) of the command line."""
     run = paths(given, "run")[0]
-    models = [Checkpoint.open(path) for path in paths(given, "checkpoint")]
+    chosen = verify(given.config)
+    models = [Checkpoint.open(path, verify=chosen) for path in paths(given, "checkpoint")]
     return run, models, prompts(given)
+
+
+def verify(config: ConfigDict) -> bool | None:
+    """What `Checkpoint.open` takes as `verify`.
+
+    Raises:
+      AssayError: a value that is not allowed.
+    """
+    choices = {"auto": None, "true": True, "false": False}
+    chosen = str(config.verify).lower()
+    if chosen not in choices:
+        raise AssayError(f"verify={config.verify!r}; allowed: {', '.join(choices)}")
+    return choices[chosen]
 
 
 def prompts(given: Given) -> Mapping[str, str]:
@@ -68,6 +88,7 @@ def shared_settings(
 
 def dtype_and_mesh(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[str, Mesh]:
     """The dtype that a config names, or `auto`'s choice for the models and devices; the mesh."""
+    compile_cache.enable()
     mesh = build_mesh(config.mesh.model)
     if config.dtype != "auto":
         return config.dtype, mesh

@@ -286,7 +286,7 @@ def test_a_run_folder_that_cannot_be_written_is_refused(command, model, tmp_path
     (tmp_path / "file").write_text("")
     run = tmp_path / "file" / "run"
     done = command("sweep", f"--checkpoint={model}", f"--run={run}", *SMALL)
-    refused(done, f"sweep: {run}/manifest.json: Not a directory")
+    refused(done, f"sweep: run {run}: Not a directory")
 
 
 def test_nan_weights_are_one_line_that_names_the_first_bad_token(command, checkpoint, run):

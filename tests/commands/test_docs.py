@@ -148,6 +148,7 @@ def test_files_modules_and_settings_of_a_page_exist(page):
 def sources():
     """Every source and configuration file as one text."""
     files = [path for folder in OWN for path in (ROOT / folder).rglob("*.py")]
+    files += (ROOT / "launch/cluster").iterdir()
     files += [ROOT / "pyproject.toml", ROOT / "Makefile", *ROOT.glob("requirements*.txt")]
     return "\n".join(path.read_text() for path in files)
 

@@ -1,7 +1,8 @@
 """Model folders: converted as the command does it, and damaged."""
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from engine.checkpoint.card import Checkpoint
@@ -30,3 +31,16 @@ def edit_json(path: Path, remove: Sequence[str] = (), **changes) -> None:
     fields = json.loads(path.read_text())
     kept = {name: value for name, value in fields.items() if name not in remove}
     path.write_text(json.dumps({**kept, **changes}))
+
+
+@contextlib.contextmanager
+def flipped(path: Path, position: int) -> Iterator[None]:
+    """One bit of a file is the other way round."""
+    data = path.read_bytes()
+    damaged = bytearray(data)
+    damaged[position] ^= 1 << position % 8
+    path.write_bytes(damaged)
+    try:
+        yield
+    finally:
+        path.write_bytes(data)

@@ -62,5 +62,12 @@ class Run:
     def manifest(self) -> dict:
         return json.loads((self.folder / "manifest.json").read_text())
 
+    def edit_manifest(self, change) -> None:
+        """Lets `change` alter the manifest's content, as somebody would by hand."""
+        content = self.manifest()
+        change(content)
+        content.pop("sha256")
+        (self.folder / "manifest.json").write_text(json.dumps(content))
+
     def leftovers(self) -> list[str]:
         return [p.name for p in self.folder.rglob("*") if p.name.endswith(".tmp")]

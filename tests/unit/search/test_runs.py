@@ -82,7 +82,7 @@ def test_a_found_sequence_with_other_bytes_is_refused(checkpoint, tmp_path):
     search(tmp_path / "run", [checkpoint()], steps=2)
     file = file_of(tmp_path / "run")
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(AssayError, match=r"gcg-seed0\.parquet: differs from its hash"):
+    with pytest.raises(AssayError, match=r"gcg-seed0\.parquet: damaged; remove it"):
         search(tmp_path / "run", [checkpoint()], steps=2)
 
 
@@ -249,10 +249,10 @@ def test_a_command_killed_between_its_directions_goes_on_to_both(checkpoint, tmp
     run, asked = tmp_path / "run", {"direction": "both", "steps": 4}
     write = parts.write_frame
 
-    def interrupted(file, frame):
+    def interrupted(file, frame, about):
         if "direction=min" in str(file):
             raise KeyboardInterrupt
-        return write(file, frame)
+        return write(file, frame, about)
 
     with monkeypatch.context() as patch:
         patch.setattr(parts, "write_frame", interrupted)
@@ -322,7 +322,7 @@ def test_progress_counts_the_budget_that_ends_the_search(checkpoint, method):
     budget = {"steps": 10**6, "flops": 2.5e7, "restarts": 1, "every": 1}
     asked = problem(model, method=method, **budget)
     job = run_folder.SearchJob(
-        checkpoint=model, prompt_id="who", objective=asked, missing={}, complete={}
+        checkpoint=model, prompt_id="who", objective=asked, missing={}, complete={}, prompts=[]
     )
     run_search(asked, scorer(model), None, lambda *done: seen.append(job.spent(*done)))
     assert np.diff(seen).min() > 0

@@ -1,0 +1,286 @@
+"""One command at a time writes a run: `hold` takes the run's lock, `confirm` makes sure of it.
+
+The lock is a file in the run folder that names its holder, who rewrites it every `BEAT_S` seconds.
+A lock is stale when its process is gone from this host, or when its content did not change for
+`STALE_S` seconds as the next command's own clock counts them; that command then takes it over. The
+clocks of two hosts are never compared, and neither are times of files.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+from etils import epath
+
+from engine.errors import AssayError
+from engine.runs import storage
+
+NAME = ".lock"
+BEAT_S = 15.0
+STALE_S = 60.0
+_SETTLE_S = 0.5  # between taking a stale lock over and reading it back
+_POLL_S = 1.0
+
+_held: dict[str, "Lock"] = {}  # run folder -> the lock that this process holds
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    """What a lock says about the command that holds it."""
+
+    token: str
+    host: str
+    machine: str  # boot and process namespace, within which a process id means something
+    pid: int
+    process_began: str  # as the operating system counts it: a process id may be given again
+    command: str
+    began: str  # UTC
+
+    @classmethod
+    def here(cls, command: str) -> "Holder":
+        """This process."""
+        return cls(
+            token=uuid.uuid4().hex,
+            host=socket.gethostname(),
+            machine=_machine(),
+            pid=os.getpid(),
+            process_began=process_began(os.getpid()),
+            command=command,
+            began=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        )
+
+    @classmethod
+    def read(cls, data: bytes) -> "Holder | None":
+        """The holder that a lock's content names; None where it names none."""
+        try:
+            fields = json.loads(data)
+            return cls(**{field.name: fields[field.name] for field in dataclasses.fields(cls)})
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def __str__(self) -> str:
+        return f"`assay {self.command}` on {self.host}, process {self.pid}, since {self.began}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this process can see the holder's process."""
+        return (self.host, self.machine) == (socket.gethostname(), _machine())
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the holder ran here and has ended."""
+        return self.is_local and not is_running(self.pid, self.process_began)
+
+
+@contextlib.contextmanager
+def hold(run: str, command: str, *, wait: bool = False) -> Iterator["Lock"]:
+    """Holds the lock of a run folder, which is made if need be.
+
+    Args:
+      run: the folder.
+      command: name of the command, for the message to others.
+      wait: wait for a command that holds the lock, instead of refusing.
+
+    Raises:
+      AssayError: another command holds the lock, or the folder cannot be written.
+    """
+    folder = storage.path_of(run)
+    made = _make(folder)
+    lock = Lock(folder / NAME, Holder.here(command))
+    try:
+        lock.take(wait)
+        _held[str(folder)] = lock
+        yield lock
+    finally:
+        _held.pop(str(folder), None)
+        lock.release()
+        _remove_empty(made)
+
+
+def confirm(run: epath.Path) -> None:
+    """Makes sure that no other command writes the run.
+
+    Raises:
+      AssayError: the lock that this process holds was taken over or removed, or this process holds
+        none and another one does.
+    """
+    lock, holder = _held.get(str(run)), _holder(run / NAME)
+    if lock is not None and (holder is None or holder.token != lock.holder.token):
+        by = f"taken over by {holder}" if holder else "removed"
+        raise AssayError(f"run {run}: the lock of this command was {by}; run it again to go on")
+    if lock is None and holder is not None and not holder.is_gone:
+        _refuse(run, holder)
+
+
+def holder_of(run: epath.Path) -> Holder | None:
+    """Who holds the lock of a run; None where nobody does, or a process that is gone."""
+    holder = _holder(run / NAME)
+    return None if holder is None or holder.is_gone else holder
+
+
+class Lock:
+    """The lock file of one command, which rewrites it from a thread while it holds it."""
+
+    def __init__(self, path: epath.Path, holder: Holder):
+        self.path, self.holder = path, holder
+        self._beats = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def take(self, wait: bool) -> None:
+        """Takes the lock.
+
+        Raises:
+          AssayError: another command holds it and `wait` is not set.
+        """
+        told = False
+        watch = _Watch()
+        while not self._taken(watch):
+            holder = watch.holder
+            if watch.is_alive and not wait:
+                _refuse(self.path.parent, holder)
+            if not told:
+                doing = "waiting for" if wait else f"up to {STALE_S:.0f} s to see if it runs:"
+                print(
+                    f"run {self.path.parent} is locked; {doing} {holder or 'an unknown command'}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                told = True
+            time.sleep(_POLL_S)
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="assay-lock")
+        self._thread.start()
+
+    def release(self) -> None:
+        """Removes the lock, if it is still this command's."""
+        self._stop.set()
+        if self._thread is None:
+            return
+        self._thread.join()
+        with contextlib.suppress(AssayError):
+            if self._is_own():
+                storage.remove(self.path)
+
+    def _taken(self, watch: "_Watch") -> bool:
+        """One attempt to take the lock."""
+        if storage.create(self.path, self._content()):
+            return True
+        if not watch.is_stale(_content(self.path)):
+            return False
+        storage.write_atomic(self.path, self._content())
+        time.sleep(_SETTLE_S)  # of several that take it over at once, the last one has it
+        return self._is_own()
+
+    def _beat(self) -> None:
+        while not self._stop.wait(BEAT_S):
+            self._beats += 1
+            # A file system that fails now may work at the next beat; `confirm` tells the command.
+            with contextlib.suppress(AssayError):
+                if not self._is_own():
+                    return
+                storage.write_atomic(self.path, self._content())
+
+    def _is_own(self) -> bool:
+        holder = _holder(self.path)
+        return holder is not None and holder.token == self.holder.token
+
+    def _content(self) -> bytes:
+        return json.dumps({**dataclasses.asdict(self.holder), "beats": self._beats}).encode()
+
+
+class _Watch:
+    """What one observer has seen of a lock."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._content: bytes | None = None
+        self._since = clock()
+        self.is_alive = False
+        self.holder: Holder | None = None
+
+    def is_stale(self, content: bytes) -> bool:
+        """Looks at the content of a lock; says whether its holder has ended."""
+        self.holder = Holder.read(content)
+        if content != self._content:
+            self.is_alive = self._content is not None  # it changed while this process watched
+            self._content, self._since = content, self._clock()
+        if self.holder is not None and self.holder.is_local:
+            self.is_alive = not self.holder.is_gone
+            return self.holder.is_gone
+        return self._clock() - self._since >= STALE_S
+
+
+def is_running(pid: int, began: str) -> bool:
+    """Whether the process of this host that has this id, and began then, has not ended."""
+    try:
+        os.kill(pid, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return began in ("", process_began(pid)) or process_began(pid) == ""
+
+
+def process_began(pid: int) -> str:
+    """When a process of this host began, as the operating system says it; "" where it does not."""
+    if os.path.exists("/proc/self/stat"):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()  # a name may hold spaces
+        except OSError:
+            return ""
+        return "ended" if fields[0] in "ZX" else fields[19]
+    command = ["ps", "-o", "lstart=", "-p", str(pid)]  # macOS
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _machine() -> str:
+    """Boot and process namespace: containers may share a host's name, but not its processes."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    return ""
+
+
+def _make(folder: epath.Path) -> list[epath.Path]:
+    """Makes a local folder; returns what was made, innermost first. A store has no folders."""
+    if storage.is_file(folder):
+        raise AssayError(f"run {folder}: a file; allowed: a folder")
+    if storage.is_remote(folder):
+        return []
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    with storage.reported(f"run {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _remove_empty(folders: list[epath.Path]) -> None:
+    """Removes folders into which a command wrote nothing, innermost first."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            if any(folder.iterdir()):
+                return
+            folder.rmdir()
+
+
+def _content(path: epath.Path) -> bytes:
+    """The content of a lock; nothing where there is none."""
+    return storage.read(path) if storage.exists(path) else b""
+
+
+def _holder(path: epath.Path) -> Holder | None:
+    return Holder.read(_content(path))
+
+
+def _refuse(run: epath.Path, holder: Holder | None) -> NoReturn:
+    who = holder or "a command that its lock does not name"
+    raise AssayError(f"run {run}: in use by {who}; allowed: one command at a time, or --wait")

@@ -1,0 +1,152 @@
+"""What a file of a run says about itself: what computed it, and a hash of its own bytes.
+
+Every Parquet file of a run has a JSON object under the key `KEY` of its metadata:
+
+    version      int
+    path         the file's place: a result's folder, or the file of a search or table
+    rows         {start, stop, of}: of a part, and the number of rows of the whole result
+    fingerprint, coefficients, self_check, rejected    as in the result's entry of the manifest
+    models, prompts, lists    the entries of the manifest that the result needs, by name
+    computed_by  versions of libraries, platform and kind of the devices
+    file_sha256  sha256 of the file's bytes with 64 zeros in this place
+
+It holds nothing that may differ between two equal runs, such as times, hosts or the number of
+devices: these would change the bytes of the file.
+"""
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from engine.runs import schema
+from engine.runs.reader import Json
+
+KEY = "assay"
+NAMED = ("models", "prompts", "lists")  # what results refer to by name
+VERSION = 1
+_SEAL = b'"file_sha256": "'  # no text of the object can hold it: JSON would escape its quotes
+_ZEROS = b"0" * 64
+_PATH = re.compile(r"(?:items|item_logprobs)/(?P<list>(?!model=)[^/]+)/")
+
+
+def to_parquet(frame: pl.DataFrame, about: Json) -> bytes:
+    """The bytes of a Parquet file that says `about` about itself."""
+    text = json.dumps({"version": VERSION, **about, "file_sha256": _ZEROS.decode()})
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd", statistics=False, metadata={KEY: text})
+    data = buffer.getvalue()
+    place = data.rfind(_SEAL) + len(_SEAL)
+    digest = hashlib.sha256(data).hexdigest().encode()
+    return data[:place] + digest + data[place + len(digest) :]
+
+
+def is_whole(data: bytes) -> bool | None:
+    """Whether a file's bytes fit the hash that they hold; None for a file that holds none."""
+    found = data.rfind(_SEAL)
+    if found < 0:
+        return None
+    place = found + len(_SEAL)
+    zeroed = data[:place] + _ZEROS + data[place + len(_ZEROS) :]
+    return hashlib.sha256(zeroed).hexdigest().encode() == data[place : place + len(_ZEROS)]
+
+
+def read(data: bytes) -> Json | None:
+    """What a Parquet file says about itself; None for one that says nothing.
+
+    Args:
+      data: of a file that `is_whole`, or that the manifest vouches for: of a damaged one, polars
+        may print a stack dump.
+    """
+    text = pl.read_parquet_metadata(io.BytesIO(data)).get(KEY)
+    if text is None:
+        return None
+    about: Json = json.loads(text)
+    return about
+
+
+def of_result(content: Json, path: str, prompts: Sequence[str] = ()) -> Json:
+    """What the files of a result have in common, from the content of a manifest.
+
+    Args:
+      content: models, prompts, lists and results of the run.
+      path: of the result.
+      prompts: ids of the prompts of a search that judges several; by default the one in the path.
+    """
+    names = dict(piece.split("=", 1) for piece in path.split("/") if "=" in piece)
+    of_list = _PATH.match(path)
+    chosen = {
+        "models": [names["model"]],
+        "prompts": list(prompts) or [names["prompt"]],
+        "lists": [of_list["list"]] if of_list else [],
+    }
+    entries = {
+        kind: {name: content[kind][name] for name in chosen[kind] if name in content[kind]}
+        for kind in chosen
+    }
+    return {"path": path, "fingerprint": content["results"][path]["fingerprint"], **entries}
+
+
+def difference(about: Json, wanted: Json) -> str:
+    """Where a file disagrees with the result it lies in; "" where it agrees.
+
+    Args:
+      about: what the file says.
+      wanted: from `of_result`, with `rows` for a part.
+    """
+    if about.get("version") != VERSION:
+        return f"version={about.get('version')!r}, not {VERSION}"
+    for key in ("path", "fingerprint", "rows"):
+        if key in wanted and about.get(key) != wanted[key]:
+            return changes(about.get(key), wanted[key], key)
+    for kind in NAMED:
+        for name, entry in wanted.get(kind, {}).items():
+            if why := contradiction(kind, name, about.get(kind, {}).get(name), entry):
+                return why
+    return ""
+
+
+# Any: what JSON holds.
+def contradiction(kind: str, name: str, present: Any, wanted: Any) -> str:
+    """How two entries of a model, prompt or list disagree; "" where they agree.
+
+    A model may have been converted from elsewhere: its hash says what it is.
+    """
+    if kind == "models":
+        present, wanted = (
+            {"checkpoint_hash": (e or {}).get("checkpoint_hash")} for e in (present, wanted)
+        )
+    return "" if present == wanted else f"{kind[:-1]} {name!r} with {changes(present, wanted)}"
+
+
+def changes(present: object, wanted: object, name: str = "") -> str:
+    """What differs between two JSON values: `dtype='float32', not 'bfloat16'`."""
+    if not isinstance(present, dict) or not isinstance(wanted, dict):
+        return f"{name}={present!r}, not {wanted!r}" if name else f"{present!r}, not {wanted!r}"
+    names = [k for k in {**present, **wanted} if present.get(k) != wanted.get(k)]
+    # A fingerprint leaves out settings that are younger than it and have their default value.
+    begun = (f"{k}={present[k]!r}" if k in present else f"{k} left at its default" for k in names)
+    now = (f"{wanted[k]!r}" if k in wanted else "its default" for k in names)
+    return ", ".join(f"{a}, not {b}" for a, b in zip(begun, now, strict=True))
+
+
+def of_table(path: str) -> Json:
+    """What a table that is no result, such as a vocabulary, says about itself."""
+    return {"path": path}
+
+
+def part_rows(start: int, stop: int, of: int) -> Json:
+    """The entry `rows` of a part."""
+    return {"start": start, "stop": stop, "of": of}
+
+
+def part_span(name: str) -> tuple[int, int] | None:
+    """The rows that a part's file name stands for; None for another file."""
+    match = re.fullmatch(r"part-(\d{7,})-(\d{7,})\.parquet", name)
+    if match is None or schema.part_name(int(match[1]), int(match[2])) != name:
+        return None
+    return int(match[1]), int(match[2])

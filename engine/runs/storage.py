@@ -1,0 +1,343 @@
+"""Files on a local disk or in an object store (`s3://`, `gs://`), read and written whole.
+
+Runs, checkpoints and reports are read and written through this module, so what differs between a
+disk and a store is here and nowhere else:
+
+- A disk renames a file atomically. A store has no rename, but an object appears only when all of
+  its bytes have arrived; so objects are written under their own name.
+- Listings of a store are never cached, so that a part is listed as soon as it is written.
+- A request that fails because the store is busy or the connection broke is sent again, by the
+  store's own library. What cannot be repaired by waiting is one line.
+"""
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import re
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import fsspec
+from etils import epath
+
+from engine.errors import AssayError
+
+PathLike = str | os.PathLike[str]
+
+# Scheme of a URL -> the package that reads it, and the extra of Assay that installs the package.
+_PACKAGES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gcs")}
+_ALLOWED = "a local path, s3://<bucket>/<path> or gs://<bucket>/<path>"
+# Seven attempts with growing pauses take about half a minute, in which most stores recover. What
+# the user sets (FSSPEC_S3_CONFIG_KWARGS, a file in ~/.config/fsspec) wins.
+_RETRIES = {"retries": {"mode": "standard", "total_max_attempts": 7}}
+fsspec.config.conf.setdefault("s3", {}).setdefault("config_kwargs", _RETRIES)
+for _scheme in _PACKAGES:
+    fsspec.config.conf.setdefault(_scheme, {})["use_listings_cache"] = False
+
+_REQUESTS = 16  # side by side
+
+_CREDENTIALS = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "RequestExpired")
+_BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "500", "502", "503")
+
+
+def path_of(name: PathLike) -> epath.Path:
+    """The path that a user names.
+
+    Raises:
+      AssayError: a URL of a store that Assay does not know, or whose package is not installed.
+    """
+    text = os.fspath(name)
+    scheme, found, rest = text.partition("://")
+    if not found:
+        return epath.Path(text)
+    if scheme not in _PACKAGES or not rest.strip("/"):
+        raise AssayError(f"{text}: not a path that Assay reads; allowed: {_ALLOWED}")
+    package, extra = _PACKAGES[scheme]
+    if importlib.util.find_spec(package) is None:
+        raise AssayError(
+            f"{text}: {scheme}:// needs the package {package}; install it with "
+            f"`pip install 'assay[{extra}]'`"
+        )
+    return epath.Path(text)
+
+
+def is_remote(path: PathLike) -> bool:
+    """Whether a path is a URL of an object store."""
+    return "://" in os.fspath(path)
+
+
+def read(path: epath.Path) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+      AssayError: no such file, or it cannot be read.
+    """
+    with reported(path):
+        return _store(path).cat_file(str(path)) if is_remote(path) else path.read_bytes()
+
+
+def read_all(paths: Sequence[epath.Path]) -> list[bytes]:
+    """The bytes of several files, which a store sends side by side.
+
+    Raises:
+      AssayError: as `read`.
+    """
+    if not paths or not is_remote(paths[0]):
+        return [read(path) for path in paths]
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        return list(pool.map(read, paths))
+
+
+def parquet(paths: Sequence[epath.Path]) -> list[str] | list[bytes]:
+    """What polars reads: local files by their names, objects as their bytes.
+
+    polars could read objects itself, but it would want credentials, endpoint and retries again.
+    """
+    if paths and is_remote(paths[0]):
+        return read_all(paths)
+    return [os.fspath(path) for path in paths]
+
+
+def exists(path: epath.Path) -> bool:
+    """Whether there is such a file or folder.
+
+    Raises:
+      AssayError: the store does not say.
+    """
+    return _kind(path) is not None
+
+
+def is_folder(path: epath.Path) -> bool:
+    """Whether there is such a folder; in a store, whether an object lies below it."""
+    return _kind(path) == "directory"
+
+
+def is_file(path: epath.Path) -> bool:
+    """Whether there is such a file."""
+    return _kind(path) == "file"
+
+
+def names(folder: epath.Path) -> list[str]:
+    """Names of the files and folders in a folder, sorted; none if there is no such folder."""
+    with reported(folder), contextlib.suppress(FileNotFoundError):
+        if not is_remote(folder):
+            return sorted(os.listdir(folder))
+        entries = _store(folder).ls(str(folder), detail=False)
+        # A "folder" made by a web console is an empty object, which is listed in itself.
+        return sorted({e.rstrip("/").rpartition("/")[2] for e in entries} - {folder.name, ""})
+    return []
+
+
+def matching(folder: epath.Path, pattern: str) -> list[epath.Path]:
+    """Files below a folder whose relative path has a pattern, as `*/*.parquet`, sorted."""
+    depth = pattern.count("/")
+    found = (path for path in tree(folder) if path.count("/") == depth)
+    return sorted(folder / p for p in found if pathlib.PurePosixPath(p).match(pattern))
+
+
+def write_atomic(path: epath.Path, data: bytes) -> None:
+    """Writes a file that is seen whole or not at all, in place of an older one.
+
+    Raises:
+      AssayError: it cannot be written, or the disk is full; nothing is left behind.
+    """
+    with reported(path):
+        if is_remote(path):
+            _store(path).pipe_file(str(path), data)
+            return
+        temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_synced(temporary, data, "wb")
+        try:
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def create(path: epath.Path, data: bytes) -> bool:
+    """Writes a file unless there is one of that name; of several writers, one succeeds.
+
+    Args:
+      path: the file. Its name may be seen shortly before its bytes on a local disk.
+      data: what no other writer would write: a store may have kept the bytes of a request whose
+        answer was lost, and the writer recognises them by this.
+
+    Returns:
+      Whether this call wrote it.
+
+    Raises:
+      AssayError: it cannot be written.
+    """
+    with reported(path):
+        if is_remote(path):
+            try:
+                _store(path).pipe_file(str(path), data, mode="create")
+            except FileExistsError:
+                return bool(_store(path).cat_file(str(path)) == data)
+            return True
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write_synced(path, data, "xb")
+        except FileExistsError:
+            return False
+        return True
+
+
+def remove(path: epath.Path) -> None:
+    """Removes a file; one that is gone already is no error."""
+    with reported(path), contextlib.suppress(FileNotFoundError):
+        if is_remote(path):
+            _store(path).rm_file(str(path))
+        else:
+            path.unlink()
+
+
+def remove_folder(path: epath.Path) -> None:
+    """Removes a folder and all that is in it; one that is gone already is no error."""
+    with reported(path), contextlib.suppress(FileNotFoundError):
+        if is_remote(path):
+            with ThreadPoolExecutor(_REQUESTS) as pool:
+                list(pool.map(remove, [path / name for name in tree(path)]))
+        else:
+            path.rmtree()
+
+
+def upload(folder: pathlib.Path, target: epath.Path) -> None:
+    """Copies all files of a local folder into a folder of a store, side by side."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    with reported(target):
+        _store(target).put(
+            [str(file) for file in files],
+            [str(target / file.relative_to(folder).as_posix()) for file in files],
+        )
+
+
+@contextlib.contextmanager
+def local(folder: epath.Path) -> Iterator[pathlib.Path]:
+    """A small folder as a local one: itself, or a copy that is removed at the end."""
+    if not is_remote(folder):
+        yield pathlib.Path(folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="assay-") as copy:
+        paths = [folder / name for name in names(folder)]
+        for path, data in zip(paths, read_all(paths), strict=True):
+            (pathlib.Path(copy) / path.name).write_bytes(data)
+        yield pathlib.Path(copy)
+
+
+def sweep_temporaries(folder: epath.Path) -> None:
+    """Removes the temporary files of a process that was killed while it wrote them."""
+    if is_remote(folder):
+        return  # which has none
+    for name in names(folder):
+        if is_temporary(folder / name):
+            remove(folder / name)
+
+
+def is_temporary(path: epath.Path) -> bool:
+    """Whether a file has a temporary name of `write_atomic`."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{8}\.tmp", path.name) is not None
+
+
+@contextlib.contextmanager
+def reported(path: PathLike) -> Iterator[None]:
+    """Turns the errors of a disk or a store into one line that begins with the path.
+
+    Raises:
+      AssayError: the error inside, in one line.
+    """
+    try:
+        yield
+    except AssayError:
+        raise
+    except Exception as error:
+        if is_remote(path):
+            raise AssayError(f"{os.fspath(path)}: {_reason(error)}") from error
+        if isinstance(error, OSError):
+            raise AssayError(f"{os.fspath(path)}: {error.strerror or error}") from error
+        raise
+
+
+def _store(path: PathLike) -> Any:  # fsspec has no types
+    """The file system of a URL; fsspec keeps one for each scheme."""
+    return fsspec.filesystem(os.fspath(path).partition("://")[0])
+
+
+def tree(folder: epath.Path) -> list[str]:
+    """Paths of all files below a folder, relative to it, sorted; none if there is no folder."""
+    with reported(folder):
+        if not is_remote(folder):
+            root = pathlib.Path(folder)
+            return sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
+        prefix = str(folder).partition("://")[2].rstrip("/") + "/"
+        return sorted(p.removeprefix(prefix) for p in _store(folder).find(str(folder)))
+
+
+def _kind(path: epath.Path) -> str | None:
+    """`file`, `directory`, or None if there is neither."""
+    if not is_remote(path):
+        return "directory" if path.is_dir() else "file" if path.exists() else None
+    with reported(path):
+        try:
+            return str(_store(path).info(str(path))["type"])
+        except FileNotFoundError:
+            return None
+
+
+def _write_synced(path: epath.Path, data: bytes, mode: str) -> None:
+    """Writes a local file and waits until the disk has it; removes it again if that fails."""
+    with open(path, mode) as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _reason(error: Exception) -> str:
+    """What a store refused, in one line, and what to do about it."""
+    code = _code(error)
+    said = " ".join((str(error) or repr(error)).split())
+    if code in _CREDENTIALS:
+        return f"the store's credentials have expired ({code}); renew them and run again"
+    if "Credential" in type(error).__name__:
+        return f"the store's credentials are missing ({said}); set them and run again"
+    if code == "NoSuchBucket":
+        return "no such bucket; make it, or name another"
+    if isinstance(error, PermissionError):
+        return f"the store refuses ({code or said}); check credentials and permissions"
+    if code in ("400", "Bad Request"):  # a request about an object without its bytes has no more
+        return "the store refuses (400); check credentials, which may have expired, and region"
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if code in _BUSY or isinstance(error, TimeoutError) or _is_connection(error):
+        return (
+            f"the store does not answer ({code or said}), after several attempts; "
+            "what is finished is kept: run again later"
+        )
+    return f"the store failed ({code or said})"
+
+
+def _code(error: Exception) -> str:
+    """The code in a store's answer: `SlowDown`, or `503` where the answer has no more."""
+    for one in (error, error.__cause__):
+        response = getattr(one, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+        code = getattr(one, "code", None) or getattr(one, "status", None)
+        if code:
+            return str(code)
+    return ""
+
+
+def _is_connection(error: Exception) -> bool:
+    """Whether no answer came: errors of aiohttp and botocore, by name, to import neither."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return bool(kinds & {"HTTPClientError", "ClientError", "ConnectionError", "FSTimeoutError"})

@@ -1,0 +1,153 @@
+"""What became of each model of a command: rows, seconds, and the reason where it failed."""
+
+import contextlib
+import dataclasses
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import jax
+from jax.sharding import Mesh
+from tqdm import tqdm
+
+from engine import processes
+from engine.errors import AssayError
+from engine.runs import schema
+from engine.runs.manifest import Manifest
+from engine.runs.parts import Span
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One model of a command.
+
+    Attributes:
+      model: slug.
+      prompts: results that were asked for.
+      done: results that are complete.
+      rows: rows that this command computed.
+      seconds: wall time of loading and computing; models that share a pass share it equally.
+      failure: why the model is not complete; "" if it is.
+    """
+
+    model: str
+    prompts: int
+    done: int
+    rows: int
+    seconds: float
+    failure: str = ""
+
+
+Ended = Callable[[Sequence[Outcome]], object]  # called when every model was computed or failed
+
+
+class SomeFailed(AssayError):
+    """Some models of a command failed; the others are complete."""
+
+    exit_status = 1
+
+    def __init__(self, outcomes: Sequence[Outcome]):
+        failed = [outcome.model for outcome in outcomes if outcome.failure]
+        super().__init__(
+            f"{len(failed)} of {len(outcomes)} models failed: {', '.join(failed)}; "
+            "the others are complete"
+        )
+
+
+class Asked(Protocol):
+    """A result of the host loop."""
+
+    @property
+    def model(self) -> str:
+        """The model's slug."""
+
+    @property
+    def path(self) -> str:
+        """Its folder, relative to the run."""
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """Row ranges of the parts that were missing."""
+
+
+class Ledger:
+    """Time and failures of the groups of models that are loaded together."""
+
+    def __init__(self, models: Sequence[str]):
+        self._seconds = dict.fromkeys(models, 0.0)
+        self._failures: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def group(self, models: Sequence[str], others: bool) -> Iterator[None]:
+        """Times what is done with some models, and records its failure.
+
+        Args:
+          models: slugs; they share a pass, so they fail together.
+          others: whether there are models beside them, which a failure must not stop.
+
+        Raises:
+          AssayError: a failure, where there are no others.
+        """
+        began = time.perf_counter()
+        try:
+            yield
+        except AssayError as error:
+            # Several processes stop together: none could know that another one goes on.
+            if not others or processes.count() > 1:
+                raise
+            self._failures |= dict.fromkeys(models, str(error))
+            tqdm.write(f"{error}; going on with the other models", file=sys.stderr)
+            gc.collect()  # arrays that only the traceback kept
+        for model in models:
+            self._seconds[model] += (time.perf_counter() - began) / len(models)
+
+    def outcomes(self, manifest: Manifest, results: Sequence[Asked]) -> list[Outcome]:
+        """What became of each model, in the order of their first results."""
+        outcomes = []
+        for model in dict.fromkeys(result.model for result in results):
+            own = [result for result in results if result.model == model]
+            records = [manifest.result(result.path) for result in own]
+            rows = sum(
+                stop - start
+                for result, record in zip(own, records, strict=True)
+                for start, stop in result.spans
+                if schema.part_name(start, stop) in record["parts"]
+            )
+            outcome = Outcome(
+                model=model,
+                prompts=len(own),
+                done=sum(record["complete"] for record in records),
+                rows=rows,
+                seconds=self._seconds[model],
+                failure=self._failures.get(model, ""),
+            )
+            outcomes.append(outcome)
+        return outcomes
+
+
+@contextlib.contextmanager
+def memory_errors(models: Sequence[str], step_size: int, mesh: Mesh) -> Iterator[None]:
+    """Turns "out of memory", of a device or of the host, into one line.
+
+    Args:
+      models: slugs that are loaded together.
+      step_size: candidates in a step.
+      mesh: the devices.
+
+    Raises:
+      AssayError: memory ran out inside.
+    """
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        on_host = isinstance(error, MemoryError)
+        if not on_host and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        where = "the host" if on_host else "a device"
+        devices = " × ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
+        raise AssayError(
+            f"{', '.join(models)}: {where} is out of memory (mesh {devices}, "
+            f"step_size={step_size}); lower step_size, or raise mesh.model"
+        ) from None

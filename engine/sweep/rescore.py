@@ -1,0 +1,174 @@
+"""Computes random rows of finished results again, by the plain pass, and compares them."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from etils import epath
+from jax.sharding import Mesh
+
+from engine.checkpoint.card import REWARD, Checkpoint
+from engine.checkpoint.restore import restore
+from engine.errors import AssayError
+from engine.models.heads import OBJECTIVES
+from engine.runs import parts, provenance, schema
+from engine.runs.reader import Json
+from engine.scoring.language_passes import LanguageScorer
+from engine.scoring.reward_passes import RewardScorer, dtype_named
+from engine.scoring.rows import ContinuationRows, NextTokenRows, ReplyRows, Rows
+from engine.sweep import logprobs
+from engine.sweep.rewards import pad_token, token_rows
+from engine.sweep.self_check import self_check
+
+_AT_ONCE = 16  # conversations of a plain pass
+
+
+def rescore(
+    run: epath.Path,
+    content: Json,
+    checkpoints: Sequence[Checkpoint],
+    mesh: Mesh,
+    paths: Sequence[str],
+    *,
+    rows: int,
+    seed: int,
+) -> Iterator[tuple[str, Json | str]]:
+    """Compares random rows of results with the plain pass.
+
+    Args:
+      run: the folder.
+      content: of its manifest.
+      checkpoints: the models; a result's is found by its `checkpoint_hash`.
+      mesh: devices.
+      paths: of results that are `whole`.
+      rows: rows of a result that are computed again.
+      seed: of the choice of rows.
+
+    Yields:
+      The path of each result, and its entry `self_check` of the manifest, or how it differs.
+    """
+    by_hash = {c.card.checkpoint_hash: c for c in checkpoints}
+    ordered = sorted(paths, key=lambda path: _needs(path, content))
+    for needs, own in itertools.groupby(ordered, key=lambda path: _needs(path, content)):
+        digest, dtype, objectives = needs
+        scorer = _load(by_hash[digest], mesh, dtype, objectives)
+        for path in own:
+            rng = np.random.default_rng([seed, *path.encode()])
+            try:
+                yield path, _compare(run, path, content, by_hash[digest], scorer, rows, rng)
+            except AssayError as error:
+                yield path, str(error)
+        del scorer  # before the next model is loaded
+
+
+def whole(content: Json, checkpoints: Iterable[Checkpoint]) -> list[str]:
+    """Paths of the results of some models that have all their rows."""
+    hashes = {c.card.checkpoint_hash for c in checkpoints}
+    return [
+        path
+        for path, entry in content["results"].items()
+        if entry["fingerprint"].get("checkpoint_hash") in hashes
+        and sum(part["rows"] for part in entry["parts"].values())
+        >= entry["fingerprint"].get("rows", 1)  # a search has no such number
+    ]
+
+
+def _needs(path: str, content: Json) -> tuple[str, str, tuple[str, ...]]:
+    """Checkpoint, dtype and objectives: results with equal ones share loaded parameters."""
+    fingerprint = content["results"][path]["fingerprint"]
+    search = path.startswith(f"{schema.SEQUENCES_DIR}/")
+    dtype = "float32" if search else fingerprint["dtype"]  # as `run_folder` checks searches
+    objectives = () if search else tuple(fingerprint.get("objectives", ()))
+    return fingerprint["checkpoint_hash"], dtype, objectives
+
+
+def _load(
+    checkpoint: Checkpoint, mesh: Mesh, dtype: str, objectives: tuple[str, ...]
+) -> RewardScorer | LanguageScorer:
+    step_size = mesh.shape["data"]
+    if checkpoint.card.kind != REWARD:
+        restored = restore([checkpoint], mesh, dtype_named(dtype))
+        return LanguageScorer.build(*restored, mesh, step_size=step_size)
+    head = checkpoint.card.reward_head
+    kind = next((k for k in OBJECTIVES if tuple(head.columns(k)[1:]) == objectives), "none")
+    restored = restore([checkpoint], mesh, dtype_named(dtype), objectives=kind)
+    return RewardScorer.build(*restored, mesh, step_size=step_size)
+
+
+def _compare(
+    run: epath.Path,
+    path: str,
+    content: Json,
+    checkpoint: Checkpoint,
+    scorer: RewardScorer | LanguageScorer,
+    rows: int,
+    rng: np.random.Generator,
+) -> Json:
+    """The self-check of a result's random rows.
+
+    Raises:
+      AssayError: a row differs, a file is damaged, or the prompt has other token ids now.
+    """
+    fingerprint = content["results"][path]["fingerprint"]
+    frame = _read(run, path, content)
+    chosen = np.sort(rng.choice(len(frame), min(rows, len(frame)), replace=False))
+    if path.startswith(f"{schema.SEQUENCES_DIR}/"):
+        assert isinstance(scorer, RewardScorer)
+        names = ["reward"]
+        plain = _search_rewards(scorer, fingerprint, frame["token_ids"].gather(chosen).to_list())
+    else:
+        listed = _rows(checkpoint, path, content, frame)
+        prompt = listed.prompt
+        ids = {"prefix_ids": list(prompt.prefix), "suffix_ids": list(prompt.suffix)}
+        if why := provenance.changes({k: fingerprint[k] for k in ids}, ids):
+            raise AssayError(f"the checkpoint renders its prompt otherwise: {why}")
+        names = [list(listed.part_columns)[-1], *fingerprint.get("objectives", ())]
+        samples = [chosen[i : i + _AT_ONCE].tolist() for i in range(0, len(chosen), _AT_ONCE)]
+        plain_pass: Any = scorer.score_plainly  # of the rows that fit the scorer
+        plain = np.concatenate([plain_pass(listed, sample)[0] for sample in samples], axis=1)
+    written = frame.select(names).to_numpy().T[:, chosen]
+    return self_check("re-scored", names, chosen, written, plain, fingerprint["dtype"])
+
+
+def _read(run: epath.Path, path: str, content: Json) -> pl.DataFrame:
+    wanted = provenance.of_result(content, path)
+    entries = content["results"][path]["parts"]
+    folder = (run / path).parent if path.startswith(f"{schema.SEQUENCES_DIR}/") else run / path
+    frames = [
+        parts.read_frame(folder / name, part["sha256"], wanted).frame
+        for name, part in sorted(entries.items())
+    ]
+    return pl.concat(frames)
+
+
+def _rows(checkpoint: Checkpoint, path: str, content: Json, frame: pl.DataFrame) -> Rows:
+    """What a result scored, made again from its checkpoint and its prompt."""
+    fingerprint = content["results"][path]["fingerprint"]
+    prompt = content["prompts"][path.rpartition("prompt=")[2]]
+    kind = path.partition("/")[0]
+    texts = frame["item"].to_list() if "item" in frame.columns else []
+    if kind == schema.LOGPROBS_DIR:
+        cue = logprobs.cue(checkpoint, prompt, fingerprint["form"])
+        return NextTokenRows(cue.prompt, fingerprint["rows"])
+    if kind == schema.ITEM_LOGPROBS_DIR:
+        return ContinuationRows(logprobs.cue(checkpoint, prompt, fingerprint["form"]), texts)
+    pad = pad_token(checkpoint, fingerprint.get("pooling", "last"))
+    if kind == schema.SCORES_DIR:
+        size, mode = fingerprint["rows"], fingerprint["mode"]
+        return token_rows(checkpoint.template, prompt, size, mode, pad)
+    template = checkpoint.template
+    return ReplyRows(template.split(prompt), template, texts, fingerprint["mode"], pad=pad)
+
+
+def _search_rewards(
+    scorer: RewardScorer, fingerprint: Json, found: Sequence[Sequence[int]]
+) -> np.ndarray:
+    """Mean reward of sequences over the prompts of a search: float32 [1, sequences]."""
+    suffix = fingerprint["suffix_ids"]
+    rewards = []
+    for ids in found:
+        sequences = [[*prefix, *ids, *suffix] for prefix in fingerprint["prefix_ids"]]
+        rewards.append(scorer.plain_rewards(sequences)[0].mean())
+    return np.array([rewards], np.float32)

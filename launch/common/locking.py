@@ -1,0 +1,35 @@
+"""The lock of a run folder, and the flag that waits for it."""
+
+import contextlib
+from collections.abc import Iterator
+
+from absl import flags
+from absl.flags import FlagValues
+
+from engine import processes
+from engine.runs import lock
+from launch.common.command import Given
+
+
+def define_wait(given: FlagValues) -> None:
+    """Defines --wait."""
+    flags.DEFINE_bool(
+        "wait",
+        False,
+        "Wait for another command that writes the run, instead of refusing.",
+        flag_values=given,
+    )
+
+
+@contextlib.contextmanager
+def held(given: Given, run: str, command: str) -> Iterator[None]:
+    """Holds the lock of a run while a command writes it; on process 0 only."""
+    if not processes.writes():
+        yield
+        return
+    with lock.hold(run, command, wait=given.wait) as own:
+        forget = processes.at_exit(own.release)
+        try:
+            yield
+        finally:
+            forget()

@@ -1,0 +1,93 @@
+"""`--shard=k/n`: the part of a list of models × prompts that one of n commands computes."""
+
+from collections.abc import Mapping, Sequence
+
+from absl import flags
+from absl.flags import FlagValues
+
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import sharing_groups
+from engine.errors import AssayError
+from engine.runs.shards import Shard
+from engine.search import flops
+from launch.common.command import Given
+
+Group = Sequence[Checkpoint]  # models that share a pass
+
+
+def define_flags(given: FlagValues) -> None:
+    """Defines --shard."""
+    flags.DEFINE_string(
+        "shard",
+        None,
+        "k/n: compute the k-th of n shares of the models and prompts, into <run>/shard-k-of-n. "
+        "Give every command the same list.",
+        flag_values=given,
+    )
+
+
+def share(
+    given: Given, run: str, models: Sequence[Checkpoint], prompts: Mapping[str, str], *, vocab: bool
+) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
+    """The run folder, models and prompts of this command's shard; all of them without `--shard`.
+
+    Args:
+      given: parsed flags.
+      run: the folder of all shards.
+      models: of all shards.
+      prompts: of all shards.
+      vocab: whether every token is scored; else all models score the same number of rows.
+
+    Raises:
+      AssayError: no such shard, more shards than there is work for, or a folder of other shards.
+    """
+    if given.shard is None:
+        return run, models, prompts
+    shard = Shard.parse(given.shard)
+    groups = sharing_groups(models)
+    most = len(groups) * len(prompts)
+    if shard.count > most:
+        raise AssayError(
+            f"shard={given.shard!r}; allowed: at most {most} shards ({len(groups)} groups of "
+            f"models that share a decoder × {len(prompts)} prompts)"
+        )
+    costs = [_cost(group, vocab) for group in groups]
+    if shard.count <= len(groups):
+        chosen = [groups[i] for i in whole_groups(costs, shard.count)[shard.index - 1]]
+        kept = prompts
+    else:
+        group, piece, pieces = split_groups(costs, len(prompts), shard.count)[shard.index - 1]
+        chosen = [groups[group]]
+        kept = dict(list(prompts.items())[piece::pieces])
+    mine = {id(checkpoint) for group in chosen for checkpoint in group}
+    return shard.folder(run), [c for c in models if id(c) in mine], kept
+
+
+def whole_groups(costs: Sequence[float], count: int) -> list[list[int]]:
+    """Groups of every shard, where there are at least as many groups as shards.
+
+    The dearest group comes first, and goes to the shard with the least so far.
+    """
+    shards: list[list[int]] = [[] for _ in range(count)]
+    for group in sorted(range(len(costs)), key=lambda g: (-costs[g], g)):
+        min(shards, key=lambda shard: (sum(costs[g] for g in shard), len(shard))).append(group)
+    return shards
+
+
+def split_groups(costs: Sequence[float], prompts: int, count: int) -> list[tuple[int, int, int]]:
+    """(group, piece, pieces) of every shard, where there are more shards than groups.
+
+    A shard takes every `pieces`-th prompt of one group, from number `piece`. Each further shard
+    goes to the group whose shards have the most to do.
+    """
+    pieces = [1] * len(costs)
+    for _ in range(count - len(costs)):
+        open_groups = [g for g in range(len(costs)) if pieces[g] < prompts]
+        pieces[max(open_groups, key=lambda g: (costs[g] / pieces[g], -g))] += 1
+    return [(g, piece, pieces[g]) for g in range(len(costs)) for piece in range(pieces[g])]
+
+
+def _cost(group: Group, vocab: bool) -> float:
+    """Operations of a prompt, up to a factor that all groups share."""
+    decoder = group[0].card.decoder  # the deepest
+    return flops.extension(decoder, 1, 0) * (decoder.vocab_size if vocab else 1)

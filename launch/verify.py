@@ -1,0 +1,106 @@
+"""Checks a run after the fact: every hash, row and id, the manifest, random rows by the model.
+
+Prints one line per problem, which says what to remove and what to run, and one line at the end.
+Exit status 0: all is well; 1: there are problems; 2: bad input. See configs/verify.py.
+"""
+
+import contextlib
+import functools
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+from absl.flags import FlagValues
+from etils import epath
+
+from engine.checkpoint.card import Checkpoint
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from engine.progress import progress
+from engine.runs import lock, storage
+from engine.runs.manifest import Manifest
+from engine.runs.rebuild import rebuild
+from engine.runs.verify import AGAIN, Findings, unchecked, verify
+from engine.sweep.rescore import rescore, whole
+from launch.common import command, locking
+from launch.common.output import show
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    problems: list[str] = []
+    body = functools.partial(check, problems)
+    status = command.run("verify", argv, body, doc=__doc__, define=[define_flags], config="verify")
+    return status or int(bool(problems))
+
+
+def define_flags(given: FlagValues) -> None:
+    """Defines --run, --rebuild, --rescore, --checkpoint and --wait."""
+    flags.DEFINE_string("run", None, "A run folder.", flag_values=given)
+    rebuilt = "Write manifest.json anew from the parts first; nothing is removed."
+    flags.DEFINE_bool("rebuild", False, rebuilt, flag_values=given)
+    rows = "Rows of each result to compute again by the plain pass; needs --checkpoint."
+    flags.DEFINE_integer("rescore", 0, rows, lower_bound=0, flag_values=given)
+    models = "Checkpoints of the models to re-score, comma-separated."
+    flags.DEFINE_list("checkpoint", [], models, flag_values=given)
+    locking.define_wait(given)
+
+
+def check(problems: list[str], given: command.Given) -> str:
+    """Flags -> checks; puts the problems that remain into `problems` and prints them."""
+    run = storage.path_of(command.paths(given, "run")[0])
+    models = [Checkpoint.open(path) for path in given.checkpoint]
+    if bool(given.rescore) != bool(models):
+        raise AssayError("--rescore and --checkpoint; allowed: both or neither")
+    if not run.is_dir():
+        raise AssayError(f"run {run}: no such folder")
+    writes = given.rebuild or given.rescore
+    held = locking.held(given, str(run), "verify") if writes else contextlib.nullcontext()
+    with held:
+        if not writes and (holder := lock.holder_of(run)):
+            print(f"run {run} is being written by {holder}", file=sys.stderr, flush=True)
+        if given.rebuild:
+            problems += rebuild(run)
+        with progress(len(storage.tree(run)), "files", what="checking", delay_s=5) as bar:
+            found = verify(run, bar.update)
+        problems += [line for line in found.problems if line not in problems]
+        rescored = _rescored(run, found, models, given, problems) if models else ""
+    problems += [unchecked(run, path) for path in found.unchecked]
+    for line in problems:
+        show(line)
+    verdict = f"problems: {len(problems)}" if problems else "all is well"
+    return (
+        f"{run}: {len(found.content['results'])} results, {found.files:,} files, "
+        f"{found.rows:,} rows{rescored}: {verdict}"
+    )
+
+
+def _rescored(
+    run: epath.Path,
+    found: Findings,
+    models: Sequence[Checkpoint],
+    given: command.Given,
+    problems: list[str],
+) -> str:
+    """Re-scores the results of some models; enters the check of those that had none."""
+    mesh = build_mesh(given.config.mesh.model)
+    paths = [path for path in whole(found.content, models) if path not in found.broken]
+    manifest = Manifest(run, found.content)
+    with progress(len(paths), "results", what="re-scoring", delay_s=5) as bar:
+        for path, outcome in rescore(
+            run, found.content, models, mesh, paths, rows=given.rescore, seed=given.config.seed
+        ):
+            bar.update()
+            if isinstance(outcome, str):
+                problems.append(f"{run / path}: {outcome}; remove it and {AGAIN}")
+            elif path in found.unchecked and found.readable:
+                coefficients = found.content["results"][path]["coefficients"]
+                manifest.finish(path, outcome, coefficients)
+                found.unchecked.remove(path)
+    if found.readable:
+        manifest.save_if_changed()
+    return f", {len(paths)} results re-scored"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,167 @@
+"""Compiled programs on disk: where they are, and that no state of the folder breaks a command."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import jax
+import pytest
+
+from engine import compile_cache
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = (
+    "jax_compilation_cache_dir",
+    "jax_compilation_cache_max_size",
+    "jax_persistent_cache_min_compile_time_secs",
+)
+PROGRAMS = """
+import jax, jax.numpy as jnp
+from engine import compile_cache
+compile_cache.enable()
+for n in range(30):
+    print(n, jax.jit(lambda x: jnp.sin(x) * n)(jnp.arange(4.0)).sum(), flush=True)
+"""
+
+
+def folder():
+    """The cache folder that jax was given."""
+    return jax.config.values["jax_compilation_cache_dir"]
+
+
+@pytest.fixture
+def enabled(monkeypatch, tmp_path):
+    """Environment variables (None: not set) -> the cache folder that jax was given."""
+    before = {name: jax.config.values[name] for name in SETTINGS}
+
+    def enable(**environment):
+        defaults = {"ASSAY_CACHE": None, "XDG_CACHE_HOME": None, "HOME": str(tmp_path)}
+        for name, value in (defaults | environment).items():
+            monkeypatch.delenv(name, raising=False)
+            if value is not None:
+                monkeypatch.setenv(name, str(value))
+        jax.config.update("jax_compilation_cache_dir", None)
+        compile_cache.enable()
+        return folder()
+
+    yield enable
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def start(cache, **environment):
+    kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
+    kept |= {"PYTHONPATH": str(ROOT), "ASSAY_CACHE": str(cache)}
+    kept |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"} | environment
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAMS],
+        env=kept,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def finished(process):
+    """Standard output of a process that ended well and said nothing else."""
+    out, err = process.communicate(timeout=300)
+    assert (process.returncode, err) == (0, "")
+    return out.splitlines()
+
+
+def entries(cache):
+    return {path.name: path.read_bytes() for path in (cache / "compiled").glob("*-cache")}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A cache that one process filled, and what that process printed."""
+    cache = tmp_path_factory.mktemp("filled")
+    printed = finished(start(cache))
+    assert len(printed) == 30 and len(entries(cache)) >= 30
+    return cache, printed
+
+
+def test_the_folder_is_in_the_users_cache_by_default(enabled, tmp_path):
+    assert enabled() == f"{tmp_path}/.cache/assay/compiled"
+    assert enabled(XDG_CACHE_HOME=tmp_path / "xdg") == f"{tmp_path}/xdg/assay/compiled"
+    assert enabled(ASSAY_CACHE=tmp_path / "own") == f"{tmp_path}/own/compiled"
+
+
+def test_others_cannot_write_what_is_run(enabled):
+    assert Path(enabled()).stat().st_mode & 0o077 == 0
+
+
+def test_an_empty_name_turns_it_off(enabled, tmp_path):
+    assert enabled(ASSAY_CACHE="") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_turns_it_off(enabled):
+    assert enabled(HOME="/dev/null") is None
+
+
+def test_a_folder_that_the_user_gave_jax_is_kept(enabled, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "mine"))
+    compile_cache.enable()
+    assert folder() == str(tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
+
+
+def test_entries_whose_writer_was_killed_are_removed(enabled, tmp_path):
+    folder = tmp_path / "compiled"
+    folder.mkdir()
+    for name in ("half-cache", "whole-cache", "whole-atime"):
+        (folder / name).write_bytes(b"12345678")
+    enabled(ASSAY_CACHE=tmp_path)
+    assert sorted(p.name for p in folder.glob("*-*")) == ["whole-atime", "whole-cache"]
+
+
+def test_a_second_process_compiles_nothing_that_the_first_did(filled):
+    cache, printed = filled
+    before = entries(cache)
+    assert finished(start(cache)) == printed
+    assert entries(cache) == before
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty"])
+def test_damaged_entries_are_compiled_again_without_a_word(filled, tmp_path, damage):
+    cache, printed = filled
+    (tmp_path / "compiled").mkdir()
+    for path in (cache / "compiled").iterdir():
+        data = path.read_bytes()
+        if path.name.endswith("-cache"):
+            data = {"truncated": data[: len(data) // 2], "garbage": data[::-1], "empty": b""}[
+                damage
+            ]
+        (tmp_path / "compiled" / path.name).write_bytes(data)
+    assert finished(start(tmp_path)) == printed
+
+
+def test_the_size_is_bounded(filled, tmp_path):
+    _, printed = filled
+    assert finished(start(tmp_path, JAX_COMPILATION_CACHE_MAX_SIZE="20000")) == printed
+    kept = entries(tmp_path)
+    assert kept and sum(map(len, kept.values())) <= 20000
+
+
+@pytest.mark.slow
+def test_processes_share_it_while_others_are_killed(filled, tmp_path):
+    _, printed = filled
+    for delay in (0.0, 0.1, 0.3):
+        together = [start(tmp_path) for _ in range(3)]
+        while len(entries(tmp_path)) < 3:
+            time.sleep(0.01)
+        time.sleep(delay)
+        together[0].send_signal(signal.SIGKILL)
+        together[0].communicate()
+        assert [finished(process) for process in together[1:]] == [printed, printed]
+        assert finished(start(tmp_path)) == printed
+        for data in entries(tmp_path).values():
+            zlib.decompress(data)  # whole
+        for path in list((tmp_path / "compiled").glob("*-cache"))[::2]:
+            path.unlink()

@@ -1,0 +1,420 @@
+"""Runs, checkpoints and reports in an object store: a real S3 server, over HTTP, that fails too."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from engine.errors import AssayError
+from engine.runs import storage
+from tests.support import object_store, runs
+from tests.support.object_store import BUCKET
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN, CHECKPOINT = f"s3://{BUCKET}/out/run", f"s3://{BUCKET}/models/tiny"
+SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
+FAST = ["--config.options.permutations=99", "--config.options.bootstraps=99"]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with object_store.serving() as store:
+        yield store
+
+
+@pytest.fixture
+def proxy(server, monkeypatch):
+    """The server, empty, behind a proxy that this process and those it starts talk to."""
+    server.empty()
+    with object_store.Proxy(server.url) as proxy:
+        for name, value in {**object_store.KEYS, "AWS_ENDPOINT_URL": proxy.url}.items():
+            monkeypatch.setenv(name, value)
+        # Three attempts instead of seven: a fault that lasts is told after a second.
+        config = {"retries": {"mode": "standard", "total_max_attempts": 3}}
+        monkeypatch.setitem(fsspec.config.conf["s3"], "config_kwargs", config)
+        monkeypatch.setenv("FSSPEC_S3_CONFIG_KWARGS", json.dumps(config))
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        yield proxy
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+@pytest.fixture
+def store(server, proxy):
+    """The server's objects."""
+    return server
+
+
+@pytest.fixture
+def model(checkpoint):
+    return checkpoint().path
+
+
+def start(folder, name, *flags):
+    return subprocess.Popen(
+        [sys.executable, "-m", f"launch.{name}", *map(str, flags)],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+        },
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def files(folder):
+    """Path -> bytes of a local folder."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+def same(run, other):
+    """Checks that two runs (path -> bytes) are equal but for times and devices."""
+    assert set(run) == set(other)
+    for path, data in run.items():
+        if path == "manifest.json":
+            assert timeless(data) == timeless(other[path])
+        else:
+            assert data == other[path], path
+
+
+def timeless(data):
+    content = json.loads(data)
+    for result in content["results"].values():
+        result["seconds"] = None
+    return content
+
+
+# What commands do
+
+
+def test_every_command_writes_the_bytes_to_a_store_that_it_writes_to_a_disk(
+    command, checkpoint, store, tmp_path
+):
+    reward, language = checkpoint().path, checkpoint("lm", head="lm").path
+    (tmp_path / "words.txt").write_text("love\nwar\n")
+    local = tmp_path / "run"
+    search = ("length=2", "steps=2", "candidates=8", "topk=8", "every=1", "ascii_only=False")
+    for run in (local, RUN):
+        models = (reward, language)
+        if run == RUN:
+            store.upload(reward, "models/tiny")
+            store.upload(language, "models/lm")
+            models = (CHECKPOINT, f"s3://{BUCKET}/models/lm")
+        scored = (f"--checkpoint={models[0]}", f"--run={run}")
+        assert command("sweep", *scored, *SMALL).code == 0
+        assert command("score", *scored, f"--items={tmp_path}/words.txt", *SMALL).code == 0
+        assert command("gcg", *scored, *(f"--config.{one}" for one in search)).code == 0
+        done = command("logprobs", f"--checkpoint={models[1]}", f"--run={run}", *SMALL)
+        assert done.code == 0, done.err
+        again = command("sweep", *scored, *SMALL)
+        assert again.out == [f"{run}/scores: 1 models × 1 prompts, complete already"]
+    same(store.objects("out/run"), files(local))
+
+
+def test_a_model_converted_into_a_store_is_the_one_converted_onto_a_disk(command, store, tmp_path):
+    from tests.support import tiny
+
+    source = tiny.write_model(tmp_path / "hf")
+    done = command("convert", f"--source={source}", f"--checkpoint={CHECKPOINT}")
+    assert done.code == 0, done.err
+    assert done.out == [f"{CHECKPOINT}: hf, 3 layers, linear head, 320 tokens, float32"]
+    assert command("convert", f"--source={source}", f"--checkpoint={tmp_path / 'c'}").code == 0
+    remote, local = store.objects("models/tiny"), files(tmp_path / "c")
+    assert set(remote) == set(local)
+    timed = ("_CHECKPOINT_METADATA", "commit_success.txt")  # of orbax, with times
+    for path in (path for path in local if not path.endswith(timed)):
+        assert remote[path] == local[path], path
+    again = command("convert", f"--source={source}", f"--checkpoint={CHECKPOINT}")
+    assert again.err == [
+        f"convert: checkpoint {CHECKPOINT}: exists; remove it or name another folder"
+    ]
+
+
+def test_a_report_of_a_run_in_a_store_is_written_into_the_store(command, store, tmp_path):
+    local = runs.small_run(tmp_path / "run")
+    store.upload(local, "out/run")
+    report = f"s3://{BUCKET}/out/report"
+    done = command("analyze", f"--run={RUN}", f"--report={report}", *FAST)
+    assert done.code == 0, done.err
+    assert done.out == [f"report: {report}/index.html"]
+    assert command("analyze", f"--run={local}", f"--report={tmp_path / 'report'}", *FAST).code == 0
+    remote = store.objects("out/report")
+    assert set(remote) == set(files(tmp_path / "report"))
+    tables = {path: data for path, data in files(tmp_path / "report").items() if "tables" in path}
+    assert {path: remote[path] for path in tables} == tables
+
+    store.write("out/report/tables/old.csv", b"of an older report")
+    assert command("analyze", f"--run={RUN}", f"--report={report}", *FAST).code == 0
+    assert set(store.objects("out/report")) == set(remote)
+
+
+def test_scores_are_imported_into_a_store(command, store, tmp_path):
+    source = tmp_path / "elo.csv"
+    source.write_text("elo_rank,elo_score,name,elo_matches,org/rm\n1,1500,love,7,0.5\n")
+    for run in (RUN, tmp_path / "run"):
+        done = command("import_scores", f"--source={source}", "--layout=elo", f"--run={run}")
+        assert done.code == 0, done.err
+    same(store.objects("out/run"), files(tmp_path / "run"))
+
+
+# What fails in a store
+
+
+@pytest.fixture
+def swept(command, model, tmp_path):
+    """Flags of a sweep without its run, and the files of it on a disk."""
+    flags = (f"--checkpoint={model}", *SMALL)
+    assert command("sweep", *flags, f"--run={tmp_path / 'local'}").code == 0
+    return flags, files(tmp_path / "local")
+
+
+PASSING = {
+    "busy": lambda r: object_store.SLOW_DOWN if r.number % 3 == 0 else None,
+    "unavailable": lambda r: object_store.Fault(503, "x") if r.number % 3 == 0 else None,
+    "connection lost": lambda r: object_store.CUT if r.number % 3 == 0 else None,
+    "answer lost": lambda r: object_store.CUT_AFTER if r.number % 3 == 0 else None,
+}
+
+
+@pytest.mark.parametrize("fault", PASSING)
+def test_requests_that_fail_in_passing_are_sent_again(command, swept, store, proxy, fault):
+    flags, expected = swept
+    proxy.faults = PASSING[fault]
+    done = command("sweep", *flags, f"--run={RUN}")
+    assert done.code == 0, done.err
+    assert done.out == [f"{RUN}/scores: 1 models × 1 prompts, 288 new rewards"]
+    assert len(proxy.requests) > 30  # of which each third failed
+    same(store.objects("out/run"), expected)
+
+
+def after_parts(count, fault):
+    """A fault of every request that comes after a number of parts were written."""
+    written = []
+
+    def decide(request):
+        if len(written) >= count:
+            return fault
+        if request.method == "PUT" and "part-" in request.path:
+            written.append(request)
+        return None
+
+    return decide
+
+
+LASTING = {
+    "expired": (
+        object_store.EXPIRED,
+        "the store's credentials have expired (ExpiredToken); renew them and run again",
+    ),
+    "denied": (
+        object_store.DENIED,
+        "the store refuses (AccessDenied); check credentials and permissions",
+    ),
+    "busy": (
+        object_store.SLOW_DOWN,
+        "the store does not answer (SlowDown), after several attempts; what is finished is kept: "
+        "run again later",
+    ),
+    "connection lost": (object_store.CUT, "the store does not answer ("),
+}
+
+
+@pytest.mark.parametrize("fault", LASTING)
+def test_a_fault_that_lasts_is_one_line_and_the_next_sweep_goes_on(
+    command, swept, store, proxy, fault
+):
+    flags, expected = swept
+    lasting, message = LASTING[fault]
+    proxy.faults = after_parts(1, lasting)
+    done = command("sweep", *flags, f"--run={RUN}")
+    assert done.code == 2
+    [line] = [line for line in done.err if line.startswith("sweep:")]
+    assert line.startswith(f"sweep: {RUN}/manifest.json: {message}")
+    assert "Traceback" not in "\n".join(done.err)
+
+    proxy.faults = lambda request: None
+    first = {path for path in store.objects("out/run") if "part-" in path}
+    assert len(first) == 1
+    done = command("sweep", *flags, f"--run={RUN}")
+    assert done.out == [f"{RUN}/scores: 1 models × 1 prompts, 188 new rewards"]
+    same(store.objects("out/run"), expected)
+
+
+REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
+    "no bucket": (
+        "s3://no-such-bucket/run",
+        {},
+        "s3://no-such-bucket/run/manifest.json: no such bucket; make it, or name another",
+    ),
+    "no credentials": (
+        RUN,
+        {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None},
+        f"{RUN}/manifest.json: the store's credentials are missing (Unable to locate credentials); "
+        "set them and run again",
+    ),
+    "nobody there": (
+        RUN,
+        {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
+        f"{RUN}/manifest.json: the store does not answer (Could not connect to the endpoint URL: ",
+    ),
+    "another store": (
+        "ftp://host/run",
+        {},
+        "ftp://host/run: not a path that Assay reads; allowed: a local path, s3://<bucket>/<path> "
+        "or gs://<bucket>/<path>",
+    ),
+    "no name": (
+        "s3://",
+        {},
+        "s3://: not a path that Assay reads; allowed: a local path, s3://<bucket>/<path> or "
+        "gs://<bucket>/<path>",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_store_that_cannot_be_used_is_one_line(
+    command, model, store, tmp_path, monkeypatch, case
+):
+    run, variables, message = REFUSED[case]
+    monkeypatch.setenv("HOME", str(tmp_path))  # where credentials may lie
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
+    done = command("sweep", f"--checkpoint={model}", f"--run={run}", *SMALL)
+    assert done.code == 2
+    assert len(done.err) == 1
+    assert done.err[0].startswith(f"sweep: {message}")
+    assert not store.keys()
+
+
+def test_a_store_whose_package_is_not_installed_is_one_line(command, model, monkeypatch):
+    """Of gcsfs, which the tests do not install."""
+    done = command("sweep", f"--checkpoint={model}", "--run=gs://bucket/run", *SMALL)
+    assert done.err == [
+        "sweep: gs://bucket/run: gs:// needs the package gcsfs; install it with "
+        "`pip install 'assay[gcs]'`"
+    ]
+
+
+def test_an_interrupted_conversion_is_no_checkpoint_and_is_replaced(
+    command, store, proxy, tmp_path
+):
+    from tests.support import tiny
+
+    source = tiny.write_model(tmp_path / "hf")
+    convert = ("convert", f"--source={source}", f"--checkpoint={CHECKPOINT}")
+    proxy.faults = lambda r: object_store.EXPIRED if "layers/001" in r.path else None
+    done = command(*convert)
+    assert done.code == 2
+    assert done.err == [
+        f"convert: {CHECKPOINT}/params/layers/001: the store's credentials have expired "
+        "(ExpiredToken); renew them and run again"
+    ]
+    proxy.faults = lambda request: None
+    assert not store.keys("models")  # removed, as soon as it failed
+
+    store.write("models/tiny/params/layers/009/stale", b"of a conversion that was killed")
+    refused = command("sweep", f"--checkpoint={CHECKPOINT}", f"--run={RUN}")
+    assert "no checkpoint (model.json is missing)" in refused.err[0]
+    assert command(*convert).code == 0
+    assert not [key for key in store.keys("models") if "stale" in key]
+
+    store.write("other/notes.txt", b"of somebody")
+    done = command("convert", f"--source={source}", f"--checkpoint=s3://{BUCKET}/other")
+    assert done.err == [
+        f"convert: checkpoint s3://{BUCKET}/other: holds 'notes.txt', which no checkpoint does; "
+        "name another folder"
+    ]
+
+
+# Files of a store
+
+
+def test_of_many_writers_of_one_file_one_creates_it(store, proxy):
+    from concurrent.futures import ThreadPoolExecutor
+
+    path = storage.path_of(f"s3://{BUCKET}/lock")
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda n: storage.create(path, str(n).encode()), range(8)))
+    assert won.count(True) == 1
+    assert storage.read(path) == str(won.index(True)).encode()
+
+
+def test_a_writer_whose_answer_was_lost_knows_that_it_created_the_file(store, proxy):
+    path = storage.path_of(f"s3://{BUCKET}/lock")
+    proxy.faults = lambda r: object_store.CUT_AFTER if r.number == 1 else None
+    assert storage.create(path, b"mine")
+    assert not storage.create(path, b"another's")
+    assert [request.method for request in proxy.requests][:2] == ["PUT", "PUT"]
+
+
+def test_what_another_process_wrote_is_listed_and_read_at_once(store, proxy):
+    folder = storage.path_of(f"s3://{BUCKET}/run/scores")
+    assert storage.names(folder) == []
+    assert not storage.exists(folder / "a")
+    store.write("run/scores/a", b"1")
+    assert storage.names(folder) == ["a"]
+    assert storage.read(folder / "a") == b"1"
+    store.write("run/scores/a", b"2")
+    store.write("run/scores/b/c", b"3")
+    assert storage.names(folder) == ["a", "b"]
+    assert storage.read(folder / "a") == b"2"
+    assert storage.is_folder(folder / "b") and not storage.is_file(folder / "b")
+    storage.remove(folder / "a")
+    storage.remove(folder / "a")
+    storage.remove_folder(folder / "b")
+    assert storage.names(folder) == []
+
+
+def test_a_large_file_whose_upload_fails_is_not_seen_and_leaves_no_upload(store, proxy):
+    path = storage.path_of(f"s3://{BUCKET}/large")
+    data = bytes(101 << 20)
+    proxy.faults = lambda r: object_store.DENIED if "partNumber=2" in r.path else None
+    with pytest.raises(AssayError, match="the store refuses"):
+        storage.write_atomic(path, data)
+    assert not store.keys() and not store.uploads()
+    proxy.faults = lambda request: None
+    storage.write_atomic(path, data)
+    assert storage.read(path) == data
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
+    model, store, tmp_path
+):
+    flags = (
+        f"--checkpoint={model}",
+        "--config.prompts=greatest,worst",
+        "--config.part_size=4",
+        "--config.step_size=4",
+    )
+    process = start(tmp_path, "sweep", *flags, f"--run={tmp_path / 'whole'}")
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+
+    def parts():
+        return [key for key in store.keys("out/run") if "part-" in key]
+
+    process = start(tmp_path, "sweep", *flags, f"--run={RUN}")
+    while not parts() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    finished = len(parts())
+    assert 0 < finished < 144
+
+    process = start(tmp_path, "sweep", *flags, f"--run={RUN}")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert out == f"{RUN}/scores: 1 models × 2 prompts, {576 - 4 * finished} new rewards\n"
+    same(store.objects("out/run"), files(tmp_path / "whole"))

@@ -1,0 +1,322 @@
+"""Commands as several processes on this machine: what they compute, and how they end together."""
+
+import re
+import shutil
+import signal
+import socket
+import time
+
+import pytest
+
+from tests.support import processes
+from tests.support.sweeps import Run
+
+HOST = re.escape(socket.gethostname())
+SMALL = ("--config.part_size=100", "--config.step_size=64", "--config.self_check=4")
+LONG = ("--config.part_size=4", "--config.step_size=4", "--config.prompts=greatest,best,worst")
+
+
+def run_to_the_end(module, count, *flags, **how):
+    with processes.running(f"launch.{module}", count, *flags, **how) as started:
+        return started.wait()
+
+
+def assert_quiet_but_for_the_first(ended):
+    assert [e.code for e in ended] == [0] * len(ended), [e.err for e in ended]
+    assert [len(e.out) for e in ended] == [1] + [0] * (len(ended) - 1)
+    assert [e.err for e in ended[1:]] == [[]] * (len(ended) - 1)
+
+
+def assert_one_line_each(ended, code, pattern, command="sweep"):
+    """Every process that was not killed ended with the code and the one line."""
+    left = [e for e in ended if e.code != -signal.SIGKILL]
+    assert [e.code for e in left] == [code] * len(left), [e.err for e in ended]
+    for one in left:
+        assert one.out == []
+        assert len(one.err) == 1, one.err
+        assert re.fullmatch(f"{command}: {pattern}", one.err[0]), one.err
+    assert max(e.seconds for e in left) < 60
+
+
+def bytes_of(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+@pytest.fixture
+def checkpoints(checkpoint):
+    """Kind -> flag: a reward model, and a language model."""
+    kinds = {"reward": checkpoint(), "language": checkpoint("lm", head="lm")}
+    return {kind: f"--checkpoint={one.path}" for kind, one in kinds.items()}
+
+
+@pytest.fixture
+def items(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("love\nwar and love\nthe truth\nlove\n")
+    return path
+
+
+# --- Same results -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        processes.by_flags,
+        *(
+            pytest.param(place, marks=pytest.mark.slow)
+            for place in (processes.by_environment, processes.by_slurm, processes.by_open_mpi)
+        ),
+    ],
+)
+def test_a_sweep_of_two_processes_writes_what_one_writes(checkpoints, tmp_path, place):
+    flags = [checkpoints["reward"], *SMALL, "--config.prompts=greatest"]
+    run_to_the_end("sweep", 1, *flags, f"--run={tmp_path}/one", devices=2)
+    ended = run_to_the_end("sweep", 2, *flags, f"--run={tmp_path}/two", place=place)
+    assert_quiet_but_for_the_first(ended)
+    assert ended[0].out == [f"{tmp_path}/two/scores: 1 models × 1 prompts, 288 new rewards"]
+    assert len(bytes_of(tmp_path / "one")) == 4
+    assert bytes_of(tmp_path / "two") == bytes_of(tmp_path / "one")
+
+
+CASES = {
+    "sweep": ("reward", [*SMALL, "--config.mode=text"]),
+    "score": ("reward", [*SMALL]),
+    "logprobs": ("language", [*SMALL]),
+    "gcg": (
+        "reward",
+        ["--config.length=3", "--config.steps=4", "--config.candidates=16", "--config.topk=8"],
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("name", CASES)
+def test_every_command_writes_with_several_processes_what_it_writes_with_one(
+    checkpoints, items, tmp_path, name, count
+):
+    kind, own = CASES[name]
+    flags = [checkpoints[kind], *own, "--config.prompts=greatest"]
+    flags += [f"--items={items}"] if name == "score" else []
+    run_to_the_end(name, 1, *flags, f"--run={tmp_path}/one", devices=count)
+    ended = run_to_the_end(name, count, *flags, f"--run={tmp_path}/several")
+    assert_quiet_but_for_the_first(ended)
+    assert len(bytes_of(tmp_path / "one")) > 0
+    assert bytes_of(tmp_path / "several") == bytes_of(tmp_path / "one")
+    again = run_to_the_end(name, count, *flags, f"--run={tmp_path}/several")
+    assert_quiet_but_for_the_first(again)
+    assert "complete already" in again[0].out[0]
+
+
+# --- Ends -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sweeping(checkpoint, tmp_path):
+    """Starts a long sweep, and waits until it has written a part."""
+    models = checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)
+    flags = ["--checkpoint=" + ",".join(str(one.path) for one in models), *LONG]
+
+    def start(count, folder=tmp_path / "run", **how):
+        return processes.running("launch.sweep", count, *flags, f"--run={folder}", **how)
+
+    return start
+
+
+def wait_for_a_part(started, run):
+    while not run.parts() and started.running():
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing(
+    sweeping, tmp_path, victim
+):
+    run, whole = Run(tmp_path / "run"), Run(tmp_path / "whole")
+    with sweeping(2, devices=1) as started:
+        wait_for_a_part(started, run)
+        started.send(victim, signal.SIGKILL)
+        ended = started.wait()
+    killed = rf"process {victim} of 2 \({HOST}\): ended without a word: killed, or crashed"
+    assert ended[victim].code == -signal.SIGKILL
+    assert_one_line_each(ended, 3, killed)
+    kept = run.parts()
+    count = 2 if victim else 1
+    with sweeping(count, devices=2 // count) as started:
+        again = started.wait()
+    assert_quiet_but_for_the_first(again)
+    after = run.parts()
+    assert {path: after[path] for path in kept} == kept
+    with sweeping(1, whole.folder, devices=2) as started:
+        started.wait()
+    assert run.hashes() == whole.hashes()
+    assert run.leftovers() == []
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_ends_the_others(sweeping, tmp_path):
+    with sweeping(2) as started:
+        wait_for_a_part(started, Run(tmp_path / "run"))
+        started.send(1, signal.SIGSTOP)
+        ended = started.wait(55)
+    assert ended[1].code == -signal.SIGKILL  # by this test
+    pattern = rf"process 1 of 2 \({HOST}\): gave no sign of life for 30 s; it or its network hangs"
+    assert_one_line_each(ended, 3, pattern)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("count, told", [(1, 0), (2, 0), (2, 1)])
+def test_a_signal_to_one_process_stops_all_in_order(sweeping, tmp_path, count, told, number):
+    run = Run(tmp_path / "run")
+    with sweeping(count, devices=2 // count) as started:
+        wait_for_a_part(started, run)
+        started.send(told, number)
+        ended = started.wait()
+    place = rf"process {told} of 2 \({HOST}\): " if count > 1 else ""
+    line = rf"{place}stopped by {number.name}; run it again to go on"
+    assert_one_line_each(ended, 143, line)
+    assert max(e.seconds for e in ended) < 30
+    kept = run.parts()
+    assert kept
+    with sweeping(count, devices=2 // count) as started:
+        assert_quiet_but_for_the_first(started.wait())
+    assert {path: run.parts()[path] for path in kept} == kept
+
+
+@pytest.mark.slow
+def test_ctrl_c_on_one_process_stops_all(sweeping, tmp_path):
+    with sweeping(2) as started:
+        wait_for_a_part(started, Run(tmp_path / "run"))
+        started.send(0, signal.SIGINT)
+        ended = started.wait()
+    line = rf"process 0 of 2 \({HOST}\): interrupted; run it again to go on"
+    assert_one_line_each(ended, 130, line)
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_on_one_process_ends_all(checkpoint, tmp_path):
+    paths = [tmp_path / "0", tmp_path / "1"]
+    for path in paths:
+        shutil.copytree(checkpoint().path, path)
+    for file in (paths[1] / "params").rglob("d/*"):
+        file.write_bytes(b"")
+    ended = run_to_the_end(
+        "sweep", 2, *SMALL, f"--run={tmp_path}/run", own=lambda i: [f"--checkpoint={paths[i]}"]
+    )
+    assert_one_line_each(ended, ended[1].code, rf"process 1 of 2 \({HOST}\): .*")
+    assert ended[1].code in (1, 2)
+    assert not list((tmp_path / "run").glob("scores/**/part-*"))
+
+
+@pytest.mark.slow
+def test_a_failed_self_check_on_process_0_is_no_success_elsewhere(checkpoints, tmp_path):
+    flags = [checkpoints["reward"], *SMALL, "--config.prompts=greatest", f"--run={tmp_path}/run"]
+    assert_quiet_but_for_the_first(run_to_the_end("sweep", 2, *flags))
+    part = sorted(tmp_path.glob("run/scores/*/*/part-*"))[0]
+    part.write_bytes(b"PAR1")
+    sorted(tmp_path.glob("run/scores/*/*/part-*"))[1].unlink()
+    ended = run_to_the_end("sweep", 2, *flags)
+    assert_one_line_each(ended, 2, rf"process 0 of 2 \({HOST}\): {re.escape(str(part))}: .*")
+
+
+# --- Refusals ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "what, flags",
+    [
+        ("prompts", ["--prompt=Who?"]),
+        ("settings", ["--config.step_size=32"]),
+        ("settings", ["--config.part_size=50"]),
+        ("checkpoints", []),
+    ],
+)
+def test_processes_with_other_inputs_are_refused(checkpoint, tmp_path, what, flags):
+    def own(index):
+        seed = {"head_seed": 1} if what == "checkpoints" and index else {}
+        return [f"--checkpoint={checkpoint(**seed).path}", *(flags if index else [])]
+
+    ended = run_to_the_end("sweep", 2, *SMALL, f"--run={tmp_path}/run", own=own)
+    pattern = rf"process 1 of 2 \({HOST}\): its {what} differ from those of process 0 \({HOST}\)"
+    assert_one_line_each(ended, 2, pattern)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_run_folders_that_are_not_shared_are_refused(checkpoints, tmp_path):
+    ended = run_to_the_end(
+        "sweep", 2, checkpoints["reward"], *SMALL, own=lambda i: [f"--run={tmp_path}/{i}/run"]
+    )
+    pattern = rf"process 1 of 2 \({HOST}\): run {tmp_path}/1/run: not the folder that process 0 .*"
+    assert_one_line_each(ended, 2, pattern)
+    assert list(tmp_path.rglob("run")) == []
+
+
+@pytest.mark.slow
+def test_one_path_that_is_two_folders_is_refused(checkpoints, tmp_path):
+    """Process 1 has a file system of its own under the run's path, as on TPU virtual machines."""
+    (tmp_path / "disk").mkdir()
+    mounted = f'mount -t tmpfs none {tmp_path}/disk && exec "$@"'
+    ended = run_to_the_end(
+        "sweep",
+        2,
+        checkpoints["reward"],
+        *SMALL,
+        f"--run={tmp_path}/disk/run",
+        before=lambda i: ["unshare", "-rm", "sh", "-c", mounted, "sh"] if i else [],
+    )
+    pattern = rf"process 1 of 2 \({HOST}\): run {tmp_path}/disk/run: not the folder that .*"
+    assert_one_line_each(ended, 2, pattern)
+    assert list((tmp_path / "disk").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_process_that_does_not_come_is_named_by_the_others(checkpoints, tmp_path):
+    def place(port, count, index):
+        flags, environment = processes.by_flags(port, 3, index)
+        return [*flags, "--join_timeout=4"], environment
+
+    ended = run_to_the_end("sweep", 2, checkpoints["reward"], f"--run={tmp_path}/run", place=place)
+    assert_one_line_each(ended, 3, "process 2 of 3: did not come within 4 s")
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_does_not_answer_is_one_line(checkpoints, tmp_path):
+    def place(port, count, index):
+        flags, environment = processes.by_flags(port, 3, index + 1)
+        return [*flags, "--join_timeout=4"], environment
+
+    ended = run_to_the_end("sweep", 2, checkpoints["reward"], f"--run={tmp_path}/run", place=place)
+    pattern = r"process 0 of 3 \(127.0.0.1\): does not answer at 127.0.0.1, port \d+, within 4 s .*"
+    assert_one_line_each(ended, 3, pattern)
+
+
+def test_what_is_missing_to_join_is_one_line(command, checkpoints, tmp_path, monkeypatch):
+    monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
+    flags = [checkpoints["reward"], f"--run={tmp_path}/run"]
+    done = command("sweep", *flags, "--multihost")
+    assert (done.code, done.out) == (2, [])
+    assert done.err == [
+        "sweep: --multihost: no coordinator and no number of processes and no process's index; "
+        "allowed: --coordinator=host:port --processes=n --process=i; JAX_COORDINATOR_ADDRESS, "
+        "JAX_NUM_PROCESSES and JAX_PROCESS_ID; or a start by SLURM, Open MPI, a TPU pod or GKE"
+    ]
+    done = command("sweep", *flags, "--coordinator=here:1234", "--processes=2")
+    assert done.err[0].startswith("sweep: --multihost: no process's index; allowed: ")
+    done = command("sweep", *flags, "--coordinator=here", "--processes=2", "--process=0")
+    assert done.err == ["sweep: coordinator 'here'; allowed: host:port"]
+    done = command("sweep", *flags, "--coordinator=here:1234", "--processes=2", "--process=2")
+    assert done.err == ["sweep: process 2 of 2; allowed: 0 to the number of processes - 1"]
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "here:1234")
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
+    done = command("sweep", *flags, "--multihost")
+    assert done.err == ["sweep: JAX_NUM_PROCESSES='two'; allowed: an integer >= 0"]
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,252 @@
+"""Lists of models: one that fails does not stop the others, and shards divide them exactly."""
+
+import itertools
+import re
+import shutil
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import analysis
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from engine.sweep.outcomes import memory_errors
+from launch.common import sharding
+from tests.support.sweeps import Run
+
+SMALL = ("--config.step_size=64", "--config.part_size=100")
+PROMPTS = "--config.prompts=greatest,best,worst"
+
+
+@pytest.fixture
+def models(checkpoint):
+    """Two models on one decoder, and two others."""
+    return [
+        checkpoint(),
+        checkpoint("shallow", num_hidden_layers=2, head_seed=1),
+        checkpoint("other", seed=1),
+        checkpoint("wide", seed=2, intermediate_size=64),
+    ]
+
+
+def flag(models):
+    return "--checkpoint=" + ",".join(str(model.path) for model in models)
+
+
+def rows(done):
+    """The final table: model -> its cells."""
+    start = next(i for i, line in enumerate(done.err) if re.match("model +prompts", line))
+    cells = [line.split(maxsplit=4) for line in done.err[start + 1 :]]
+    return {line[0]: line[1:3] + line[4:] for line in cells if len(line) == 5}
+
+
+def damaged(model, folder):
+    """A copy of a checkpoint that lost a layer."""
+    shutil.copytree(model.path, folder)
+    shutil.rmtree(folder / "params/layers/001")
+    return folder
+
+
+# Models that fail
+
+
+def test_a_model_that_fails_does_not_stop_the_others(command, checkpoint, models, tmp_path):
+    nan = checkpoint("nan", seed=3, nan_token=7)
+    lost = damaged(models[2], tmp_path / "lost")
+    run = Run(tmp_path / "run")
+    flags = (f"--checkpoint={nan.path},{lost},{models[3].path}", f"--run={run.folder}", *SMALL)
+    done = command("sweep", *flags, "--config.prompts=greatest")
+    assert done.code == 1
+    assert done.out == []
+    assert done.err[-1] == "sweep: 2 of 3 models failed: nan, other; the others are complete"
+    table = rows(done)
+    assert table["wide"] == ["1/1", "288", "complete"]
+    assert table["nan"][:2] == ["0/1", "0"] and "token_id 7" in table["nan"][2]
+    assert table["other"][:2] == ["0/1", "0"] and "failed: " in table["other"][2]
+    assert run.manifest()["results"]["scores/model=wide/prompt=greatest"]["complete"]
+    assert {path.split("/")[1] for path in run.parts()} == {"model=wide"}
+
+
+def test_the_models_that_failed_are_all_that_is_left_to_do(command, models, tmp_path):
+    lost = damaged(models[2], tmp_path / "lost")
+    run = Run(tmp_path / "run")
+    flags = (f"--run={run.folder}", *SMALL, "--config.prompts=greatest")
+    assert command("sweep", f"--checkpoint={lost},{models[3].path}", *flags).code == 1
+    before = run.parts()
+    done = command("sweep", flag(models[2:]), *flags)
+    assert done.code == 0
+    assert rows(done) == {
+        "other": ["1/1", "288", "complete"],
+        "wide": ["1/1", "0", "complete"],
+    }
+    assert {path: run.parts()[path] for path in before} == before
+
+
+def test_a_mesh_that_does_not_fit_one_model_does_not_stop_the_others(command, checkpoint, tmp_path):
+    odd = checkpoint("odd", seed=4, intermediate_size=33)
+    models = [odd, checkpoint()]
+    flags = (f"--run={tmp_path}/run", *SMALL, "--config.prompts=greatest", "--config.mesh.model=2")
+    done = command("sweep", flag(models), *flags)
+    assert done.code == 1
+    assert rows(done)["odd"][2] == (
+        "failed: mesh.model=2; allowed: divisors of the decoder's ffn_width=33"
+    )
+    done = command("sweep", flag(models[:1]), f"--run={tmp_path}/none", *flags[1:])
+    assert (done.code, len(done.err)) == (2, 1)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_single_model_that_fails_is_one_line(command, models, tmp_path):
+    lost = damaged(models[2], tmp_path / "lost")
+    flags = (f"--run={tmp_path}/run", *SMALL, "--config.prompts=greatest")
+    done = command("sweep", f"--checkpoint={lost}", *flags)
+    assert done.code == 2
+    assert [line for line in done.err if line.startswith("sweep: ")] == done.err[-1:]
+
+
+def test_no_memory_on_a_device_is_one_line(command, models, tmp_path, monkeypatch):
+    def too_much(*arguments, **options):
+        return jnp.zeros((1 << 20, 1 << 20, 1 << 10))  # the device refuses this
+
+    monkeypatch.setattr("engine.sweep.rewards.restore", too_much)
+    flags = (f"--run={tmp_path}/run", *SMALL, "--config.prompts=greatest")
+    done = command("sweep", flag(models[:1]), *flags)
+    assert done.code == 2
+    assert done.err[-1] == (
+        "sweep: tiny: a device is out of memory (mesh data=4 × model=1, step_size=64); "
+        "lower step_size, or raise mesh.model"
+    )
+
+
+def test_no_memory_on_the_host_is_one_line_too():
+    with (
+        pytest.raises(AssayError, match=r"tiny: the host is out of memory \(mesh data=4 × model=1"),
+        memory_errors(["tiny"], 64, build_mesh()),
+    ):
+        np.empty(1 << 58)
+
+
+# Shards
+
+
+def swept(command, models, run, count):
+    """Sweeps all shards, in reverse; what each printed last."""
+    said = []
+    for index in range(count, 0, -1):
+        done = command(
+            "sweep", flag(models), f"--run={run}", *SMALL, PROMPTS, f"--shard={index}/{count}"
+        )
+        assert done.code == 0, done.err
+        said += done.out[-1:]
+    return said
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_shards_together_are_the_unsharded_run(command, models, tmp_path, count):
+    whole, run = Run(tmp_path / "whole"), tmp_path / "run"
+    assert command("sweep", flag(models), f"--run={whole.folder}", *SMALL, PROMPTS).code == 0
+    said = swept(command, models, run, count)
+    assert said[0].startswith(f"{run}/shard-{count}-of-{count}/scores: ")
+    shards = [Run(run / f"shard-{k}-of-{count}") for k in range(1, count + 1)]
+    hashes = [shard.hashes() for shard in shards]
+    assert all(hashes)
+    assert sum(map(len, hashes)) == len(whole.hashes())
+    assert {p: sha for part in hashes for p, sha in part.items()} == whole.hashes()
+
+    one, many = analysis.load(whole.folder), analysis.load(run)
+    assert set(one.results) == set(many.results)
+    assert one.prompts == many.prompts
+    assert all((one.rewards(*key)[1] == many.rewards(*key)[1]).all() for key in one.results)
+
+
+def test_a_report_names_a_missing_shard(command, models, tmp_path):
+    run = tmp_path / "run"
+    swept(command, models, run, 2)
+    shutil.rmtree(run / "shard-1-of-2")
+    done = command("analyze", f"--run={run}", f"--report={tmp_path}/report")
+    assert done.err == [f"analyze: {run}: shard 1 of 2 is missing; compute it first"]
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3"])
+def test_a_shard_that_does_not_exist_is_one_line(command, models, tmp_path, text):
+    done = command("sweep", flag(models), f"--run={tmp_path}/run", f"--shard={text}")
+    assert done.code == 2
+    assert done.err == [f"sweep: shard={text!r}; allowed: k/n with 1 <= k <= n, as 2/8"]
+
+
+def test_more_shards_than_work_are_refused(command, models, tmp_path):
+    done = command("sweep", flag(models), f"--run={tmp_path}/run", PROMPTS, "--shard=1/10")
+    assert done.err == [
+        "sweep: shard='1/10'; allowed: at most 9 shards (3 groups of models that share a decoder "
+        "× 3 prompts)"
+    ]
+
+
+def test_a_folder_keeps_its_number_of_shards(command, models, tmp_path):
+    flags = (flag(models[:1]), f"--run={tmp_path}/run", *SMALL, PROMPTS)
+    assert command("sweep", *flags, "--shard=1/2").code == 0
+    done = command("sweep", *flags, "--shard=1/3")
+    assert done.err == [
+        f"sweep: run {tmp_path}/run: was begun as 2 shards; allowed: --shard=k/2, or another run "
+        "folder"
+    ]
+    done = command("sweep", *flags)
+    assert done.err == [f"sweep: run {tmp_path}/run: not empty and holds no manifest.json"]
+    assert command("sweep", flags[0], f"--run={tmp_path}/whole", *flags[2:]).code == 0
+    done = command("sweep", flags[0], f"--run={tmp_path}/whole", *flags[2:], "--shard=1/2")
+    assert done.err == [
+        f"sweep: run {tmp_path}/whole: is not sharded; use another run folder for --shard"
+    ]
+
+
+def test_lists_are_sharded_too(command, models, tmp_path):
+    (tmp_path / "words.txt").write_text("love\nwar\n")
+    for index in (1, 2):
+        done = command(
+            "score",
+            flag(models),
+            f"--run={tmp_path}/run",
+            f"--items={tmp_path}/words.txt",
+            PROMPTS,
+            *SMALL,
+            f"--shard={index}/2",
+        )
+        assert done.code == 0, done.err
+    items = analysis.load(tmp_path / "run").items
+    asked = itertools.product(["tiny", "shallow", "other", "wide"], ["greatest", "best", "worst"])
+    assert set(items) == {("words", model, prompt) for model, prompt in asked}
+
+
+COSTS = st.lists(st.floats(1, 100), min_size=1, max_size=12)
+
+
+@given(costs=COSTS, prompts=st.integers(1, 8), data=st.data())
+def test_shards_divide_the_work_exactly(costs, prompts, data):
+    """Each pair of a group and a prompt is in one shard, and no shard is empty."""
+    count = data.draw(st.integers(1, len(costs) * prompts))
+    if count <= len(costs):
+        shards = sharding.whole_groups(costs, count)
+        pairs = [[(g, p) for g in groups for p in range(prompts)] for groups in shards]
+    else:
+        shards = sharding.split_groups(costs, prompts, count)
+        pairs = [[(g, p) for p in range(prompts)[piece::n]] for g, piece, n in shards]
+    assert len(pairs) == count and all(pairs)
+    everything = sorted(itertools.chain.from_iterable(pairs))
+    assert everything == list(itertools.product(range(len(costs)), range(prompts)))
+
+
+@given(costs=COSTS, data=st.data())
+def test_shards_of_whole_groups_are_balanced(costs, data):
+    """The largest is at most twice what no division can be below."""
+    count = data.draw(st.integers(1, len(costs)))
+    largest = max(sum(costs[g] for g in shard) for shard in sharding.whole_groups(costs, count))
+    least = max(sum(costs) / count, max(costs))
+    assert largest <= 2 * least
+
+
+def test_a_dearer_group_gets_more_shards():
+    assert [group for group, _, _ in sharding.split_groups([1.0, 9.0], 8, 6)] == [0, 1, 1, 1, 1, 1]

@@ -1,0 +1,169 @@
+"""A flipped bit anywhere in a checkpoint is found before anything is computed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import engine
+from engine.checkpoint import restore as restoring
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import restore, sharing_groups
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from launch import sweep
+
+AGAIN = "convert the model again"
+
+
+@pytest.fixture
+def folder(checkpoint, tmp_path) -> Path:
+    """A checkpoint of its own, to be damaged."""
+    return Path(shutil.copytree(checkpoint(head="mlp").path, tmp_path / "checkpoint"))
+
+
+def flip(file, byte=-1, bit=0):
+    """Changes one bit of a file; the last byte's by default."""
+    data = bytearray(file.read_bytes())
+    data[byte] ^= 1 << bit
+    file.write_bytes(data)
+
+
+def values(folder, verify=None, dtype="float32"):
+    """The parameters of a checkpoint."""
+    opened = Checkpoint.open(folder, verify=verify)
+    return jax.tree.leaves(restore([opened], build_mesh(), jnp.dtype(dtype))[1])
+
+
+def parameter_files(folder):
+    """The files of parameters, relative to the checkpoint."""
+    found = (path.parent for path in folder.glob("params/**/.zarray"))
+    return [path for parent in found for path in parent.iterdir() if path.name != ".zarray"]
+
+
+def test_a_flipped_bit_in_any_parameter_is_found(folder):
+    files = parameter_files(folder)
+    assert len(files) == 1 + 3 * 9 + 5  # embedding, layers, norm and head
+    for file in files:
+        flip(file, byte=len(file.read_bytes()) // 2, bit=4)
+        block = file.parent.parent
+        message = (
+            f"^{block}: damaged checkpoint, this block is not the one that was converted "
+            rf"\(sha256\); {AGAIN}$"
+        )
+        with pytest.raises(AssayError, match=message):
+            values(folder)
+        flip(file, byte=len(file.read_bytes()) // 2, bit=4)
+    values(folder)
+
+
+def test_without_verifying_a_flipped_bit_is_not_found(folder):
+    flip(parameter_files(folder)[0])
+    values(folder, verify=False)
+
+
+def test_a_large_model_is_verified_if_asked_only(folder, monkeypatch):
+    opened = Checkpoint.open(folder)
+    stored = sum(file.stat().st_size for file in parameter_files(folder))
+    monkeypatch.setattr(restoring, "_LARGE", stored + 1)
+    assert restoring.is_verified(opened)
+    monkeypatch.setattr(restoring, "_LARGE", stored)
+    assert not restoring.is_verified(opened)
+    assert restoring.is_verified(Checkpoint.open(folder, verify=True))
+
+
+def test_the_description_of_a_parameter_cannot_change_what_is_read(folder):
+    """Each bit of a .zarray, of which some name another file, order or compression."""
+    right = [np.asarray(x) for x in values(folder)]
+    described = folder / "params/readout/readout.head.weight_in/.zarray"
+    for bit in range(0, 8 * len(described.read_bytes()), 5):  # a fifth of them, to be quick
+        flip(described, *divmod(bit, 8))
+        try:
+            read = [np.asarray(x) for x in values(folder)]
+        except AssayError as error:
+            assert AGAIN in str(error)
+        else:
+            assert all(map(np.array_equal, read, right))
+        flip(described, *divmod(bit, 8))
+
+
+@pytest.mark.parametrize("key", ["dimension_separator", "order", "compressor", "chunks"])
+def test_a_description_that_orbax_would_follow_elsewhere_is_refused(folder, key):
+    described = folder / "params/readout/readout.head.weight_in/.zarray"
+    other = {"dimension_separator": "/", "order": "F", "compressor": {"id": "zlib"}, "chunks": [1]}
+    described.write_text(json.dumps(json.loads(described.read_text()) | {key: other[key]}))
+    with pytest.raises(AssayError, match=r"weight_in: damaged checkpoint, this parameter is"):
+        values(folder, verify=False)
+
+
+def test_every_model_that_shares_a_decoder_is_verified(checkpoint, tmp_path):
+    shallow = checkpoint("shallow", num_hidden_layers=2, head_seed=1)
+    damaged = Path(shutil.copytree(shallow.path, tmp_path / "shallow"))
+    flip(damaged / "params/readout/readout.norm/0")
+    (group,) = sharing_groups([checkpoint(), Checkpoint.open(damaged)])
+    with pytest.raises(AssayError, match=f"^{damaged}/params/readout: damaged checkpoint"):
+        restore(group, build_mesh(), jnp.dtype("float32"))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_another_tokenizer_file_is_refused(folder, name):
+    file = folder / "tokenizer" / name
+    file.write_text(file.read_text() + " ")
+    message = f"^{file}: damaged checkpoint, not the file that was converted"
+    with pytest.raises(AssayError, match=message):
+        _ = Checkpoint.open(folder).tokenizer
+    _ = Checkpoint.open(folder, verify=False).tokenizer
+
+
+def test_a_tokenizer_file_too_many_or_too_few_is_refused(folder):
+    more = folder / "tokenizer/added_tokens.json"
+    more.write_text("{}")
+    with pytest.raises(AssayError, match=f"^{more}: damaged"):
+        _ = Checkpoint.open(folder).tokenizer
+    more.unlink()
+    (folder / "tokenizer/chat_template.jinja").unlink()
+    with pytest.raises(AssayError, match=r"chat_template\.jinja: damaged"):
+        _ = Checkpoint.open(folder).tokenizer
+
+
+def test_a_flipped_bit_in_the_card_is_found(folder):
+    card = folder / "model.json"
+    flip(card, byte=card.read_text().index('"rms_eps": 1e-05') + len('"rms_eps": 1e-0'))
+    assert '"rms_eps": 1e-04' in card.read_text()
+    with pytest.raises(AssayError, match=r"model\.json: damaged, its contents are not those"):
+        Checkpoint.open(folder)
+
+
+def test_a_card_of_an_earlier_release_is_the_same_model(folder):
+    new = Checkpoint.open(folder).card
+    fields = json.loads(new.to_json())
+    del fields["sha256"], fields["tokenizer_files"]
+    (folder / "model.json").write_text(json.dumps(fields))
+    old = Checkpoint.open(folder)
+    assert old.card.checkpoint_hash == new.checkpoint_hash
+    assert old.tokenizer.get_vocab()
+
+
+def test_the_public_api_verifies_too(folder):
+    flip(parameter_files(folder)[0])
+    with pytest.raises(AssayError, match=AGAIN):
+        engine.load(folder, mesh=build_mesh())
+    assert engine.load(folder, mesh=build_mesh(), verify=False)
+
+
+def test_a_command_finds_it_before_it_writes(folder, tmp_path, capsys):
+    flip(folder / "params/layers/001/decoder.layers.up/0.0")
+    flags = (f"--checkpoint={folder}", f"--run={tmp_path / 'run'}", "--config.prompts=greatest")
+    assert sweep.main(flags) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"sweep: {folder}/params/layers/001: damaged checkpoint")
+    assert not list((tmp_path / "run").glob("scores/**/*.parquet"))
+    assert sweep.main([*flags, "--config.verify=false"]) == 0
+    capsys.readouterr()
+    assert sweep.main([*flags, "--config.verify=perhaps"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["sweep: verify='perhaps'; allowed: auto, true, false"]

@@ -1,0 +1,255 @@
+"""The lock of a run folder: whom it refuses, when it is stale, what it leaves."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from engine.errors import AssayError
+from engine.runs import lock
+from engine.runs.manifest import Manifest
+
+ROOT = Path(__file__).resolve().parents[3]
+HOLD = """
+import sys
+from engine.runs import lock
+with lock.hold(sys.argv[1], "sweep"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Seconds of waiting as thousandths."""
+    for name in ("BEAT_S", "STALE_S", "_SETTLE_S", "_POLL_S"):
+        monkeypatch.setattr(lock, name, getattr(lock, name) / 1000)
+
+
+def other_process(folder):
+    """A process that holds the lock until its input ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def end(process):
+    process.stdin.close()
+    process.stdout.close()
+    assert process.wait() == 0
+
+
+def written(folder, **changes):
+    """Writes a lock as another command would have, and returns its holder."""
+    holder = dataclasses.replace(lock.Holder.here("score"), **changes)
+    folder.mkdir(exist_ok=True)
+    (folder / lock.NAME).write_text(json.dumps({**dataclasses.asdict(holder), "beats": 0}))
+    return holder
+
+
+def test_a_lock_is_there_while_it_is_held_and_names_its_holder(folder):
+    with lock.hold(str(folder), "sweep"):
+        holder = lock.Holder.read((folder / lock.NAME).read_bytes())
+        assert (holder.command, holder.pid) == ("sweep", os.getpid())
+        assert not holder.is_gone
+    assert not folder.exists()  # it was made for the lock
+
+
+def test_a_folder_with_something_in_it_stays(folder):
+    with lock.hold(str(folder), "sweep"):
+        (folder / "manifest.json").write_text("{}")
+    assert [path.name for path in folder.iterdir()] == ["manifest.json"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_lock_is_released_whatever_ends_the_command(folder, error):
+    with pytest.raises(error), lock.hold(str(folder), "sweep"):
+        raise error
+    assert not folder.exists()
+
+
+def test_a_second_command_is_refused_in_one_line_that_names_the_first(folder):
+    process = other_process(folder)
+    try:
+        message = rf"in use by `assay sweep` on \S+, process {process.pid}, since .*--wait"
+        with pytest.raises(AssayError, match=message), lock.hold(str(folder), "score"):
+            pass
+    finally:
+        end(process)
+    with lock.hold(str(folder), "score"):
+        pass
+
+
+def test_a_second_command_that_waits_goes_on_when_the_first_has_ended(folder, quick, capfd):
+    process = other_process(folder)
+    threading.Timer(0.3, process.stdin.close).start()
+    with lock.hold(str(folder), "score", wait=True):
+        assert process.wait() == 0
+    process.stdout.close()
+    assert f"waiting for `assay sweep` on {os.uname().nodename}" in capfd.readouterr().err
+
+
+def test_the_lock_of_a_killed_process_is_taken_over_at_once(folder, capfd):
+    process = other_process(folder)
+    process.send_signal(signal.SIGKILL)
+    process.stdin.close()
+    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
+    assert (folder / lock.NAME).exists()
+    with lock.hold(str(folder), "score"):
+        assert lock.holder_of(epath.Path(folder)).pid == os.getpid()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_killed_process_that_nobody_waited_for_is_gone(folder):
+    process = other_process(folder)
+    process.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
+    assert lock.holder_of(epath.Path(folder)) is None
+    process.communicate()
+
+
+def test_a_process_that_was_given_the_number_of_a_dead_one_is_not_the_holder(folder):
+    holder = written(folder, process_began="1")
+    assert holder.is_gone
+    with lock.hold(str(folder), "sweep"):
+        pass
+
+
+@pytest.mark.parametrize("changes", [{"host": "elsewhere"}, {"machine": "another container"}])
+def test_the_lock_of_another_host_is_stale_when_it_does_not_change(folder, quick, changes, capfd):
+    written(folder, pid=1, **changes)
+    with lock.hold(str(folder), "sweep"):
+        assert lock.holder_of(epath.Path(folder)).command == "sweep"
+    assert "to see if it runs: `assay score` on" in capfd.readouterr().err
+
+
+def test_the_lock_of_another_host_that_changes_is_held(folder, monkeypatch):
+    holder, polls = written(folder, host="elsewhere"), []
+
+    def beat(_):
+        polls.append(1)
+        content = {**dataclasses.asdict(holder), "beats": len(polls)}
+        (folder / lock.NAME).write_text(json.dumps(content))
+
+    monkeypatch.setattr(time, "sleep", beat)
+    with (
+        pytest.raises(AssayError, match="in use by `assay score` on elsewhere"),
+        lock.hold(str(folder), "sweep"),
+    ):
+        pass
+    assert len(polls) == 1
+
+
+def test_neither_the_time_of_the_lock_nor_the_time_in_it_matters(folder, quick):
+    """As when the clock was set back, or those of two hosts differ."""
+    written(folder, host="elsewhere", began="2099-01-01T00:00:00+00:00")
+    os.utime(folder / lock.NAME, (4e9, 4e9))
+    with lock.hold(str(folder), "sweep"):
+        pass
+
+
+def test_a_lock_that_cannot_be_read_is_stale_when_it_does_not_change(folder, quick, capfd):
+    folder.mkdir()
+    (folder / lock.NAME).write_bytes(b"{")
+    with lock.hold(str(folder), "sweep"):
+        pass
+    assert "an unknown command" in capfd.readouterr().err
+
+
+def test_an_observer_counts_from_when_it_first_looked():
+    now = [1e6]
+    watch = lock._Watch(lambda: now[0])
+    assert not watch.is_stale(b"a")
+    now[0] += lock.STALE_S - 1
+    assert not watch.is_stale(b"a")
+    now[0] += 2
+    assert watch.is_stale(b"a")
+    assert not watch.is_stale(b"b")
+    assert watch.is_alive
+
+
+def test_a_holder_rewrites_its_lock(folder, quick):
+    with lock.hold(str(folder), "sweep"):
+        seen = {(folder / lock.NAME).read_bytes() for _ in range(2000)}
+        while len(seen) < 3:
+            seen.add((folder / lock.NAME).read_bytes())
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_command_whose_lock_was_taken_stops_at_the_next_save(folder, taken):
+    with lock.hold(str(folder), "sweep"):
+        manifest = Manifest.open(str(folder))
+        manifest.save()
+        if taken:
+            written(folder, host="elsewhere")
+        else:
+            (folder / lock.NAME).unlink()
+        how = "taken over by `assay score` on elsewhere" if taken else "removed"
+        with pytest.raises(AssayError, match=f"the lock of this command was {how}.*; run it again"):
+            manifest.save()
+    assert (folder / lock.NAME).exists() == taken  # another's is left alone
+
+
+def test_who_holds_no_lock_does_not_write_where_another_does(folder):
+    process = other_process(folder)
+    try:
+        with pytest.raises(AssayError, match="in use by `assay sweep`"):
+            Manifest.open(str(folder)).save()
+    finally:
+        end(process)
+    Manifest.open(str(folder)).save()
+
+
+def test_of_many_that_find_a_stale_lock_one_has_it(folder, monkeypatch):
+    """Each in a thread of its own, at the same moment."""
+    monkeypatch.setattr(lock, "_POLL_S", 0.01)
+    written(folder, process_began="1")
+    start, outcomes = threading.Barrier(8), []
+
+    def attempt():
+        mine = lock.Lock(epath.Path(folder / lock.NAME), lock.Holder.here("sweep"))
+        start.wait()
+        try:
+            mine.take(False)
+            outcomes.append(mine)
+        except AssayError:
+            outcomes.append(None)
+
+    threads = [threading.Thread(target=attempt) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [winner] = [mine for mine in outcomes if mine]
+    winner.release()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_file_is_no_run(folder):
+    folder.write_text("")
+    with (
+        pytest.raises(AssayError, match="run: a file; allowed: a folder"),
+        lock.hold(str(folder), "sweep"),
+    ):
+        pass

@@ -1,0 +1,188 @@
+"""What a sweep takes from disk: nothing that was computed otherwise, nothing that is damaged."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from engine.errors import AssayError
+from engine.runs import provenance
+from engine.runs.manifest import Manifest
+from engine.sweep import loop, self_check
+from tests.support.folders import flipped
+
+PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
+ONE = {"greatest": PROMPTS["greatest"]}
+RESULT = "scores/model=tiny/prompt=greatest"
+PART = f"{RESULT}/part-0000100-0000200.parquet"
+SIZE = 288
+
+
+@pytest.fixture
+def tiny(checkpoint):
+    return checkpoint()
+
+
+def forget_result(run):
+    """The manifest loses a result, as it did when two commands wrote it at once."""
+    run.edit_manifest(lambda content: content["results"].pop(RESULT))
+
+
+def test_parts_in_float32_are_never_labelled_bfloat16(run, tiny):
+    """Not even without a lock, and without the result's entry in the manifest."""
+    run.sweep([tiny], ONE)
+    forget_result(run)
+    before, manifest = run.parts(), run.manifest()
+    message = r"part-0000000-0000100\.parquet: belongs to something else \(dtype='float32', not 'b"
+    with pytest.raises(AssayError, match=message):
+        run.sweep([tiny], ONE, dtype="bfloat16")
+    assert (run.parts(), run.manifest()) == (before, manifest)
+    assert run.sweep([tiny], ONE) == 0
+    assert run.manifest()["results"][RESULT]["fingerprint"]["dtype"] == "float32"
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("scores/model=tiny/prompt=worst", "path='scores/model=tiny/prompt=worst', not"),
+        ("scores/model=mlp/prompt=greatest", "path='scores/model=mlp/prompt=greatest', not"),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_a_part_of_another_result_is_refused(run, tiny, checkpoint, source, what, known):
+    run.sweep([tiny, checkpoint("mlp", head="mlp", head_seed=2)], PROMPTS)
+    shutil.copy(run.folder / PART.replace(RESULT, source), run.folder / PART)
+    if known:
+        what = "differs from its hash in the manifest"
+    else:
+        forget_result(run)
+    with pytest.raises(AssayError, match=rf"{PART}: .*{what}"):
+        run.sweep([tiny], ONE)
+
+
+def test_a_part_of_the_same_place_in_another_run_is_refused(run, other_run, tiny, checkpoint):
+    run.sweep([tiny], ONE)
+    other_run.sweep([checkpoint(seed=5)], ONE)
+    shutil.copy(other_run.folder / PART, run.folder / PART)
+    forget_result(run)
+    with pytest.raises(AssayError, match=rf"{PART}: belongs to something else \(checkpoint_hash="):
+        run.sweep([tiny], ONE)
+
+
+def test_a_part_of_another_prompt_text_is_refused(run, other_run, tiny):
+    """Even if both texts had the same token ids."""
+    run.sweep([tiny], ONE)
+    run.edit_manifest(lambda content: content.update(results={}, prompts={}))
+    about = provenance.read((run.folder / PART).read_bytes())
+    wanted = {"prompts": {"greatest": "What is the greatest  thing?"}}
+    assert "prompt 'greatest' with" in provenance.difference(about, wanted)
+
+
+def test_parts_of_another_part_size_are_refused(run, tiny):
+    run.sweep([tiny], ONE)
+    forget_result(run)
+    message = r"part-0000000-0000100\.parquet: no part of a result of 288 rows with part_size=50"
+    with pytest.raises(AssayError, match=message):
+        run.sweep([tiny], ONE, part_size=50)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_flipped_bit_in_a_complete_result_is_found(run, tiny, known):
+    run.sweep([tiny], ONE)
+    if not known:
+        forget_result(run)
+    path = run.folder / PART
+    for position in np.linspace(0, path.stat().st_size - 1, 20).astype(int).tolist():
+        with flipped(path, position), pytest.raises(AssayError, match=rf"{PART}: .*; remove it"):
+            run.sweep([tiny], ONE)
+    assert run.sweep([tiny], ONE) == 0
+
+
+def test_a_flipped_bit_in_a_vocabulary_is_found(run, tiny):
+    run.sweep([tiny], ONE)
+    [path] = (run.folder / "vocab").iterdir()
+    for position in np.linspace(0, path.stat().st_size - 1, 20).astype(int).tolist():
+        with flipped(path, position), pytest.raises(AssayError, match=rf"{path}: damaged; remove"):
+            run.sweep([tiny], ONE)
+
+
+def test_parts_that_the_manifest_lacks_are_adopted(run, tiny):
+    run.sweep([tiny], ONE)
+    before, entry = run.parts(), run.manifest()["results"][RESULT]
+    forget_result(run)
+    assert run.sweep([tiny], ONE) == 0
+    assert run.parts() == before
+    adopted = run.manifest()["results"][RESULT]
+    for key in ("fingerprint", "parts", "complete", "self_check", "coefficients"):
+        assert adopted[key] == entry[key]
+
+
+def test_parts_that_are_gone_leave_the_manifest_before_anything_is_computed(run, tiny, monkeypatch):
+    run.sweep([tiny], ONE)
+    (run.folder / PART).unlink()
+    seen = []
+    original = loop.run
+
+    def look(*arguments):
+        seen.append(run.manifest()["results"][RESULT])
+        return original(*arguments)
+
+    monkeypatch.setattr(loop, "run", look)
+    run.sweep([tiny], ONE)
+    assert len(seen[0]["parts"]) == 2 and not seen[0]["complete"]
+
+
+def test_a_result_without_a_self_check_is_checked_again(run, tiny):
+    run.sweep([tiny], ONE)
+    run.edit_manifest(lambda content: content["results"][RESULT].update(self_check=None))
+    told = []
+    assert run.sweep([tiny], ONE, tell=lambda *result: told.append(result)) == 0
+    assert run.manifest()["results"][RESULT]["self_check"]["candidates"] == 8
+    assert told == []
+
+
+def test_a_part_says_what_computed_it_and_nothing_that_equal_runs_differ_in(run, tiny):
+    run.sweep([tiny], ONE)
+    about = provenance.read((run.folder / PART).read_bytes())
+    manifest = run.manifest()
+    entry = manifest["results"][RESULT]
+    assert about["fingerprint"] == entry["fingerprint"]
+    assert about["models"] == {"tiny": manifest["models"]["tiny"]}
+    assert about["prompts"] == ONE
+    assert about["rows"] == {"start": 100, "stop": 200, "of": SIZE}
+    assert about["computed_by"]["device_kind"] == "cpu"
+    assert entry["environment"]["process_count"] == 1
+    for key in ("host", "began", "process_count", "device_count"):
+        assert key in entry["environment"] and key not in json.dumps(about)
+
+
+def test_a_run_that_stops_saves_what_it_wrote(run, tiny, monkeypatch):
+    """However seldom it saves."""
+    monkeypatch.setattr(Manifest, "save_if_due", lambda self: None)
+    original, left = self_check.check_finite, iter(range(2))
+
+    def stops(*arguments):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        original(*arguments)
+
+    monkeypatch.setattr(loop, "check_finite", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run.sweep([tiny], ONE)
+    assert len(run.manifest()["results"][RESULT]["parts"]) == len(run.parts()) == 2
+
+
+def test_the_manifest_is_saved_seldom(run, tiny, monkeypatch):
+    """Not once a part: the time since the last save counts, and what a save costs."""
+    original, saves = Manifest.save, []
+
+    def save(self):
+        saves.append(1)
+        original(self)
+        self._cost_s = 1e6
+
+    monkeypatch.setattr(Manifest, "save", save)
+    run.sweep([tiny], ONE, part_size=2)
+    assert len(run.manifest()["results"][RESULT]["parts"]) == SIZE // 2
+    assert len(saves) == 2  # at the start and at the end
