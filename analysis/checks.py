@@ -1,9 +1,12 @@
 """Checks of loading: files against the manifest and the schema of a run."""
 
 import dataclasses
+import functools
 import hashlib
 import io
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import polars as pl
 from etils import epath
@@ -11,6 +14,7 @@ from etils import epath
 from engine.runs import provenance, schema, storage
 from engine.runs.reader import Result, RunError, Search
 
+_REQUESTS = 16  # to an object store, side by side.
 _NAMED = 5  # Ids that a message lists at most.
 _COLUMNS = {
     schema.SCORES_DIR: schema.SCORE_COLUMNS,
@@ -25,11 +29,35 @@ def columns(result: Result) -> schema.Columns:
     return _COLUMNS[result.kind]
 
 
+def sources(files: Mapping[epath.Path, str | None]) -> list[str] | list[bytes]:
+    """What polars reads files from: local ones from their names, objects from their bytes.
+
+    polars could read objects itself, but it would want credentials, endpoint and retries again.
+
+    Args:
+      files: file -> its sha256; None for a vocabulary, whose name is a hash.
+    """
+    if not any(map(storage.is_remote, files)):
+        return [os.fspath(path) for path in files]
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        return list(pool.map(_object, files, files.values()))
+
+
+# A report reads every part about twelve times. A part has about 100 kB: this is 400 MB at most.
+@functools.lru_cache(maxsize=4096)
+def _object(path: epath.Path, digest: str | None) -> bytes:
+    """An object, checked; kept in memory."""
+    data = storage.read(path)
+    if digest is not None:
+        check_bytes(path, data, digest)
+    return data
+
+
 def scan(result: Result, objectives: bool = False) -> pl.LazyFrame:
     """Rows of `result`, sorted by id; `objectives` adds the columns of its objectives."""
     # Neither the order of the files nor that of a scan is promised: sort. The folder names hold
     # `model=`, which polars would read as hive columns by default.
-    files = storage.parquet([result.folder / name for name in result.parts])
+    files = sources({result.folder / name: digest for name, digest in result.parts.items()})
     names = [*columns(result), *(result.objectives if objectives else ())]
     frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
     return frame.select(names).sort(names[0])
@@ -48,8 +76,9 @@ def present(result: Result, allow_incomplete: bool) -> Result | None:
     if not parts:
         return None
     types = columns(result) | dict.fromkeys(result.objectives, pl.Float32)
-    paths = [result.folder / name for name in parts]
-    for path, digest, data in zip(paths, parts.values(), storage.read_all(paths), strict=True):
+    files = {result.folder / name: digest for name, digest in parts.items()}
+    for (path, digest), file in zip(files.items(), sources(files), strict=True):
+        data = file if isinstance(file, bytes) else storage.read(path)
         check_bytes(path, data, digest)
         check_schema(path, data, types)
         check_origin(result, path, data)

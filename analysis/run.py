@@ -174,7 +174,7 @@ class Run:
 
     def vocabulary(self, model: str) -> pl.LazyFrame:
         """Vocabulary of `model`: token_id, token, is_special, round_trip, sorted by token_id."""
-        files = storage.parquet([self._vocabularies[model]])
+        files = checks.sources({self._vocabularies[model]: None})
         frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
         return frame.select(list(schema.VOCAB_COLUMNS)).sort("token_id")
 

@@ -66,7 +66,7 @@ def sequences_table(run: Run) -> pl.DataFrame:
       The table `sequences.csv`: model, prompt, direction, method, seed, length (tokens), reward,
       percentile (0 to 1: share of the model's single tokens under that prompt that score below;
       null where the vocabulary was not scored), text, round_trips (whether the text tokenises to
-      these ids), flops (of the whole search), and two columns more: reward_from_text (float32, of
+      these ids), flops (of the whole search), and two columns more: reward_from_text (of
       the text as a chat would tokenise it) and rejected (candidates that did not round-trip; both
       null where the manifest does not name them). By model, prompt, direction, method, seed. Of
       equal rewards the earliest counts.

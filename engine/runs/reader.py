@@ -96,7 +96,7 @@ class Search:
     Attributes:
       sha256: of its bytes.
       rejected: candidates whose text tokenises to other ids.
-      reward_from_text: reward of the text of the best sequence, in float32.
+      reward_from_text: reward of the text of the best sequence.
     """
 
     sha256: str | None = None

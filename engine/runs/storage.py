@@ -12,6 +12,7 @@ disk and a store is here and nowhere else:
 
 import contextlib
 import importlib.util
+import logging
 import os
 import pathlib
 import re
@@ -37,11 +38,14 @@ _RETRIES = {"retries": {"mode": "standard", "total_max_attempts": 7}}
 fsspec.config.conf.setdefault("s3", {}).setdefault("config_kwargs", _RETRIES)
 for _scheme in _PACKAGES:
     fsspec.config.conf.setdefault(_scheme, {})["use_listings_cache"] = False
+# It logs a traceback of what it also raises, and a warning for each use without credentials.
+logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 _REQUESTS = 16  # side by side
 
 _CREDENTIALS = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "RequestExpired")
-_BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "500", "502", "503")
+_BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "429")
+_BUSY += ("500", "502", "503")  # where the answer has no body
 
 
 def path_of(name: PathLike) -> epath.Path:
@@ -92,16 +96,6 @@ def read_all(paths: Sequence[epath.Path]) -> list[bytes]:
         return list(pool.map(read, paths))
 
 
-def parquet(paths: Sequence[epath.Path]) -> list[str] | list[bytes]:
-    """What polars reads: local files by their names, objects as their bytes.
-
-    polars could read objects itself, but it would want credentials, endpoint and retries again.
-    """
-    if paths and is_remote(paths[0]):
-        return read_all(paths)
-    return [os.fspath(path) for path in paths]
-
-
 def exists(path: epath.Path) -> bool:
     """Whether there is such a file or folder.
 
@@ -123,7 +117,7 @@ def is_file(path: epath.Path) -> bool:
 
 def names(folder: epath.Path) -> list[str]:
     """Names of the files and folders in a folder, sorted; none if there is no such folder."""
-    with reported(folder), contextlib.suppress(FileNotFoundError):
+    with reported(folder), contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if not is_remote(folder):
             return sorted(os.listdir(folder))
         entries = _store(folder).ls(str(folder), detail=False)
@@ -311,12 +305,12 @@ def _reason(error: Exception) -> str:
         return f"the store's credentials are missing ({said}); set them and run again"
     if code == "NoSuchBucket":
         return "no such bucket; make it, or name another"
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) or code == "401" or said.startswith("Forbidden"):
         return f"the store refuses ({code or said}); check credentials and permissions"
     if code in ("400", "Bad Request"):  # a request about an object without its bytes has no more
         return "the store refuses (400); check credentials, which may have expired, and region"
     if isinstance(error, FileNotFoundError):
-        return "no such file"
+        return "no such file, or no such bucket"
     if code in _BUSY or isinstance(error, TimeoutError) or _is_connection(error):
         return (
             f"the store does not answer ({code or said}), after several attempts; "

@@ -20,6 +20,7 @@ _KINDS: dict[str, schema.Columns] = {
     schema.ITEM_LOGPROBS_DIR: schema.ITEM_LOGPROB_COLUMNS,
     schema.SEQUENCES_DIR: schema.SEQUENCE_COLUMNS,
 }
+_LISTS = (f"{schema.ITEMS_DIR}/", f"{schema.ITEM_LOGPROBS_DIR}/")  # need no vocabulary
 
 
 @dataclasses.dataclass
@@ -176,8 +177,10 @@ def _columns(name: str, path: str, entry: Json, frame: pl.DataFrame) -> Iterator
 
 def _tables(run: epath.Path, content: Json) -> Iterator[str]:
     """Problems of vocabularies and of human scores."""
-    needed = {e["vocab"] for e in content["models"].values() if e.get("vocab") is not None}
-    places = {schema.vocab_path(vocab) for vocab in needed}
+    of_tokens = [path for path in content["results"] if not path.startswith(_LISTS)]
+    models = {path.partition("/model=")[2].partition("/")[0] for path in of_tokens}
+    entries = [entry for slug, entry in content["models"].items() if slug in models]
+    places = {schema.vocab_path(e["vocab"]) for e in entries if e.get("vocab") is not None}
     on_disk = {place for place in storage.tree(run) if place.endswith(".parquet")}
     for place in sorted(places | {place for place in on_disk if _is_table(place)}):
         if place not in on_disk:

@@ -16,19 +16,19 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
-from engine.errors import AssayError
 from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.search.drivers import planned_steps, run_search
 from engine.search.objective import SearchObjective
+from engine.search.self_check import self_check
 from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.search.step import proposed_changes
 from engine.search.trace import Trace, end_step
 from engine.sweep import setup
+from engine.sweep.outcomes import memory_errors
 from engine.sweep.rewards import SweepSettings, sweep_replies
-from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 
 _LONGEST_PROMPT_ID = 100  # characters; an id is the name of a folder
 
@@ -115,11 +115,13 @@ def search_sequences(
     loaded = None
     with progress(sum(job.steps for job in pending), "steps") as bar:
         for job in pending:
-            bar.set_description(f"loading {job.checkpoint.card.slug}")
-            if loaded is None or loaded[0] is not job.checkpoint:
-                loaded = None  # frees the last model before the next one is read
-                loaded = job.checkpoint, _scorer(job.checkpoint, mesh, settings.dtype, settings)
-            results += _search(manifest, job, loaded[1], bar)
+            slug = job.checkpoint.card.slug
+            bar.set_description(f"loading {slug}")
+            with memory_errors([slug], mesh, "candidates", settings.candidates):
+                if loaded is None or loaded[0] is not job.checkpoint:
+                    loaded = None  # frees the last model before the next one is read
+                    loaded = job.checkpoint, _scorer(job.checkpoint, mesh, settings)
+                results += _search(manifest, job, loaded[1], bar)
     if processes.writes():
         manifest.save_if_changed()  # files that the manifest lacked
     return results
@@ -306,7 +308,7 @@ def _search(
     results = []
     for direction, path in job.missing.items():
         steps = trace_frame(objective, trace, direction)
-        check = _self_check(objective, scorer, job.checkpoint, steps, path)
+        check = self_check(objective, scorer, steps, path)
         if processes.writes():
             file = manifest.run / path
             about = {
@@ -363,55 +365,8 @@ def _joint_id(prompt_ids: Sequence[str]) -> str:
     return f"mean.of-{len(prompt_ids)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _self_check(
-    objective: SearchObjective,
-    scorer: RewardScorer,
-    checkpoint: Checkpoint,
-    steps: pl.DataFrame,
-    path: str,
-) -> dict[str, int | float]:
-    """Scores the last sequence of a trace again by the plain pass in float32.
-
-    Args:
-      objective: of the search.
-      scorer: the model in the dtype of the search.
-      checkpoint: the model.
-      steps: from `trace_frame`.
-      path: of the result, for the message.
-
-    Returns:
-      The entry of the manifest: the difference between the two rewards, its tolerance, and the
-      reward of the conversation that is tokenised from the sequence's text.
-
-    Raises:
-      AssayError: the difference exceeds the tolerance.
-    """
-    dtype = objective.settings.dtype
-    if dtype != "float32":
-        scorer = _scorer(checkpoint, scorer.mesh, "float32", objective.settings)
-    last = steps.row(-1, named=True)
-    ids = [[*p.prefix, *last["token_ids"], *p.suffix] for p in objective.prompts]
-    texts = [objective.template.sequences(p.prompt, [last["text"]])[0] for p in objective.prompts]
-    plain = scorer.plain_rewards([*ids, *texts])[0].reshape(2, -1).mean(1)
-    tolerance = SELF_CHECK_TOLERANCE[dtype]
-    difference, allowed = abs(plain[0] - last["reward"]), tolerance * max(1.0, abs(plain[0]))
-    if not difference <= allowed:
-        raise AssayError(
-            f"self-check of {path}: reward {last['reward']:.6g}, the plain pass gives "
-            f"{plain[0]:.6g}; allowed difference {allowed:.2g}"
-        )
-    return {
-        "candidates": 1,
-        "max_abs_difference": float(difference),
-        "tolerance": tolerance,
-        "reward_from_text": float(plain[1]),
-    }
-
-
-def _scorer(
-    checkpoint: Checkpoint, mesh: Mesh, dtype: str, settings: SearchSettings
-) -> RewardScorer:
-    restored = restore([checkpoint], mesh, dtype_named(dtype))
+def _scorer(checkpoint: Checkpoint, mesh: Mesh, settings: SearchSettings) -> RewardScorer:
+    restored = restore([checkpoint], mesh, dtype_named(settings.dtype))
     return RewardScorer.build(*restored, mesh, step_size=settings.candidates)
 
 

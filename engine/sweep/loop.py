@@ -25,6 +25,7 @@ from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import dtype_named
+from engine.scoring.rows import Rows
 from engine.sweep.outcomes import Ended, Ledger, SomeFailed, memory_errors
 from engine.sweep.results import Result, is_checked, read_numbers
 from engine.sweep.self_check import check_finite, self_check
@@ -116,7 +117,7 @@ def run(
         ):
             models = [checkpoint.card.slug for checkpoint in checkpoints]
             others = any(result.model not in models for result in results)
-            memory = memory_errors(models, settings.step_size, mesh)
+            memory = memory_errors(models, mesh, "step_size", settings.step_size)
             with ledger.group(models, others), memory, Writer(manifest) as writer:
                 bar.set_description(f"loading {models[0]}")
                 computed += _compute(
@@ -181,8 +182,11 @@ class _Work:
             ]
             seconds = (time.perf_counter() - began) / len(results)
             self.writer.submit(functools.partial(self._write, span, new, seconds))
-        self.writer.settle()
-        self._close(results, coefficients, finished)
+        sample = self._sample(first.rows)
+        plain = self.scorer.score_plainly(first.rows, sample.tolist())
+        if processes.writes():
+            checks = zip(results, plain, coefficients, strict=True)
+            self.writer.submit(functools.partial(self._close, list(checks), sample, finished))
         return sum(stop - start for result in results for start, stop in result.spans)
 
     def _known(self, result: Result) -> np.ndarray:
@@ -229,31 +233,35 @@ class _Work:
             self.manifest.record_part(result.path, name, len(frame), digest, seconds)
         self.manifest.save_if_due()
 
-    def _close(
-        self,
-        results: Sequence[Result],
-        coefficients: Sequence[Json | None],
-        finished: Callable[[Result, np.ndarray], object],
-    ) -> None:
-        """Compares a random sample of what is on disk with the plain pass; closes the results."""
-        rows = results[0].rows
+    def _sample(self, rows: Rows) -> np.ndarray:
+        """The rows that the self-check takes, ascending."""
         rng = np.random.default_rng([self.settings.seed, len(rows), *rows.prompt.prefix])
         size = min(self.settings.self_check, len(rows))
-        sample = np.sort(rng.choice(len(rows), size, replace=False))
-        plain = self.scorer.score_plainly(rows, sample.tolist())
-        if not processes.writes():
-            return
+        return np.sort(rng.choice(len(rows), size, replace=False))
+
+    def _close(
+        self,
+        checks: Sequence[tuple[Result, np.ndarray, Json | None]],
+        sample: np.ndarray,
+        finished: Callable[[Result, np.ndarray], object],
+    ) -> None:
+        """Compares a sample of what is on disk with the plain pass; closes the results.
+
+        Args:
+          checks: results of one pass, each with its numbers by the plain pass, float32
+            [columns, sample], and its coefficients.
+          sample: rows.
+          finished: as for `run`.
+        """
         completed = []
-        for result, expected, weights in zip(results, plain, coefficients, strict=True):
+        for result, plain, weights in checks:
             storage.sweep_temporaries(self.manifest.run / result.path)
-            spans = parts.ranges(len(rows), self.settings.part_size)
+            spans = parts.ranges(len(result.rows), self.settings.part_size)
             numbers = np.concatenate(
                 [read_numbers(self.manifest, result, span) for span in spans], axis=1
             )
-            where, written = f"self-check of {result.path}", numbers[:, sample]
-            check = self_check(
-                where, result.columns, sample, written, expected, self.settings.dtype
-            )
+            where, dtype = f"self-check of {result.path}", self.settings.dtype
+            check = self_check(where, result.columns, sample, numbers[:, sample], plain, dtype)
             if not self.manifest.result(result.path)["complete"]:
                 completed.append((result, numbers))
             self.manifest.finish(result.path, check, weights)

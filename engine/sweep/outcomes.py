@@ -128,13 +128,14 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def memory_errors(models: Sequence[str], step_size: int, mesh: Mesh) -> Iterator[None]:
+def memory_errors(models: Sequence[str], mesh: Mesh, setting: str, value: int) -> Iterator[None]:
     """Turns "out of memory", of a device or of the host, into one line.
 
     Args:
       models: slugs that are loaded together.
-      step_size: candidates in a step.
       mesh: the devices.
+      setting: name of the setting that says how much is computed in a step.
+      value: its value.
 
     Raises:
       AssayError: memory ran out inside.
@@ -149,5 +150,5 @@ def memory_errors(models: Sequence[str], step_size: int, mesh: Mesh) -> Iterator
         devices = " × ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
         raise AssayError(
             f"{', '.join(models)}: {where} is out of memory (mesh {devices}, "
-            f"step_size={step_size}); lower step_size, or raise mesh.model"
+            f"{setting}={value}); lower {setting}, or raise mesh.model"
         ) from None

@@ -87,14 +87,13 @@ def _needs(path: str, content: Json) -> tuple[str, str, tuple[str, ...]]:
 def _load(
     checkpoint: Checkpoint, mesh: Mesh, dtype: str, objectives: tuple[str, ...]
 ) -> RewardScorer | LanguageScorer:
-    step_size = mesh.shape["data"]
     if checkpoint.card.kind != REWARD:
         restored = restore([checkpoint], mesh, dtype_named(dtype))
-        return LanguageScorer.build(*restored, mesh, step_size=step_size)
+        return LanguageScorer.build(*restored, mesh, step_size=1)
     head = checkpoint.card.reward_head
     kind = next((k for k in OBJECTIVES if tuple(head.columns(k)[1:]) == objectives), "none")
     restored = restore([checkpoint], mesh, dtype_named(dtype), objectives=kind)
-    return RewardScorer.build(*restored, mesh, step_size=step_size)
+    return RewardScorer.build(*restored, mesh, step_size=1)
 
 
 def _compare(

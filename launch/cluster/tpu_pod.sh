@@ -41,11 +41,12 @@ create() {
   done
 }
 
+# --wait: the lock of a slice that died is taken over after a minute.
 # The hosts' own Python may be older than 3.11.
 install="python3 -m pip install --quiet --user uv"
 install+=" && python3 -m uv venv --quiet --allow-existing --python 3.13 ~/assay"
 install+=" && python3 -m uv pip install --quiet --python ~/assay/bin/python 'assay[tpu] @ $SOURCE'"
-command="\$HOME/assay/bin/assay ${*@Q} --multihost"
+command="\$HOME/assay/bin/assay ${*@Q} --multihost --wait"
 for (( attempt = 0; attempt <= ${RESTARTS:-100}; attempt++ )); do
   status=0
   { create && on_hosts "$install" && on_hosts "$command"; } || status=$?

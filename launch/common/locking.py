@@ -27,8 +27,9 @@ def held(given: Given, run: str, command: str) -> Iterator[None]:
     if not processes.writes():
         yield
         return
-    with lock.hold(run, command, wait=given.wait) as own:
-        forget = processes.at_exit(own.release)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock.hold(run, command, wait=given.wait))
+        forget = processes.at_exit(stack.close)
         try:
             yield
         finally:

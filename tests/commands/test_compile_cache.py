@@ -129,17 +129,18 @@ def test_a_second_process_compiles_nothing_that_the_first_did(filled):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "empty"])
-def test_damaged_entries_are_compiled_again_without_a_word(filled, tmp_path, damage):
-    cache, printed = filled
-    (tmp_path / "compiled").mkdir()
-    for path in (cache / "compiled").iterdir():
-        data = path.read_bytes()
-        if path.name.endswith("-cache"):
-            data = {"truncated": data[: len(data) // 2], "garbage": data[::-1], "empty": b""}[
-                damage
-            ]
-        (tmp_path / "compiled" / path.name).write_bytes(data)
-    assert finished(start(tmp_path)) == printed
+def test_damaged_entries_are_compiled_again_without_a_word(filled, damage):
+    cache, printed = filled  # damaged in place: the key of an entry names its folder
+    whole = entries(cache)
+    for name, data in whole.items():
+        damaged = {"truncated": data[: len(data) // 2], "garbage": data[::-1], "empty": b""}
+        (cache / "compiled" / name).write_bytes(damaged[damage])
+    try:
+        assert finished(start(cache)) == printed
+        assert set(entries(cache)) == set(whole)
+    finally:
+        for name, data in whole.items():
+            (cache / "compiled" / name).write_bytes(data)
 
 
 def test_the_size_is_bounded(filled, tmp_path):

@@ -116,14 +116,14 @@ def test_slurm_signals_the_steps_in_time_and_may_queue_again():
 def test_slurm_starts_one_step(parse):
     [words] = dry("slurm.sbatch", *FLAGS, SLURM_NNODES="2", SLURM_NTASKS_PER_NODE="8")
     assert words[:2] == ["srun", "assay"]
-    assert words[2:] == [*FLAGS, "--multihost"]
+    assert words[2:] == [*FLAGS, "--wait", "--multihost"]
     given = parse(words[2:])
-    assert given.multihost and given.prompt == ["What's up?"]
+    assert given.multihost and given.wait and given.prompt == ["What's up?"]
 
 
 def test_one_gpu_is_one_process():
     [words] = dry("slurm.sbatch", *FLAGS, SLURM_NNODES="1", SLURM_NTASKS_PER_NODE="1")
-    assert words == ["srun", "assay", *FLAGS]
+    assert words == ["srun", "assay", *FLAGS, "--wait"]
 
 
 def test_an_array_is_shards(parse):
@@ -221,7 +221,7 @@ def test_a_slurm_job_that_is_told_to_stop_is_queued_again_and_goes_on(
     assert job.returncode == 0, err
     after = run.parts()
     assert {path: after[path] for path in before} == before
-    assert run.manifest()["environment"]["process_count"] == 2
+    assert [call[0] for call in calls(fakes)].count("assay") == 4  # two jobs of two processes
 
     alone = Run(tmp_path / "alone")
     flags = (f"--checkpoint={model.path}", f"--run={alone.folder}", *SMALL)
@@ -298,8 +298,8 @@ def test_a_slice_is_queued_for_installed_and_started_on_every_host(parse):
     assert "'assay[tpu] @ git+https://host/a'" in install[8]
     program, *arguments = shlex.split(start[8].removeprefix("--command="))
     assert program == "$HOME/assay/bin/assay"
-    assert arguments == [*FLAGS, "--multihost"]
-    assert parse(arguments).multihost
+    assert arguments == [*FLAGS, "--multihost", "--wait"]
+    assert parse(arguments).wait
 
 
 GCLOUD = """

@@ -11,6 +11,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from analysis.report import folder
 from engine.errors import AssayError
 from engine.runs import storage
 from tests.support import object_store, runs
@@ -139,13 +140,15 @@ def test_a_model_converted_into_a_store_is_the_one_converted_onto_a_disk(command
     ]
 
 
-def test_a_report_of_a_run_in_a_store_is_written_into_the_store(command, store, tmp_path):
+def test_a_report_of_a_run_in_a_store_is_written_into_the_store(command, store, proxy, tmp_path):
     local = runs.small_run(tmp_path / "run")
     store.upload(local, "out/run")
     report = f"s3://{BUCKET}/out/report"
     done = command("analyze", f"--run={RUN}", f"--report={report}", *FAST)
     assert done.code == 0, done.err
     assert done.out == [f"report: {report}/index.html"]
+    read = [r.path for r in proxy.requests if r.method == "GET" and "part-" in r.path]
+    assert sorted(read) == sorted(set(read))  # each part once
     assert command("analyze", f"--run={local}", f"--report={tmp_path / 'report'}", *FAST).code == 0
     remote = store.objects("out/report")
     assert set(remote) == set(files(tmp_path / "report"))
@@ -249,7 +252,7 @@ def test_a_fault_that_lasts_is_one_line_and_the_next_sweep_goes_on(
     same(store.objects("out/run"), expected)
 
 
-REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
+REFUSED: dict[str, tuple[str, dict[str, str | None], str]] = {
     "no bucket": (
         "s3://no-such-bucket/run",
         {},
@@ -334,6 +337,37 @@ def test_an_interrupted_conversion_is_no_checkpoint_and_is_replaced(
         f"convert: checkpoint s3://{BUCKET}/other: holds 'notes.txt', which no checkpoint does; "
         "name another folder"
     ]
+
+
+def test_of_a_report_whose_upload_fails_the_older_page_is_seen(store, proxy, tmp_path):
+    report = storage.path_of(f"s3://{BUCKET}/report")
+
+    def write(text):
+        with folder.staged(report, {}) as fresh:
+            (fresh / "tables").mkdir()
+            (fresh / "tables/one.csv").write_text(text)
+            (fresh / "index.html").write_text(text)
+
+    def page():
+        return store.objects("report").get("index.html")
+
+    proxy.faults = lambda r: object_store.DENIED if "one.csv" in r.path else None
+    for attempt in ("first", "second"):
+        with pytest.raises(AssayError, match="the store refuses"):
+            write(attempt)
+        assert page() is None
+        folder.check_target(report, [])  # which may be written again
+    proxy.faults = lambda request: None
+    write("third")
+    proxy.faults = lambda r: object_store.DENIED if "one.csv" in r.path else None
+    with pytest.raises(AssayError, match="the store refuses"):
+        write("fourth")
+    assert page() == b"third"
+    with pytest.raises(folder.ReportError, match="holds a run of its own"):
+        folder.check_target(report, [report / "run"])
+    store.write("other/notes.txt", b"of somebody")
+    with pytest.raises(folder.ReportError, match="not a report of ours"):
+        folder.check_target(storage.path_of(f"s3://{BUCKET}/other"), [])
 
 
 # Files of a store

@@ -77,6 +77,33 @@ def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
     assert not [path for path in killed.rglob("*") if path.name.endswith(".tmp")]
 
 
+@pytest.mark.slow
+def test_of_two_commands_on_one_run_the_second_is_refused_or_waits(checkpoint, tmp_path):
+    flags = [
+        f"--checkpoint={checkpoint().path}",
+        f"--run={tmp_path / 'run'}",
+        "--config.prompts=greatest",
+        "--config.part_size=1",
+        "--config.step_size=4",
+    ]
+    first = start(tmp_path, *flags)
+    while not (tmp_path / "run" / ".lock").exists() and first.poll() is None:
+        time.sleep(0.002)
+    second, third = start(tmp_path, *flags), start(tmp_path, *flags, "--wait")
+    _, err = second.communicate()
+    assert second.returncode == 2
+    assert err.startswith(f"sweep: run {tmp_path / 'run'}: in use by `assay sweep` on ")
+    assert f", process {first.pid}, since " in err and len(err.splitlines()) == 1
+    out, err = first.communicate()
+    assert (first.returncode, out.splitlines()[-1].endswith("288 new rewards")) == (0, True), err
+    out, err = third.communicate()
+    assert third.returncode == 0
+    assert out.splitlines()[-1].endswith("complete already")
+    assert f"waiting for `assay sweep` on {os.uname().nodename}, process {first.pid}" in err
+    assert len(parts(tmp_path / "run")) == 288
+    assert not (tmp_path / "run" / ".lock").exists()
+
+
 def test_a_misspelt_key_is_one_line_wherever_the_command_is_started(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = command("sweep", "--config.part_sise=4")

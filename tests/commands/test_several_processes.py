@@ -35,7 +35,6 @@ def assert_one_line_each(ended, code, pattern, command="sweep"):
         assert one.out == []
         assert len(one.err) == 1, one.err
         assert re.fullmatch(f"{command}: {pattern}", one.err[0]), one.err
-    assert max(e.seconds for e in left) < 60
 
 
 def bytes_of(folder):
@@ -146,6 +145,7 @@ def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing
     killed = rf"process {victim} of 2 \({HOST}\): ended without a word: killed, or crashed"
     assert ended[victim].code == -signal.SIGKILL
     assert_one_line_each(ended, 3, killed)
+    assert max(e.seconds for e in ended) < 60
     kept = run.parts()
     count = 2 if victim else 1
     with sweeping(count, devices=2 // count) as started:
@@ -205,13 +205,14 @@ def test_a_damaged_checkpoint_on_one_process_ends_all(checkpoint, tmp_path):
     paths = [tmp_path / "0", tmp_path / "1"]
     for path in paths:
         shutil.copytree(checkpoint().path, path)
-    for file in (paths[1] / "params").rglob("d/*"):
+    damaged = [file for file in (paths[1] / "params").rglob("0*") if file.is_file()]
+    assert damaged
+    for file in damaged:
         file.write_bytes(b"")
     ended = run_to_the_end(
         "sweep", 2, *SMALL, f"--run={tmp_path}/run", own=lambda i: [f"--checkpoint={paths[i]}"]
     )
-    assert_one_line_each(ended, ended[1].code, rf"process 1 of 2 \({HOST}\): .*")
-    assert ended[1].code in (1, 2)
+    assert_one_line_each(ended, 2, rf"process 1 of 2 \({HOST}\): .*damaged checkpoint.*")
     assert not list((tmp_path / "run").glob("scores/**/part-*"))
 
 

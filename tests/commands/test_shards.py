@@ -121,10 +121,24 @@ def test_no_memory_on_a_device_is_one_line(command, models, tmp_path, monkeypatc
     )
 
 
+def test_no_memory_in_a_search_is_one_line(command, models, tmp_path, monkeypatch):
+    def too_much(*arguments, **options):
+        return jnp.zeros((1 << 20, 1 << 20, 1 << 10))
+
+    monkeypatch.setattr("engine.search.run_folder.restore", too_much)
+    flags = (f"--run={tmp_path}/run", "--config.prompts=greatest", "--config.topk=8")
+    done = command("gcg", flag(models[:1]), *flags, "--config.candidates=16")
+    assert done.code == 2
+    assert done.err[-1] == (
+        "gcg: tiny: a device is out of memory (mesh data=4 × model=1, candidates=16); "
+        "lower candidates, or raise mesh.model"
+    )
+
+
 def test_no_memory_on_the_host_is_one_line_too():
     with (
         pytest.raises(AssayError, match=r"tiny: the host is out of memory \(mesh data=4 × model=1"),
-        memory_errors(["tiny"], 64, build_mesh()),
+        memory_errors(["tiny"], build_mesh(), "step_size", 64),
     ):
         np.empty(1 << 58)
 

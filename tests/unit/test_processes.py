@@ -111,6 +111,7 @@ processes.at_exit(lambda: print("forgotten", index))()
 processes.at_exit(lambda: print("first", index))
 processes.at_exit(lambda: 1 / 0)
 processes.at_exit(lambda: print("last", index))
+processes.agree("beginnings", 1)
 if index: raise ValueError("ill")
 time.sleep(100)
 """
