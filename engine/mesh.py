@@ -136,13 +136,21 @@ def in_blocks(function: Callable[[Any, Any], Any], mesh: Mesh, shared: Any, bloc
     count = len(jax.tree.leaves(blocks)[0])
     spare = -count % mesh.shape["data"]  # copies of the last block: as many on every device
 
-    def one(shared: Any, block: Any) -> Any:
-        # Without barriers, a device that has one block alone would fuse it with what surrounds it.
-        isolated = jax.lax.optimization_barrier((shared, block))
-        return jax.lax.optimization_barrier(function(*isolated))
-
     def own(shared: Any, blocks: Any) -> Any:
-        return jax.lax.map(lambda block: one(shared, block), blocks)
+        def one(index: Any, results: Any) -> Any:
+            block = jax.tree.map(lambda b: b[index], blocks)
+            return jax.tree.map(
+                lambda every, own: every.at[index].set(own), results, function(shared, block)
+            )
+
+        block = jax.tree.map(lambda b: b[0], blocks)
+        shapes = jax.eval_shape(function, shared, block)
+        held = len(jax.tree.leaves(blocks)[0])
+        results = jax.tree.map(lambda r: jnp.zeros((held, *r.shape), r.dtype), shapes)
+        # The barrier hides the number from the compiler, which would make a loop of one block
+        # another program than a loop of several.
+        steps = jax.lax.optimization_barrier(jnp.int32(held))
+        return jax.lax.fori_loop(0, steps, one, results)
 
     def everywhere(array: jax.Array) -> jax.Array:  # so that nothing around the blocks is split
         return jax.lax.with_sharding_constraint(array, sharding(mesh, ""))

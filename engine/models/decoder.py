@@ -290,7 +290,10 @@ class Decoder(nnx.Module):
         on_prefix, on_own = (weights.astype(values.dtype) for weights in (on_prefix, on_own))
         mixed = jnp.einsum("KCUGP,KPH->KCUGH", on_prefix, past_values, **_F32)
         mixed += jnp.einsum("KCUGS,KCSH->KCUGH", on_own, values, **_F32)
-        return jnp.einsum("KCUGH->CUKGH", (mixed / total).astype(queries.dtype))
+        # XLA writes the gradient of a quotient by a broadcast in one way on a single device, and in
+        # another on several, with other last bits.
+        inverse = 1 / total
+        return jnp.einsum("KCUGH->CUKGH", (mixed * inverse).astype(queries.dtype))
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""

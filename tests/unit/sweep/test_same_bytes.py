@@ -1,6 +1,10 @@
 """Results have the same bytes on any number of devices along the axis `data`, or are not mixed."""
 
 import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +16,7 @@ from tests.support import slow, tiny
 from tests.support.parity import make_mesh
 from tests.support.sweeps import SETTINGS, Run
 
+ROOT = Path(__file__).resolve().parents[3]
 ONE = {"greatest": "What is the greatest thing?"}
 # Wide enough for matmuls whose last bits depend on the number of rows.
 WIDE = {"hidden_size": 192, "intermediate_size": 320, "head_dim": 48}
@@ -69,6 +74,28 @@ def test_a_step_that_depends_on_the_number_of_devices_changes_bytes(models, tmp_
         hashes.append(run.hashes())
     assert hashes[0].keys() == hashes[1].keys()
     assert hashes[0] != hashes[1]
+
+
+@pytest.mark.slow
+def test_eight_devices_write_the_bytes_of_one_whose_thread_pool_is_smaller(models, tmp_path):
+    hashes = []
+    for devices in (1, 8):
+        run = Run(tmp_path / str(devices))
+        flags = [f"--checkpoint={models[0].path}", f"--run={run.folder}"]
+        flags += ["--config.prompts=greatest", "--config.step_size=16", "--config.part_size=100"]
+        xla_flags = f"--xla_force_host_platform_device_count={devices}"
+        done = subprocess.run(
+            [sys.executable, "-m", "launch.sweep", *flags],
+            cwd=ROOT,
+            env={**os.environ, "XLA_FLAGS": xla_flags, "NPROC": "2"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert run.manifest()["environment"]["device_count"] == devices
+        hashes.append(run.hashes())
+    assert len(hashes[0]) == 3
+    assert hashes[0] == hashes[1]
 
 
 def test_a_result_is_not_continued_with_another_step_size(models, run):
