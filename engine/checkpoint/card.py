@@ -154,7 +154,7 @@ class Checkpoint:
         Args:
           path: a folder, local or in an object store (`s3://`, `gs://`).
           verify: whether parameters and tokenizer files are compared with their hashes when they
-            are read; None: if the parameters take less than 20 GB.
+            are read; None: tokenizer files, and parameters of less than 20 GB.
 
         Raises:
           AssayError: the folder holds no checkpoint of this version.
