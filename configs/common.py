@@ -13,10 +13,10 @@ def scoring() -> ml_collections.ConfigDict:
     # first pad token, as in the library version that the paper used.
     config.pooling = "last"
     config.step_size = 1024  # candidates per step on each device
-    config.part_size = 16384  # rows per part; a killed run computes at most one part again
+    config.part_size = 16384  # rows per part; a killed run computes at most two parts again
     config.self_check = 16  # rows per result that a plain full pass scores again
-    # Whether a checkpoint's parameters and tokenizer are compared with the hashes in its model.json
-    # when they are read: `true`, `false`, or `auto`: if its parameters take less than 20 GB.
+    # Whether a checkpoint's parameters and tokenizer files are compared with the hashes in its
+    # model.json: `true`, `false`, or `auto`: tokenizer files, and parameters of less than 20 GB.
     config.verify = "auto"
     config.seed = 0  # of the sample of rows that the self-check takes
     # Columns beside the reward: `none`; `values`, one per objective (ArmoRM, URM, QRM; other models

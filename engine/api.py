@@ -41,8 +41,8 @@ def load(
       dtype: of the decoder: `float32`, `bfloat16` or `float16`; by default `default_dtype`'s.
       mesh: where to put it; all devices by default.
       step_size: candidates per step on each device.
-      verify: whether parameters and tokenizer are compared with their hashes; None: if the
-        parameters take less than 20 GB.
+      verify: whether parameters and tokenizer files are compared with their hashes; None:
+        tokenizer files, and parameters of less than 20 GB.
 
     Raises:
       AssayError: no checkpoint, a damaged one, or settings that do not fit it.
