@@ -1,4 +1,4 @@
-"""Checks a run: hashes, rows, manifest; with --rescore, random rows by the plain pass again.
+"""Checks a run: hashes, rows, manifest; with --rescore, also random rows by the plain pass.
 
     python -m launch.verify --run=<dir> [--rebuild] [--rescore=<rows> --checkpoint=<dir>[,…]]
 

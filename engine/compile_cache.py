@@ -13,7 +13,7 @@ from pathlib import Path
 import filelock
 import jax
 
-# Where nothing else is said by the environment variable of the same name in capitals.
+# Used unless the environment variable of the same name in capitals is set.
 _SETTINGS = {
     "jax_compilation_cache_max_size": 2 * 1024**3,  # bytes; the entries used last are kept
     "jax_persistent_cache_min_compile_time_secs": 0.1,

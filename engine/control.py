@@ -171,7 +171,8 @@ def listen(port: int, count: int, host: str, timeout_s: float) -> list[Peer]:
 
     Raises:
       AssayError: the port cannot be used.
-      ProcessError: a process did not come in time, or came as another process of another number.
+      ProcessError: a process did not connect in time, was started twice, or belongs to a command
+        with another number of processes.
     """
     try:
         server = _server(port)
@@ -274,7 +275,7 @@ def _greet(connection: socket.socket, count: int, peers: dict[int, Peer]) -> Non
 
 
 def _refused(peers: dict[int, Peer], failure: Failure) -> ProcessError:
-    """Tells those that have come already."""
+    """Tells the processes that have connected already."""
     for peer in peers.values():
         peer.send(_message(failure))
         peer.finish_sending()

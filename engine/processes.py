@@ -1,8 +1,8 @@
 """The processes of one command: who writes, what all must agree on, and how all end together.
 
 With one process, every function here does nothing. Several are joined by `join`, which
-`launch.common.joining` calls before jax does. Process 0 decides and writes; it is told by name
-which process fails, and tells the others (`engine.control`).
+`launch.common.joining` calls before jax does. Process 0 decides and writes; it learns which process
+fails, and tells the others (`engine.control`).
 """
 
 import base64
@@ -49,12 +49,12 @@ def join(address: str, port: int, count: int, index: int, timeout_s: float, name
       port: on which process 0 listens.
       count: number of processes.
       index: of this process.
-      timeout_s: seconds in which all must have come.
+      timeout_s: seconds within which all must have connected.
       name: of the command, with which the lines begin.
 
     Raises:
       AssayError: the port cannot be used.
-      ProcessError: a process did not come in time or does not belong to this command.
+      ProcessError: a process did not connect in time, or does not belong to this command.
     """
     global _channel
     host = socket.gethostname()

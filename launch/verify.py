@@ -1,4 +1,4 @@
-"""Checks a run after the fact: every hash, row and id, the manifest, random rows by the model.
+"""Checks a run: every hash, row and id, and the manifest; with --rescore, also random rows.
 
 Prints one line per problem, which says what to remove and what to run, and one line at the end.
 Exit status 0: all is well; 1: there are problems; 2: bad input. See configs/verify.py.
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
 def define_flags(given: FlagValues) -> None:
     """Defines --run, --rebuild, --rescore, --checkpoint and --wait."""
     flags.DEFINE_string("run", None, "A run folder.", flag_values=given)
-    rebuilt = "Write manifest.json anew from the parts first; nothing is removed."
+    rebuilt = "First make manifest.json anew from the parts; no file is removed."
     flags.DEFINE_bool("rebuild", False, rebuilt, flag_values=given)
     rows = "Rows of each result to compute again by the plain pass; needs --checkpoint."
     flags.DEFINE_integer("rescore", 0, rows, lower_bound=0, flag_values=given)

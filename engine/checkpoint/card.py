@@ -145,7 +145,7 @@ class Checkpoint:
 
     path: epath.Path
     card: Card
-    verify: bool | None = None  # whether reading compares hashes; None: unless it is large
+    verify: bool | None = None  # whether reading compares hashes; None: not of large parameters
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool | None = None) -> "Checkpoint":
@@ -218,7 +218,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
 def refuse_existing(destination: str | os.PathLike[str]) -> None:
     """Raises AssayError if a file or folder of that name exists.
 
-    In an object store, what an interrupted conversion has left is nothing: it has no card.
+    In an object store, what an interrupted conversion left does not count: it has no card.
     """
     path = storage.path_of(destination)
     if not storage.exists(path):

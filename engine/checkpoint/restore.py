@@ -166,7 +166,7 @@ class _Reader:
 
 
 def is_verified(checkpoint: Checkpoint) -> bool:
-    """Whether the checkpoint's blocks are hashed: as it was opened, or if they are not large."""
+    """Whether the checkpoint's blocks are hashed: as asked when it was opened, else by size."""
     if checkpoint.verify is not None:
         return checkpoint.verify
     card = checkpoint.card

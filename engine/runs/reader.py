@@ -50,7 +50,7 @@ class Result:
       fingerprint: what the rewards depend on (checkpoint, prompt ids, mode, dtype, schema).
       self_check: {candidates, max_abs_difference, tolerance}, or None without a self-check.
       coefficients: objective -> its weight in a gated model's reward under the prompt; or None.
-      seconds: device time of the sweep in s, or None.
+      seconds: time spent on computing its parts in s, or None.
     """
 
     run: epath.Path

@@ -1,7 +1,7 @@
 """Folders of a run that several commands compute side by side: `<run>/shard-<k>-of-<n>`.
 
-Each shard is a run of its own, with its own manifest; readers take the folder of all shards for the
-runs in it.
+Each shard is a run of its own, with its own manifest; readers take the folder of all shards as one
+run.
 """
 
 import dataclasses

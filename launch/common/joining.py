@@ -51,7 +51,7 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_integer("processes", None, "Number of processes.", flag_values=given)
     flags.DEFINE_integer("process", None, "Index of this process, from 0.", flag_values=given)
     flags.DEFINE_integer(
-        "join_timeout", 300, "Seconds in which all processes must have come.", flag_values=given
+        "join_timeout", 300, "Seconds within which all processes must start.", flag_values=given
     )
 
 
@@ -59,7 +59,7 @@ def join(name: str, given: Any) -> None:  # parsed FlagValues
     """Joins the processes if a flag asks for it: first our own connections, then jax.
 
     Raises:
-      AssayError: something is missing or wrong, or a process did not come in time.
+      AssayError: something is missing or wrong, or a process did not connect in time.
     """
     own = (given.coordinator, given.processes, given.process)
     if not given.multihost and own == (None, None, None):

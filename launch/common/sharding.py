@@ -66,7 +66,7 @@ def share(
 def whole_groups(costs: Sequence[float], count: int) -> list[list[int]]:
     """Groups of every shard, where there are at least as many groups as shards.
 
-    The dearest group comes first, and goes to the shard with the least so far.
+    Groups are given from the most expensive on, each to the shard with the least so far.
     """
     shards: list[list[int]] = [[] for _ in range(count)]
     for group in sorted(range(len(costs)), key=lambda g: (-costs[g], g)):
