@@ -35,6 +35,10 @@ _held: dict[str, "Lock"] = {}  # run folder -> the lock that this process holds
 _live: set[str] = set()  # tokens of the locks that this process takes or holds
 
 
+class LockError(AssayError):
+    """Another command writes the run."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Holder:
     """What a lock says about the command that holds it."""
@@ -100,7 +104,8 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator["Lock"]:
       wait: wait for a command that holds the lock, instead of refusing.
 
     Raises:
-      AssayError: another command holds the lock, or the folder cannot be written.
+      LockError: another command holds the lock.
+      AssayError: the folder cannot be written.
     """
     folder = storage.path_of(run)
     made = _make(folder)
@@ -120,13 +125,13 @@ def confirm(run: epath.Path) -> None:
     """Makes sure that no other command writes the run.
 
     Raises:
-      AssayError: the lock that this process holds was taken over or removed, or this process holds
+      LockError: the lock that this process holds was taken over or removed, or this process holds
         none and another one does.
     """
     lock, holder = _held.get(str(run)), _holder(run / NAME)
     if lock is not None and (holder is None or holder.token != lock.holder.token):
         by = f"taken over by {holder}" if holder else "removed"
-        raise AssayError(f"run {run}: the lock of this command was {by}; run it again to go on")
+        raise LockError(f"run {run}: the lock of this command was {by}; run it again to go on")
     if lock is None and holder is not None and not holder.is_gone:
         _refuse(run, holder)
 
@@ -150,7 +155,7 @@ class Lock:
         """Takes the lock.
 
         Raises:
-          AssayError: another command holds it and `wait` is not set.
+          LockError: another command holds it and `wait` is not set.
         """
         _live.add(self.holder.token)
         told = False
@@ -223,7 +228,8 @@ class _Watch:
         """Looks at the content of a lock; says whether its holder has ended."""
         self.holder = Holder.read(content)
         if content != self._content:
-            self.is_alive = self._content is not None  # it changed while this process watched
+            # It changed while this process watched; one without content may have been removed.
+            self.is_alive = self._content is not None and content != b""
             self._content, self._since = content, self._clock()
         if self.holder is not None and self.holder.is_local:
             self.is_alive = not self.holder.is_gone
@@ -285,7 +291,7 @@ def _remove_empty(folders: list[epath.Path]) -> None:
 
 def _content(path: epath.Path) -> bytes:
     """The content of a lock; nothing where there is none."""
-    return storage.read(path) if storage.exists(path) else b""
+    return storage.read_if_there(path) or b""
 
 
 def _holder(path: epath.Path) -> Holder | None:
@@ -294,4 +300,4 @@ def _holder(path: epath.Path) -> Holder | None:
 
 def _refuse(run: epath.Path, holder: Holder | None) -> NoReturn:
     who = holder or "a command that its lock does not name"
-    raise AssayError(f"run {run}: in use by {who}; allowed: one command at a time, or --wait")
+    raise LockError(f"run {run}: in use by {who}; allowed: one command at a time, or --wait")

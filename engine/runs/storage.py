@@ -84,6 +84,17 @@ def read(path: epath.Path) -> bytes:
         return _store(path).cat_file(str(path)) if is_remote(path) else path.read_bytes()
 
 
+def read_if_there(path: epath.Path) -> bytes | None:
+    """The bytes of a file; None where there is none, also if it goes while it is asked for.
+
+    Raises:
+      AssayError: it cannot be read.
+    """
+    with reported(path), contextlib.suppress(FileNotFoundError):
+        return _store(path).cat_file(str(path)) if is_remote(path) else path.read_bytes()
+    return None
+
+
 def read_all(paths: Sequence[epath.Path]) -> list[bytes]:
     """The bytes of several files, which a store sends side by side.
 
@@ -172,7 +183,7 @@ def create(path: epath.Path, data: bytes) -> bool:
             try:
                 _store(path).pipe_file(str(path), data, mode="create")
             except FileExistsError:
-                return bool(_store(path).cat_file(str(path)) == data)
+                return read_if_there(path) == data
             return True
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -117,7 +117,7 @@ class LanguageScorer:
 
     def plain(self, sequences: Sequence[Sequence[int]], given: int) -> np.ndarray:
         """Log-probability of what follows the first `given` tokens of each sequence: [rows]."""
-        ids = padded(sequences, self.mesh.shape["data"])
+        ids = padded(sequences, self.mesh.shape["data"] * len(sequences))  # as for rewards
         first = np.full(len(ids), given, np.int32)
         last = np.zeros(len(ids), np.int32)
         last[: len(sequences)] = [len(s) - 1 for s in sequences]

@@ -107,6 +107,9 @@ class RewardScorer:
     ) -> np.ndarray:
         """Rewards and objectives by the plain forward pass, which shares no prefix.
 
+        Every device computes as many rows as one device would alone: the number of rows changes
+        last bits, and the files of searches hold what they are checked with.
+
         Args:
           sequences: token ids of whole conversations.
           read_at: reward position of each; by default its last.
@@ -114,7 +117,7 @@ class RewardScorer:
         Returns:
           float32 [W, sequences].
         """
-        ids = padded(sequences, self.mesh.shape["data"])
+        ids = padded(sequences, self.mesh.shape["data"] * len(sequences))
         last = np.zeros(len(ids), np.int32)
         last[: len(sequences)] = read_at or [len(s) - 1 for s in sequences]
         gate_at = np.zeros((len(ids), len(self.gate_patterns)), np.int32)

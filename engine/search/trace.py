@@ -124,9 +124,7 @@ def load(
     Raises:
       AssayError: the file is damaged, or belongs to a search with other settings or inputs.
     """
-    data = processes.bytes_from_first(
-        f"state {file.name}", lambda: storage.read(file) if storage.exists(file) else None
-    )
+    data = processes.bytes_from_first(f"state {file.name}", lambda: storage.read_if_there(file))
     if data is None:
         return None
     try:

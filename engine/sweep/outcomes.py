@@ -15,6 +15,7 @@ from tqdm import tqdm
 from engine import processes
 from engine.errors import AssayError
 from engine.runs import schema
+from engine.runs.lock import LockError
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 
@@ -89,17 +90,19 @@ class Ledger:
 
         Raises:
           AssayError: a failure, where there are no others.
+          LockError: another command writes the run: no model can go on.
         """
+        if self._failures:
+            gc.collect()  # arrays of models that failed, which their traceback has kept until now
         began = time.perf_counter()
         try:
             yield
         except AssayError as error:
             # Several processes stop together: none could know that another one goes on.
-            if not others or processes.count() > 1:
+            if not others or processes.count() > 1 or isinstance(error, LockError):
                 raise
             self._failures |= dict.fromkeys(models, str(error))
             tqdm.write(f"{error}; going on with the other models", file=sys.stderr)
-            gc.collect()  # arrays that only the traceback kept
         for model in models:
             self._seconds[model] += (time.perf_counter() - began) / len(models)
 

@@ -13,7 +13,7 @@ import pytest
 
 from analysis.report import folder
 from engine.errors import AssayError
-from engine.runs import storage
+from engine.runs import lock, storage
 from tests.support import object_store, runs
 from tests.support.object_store import BUCKET
 
@@ -394,6 +394,20 @@ def test_a_writer_whose_answer_was_lost_knows_that_it_created_the_file(store, pr
     assert storage.create(path, b"mine")
     assert not storage.create(path, b"another's")
     assert [request.method for request in proxy.requests][:2] == ["PUT", "PUT"]
+
+
+def test_a_lock_that_is_released_while_a_command_waits_for_it_is_taken(store, proxy, monkeypatch):
+    monkeypatch.setattr(lock, "_POLL_S", 0.01)
+    store.write("out/run/.lock", b"of another command")
+
+    def release_before_the_first_look(request):
+        if request.method == "GET" and request.path.endswith(".lock"):
+            store.delete("out/run/.lock")
+
+    proxy.faults = release_before_the_first_look
+    with lock.hold(RUN, "sweep", wait=True):
+        proxy.faults = lambda request: None
+        assert b"sweep" in store.read("out/run/.lock")
 
 
 def test_what_another_process_wrote_is_listed_and_read_at_once(store, proxy):

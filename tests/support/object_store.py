@@ -71,7 +71,7 @@ class Store:
         """Makes the bucket, without objects."""
         self._s3.create_bucket(Bucket=BUCKET)
         for key in self.keys():
-            self._s3.delete_object(Bucket=BUCKET, Key=key)
+            self.delete(key)
 
     def keys(self, prefix: str = "") -> list[str]:
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
@@ -87,6 +87,9 @@ class Store:
 
     def write(self, key: str, data: bytes) -> None:
         self._s3.put_object(Bucket=BUCKET, Key=key, Body=data)
+
+    def delete(self, key: str) -> None:
+        self._s3.delete_object(Bucket=BUCKET, Key=key)
 
     def upload(self, folder: Path, prefix: str) -> None:
         for path in Path(folder).rglob("*"):

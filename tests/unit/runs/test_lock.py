@@ -176,6 +176,13 @@ def test_a_lock_that_cannot_be_read_is_stale_when_it_does_not_change(folder, qui
     assert "an unknown command" in capfd.readouterr().err
 
 
+def test_a_lock_that_is_removed_between_two_looks_is_no_sign_of_life():
+    watch = lock._Watch()
+    assert not watch.is_stale(b"{}") and not watch.is_stale(b"")
+    assert not watch.is_alive
+    assert not watch.is_stale(b"[]") and watch.is_alive
+
+
 def test_an_observer_counts_from_when_it_first_looked():
     now = [1e6]
     watch = lock._Watch(lambda: now[0])

@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 
+from engine.checkpoint.restore import restore
 from engine.convert import gates
 from engine.errors import AssayError
 from engine.scoring import reward_passes
+from engine.scoring.language_passes import LanguageScorer
+from engine.scoring.reward_passes import RewardScorer
 from engine.sweep import logprobs
 from tests.support import slow, tiny
 from tests.support.parity import make_mesh
@@ -96,6 +100,19 @@ def test_eight_devices_write_the_bytes_of_one_whose_thread_pool_is_smaller(model
         hashes.append(run.hashes())
     assert len(hashes[0]) == 3
     assert hashes[0] == hashes[1]
+
+
+def test_the_number_of_devices_leaves_the_plain_pass_unchanged(models, language):
+    """Files of searches hold its numbers."""
+    sequences, passes = [[*range(3, 12)], [*range(20, 31)]], []
+    for data in (1, 2, 4):
+        mesh = make_mesh(data)
+        restored = restore(models[:1], mesh, jnp.dtype("float32"))
+        rewards = RewardScorer.build(*restored, mesh, step_size=16).plain_rewards(sequences)
+        restored = restore([language], mesh, jnp.dtype("float32"))
+        logprobs = LanguageScorer.build(*restored, mesh, step_size=16).plain(sequences, 4)
+        passes.append((rewards.tolist(), logprobs.tolist()))
+    assert passes[1] == passes[0] and passes[2] == passes[0]
 
 
 def test_a_result_is_not_continued_with_another_step_size(models, run):

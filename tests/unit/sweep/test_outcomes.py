@@ -1,0 +1,42 @@
+"""What becomes of the other models of a command when one of them fails."""
+
+import dataclasses
+import json
+import weakref
+
+import pytest
+
+from engine.errors import AssayError
+from engine.runs import lock
+from engine.runs.manifest import Manifest
+from engine.sweep.outcomes import Ledger
+
+
+class Arrays:
+    """Stands for the parameters of a model."""
+
+
+def test_a_model_that_failed_is_released_before_the_next_one_is_loaded():
+    """Errors of the writing thread stand in a cycle with their own traceback."""
+    ledger, loaded = Ledger(["one", "two"]), []
+
+    def fail():
+        arrays = Arrays()
+        loaded.append(weakref.ref(arrays))
+        error = AssayError("not finite")
+        raise error
+
+    with ledger.group(["one"], True):
+        fail()
+    with ledger.group(["two"], True):
+        assert loaded[0]() is None
+
+
+def test_no_model_goes_on_when_another_command_writes_the_run(tmp_path):
+    with lock.hold(str(tmp_path), "sweep"):
+        manifest = Manifest.open(str(tmp_path))
+        other = dataclasses.replace(lock.Holder.here("score"), host="elsewhere")
+        (tmp_path / lock.NAME).write_text(json.dumps(dataclasses.asdict(other)))
+        message = "was taken over by `assay score` on elsewhere"
+        with pytest.raises(AssayError, match=message), Ledger(["one", "two"]).group(["one"], True):
+            manifest.save()
