@@ -295,7 +295,7 @@ def test_a_slice_is_queued_for_installed_and_started_on_every_host(parse):
     for words in (install, start):
         assert words[:6] == ["gcloud", "compute", "tpus", "tpu-vm", "ssh", "sweep"]
         assert words[6:8] == ["--zone=us-east5-b", "--worker=all"]
-    assert "'assay[tpu] @ git+https://host/a'" in install[8]
+    assert "'assay[tpu,gcs] @ git+https://host/a'" in install[8]
     program, *arguments = shlex.split(start[8].removeprefix("--command="))
     assert program == "$HOME/assay/bin/assay"
     assert arguments == [*FLAGS, "--multihost", "--wait"]
@@ -418,8 +418,9 @@ def test_a_container_copies_what_exists_and_installs_known_extras(kind):
     }
     assert packages | {"requirements.txt", "pyproject.toml"} <= set(copied)
     assert {project["project"]["readme"], *project["project"]["license-files"]} <= set(copied)
-    [extra] = re.findall(r"'\.\[(\w+)\]'", text)
-    assert extra == kind and extra in project["project"]["optional-dependencies"]
+    [extras] = re.findall(r"'\.\[([\w,]+)\]'", text)
+    assert extras == f"{kind},gcs,s3"
+    assert set(extras.split(",")) <= set(project["project"]["optional-dependencies"])
     [[_, image]] = [words for words in lines if words[0] == "FROM"]
     assert re.fullmatch(r"docker\.io/library/python:3\.\d+\.\d+-slim-\w+", image)
     assert [words for words in lines if words[0] == "USER"] == [["USER", "1000"]]
