@@ -203,6 +203,7 @@ LOSSES = {
     "empty": lambda path: path.write_bytes(b""),
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:1000]),
     "damaged": lambda path: path.write_bytes(path.read_bytes().replace(b"greatest", b"grextest")),
+    "of one key": lambda path: path.write_text('{"version": 1, "models": {}}'),
 }
 
 
