@@ -131,9 +131,10 @@ def names(folder: epath.Path) -> list[str]:
     with reported(folder), contextlib.suppress(FileNotFoundError):
         if not is_remote(folder):
             return sorted(os.listdir(folder))
-        entries = _store(folder).ls(str(folder), detail=False)
+        entries = {entry.rstrip("/") for entry in _store(folder).ls(str(folder), detail=False)}
         # A "folder" made by a web console is an empty object, which is listed in itself.
-        return sorted({e.rstrip("/").rpartition("/")[2] for e in entries} - {folder.name, ""})
+        own = str(folder).partition("://")[2].rstrip("/")
+        return sorted(entry.rpartition("/")[2] for entry in entries - {own})
     return []
 
 

@@ -422,6 +422,12 @@ def test_what_another_process_wrote_is_listed_and_read_at_once(store, proxy):
     assert storage.names(folder) == ["a", "b"]
     assert storage.read(folder / "a") == b"2"
     assert storage.is_folder(folder / "b") and not storage.is_file(folder / "b")
+    assert storage.names(folder.parent) == ["scores"]
+    store.write("run/scores/", b"")  # as a web console makes a folder
+    store.write("run/scores/scores/d", b"4")
+    assert storage.names(folder) == ["a", "b", "scores"]
+    storage.remove_folder(folder / "scores")
+    store.delete("run/scores/")
     storage.remove(folder / "a")
     storage.remove(folder / "a")
     storage.remove_folder(folder / "b")
