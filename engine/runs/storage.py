@@ -237,9 +237,7 @@ def local(folder: epath.Path) -> Iterator[pathlib.Path]:
 
 
 def sweep_temporaries(folder: epath.Path) -> None:
-    """Removes the temporary files of a process that was killed while it wrote them."""
-    if is_remote(folder):
-        return  # which has none
+    """Removes the temporary files that a killed process has left."""
     for name in names(folder):
         if is_temporary(folder / name):
             remove(folder / name)

@@ -21,6 +21,7 @@ from etils import epath
 import analysis
 from configs import gcg
 from engine import api
+from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.runs import parts, schema
 from engine.search import run_folder
@@ -53,13 +54,12 @@ def test_a_search_is_scored_again_in_its_own_dtype(checkpoint, tmp_path, monkeyp
     """In float32, parameters of bfloat16 may not fit on the devices."""
     model, run, dtypes = checkpoint(), tmp_path / "run", []
     search(run, [model], dtype="bfloat16")
-    restore = rescore.restore
 
     def watched(group, mesh, dtype, **options):
         dtypes.append(str(dtype))
         return restore(group, mesh, dtype, **options)
 
-    monkeypatch.setattr(rescore, "restore", watched)
+    monkeypatch.setattr("engine.sweep.rescore.restore", watched)
     content, path = json.loads((run / "manifest.json").read_text()), file_of(run).relative_to(run)
     again = rescore.rescore(
         epath.Path(run), content, [model], make_mesh(), [str(path)], rows=5, seed=0
