@@ -6,6 +6,7 @@ Every Parquet file of a run has a JSON object under the key `KEY` of its metadat
     path         the file's place: a result's folder, or the file of a search or table
     rows         {start, stop, of}: of a part, and the number of rows of the whole result
     fingerprint, coefficients, self_check, rejected    as in the result's entry of the manifest
+    together     slugs of the models that were scored in one pass
     models, prompts, lists    the entries of the manifest that the result needs, by name
     computed_by  versions of libraries, platform and kind of the devices
     file_sha256  sha256 of the file's bytes with 64 zeros in this place

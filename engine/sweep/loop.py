@@ -167,6 +167,7 @@ class _Work:
         coefficients = self.scorer.coefficients(prefix)
         # Process 0 alone reads and writes parts; the others compute with it.
         known = [self._known(result) for result in results] if processes.writes() else []
+        together = sorted(result.model for result in results)
         for span in _spans(results):
             began, before = time.perf_counter(), self.bar.n
             scored = self.scorer.score(prefix, first.rows, *span, self.bar.update)
@@ -181,7 +182,7 @@ class _Work:
                 if span in result.spans
             ]
             seconds = (time.perf_counter() - began) / len(results)
-            self.writer.submit(functools.partial(self._write, span, new, seconds))
+            self.writer.submit(functools.partial(self._write, span, new, together, seconds))
         sample = self._sample(first.rows)
         plain = self.scorer.score_plainly(first.rows, sample.tolist())
         if processes.writes():
@@ -216,9 +217,20 @@ class _Work:
         return part
 
     def _write(
-        self, span: Span, new: Sequence[tuple[Result, np.ndarray, Json | None]], seconds: float
+        self,
+        span: Span,
+        new: Sequence[tuple[Result, np.ndarray, Json | None]],
+        together: list[str],
+        seconds: float,
     ) -> None:
-        """Writes the parts of one span: of each result its numbers and coefficients."""
+        """Writes the parts of one span.
+
+        Args:
+          span: the rows.
+          new: results with their numbers, float32 [columns, rows], and coefficients.
+          together: models of the pass.
+          seconds: computing time of each part.
+        """
         name = schema.part_name(*span)
         for result, part, weights in new:
             columns = {**result.rows.keys(*span), **dict(zip(result.columns, part, strict=True))}
@@ -227,6 +239,7 @@ class _Work:
                 **self.manifest.about(result.path),
                 "rows": provenance.part_rows(*span, len(result.rows)),
                 "coefficients": weights,
+                "together": together,
                 "computed_by": self.manifest.computed_by,
             }
             digest = parts.write_part(self.manifest.run / result.path, *span, frame, about)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from etils import epath
 
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
@@ -52,9 +53,11 @@ def check_present(manifest: Manifest, results: Sequence[Result], part_size: int)
     """Reads every part of the results that is on disk; enters those that the manifest lacks.
 
     Raises:
-      AssayError: a part is damaged, belongs to another result, or holds other row ranges.
+      AssayError: a part is damaged, belongs to another result, or holds other row ranges; parts of
+        a result that goes on were computed in one pass with other models.
     """
     every = [(r, parts.ranges(len(r.rows), part_size)) for r in results]
+    together = models_together(results)
     with progress(
         sum(len(spans) for _, spans in every), "parts", what="checking", delay_s=5
     ) as bar:
@@ -68,8 +71,22 @@ def check_present(manifest: Manifest, results: Sequence[Result], part_size: int)
             missing = set(result.spans)
             for span in spans:
                 if span not in missing:
-                    read_numbers(manifest, result, span)
+                    table = _read(manifest, result, span)
+                    if missing:
+                        _check_pass(folder, table, together[id(result.rows)])
                 bar.update()
+
+
+def models_together(results: Sequence[Result]) -> dict[int, list[str]]:
+    """Identity of the rows -> slugs of the models that one pass scores on them.
+
+    Another pass over the same decoder may round differently (1e-6), so the parts of one result are
+    all computed by one.
+    """
+    together: dict[int, list[str]] = {}
+    for result in results:
+        together.setdefault(id(result.rows), []).append(result.model)
+    return {rows: sorted(models) for rows, models in together.items()}
 
 
 def is_checked(manifest: Manifest, path: str) -> bool:
@@ -84,6 +101,19 @@ def read_numbers(manifest: Manifest, result: Result, span: Span) -> np.ndarray:
     Raises:
       AssayError: as `parts.read_part`, or the part has other columns.
     """
+    return _read(manifest, result, span).frame.select(result.columns).to_numpy().T
+
+
+def _check_pass(folder: epath.Path, table: parts.Table, models: list[str]) -> None:
+    begun = (table.about or {}).get("together", models)
+    if begun != models:
+        raise AssayError(
+            f"{folder}: begun in one pass with the models {', '.join(begun)}, not "
+            f"{', '.join(models)}; give the same models, or remove the folder"
+        )
+
+
+def _read(manifest: Manifest, result: Result, span: Span) -> parts.Table:
     folder, name = manifest.run / result.path, schema.part_name(*span)
     recorded = manifest.recorded(result.path, name)
     wanted = {
@@ -95,4 +125,4 @@ def read_numbers(manifest: Manifest, result: Result, span: Span) -> np.ndarray:
         raise AssayError(f"{folder / name}: other columns than the result's; remove it")
     if recorded is None:  # the process ended between writing the part and the manifest
         manifest.adopt_part(result.path, name, len(table.frame), table.sha256)
-    return table.frame.select(result.columns).to_numpy().T
+    return table

@@ -141,6 +141,20 @@ def test_models_that_share_a_pass_keep_their_own_rewards(run, family):
     assert correlation.max() < 0.9
 
 
+@pytest.mark.parametrize("others", [[], [1, 2]])
+def test_a_result_goes_on_only_in_a_pass_of_the_same_models(run, family, others):
+    run.sweep(family[:2], ONE)
+    before = run.hashes()
+    gone = run.folder / "scores/model=tiny/prompt=greatest/part-0000100-0000200.parquet"
+    gone.unlink()
+    again = [family[0], *(family[i] for i in others)]
+    message = r"prompt=greatest: begun in one pass with the models shallow, tiny, not .*tiny; give"
+    with pytest.raises(AssayError, match=message):
+        run.sweep(again, ONE)
+    assert run.sweep(family[:2], ONE) == 100
+    assert run.hashes() == before
+
+
 # A run is continued
 
 
