@@ -21,6 +21,7 @@ from engine.runs import lock, storage
 from engine.runs.manifest import Manifest
 from engine.runs.rebuild import rebuild
 from engine.runs.verify import AGAIN, Findings, unchecked, verify
+from engine.sweep.outcomes import memory_errors
 from engine.sweep.rescore import rescore, whole
 from launch.common import command, locking
 from launch.common.output import show
@@ -86,7 +87,10 @@ def _rescored(
     mesh = build_mesh(given.config.mesh.model)
     paths = [path for path in whole(found.content, models) if path not in found.broken]
     manifest = Manifest(run, found.content)
-    with progress(len(paths), "results", what="re-scoring", delay_s=5) as bar:
+    with (
+        memory_errors([model.card.slug for model in models], mesh, "rescore", given.rescore),
+        progress(len(paths), "results", what="re-scoring", delay_s=5) as bar,
+    ):
         for path, outcome in rescore(
             run, found.content, models, mesh, paths, rows=given.rescore, seed=given.config.seed
         ):

@@ -55,11 +55,7 @@ class Manifest:
             if not all(storage.is_temporary(folder / name) for name in names):
                 raise AssayError(f"run {folder}: not empty and holds no {schema.MANIFEST}")
             return cls(folder, empty())
-        content = read_json(path)
-        for key in schema.MANIFEST_KEYS:
-            if not isinstance(content.get(key), dict):
-                raise AssayError(f"{path}: {key!r} is missing or no object")
-        return cls(folder, content)
+        return cls(folder, read_json(path))
 
     # Any: what JSON holds.
     def admit(self, kind: str, name: str, entry: Any) -> None:

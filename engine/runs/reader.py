@@ -212,7 +212,8 @@ def read_json(path: epath.Path) -> Json:
     """The JSON object in a manifest.json.
 
     Raises:
-      RunError: no such file, not JSON, damaged, or a version that this code does not know.
+      RunError: no such file, not JSON, damaged, an object is missing, or a version that this code
+        does not know.
     """
     if not storage.is_file(path):
         folder = path.parent
@@ -231,6 +232,9 @@ def read_json(path: epath.Path) -> Json:
     unknown = [key for key in content if key not in known]
     if unknown or content.get("sha256") not in (None, content_hash(content)):
         raise RunError(f"{path}: damaged or edited: it does not fit its own sha256; {REBUILD}")
+    for key in schema.MANIFEST_KEYS:
+        if not isinstance(content.get(key), dict):
+            raise RunError(f"{path}: {key!r} is missing or no object; {REBUILD}")
     return content
 
 

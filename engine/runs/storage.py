@@ -131,9 +131,10 @@ def names(folder: epath.Path) -> list[str]:
     with reported(folder), contextlib.suppress(FileNotFoundError):
         if not is_remote(folder):
             return sorted(os.listdir(folder))
-        entries = _store(folder).ls(str(folder), detail=False)
+        entries = {entry.rstrip("/") for entry in _store(folder).ls(str(folder), detail=False)}
         # A "folder" made by a web console is an empty object, which is listed in itself.
-        return sorted({e.rstrip("/").rpartition("/")[2] for e in entries} - {folder.name, ""})
+        own = str(folder).partition("://")[2].rstrip("/")
+        return sorted(entry.rpartition("/")[2] for entry in entries - {own})
     return []
 
 
@@ -236,9 +237,7 @@ def local(folder: epath.Path) -> Iterator[pathlib.Path]:
 
 
 def sweep_temporaries(folder: epath.Path) -> None:
-    """Removes the temporary files of a process that was killed while it wrote them."""
-    if is_remote(folder):
-        return  # which has none
+    """Removes the temporary files that a killed process has left."""
     for name in names(folder):
         if is_temporary(folder / name):
             remove(folder / name)

@@ -94,8 +94,6 @@ def _opened(run: epath.Path) -> Findings:
         gone = not storage.exists(run / schema.MANIFEST)
         problem = f"{run / schema.MANIFEST}: gone; {REBUILD}" if gone else str(error)
         return Findings(content, [problem], readable=False)
-    if missing := [key for key in schema.MANIFEST_KEYS if not isinstance(content.get(key), dict)]:
-        raise RunError(f"{run / schema.MANIFEST}: {missing[0]!r} is missing or no object")
     return Findings(content, [], readable=True)
 
 

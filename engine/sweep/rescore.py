@@ -78,8 +78,7 @@ def whole(content: Json, checkpoints: Iterable[Checkpoint]) -> list[str]:
 def _needs(path: str, content: Json) -> tuple[str, str, tuple[str, ...]]:
     """Checkpoint, dtype and objectives: results with equal ones share loaded parameters."""
     fingerprint = content["results"][path]["fingerprint"]
-    search = path.startswith(f"{schema.SEQUENCES_DIR}/")
-    objectives = () if search else tuple(fingerprint.get("objectives", ()))
+    objectives = tuple(fingerprint.get("objectives", ()))
     return fingerprint["checkpoint_hash"], fingerprint["dtype"], objectives
 
 

@@ -36,10 +36,12 @@ class Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        done = False
         try:
             self.settle()
+            done = kind is None
         finally:
             self._pool.shutdown()
-            if kind is not None and processes.writes():
+            if not done and processes.writes():
                 with contextlib.suppress(AssayError):  # the first error is the one to report
                     self._manifest.save()

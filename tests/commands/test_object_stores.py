@@ -396,6 +396,14 @@ def test_a_writer_whose_answer_was_lost_knows_that_it_created_the_file(store, pr
     assert [request.method for request in proxy.requests][:2] == ["PUT", "PUT"]
 
 
+def test_the_mark_of_a_killed_process_is_removed_by_the_next_command(store, proxy):
+    """By which several processes see that they share the run."""
+    store.write("out/run/.shared.0123abcd.tmp", b"")
+    store.write("out/run/manifest.json", b"{}")
+    storage.sweep_temporaries(storage.path_of(RUN))
+    assert store.keys("out/run/") == ["out/run/manifest.json"]
+
+
 def test_a_lock_that_is_released_while_a_command_waits_for_it_is_taken(store, proxy, monkeypatch):
     monkeypatch.setattr(lock, "_POLL_S", 0.01)
     store.write("out/run/.lock", b"of another command")
@@ -422,6 +430,12 @@ def test_what_another_process_wrote_is_listed_and_read_at_once(store, proxy):
     assert storage.names(folder) == ["a", "b"]
     assert storage.read(folder / "a") == b"2"
     assert storage.is_folder(folder / "b") and not storage.is_file(folder / "b")
+    assert storage.names(folder.parent) == ["scores"]
+    store.write("run/scores/", b"")  # as a web console makes a folder
+    store.write("run/scores/scores/d", b"4")
+    assert storage.names(folder) == ["a", "b", "scores"]
+    storage.remove_folder(folder / "scores")
+    store.delete("run/scores/")
     storage.remove(folder / "a")
     storage.remove(folder / "a")
     storage.remove_folder(folder / "b")

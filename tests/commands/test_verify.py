@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
@@ -203,6 +204,7 @@ LOSSES = {
     "empty": lambda path: path.write_bytes(b""),
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:1000]),
     "damaged": lambda path: path.write_bytes(path.read_bytes().replace(b"greatest", b"grextest")),
+    "of one key": lambda path: path.write_text('{"version": 1, "models": {}}'),
 }
 
 
@@ -298,6 +300,19 @@ def test_a_wrong_reward_that_every_hash_vouches_for_is_found_by_scoring_it_again
     assert done.code == 1
     assert done.out[0].startswith(f"{run / SCORES}: re-scored: row 1")
     assert "the plain pass gives" in done.out[0] and "remove it and run" in done.out[0]
+
+
+def test_no_memory_for_a_model_is_one_line(verify, models, monkeypatch):
+    def too_much(*arguments, **options):
+        return jnp.zeros((1 << 20, 1 << 20, 1 << 10))  # the device refuses this
+
+    monkeypatch.setattr("engine.sweep.rescore.restore", too_much)
+    done = verify("--rescore=5", f"--checkpoint={models[0].path}")
+    assert (done.code, done.out) == (2, [])
+    assert done.err[-1] == (
+        "verify: tiny: a device is out of memory (mesh data=4 × model=1, rescore=5); "
+        "lower rescore, or raise mesh.model"
+    )
 
 
 @pytest.mark.parametrize("flags", [["--rescore=5"], ["--checkpoint={tiny}"]])

@@ -16,10 +16,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from etils import epath
 
 import analysis
 from configs import gcg
 from engine import api
+from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.runs import parts, schema
 from engine.search import run_folder
@@ -28,6 +30,8 @@ from engine.search.objective import SearchObjective
 from engine.search.run_folder import score_elsewhere, search_sequences, trace_frame
 from engine.search.settings import DEFAULTS, METHODS, SearchSettings
 from engine.search.trace import Trace, end_step
+from engine.sweep import rescore
+from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 from launch.common import searching
 from tests.support import tiny
 from tests.support.searches import make_mesh, problem, scorer, settings
@@ -44,6 +48,25 @@ def search(run, models, prompts=PROMPT, *, joint=False, **changes):
 
 def file_of(run, direction="max", method="gcg", slug="tiny", prompt="who"):
     return run / schema.sequences_path(slug, prompt, direction, method, 0)
+
+
+def test_a_search_is_scored_again_in_its_own_dtype(checkpoint, tmp_path, monkeypatch):
+    """In float32, parameters of bfloat16 may not fit on the devices."""
+    model, run, dtypes = checkpoint(), tmp_path / "run", []
+    search(run, [model], dtype="bfloat16")
+
+    def watched(group, mesh, dtype, **options):
+        dtypes.append(str(dtype))
+        return restore(group, mesh, dtype, **options)
+
+    monkeypatch.setattr("engine.sweep.rescore.restore", watched)
+    content, path = json.loads((run / "manifest.json").read_text()), file_of(run).relative_to(run)
+    again = rescore.rescore(
+        epath.Path(run), content, [model], make_mesh(), [str(path)], rows=5, seed=0
+    )
+    [(_, outcome)] = again
+    assert outcome["tolerance"] == SELF_CHECK_TOLERANCE["bfloat16"]
+    assert dtypes == ["bfloat16"]
 
 
 def traced(asked: SearchObjective, model) -> Trace:

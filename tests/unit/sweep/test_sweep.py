@@ -340,10 +340,12 @@ def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny,
 
     with monkeypatch.context() as patched:
         patched.setattr(RewardScorer, "plain_rewards", wrong)
+        patched.setattr("engine.runs.manifest._REST", float("inf"))  # no save is due before the end
         message = rf"self-check of {RESULT}: row \d+ has reward .*, the plain pass gives"
         with pytest.raises(AssayError, match=message):
             run.sweep([tiny], ONE)
     assert not run.manifest()["results"][RESULT]["complete"]
+    assert len(run.manifest()["results"][RESULT]["parts"]) == 3  # saved, whatever fails
     assert run.sweep([tiny], ONE) == 0
     assert run.manifest()["results"][RESULT]["complete"]
 
