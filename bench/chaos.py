@@ -41,6 +41,7 @@ import launch.verify
 from bench.support import table
 from bench.support.victims import PHASES, Ended, Plan, Steps, start, wait
 from tests.support import folders, object_store, tiny
+from tests.support.processes import free_port
 
 _KILLS = flags.DEFINE_integer("kills", 200, "Kills, over all places and numbers of processes.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of the moments of the kills.")
@@ -148,7 +149,7 @@ class Lab:
         if command.name == "score":
             argv.append(f"--items={self.items}")
         if processes > 1:
-            argv += [f"--coordinator=127.0.0.1:{_free_port()}", f"--processes={processes}"]
+            argv += [f"--coordinator=127.0.0.1:{free_port()}", f"--processes={processes}"]
         started, logs = [], []
         for index in range(processes):
             own = [*argv, f"--process={index}"] if processes > 1 else argv
@@ -269,19 +270,13 @@ def _wrong_ends(ended: Sequence[Ended], victim: int, plan: Plan, command: Comman
     return wrong
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def store(wanted: bool) -> Iterator[object_store.Store | None]:
     """An S3 server in a process of its own, with its address and keys in the environment."""
     if not wanted:
         yield None
         return
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         url = f"http://127.0.0.1:{port}"

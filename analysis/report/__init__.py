@@ -4,6 +4,7 @@ write_report(analysis.load("out/run"), "out/report", infos, settings)
 """
 
 import os
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -27,7 +28,7 @@ def write_report(
     settings: AnalyzeSettings,
     progress: Callable[[str], None] = lambda stage: None,
     chapters: Sequence[Chapter] = CHAPTERS,
-) -> epath.Path:
+) -> pathlib.Path | epath.Path:
     """Writes index.html, figures/ and tables/ of `run` under the folder `report`.
 
     The folder appears complete, in place of an older report; the page needs no other file and no
@@ -65,7 +66,8 @@ def write_report(
             progress("page")
             html = page.render(study, sections, drawn, packed.result())
         (folder / "index.html").write_text(html, encoding="utf-8")
-    return report / "index.html"
+    index = report / "index.html"
+    return index if storage.is_remote(index) else pathlib.Path(index)
 
 
 def _about(run: Run) -> dict[str, object]:

@@ -205,7 +205,8 @@ class Checkpoint:
         folder = self.path / "tokenizer"
         with storage.local(folder) as files:
             if self.verify is not False and self.card.tokenizer_files is not None:
-                _check_files(folder, file_hashes(files), self.card.tokenizer_files)
+                present = file_hashes(files) if files.is_dir() else {}
+                _check_files(folder, present, self.card.tokenizer_files)
             return load_tokenizer(files)
 
 

@@ -12,7 +12,11 @@ from engine.progress import progress
 from engine.runs import parts, provenance, schema
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
+from engine.runs.reader import Json
 from engine.scoring.rows import Rows
+
+# Of what computed a part, what decides a number's last bits.
+_DECIDING = ("platform", "device_kind", "jaxlib")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +58,7 @@ def check_present(manifest: Manifest, results: Sequence[Result], part_size: int)
 
     Raises:
       AssayError: a part is damaged, belongs to another result, or holds other row ranges; parts of
-        a result that goes on were computed in one pass with other models.
+        a result that goes on were computed elsewhere, or in one pass with other models.
     """
     every = [(r, parts.ranges(len(r.rows), part_size)) for r in results]
     together = models_together(results)
@@ -73,7 +77,8 @@ def check_present(manifest: Manifest, results: Sequence[Result], part_size: int)
                 if span not in missing:
                     table = _read(manifest, result, span)
                     if missing:
-                        _check_pass(folder, table, together[id(result.rows)])
+                        models = together[id(result.rows)]
+                        _check_same(folder, table.about or {}, models, manifest.computed_by)
                 bar.update()
 
 
@@ -104,13 +109,31 @@ def read_numbers(manifest: Manifest, result: Result, span: Span) -> np.ndarray:
     return _read(manifest, result, span).frame.select(result.columns).to_numpy().T
 
 
-def _check_pass(folder: epath.Path, table: parts.Table, models: list[str]) -> None:
-    begun = (table.about or {}).get("together", models)
+def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by: Json) -> None:
+    """Refuses to go on with a result that was begun where last bits may differ.
+
+    Args:
+      folder: of the result.
+      about: what one of its parts says.
+      models: of the pass that would go on.
+      computed_by: what would compute it.
+
+    Raises:
+      AssayError: other models share the pass, or it is another kind of device or compiler.
+    """
+    begun = about.get("together", models)
     if begun != models:
         raise AssayError(
             f"{folder}: begun in one pass with the models {', '.join(begun)}, not "
             f"{', '.join(models)}; give the same models, or remove the folder"
         )
+    before = about.get("computed_by", computed_by)
+    for name in _DECIDING:
+        if before.get(name) != computed_by.get(name):
+            raise AssayError(
+                f"{folder}: begun with {name}={before.get(name)!r}, not "
+                f"{computed_by.get(name)!r}; go on with that, or remove the folder"
+            )
 
 
 def _read(manifest: Manifest, result: Result, span: Span) -> parts.Table:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import socket
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -48,10 +49,18 @@ def define_flags(given: FlagValues) -> None:
         "host:port of process 0; the port 10,000 above (or below) it must be free too.",
         flag_values=given,
     )
-    flags.DEFINE_integer("processes", None, "Number of processes.", flag_values=given)
-    flags.DEFINE_integer("process", None, "Index of this process, from 0.", flag_values=given)
     flags.DEFINE_integer(
-        "join_timeout", 300, "Seconds within which all processes must start.", flag_values=given
+        "processes", None, "Number of processes.", lower_bound=1, flag_values=given
+    )
+    flags.DEFINE_integer(
+        "process", None, "Index of this process, from 0.", lower_bound=0, flag_values=given
+    )
+    flags.DEFINE_integer(
+        "join_timeout",
+        300,
+        "Seconds within which all processes must start.",
+        lower_bound=1,
+        flag_values=given,
     )
 
 
@@ -64,13 +73,13 @@ def join(name: str, given: Any) -> None:  # parsed FlagValues
     own = (given.coordinator, given.processes, given.process)
     if not given.multihost and own == (None, None, None):
         return
-    if given.join_timeout < 1:
-        raise AssayError(f"--join_timeout={given.join_timeout}; allowed: integers >= 1")
     place = find_place(*own, os.environ, given.join_timeout)
     if place.count == 1:
         return
     control = place.port + (_CONTROL if place.port + _CONTROL < 2**16 else -_CONTROL)
     processes.join(place.host, control, place.count, place.index, given.join_timeout, name)
+    if place.index == 0:
+        _check_free(place.port)
     warnings.formatwarning = lambda message, *_: f"{name}: {processes.place()}: {message}\n"
     native_output.tame(follows=place.index > 0)
     import jax  # here: a wrong flag is refused at once
@@ -84,6 +93,17 @@ def join(name: str, given: Any) -> None:  # parsed FlagValues
         shutdown_timeout_seconds=_SHUTDOWN_S,
         cluster_detection_method="deactivate" if place.explicit else None,
     )
+
+
+def _check_free(port: int) -> None:
+    """Raises AssayError if a port is taken: jax would crash."""
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        raise AssayError(
+            f"port {port}, the coordinator's: {error.strerror}; "
+            "allowed: a coordinator whose two ports are free"
+        ) from error
 
 
 def leave() -> None:

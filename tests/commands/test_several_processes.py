@@ -300,6 +300,27 @@ def test_a_coordinator_that_does_not_answer_is_one_line(checkpoints, tmp_path):
     assert_one_line_each(ended, 3, pattern)
 
 
+@pytest.mark.slow
+def test_a_taken_port_of_the_coordinator_is_one_line(checkpoints, tmp_path):
+    taken = []
+
+    def place(port, count, index):
+        taken.append(taken[0] if taken else socket.create_server(("", port)))
+        return processes.by_flags(port, count, index)
+
+    ended = run_to_the_end("sweep", 2, checkpoints["reward"], f"--run={tmp_path}/run", place=place)
+    taken[0].close()
+    pattern = rf"process 0 of 2 \({HOST}\): port \d+, the coordinator's: Address already in use .*"
+    assert_one_line_each(ended, 2, pattern)
+
+
+@pytest.mark.parametrize("flag", ["--processes=0", "--process=-1", "--join_timeout=0"])
+def test_a_number_that_is_too_small_is_one_line(command, checkpoints, tmp_path, flag):
+    done = command("sweep", checkpoints["reward"], f"--run={tmp_path}/run", flag)
+    assert (done.code, done.out, len(done.err)) == (2, [], 1)
+    assert done.err[0].startswith(f"sweep: flag {flag}: ")
+
+
 def test_what_is_missing_to_join_is_one_line(command, checkpoints, tmp_path, monkeypatch):
     monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
     flags = [checkpoints["reward"], f"--run={tmp_path}/run"]

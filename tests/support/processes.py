@@ -140,9 +140,9 @@ def by_open_mpi(port: int, count: int, index: int) -> tuple[list[str], dict[str,
 
 
 def free_port() -> int:
-    """A port that is free, as is the one 10,000 above it."""
+    """A port that is free, as is the one 10,000 above it; neither is given to other connections."""
     while True:
-        port = random.randint(20_000, 30_000)
+        port = random.randint(10_000, 19_999)
         with (
             contextlib.suppress(OSError),
             socket.create_server(("", port)),

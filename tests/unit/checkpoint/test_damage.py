@@ -126,8 +126,10 @@ def test_a_tokenizer_file_too_many_or_too_few_is_refused(folder):
         _ = Checkpoint.open(folder).tokenizer
     more.unlink()
     (folder / "tokenizer/chat_template.jinja").unlink()
-    with pytest.raises(AssayError, match=r"chat_template\.jinja: damaged"):
-        _ = Checkpoint.open(folder).tokenizer
+    for _ in range(2):
+        with pytest.raises(AssayError, match=r"chat_template\.jinja: damaged"):
+            _ = Checkpoint.open(folder).tokenizer
+        shutil.rmtree(folder / "tokenizer", ignore_errors=True)
 
 
 def test_a_flipped_bit_in_the_card_is_found(folder):

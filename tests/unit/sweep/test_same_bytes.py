@@ -96,7 +96,8 @@ def test_eight_devices_write_the_bytes_of_one_whose_thread_pool_is_smaller(model
             text=True,
         )
         assert done.returncode == 0, done.stderr
-        assert run.manifest()["environment"]["device_count"] == devices
+        (result,) = run.manifest()["results"].values()
+        assert result["environment"]["device_count"] == devices
         hashes.append(run.hashes())
     assert len(hashes[0]) == 3
     assert hashes[0] == hashes[1]

@@ -10,8 +10,10 @@ from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import parts, schema
+from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import RewardScorer, dtype_named
+from engine.sweep import setup
 from tests.support import slow
 from tests.support.sweeps import SETTINGS
 from tests.support.tiny import TRIMMED
@@ -153,6 +155,16 @@ def test_a_result_goes_on_only_in_a_pass_of_the_same_models(run, family, others)
         run.sweep(again, ONE)
     assert run.sweep(family[:2], ONE) == 100
     assert run.hashes() == before
+
+
+def test_a_result_does_not_go_on_with_another_compiler(run, tiny, monkeypatch):
+    monkeypatch.setattr(setup, "library_versions", lambda: {**library_versions(), "jaxlib": "0.1"})
+    run.sweep([tiny], ONE)
+    monkeypatch.undo()
+    assert run.sweep([tiny], ONE) == 0  # what is complete stays
+    (run.folder / "scores/model=tiny/prompt=greatest/part-0000100-0000200.parquet").unlink()
+    with pytest.raises(AssayError, match=r"prompt=greatest: begun with jaxlib='0\.1', not '"):
+        run.sweep([tiny], ONE)
 
 
 # A run is continued
