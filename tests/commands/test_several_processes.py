@@ -1,48 +1,18 @@
-"""Commands as several processes on this machine: what they compute, and how they end together."""
+"""Commands as several processes on this machine: what they compute, and what they refuse."""
 
-import re
-import shutil
-import signal
 import socket
-import time
 
 import pytest
 
 from tests.support import processes
-from tests.support.sweeps import Run
-
-HOST = re.escape(socket.gethostname())
-SMALL = ("--config.part_size=100", "--config.step_size=64", "--config.self_check=4")
-LONG = ("--config.part_size=4", "--config.step_size=4", "--config.prompts=greatest,best,worst")
-
-
-def run_to_the_end(module, count, *flags, **how):
-    with processes.running(f"launch.{module}", count, *flags, **how) as started:
-        return started.wait()
-
-
-def assert_quiet_but_for_the_first(ended):
-    assert [e.code for e in ended] == [0] * len(ended), [e.err for e in ended]
-    assert [len(e.out) for e in ended] == [1] + [0] * (len(ended) - 1)
-    assert [e.err for e in ended[1:]] == [[]] * (len(ended) - 1)
-
-
-def assert_one_line_each(ended, code, pattern, command="sweep"):
-    """Every process that was not killed ended with the code and the one line."""
-    left = [e for e in ended if e.code != -signal.SIGKILL]
-    assert [e.code for e in left] == [code] * len(left), [e.err for e in ended]
-    for one in left:
-        assert one.out == []
-        assert len(one.err) == 1, one.err
-        assert re.fullmatch(f"{command}: {pattern}", one.err[0]), one.err
-
-
-def bytes_of(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "manifest.json"
-    }
+from tests.support.processes import (
+    HOST,
+    SMALL,
+    assert_one_line_each,
+    assert_quiet_but_for_the_first,
+    bytes_of,
+    run_to_the_end,
+)
 
 
 @pytest.fixture
@@ -74,7 +44,7 @@ def items(tmp_path):
 )
 def test_a_sweep_of_two_processes_writes_what_one_writes(checkpoints, tmp_path, place):
     flags = [checkpoints["reward"], *SMALL, "--config.prompts=greatest"]
-    run_to_the_end("sweep", 1, *flags, f"--run={tmp_path}/one", devices=2)
+    run_to_the_end("sweep", 1, *flags, f"--run={tmp_path}/one")
     ended = run_to_the_end("sweep", 2, *flags, f"--run={tmp_path}/two", place=place)
     assert_quiet_but_for_the_first(ended)
     assert ended[0].out == [f"{tmp_path}/two/scores: 1 models × 1 prompts, 288 new rewards"]
@@ -94,137 +64,22 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("name", CASES)
-def test_every_command_writes_with_several_processes_what_it_writes_with_one(
-    checkpoints, items, tmp_path, name, count
+def test_every_command_writes_with_2_and_4_processes_what_it_writes_with_one(
+    checkpoints, items, tmp_path, name
 ):
     kind, own = CASES[name]
     flags = [checkpoints[kind], *own, "--config.prompts=greatest"]
     flags += [f"--items={items}"] if name == "score" else []
-    run_to_the_end(name, 1, *flags, f"--run={tmp_path}/one", devices=count)
-    ended = run_to_the_end(name, count, *flags, f"--run={tmp_path}/several")
-    assert_quiet_but_for_the_first(ended)
-    assert len(bytes_of(tmp_path / "one")) > 0
-    assert bytes_of(tmp_path / "several") == bytes_of(tmp_path / "one")
-    again = run_to_the_end(name, count, *flags, f"--run={tmp_path}/several")
+    run_to_the_end(name, 1, *flags, f"--run={tmp_path}/1")
+    assert len(bytes_of(tmp_path / "1")) > 0
+    for count in (2, 4):
+        ended = run_to_the_end(name, count, *flags, f"--run={tmp_path}/{count}")
+        assert_quiet_but_for_the_first(ended)
+        assert bytes_of(tmp_path / str(count)) == bytes_of(tmp_path / "1")
+    again = run_to_the_end(name, 2, *flags, f"--run={tmp_path}/4")
     assert_quiet_but_for_the_first(again)
     assert "complete already" in again[0].out[0]
-
-
-# --- Ends -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def sweeping(checkpoint, tmp_path):
-    """Starts a long sweep, and waits until it has written a part."""
-    models = checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)
-    flags = ["--checkpoint=" + ",".join(str(one.path) for one in models), *LONG]
-
-    def start(count, folder=tmp_path / "run", **how):
-        return processes.running("launch.sweep", count, *flags, f"--run={folder}", **how)
-
-    return start
-
-
-def wait_for_a_part(started, run):
-    while not run.parts() and started.running():
-        time.sleep(0.01)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing(
-    sweeping, tmp_path, victim
-):
-    run, whole = Run(tmp_path / "run"), Run(tmp_path / "whole")
-    with sweeping(2, devices=1) as started:
-        wait_for_a_part(started, run)
-        started.send(victim, signal.SIGKILL)
-        ended = started.wait()
-    killed = rf"process {victim} of 2 \({HOST}\): ended without a word: killed, or crashed"
-    assert ended[victim].code == -signal.SIGKILL
-    assert_one_line_each(ended, 3, killed)
-    assert max(e.seconds for e in ended) < 60
-    kept = run.parts()
-    count = 2 if victim else 1
-    with sweeping(count, devices=2 // count) as started:
-        again = started.wait()
-    assert_quiet_but_for_the_first(again)
-    after = run.parts()
-    assert {path: after[path] for path in kept} == kept
-    with sweeping(1, whole.folder, devices=2) as started:
-        started.wait()
-    assert run.hashes() == whole.hashes()
-    assert run.leftovers() == []
-
-
-@pytest.mark.slow
-def test_a_process_that_hangs_ends_the_others(sweeping, tmp_path):
-    with sweeping(2) as started:
-        wait_for_a_part(started, Run(tmp_path / "run"))
-        started.send(1, signal.SIGSTOP)
-        ended = started.wait(55)
-    assert ended[1].code == -signal.SIGKILL  # by this test
-    pattern = rf"process 1 of 2 \({HOST}\): gave no sign of life for 30 s; it or its network hangs"
-    assert_one_line_each(ended, 3, pattern)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-@pytest.mark.parametrize("count, told", [(1, 0), (2, 0), (2, 1)])
-def test_a_signal_to_one_process_stops_all_in_order(sweeping, tmp_path, count, told, number):
-    run = Run(tmp_path / "run")
-    with sweeping(count, devices=2 // count) as started:
-        wait_for_a_part(started, run)
-        started.send(told, number)
-        ended = started.wait()
-    place = rf"process {told} of 2 \({HOST}\): " if count > 1 else ""
-    line = rf"{place}stopped by {number.name}; run it again to go on"
-    assert_one_line_each(ended, 143, line)
-    assert max(e.seconds for e in ended) < 30
-    kept = run.parts()
-    assert kept
-    with sweeping(count, devices=2 // count) as started:
-        assert_quiet_but_for_the_first(started.wait())
-    assert {path: run.parts()[path] for path in kept} == kept
-
-
-@pytest.mark.slow
-def test_ctrl_c_on_one_process_stops_all(sweeping, tmp_path):
-    with sweeping(2) as started:
-        wait_for_a_part(started, Run(tmp_path / "run"))
-        started.send(0, signal.SIGINT)
-        ended = started.wait()
-    line = rf"process 0 of 2 \({HOST}\): interrupted; run it again to go on"
-    assert_one_line_each(ended, 130, line)
-
-
-@pytest.mark.slow
-def test_a_damaged_checkpoint_on_one_process_ends_all(checkpoint, tmp_path):
-    paths = [tmp_path / "0", tmp_path / "1"]
-    for path in paths:
-        shutil.copytree(checkpoint().path, path)
-    damaged = [file for file in (paths[1] / "params").rglob("0*") if file.is_file()]
-    assert damaged
-    for file in damaged:
-        file.write_bytes(b"")
-    ended = run_to_the_end(
-        "sweep", 2, *SMALL, f"--run={tmp_path}/run", own=lambda i: [f"--checkpoint={paths[i]}"]
-    )
-    assert_one_line_each(ended, 2, rf"process 1 of 2 \({HOST}\): .*damaged checkpoint.*")
-    assert not list((tmp_path / "run").glob("scores/**/part-*"))
-
-
-@pytest.mark.slow
-def test_a_failed_self_check_on_process_0_is_no_success_elsewhere(checkpoints, tmp_path):
-    flags = [checkpoints["reward"], *SMALL, "--config.prompts=greatest", f"--run={tmp_path}/run"]
-    assert_quiet_but_for_the_first(run_to_the_end("sweep", 2, *flags))
-    part = sorted(tmp_path.glob("run/scores/*/*/part-*"))[0]
-    part.write_bytes(b"PAR1")
-    sorted(tmp_path.glob("run/scores/*/*/part-*"))[1].unlink()
-    ended = run_to_the_end("sweep", 2, *flags)
-    assert_one_line_each(ended, 2, rf"process 0 of 2 \({HOST}\): {re.escape(str(part))}: .*")
 
 
 # --- Refusals ---------------------------------------------------------------------------------

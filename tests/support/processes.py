@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+HOST = re.escape(socket.gethostname())
+SMALL = ("--config.part_size=100", "--config.step_size=64", "--config.self_check=4")
 # What process i compiles is read again by the next process i: never by two at the same time.
 _COMPILED = tempfile.TemporaryDirectory(prefix="assay-compiled-processes-")
 
@@ -165,3 +168,32 @@ def _lines(text: str) -> list[str]:
     """Lines that are left of what a process printed, without its progress bars."""
     lines = text.replace("\r", "\n").splitlines()
     return [line for line in lines if line.strip() and "it/s" not in line and "%|" not in line]
+
+
+def run_to_the_end(module, count, *flags, **how):
+    with running(f"launch.{module}", count, *flags, **how) as started:
+        return started.wait()
+
+
+def assert_quiet_but_for_the_first(ended):
+    assert [e.code for e in ended] == [0] * len(ended), [e.err for e in ended]
+    assert [len(e.out) for e in ended] == [1] + [0] * (len(ended) - 1)
+    assert [e.err for e in ended[1:]] == [[]] * (len(ended) - 1)
+
+
+def assert_one_line_each(ended, code, pattern, command="sweep"):
+    """Every process that was not killed ended with the code and the one line."""
+    left = [e for e in ended if e.code != -signal.SIGKILL]
+    assert [e.code for e in left] == [code] * len(left), [e.err for e in ended]
+    for one in left:
+        assert one.out == []
+        assert len(one.err) == 1, one.err
+        assert re.fullmatch(f"{command}: {pattern}", one.err[0]), one.err
+
+
+def bytes_of(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    }
