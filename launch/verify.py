@@ -17,7 +17,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.progress import progress
-from engine.runs import lock, storage
+from engine.runs import lock, shards, storage
 from engine.runs.manifest import Manifest
 from engine.runs.rebuild import rebuild
 from engine.runs.verify import AGAIN, Findings, unchecked, verify
@@ -48,28 +48,42 @@ def define_flags(given: FlagValues) -> None:
 
 
 def check(problems: list[str], given: command.Given) -> str:
-    """Flags -> checks; puts the problems that remain into `problems` and prints them."""
+    """Flags -> checks of a run, or of all shards of one; what remains is added to `problems`.
+
+    Returns:
+      A line for each folder.
+    """
     run = storage.path_of(command.paths(given, "run")[0])
     models = [Checkpoint.open(path) for path in given.checkpoint]
     if bool(given.rescore) != bool(models):
         raise AssayError("--rescore and --checkpoint; allowed: both or neither")
     if not storage.is_folder(run):
         raise AssayError(f"run {run}: no such folder")
+    folders = shards.expanded([run], allow_incomplete=False)
+    return "\n".join(_checked(folder, models, given, problems) for folder in folders)
+
+
+def _checked(
+    run: epath.Path, models: Sequence[Checkpoint], given: command.Given, problems: list[str]
+) -> str:
+    """Checks one run folder; prints its problems and adds them to `problems`."""
+    own: list[str] = []
     writes = given.rebuild or given.rescore
     held = locking.held(given, str(run), "verify") if writes else contextlib.nullcontext()
     with held:
         if not writes and (holder := lock.holder_of(run)):
             print(f"run {run} is being written by {holder}", file=sys.stderr, flush=True)
         if given.rebuild:
-            problems += rebuild(run)
+            own += rebuild(run)
         with progress(len(storage.tree(run)), "files", what="checking", delay_s=5) as bar:
             found = verify(run, bar.update)
-        problems += [line for line in found.problems if line not in problems]
-        rescored = _rescored(run, found, models, given, problems) if models else ""
-    problems += [unchecked(run, path) for path in found.unchecked]
-    for line in problems:
+        own += [line for line in found.problems if line not in own]
+        rescored = _rescored(run, found, models, given, own) if models else ""
+    own += [unchecked(run, path) for path in found.unchecked]
+    for line in own:
         show(line)
-    verdict = f"problems: {len(problems)}" if problems else "all is well"
+    problems += own
+    verdict = f"problems: {len(own)}" if own else "all is well"
     return (
         f"{run}: {len(found.content['results'])} results, {found.files:,} files, "
         f"{found.rows:,} rows{rescored}: {verdict}"

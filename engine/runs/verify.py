@@ -109,6 +109,9 @@ def _result(run: epath.Path, path: str, entry: Json, found: Findings) -> Iterato
         wanted = provenance.of_result(found.content, path)
         if total is not None:
             wanted["rows"] = provenance.part_rows(*span, total)
+        if not storage.exists(run / path / name):
+            yield f"{name}: missing; {AGAIN}"
+            continue
         try:
             table = parts.read_part(run / path, *span, part["sha256"], wanted)
         except AssayError as error:
@@ -145,6 +148,9 @@ def _search(run: epath.Path, path: str, entry: Json, found: Findings) -> Iterato
     recorded = entry["parts"].get(file.name)
     if recorded is None:
         yield f"not finished; {AGAIN}"
+        return
+    if not storage.exists(file):
+        yield f"missing; {AGAIN}"
         return
     wanted = provenance.of_result(found.content, path)
     try:

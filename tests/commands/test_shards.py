@@ -176,6 +176,24 @@ def test_shards_together_are_the_unsharded_run(command, models, tmp_path, count)
     assert all((one.rewards(*key)[1] == many.rewards(*key)[1]).all() for key in one.results)
 
 
+def test_verify_checks_every_shard(command, models, tmp_path):
+    run = tmp_path / "run"
+    for k in (1, 2):
+        flags = (flag(models[2:]), f"--run={run}", f"--shard={k}/2", *SMALL)
+        assert command("sweep", *flags, "--config.prompts=greatest").code == 0
+    well = command("verify", f"--run={run}")
+    assert well.code == 0
+    assert well.out == [
+        f"{run}/shard-{k}-of-2: 1 results, 3 files, 288 rows: all is well" for k in (1, 2)
+    ]
+    [part] = run.glob("shard-2-of-2/scores/*/*/part-0000000-*")
+    part.unlink()
+    done = command("verify", f"--run={run}")
+    assert done.code == 1
+    assert done.out[0] == f"{part.parent}: {part.name}: missing; run the command again"
+    assert [line.rpartition(": ")[2] for line in done.out[-2:]] == ["all is well", "1"]
+
+
 def test_a_report_names_a_missing_shard(command, models, tmp_path):
     run = tmp_path / "run"
     swept(command, models, run, 2)

@@ -119,7 +119,7 @@ def test_a_flipped_bit_in_a_complete_result_is_found_by(
 
 def damage_lost_part(run):
     (run / PART).unlink()
-    return f"{run / SCORES}: part-0000100-0000200.parquet: No such file or directory"
+    return f"{run / SCORES}: part-0000100-0000200.parquet: missing; run the command again"
 
 
 def damage_unknown_part(run):
@@ -176,7 +176,7 @@ def damage_temporary(run):
 def damage_lost_search(run):
     [path] = (run / "sequences").glob("*/*/direction=max/*")
     path.unlink()
-    return f"{path}: {path.name}: No such file or directory"
+    return f"{path}: missing; run the command again"
 
 
 def damage_unchecked(run):
