@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from tqdm import tqdm
 
 from engine.scoring import batches, reward_passes
 from engine.search import drivers
@@ -86,6 +87,7 @@ def start(
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(file, 1)
         os.dup2(file, 2)
+        getattr(tqdm, "_instances", set()).clear()  # the parent's bar is not drawn here
         _watch(steps, plan)
         status = main(argv)
     except SystemExit as end:
