@@ -89,8 +89,11 @@ def test_of_two_commands_on_one_run_the_second_is_refused_or_waits(checkpoint, t
     first = start(tmp_path, *flags)
     while not (tmp_path / "run" / ".lock").exists() and first.poll() is None:
         time.sleep(0.002)
+    first.send_signal(signal.SIGSTOP)  # so that it does not end before the others look
     second, third = start(tmp_path, *flags), start(tmp_path, *flags, "--wait")
     _, err = second.communicate()
+    waiting = third.stderr.readline()
+    first.send_signal(signal.SIGCONT)
     assert second.returncode == 2
     assert err.startswith(f"sweep: run {tmp_path / 'run'}: in use by `assay sweep` on ")
     assert f", process {first.pid}, since " in err and len(err.splitlines()) == 1
@@ -99,7 +102,8 @@ def test_of_two_commands_on_one_run_the_second_is_refused_or_waits(checkpoint, t
     out, err = third.communicate()
     assert third.returncode == 0
     assert out.splitlines()[-1].endswith("complete already")
-    assert f"waiting for `assay sweep` on {os.uname().nodename}, process {first.pid}" in err
+    told = f"waiting for `assay sweep` on {os.uname().nodename}, process {first.pid}"
+    assert told in waiting + err
     assert len(parts(tmp_path / "run")) == 288
     assert not (tmp_path / "run" / ".lock").exists()
 
