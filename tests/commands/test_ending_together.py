@@ -82,8 +82,15 @@ def test_a_process_that_hangs_ends_the_others(sweeping, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-@pytest.mark.parametrize("count, told", [(1, 0), (2, 0), (2, 1)])
+@pytest.mark.parametrize(
+    ("count", "told", "number"),
+    [
+        (1, 0, signal.SIGUSR1),
+        (1, 0, signal.SIGTERM),
+        (2, 0, signal.SIGTERM),
+        (2, 1, signal.SIGUSR1),
+    ],
+)
 def test_a_signal_to_one_process_stops_all_in_order(sweeping, tmp_path, count, told, number):
     run = Run(tmp_path / "run")
     with sweeping(count, devices=2 // count) as started:
