@@ -19,6 +19,7 @@ SETTINGS = (
     "jax_compilation_cache_max_size",
     "jax_persistent_cache_min_compile_time_secs",
 )
+pytestmark = pytest.mark.slow  # `make test` stays near five minutes
 PROGRAMS = """
 import jax, jax.numpy as jnp
 from engine import compile_cache

@@ -18,6 +18,8 @@ import yaml
 from launch.__main__ import COMMANDS
 from tests.support.sweeps import Run
 
+pytestmark = pytest.mark.slow  # `make test` stays near five minutes
+
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ROOT / "launch/cluster"
 SCRIPTS = sorted([*CLUSTER.glob("*.sh"), *CLUSTER.glob("*.sbatch")])

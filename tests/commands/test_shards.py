@@ -17,6 +17,8 @@ from engine.sweep.outcomes import memory_errors
 from launch.common import sharding
 from tests.support.sweeps import Run
 
+pytestmark = pytest.mark.slow  # `make test` stays near five minutes
+
 SMALL = ("--config.step_size=64", "--config.part_size=100")
 PROMPTS = "--config.prompts=greatest,best,worst"
 
