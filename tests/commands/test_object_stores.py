@@ -17,6 +17,7 @@ from engine.runs import lock, storage
 from tests.support import object_store, runs
 from tests.support.object_store import BUCKET
 
+pytestmark = pytest.mark.slow  # `make test` stays near five minutes
 ROOT = Path(__file__).resolve().parents[2]
 RUN, CHECKPOINT = f"s3://{BUCKET}/out/run", f"s3://{BUCKET}/models/tiny"
 SMALL = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
