@@ -240,7 +240,7 @@ def _of(peer: Peer, reason: str) -> Failure:
 
 def _run_callbacks() -> None:
     for callback in reversed(_callbacks):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # the process ends: the other callbacks run too
             callback()
 
 

@@ -93,7 +93,7 @@ def start(
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1
     finally:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # the process ends in the next line
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)

@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 
 import jax
 import jax.numpy as jnp
@@ -127,12 +126,7 @@ class Verifier:
     def __enter__(self) -> "Verifier":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
     def add(

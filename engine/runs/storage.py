@@ -259,7 +259,7 @@ def reported(path: PathLike) -> Iterator[None]:
         yield
     except AssayError:
         raise
-    except Exception as error:
+    except Exception as error:  # the errors of stores have no common type
         if is_remote(path):
             raise AssayError(f"{os.fspath(path)}: {_reason(error)}") from error
         if isinstance(error, OSError):

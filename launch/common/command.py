@@ -76,7 +76,7 @@ def run(
         return _failed(name, error, message, code)
     except KeyboardInterrupt as error:
         return _failed(name, error, "interrupted; run it again to go on", 130)
-    except Exception as error:
+    except Exception as error:  # an unexpected one must end the other processes too
         if processes.count() == 1:
             raise
         _wait_for_the_cause(error)
