@@ -7,7 +7,8 @@ memory, CPU: a fresh process for each model and dtype imports Assay, then scores
   into a run. Measured: its peak resident memory (VmHWM) minus what the imports hold (VmRSS before
   the checkpoint is opened). The compilation cache is off, so that the compiler's memory counts.
 time, CPU: in the same process, matmuls of a step's own shapes and steps take turns. Predicted:
-  `plans.sweep_seconds` at the rate of the matmuls; measured: the steps. Medians of the rounds.
+  `plans.sweep_seconds` at the rate of the matmuls; measured: the steps. CPU time, since other load
+  does not count in it; medians of the rounds.
 memory, TPU: the step is compiled for chips that are not there (libtpu), and the compiler's peak is
   compared with the account. `--slices=` leaves this out.
 
@@ -66,7 +67,8 @@ def on_cpu(checkpoint: Path, dtype: str, rounds: int, *, search: bool = False) -
       rounds: of matmuls and steps; 0 measures memory alone.
       search: a search instead of a sweep; its time is not measured.
     """
-    environment = {**os.environ, "ASSAY_CACHE": "", "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    environment = {**kept, "ASSAY_CACHE": "", "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
     with tempfile.TemporaryDirectory() as folder:
         asked = [checkpoint, dtype, rounds, "search" if search else "sweep", folder]
         done = subprocess.run(
