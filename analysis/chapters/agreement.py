@@ -23,7 +23,7 @@ from analysis.chapters import bloc_sentences
 from analysis.chapters.blocs import CLEAR, blocs_of, blocs_table, consensus_ends, kendall_pairs
 from analysis.chapters.tokens import NOTHING_SHARED
 from analysis.figures.heat_map import heat_map
-from analysis.statistics import Array, rankings, ranks
+from analysis.statistics import Array, kendall, ranks
 from analysis.statistics.rank_biased_overlap import positions, rank_biased_overlap
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
 from engine.runs.schema import Columns
@@ -59,8 +59,7 @@ def kendall_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
     Returns:
       A square table: model, then one column per model, both in the order of `rewards`.
     """
-    columns = [rankings.ranking(column) for column in _columns(rewards)]
-    return _square(rewards, rankings.tau_b_matrix(columns))
+    return _square(rewards, kendall.tau_b_matrix(_columns(rewards)))
 
 
 def spearman_matrix(rewards: pl.DataFrame) -> pl.DataFrame:

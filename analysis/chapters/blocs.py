@@ -8,7 +8,8 @@ import polars as pl
 
 from analysis.statistics import Array, ranks
 from analysis.statistics.blocs import blocs
-from analysis.statistics.kendall import Order, concordance, kendall_interval
+from analysis.statistics.kendall import concordant_shares
+from analysis.statistics.kendall_intervals import Order, pair_interval
 from analysis.words.spellings import words
 from engine.runs.schema import Columns
 
@@ -62,8 +63,8 @@ def kendall_pairs(rewards: pl.DataFrame, kendall: pl.DataFrame) -> pl.DataFrame:
         tau = float(values[i, j])
         numbers = (np.nan,) * 4
         if not np.isnan(tau):
-            interval = kendall_interval(orders[i], orders[j], labels, tau, len(two))
-            numbers = (*interval, *concordance(orders[i], orders[j], tau))
+            interval = pair_interval(orders[i], orders[j], labels, tau, len(two))
+            numbers = (*interval, *concordant_shares(orders[i].ranking, orders[j].ranking, tau))
         found.append((models[i], models[j], tau, *numbers, int(labels.max()) + 1))
     return pl.DataFrame(found, schema=_PAIRS, orient="row")
 

@@ -32,7 +32,8 @@ from analysis.chapters.tokens import words_of
 from analysis.ends import TOKEN_ENDS, token_ends
 from analysis.figures import style, token_bars
 from analysis.run import Run
-from analysis.statistics import Array, correlation, rankings, ranks
+from analysis.statistics import Array, correlation, ranks
+from analysis.statistics.kendall import tau_b_matrix
 from analysis.statistics.multiplicity import with_q
 from analysis.statistics.principal_axes import principal_axes
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
@@ -128,7 +129,7 @@ def _pairs(
     """A row for every two prompts of one model."""
     prompts, values = list(rewards), list(rewards.values())
     pearson, spearman = ranks.pearson_matrix(values), ranks.spearman_matrix(values)
-    kendall = rankings.tau_b_matrix([rankings.ranking(x) for x in values])
+    kendall = tau_b_matrix(values)
     scaled = [correlation.standardised(x) for x in values]
     good = [i for i, prompt in enumerate(prompts) if prompt in _ONE_FRAMING]
     reference, same = math.nan, np.empty(0)

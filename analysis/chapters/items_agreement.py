@@ -19,7 +19,8 @@ from analysis.chapters.items_constructs import SOME
 from analysis.figures.heat_map import heat_map
 from analysis.measures.list_scores import ALL, ListScores, every_list
 from analysis.sentences import q_value
-from analysis.statistics import Array, concordance
+from analysis.statistics import Array, kendall_intervals
+from analysis.statistics.kendall import tau_b_matrix
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Absent, Study, Table, required, table
 from analysis.sure_effects import sure
@@ -113,7 +114,7 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
         means = over.agg(pl.col("kendall", "spearman").mean())
         value = float(means["kendall"].to_numpy().mean())
         share = np.mean([shares[p] for p in known], axis=0)
-        low, high = concordance.interval(share, value, scores.items.height)
+        low, high = kendall_intervals.sum_interval(share, value, scores.items.height)
         models = {*own["model_a"], *own["model_b"]}
         counts = (len(known), len(models), own.height, scores.items.height)
         ends = (own["kendall"].min(), own["kendall"].max())
@@ -189,7 +190,7 @@ def _by_prompt(scores: ListScores) -> pl.DataFrame:
         if len(known) < 2:
             continue
         x = scores.percentiles[known, p]
-        kendall, spearman = concordance.taus(x), np.corrcoef(x)
+        kendall, spearman = tau_b_matrix(x), np.corrcoef(x)
         for i, j in itertools.combinations(range(len(known)), 2):
             names = (scores.models[known[i]], scores.models[known[j]])
             found.append((p, *names, float(kendall[i, j]), float(spearman[i, j])))
@@ -207,7 +208,7 @@ def _shares(scores: ListScores, rng: np.random.Generator) -> dict[int, Array]:
         if len(known) > 1:
             weights = np.ones((len(known), len(known))) - np.eye(len(known))
             x = scores.percentiles[known, p][:, at]
-            shares[p] = concordance.shares(x, weights[None] / weights.sum())[0]
+            shares[p] = kendall_intervals.contributions(x, weights[None] / weights.sum())[0]
     return shares
 
 

@@ -16,8 +16,9 @@ from analysis.ends import head_and_tail
 from analysis.figures import prompt_pairs
 from analysis.measures.list_scores import ITEM, ListScores, every_list
 from analysis.sentences import decimals
-from analysis.statistics import Array, concordance
-from analysis.statistics.concordance import FEWEST
+from analysis.statistics import Array, kendall_intervals
+from analysis.statistics.kendall import tau_b_matrix
+from analysis.statistics.kendall_intervals import FEWEST
 from analysis.study import Study, Table, required, table
 from analysis.words.constructs import NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
@@ -74,7 +75,7 @@ def items_between_prompts(scores: ListScores) -> pl.DataFrame:
     upper = np.triu_indices(len(names), 1)
     found = []
     for m, model in enumerate(scores.models):
-        taus = concordance.taus(scores.percentiles[m])
+        taus = tau_b_matrix(scores.percentiles[m])
         each = pl.DataFrame(
             {
                 "construct_a": [names[i] for i in upper[0]],
@@ -123,9 +124,9 @@ def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataF
         masks = _masks(scores.prompts.filter(pl.Series(known)))
         counts[m] = masks.sum(axis=(1, 2)) // 2
         weights = masks / np.maximum(2 * counts[m], 1)[:, None, None]
-        own = concordance.taus(x)
+        own = tau_b_matrix(x)
         values[m] = np.where(counts[m] > 0, (weights * own).sum(axis=(1, 2)), math.nan)
-        shares[m] = concordance.shares(x[:, at], weights)
+        shares[m] = kendall_intervals.contributions(x[:, at], weights)
     found = []
     for kind, contrast in _CONTRASTS.items():
         used = np.flatnonzero(contrast)
@@ -135,7 +136,7 @@ def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataF
         for name, chosen in [*each, (ALL_MODELS, models)] if each else []:
             value = float((values[np.ix_(chosen, used)] @ sign).mean())
             share = np.einsum("mkn,k->mn", shares[np.ix_(chosen, used)], sign).mean(axis=0)
-            ends = concordance.interval(share, value, size)
+            ends = kendall_intervals.sum_interval(share, value, size)
             pairs = int(counts[np.ix_(chosen, used)].sum())
             found.append((scores.name, name, kind, len(chosen), pairs, size, value, *ends))
     return pl.DataFrame(found, schema=_KINDS, orient="row")

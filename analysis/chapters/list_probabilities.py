@@ -25,6 +25,7 @@ from analysis.figures import style
 from analysis.measures.list_scores import ListScores, scores_of
 from analysis.run import Run
 from analysis.statistics import Array, ranks
+from analysis.statistics.correlation import correlations
 from analysis.study import Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 
@@ -153,7 +154,7 @@ def item_logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
                 continue
             logprob, reward = points["logprob"].to_numpy(), points[model].to_numpy()
             per_token = (points["logprob"] / points["tokens"].clip(1)).to_numpy()
-            numbers = ranks.correlations(logprob, reward)
+            numbers = correlations(logprob, reward)
             numbers["spearman_per_token"] = ranks.spearman(per_token, reward)
             keys = {"list": items, "prompt": prompt, "language_model": language, "model": model}
             each.append({**keys, "n": points.height, **numbers})

@@ -14,7 +14,7 @@ import polars as pl
 from analysis.measures.wordings import FRAMING, QUESTION, Wordings
 from analysis.statistics import Array
 from analysis.statistics.coincidence import coincidence, singled_out, strata
-from analysis.statistics.concordance import taus
+from analysis.statistics.kendall import tau_b_matrix
 from analysis.statistics.label_agreement import label_agreement
 from analysis.statistics.nested_shares import COMPONENTS, nested_shares
 from analysis.statistics.t_test import t_test
@@ -111,7 +111,7 @@ def wording_tables(
         for meaning, at in wordings.meanings():
             sums[meaning].add(percentiles[at])
     sample = np.array(samples)
-    orders = np.array([taus(own) for own in sample])
+    orders = np.array([tau_b_matrix(own) for own in sample])
     spread, favoured, tests = [], [], []
     for meaning, at in wordings.meanings():
         own = sums[meaning]
@@ -201,7 +201,7 @@ def _agreement(wordings: Wordings, orders: Array, sample: Array) -> pl.DataFrame
         for model, matrix in zip(wordings.models, orders, strict=True):
             rows.append((*keys, name, model, int(pairs.sum()), _mean(matrix[pairs])))
     if len(wordings.models) > 1:
-        between = np.array([taus(sample[:, p]) for p in range(sample.shape[1])])
+        between = np.array([tau_b_matrix(sample[:, p]) for p in range(sample.shape[1])])
         for m, model in enumerate(wordings.models):
             others = np.delete(between[:, m], m, axis=1)
             rows.append((*keys, MODELS, model, others.size, _mean(others)))

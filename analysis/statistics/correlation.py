@@ -1,13 +1,23 @@
-"""Intervals of Pearson's r, and of the difference of two of them, clustered by word."""
+"""Correlations by name; intervals of Pearson's r and of a difference of two, clustered by word."""
 
 import math
 
 import numpy as np
 
-from analysis.statistics import Array
+from analysis.statistics import Array, ranks
 from analysis.statistics.clustered import clustered_error, half_width, two_sided_p
+from analysis.statistics.kendall import tau_b
 
 _NEAREST = 1 - 1e-12  # To 1 that r is taken to be, so that its Fisher transform is finite.
+
+
+def correlations(x: Array, y: Array) -> dict[str, float]:
+    """Pearson's r, Spearman's rho and Kendall's tau-b of `x` and `y` [N], by name."""
+    return {
+        "pearson": ranks.pearson(x, y),
+        "spearman": ranks.spearman(x, y),
+        "kendall": tau_b(x, y),
+    }
 
 
 def standardised(x: Array) -> Array:
