@@ -37,8 +37,8 @@ from analysis.run import Run
 from analysis.sentences import q_value
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, prompts_in, required, table
 from analysis.words import lexicons
-from analysis.words.constructs import NEGATIVE, POSITIVE, constructs
 from analysis.words.matching import match_cased
+from analysis.words.questions import NEGATIVE, POSITIVE, questions
 
 _NONE = "No token is one of the identity terms."
 _SHOWN_ROWS = 2_000  # A longer table of single models is in its file alone.
@@ -276,10 +276,10 @@ _ASKED = {POSITIVE: "good", NEGATIVE: "bad"}
 def framing_of(study: Study, prompt: str) -> str:
     """Whether a prompt asks for something "positive" or "negative"; "" where that is not known.
 
-    It is known of the texts of both papers, and of the prompts that options.constructs or
+    It is known of the texts of both papers, and of the prompts that options.questions or
     options.framing names.
     """
-    asked = constructs(study.run.prompts, study.options.constructs)
+    asked = questions(study.run.prompts, study.options.questions)
     known = asked.filter(prompt=prompt)["framing"].item()
     named = dict(zip(study.options.framing, (POSITIVE, NEGATIVE), strict=True))
     return known or named.get(prompt, "")

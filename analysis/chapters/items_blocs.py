@@ -15,7 +15,7 @@ from analysis.measures.list_scores import ListScores, every_list
 from analysis.sentences import decimals, listed
 from analysis.statistics.kendall_intervals import FEWEST
 from analysis.study import Study, Table, required, table
-from analysis.words.constructs import NEGATIVE, POSITIVE
+from analysis.words.questions import NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
 
 ASKED = {POSITIVE: "Asked for something good", NEGATIVE: "Asked for something bad"}
@@ -109,7 +109,7 @@ def agreement_beyond_chance(
         f"{count(own['prompts'], 'prompt')} (95% interval over the items "
         f"{decimals(own['ci_low'])} to {decimals(own['ci_high'])})."
     )
-    ends = pairs.filter(construct=own["construct"]).sort("kendall", "model_a", "model_b")
+    ends = pairs.filter(question=own["question"]).sort("kendall", "model_a", "model_b")
     if ends.height > 1:
         low, high = (
             f"{decimals(row['kendall'])} ({names[row['model_a']]} and {names[row['model_b']]})"

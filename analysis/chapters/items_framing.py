@@ -20,7 +20,7 @@ from analysis.statistics import Array, kendall_intervals
 from analysis.statistics.kendall import tau_b_matrix
 from analysis.statistics.kendall_intervals import FEWEST
 from analysis.study import Study, Table, required, table
-from analysis.words.constructs import NEGATIVE, POSITIVE
+from analysis.words.questions import NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
@@ -39,7 +39,7 @@ _CONTRASTS = {
     QUESTION_LESS: (0.0, 1.0, -1.0, 0.0),
 }
 _BETWEEN: Columns = {
-    **dict.fromkeys(("list", "model", "construct_a", "construct_b"), pl.String),
+    **dict.fromkeys(("list", "model", "question_a", "question_b"), pl.String),
     "pairs": pl.Int64,
     **dict.fromkeys(("kendall", "spread", "lowest", "highest"), pl.Float64),
 }
@@ -64,28 +64,28 @@ def tables(study: Study) -> Iterator[Table]:
 
 
 def items_between_prompts(scores: ListScores) -> pl.DataFrame:
-    """Kendall's tau between the prompts, inside each model, by construct.
+    """Kendall's tau between the prompts, inside each model, by question.
 
     Returns:
-      The table `items_between_prompts.csv`: list, model, construct_a, construct_b (the same: two
+      The table `items_between_prompts.csv`: list, model, question_a, question_b (the same: two
       wordings of one question), pairs (of prompts), kendall (mean of tau-b), spread (standard
-      deviation; null for one pair), lowest, highest. In the order of the models and constructs.
+      deviation; null for one pair), lowest, highest. In the order of the models and questions.
     """
-    names = scores.prompts["construct"].to_list()
+    names = scores.prompts["question"].to_list()
     upper = np.triu_indices(len(names), 1)
     found = []
     for m, model in enumerate(scores.models):
         taus = tau_b_matrix(scores.percentiles[m])
         each = pl.DataFrame(
             {
-                "construct_a": [names[i] for i in upper[0]],
-                "construct_b": [names[j] for j in upper[1]],
+                "question_a": [names[i] for i in upper[0]],
+                "question_b": [names[j] for j in upper[1]],
                 "tau": taus[upper],
             },
             schema_overrides={"tau": pl.Float64},
         ).filter(pl.col("tau").is_not_nan())
         tau = pl.col("tau")
-        grouped = each.group_by("construct_a", "construct_b", maintain_order=True).agg(
+        grouped = each.group_by("question_a", "question_b", maintain_order=True).agg(
             pairs=pl.len().cast(pl.Int64),
             kendall=tau.mean(),
             spread=tau.std(),
@@ -146,7 +146,7 @@ def _masks(prompts: pl.DataFrame) -> Array:
     """Which pairs of `prompts` [P] are of each of `KINDS`: float64 [4, P, P]."""
     same, alike, worded = (
         prompts[name].to_numpy()[:, None] == prompts[name].to_numpy()[None, :]
-        for name in ("construct", "framing", "wording")
+        for name in ("question", "framing", "wording")
     )
     known = prompts["framing"].to_numpy() != ""
     framed = known[:, None] & known[None, :]

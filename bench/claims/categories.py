@@ -33,7 +33,7 @@ from analysis.measures.word_scores import WordScores
 from analysis.run import Run
 from analysis.words import lexicons
 from analysis.words.categories import categories
-from analysis.words.constructs import NEGATIVE, constructs
+from analysis.words.questions import NEGATIVE, questions
 from bench.claims import Rate
 from configs.prompts import FOLLOW_UP
 
@@ -71,7 +71,7 @@ def made_up(words: pl.DataFrame, rng: np.random.Generator, outlier: float = 0.0)
     A taste is turned round where the prompt asks for something bad, and each prompt adds noise.
     """
     names = words["word"].to_list()
-    signs = np.array([-1.0 if f == NEGATIVE else 1.0 for f in constructs(FOLLOW_UP)["framing"]])
+    signs = np.array([-1.0 if f == NEGATIVE else 1.0 for f in questions(FOLLOW_UP)["framing"]])
     category = words["category"].to_numpy()
     agency = 1.0 * (category == "agency") - (category == "communion")
     values = np.empty((len(_MODELS), len(signs), len(names)))
@@ -107,7 +107,7 @@ def _of_bases(
     rng: np.random.Generator,
 ) -> Iterator[Rate]:
     """Differences of bases, with models, with all and with prompts as units."""
-    asked = constructs(texts)
+    asked = questions(texts)
     claims = {
         "categories: bases differ": ("q", _ALPHA),
         "categories: p of medians < .05": ("median_p", _ALPHA),
@@ -145,7 +145,7 @@ def _of_models(
     texts: dict[str, str] = FOLLOW_UP,
 ) -> Rate:
     """Some model rates a category of single words drawn at random apart: a check of the test."""
-    asked, words = constructs(texts), categories()
+    asked, words = questions(texts), categories()
     appeared = 0
     for _ in range(draws):
         mixed = words.with_columns(
@@ -166,7 +166,7 @@ def _of_ordinary(run: Run, texts: dict[str, str], rng: np.random.Generator) -> R
     """How often p over words is below .05 for an ordinary kind among those of its subject."""
     words = lexicons.placebo().select("word", scale="axis", category="group")
     scores = word_scores.of_vocabulary(run, run.vocabulary_models, words["word"].to_list())
-    known = _by_model(scores, words, constructs(texts), rng)["p"].drop_nans()
+    known = _by_model(scores, words, questions(texts), rng)["p"].drop_nans()
     return Rate(
         claim="categories: p over words < .05",
         null="ordinary kinds, real rewards",

@@ -59,10 +59,10 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica, co
     tables = compute(small_run, lexica)
     assert {key[0] for key in tables.absent if len(key) == 1 or key[1] == "greatest"} == {
         *("consensus", "explanation", "rsa", "rsa_fit", "items_standing", "items_top_bottom"),
-        *("items_prompts", "items_constructs", "items_pairs", "items_agreement", "items_rsa"),
+        *("items_prompts", "items_questions", "items_pairs", "items_agreement", "items_rsa"),
         *("items_between_prompts", "items_prompt_kinds", "items_framing"),
         *("items_framed_pairs", "items_blocs"),
-        *("items_controls", "items_controlled", "item_logprobs_constructs"),
+        *("items_controls", "items_controlled", "item_logprobs_questions"),
         *("humans_correlation", "humans_gap", "humans_fit"),
         *("searches", "sequences", "sequence_traces", "sequence_transfer"),
         *("objectives", "objectives_tokens"),
