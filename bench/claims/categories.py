@@ -7,11 +7,11 @@ Nulls:
 - real rewards of the words, as they stand in the vocabulary, shuffled among the words of a scale
   for each of eleven made-up models, which have bases at random;
 - words shuffled between the categories of a scale, made up and real;
-- ordinary kinds of words (fruits, months, sizes), about which nobody asks.
+- placebo kinds (fruits, months, sizes), about which nobody asks.
 
 A chance is one draw: the claim appears where any of its tests, those of all scales, has q < .05.
 Rows of nominal rate 1 promise nothing, and the page claims nothing by them: they show what prompts
-as units would say about bases, and what p over words says of ordinary kinds.
+as units would say about bases, and what p over words says of placebo kinds.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ def rates(run: Run, draws: int) -> Iterator[Rate]:
         yield from _of_bases(null, draw, words, texts, draws, rng)
     yield _of_models("words shuffled, made up", made["models with tastes of their own"], draws, rng)
     yield _of_models("words shuffled, real rewards", lambda: found, draws, rng, texts)
-    yield _of_ordinary(run, texts, rng)
+    yield _of_placebo(run, texts, rng)
 
 
 def made_up(words: pl.DataFrame, rng: np.random.Generator, outlier: float = 0.0) -> WordScores:
@@ -162,14 +162,14 @@ def _of_models(
     )
 
 
-def _of_ordinary(run: Run, texts: dict[str, str], rng: np.random.Generator) -> Rate:
-    """How often p over words is below .05 for an ordinary kind among those of its subject."""
+def _of_placebo(run: Run, texts: dict[str, str], rng: np.random.Generator) -> Rate:
+    """How often p over words is below .05 for a placebo kind among those of its subject."""
     words = lexicons.placebo().select("word", scale="axis", category="group")
     scores = word_scores.of_vocabulary(run, run.vocabulary_models, words["word"].to_list())
     known = _by_model(scores, words, questions(texts), rng)["p"].drop_nans()
     return Rate(
         claim="categories: p over words < .05",
-        null="ordinary kinds, real rewards",
+        null="placebo kinds, real rewards",
         draws=max(len(known), 1),
         appeared=int((known < _ALPHA).sum()),
         nominal=1.0,

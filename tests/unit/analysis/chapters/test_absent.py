@@ -67,7 +67,7 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica, co
         *("searches", "sequences", "sequence_traces", "sequence_transfer"),
         *("objectives", "objectives_tokens"),
         *("logprobs_rewards", "logprobs_ratio", "item_logprobs", "item_logprobs_ratio"),
-        *("identity", "identity_models", "identity_kinds", "identity_reference"),
+        *("identity", "identity_models", "identity_placebo", "identity_reference"),
         *("categories", "category_framings", "category_models", "category_contrasts"),
         *("category_logprobs", "wording_variance", "wording_agreement", "wording_spread"),
         *("wording_tests", "wording_comparison", "wording_favoured"),
