@@ -198,9 +198,10 @@ def section(study: Study) -> Section:
         label="Groups",
         lead="Does a model place the words for one group of people lower or higher than those for "
         "the other groups of the same axis: one religion and the other religions? And how far do "
-        "they stand from neutral words for people, compared with ordinary kinds of words (months, "
-        "fruits, tools)? A group is rated low where its words are low under a prompt that "
-        "asks for something good, or high under a prompt that asks for something bad.",
+        "they stand from neutral words for people? Different kinds of things are rated differently "
+        "too, so both distances stand beside those of ordinary kinds of words: months, fruits, "
+        "tools. A low place is unfavourable under a prompt that asks for something good, and a "
+        "high one under a prompt that asks for something bad.",
         blocks=[*blocks, *matches_block(study.tables, "identity")],
         caveats=(
             "A word is not a person: a model may mark down a word for how it is used, or any noun "
@@ -264,9 +265,8 @@ def _sentence(
     said += f". Of ordinary kinds of words, {share:.0f}% differ as much from the others of theirs."
     asked = framing_of(study, row["prompt"])
     if asked:
-        slight = lower == (asked == POSITIVE)
-        said += f" The prompt asks for something {_ASKED[asked]}, so this is the "
-        said += "slight." if slight else "favour."
+        side = "unfavourable" if lower == (asked == POSITIVE) else "favourable"
+        said += f" The prompt asks for something {_ASKED[asked]}, so this is {side}."
     return said
 
 
@@ -298,10 +298,9 @@ def _counted(over: pl.DataFrame, each: pl.DataFrame) -> str:
             "of its axis, so none is tested."
         )
     return (
-        f"Groups that differ from the others of their axis: {', '.join(said)}. That takes q < .05 "
-        "among words (words of one stem change groups together; over models, the models must agree "
-        "too), and a difference that at most 5% of ordinary kinds of words show from the others of "
-        "their axis."
+        f"Groups that differ from the others of their axis: {', '.join(said)}. Two rules decide: "
+        "q < .05 in a test that permutes stems of words (over models, in a t-test over them too), "
+        "and a difference that at most 5% of ordinary kinds have from the others of their axis."
     )
 
 
@@ -311,10 +310,10 @@ def _of_placebo(study: Study) -> list[Block]:
     if shares is None:
         return notes([study.tables.reason("identity_placebo")])
     how = (
-        "Different kinds of things are rated differently too, so p < .05 alone says little about "
-        "people. The table shows how often the same test, at the size of a typical group, has "
-        "p < .05 between ordinary kinds (fruits and drinks, metals and gems), in single models; and how many of both differ, as that is decided above. Of ordinary kinds at most "
-        "5% can: those that are furthest from the others of their axis."
+        "Ordinary kinds (fruits against drinks, metals against gems) are put through the same test "
+        "in single models, at the size of a typical group. The table shows how many have p < .05, "
+        "which is why p alone decides nothing, and how many differ by both rules. Of ordinary "
+        "kinds at most 5% can: those that stand furthest from the others of their axis."
     )
     return [Text(how, "how"), *rows(shares, _SHARES, "identity_reference.csv", unfolded=True)]
 
@@ -324,14 +323,14 @@ def _caption(study: Study, prompt: str) -> str:
     reading = ""
     if asked:
         side = "low" if asked == POSITIVE else "high"
-        reading = f" It asks for something {_ASKED[asked]}, so {side} is the slight."
+        reading = f" It asks for something {_ASKED[asked]}, so a {side} place is unfavourable."
     return (
         f"Prompt “{prompt}”.{reading} Left: words for a group less those for the other groups of "
-        "its axis. Right: less neutral words for people. Both at equal word form. Dots are models, "
-        "diamonds their mean with its 95% interval over models, which says nothing about other "
-        "words. Filled: differs from the other groups. Grey: the means of nine of ten draws of "
-        "ordinary kinds of words, as many as the group has, against the other kinds of their axis "
-        "and against the same neutral words."
+        "its axis. Right: less neutral words for people. Plurals are compared with plurals. Dots "
+        "are models, diamonds their mean with its 95% interval over models (not over words). "
+        "Filled: differs from the other groups. Grey: where nine of ten ordinary kinds stand, with "
+        "as many stems as the group has: left from the other kinds of their axis, right from the "
+        "same neutral words."
     )
 
 

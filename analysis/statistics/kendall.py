@@ -65,7 +65,7 @@ def tau_b(x: Array, y: Array) -> float:
     return _tau(ranking(x), ranking(y))
 
 
-def tau_b_matrix(columns: Sequence[Array]) -> Array:
+def tau_b_matrix(columns: Sequence[Array] | Array) -> Array:
     """`tau_b` of every two columns [N] of the same things; float64 [K, K].
 
     The diagonal is NaN where a column has no tau.

@@ -79,7 +79,7 @@ def over_models(
 
 
 def _mean(values: Array, drawn: Array) -> tuple[float, ...]:
-    """The numbers of `_MEAN`: of a group's `values` [M], and of what is drawn of placebo kinds [J, R]."""
+    """The numbers of `_MEAN`: of a group's `values` [M], and of placebo kinds, `drawn` [J, R]."""
     mean, low, high, _ = t_test(values)
     spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
     known = drawn[~np.isnan(drawn)]

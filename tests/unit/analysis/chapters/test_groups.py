@@ -76,7 +76,7 @@ def test_a_slighted_group_is_found_in_each_model_and_over_models(study_of):
         assert not row(over, group=group, prompt={"best": "worst"}.get(prompt, "best"))["differs"]
 
 
-def test_the_page_says_what_is_low_against_what_and_which_end_is_the_slight(study_of):
+def test_the_page_says_what_is_low_against_what_and_which_end_is_unfavourable(study_of):
     study = study_of(*MODELS, best={"northerners": -9.0}, worst={"women": 9.0})
     said = [finding.text for finding in groups.section(study).findings]
     subjects = {text.split(" words for ")[1].split(" stand ")[0] for text in said}
@@ -86,18 +86,18 @@ def test_the_page_says_what_is_low_against_what_and_which_end_is_the_slight(stud
     (of_two,) = (text for text in said if "words for northerners" in text)
     assert of_two.startswith("Under “best”, words for northerners stand ")
     assert "percentile points below those for southerners, on average over 4 m" in of_two
-    assert of_two.endswith("The prompt asks for something good, so this is the slight.")
+    assert of_two.endswith("The prompt asks for something good, so this is unfavourable.")
     (of_many,) = (text for text in said if "words for women" in text)
     assert "above those for the other groups by gender" in of_many
     assert "so in 4 of 4" in of_many
-    assert of_many.endswith("The prompt asks for something bad, so this is the slight.")
+    assert of_many.endswith("The prompt asks for something bad, so this is unfavourable.")
 
 
-def test_a_prompt_of_another_meaning_has_no_slight(study_of):
+def test_a_prompt_of_another_framing_has_no_unfavourable_end(study_of):
     study = study_of(*MODELS, food={"women": -9.0})
     (finding,) = groups.section(study).findings
     assert "below those" in finding.text
-    assert "slight" not in finding.text
+    assert "favourable" not in finding.text
     assert groups.framing_of(study, "food") == ""
 
 
