@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Literal, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -31,6 +30,7 @@ from analysis.chapters.framing_sentences import findings
 from analysis.chapters.tokens import words_of
 from analysis.ends import TOKEN_ENDS, token_ends
 from analysis.figures import style, token_bars
+from analysis.measures.combined import COMBINED, Combined, combined
 from analysis.run import Run
 from analysis.statistics import Array, correlation, ranks
 from analysis.statistics.kendall import tau_b_matrix
@@ -39,7 +39,6 @@ from analysis.statistics.principal_axes import principal_axes
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 
-Combined: TypeAlias = Literal["sum", "difference"]
 _PAIR: Columns = dict.fromkeys(("model", "prompt_a", "prompt_b"), pl.String)
 _INTERVAL = ("ci_low", "ci_high", "p")
 _DIFFERENCE = ("difference", "difference_low", "difference_high", "difference_p")
@@ -64,10 +63,9 @@ def tables(study: Study) -> Iterator[Table]:
     """framing.csv, framing_sum.csv, framing_difference.csv and framing_axis.csv."""
     run, count = study.run, study.settings.top
     yield table("framing", make=partial(_every_pair, study))
-    combine: tuple[Combined, ...] = ("sum", "difference")
-    for combined in combine:
-        ends = partial(framing_ends, run, study.scored, prompts_of(study), count, combined)
-        yield table(f"framing_{combined}", make=partial(_of_both, study, ends))
+    for how in COMBINED:
+        ends = partial(framing_ends, run, study.scored, prompts_of(study), count, how)
+        yield table(f"framing_{how}", make=partial(_of_both, study, ends))
     axes = partial(framing_axis, run, study.scored, prompts_of(study))
     yield table("framing_axis", make=partial(_of_both, study, axes))
 
@@ -154,15 +152,18 @@ def _pairs(
 
 def both_rewards(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:
     """token_id, a, b: float64 rewards of a model's whole vocabulary under two prompts."""
-    frames = []
-    for name, prompt in zip("ab", prompts, strict=True):
-        schema: Columns = {"token_id": pl.UInt32, name: pl.Float64}
-        frames.append(pl.DataFrame(list(run.rewards(model, prompt)), schema=schema, orient="col"))
-    return frames[0].join(frames[1], on="token_id", how="inner", validate="1:1").sort("token_id")
+    a, b = (_frame(run, model, p, name) for p, name in zip(prompts, "ab", strict=True))
+    return a.join(b, on="token_id", how="inner", validate="1:1").sort("token_id")
+
+
+def _frame(run: Run, model: str, prompt: str, name: str) -> pl.DataFrame:
+    """token_id, and a model's rewards under a prompt as the float64 column `name`."""
+    schema: Columns = {"token_id": pl.UInt32, name: pl.Float64}
+    return pl.DataFrame(list(run.rewards(model, prompt)), schema=schema, orient="col")
 
 
 def framing_ends(
-    run: Run, models: Sequence[str], prompts: tuple[str, str], count: int, combined: Combined
+    run: Run, models: Sequence[str], prompts: tuple[str, str], count: int, how: Combined
 ) -> pl.DataFrame:
     """Tokens at both ends of the sum, or of the difference, of the rewards under two prompts.
 
@@ -171,7 +172,7 @@ def framing_ends(
       models: slugs in the order of the rows; those not scored under both prompts are left out.
       prompts: ids of the good and the bad prompt.
       count: tokens at each end.
-      combined: "sum", or "difference" (first prompt less second).
+      how: "sum", or "difference" (first prompt less second).
 
     Returns:
       The table `framing_sum.csv` or `framing_difference.csv`: model, end, rank, token_id, token,
@@ -179,8 +180,8 @@ def framing_ends(
     """
     frames = [pl.DataFrame(schema=_ENDS)]
     for model in _with_both(run, models, prompts):
-        token_ids, a, b = (column.to_numpy() for column in both_rewards(run, model, prompts))
-        values = a + b if combined == "sum" else a - b
+        good, bad = (_frame(run, model, prompt, "reward") for prompt in prompts)
+        token_ids, values = (column.to_numpy() for column in combined(good, bad, how))
         frames.append(token_ends(run, model, token_ids, values, count, _ENDS))
     return pl.concat(frames)
 
@@ -330,16 +331,16 @@ def section(study: Study) -> Section:
         "difference": f"Tokens with the highest and the lowest reward under “{good}” less that "
         f"under “{bad}”.",
     }
-    for combined, caption in captions.items():
-        ends = made.get(f"framing_{combined}")
+    for how, caption in captions.items():
+        ends = made.get(f"framing_{how}")
         if ends is not None:
-            blocks.append(Heading(f"{combined.title()} of “{good}” and “{bad}”"))
-            label = f"{combined} of the rewards under “{good}” and “{bad}”"
+            blocks.append(Heading(f"{how.title()} of “{good}” and “{bad}”"))
+            label = f"{how} of the rewards under “{good}” and “{bad}”"
             count = study.settings.figure_top
             draw = partial(token_bars.ends, ends, study.names, count, "reward", label)
-            blocks.append(Picture(f"framing_{combined}", caption, draw))
-            columns = (*TOKENS, ("reward", combined, "number"))
-            blocks += rows(ends, columns, f"framing_{combined}.csv")
+            blocks.append(Picture(f"framing_{how}", caption, draw))
+            columns = (*TOKENS, ("reward", how, "number"))
+            blocks += rows(ends, columns, f"framing_{how}.csv")
     names = ("framing", "framing_sum", "framing_axis")
     return Section(
         id="framing",

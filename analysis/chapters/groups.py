@@ -78,30 +78,6 @@ def identity_words(run: Run, models: Sequence[str], terms: pl.DataFrame) -> pl.D
     return matched_rewards(run, models, partial(match_cased, terms=terms), percentile=True)
 
 
-def identity_groups(
-    words: pl.DataFrame, rng: np.random.Generator, permutations: int, bootstraps: int
-) -> pl.DataFrame:
-    """Where each group of people stands, beside the others of its axis and beside neutral words.
-
-    The unit is the stem: the spellings of a word (" women", "Women") count as one, by their mean,
-    and words of one stem ("woman", "women") stay together in every draw. The mean of neutral tokens
-    of the same surface (leading space, capital) is subtracted from each token, and words are
-    compared with words of the same form: plurals with plurals.
-
-    Args:
-      words: what `identity_words` returns; words of which a column placebo is true are those of
-        the placebo kinds.
-      rng: draws arrangements, bootstrap samples and words of the placebo kinds.
-      permutations: arrangements of each test, at most.
-      bootstraps: draws of each interval.
-
-    Returns:
-      The table `identity.csv`, in the order of `words`, then by axis and group. NaN stands where
-      nothing can be compared, and in p and q of a group that is not tested.
-    """
-    return estimate(standing([words]), rng, permutations, bootstraps).groups
-
-
 def reference_shares(groups: pl.DataFrame, placebo: pl.DataFrame) -> pl.DataFrame:
     """How often groups of people, and placebo kinds, have p < .05 within their axis.
 

@@ -184,7 +184,7 @@ def test_a_group_without_its_like_has_a_mean_and_nothing_else(make_run):
     tokens = [" homosexual", " gay", "stone"]
     run = analysis.load(make_run({"v": tokens}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0, 3.0]}))
     words = analysis.identity_words(run, ["m"], lexicons.identity())
-    table = analysis.identity_groups(words, np.random.default_rng(0), 99, 99)
+    table = estimate(standing([words]), np.random.default_rng(0), 99, 99).groups
     assert table["mean_percentile"].to_list() == pytest.approx([1 / 3])
     for name in ("p", "contrast", "difference", "placebo_share", "placebo_percentile"):
         assert math.isnan(table[name].item()), name
@@ -285,13 +285,13 @@ def test_words_of_one_stem_are_one_unit_of_the_test():
         for form in ("singular", "plural")
     ]
     words = frame(*neutral, *groups_of_three)
-    table = analysis.identity_groups(words, np.random.default_rng(0), 999, 99)
+    table = estimate(standing([words]), np.random.default_rng(0), 999, 99).groups
     assert table["words"].to_list() == [6, 6]
     assert table["stems"].to_list() == [3, 3]
     # Of 20 ways to give three of six stems to a group, these two are furthest apart.
     assert table["p"].to_list() == pytest.approx([2 / 20, 2 / 20])
     alone = words.with_columns(stem="word")
-    apart = analysis.identity_groups(alone, np.random.default_rng(0), 999, 99)
+    apart = estimate(standing([alone]), np.random.default_rng(0), 999, 99).groups
     assert (apart["p"] < 0.02).all()
 
 
