@@ -21,17 +21,17 @@ def rates(run: analysis.Run, draws: int) -> Iterator[Rate]:
     """Independent orders, made up and real; one such order beside real ones; τ at its limit."""
     rng = np.random.default_rng(12)
     made = [claims(blocs(made_up(rng))) > 0 for _ in range(draws)]
-    yield rate(_CLAIM, "5 models of 300 words, orders independent", made)
+    yield Rate.of(_CLAIM, "5 models of 300 words, orders independent", made)
     made = [clear(blocs(at_the_limit(rng))) > 0 for _ in range(draws)]
-    yield rate(_CLEAR, f"5 models of 300 words, every τ is ±{CLEAR}", made)
+    yield Rate.of(_CLEAR, f"5 models of 300 words, every τ is ±{CLEAR}", made)
     prompt = list(run.vocabulary_prompts)[-1]
     rewards = shared_rewards(run, shared_vocabulary(run), prompt)
     word = words(rewards["token"])
     models = rewards.columns[1:]
     real = [claims(blocs(shuffled(rewards, models, word, rng))) > 0 for _ in range(draws)]
-    yield rate(_CLAIM, f"rewards under {prompt}, words shuffled by model", real)
+    yield Rate.of(_CLAIM, f"rewards under {prompt}, words shuffled by model", real)
     tables = [blocs(shuffled(rewards, models[-1:], word, rng)) for _ in range(draws)]
-    yield rate(
+    yield Rate.of(
         _LAST,
         f"rewards under {prompt}, words of the last shuffled",
         [claims(table, models[-1]) > 0 for table in tables],
@@ -89,10 +89,3 @@ def claims(table: pl.DataFrame, model: str = "") -> int:
 def clear(table: pl.DataFrame) -> int:
     """Number of blocs that are said to rank alike, and of pairs that oppose one another."""
     return table.filter(pl.col("relation").is_in(["alike", "opposed"])).height
-
-
-def rate(claim: str, null: str, appeared: list[bool], nominal: float = 0.05) -> Rate:
-    """A `Rate` over independent draws."""
-    return Rate(
-        claim=claim, null=null, draws=len(appeared), appeared=sum(appeared), nominal=nominal
-    )

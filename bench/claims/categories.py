@@ -114,7 +114,7 @@ def _of_bases(
         "categories: p, all random, < .05": ("crossed_p", _ALPHA),
         "categories: prompts as units, p < .05": ("prompts_p", 1.0),
     }
-    appeared, chances = dict.fromkeys(claims, 0), dict.fromkeys(claims, 0)
+    appeared: dict[str, list[bool]] = {claim: [] for claim in claims}
     for _ in range(draws):
         scores = draw()
         bases = dict(zip(scores.models, rng.permutation(list(_MODELS.values())), strict=True))
@@ -122,19 +122,10 @@ def _of_bases(
         tables = [by_base(scale, bases, {}, rng, _PERMUTATIONS) for scale in every]
         table = with_family(pl.concat([pl.DataFrame(schema=BY_BASE), *tables]), "every scale")
         for claim, (column, _) in claims.items():
-            known = table[column].drop_nans()
-            hits = int((known < _ALPHA).sum())
-            each = column != "q"
-            appeared[claim] += hits if each else hits > 0
-            chances[claim] += len(known) if each else 1
+            below = (table[column].drop_nans() < _ALPHA).to_list()
+            appeared[claim] += [any(below)] if column == "q" else below
     for claim, (_, nominal) in claims.items():
-        yield Rate(
-            claim=claim,
-            null=null,
-            draws=max(chances[claim], 1),
-            appeared=appeared[claim],
-            nominal=nominal,
-        )
+        yield Rate.of(claim, null, appeared[claim], nominal)
 
 
 def _of_models(
@@ -146,20 +137,14 @@ def _of_models(
 ) -> Rate:
     """Some model rates a category of single words drawn at random apart: a check of the test."""
     asked, words = questions(texts), categories()
-    appeared = 0
+    appeared = []
     for _ in range(draws):
         mixed = words.with_columns(
             pl.col("word").shuffle(seed=int(rng.integers(2**31))).over("scale")
         )
         table = with_family(_by_model(draw(), mixed, asked, rng), "every scale")
-        appeared += bool((table["q"].drop_nans() < _ALPHA).any())
-    return Rate(
-        claim="categories: test over words, any q < .05",
-        null=null,
-        draws=draws,
-        appeared=appeared,
-        nominal=_ALPHA,
-    )
+        appeared.append((table["q"].drop_nans() < _ALPHA).any())
+    return Rate.of("categories: test over words, any q < .05", null, appeared)
 
 
 def _of_placebo(run: Run, texts: dict[str, str], rng: np.random.Generator) -> Rate:
@@ -167,13 +152,8 @@ def _of_placebo(run: Run, texts: dict[str, str], rng: np.random.Generator) -> Ra
     words = lexicons.placebo().select("word", scale="axis", category="group")
     scores = word_scores.of_vocabulary(run, run.vocabulary_models, words["word"].to_list())
     known = _by_model(scores, words, questions(texts), rng)["p"].drop_nans()
-    return Rate(
-        claim="categories: p over words < .05",
-        null="placebo kinds, real rewards",
-        draws=max(len(known), 1),
-        appeared=int((known < _ALPHA).sum()),
-        nominal=1.0,
-    )
+    null = "placebo kinds, real rewards"
+    return Rate.of("categories: p over words < .05", null, known < _ALPHA, 1.0)
 
 
 def _by_model(

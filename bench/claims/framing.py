@@ -12,6 +12,7 @@ from bench.support.shuffled_words import shuffled_places
 
 _SIGN = "framing: r of best and worst is not 0"
 _LOWER = "framing: r is below its reference"
+_SAYS_SIGN, _SAYS_LOWER = "Pearson", "lower"  # Words of the sentence that makes each claim.
 _PROMPTS = ("greatest", "best", "worst")
 # Model -> rewards [3, N] under `_PROMPTS`, and the number of the word of each token.
 _Rewards = dict[str, tuple[np.ndarray, np.ndarray]]
@@ -20,16 +21,16 @@ _Rewards = dict[str, tuple[np.ndarray, np.ndarray]]
 def rates(run: analysis.Run, draws: int) -> Iterator[Rate]:
     """Unrelated prompts, and two prompts that are exchanged at random word by word."""
     rng = np.random.default_rng(15)
-    made = [said(made_up(rng)) for _ in range(draws)]
-    yield _rate(_SIGN, "5 models of 300 words, prompts unrelated", made, "Pearson")
-    made = [said(changed(alike(rng), exchanged, rng)) for _ in range(draws)]
-    yield _rate(_LOWER, "5 models of 300 words, questions exchanged", made, "lower")
+    made = [_SAYS_SIGN in said(made_up(rng)) for _ in range(draws)]
+    yield Rate.of(_SIGN, "5 models of 300 words, prompts unrelated", made)
+    made = [_SAYS_LOWER in said(changed(alike(rng), exchanged, rng)) for _ in range(draws)]
+    yield Rate.of(_LOWER, "5 models of 300 words, questions exchanged", made)
     rewards = real(run)
     if rewards:
-        made = [said(changed(rewards, shuffled, rng)) for _ in range(draws)]
-        yield _rate(_SIGN, "rewards, words shuffled by model and prompt", made, "Pearson")
-        made = [said(changed(rewards, exchanged, rng)) for _ in range(draws)]
-        yield _rate(_LOWER, "rewards, greatest and worst exchanged by word", made, "lower")
+        made = [_SAYS_SIGN in said(changed(rewards, shuffled, rng)) for _ in range(draws)]
+        yield Rate.of(_SIGN, "rewards, words shuffled by model and prompt", made)
+        made = [_SAYS_LOWER in said(changed(rewards, exchanged, rng)) for _ in range(draws)]
+        yield Rate.of(_LOWER, "rewards, greatest and worst exchanged by word", made)
 
 
 def made_up(rng: np.random.Generator) -> _Rewards:
@@ -85,8 +86,3 @@ def said(rewards: _Rewards) -> str:
     rows = ((m, dict(zip(_PROMPTS, x, strict=True)), words) for m, (x, words) in rewards.items())
     found = framing_sentences.findings(framing.compared(rows), ("best", "worst"))
     return " ".join(finding.text for finding in found)
-
-
-def _rate(claim: str, null: str, made: list[str], word: str) -> Rate:
-    appeared = sum(word in text for text in made)
-    return Rate(claim=claim, null=null, draws=len(made), appeared=appeared, nominal=0.05)

@@ -191,10 +191,11 @@ def _rates(
     for table, claims in ((single, _SINGLE), (over, _OVER)):
         for claim, column in claims.items():
             promises = column == "differs" or (column == "sure" and not real)
-            yield _rate(claim, null, table.filter("drawn")[column], promises)
+            nominal = 0.05 if promises else _NOTHING
+            yield Rate.of(claim, null, table.filter("drawn")[column], nominal)
             if each and table is single:
                 for (model, prompt), own in table.group_by("model", "prompt", maintain_order=True):
-                    yield _rate(claim, f"{null}: {model}, {prompt}", own[column], promises)
+                    yield Rate.of(claim, f"{null}: {model}, {prompt}", own[column], nominal)
 
 
 def _one_group(table: pl.DataFrame, keys: list[str], rng: np.random.Generator) -> pl.DataFrame:
@@ -205,13 +206,3 @@ def _one_group(table: pl.DataFrame, keys: list[str], rng: np.random.Generator) -
     own = tested.join(one, on=["axis", "group"], how="semi").sort(keys)
     drawn = np.arange(own.height) == (rng.integers(own.height) if own.height else 0)
     return own.with_columns(sure=pl.col("p") < 0.05, drawn=pl.Series(drawn, dtype=pl.Boolean))
-
-
-def _rate(claim: str, null: str, said: pl.Series, promises: bool) -> Rate:
-    return Rate(
-        claim=claim,
-        null=null,
-        draws=len(said),
-        appeared=int(said.sum()),
-        nominal=0.05 if promises else _NOTHING,
-    )

@@ -35,7 +35,6 @@ from analysis.words.questions import NEGATIVE, POSITIVE, questions
 from bench.claims import Rate
 from configs.prompts import FOLLOW_UP, PAPER
 
-_NOMINAL = 0.05
 _PERMUTATIONS = 999
 _BANDS = 10  # Of words of like frequency or length.
 _WORDS = 120  # Of a list.
@@ -80,14 +79,8 @@ def _rate(
 ) -> Rate:
     said, null = NULLS[claim]
     rng = np.random.default_rng(0)
-    appeared = sum(claims(null(make(rng), rng), claim, rng) for _ in range(draws))
-    return Rate(
-        claim=claim,
-        null=f"{source}: {said}",
-        draws=draws,
-        appeared=int(appeared),
-        nominal=_NOMINAL,
-    )
+    appeared = (claims(null(make(rng), rng), claim, rng) for _ in range(draws))
+    return Rate.of(claim, f"{source}: {said}", appeared)
 
 
 def synthetic(rng: np.random.Generator, models: int = 10, words: int = 60) -> Drawn:

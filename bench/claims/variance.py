@@ -20,19 +20,19 @@ def rates(run: analysis.Run, draws: int) -> Iterator[Rate]:
     """Noise, a token's own value with noise, and real rewards with one source taken away."""
     rng = np.random.default_rng(14)
     found = [claimed(made_up(rng, 0.0)) for _ in range(draws)]
-    yield _rate(_ANY, "5 models × 3 prompts × 300 words, noise", [bool(c) for c in found])
+    yield Rate.of(_ANY, "5 models × 3 prompts × 300 words, noise", map(bool, found))
     found = [claimed(made_up(rng, 1.0)) for _ in range(draws)]
     for component in ("token × model", "token × prompt"):
         null = "5 models × 3 prompts × 300 words, token and noise"
-        yield _rate(_OF.format(component), null, [component in c for c in found])
+        yield Rate.of(_OF.format(component), null, (component in c for c in found))
     cube, tokens = real(run)
     word = words(tokens)
     found = [claimed(frames(shuffled(cube, word, rng), tokens)) for _ in range(draws)]
-    yield _rate(_ANY, "rewards, words shuffled by model and prompt", [bool(c) for c in found])
+    yield Rate.of(_ANY, "rewards, words shuffled by model and prompt", map(bool, found))
     for axis, component in ((1, "token × model"), (2, "token × prompt")):
         found = [claimed(frames(exchanged(cube, word, axis, rng), tokens)) for _ in range(draws)]
         null = f"rewards, {'models' if axis == 1 else 'prompts'} exchanged within a word"
-        yield _rate(_OF.format(component), null, [component in c for c in found])
+        yield Rate.of(_OF.format(component), null, (component in c for c in found))
 
 
 def made_up(rng: np.random.Generator, own: float) -> dict[str, pl.DataFrame]:
@@ -85,7 +85,3 @@ def claimed(rewards: dict[str, pl.DataFrame]) -> list[str]:
     if not variance.findings(table):
         return []
     return table.filter(pl.col("estimated_low") > 0)["component"].to_list()[:3]
-
-
-def _rate(claim: str, null: str, appeared: list[bool]) -> Rate:
-    return Rate(claim=claim, null=null, draws=len(appeared), appeared=sum(appeared), nominal=0.05)

@@ -88,28 +88,16 @@ def held(wordings: Wordings, rng: np.random.Generator) -> Wordings:
 
 def _rates(null: str, each: list[Wordings], rng: np.random.Generator) -> Iterator[Rate]:
     """Both claims of each draw."""
-    alike, favoured, tested = 0, 0, 0
+    alike, favoured = [], []
     for wordings in each:
         mixed = _shuffled_prompts(wordings, rng)
         comparison = wording_tables(mixed, rng, _PERMUTATIONS, _COUNT).more_alike["p"]
-        alike += bool((comparison < _ALPHA).any())
+        alike.append((comparison < _ALPHA).any())
         made = wording_tables(_shuffled_wordings(wordings, rng), rng, _PERMUTATIONS, _COUNT)
-        p = made.tests["p"].drop_nans()
-        favoured, tested = favoured + int((p < _ALPHA).sum()), tested + len(p)
-    yield Rate(
-        claim="wording: one question agrees more, p < .05",
-        null=f"{null}, prompts shuffled",
-        draws=len(each),
-        appeared=alike,
-        nominal=_ALPHA,
-    )
-    yield Rate(
-        claim="wording: one wording favours items, p < .05",
-        null=f"{null}, wordings shuffled",
-        draws=max(tested, 1),
-        appeared=favoured,
-        nominal=_ALPHA,
-    )
+        favoured += (made.tests["p"].drop_nans() < _ALPHA).to_list()
+    yield Rate.of("wording: one question agrees more, p < .05", f"{null}, prompts shuffled", alike)
+    claim = "wording: one wording favours items, p < .05"
+    yield Rate.of(claim, f"{null}, wordings shuffled", favoured)
 
 
 def _shuffled_prompts(wordings: Wordings, rng: np.random.Generator) -> Wordings:
