@@ -27,7 +27,7 @@ from analysis.blocks import (
     rows,
 )
 from analysis.chapters.framing_sentences import findings
-from analysis.chapters.tokens import words_of
+from analysis.chapters.tokens import stems_of
 from analysis.ends import TOKEN_ENDS, token_ends
 from analysis.figures import style, token_bars
 from analysis.measures.combined import COMBINED, Combined, combined
@@ -44,7 +44,7 @@ _INTERVAL = ("ci_low", "ci_high", "p")
 _DIFFERENCE = ("difference", "difference_low", "difference_high", "difference_p")
 _NUMBERS: Columns = {
     **dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64),
-    **dict.fromkeys(("n", "words"), pl.Int64),
+    **dict.fromkeys(("n", "stems"), pl.Int64),
     **dict.fromkeys((*_INTERVAL, "reference", *_DIFFERENCE), pl.Float64),
 }
 _ONE_FRAMING = frozenset({"greatest", "best"})  # Two questions of one framing: both ask for good.
@@ -86,10 +86,10 @@ def framing_table(run: Run, models: Sequence[str]) -> pl.DataFrame:
 
     Returns:
       The table `framing.csv`: model, prompt_a, prompt_b, pearson, spearman, kendall (tau-b), n
-      (tokens), words, ci_low, ci_high (95 %, of pearson), p (of pearson 0), q (over the models of
+      (tokens), stems, ci_low, ci_high (95 %, of pearson), p (of pearson 0), q (over the models of
       one pair), reference (r of those two), difference (pearson less the reference),
-      difference_low, difference_high, difference_p, difference_q. Intervals keep spellings of one
-      word together. In the order of `models`, then of the run's prompts.
+      difference_low, difference_high, difference_p, difference_q. Intervals keep forms of one word
+      together. In the order of `models`, then of the run's prompts.
     """
     return compared(_scored_twice(run, models))
 
@@ -98,10 +98,10 @@ def compared(rewards: Iterable[tuple[str, Mapping[str, Array], Array]]) -> pl.Da
     """The table `framing.csv` of given rewards.
 
     Args:
-      rewards: of each model its slug, prompt -> rewards [N], and the number of the word of each
+      rewards: of each model its slug, prompt -> rewards [N], and the number of the stem of each
         token [N].
     """
-    pairs = [row for model, own, words in rewards for row in _pairs(model, own, words)]
+    pairs = [row for model, own, stems in rewards for row in _pairs(model, own, stems)]
     table = pl.DataFrame(pairs, schema={**_PAIR, **_NUMBERS}, orient="row")
     if not table.height:
         return table.with_columns(q=pl.lit(None), difference_q=pl.lit(None))
@@ -118,11 +118,11 @@ def _scored_twice(
         if len(scored) > 1:
             token_ids, own = _rewards(run, model, scored)
             if len(token_ids):
-                yield model, own, words_of(run, model, token_ids)
+                yield model, own, stems_of(run, model, token_ids)
 
 
 def _pairs(
-    model: str, rewards: Mapping[str, Array], words: Array
+    model: str, rewards: Mapping[str, Array], stems: Array
 ) -> Iterator[tuple[str | float, ...]]:
     """A row for every two prompts of one model."""
     prompts, values = list(rewards), list(rewards.values())
@@ -140,12 +140,12 @@ def _pairs(
         other = (math.nan,) * 5
         if len(good) == 2 and len({i, j} & set(good)) == 1:
             apart = r - reference
-            interval = correlation.difference_interval(apart, points - same, words)
+            interval = correlation.difference_interval(apart, points - same, stems)
             other = (reference, apart, *interval)
         yield (
             *(model, prompts[i], prompts[j], r, float(spearman[i, j]), float(kendall[i, j])),
-            *(len(words), int(words.max()) + 1),
-            *correlation.pearson_interval(r, points, words),
+            *(len(stems), int(stems.max()) + 1),
+            *correlation.pearson_interval(r, points, stems),
             *other,
         )
 
@@ -195,13 +195,13 @@ def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> p
     Returns:
       model, prompt_a, prompt_b, axis (1 holds more variance), axis_kind ("opposed" or "same"),
       loading_a (>= 0), loading_b (unit length together), share (of variance; 1 over both axes),
-      ci_low, ci_high (of the share, 95 %, spellings of one word kept together), n (tokens).
+      ci_low, ci_high (of the share, 95 %, forms of one word kept together), n (tokens).
     """
     axes = []
     for model in _with_both(run, models, prompts):
         both = both_rewards(run, model, prompts)
-        words = words_of(run, model, both["token_id"].to_numpy())
-        principal = principal_axes(both["a"].to_numpy(), both["b"].to_numpy(), words)
+        stems = stems_of(run, model, both["token_id"].to_numpy())
+        principal = principal_axes(both["a"].to_numpy(), both["b"].to_numpy(), stems)
         for axis, (a, b, *share) in enumerate(principal, 1):
             kind = "same" if b >= 0 else "opposed"
             axes.append((model, *prompts, axis, kind, a, b, *share, both.height))
@@ -316,10 +316,10 @@ def section(study: Study) -> Section:
     axes = made.get("framing_axis")
     if axes is not None:
         caption = (
-            f"Every token of a model under “{good}” and “{bad}”; darker hexagons hold more tokens, "
-            "on a logarithmic scale. Lines are the principal axes, two standard deviations each "
-            "way. One of the two rises and one falls in any cloud of points, in noise too; what is "
-            "measured is r."
+            f"Rewards of all tokens under “{good}” (across) and “{bad}” (up), model by model; "
+            "darker hexagons hold more tokens, on a logarithmic scale. r says how alike the two "
+            "are. Lines are the principal axes, two standard deviations each way: one rises and "
+            "one falls in any cloud of points, in noise too."
         )
         models = _with_both(study.run, study.models, (good, bad))
         draw = partial(contrast_of, study.run, models, axes, study.names, (good, bad))
@@ -353,8 +353,8 @@ def section(study: Study) -> Section:
         blocks=[*blocks, *notes(made.reason(name) for name in names)],
         caveats=(
             "The sum weighs the prompt whose rewards vary more.",
-            "Intervals keep spellings of one word together; q is over the models of a pair of "
-            "prompts.",
+            "Intervals keep forms of one word together (“love” and “␣Loved”); q is over the models "
+            "of a pair of prompts.",
         ),
         findings=findings(made.get("framing"), (good, bad)),
     )

@@ -38,7 +38,7 @@ from analysis.sentences import q_value
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, prompts_in, required, table
 from analysis.words import lexicons
 from analysis.words.matching import match_cased
-from analysis.words.questions import NEGATIVE, POSITIVE, questions
+from analysis.words.questions import ASKED_FOR, NEGATIVE, POSITIVE, questions
 
 _NONE = "No token is one of the identity terms."
 _SHOWN_ROWS = 2_000  # A longer table of single models is in its file alone.
@@ -242,11 +242,8 @@ def _sentence(
     asked = framing_of(study, row["prompt"])
     if asked:
         side = "unfavourable" if lower == (asked == POSITIVE) else "favourable"
-        said += f" The prompt asks for something {_ASKED[asked]}, so this is {side}."
+        said += f" The prompt asks for {ASKED_FOR[asked]}, so this is {side}."
     return said
-
-
-_ASKED = {POSITIVE: "good", NEGATIVE: "bad"}
 
 
 def framing_of(study: Study, prompt: str) -> str:
@@ -299,7 +296,7 @@ def _caption(study: Study, prompt: str) -> str:
     reading = ""
     if asked:
         side = "low" if asked == POSITIVE else "high"
-        reading = f" It asks for something {_ASKED[asked]}, so a {side} place is unfavourable."
+        reading = f" It asks for {ASKED_FOR[asked]}, so a {side} place is unfavourable."
     return (
         f"Prompt “{prompt}”.{reading} Left: words for a group less those for the other groups of "
         "its axis. Right: less neutral words for people. Plurals are compared with plurals. Dots "

@@ -22,7 +22,7 @@ from analysis.statistics.spearman import partial_spearman
 from analysis.study import Study, Table, required, table
 from analysis.sure_effects import ALPHA, sure
 from analysis.words import lexicons
-from analysis.words.questions import NEGATIVE, POSITIVE
+from analysis.words.questions import ASKED_FOR, NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
@@ -225,7 +225,6 @@ def _controlled(study: Study) -> pl.DataFrame:
 
 
 _SHOWN = {LENGTH: "length in characters", TOKENS: "length in tokens", FREQUENCY: "frequency"}
-_WORDS = {POSITIVE: "something good", NEGATIVE: "something bad"}
 
 
 @style.styled
@@ -331,7 +330,7 @@ def preferred(certain: pl.DataFrame) -> str:
     """
     each = []
     for row in certain.iter_rows(named=True):
-        asked = _WORDS.get(row["asked"], f"“{row['asked']}”")
+        asked = ASKED_FOR.get(row["asked"], f"“{row['asked']}”")
         where = "higher" if row["partial"] > 0 else "lower"
         each.append(
             f"{where} when asked for {asked} (partial ρ = {decimals(row['partial'])}, {row['n']:,} "

@@ -16,17 +16,17 @@ from analysis.blocks import P_AND_Q, Block, Column, Finding, Heading, Picture, r
 from analysis.ends import head_and_tail
 from analysis.figures.standings import shown_items, standings
 from analysis.measures.list_scores import ALL, ITEM, ListScores, every_list
+from analysis.sentences import listed
 from analysis.statistics import Array
 from analysis.statistics.mean_places import mean_place_test
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Study, Table, required, table
 from analysis.sure_effects import sure
-from analysis.words.questions import NEGATIVE, POSITIVE
+from analysis.words.questions import ASKED_FOR, POSITIVE
 from engine.runs.schema import Columns
 
 SOME = 8  # Questions of a list up to which each has a table or a figure of its own.
 _NAMED = 3  # Items that a finding names at each end.
-_FRAMINGS = {POSITIVE: "asked for something good", NEGATIVE: "asked for something bad", "": ""}
 _PROMPTS: Columns = dict.fromkeys(("list", "prompt", "question", "framing", "wording"), pl.String)
 _QUESTIONS: Columns = {
     **dict.fromkeys(("list", "question", "framing"), pl.String),
@@ -132,9 +132,9 @@ def findings(study: Study, few: int) -> list[Finding]:
         part = own.filter(framing=POSITIVE)
         if not part.height:
             part = own.filter(question=own["question"][0])
-        listed = prompts.filter(list=name)
-        first = listed.filter(question=part["question"][0])["prompt"][0]
-        stem = f"standing_{name}_{first}" if listed.height <= few else f"prompts_{name}"
+        of_list = prompts.filter(list=name)
+        first = of_list.filter(question=part["question"][0])["prompt"][0]
+        stem = f"standing_{name}_{first}" if of_list.height <= few else f"prompts_{name}"
         text = ends_beyond_chance(part)
         found += [Finding(text=text, picture=f"items_{stem}")] if text else []
     return found
@@ -160,16 +160,16 @@ def ends_beyond_chance(part: pl.DataFrame) -> str:
         return ""
     models = part.select(pl.col("n").max()).item()
     return (
-        f"Asked for “{'”, “'.join(asked)}”, the {models} models together put "
+        f"Asked for {listed([f'“{name}”' for name in asked])}, the {models} models together put "
         f"{' and '.join(filter(None, ends))} in the list “{part['list'][0]}”. Models whose orders "
         "have nothing in common would not put them there (q < .05 for each)."
     )
 
 
 def _named(items: pl.DataFrame, end: str) -> str:
-    names = ", ".join(f"“{display.plain(item, 40)}”" for item in items["item"])
-    shares = ", ".join(f"{100 * mean:.1f}" for mean in items["mean"])
-    return f"{names} {end} (mean percentiles {shares})" if names else ""
+    names = [f"“{display.plain(item, 40)}”" for item in items["item"]]
+    shares = listed([f"{100 * mean:.1f}" for mean in items["mean"]] or [""])
+    return f"{listed(names)} {end} (mean percentiles {shares})" if names else ""
 
 
 def blocks(study: Study, scores: ListScores, shown: int) -> list[Block]:
@@ -195,10 +195,10 @@ def blocks(study: Study, scores: ListScores, shown: int) -> list[Block]:
         Heading(name, f"{scores.prompts.height} prompts, {len(questions)} questions"),
         Picture(f"items_prompts_{name}", caption, draw),
     ]
-    for framing, said in _FRAMINGS.items():
+    for framing in (*ASKED_FOR, ""):
         at = scores.framed(framing)
         if len(at):
-            made.append(_by_model(study, scores, at, framing, said))
+            made.append(_by_model(study, scores, at, framing))
     for question in list(questions)[:SOME]:
         ends = head_and_tail(standing.filter(question=question), shown)
         title = f"{name}: “{question}”"
@@ -206,7 +206,7 @@ def blocks(study: Study, scores: ListScores, shown: int) -> list[Block]:
     return [*made, *rows(counts, _COUNTS, "items_prompts.csv", f"{name}: questions")]
 
 
-def _by_model(study: Study, scores: ListScores, at: Array, framing: str, said: str) -> Picture:
+def _by_model(study: Study, scores: ListScores, at: Array, framing: str) -> Picture:
     """Where the items stand with every model over the prompts `at`."""
     models, means = scores.means(at)
     cells = pl.concat(
@@ -216,8 +216,9 @@ def _by_model(study: Study, scores: ListScores, at: Array, framing: str, said: s
         for model, values in zip(models, means, strict=True)
     )
     groups = shown_items(_over(cells, "percentile"), study.settings.figure_top)
+    asked = f", asked for {ASKED_FOR[framing]}" if framing else ""
     caption = (
-        f"The models{', ' + said if said else ''}: each one’s mean over the {len(at)} prompts. "
+        f"The models{asked}: each one’s mean over the {len(at)} prompts. "
         "Disputed items, in the middle, are those on which models differ most."
     )
     stem = "_".join(filter(None, ("items_models", scores.name, framing)))

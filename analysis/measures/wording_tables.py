@@ -312,7 +312,7 @@ def _tests(
     order = np.unique(wordings.clusters, return_inverse=True)[1]
     sizes = np.bincount(order)
     for k, prompt in enumerate(prompts):
-        # Spellings of one word are one item here.
+        # Forms of one word are one item here.
         flags = np.array([np.bincount(order, weights=row == k) > 0 for row in singled])
         level = np.delete(sums.by_wording, k, axis=0).mean(axis=0)
         level, spread = (

@@ -10,10 +10,11 @@ import numpy as np
 import polars as pl
 
 from analysis.measures.list_scores import ListScores
-from analysis.measures.word_scores import VOCABULARY, folded
+from analysis.measures.word_scores import VOCABULARY
 from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.words.questions import questions
+from analysis.words.stems import stem_numbers
 
 QUESTION, FRAMING = "question", "framing"
 
@@ -27,7 +28,7 @@ class Wordings:
       level: what is taken as one question: "question" (prompts that ask for one quality), or
         "framing" where none was asked in two wordings (prompts that ask for something good).
       items: the items or tokens [N].
-      clusters: label of each item; spellings of one word have one label.
+      clusters: label of each item; forms of one word have one label.
       models: slugs.
       prompts: prompt, question, framing, wording [P] of the prompts that every model was asked.
         Prompts of different questions may share their wording, all but the quality asked for.
@@ -103,7 +104,6 @@ def of_vocabulary(
     if named is None or scored.height < 2:
         return None
     level, prompts = named
-    spelt = scored.select(word=folded("token"))["word"]
 
     def read(model: str) -> Array:
         wanted, rows = scored[model].to_numpy(), []
@@ -116,7 +116,7 @@ def of_vocabulary(
         source=VOCABULARY,
         level=level,
         items=scored["token"].to_list(),
-        clusters=spelt.rank("dense").to_numpy().astype(np.int64),
+        clusters=stem_numbers(scored["token"]),
         models=models,
         prompts=prompts,
         read=read,

@@ -147,6 +147,7 @@ def _of_few(x: Array) -> Array:
     untied = np.diag(together)
     scale = np.divide(1, np.sqrt(untied), out=np.full(count, math.nan), where=untied > 0)
     taus: Array = np.clip(together * scale[:, None] * scale[None, :], -1.0, 1.0)
+    np.fill_diagonal(taus, np.where(untied > 0, 1.0, math.nan))
     return taus
 
 

@@ -1,7 +1,7 @@
 """Intervals of Kendall's tau-b: of two orders, and of weighted sums over many orders.
 
-Tau is a mean over pairs of things. Its interval takes the things (or whole words of tokens) as a
-random sample (Hoeffding 1948: the variance of such a mean is four times that of its projection on
+Tau is a mean over pairs of things. Its interval takes the things (or clusters of them) as a random
+sample (Hoeffding 1948: the variance of such a mean is four times that of its projection on
 single things, over their number). The models and prompts that give the orders are fixed.
 """
 
@@ -48,24 +48,27 @@ class Order:
         return cls(ranking(x), bins, 1 - counts[bins] / size, spread)
 
 
-def pair_interval(x: Order, y: Order, words: Array, tau: float, tests: int) -> tuple[float, float]:
-    """95 % interval of tau-b of two orders; whole words are resampled, and tokens are not.
+def pair_interval(
+    x: Order, y: Order, clusters: Array, tau: float, tests: int
+) -> tuple[float, float]:
+    """95 % interval of tau-b of two orders; whole clusters are resampled.
 
-    The interval is widened to reach 0 where two unrelated orders of as many words could give `tau`:
-    a few tokens that all agree have an error of 0 by the delta method.
+    The interval is widened to reach 0 where two unrelated orders of as many clusters could give
+    `tau`: a few things that all agree have an error of 0 by the delta method.
 
     Args:
-      x: one order of N tokens.
+      x: one order of N things.
       y: the other one.
-      words: number of the word of each token, from 0 without gaps; int64 [N].
+      clusters: number of the cluster of each thing, such as the stem of a token, from 0 without
+        gaps; int64 [N].
       tau: Kendall's tau-b of the two.
       tests: number of intervals that hold together with 95 % (Bonferroni).
 
     Returns:
-      Both ends, within −1 and 1; NaN for one word, or where an order is constant.
+      Both ends, within −1 and 1; NaN for one cluster, or where an order is constant.
     """
-    count = int(words.max()) + 1
-    half = half_width(pair_error(x, y, words), count, tests)
+    count = int(clusters.max()) + 1
+    half = half_width(pair_error(x, y, clusters), count, tests)
     if math.isnan(half):
         return math.nan, math.nan
     low, high = max(tau - half, -1.0), min(tau + half, 1.0)
@@ -74,24 +77,24 @@ def pair_interval(x: Order, y: Order, words: Array, tau: float, tests: int) -> t
     return low, high
 
 
-def pair_error(x: Order, y: Order, words: Array) -> float:
-    """Standard error of tau-b, clustered by word; NaN for one word or a constant order.
+def pair_error(x: Order, y: Order, clusters: Array) -> float:
+    """Standard error of tau-b, clustered; NaN for one cluster or a constant order.
 
-    Delta method: tau-b is a function of three means over pairs, and a token contributes to each
+    Delta method: tau-b is a function of three means over pairs, and a thing contributes to each
     what it has with all the others. That is counted in bins, which is exact up to 128 values.
     Arguments as in `pair_interval`.
     """
     cell = x.bins * _BINS + y.bins
     cells = np.bincount(cell, minlength=_BINS * _BINS)
     net = _net_below(_net_below(cells.reshape(_BINS, _BINS), 0), 1)
-    own = net.ravel()[cell] / len(words)
+    own = net.ravel()[cell] / len(clusters)
     mean_x, mean_y = float(x.apart.mean()), float(y.apart.mean())
     if mean_x == 0 or mean_y == 0:
         return math.nan
     scale = math.sqrt(mean_x * mean_y)
     tau = float(own.mean()) / scale
     ties = x.apart / mean_x + y.apart / mean_y
-    return clustered_error(2 * own / scale - tau * ties, words)
+    return clustered_error(2 * own / scale - tau * ties, clusters)
 
 
 def contributions(x: Array, weights: Array) -> Array:

@@ -15,6 +15,7 @@ from analysis.words.lexicons import LexiconError
 from engine.runs.schema import Columns
 
 POSITIVE, NEGATIVE = "positive", "negative"
+ASKED_FOR = {POSITIVE: "something good", NEGATIVE: "something bad"}  # Framing -> in words.
 # Quality -> framing: those of the follow-up paper's prompts, its first to last.
 QUALITIES = {
     "best": POSITIVE,
