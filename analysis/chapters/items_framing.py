@@ -296,12 +296,17 @@ def framing_beyond_chance(kinds: pl.DataFrame) -> str:
         if len(reference)
         else ""
     )
-    done = "tend to reverse" if value < 0 else "tend to keep"
+    order = f"the order of “{kinds['list'][0]}” in part"
+    done = f"the models {'reverse' if value < 0 else 'keep'} {order}"
+    if below and above:  # Their mean says what none of them does.
+        reverse, keep = ("s" if number == 1 else "" for number in (below, above))
+        done = (
+            f"{below} of {each.height} models reverse{reverse} {order}, and {above} keep{keep} it"
+        )
     return (
-        f"Asked for something bad instead of something good, the models {done} the order of "
-        f"“{kinds['list'][0]}”: mean τ = {decimals(value)} between the two (95% interval over the "
-        f"items {decimals(low)} to {decimals(high)}). Taken alone, {below} of {each.height} models "
-        f"have an interval below 0, and {above} one above.{beside}"
+        f"Asked for something bad instead of something good, {done}: mean τ = {decimals(value)} "
+        f"between the two (95% interval over items {decimals(low)} to {decimals(high)}). Of single "
+        f"models the interval is below 0 in {below} of {each.height}, above 0 in {above}.{beside}"
     )
 
 

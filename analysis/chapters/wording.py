@@ -138,7 +138,9 @@ def section(study: Study) -> Section:
         id="wording",
         title="Robustness to wording",
         label="Wording",
-        lead="How much of what a prompt shows is the question, and how much its wording?",
+        lead="One question can be asked in several wordings. How much of an item’s percentile goes "
+        "with the question, how much with the wording, and which items stand high in one wording "
+        "alone?",
         blocks=blocks,
         caveats=(
             "A score has no repetition: what a wording adds holds everything that is peculiar to "
@@ -162,9 +164,10 @@ def _of_source(study: Study, items: str, level: str) -> list[Block]:
         else "Prompts that ask for one quality, such as “best”, are wordings of one question. "
     )
     shares = (
-        "Shares of the variance of an item’s percentile over the prompts of a framing: common to "
-        "them all, to the wordings of one question, or of one wording alone. Corrected, so that a "
-        "share is 0 on average where nothing is there."
+        "How the variance of percentiles under the prompts of a framing splits: what all prompts "
+        "have in common, what the wordings of one question have in common beyond that, and what "
+        "one wording has alone, noise included. The first two are 0 on average where nothing is "
+        "there."
     )
     return [
         Heading("The vocabulary" if items == VOCABULARY else f"List “{items}”"),
@@ -172,8 +175,9 @@ def _of_source(study: Study, items: str, level: str) -> list[Block]:
         Picture(f"wording_variance_{items}", shares, partial(_bars, study, variance)),
         Picture(
             f"wording_agreement_{items}",
-            "How alike two prompts order the items, by what they have in common; below, how alike "
-            "two models do under one prompt.",
+            "Kendall’s τ between the orders that a model gives under two prompts, by what the "
+            "prompts have in common; last, between two models under one prompt. Strokes are "
+            "means over the models.",
             partial(wording_bars.agreement, agreement, study.names),
         ),
     ]

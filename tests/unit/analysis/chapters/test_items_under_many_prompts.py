@@ -92,7 +92,7 @@ def test_the_items_that_all_models_put_first_are_named_and_no_others():
     said = items_questions.ends_beyond_chance(table.filter(framing="positive"))
     assert "“item 3” highest (mean percentiles 99.9)" in said
     assert "“item 4” lowest (mean percentiles 0.2)" in said
-    assert said.startswith("Asked for “best”, “greatest”, the 8 models together put")
+    assert said.startswith("Asked for “best” and “greatest”, the 8 models together put")
     assert "“item 5”" not in said
 
 
@@ -210,6 +210,26 @@ def test_the_caption_says_that_wordings_agree_more_only_where_they_do(share, sai
     table = items_framing.items_prompt_kinds(scores, np.random.default_rng(0))
     words = "Two wordings of one question agree more"
     assert (words in items_framing.caption_of(table)) == said
+
+
+@pytest.mark.parametrize(
+    ("taus", "said"),
+    [
+        ((-0.6, -0.5, 0.9), "2 of 3 models reverse the order of “words” in part, and 1 keeps it: "),
+        ((-0.6, -0.5, -0.3), "the models reverse the order of “words” in part: "),
+        ((0.6, 0.5, 0.0), "the models keep the order of “words” in part: "),
+    ],
+)
+def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_it(taus, said):
+    numbers = {f"m{i}": tau for i, tau in enumerate(taus)}
+    numbers[items_framing.ALL_MODELS] = sum(taus) / 3
+    kinds = pl.DataFrame(
+        {"list": "words", "model": model, "kind": items_framing.FRAMING, "items": 60}
+        | {"kendall": tau, "ci_low": tau - 0.05, "ci_high": tau + 0.05}
+        for model, tau in numbers.items()
+    )
+    text = items_framing.framing_beyond_chance(kinds)
+    assert text.startswith("Asked for something bad instead of something good, " + said)
 
 
 def test_items_under_both_framings_are_means_over_the_models():
@@ -337,7 +357,8 @@ def test_opposition_is_said_of_its_framing_alone_and_names_the_blocs():
     said = items_blocs.agreement_beyond_chance(
         framed[0], items_agreement.items_pairs(scores), names
     )
-    assert said.startswith("Asked for something good, the orders of the 60 items of “words”")
+    assert said.startswith("Asked for something good, the ")
+    assert "models agree on the order of the 60 items of “words”" in said
 
 
 @pytest.mark.parametrize("claim", nulls.NULLS)
