@@ -346,10 +346,10 @@ def section(study: Study) -> Section:
         id="framing",
         title="Framing",
         label="Framing",
-        lead="How alike a model rates a token under two prompts. Where the second prompt asks for "
-        "the reverse, a model that follows the question has r below 0. Where “greatest” and “best” "
-        "were scored, two questions of one framing (both ask for something good), r between them "
-        "is the reference.",
+        lead="How alike one model rates tokens under two prompts. Where the second prompt asks for "
+        "the opposite, a model that follows the question has r below 0. The reference, where both "
+        "were scored, is r of “greatest” and “best”: two questions of one framing, which both ask "
+        "for something good.",
         blocks=[*blocks, *notes(made.reason(name) for name in names)],
         caveats=(
             "The sum weighs the prompt whose rewards vary more.",

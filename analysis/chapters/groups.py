@@ -152,7 +152,7 @@ def _placebo(study: Study, words: Standing, groups: pl.DataFrame) -> pl.DataFram
     rng = np.random.default_rng(study.options.seed)
     stems, others = (int(np.median(tested[name])) for name in ("stems", "other_stems"))
     found = placebo_contrasts(placebo_kinds(words, rng), stems, others, rng)
-    return required(found, "No model has ordinary words to compare groups of people with.")
+    return required(found, "No model has ordinary kinds of words to compare groups of people with.")
 
 
 def section(study: Study) -> Section:

@@ -212,8 +212,8 @@ def section(study: Study) -> Section:
         label="Tokens",
         lead="The highest and lowest tokens of each model’s own vocabulary, special and unused "
         "tokens included. ␣ is a space, ↵ a line end; other invisible characters show their code "
-        "point. Models have a common list where they agree more than chance: those of a bloc "
-        "(Agreement).",
+        "point. Models of a bloc, which agree more than chance (see Agreement), also have a common "
+        "list.",
         blocks=blocks,
         findings=findings(study),
     )
