@@ -297,16 +297,17 @@ def framing_beyond_chance(kinds: pl.DataFrame) -> str:
         else ""
     )
     order = f"the order of “{kinds['list'][0]}” in part"
-    done = f"the models {'reverse' if value < 0 else 'keep'} {order}"
     if below and above:  # Their mean says what none of them does.
         reverse, keep = ("s" if number == 1 else "" for number in (below, above))
         done = (
             f"{below} of {each.height} models reverse{reverse} {order}, and {above} keep{keep} it"
         )
+    else:
+        done = f"the models {'reverse' if value < 0 else 'keep'} {order}"
+        beside = f" Taken alone, {below or above} of {each.height} do.{beside}"
     return (
         f"Asked for something bad instead of something good, {done}: mean τ = {decimals(value)} "
-        f"between the two (95% interval over items {decimals(low)} to {decimals(high)}). Of single "
-        f"models the interval is below 0 in {below} of {each.height}, above 0 in {above}.{beside}"
+        f"between the two (95% interval over items {decimals(low)} to {decimals(high)}).{beside}"
     )
 
 
