@@ -1,0 +1,60 @@
+"""Section on the time from the start of a process to its first score, in processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from bench.device.bench import Bench, Outcome, Skipped
+from bench.support.table import aligned
+
+_STAGES = {
+    "interpreter_s": "interpreter",
+    "imports_s": "imports",
+    "device_s": "device",
+    "weights_s": "weights, made there",
+    "first_score_s": "first score",
+}
+
+
+def start(bench: Bench) -> Outcome:
+    """Seconds to the first score with an empty cache of compiled programs, then with a full one.
+
+    Weights are made on the device, not read.
+    """
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as cache:
+        for name in ("empty cache", "full cache"):
+            if found and bench.left_s < found["empty cache"]["first_score_s"]:
+                break
+            found[name] = _stages(bench, cache)
+    rows = [("until the end of", *found)]
+    rows += [(label, *(f"{f[key]:.1f} s" for f in found.values())) for key, label in _STAGES.items()]
+    missing = "" if len(found) == 2 else "\nno time left for a second start"
+    return Outcome(text=aligned(rows) + missing, result={**found})
+
+
+def _stages(bench: Bench, cache: str) -> dict[str, float]:
+    """Seconds since the start at the end of each stage of one process."""
+    environment = {**os.environ, "ASSAY_CACHE": cache}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    command = [sys.executable, "-m", "bench.device.first_score", bench.model.name]
+    arguments = ["1" if bench.toy else "0", repr(time.time())]
+    try:
+        done = subprocess.run(
+            [*command, *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=max(1.0, bench.left_s),
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Skipped("no time left before the first score") from error
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RuntimeError(f"the process ended with status {done.returncode}: {last}")
+    stages: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return stages
