@@ -16,7 +16,25 @@ _COPY = {True: 2**22, False: GIB}  # bytes that are copied, by `toy`
 
 
 def ceiling(bench: Bench) -> Outcome:
-    """FLOP/s of each step's products with weights, and bytes/s of a copy."""
+    """FLOP/s of each step's products with weights, of a large product, and bytes/s of a copy."""
+    bench.ceiling, square = measured(bench)
+    rates, side = bench.ceiling.flops_per_s, _SQUARE[bench.toy]
+    rows = [("candidates a step", "TFLOP/s, its products alone")]
+    rows += [(f"{size:,}", f"{rate / 1e12:,.3g}") for size, rate in rates.items()]
+    text = (
+        f"{aligned(rows)}\n{side}×{side}×{side}: {square / 1e12:,.3g} TFLOP/s; copy "
+        f"{bench.ceiling.bytes_per_s / 1e9:,.3g} GB/s read and written"
+    )
+    result = {
+        "flops_per_s": {str(size): rate for size, rate in rates.items()},
+        "square_flops_per_s": square,
+        "copy_bytes_per_s": bench.ceiling.bytes_per_s,
+    }
+    return Outcome(text=text, result=result)
+
+
+def measured(bench: Bench) -> tuple[Ceiling, float]:
+    """The ceilings, and FLOP/s of a large square product."""
     rates, seconds = {}, functools.cache(product_s)
     for size in bench.step_sizes:
         step = bench.step(size)
@@ -25,16 +43,7 @@ def ceiling(bench: Bench) -> Outcome:
     side = _SQUARE[bench.toy]
     square = 2 * side**3 / seconds((side, side, side))
     copied = copy_bytes_per_s(_COPY[bench.toy])
-    bench.ceiling = Ceiling(flops_per_s=rates, bytes_per_s=copied)
-    rows = [("candidates a step", "TFLOP/s, its products alone")]
-    rows += [(f"{size:,}", f"{rate / 1e12:,.3g}") for size, rate in rates.items()]
-    text = (
-        f"{aligned(rows)}\n{side}×{side}×{side}: {square / 1e12:,.3g} TFLOP/s; "
-        f"copy {copied / 1e9:,.3g} GB/s read and written"
-    )
-    by_size = {str(size): rate for size, rate in rates.items()}
-    result = {"flops_per_s": by_size, "square_flops_per_s": square, "copy_bytes_per_s": copied}
-    return Outcome(text=text, result=result)
+    return Ceiling(flops_per_s=rates, bytes_per_s=copied), square
 
 
 def product_s(shape: Shape) -> float:

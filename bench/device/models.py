@@ -260,7 +260,7 @@ def random_model(
             axes.startswith("L"),
             meshes.parameter_sharding(mesh, axes, shape),
         )
-        key = jax.random.fold_in(jax.random.key(seed), number)
+        key = jax.random.fold_in(jax.random.key(seed, impl="rbg"), number)
         parameter.set_value(draw(key, mean, deviation))
     return graph, params
 

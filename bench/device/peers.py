@@ -89,9 +89,7 @@ def vllm_peer(bench: Bench) -> Outcome:
     return Outcome(text=text, result={"candidates_per_s": rate, "version": _version("vllm")})
 
 
-def _rates(
-    bench: Bench, score: Callable[[np.ndarray], np.ndarray], batch: int
-) -> list[float]:
+def _rates(bench: Bench, score: Callable[[np.ndarray], np.ndarray], batch: int) -> list[float]:
     """Candidates/s of several rounds of batches."""
     ids = np.arange(2 * batch) % bench.model.decoder.vocab_size
     if not np.isfinite(score(ids)).all():  # warms up, too

@@ -193,7 +193,9 @@ class _Worker:
     def messages(self, until: float) -> Iterator[Message]:
         """Its messages, until it ends or Unix time `until`; sets `reason`."""
         lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=_forward, args=(self._process.stdout, lines.put), daemon=True).start()
+        threading.Thread(
+            target=_forward, args=(self._process.stdout, lines.put), daemon=True
+        ).start()
         try:
             while (line := lines.get(timeout=max(0.0, until - time.time()))) is not None:
                 if line.startswith(MARK):
@@ -204,7 +206,9 @@ class _Worker:
         status = self._process.wait()
         self._errors.seek(0)
         said = [line.strip() for line in self._errors if line.strip()]
-        self.reason = f"its process ended with status {status}: {(said or ['no message'])[-1][:200]}"
+        self.reason = (
+            f"its process ended with status {status}: {(said or ['no message'])[-1][:200]}"
+        )
 
 
 def _forward(lines: IO[str], put: Callable[[str | None], object]) -> None:

@@ -29,7 +29,7 @@ class RandomObjective(SearchObjective):
 
 
 def objective_of(bench: Bench, length: int, candidates: int) -> RandomObjective:
-    """nanoGCG's settings: each candidate changes one token, drawn uniformly from the top 256."""
+    """NanoGCG's settings: each candidate changes one token, drawn uniformly from the top 256."""
     changes = {
         "length": length,
         "candidates": candidates,
@@ -57,6 +57,7 @@ def search(bench: Bench) -> Outcome:
     """Milliseconds of a GCG step and of its gradient, against their floors."""
     length, candidates = _SIZES[bench.toy]
     objective, scorer = objective_of(bench, length, candidates), bench.scorer
+    ceilings = bench.ceilings()
     began = time.perf_counter()
     driver = StepDriver(objective, scorer)
     rewards, _, _ = driver.advance(1, math.inf)
@@ -68,7 +69,7 @@ def search(bench: Bench) -> Outcome:
     times = seconds_of(lambda: driver.advance(steps, math.inf), at_least_s=at_least, most=8)
     step_s = float(np.median(times)) / steps
     gradient_s = _gradient_s(objective, scorer, at_least)
-    ceilings, own = bench.ceilings(), length + bench.model.suffix
+    own = length + bench.model.suffix
     work = {
         "step": driver.step_flops,
         "gradient": flops.gradient(objective.config, length, own, bench.model.prefix),

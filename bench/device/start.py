@@ -31,7 +31,9 @@ def start(bench: Bench) -> Outcome:
                 break
             found[name] = _stages(bench, cache)
     rows = [("until the end of", *found)]
-    rows += [(label, *(f"{f[key]:.1f} s" for f in found.values())) for key, label in _STAGES.items()]
+    rows += [
+        (label, *(f"{f[key]:.1f} s" for f in found.values())) for key, label in _STAGES.items()
+    ]
     missing = "" if len(found) == 2 else "\nno time left for a second start"
     return Outcome(text=aligned(rows) + missing, result={**found})
 

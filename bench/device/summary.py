@@ -30,7 +30,9 @@ def heading(header: Mapping[str, Any]) -> str:
 
 def summary(results: Results) -> str:
     """One line per model, and how many times faster than its peers Assay is."""
-    rows = [("model", "ceiling, TFLOP/s", "candidates/s", "of the ceiling", "vocabulary, s", "floor, s")]
+    rows = [
+        ("model", "ceiling, TFLOP/s", "candidates/s", "of the ceiling", "vocabulary, s", "floor, s")
+    ]
     models = list(dict.fromkeys(entry["model"] for entry in results.sections))
     for model in models:
         sweep, whole = (results.found(model, name) for name in ("sweep", "vocabulary"))

@@ -109,10 +109,9 @@ def _rates(bench: Bench, size: int) -> list[float]:
 
 def vocabulary(bench: Bench) -> Outcome:
     """Seconds of every token of the vocabulary, at the fastest step size."""
-    if bench.fastest is None:
-        raise Skipped("needs the section sweep")
-    size, rate = bench.fastest
     tokens, ceilings = bench.model.decoder.vocab_size, bench.ceilings()
+    size = bench.best_size
+    rate = bench.fastest[1] if bench.fastest else float(np.median(_rates(bench, size)))
     allowed = int(_SPARE * max(0.0, bench.left_s) * rate)
     count = tokens if tokens <= allowed else allowed // size * size
     if not count:
@@ -191,8 +190,7 @@ def _reply_list(bench: Bench, lengths: dict[int, float]) -> dict[str, float]:
     if bench.toy:
         count = min(count, 512)
     sequences = reply_sequences(prompt, lengths, count, config.vocab_size)
-    size = bench.fastest[0] if bench.fastest else bench.step_sizes[0]
-    scorer = bench.scorer_of(size)
+    scorer = bench.scorer_of(bench.best_size)
 
     def score() -> tuple[Distinct, np.ndarray]:
         distinct = Distinct.of(prompt.prefix, sequences)
@@ -207,5 +205,3 @@ def _reply_list(bench: Bench, lengths: dict[int, float]) -> dict[str, float]:
     work = sum(flops.response(config, int(n), bench.padded_prefix) for n in own)
     floor = bench.ceilings().floor_s(work, 0)
     return {"replies": count, "distinct": len(own), "seconds": seconds, "floor_s": floor}
-
-

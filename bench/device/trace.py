@@ -29,8 +29,8 @@ class Span:
 
 def kernels(bench: Bench) -> Outcome:
     """Time of the ten most expensive kernels of a step, and how much of it they are."""
-    size = bench.fastest[0] if bench.fastest else bench.step_sizes[0]
-    steps, scorer = 3, bench.scorer_of(size)
+    size, steps = bench.best_size, 3
+    scorer = bench.scorer_of(size)
     ids = np.arange(steps * size) % bench.model.decoder.vocab_size
     candidates = token_candidates(bench.prompt, ids)
     list(scorer.rewards(bench.prefix, candidates))  # compiles

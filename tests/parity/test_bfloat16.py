@@ -4,6 +4,8 @@ The weights are rounded to bfloat16 first, as published ones are: what remains i
 activations.
 """
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,10 @@ PROMPTS = 64  # what is rounded in a prompt's prefix, all its replies share: few
 TOKENS = np.arange(0, torch_models.VOCAB_SIZE, 33)
 BUILD = {
     "llama": lambda: torch_models.build("gqa-llama3"),
-    "gemma2": lambda: torch_models.build("gemma2"),
+    **{
+        name: functools.partial(torch_models.build, name)
+        for name in ("gemma", "gemma2", "qwen2", "qwen3", "mistral")
+    },
 }
 
 
