@@ -1,4 +1,4 @@
-"""Time from the start of a process to its first reward. Nothing is imported before the clock runs.
+"""Time from the start of a process to its first reward.
 
     python -m bench.device.first_score <model> <toy: 0 or 1> <Unix time of the start>
 
@@ -8,6 +8,8 @@ Prints one JSON object: seconds since the start at which each stage ended.
 import json
 import sys
 import time
+
+from bench.device.worker import end_with_parent
 
 
 def main(name: str, toy: bool, began: float) -> dict[str, float]:
@@ -20,6 +22,7 @@ def main(name: str, toy: bool, began: float) -> dict[str, float]:
     """
     stages = {"interpreter_s": time.time() - began}
     import jax
+    import numpy
 
     from bench.device import models
     from engine import compile_cache
@@ -36,7 +39,7 @@ def main(name: str, toy: bool, began: float) -> dict[str, float]:
     stages["weights_s"] = time.time() - began
     scorer = RewardScorer.build(*weights, mesh, step_size=1024)
     prompt = model.prompt()
-    candidates = token_candidates(prompt, jax.numpy.arange(1).__array__())
+    candidates = token_candidates(prompt, numpy.arange(1))
     [reward] = scorer.rewards(scorer.prefill(prompt), candidates)
     stages["first_score_s"] = time.time() - began
     if not (reward == reward).all():
@@ -45,4 +48,5 @@ def main(name: str, toy: bool, began: float) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     print(json.dumps(main(sys.argv[1], sys.argv[2] == "1", float(sys.argv[3]))))

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 
-from bench.device.bench import Bench, Outcome, Skipped
+from bench.device.bench import Bench, Outcome
 from bench.support.table import aligned
 
 _STAGES = {
@@ -44,19 +44,16 @@ def _stages(bench: Bench, cache: str) -> dict[str, float]:
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     command = [sys.executable, "-m", "bench.device.first_score", bench.model.name]
     arguments = ["1" if bench.toy else "0", repr(time.time())]
-    try:
-        done = subprocess.run(
-            [*command, *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=max(1.0, bench.left_s),
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Skipped("no time left before the first score") from error
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RuntimeError(f"the process ended with status {done.returncode}: {last}")
-    stages: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return stages
+    with subprocess.Popen(
+        [*command, *arguments],
+        env=environment,
+        stdin=subprocess.PIPE,  # it ends when this closes
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        for line in process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        said = process.stderr.read().strip().splitlines() or ["no message"]
+    raise RuntimeError(f"the process ended with status {process.returncode}: {said[-1]}")

@@ -1,6 +1,7 @@
 """Sections on sweeps: memory of a step, rate by step size, the whole vocabulary, other lists."""
 
 import time
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -65,11 +66,11 @@ def sweep(bench: Bench) -> Outcome:
     """Candidates/s by step size, and the share of the ceiling that they are."""
     ceilings, rows, by_size = bench.ceilings(), [], {}
     rows.append(("candidates a step", "candidates/s", "min..max", "TFLOP/s", "of the ceiling"))
-    began = time.perf_counter()
     for size in bench.step_sizes:
-        if by_size and 2 * (time.perf_counter() - began) / len(by_size) > bench.left_s:
+        if by_size and _time_is_short(bench, by_size):
             rows.append((f"{size:,}", "no time left", "", "", ""))
             continue
+        began = time.perf_counter()
         try:
             rates = _rates(bench, size)
         except jax.errors.JaxRuntimeError as error:
@@ -83,6 +84,7 @@ def sweep(bench: Bench) -> Outcome:
             "candidates_per_s": float(np.median(rates)),
             "flops_per_s": achieved,
             "share_of_ceiling": share,
+            "measured_in_s": time.perf_counter() - began,
         }
         rates_text = spread(rates, "{:,.0f}")
         rows.append((f"{size:,}", *rates_text, f"{achieved / 1e12:,.3g}", f"{share:.1%}"))
@@ -93,18 +95,29 @@ def sweep(bench: Bench) -> Outcome:
     return Outcome(text=aligned(rows), result={"by_step_size": by_size, "fastest": int(best)})
 
 
+def _time_is_short(bench: Bench, by_size: Mapping[str, Mapping[str, float]]) -> bool:
+    """Whether another step size would take the time that the whole vocabulary needs."""
+    another = 1.5 * max(found["measured_in_s"] for found in by_size.values())
+    rate = max(found["candidates_per_s"] for found in by_size.values())
+    return bench.left_s < another + bench.model.decoder.vocab_size / rate / _SPARE
+
+
 def _rates(bench: Bench, size: int) -> list[float]:
     """Candidates/s of several rounds of steps through the engine's host loop."""
-    scorer, steps = bench.scorer_of(size), 1 if bench.toy else 4
-    ids = np.arange(steps * size) % bench.model.decoder.vocab_size
-    candidates = token_candidates(bench.prompt, ids)
+    scorer, tokens = bench.scorer_of(size), bench.model.decoder.vocab_size
 
-    def score() -> np.ndarray:
-        return np.concatenate(list(scorer.rewards(bench.prefix, candidates)), axis=1)
+    def score(steps: int) -> float:
+        candidates = token_candidates(bench.prompt, np.arange(steps * size) % tokens)
+        began = time.perf_counter()
+        rewards = np.concatenate(list(scorer.rewards(bench.prefix, candidates)), axis=1)
+        seconds = time.perf_counter() - began
+        check_rewards(rewards)
+        return seconds
 
-    check_rewards(score())  # compiles
-    times = seconds_of(score, at_least_s=0.2 if bench.toy else 2.0)
-    return [len(ids) / seconds for seconds in times]
+    score(1)  # compiles
+    round_s, rounds = (0.05, 3) if bench.toy else (0.7, 3)
+    steps = max(1, min(32, int(round_s / score(1))))
+    return [steps * size / score(steps) for _ in range(rounds)]
 
 
 def vocabulary(bench: Bench) -> Outcome:

@@ -109,14 +109,19 @@ def _function(section: str) -> Callable[[Any], Any]:
     return found
 
 
-def _end_with_parent() -> None:
-    sys.stdin.read()  # until it closes
-    os._exit(1)
+def end_with_parent() -> None:
+    """Ends this process as soon as its standard input closes, whatever it is doing."""
+
+    def wait() -> None:
+        sys.stdin.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def main() -> None:
     """Reads the order from the command line and carries it out."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     order = Order(**json.loads(sys.argv[1]))
     if not order.sections:
         tell({"device": described()})
