@@ -58,9 +58,11 @@ def main(_) -> None:
     _known("sections", _SECTIONS.value, list(SECTIONS))
     _step_sizes(toy=True)
     began = time.time()
+    results = runner.Results(Path(_JSON.value) if _JSON.value else None, {})
     try:
+        results.save()  # a folder that cannot be written is known now
         device = runner.describe()
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
         raise SystemExit(f"bench.device: {error}") from error
     toy = device["platform"] == "cpu" if _TOY.value is None else _TOY.value
     header = {
@@ -71,8 +73,7 @@ def main(_) -> None:
         "minutes": _MINUTES.value,
         "step_sizes": _step_sizes(toy),
     }
-    results = runner.Results(Path(_JSON.value) if _JSON.value else None, header)
-    results.save()  # a folder that cannot be written is known now
+    results.header = header
     print(summary.heading(header), flush=True)
     runner.run_jobs(
         jobs(_MODELS.value, _SECTIONS.value, 60 * _MINUTES.value),

@@ -201,7 +201,7 @@ def _reply_list(bench: Bench, lengths: dict[int, float]) -> dict[str, float]:
     config, prompt = bench.model.decoder, bench.prompt
     count = 7530 if lengths is LISTS["list"] else config.vocab_size
     if bench.toy:
-        count = min(count, 512)
+        count, lengths = min(count, 512), {n: share for n, share in lengths.items() if n < 4}
     sequences = reply_sequences(prompt, lengths, count, config.vocab_size)
     scorer = bench.scorer_of(bench.best_size)
 
