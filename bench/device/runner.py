@@ -139,7 +139,8 @@ def _run_worker(order: Order, results: Results, module: str) -> tuple[str, ...]:
     left = tuple(order.sections[ended:])
     if not left:
         return ()
-    lost = left if not begun else left[:1]  # what did not begin once would not begin again
+    # What did not begin once would not begin again; what was late has no time left either way.
+    lost = left[:1] if begun or worker.late else left
     for section in lost:
         entry = {"status": "failed", "reason": worker.reason}
         results.add({"section": section, "model": order.model, **entry})
@@ -165,11 +166,12 @@ class _Worker:
 
     Attributes:
       reason: why the process ended early.
+      late: whether it was still at work when its time was up.
     """
 
     def __init__(self, order: Order, module: str):
         self._command = [sys.executable, "-m", module, json.dumps(dataclasses.asdict(order))]
-        self.reason = ""
+        self.reason, self.late = "", False
 
     def __enter__(self) -> "_Worker":
         # What JAX takes of a GPU's memory at once; by default three quarters of it.
@@ -201,7 +203,7 @@ class _Worker:
                 if line.startswith(MARK):
                     yield json.loads(line.removeprefix(MARK))
         except queue.Empty:
-            self.reason = "stopped: it was not done when the time was up"
+            self.reason, self.late = "stopped: it was not done when the time was up", True
             return
         status = self._process.wait()
         self._errors.seek(0)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ from tests.support.tolerances import TOLERANCES
 pytestmark = pytest.mark.slow  # processes that compile
 
 ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "bench/device/setup.sh"
 MODEL = "llama-3.1-8b"
+SEARCHES = ("step", "gradient")
 
 
 def bench(*arguments: str, **options) -> subprocess.Popen:
@@ -74,9 +77,6 @@ def test_no_rate_exceeds_its_ceiling_and_no_time_is_below_its_floor(found):
     assert all(0 < floor < 1.5 * seconds for seconds, floor in pairs)
 
 
-SEARCHES = ("step", "gradient")
-
-
 def test_the_numbers_are_of_what_they_say(found):
     assert found["vocabulary"]["whole"] and found["vocabulary"]["tokens"] == 512
     assert found["search"]["step_flops"] > found["search"]["gradient_flops"] > 0
@@ -96,10 +96,10 @@ def test_the_numbers_are_of_what_they_say(found):
 
 
 def test_a_section_that_fails_is_reported_and_the_others_go_on(tmp_path, capsys):
-    sections = ("memory", "ceiling", "sweep", "vocabulary", "search", "prefill")
+    sections = ("memory", "ceiling", "sweep", "vocabulary")
     jobs = [
-        runner.Job(model=MODEL, sections=sections, limit_s=25),
-        runner.Job(model=MODEL, sections=("sweep",), limit_s=60),
+        runner.Job(model=MODEL, sections=("search", "prefill"), limit_s=20),
+        runner.Job(model=MODEL, sections=sections, limit_s=100),
     ]
     results = runner.Results(tmp_path / "device.json", {"toy": True})
     runner.run_jobs(
@@ -112,18 +112,25 @@ def test_a_section_that_fails_is_reported_and_the_others_go_on(tmp_path, capsys)
     )
     entries = json.loads((tmp_path / "device.json").read_text())["sections"]
     assert [(e["section"], e["status"], e.get("reason")) for e in entries] == [
+        ("search", "failed", "stopped: it was not done when the time was up"),
+        ("prefill", "skipped", "no time left"),
         ("memory", "failed", "ValueError: planted"),
         ("ceiling", "failed", "its process ended with status -9: no message"),
         ("sweep", "done", None),
         ("vocabulary", "skipped", "does not fit"),
-        ("search", "failed", "stopped: it was not done when the time was up"),
-        ("prefill", "skipped", "no time left"),
-        ("sweep", "done", None),
     ]
-    assert results.failed == [f"{MODEL}: {name}" for name in ("memory", "ceiling", "search")]
+    assert results.failed == [f"{MODEL}: {name}" for name in ("search", "memory", "ceiling")]
     printed = capsys.readouterr().out
     assert "failed: ValueError: planted\n" in printed and "second line" not in printed
     assert [path.name for path in tmp_path.iterdir()] == ["device.json"]
+
+
+def test_a_worker_that_does_not_start_fails_all_of_its_sections_at_once(tmp_path):
+    results = runner.Results(None, {})
+    job = runner.Job(model="no such model", sections=("memory", "sweep"), limit_s=60)
+    runner.run_jobs([job], results, time.time() + 60, toy=True, step_sizes=[16])
+    reasons = [entry["reason"] for entry in results.sections]
+    assert reasons == ["its process ended with status 1: KeyError: 'no such model'"] * 2
 
 
 def children(process: int) -> list[int]:
@@ -138,7 +145,6 @@ def wait_for(condition) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_a_run_that_is_killed_leaves_what_it_knew_and_no_process(tmp_path):
     file = tmp_path / "device.json"
     process = bench(f"--json={file}", "--sections=memory,search", f"--models={MODEL}")
@@ -170,3 +176,45 @@ def test_a_bad_flag_is_one_line_and_measures_nothing(flag, message, tmp_path):
     assert process.returncode == 1
     assert message in printed + errors
     assert "Traceback" not in printed + errors and "==" not in printed
+
+
+def wheel(folder: Path) -> None:
+    """A wheel with one module, made by hand."""
+    folder.mkdir()
+    info = "lies_beside-1.0.dist-info"
+    files = {
+        "lies_beside.py": "",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: lies-beside\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(folder / "lies_beside-1.0-py3-none-any.whl", "w") as archive:
+        for name, text in {**files, f"{info}/RECORD": record}.items():
+            archive.writestr(name, text)
+
+
+def script(*arguments, **environment) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [SCRIPT, *arguments],
+        env={"PATH": "/usr/bin:/bin", "PYTHON": sys.executable, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_machine_without_a_network_is_set_up_from_wheels_that_lie_beside(tmp_path):
+    wheel(tmp_path / "wheels")
+    site = tmp_path / "site"
+    done = script("run", tmp_path / "wheels", "--models=none", SITE=str(site))
+    assert "--models='none'; allowed: llama-3.1-8b" in done.stdout + done.stderr  # it started
+    assert (site / "lies_beside.py").exists()
+    assert script("run", tmp_path).stderr == f"setup.sh: no wheels in {tmp_path}\n"
+    for arguments in ([], ["run"], ["install", "wheels"]):
+        assert (done := script(*arguments)).returncode == 2 and done.stderr.startswith("usage: ")
+
+
+def test_the_script_passes_shellcheck():
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    done = subprocess.run([shellcheck, SCRIPT], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
