@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 
 from engine.models.config import DecoderConfig
 from engine.planning import flops
@@ -86,6 +85,8 @@ def _xla(options: Mapping[str, str]) -> Callable:
 
 
 def _torch() -> Callable:
+    import torch  # here: the shapes are read where torch is missing too
+
     def prepare(a: np.ndarray, b: np.ndarray) -> Callable[[], object]:
         left, right = torch.from_numpy(a), torch.from_numpy(b)
         return lambda: torch.mm(left, right)

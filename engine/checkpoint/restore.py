@@ -105,7 +105,8 @@ def restore(
     meshes.check_mesh(mesh, deepest.card.decoder)
     heads = [c.card.head for c in group]
     config = meshes.with_whole_kv_heads(mesh, deepest.card.decoder)
-    graph, params = _abstract(config, heads, dtype, objectives)
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    graph, params = _abstract(config, heads, dtype, objectives, rounds_apart=on_cpu)
     by_path = nnx.to_flat_state(params)
     decoder = {_name(path): p for path, p in by_path if path[0] == "decoder"}
     layered = {name: decoder.pop(name) for name in list(decoder) if "L" in _axes(decoder[name])}
@@ -285,15 +286,21 @@ def _abstract(
     heads: Sequence[HeadConfig | OutputConfig],
     dtype: jnp.dtype,
     objectives: str = "none",
+    *,
+    rounds_apart: bool = False,
 ) -> tuple[Graph, Params]:
     """Graph and shapes of a group's model, without allocating its parameters."""
 
     def build() -> RewardModels | LanguageModel:
         rewarding = [head for head in heads if isinstance(head, HeadConfig)]
+        model: RewardModels | LanguageModel
         if rewarding:
-            return RewardModels(config, rewarding, dtype, objectives=objectives)
-        (output,) = (head for head in heads if isinstance(head, OutputConfig))
-        return LanguageModel(config, output, dtype)
+            model = RewardModels(config, rewarding, dtype, objectives=objectives)
+        else:
+            (output,) = (head for head in heads if isinstance(head, OutputConfig))
+            model = LanguageModel(config, output, dtype)
+        model.decoder.layers.rounds_apart = rounds_apart
+        return model
 
     graph, params = nnx.split(nnx.eval_shape(build))
     return graph, params

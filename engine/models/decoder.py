@@ -35,6 +35,9 @@ class Layer(nnx.Module):
 
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
         self.config = config
+        # Whether products with weights are float32 before they are rounded to the dtype. On a CPU,
+        # XLA uses the instructions for bfloat16 (AMX) only then; it adds up in float32 either way.
+        self.rounds_apart = False
         self.attention_norm = _zeros(config, "LD", dtype)
         self.q = _zeros(config, "LDNH", dtype)
         self.k = _zeros(config, "LDKH", dtype)
@@ -58,8 +61,7 @@ class Layer(nnx.Module):
     def keys_values(self, x: Residual, angles: Angles) -> tuple[Array, Array]:
         """Rotated keys and values of every position, each [C, T, K, H]."""
         normed = self._norm(x, self.attention_norm)
-        keys = jnp.einsum("CTD,DKH->CTKH", normed, self.k[...])
-        values = jnp.einsum("CTD,DKH->CTKH", normed, self.v[...])
+        keys, values = self._product(normed, self.k), self._product(normed, self.v)
         if self.config.qkv_bias:
             keys, values = keys + self.k_bias, values + self.v_bias
         if self.config.qk_norm:
@@ -68,7 +70,7 @@ class Layer(nnx.Module):
 
     def queries(self, x: Residual, angles: Angles) -> Float[Array, "C T K G H"]:
         """Rotated queries, grouped by the key/value head that they attend to."""
-        q = jnp.einsum("CTD,DNH->CTNH", self._norm(x, self.attention_norm), self.q[...])
+        q = self._product(self._norm(x, self.attention_norm), self.q)
         if self.config.qkv_bias:
             q = q + self.q_bias
         if self.config.qk_norm:
@@ -86,11 +88,15 @@ class Layer(nnx.Module):
     def feed_forward(self, x: Residual) -> Residual:
         """The addition of the feed-forward to the residual stream."""
         normed = self._norm(x, self.ffn_norm)
-        gate = jnp.einsum("CTD,DF->CTF", normed, self.gate[...])
-        up = jnp.einsum("CTD,DF->CTF", normed, self.up[...])
+        gate, up = self._product(normed, self.gate), self._product(normed, self.up)
         inner = _ACTIVATIONS[self.config.activation](gate) * up
         added = jnp.einsum("CTF,FD->CTD", inner, self.down[...], **_F32)
         return self._norm(added, self.post_ffn_norm) if self.config.post_norms else added
+
+    def _product(self, x: Float[Array, "C T D"], weight: Param) -> Float[Array, "C T *N"]:
+        """The product with a weight [D, ...], in the dtype of x."""
+        wide = jnp.float32 if self.rounds_apart else None
+        return jnp.tensordot(x, weight[...], 1, preferred_element_type=wide).astype(x.dtype)
 
     def _norm(self, x: Array, weight: Param) -> Array:
         config = self.config
