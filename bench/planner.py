@@ -82,8 +82,8 @@ def on_cpu(checkpoint: Path, dtype: str, rounds: int, *, search: bool = False) -
         raise RuntimeError(done.stderr)
     found = json.loads(done.stdout.splitlines()[-1])
     return [
-        Compared(f"{checkpoint.name}, {dtype}, {name}", *pair, CPU_TOLERANCE)
-        for name, pair in found.items()
+        Compared(f"{checkpoint.name}, {dtype}, {name}", predicted, measured, CPU_TOLERANCE)
+        for name, (predicted, measured) in found.items()
     ]
 
 
@@ -91,11 +91,9 @@ def for_tpu(topology: str, slug: str, model_axis: int, candidates: int) -> Compa
     """Memory of a step that is compiled for a TPU."""
     from bench.support.tpu_memory import compared_step
 
-    return Compared(
-        f"{slug}, {topology}, model={model_axis}, {candidates} candidates",
-        *compared_step(topology, slug, model_axis, candidates),
-        TPU_TOLERANCE,
-    )
+    what = f"{slug}, {topology}, model={model_axis}, {candidates} candidates, GiB"
+    predicted, measured = compared_step(topology, slug, model_axis, candidates)
+    return Compared(what, predicted, measured, TPU_TOLERANCE)
 
 
 def table(rows: Sequence[Compared]) -> str:

@@ -10,10 +10,10 @@ from bench.device.bench import GIB, Bench, Outcome, Skipped, check_rewards, seco
 from bench.device.replies import LISTS, reply_sequences
 from bench.support.table import aligned, spread
 from engine import mesh as meshes
+from engine.planning import flops
 from engine.scoring.batches import Distinct, token_candidates
 from engine.scoring.reward_passes import RewardScorer, score_buckets
 from engine.scoring.rows import TokenRows
-from engine.search import flops
 
 _SPARE = 0.8  # share of the time left that one measurement may take
 

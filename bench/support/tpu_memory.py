@@ -1,6 +1,7 @@
 """Memory of a compiled step for TPUs that are not there, beside the planner's account of it."""
 
 import os
+from typing import Any
 
 # Without these, the TPU runtime looks for the metadata of a machine in Google's cloud, and waits.
 os.environ.update(
@@ -81,5 +82,6 @@ def _peak_bytes(model: Model, mesh: Mesh, candidates: int) -> int:
         shared=shaped((rows,), jnp.int32, "C"),
         last=shaped((rows,), jnp.int32, "C"),
     )
-    step = compiled_over_data(RewardModels.respond, graph, mesh, ("", "C"), "WC")
+    # Any: jax's class is not public.
+    step: Any = compiled_over_data(RewardModels.respond, graph, mesh, ("", "C"), "WC")
     return step.lower(params, prefix, batch).compile().memory_analysis().peak_memory_in_bytes

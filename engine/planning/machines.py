@@ -68,7 +68,7 @@ _SHARE = 0.5
 
 
 def _maker(
-    platform: str, rows: Sequence[tuple[str, int, float, float, float]], source: str
+    platform: str, rows: Sequence[tuple[str, float, float, float, float]], source: str
 ) -> Iterator[Kind]:
     """Kinds of one maker: name, GiB, 16-bit and float32 TFLOP/s, TB/s."""
     for name, memory, rate_16, rate_32, moved in rows:
