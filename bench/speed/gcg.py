@@ -36,9 +36,10 @@ from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
+from engine.planning import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.search import drivers, flops, step
+from engine.search import drivers, step
 from engine.search.objective import SearchObjective
 from engine.search.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
@@ -121,7 +122,6 @@ class SweepWay:
         self.candidates = token_candidates(prompt, np.arange(scorer.step_size))
         self.step_flops = Step(
             config=checkpoint.card.decoder,
-            head=checkpoint.card.reward_head,
             candidates=scorer.step_size,
             positions=1 + len(prompt.suffix),
             prefix=self.prefix.key_values.keys.shape[1],
