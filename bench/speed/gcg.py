@@ -12,6 +12,7 @@ texts need not round-trip. All ways are float32 on all cores and take turns; rat
 within each round. The command fails if rewards or gradients differ. About 6 minutes on two cores.
 """
 
+import dataclasses
 import math
 import time
 from collections.abc import Mapping
@@ -181,6 +182,8 @@ def gradients(objective: SearchObjective, scorer: RewardScorer, parents: np.ndar
         return step.slopes_of(model, inputs, parents, objective.settings, scorer.mesh)
 
     inputs = drivers.build_step_inputs(objective, scorer)
+    signs = jnp.resize(inputs.signs[:1], len(parents))  # of the first attempt, for all
+    inputs = dataclasses.replace(inputs, signs=signs)
     _, slopes = compiled(scorer.params, inputs, jnp.asarray(parents, jnp.int32))
     return np.asarray(slopes)
 
