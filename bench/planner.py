@@ -7,7 +7,8 @@ memory, CPU: a fresh process for each model and dtype imports Assay, then scores
   into a run. Measured: its peak resident memory (VmHWM) minus what the imports hold (VmRSS before
   the checkpoint is opened). The compilation cache is off, so that the compiler's memory counts.
 time, CPU: in the same process, matmuls of a step's own shapes and steps take turns. Predicted:
-  `plans.sweep_seconds` at the rate of the matmuls; measured: the steps. Medians of the rounds.
+  `plans.sweep_seconds` at the rate of the matmuls; measured: the steps. CPU time, since other load
+  does not count in it; medians of the rounds.
 memory, TPU: the step is compiled for chips that are not there (libtpu), and the compiler's peak is
   compared with the account. `--slices=` leaves this out.
 
@@ -66,7 +67,8 @@ def on_cpu(checkpoint: Path, dtype: str, rounds: int, *, search: bool = False) -
       rounds: of matmuls and steps; 0 measures memory alone.
       search: a search instead of a sweep; its time is not measured.
     """
-    environment = {**os.environ, "ASSAY_CACHE": "", "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    environment = {**kept, "ASSAY_CACHE": "", "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
     with tempfile.TemporaryDirectory() as folder:
         asked = [checkpoint, dtype, rounds, "search" if search else "sweep", folder]
         done = subprocess.run(
@@ -80,8 +82,8 @@ def on_cpu(checkpoint: Path, dtype: str, rounds: int, *, search: bool = False) -
         raise RuntimeError(done.stderr)
     found = json.loads(done.stdout.splitlines()[-1])
     return [
-        Compared(f"{checkpoint.name}, {dtype}, {name}", *pair, CPU_TOLERANCE)
-        for name, pair in found.items()
+        Compared(f"{checkpoint.name}, {dtype}, {name}", predicted, measured, CPU_TOLERANCE)
+        for name, (predicted, measured) in found.items()
     ]
 
 
@@ -89,11 +91,9 @@ def for_tpu(topology: str, slug: str, model_axis: int, candidates: int) -> Compa
     """Memory of a step that is compiled for a TPU."""
     from bench.support.tpu_memory import compared_step
 
-    return Compared(
-        f"{slug}, {topology}, model={model_axis}, {candidates} candidates",
-        *compared_step(topology, slug, model_axis, candidates),
-        TPU_TOLERANCE,
-    )
+    what = f"{slug}, {topology}, model={model_axis}, {candidates} candidates, GiB"
+    predicted, measured = compared_step(topology, slug, model_axis, candidates)
+    return Compared(what, predicted, measured, TPU_TOLERANCE)
 
 
 def table(rows: Sequence[Compared]) -> str:

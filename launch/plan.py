@@ -172,6 +172,8 @@ def _text(subject: Subject, work: Work, plans: Sequence[Plan], price: float | No
 
 def _row(one: Plan, price: float | None) -> tuple[str, ...]:
     searched = "" if one.search_s is None else _seconds(one.search_s)
+    if one.search_bytes > one.usable_bytes:
+        searched = f"needs {in_words(one.search_bytes)}"
     cells = (
         one.devices.name,
         "yes" if one.fits else "no",

@@ -120,7 +120,6 @@ class Bench:
         """The shapes of a step that scores tokens."""
         return Step(
             config=self.model.decoder,
-            head=self.model.head,
             candidates=candidates,
             positions=1 + self.model.suffix,
             prefix=self.padded_prefix,

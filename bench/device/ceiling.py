@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from bench.device.bench import GIB, Bench, Ceiling, Outcome
-from bench.support.matmul import Shape
 from bench.support.table import aligned
+from engine.planning.flops import Shape
 
 _SQUARE = {True: 256, False: 8192}  # rows and columns of the large product, by `toy`
 _COPY = {True: 2**22, False: GIB}  # bytes that are copied, by `toy`

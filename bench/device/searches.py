@@ -9,8 +9,9 @@ import numpy as np
 from flax import nnx
 
 from bench.device.bench import Bench, Outcome, seconds_of
+from engine.planning import flops
 from engine.scoring.reward_passes import RewardScorer
-from engine.search import flops, step
+from engine.search import step
 from engine.search.drivers import StepDriver, build_step_inputs
 from engine.search.objective import SearchObjective
 from engine.search.settings import DEFAULTS, SearchSettings

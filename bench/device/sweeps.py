@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -10,10 +11,11 @@ from bench.device.bench import GIB, Bench, Outcome, Skipped, check_rewards, seco
 from bench.device.replies import LISTS, reply_sequences
 from bench.support.table import aligned, spread
 from engine import mesh as meshes
+from engine.planning import flops
 from engine.scoring.batches import Distinct, token_candidates
 from engine.scoring.reward_passes import RewardScorer, score_buckets
 from engine.scoring.rows import TokenRows
-from engine.search import flops
+from engine.types import Candidates
 
 _SPARE = 0.8  # share of the time left that one measurement may take
 
@@ -56,10 +58,10 @@ def memory(bench: Bench) -> Outcome:
     return Outcome(text=text, result=result)
 
 
-# Any: a compiled program of JAX.
-def _compiled_step(bench: Bench, scorer: RewardScorer, candidates):
-    on_device = meshes.put(scorer.mesh, candidates, "CT")
-    return scorer.score_step.lower(scorer.params, bench.prefix, on_device).compile()
+# Any: a compiled program of JAX, whose functions have no type that says so.
+def _compiled_step(bench: Bench, scorer: RewardScorer, candidates: Candidates) -> Any:
+    on_device, step = meshes.put(scorer.mesh, candidates, "CT"), cast(Any, scorer.score_step)
+    return step.lower(scorer.params, bench.prefix, on_device).compile()
 
 
 def sweep(bench: Bench) -> Outcome:

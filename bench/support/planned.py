@@ -1,6 +1,6 @@
 """What one process holds and how long its steps take; `bench.planner` starts it afresh.
 
-Prints one line of JSON: name -> [predicted, measured], memory in MiB and time in ms per step.
+Prints one line of JSON: name -> [predicted, measured], memory in MiB and CPU time in ms per step.
 """
 
 import json
@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from bench.support.matmul import MatmulRates, Step
 from configs.prompts import PROMPTS
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
-from engine.planning import machines, plans
+from engine.planning import flops, machines, plans
 from engine.planning.admission import subject_of
 from engine.planning.plans import Work
 from engine.scoring.batches import token_candidates
@@ -81,7 +81,7 @@ def sweep_memory(path: str, dtype: str, run: str) -> tuple[float, float]:
 
     def score() -> None:
         checkpoint = Checkpoint.open(path)
-        texts = [checkpoint.template.tokens[i] for i in range(1000, 1000 + 3 * STEP)]
+        texts = [checkpoint.template.tokens[i] for i in range(1000, 1000 + 2 * STEP)]
         sweep_replies([checkpoint], PROMPT, "list", texts, run, settings, build_mesh())
 
     measured = peak_of(score)
@@ -105,28 +105,40 @@ def search_memory(path: str, dtype: str, run: str) -> tuple[float, float]:
 
 
 def step_time(path: str, dtype: str, rounds: int) -> tuple[float, float]:
-    """Predicted and measured ms of a step; matmuls of its shapes and steps take turns."""
-    checkpoint, work = Checkpoint.open(path), work_of(Checkpoint.open(path))
-    mesh, card = build_mesh(), checkpoint.card
+    """Predicted and measured ms of CPU time of a step.
+
+    float32 matmuls of its shapes and steps take turns. CPU time is what other load on the machine
+    disturbs least; with nothing else running, wall time is the same divided by the cores.
+    """
+    checkpoint = Checkpoint.open(path)
+    work, mesh, config = work_of(checkpoint), build_mesh(), checkpoint.card.decoder
     restored = restore([checkpoint], mesh, dtype_named(dtype))
     scorer = RewardScorer.build(*restored, mesh, step_size=STEP)
     prompt = checkpoint.template.split(PROMPT["greatest"])
-    prefix, rows = scorer.prefill(prompt), token_candidates(prompt, np.arange(2 * STEP))
-    step = Step(config=card.decoder, candidates=STEP, positions=work.own, prefix=work.prefix)
-    rates, times, matmuls = MatmulRates(step), [], []
-    way = "jax, as XLA chooses"
-    rates.ways = {way: rates.ways[way]}
-    list(scorer.rewards(prefix, rows))
-    for _ in range(rounds):
-        matmuls.append(rates.measure(1)[way])
-        began = time.perf_counter()
-        list(scorer.rewards(prefix, rows))
-        times.append((time.perf_counter() - began) / 2)
-    kind = machines.cpu(0, statistics.median(matmuls), "measured")
+    prefix, rows = scorer.prefill(prompt), token_candidates(prompt, np.arange(STEP))
+    shapes = flops.projections(config, STEP * work.own, STEP)
+    products = {shape: _matmul(*shape) for shape in shapes}
+    rates, times = [], []
+    for _ in range(rounds + 1):  # the first one compiles
+        spent = sum(count * _cpu_s(products[shape]) for shape, count in shapes.items())
+        rates.append(sum(2 * m * k * n * c for (m, k, n), c in shapes.items()) / spent)
+        times.append(_cpu_s(lambda: list(scorer.rewards(prefix, rows))))
+    kind = machines.cpu(0, statistics.median(rates[1:]), "measured")
     model = subject_of([checkpoint]).on("cpu", dtype)
-    steps = card.decoder.vocab_size / STEP
-    predicted = plans.sweep_seconds(model, kind, work, STEP) / steps
-    return 1e3 * predicted, 1e3 * statistics.median(times)
+    predicted = plans.sweep_seconds(model, kind, work, STEP) * STEP / config.vocab_size
+    return 1e3 * predicted, 1e3 * statistics.median(times[1:])
+
+
+def _matmul(m: int, k: int, n: int) -> Callable[[], object]:
+    left, right = jnp.ones((m, k)), jnp.ones((k, n))
+    product = jax.jit(lambda a, b: jnp.matmul(a, b, precision="highest"))
+    return lambda: product(left, right).block_until_ready()
+
+
+def _cpu_s(call: Callable[[], object]) -> float:
+    began = time.process_time()
+    call()
+    return time.process_time() - began
 
 
 def main(path: str, dtype: str, rounds: str, what: str, folder: str) -> None:
@@ -138,7 +150,7 @@ def main(path: str, dtype: str, rounds: str, what: str, folder: str) -> None:
     else:
         found = {"sweep, MiB": sweep_memory(path, dtype, run)}
     if int(rounds):
-        found["step, ms"] = step_time(path, dtype, int(rounds))
+        found["step, ms of CPU time"] = step_time(path, dtype, int(rounds))
     print(json.dumps(found))
 
 

@@ -115,7 +115,9 @@ def admit(
       AssayError: it is.
     """
     subject, place = subject_of([checkpoint]), Place.of(mesh)
-    step = step_size or step_for(subject, place, dtype, _PROMPT, None)
+    step = step_size
+    if step is None:
+        step = step_for(subject, place, dtype, _PROMPT, None)
     if check and (reason := refusal(subject, place, dtype, _PROMPT, 1, step)):
         raise AssayError(reason)
     return step

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bench.device import agreement, models, peers, plan, replies, sweeps, trace
-from bench.device.bench import Bench, Skipped
+from bench.device.bench import Bench, Skipped, check_rewards
 from bench.device.worker import SECTIONS
 from engine.models.config import inverse_frequencies
 from engine.scoring.batches import token_candidates
@@ -181,7 +181,7 @@ def test_an_error_that_is_not_small_disagrees(error):
 @pytest.mark.parametrize("rewards", [[1.0, np.nan], [1.0, 1.0]])
 def test_rewards_that_are_not_finite_or_all_equal_are_no_measurement(rewards):
     with pytest.raises(ValueError, match=r"not finite|equal"):
-        sweeps.check_rewards(np.array(rewards))
+        check_rewards(np.array(rewards))
 
 
 def test_without_torch_only_its_section_is_left_out(monkeypatch):

@@ -7,6 +7,7 @@ StableHLO, which is the same on every device.
 
 import contextlib
 import re
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ from engine.search import step
 from engine.search.buffer import start
 from engine.search.drivers import build_step_inputs
 from tests.parity import test_language_models as language
-from tests.support import parity, searches
+from tests.support import folders, parity, searches, torch_models
 
 FULL = "precision = [HIGHEST, HIGHEST]"
 
@@ -66,7 +67,7 @@ def search_programs(checkpoint):
     objective, scorer = searches.problem(checkpoint, distance=1.0), searches.scorer(checkpoint)
     state = start(np.zeros((2, 2), np.uint32), objective.initial(), objective.settings.buffer)
     arguments = scorer.params, build_step_inputs(objective, scorer), state
-    compiled = step.build_step(scorer.graph, scorer.mesh, objective.settings)
+    compiled: Any = step.build_step(scorer.graph, scorer.mesh, objective.settings)
     yield compiled.expand.lower(*arguments)
     yield compiled.many.lower(*arguments, np.int32(1))
 
@@ -83,8 +84,8 @@ def test_heads_and_gates_ask_for_full_precision(loaded, name):
 
 def test_passes_of_a_language_model_ask_for_full_precision(pair_of, tmp_path):
     model = language.build("gemma2")
-    language.torch_models.save(model, tmp_path / "hf")
-    checkpoint = language.folders.convert(tmp_path / "hf", tmp_path / "checkpoint")
+    torch_models.save(model, tmp_path / "hf")
+    checkpoint = folders.convert(tmp_path / "hf", tmp_path / "checkpoint")
     check(*language_programs(language.restore(checkpoint)))
 
 

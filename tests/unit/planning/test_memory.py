@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from configs import known_models, known_shapes
-from engine.checkpoint.restore import restore
+from engine.checkpoint.restore import parameters, restore
 from engine.planning import memory, plans
 from engine.planning.memory import Model
 from launch.common.subjects import subject_of
@@ -30,7 +30,7 @@ def subject(slug):
 def test_the_shapes_that_are_listed_have_the_published_bytes(slug):
     spec, decoder = known_models.KNOWN[slug], subject(slug).config
     bytes_ = sum(
-        2 * math.prod(p.shape) for p in memory.parameters(decoder, subject(slug).heads[0]).values()
+        2 * math.prod(p.shape) for p in parameters(decoder, subject(slug).heads[0]).values()
     )
     assert 0 <= spec.tensor_bytes - bytes_ <= 2 * decoder.width  # some have one row more
 
