@@ -1,7 +1,7 @@
 """Compiles the engine's passes for TPUs that are not there, and prints what the programs cost.
 
     pip install libtpu==0.0.42.1     # with the jax of requirements.txt; no TPU and no network
-    python -m bench.aot_tpu [--models=llama-8b,gemma2-27b] [--slices=v5e:2x4,v6e:2x4] [--passes=score]
+    python -m bench.aot_tpu [--models=llama-8b,gemma2-27b] [--slices=v5e:2x4] [--passes=score]
         [--model_axis=0] [--candidates=1024] [--json=out/aot_tpu.json] [--programs=out/programs]
 
 Models are of full size, in bfloat16, with a linear head and without weights. Numbers are per chip

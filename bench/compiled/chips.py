@@ -1,4 +1,4 @@
-"""TPU chips and slices of them that need not be there: stated limits, and devices to compile for."""
+"""TPU slices that need not be there: stated limits of their chips, devices to compile for."""
 
 import dataclasses
 import os

@@ -53,6 +53,7 @@ class Instruction:
     """One instruction of a computation."""
 
     name: str
+    root: bool
     op: str
     arrays: tuple[Array, ...]  # of the result
     operands: tuple[str, ...]
@@ -120,6 +121,10 @@ class Program:
             elif instruction := _instruction(line):
                 body.append(instruction)
 
+    def root(self, name: str) -> Instruction:
+        """The instruction whose result is that of a computation."""
+        return next(i for i in self.computations[name] if i.root)
+
     @functools.cached_property
     def times(self) -> dict[str, int]:
         """Computation -> how often it runs."""
@@ -185,6 +190,15 @@ class Program:
         """The copies of 16-bit weights in 32 bits."""
         return [c for c in self.weight_copies(least_bytes) if c.array.dtype == "f32"]
 
+    def matmuls(self) -> list[tuple[str, ...]]:
+        """Dtypes of the operands of each matmul; on TPUs they are convolutions."""
+        return [
+            tuple(array.dtype for array in self._operand_arrays(body, i))
+            for body in self.computations.values()
+            for i in body
+            if i.op.partition("-")[0] in ("dot", "convolution")
+        ]
+
     def donated(self) -> set[int]:
         """Numbers of the entry's parameters whose memory the result takes."""
         header = self.text.partition("\n")[0]
@@ -207,7 +221,7 @@ class Program:
     def _rounds_of(self, loop: Instruction) -> int:
         """Rounds of a loop that counts from one constant to another; else what the caller says."""
         condition = {i.name: i for i in self.computations[loop.called["condition"]]}
-        compare = self.computations[loop.called["condition"]][-1]
+        compare = self.root(loop.called["condition"])
         if compare.op != "compare" or "direction=LT" not in compare.text:
             return self._rounds(loop.op_name)
         ends = [self._carried_from(loop, condition[name]) for name in compare.operands]
@@ -314,7 +328,7 @@ class Program:
     ) -> list[int]:
         """Kinds of what a loop carries: the highest of its beginning and of any round."""
         kinds = list(given)
-        root = self.computations[body][-1].name
+        root = self.root(body).name
         while True:
             after = self._spread(body, kinds, [], least_bytes)[root]
             joined = [max(a, b) for a, b in zip(kinds, after, strict=True)]
@@ -350,6 +364,7 @@ def _instruction(line: str) -> Instruction | None:
     branches = _BRANCHES.search(attributes)
     return Instruction(
         name=name,
+        root=bool(match[1]),
         op=op,
         arrays=_arrays(typed, kind),
         operands=tuple(re.findall(r"%([\w.\-]+)", inside)),

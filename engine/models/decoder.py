@@ -49,11 +49,11 @@ class Layer(nnx.Module):
         self.config, self.sums = config, sums
         self.attention_norm = _zeros(config, "LD", dtype)
         # In these orders, with heads and head size as one dimension, TPUs read weights where they
-        # are; in others, XLA copies whole stacks of q, k or v in each step.
+        # are. In others, XLA copies whole stacks of them in each step.
         self.q = _zeros(config, "LD(NH)", dtype)
         self.k = _zeros(config, "L(KH)D", dtype)
         self.v = _zeros(config, "L(KH)D", dtype)
-        self.o = _zeros(config, "LNHD", dtype)
+        self.o = _zeros(config, "L(NH)D", dtype)
         self.ffn_norm = _zeros(config, "LD", dtype)
         self.gate = _zeros(config, "LDF", dtype)
         self.up = _zeros(config, "LDF", dtype)
@@ -95,8 +95,8 @@ class Layer(nnx.Module):
 
     def output(self, mixed: Float[Array, "C T K G H"]) -> Residual:
         """The addition of attention to the residual stream."""
-        mixed = mixed.reshape(*mixed.shape[:2], self.config.num_heads, self.config.head_size)
-        added = jnp.einsum("CTNH,NHD->CTD", mixed, self.o[...], preferred_element_type=self.sums)
+        mixed = mixed.reshape(*mixed.shape[:2], -1)
+        added = self._summed("CTE,ED->CTD", mixed, self.o)
         return self._norm(added, self.post_attention_norm) if self.config.post_norms else added
 
     def feed_forward(self, x: Residual) -> Residual:
@@ -105,8 +105,14 @@ class Layer(nnx.Module):
         gate = jnp.einsum("CTD,DF->CTF", normed, self.gate[...])
         up = jnp.einsum("CTD,DF->CTF", normed, self.up[...])
         inner = _ACTIVATIONS[self.config.activation](gate) * up
-        added = jnp.einsum("CTF,FD->CTD", inner, self.down[...], preferred_element_type=self.sums)
+        added = self._summed("CTF,FD->CTD", inner, self.down)
         return self._norm(added, self.post_ffn_norm) if self.config.post_norms else added
+
+    def _summed(self, axes: str, x: Array, weight: Param) -> Residual:
+        """The product that devices along `model` add up."""
+        added = jnp.einsum(axes, x, weight[...], preferred_element_type=self.sums)
+        # Otherwise XLA may move the cast to float32 in front of the sum over devices.
+        return added if self.sums == FLOAT32 else jax.lax.optimization_barrier(added)
 
     def _by_head(self, x: Float[Array, "C T E"]) -> Float[Array, "C T _ H"]:
         """E = N·H or K·H, split."""

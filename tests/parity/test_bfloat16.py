@@ -35,9 +35,10 @@ def by_transformers(folder, prompts, dtype: torch.dtype) -> np.ndarray:
     return torch.stack(rewards).float().numpy()
 
 
-def by_assay(checkpoint, prompts) -> np.ndarray:
-    """The same by the engine in bfloat16, behind a shared prefix."""
-    scorer = parity.restore(checkpoint, dtype="bfloat16").scorer
+def by_assay(checkpoint, prompts, model: int) -> np.ndarray:
+    """The same by the engine in bfloat16, behind a shared prefix, on `model` devices."""
+    mesh = parity.make_mesh(1, model)
+    scorer = parity.restore(checkpoint, dtype="bfloat16", mesh=mesh).scorer
     rewards = []
     for prompt in prompts:
         steps = scorer.rewards(scorer.prefill(prompt), token_candidates(prompt, TOKENS))
@@ -46,8 +47,9 @@ def by_assay(checkpoint, prompts) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 4])  # several add up their parts in bfloat16
 @pytest.mark.parametrize("name", BUILD)
-def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(name, tmp_path):
+def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(name, devices, tmp_path):
     model, folder = BUILD[name](), tmp_path / name
     rounded = type(model)(model.config)
     rounded.load_state_dict(model.state_dict())
@@ -57,9 +59,9 @@ def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(name, tmp_
     prompts = [PromptIds(prompt="?", prefix=tuple(p[:-1]), suffix=tuple(p[-1:])) for p in ids]
     exact = by_transformers(folder, prompts, torch.float32)
     theirs = by_transformers(folder, prompts, torch.bfloat16) - exact
-    ours = by_assay(checkpoint, prompts) - exact
+    ours = by_assay(checkpoint, prompts, devices) - exact
     print(
-        f"{name}: {exact.size} rewards of sd {exact.std():.3g}; error rms, largest:",
+        f"{name} on {devices}: {exact.size} rewards of sd {exact.std():.3g}; error rms, largest:",
         *(
             f"{who} {np.sqrt(np.square(e).mean()):.2e} {np.abs(e).max():.2e}"
             for who, e in (("assay", ours), ("transformers", theirs))

@@ -42,7 +42,7 @@ def test_heads_and_feed_forward_are_split_over_the_model_axis(pair):
     assert shards == {
         "q": (3, 32, 24),  # two heads of size 12
         "k": (3, 12, 32),
-        "o": (3, 2, 12, 32),
+        "o": (3, 24, 32),
         "down": (3, 12, 32),
     }
     assert layers["ffn_norm"][...].sharding.is_fully_replicated
