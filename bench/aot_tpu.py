@@ -1,6 +1,6 @@
 """Compiles the engine's passes for TPUs that are not there, and prints what the programs cost.
 
-    pip install libtpu==0.0.42.1     # with the jax of requirements.txt; no TPU and no network
+    make check     # installs libtpu beside the other packages; no TPU is needed
     python -m bench.aot_tpu [--models=llama-8b,gemma2-27b] [--slices=v5e:2x4] [--passes=score]
         [--model_axis=0] [--candidates=1024] [--json=out/aot_tpu.json] [--programs=out/programs]
 

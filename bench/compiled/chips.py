@@ -2,24 +2,26 @@
 
 import dataclasses
 import os
+import sys
+from importlib.util import find_spec
+
+import jax
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh
 
 # Without these, the TPU runtime asks the metadata server of a machine in Google's cloud which TPU
 # it has, waits for the answer, and complains that there is none.
-WITHOUT_TPU = {
+_WITHOUT_TPU = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # several processes may compile at once
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-8",
     "TPU_MIN_LOG_LEVEL": "3",
     "TPU_STDERR_LOG_LEVEL": "3",
-    "JAX_PLATFORMS": "cpu",
 }
-os.environ.update(WITHOUT_TPU)
-
-import jax  # noqa: E402
-from jax.experimental import topologies  # noqa: E402
-from jax.sharding import AxisType, Mesh  # noqa: E402
-
+# `make` installs libtpu here, beside the other packages: where `import libtpu` works, every start
+# of jax loads it, which prints complaints on a machine without a TPU.
+_ASIDE = os.path.join(sys.prefix, "libtpu")
 GIB = 2**30
 
 
@@ -69,6 +71,11 @@ CHIPS = {
 }
 
 
+def has_compiler() -> bool:
+    """Whether libtpu is installed."""
+    return find_spec("libtpu") is not None or os.path.isdir(os.path.join(_ASIDE, "libtpu"))
+
+
 def mesh_of(topology: str, model: int) -> Mesh:
     """A `data` × `model` mesh over all chips of a slice that need not be there.
 
@@ -76,6 +83,10 @@ def mesh_of(topology: str, model: int) -> Mesh:
       topology: chip and shape of the slice, such as `v5e:2x4`.
       model: size of the axis `model`.
     """
+    os.environ.update(_WITHOUT_TPU)
+    jax.config.update("jax_platforms", "cpu")
+    if _ASIDE not in sys.path:
+        sys.path.append(_ASIDE)
     description = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     devices = description.devices
     return jax.make_mesh(

@@ -3,17 +3,16 @@
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from bench.compiled import hlo
+from bench.compiled import chips, hlo
 from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(find_spec("libtpu") is None, reason="needs libtpu, which is not there"),
+    pytest.mark.skipif(not chips.has_compiler(), reason="needs libtpu, which is not there"),
 ]
 ROOT = Path(__file__).resolve().parents[2]
 CHANGED = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")  # by tests/conftest.py
