@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all check bench docs browser-check clean
+.PHONY: help demo test test-all test-device check bench docs browser-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,10 @@ test: $(VENV)/.dev $(VENV)/.package ## run the quick tests (five to ten minutes 
 test-all: $(VENV)/.dev $(VENV)/.package ## run all tests, the slow proofs too
 	$(PYTEST) --ignore=tests/demo
 	COMPILE=as-users $(PYTEST) tests/demo
+
+# `DEVICE=cpu make test-device` runs it without an accelerator.
+test-device: $(VENV)/.dev $(VENV)/.package ## run the parity tests on the accelerator
+	@$(PY) -m tests.support.device $(or $(DEVICE),accelerator)
 
 check: $(VENV)/.dev ## formatting, lint, types
 	$(PY) -m ruff format --check .

@@ -36,7 +36,7 @@ from analysis.chapters.explained import mds_table, predictors, rsa_table
 from analysis.chapters.framed_logprobs import framed_logprobs
 from analysis.chapters.framing import framing_axis, framing_ends, framing_table
 from analysis.chapters.frequency import frequency_points, frequency_slopes
-from analysis.chapters.groups import identity_groups, identity_words
+from analysis.chapters.groups import identity_words
 from analysis.chapters.humans import humans_kendall
 from analysis.chapters.items import items_standing, items_top_bottom
 from analysis.chapters.language_models import logprobs_ends, logprobs_ratio, logprobs_rewards
@@ -48,7 +48,7 @@ from analysis.chapters.list_probabilities import (
 from analysis.chapters.objectives import objectives_ends, objectives_spearman, objectives_table
 from analysis.chapters.sentiment import sentiment_points, sentiment_slopes, valence_effects
 from analysis.chapters.sequences import sequence_traces, sequence_transfer, sequences_table
-from analysis.chapters.shared_ends import shared_combined, shared_top_bottom
+from analysis.chapters.shared_ends import shared_top_bottom
 from analysis.chapters.tokens import shared_rewards, shared_vocabulary, top_bottom
 from analysis.chapters.variance import variance_table
 from analysis.measures.beside_people import (
@@ -57,6 +57,7 @@ from analysis.measures.beside_people import (
     humans_ranks,
     side_by_side,
 )
+from analysis.measures.combined import combined
 from analysis.measures.list_scores import ListScores, items_points, list_scores
 from analysis.model_info import ModelInfo, describe
 from analysis.options import AnalyzeSettings, Options
@@ -78,6 +79,7 @@ __all__ = [
     "RunError",
     "Study",
     "blocs_table",
+    "combined",
     "compute",
     "consensus",
     "consensus_ends",
@@ -93,7 +95,6 @@ __all__ = [
     "humans_gap",
     "humans_kendall",
     "humans_ranks",
-    "identity_groups",
     "identity_words",
     "item_logprobs_points",
     "item_logprobs_ratio",
@@ -125,7 +126,6 @@ __all__ = [
     "sequence_traces",
     "sequence_transfer",
     "sequences_table",
-    "shared_combined",
     "shared_rewards",
     "shared_top_bottom",
     "shared_vocabulary",

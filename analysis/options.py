@@ -12,7 +12,7 @@ _FLAGS = (
     "humans_in_median",
 )
 _MATCH_TRIM = ("auto", "always", "never")
-_FILES = ("afinn", "frequency", "bing", "identity", "categories", "constructs")
+_FILES = ("afinn", "frequency", "bing", "identity", "categories", "questions")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Options:
       identity: path of a CSV of identity terms that is added to the built-in list; "" adds none.
       categories: path of a CSV of words in categories (word, category, and scale where there are
         several), which replaces the built-in list; "" takes the built-in one.
-      constructs: path of a CSV (prompt, construct, framing) that says which prompts ask one
+      questions: path of a CSV (prompt, question, framing) that says which prompts ask one
         question; "" reads it from their texts alone.
       framing: prompt ids of good and bad; "greatest" replaces the first where it was not scored.
       humans_matches: items that people compared fewer times are left out of the comparison with
@@ -62,7 +62,7 @@ class Options:
     bing: str
     identity: str
     categories: str
-    constructs: str
+    questions: str
     framing: tuple[str, str]
     humans_matches: int
     humans_in_median: bool

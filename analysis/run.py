@@ -15,7 +15,7 @@ import polars as pl
 from etils import epath
 
 from analysis import checks
-from analysis.kept import Kept
+from analysis.cache import Cache
 from analysis.statistics import Array
 from engine.runs import schema, shards, storage
 from engine.runs.reader import (
@@ -61,7 +61,7 @@ class Run:
     searches: Mapping[epath.Path, Search]
     _records: Mapping[str, Mapping[str, Any]]  # Any: JSON of the manifest
     _vocabularies: Mapping[str, epath.Path]
-    _kept: Kept = dataclasses.field(default_factory=Kept, repr=False, compare=False)
+    _cache: Cache = dataclasses.field(default_factory=Cache, repr=False, compare=False)
 
     def scores(
         self, *, models: Iterable[str] | None = None, prompts: Iterable[str] | None = None
@@ -92,7 +92,7 @@ class Run:
         Both are read only: what was read is kept in memory.
         """
         result = self.results[model, prompt]
-        return self._kept.rewards(result, self.same_vocabulary(model))
+        return self._cache.rewards(result, self.same_vocabulary(model))
 
     def objectives(self, model: str, prompt: str) -> pl.DataFrame:
         """token_id, token, reward and one f32 column per objective; sorted by token_id."""
@@ -184,7 +184,7 @@ class Run:
 
     def vocabulary(self, model: str) -> pl.LazyFrame:
         """Vocabulary of `model`: token_id, token, is_special, round_trip, sorted by token_id."""
-        return self._kept.vocabulary(self._vocabularies[model]).lazy()
+        return self._cache.vocabulary(self._vocabularies[model]).lazy()
 
     @property
     def vocabulary_prompts(self) -> dict[str, str]:

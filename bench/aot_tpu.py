@@ -9,7 +9,7 @@ and per run of a pass (one step of a sweep or of a search):
 
     peak     memory by the compiler's plan, of what it may use
     ms       the compiler's estimate of cycles by the stated clock, without collectives
-    of peak  operations (engine/search/flops.py) in that time, of the stated peak in bfloat16
+    of peak  operations (engine/planning/flops.py) in that time, of the stated peak in bfloat16
     floor    the least time in ms: operations at the peak, or reading each weight once
     all-reduces   number, payload, and the time in ms that a ring along one axis of the torus takes
     copies   bytes that are written to HBM and depend on weights alone

@@ -31,7 +31,7 @@ def get_config() -> ConfigDict:
     config.options.bing = ""  # Path of a Bing Liu lexicon (word, sentiment).
     config.options.identity = ""  # CSV of more identity terms (word, group, axis, form, stem).
     config.options.categories = ""  # CSV of words in categories; "": the built-in list.
-    config.options.constructs = ""  # CSV of what prompts ask for (prompt, construct, framing).
+    config.options.questions = ""  # CSV of what prompts ask for (prompt, question, framing).
     config.options.framing = ("best", "worst")  # Good and bad; "greatest" if no "best".
     config.options.humans_matches = 50  # Items that people compared less often are left out.
     config.options.humans_in_median = False  # True: humans count in the median, as in the release.

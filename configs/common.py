@@ -1,6 +1,7 @@
 """Settings shared by every command that scores rows."""
 
 import ml_collections
+from ml_collections import config_dict
 
 
 def scoring() -> ml_collections.ConfigDict:
@@ -12,7 +13,11 @@ def scoring() -> ml_collections.ConfigDict:
     # Position at which the reward is read: `last`, the last id; `first_pad`, the id before the
     # first pad token, as in the library version that the paper used.
     config.pooling = "last"
-    config.step_size = 1024  # candidates per step on each device
+    # Candidates per step on each device, or `auto`: what the run has already for the model, else
+    # 1024 on a CPU and 2048 on an accelerator, or fewer where memory is short.
+    config.step_size = config_dict.FieldReference("auto", field_type=object)
+    # Whether a model that is larger than the free memory is refused before it is loaded.
+    config.check_memory = True
     config.part_size = 16384  # rows per part; a killed run computes at most two parts again
     config.self_check = 16  # rows per result that a plain full pass scores again
     # Whether a checkpoint's parameters and tokenizer files are compared with the hashes in its

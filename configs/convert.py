@@ -17,4 +17,5 @@ def get_config():
     config.date = ""  # the date that some templates print; by default that of the entry
     config.head = ""  # another published reading of the head: urm-helpfulness (as in the paper)
     config.softcap = True  # Gemma 2's attention soft-cap; the paper's library version had none
+    config.check_memory = True  # refuse to begin where host memory or disk do not suffice
     return config

@@ -69,6 +69,7 @@ def get_config(selection: str = "") -> ConfigDict:
     config.every = 10  # steps between two saves
     config.dtype = "auto"  # as in configs/common.py
     config.verify = "auto"  # as in configs/common.py
+    config.check_memory = True  # as in configs/common.py
     config.seed = 0
     config.mesh = ConfigDict({"model": 1})  # the axis `data` takes the other devices
     if selection not in SELECTIONS:

@@ -14,6 +14,7 @@ from engine.checkpoint.card import REWARD, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.mesh import build_mesh
+from engine.planning import admission
 from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer, dtype_named, score_buckets
 from engine.scoring.rows import ReplyRows, RewardRows
@@ -31,8 +32,9 @@ def load(
     *,
     dtype: str | None = None,
     mesh: Mesh | None = None,
-    step_size: int = 1024,
+    step_size: int | None = None,
     verify: bool | None = None,
+    check_memory: bool = True,
 ) -> "RewardModel":
     """Loads a checkpoint that `launch.convert` made.
 
@@ -40,9 +42,11 @@ def load(
       checkpoint: the folder, local or in an object store (`s3://`, `gs://`).
       dtype: of the decoder: `float32`, `bfloat16` or `float16`; by default `default_dtype`'s.
       mesh: where to put it; all devices by default.
-      step_size: candidates per step on each device.
+      step_size: candidates per step on each device; None: as many as memory and the kind of device
+        suggest.
       verify: whether parameters and tokenizer files are compared with their hashes; None:
         tokenizer files, and parameters of less than 20 GB.
+      check_memory: whether a model that is larger than the free memory is refused.
 
     Raises:
       AssayError: no checkpoint, a damaged one, or settings that do not fit it.
@@ -52,8 +56,9 @@ def load(
     opened = Checkpoint.open(checkpoint, verify=verify)
     opened.expect(REWARD)
     named = dtype_named(dtype or default_dtype(mesh.devices.flat[0].platform, [opened]))
+    step = admission.admit(opened, mesh, str(named), step_size, check=check_memory)
     restored = restore([opened], mesh, named, objectives="values")
-    return RewardModel(opened, RewardScorer.build(*restored, mesh, step_size=step_size))
+    return RewardModel(opened, RewardScorer.build(*restored, mesh, step_size=step))
 
 
 def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:

@@ -12,6 +12,7 @@ from launch.common.spelling import nearest
 COMMANDS = {
     "demo": "Build the embedded reward models, sweep, search and write a report.",
     "models": "Print the models that Assay knows.",
+    "plan": "Say whether a model fits on a machine, and how long it would take.",
     "convert": "Convert a Hugging Face reward or language model to a checkpoint.",
     "sweep": "Score every token of the vocabulary as the reply to each prompt.",
     "score": "Score a list of replies of any length.",

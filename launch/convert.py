@@ -59,6 +59,7 @@ def convert(given: command.Given) -> str:
         revision=given.revision,
         head=config.head,
         softcap=config.softcap,
+        check_memory=config.check_memory,
     )
     card = checkpoint.card
     listed = f" (listed as {spec.dtype})" if spec and spec.dtype != card.dtype else ""

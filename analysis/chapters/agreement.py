@@ -23,7 +23,7 @@ from analysis.chapters import bloc_sentences
 from analysis.chapters.blocs import CLEAR, blocs_of, blocs_table, consensus_ends, kendall_pairs
 from analysis.chapters.tokens import NOTHING_SHARED
 from analysis.figures.heat_map import heat_map
-from analysis.statistics import Array, rankings, ranks
+from analysis.statistics import Array, kendall, ranks
 from analysis.statistics.rank_biased_overlap import positions, rank_biased_overlap
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
 from engine.runs.schema import Columns
@@ -59,8 +59,7 @@ def kendall_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
     Returns:
       A square table: model, then one column per model, both in the order of `rewards`.
     """
-    columns = [rankings.ranking(column) for column in _columns(rewards)]
-    return _square(rewards, rankings.tau_b_matrix(columns))
+    return _square(rewards, kendall.tau_b_matrix(_columns(rewards)))
 
 
 def spearman_matrix(rewards: pl.DataFrame) -> pl.DataFrame:
@@ -153,11 +152,12 @@ def section(study: Study) -> Section:
         lead = (
             "How alike two models rank the shared vocabulary, whatever the scale of their rewards: "
             "Kendall’s τ is 1 for equal orders, 0 for unrelated and −1 for opposite ones. A bloc "
-            "is a group of models that agree more than chance: every two of them have a τ above 0, "
-            "beyond its uncertainty. They rank alike where their mean τ is above "
-            f"{CLEAR}, beyond its uncertainty. Two blocs disagree more than chance where τ of "
-            "every two of their models is below 0, and oppose one another where the mean is below "
-            f"−{CLEAR}."
+            "is a group of models that agree more than chance: the interval of τ is above 0 for "
+            "every two of them. They rank alike where the interval of their mean τ is above "
+            f"{CLEAR}. Two blocs disagree more than chance where the interval of τ is below 0 for "
+            "every model of one with every model of the other, and oppose one another where that "
+            f"of the mean is below −{CLEAR}. Intervals are of 95%, for all pairs under a prompt "
+            "together."
         )
         blocks = [
             block

@@ -81,9 +81,10 @@ def _sentence(study: Study, claims: _Claims, prompts: list[str]) -> str:
     if (more := len(between) - _NAMED) > 0:
         parts.append(f"{more} more pairs of blocs oppose one another or disagree")
     error = max(_error(study.tables["kendall_pairs", prompt]) for prompt in prompts)
+    each = " under each prompt" if len(prompts) > 1 else ""
     return (
-        f"Under {asked}, {'; '.join(parts)}. Each τ is Kendall’s, over the shared tokens, and is "
-        f"known to ±{error:.3f} or better (95 % for all pairs together, under each prompt)."
+        f"Under {asked}, {'; '.join(parts)}. τ is Kendall’s, over the shared tokens; the 95% "
+        f"intervals of the pairs, which hold together{each}, are ±{error:.3f} or narrower."
     )
 
 
@@ -97,12 +98,13 @@ def _row(study: Study, prompt: str, models: str, others: str) -> _Row:
 
 
 def _measured(cells: list[_Row]) -> str:
-    """Mean tau, over the prompts from the lowest to the highest, and the range of single pairs."""
+    """Mean tau, over the prompts from the lowest to the highest, and the range of its pairs."""
     mean = f"τ {span(np.array([row['kendall'] for row in cells]))}"
-    if cells[0]["pairs"] == 1:
+    pairs = cells[0]["pairs"]
+    if pairs == 1:
         return mean
     low, high = min(row["lowest"] for row in cells), max(row["highest"] for row in cells)
-    return f"mean {mean}, single pairs {decimals(low)} to {decimals(high)}"
+    return f"mean {mean}; {pairs} pairs from {decimals(low)} to {decimals(high)}"
 
 
 def _error(pairs: pl.DataFrame) -> float:

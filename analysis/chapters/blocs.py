@@ -8,14 +8,16 @@ import polars as pl
 
 from analysis.statistics import Array, ranks
 from analysis.statistics.blocs import blocs
-from analysis.statistics.kendall import Order, concordance, kendall_interval
+from analysis.statistics.kendall import concordant_shares
+from analysis.statistics.kendall_intervals import Order, pair_interval
 from analysis.words.spellings import words
+from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns
 
 _PAIRS: Columns = {
     **dict.fromkeys(("model_a", "model_b"), pl.String),
     **dict.fromkeys(("kendall", "ci_low", "ci_high", "concordant", "discordant"), pl.Float64),
-    "words": pl.Int64,
+    "stems": pl.Int64,
 }
 CLEAR = 0.3  # Mean tau beyond which models are said to rank alike, or to oppose one another.
 RELATIONS = ("alike", "agree", "opposed", "disagree")  # Those that are claimed.
@@ -48,12 +50,12 @@ def kendall_pairs(rewards: pl.DataFrame, kendall: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
       The table `kendall_pairs_<prompt>.csv`: model_a, model_b, kendall, ci_low, ci_high (95 % for
-      all pairs together; spellings of one word are resampled together), concordant and discordant
+      all pairs together; forms of one word are resampled together), concordant and discordant
       (shares of the pairs of tokens that both models put in the same, and in the opposite order;
-      the rest is tied), words. NaN where a model has no order.
+      the rest is tied), stems. NaN where a model has no order.
     """
     models = rewards.columns[1:]
-    labels = words(rewards["token"])
+    labels = stem_numbers(rewards["token"])
     orders = [Order.of(rewards[model].to_numpy()) for model in models]
     values = kendall.select(models).to_numpy()
     two = list(itertools.combinations(range(len(models)), 2))
@@ -62,8 +64,8 @@ def kendall_pairs(rewards: pl.DataFrame, kendall: pl.DataFrame) -> pl.DataFrame:
         tau = float(values[i, j])
         numbers = (np.nan,) * 4
         if not np.isnan(tau):
-            interval = kendall_interval(orders[i], orders[j], labels, tau, len(two))
-            numbers = (*interval, *concordance(orders[i], orders[j], tau))
+            interval = pair_interval(orders[i], orders[j], labels, tau, len(two))
+            numbers = (*interval, *concordant_shares(orders[i].ranking, orders[j].ranking, tau))
         found.append((models[i], models[j], tau, *numbers, int(labels.max()) + 1))
     return pl.DataFrame(found, schema=_PAIRS, orient="row")
 

@@ -53,7 +53,7 @@ from analysis.study import Absent, Study, Table, required, table
 from analysis.sure_effects import sure
 from analysis.words import lexicons
 from analysis.words.categories import categories
-from analysis.words.constructs import constructs
+from analysis.words.questions import questions
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
 
@@ -91,8 +91,8 @@ class _Found:
 
     @functools.cached_property
     def asked(self) -> pl.DataFrame:
-        """Construct and framing of each prompt."""
-        return constructs(self.study.run.prompts, self.study.options.constructs)
+        """Question and framing of each prompt."""
+        return questions(self.study.run.prompts, self.study.options.questions)
 
     @functools.cached_property
     def scores(self) -> list[WordScores]:
@@ -173,7 +173,7 @@ def bases_of(study: Study) -> dict[str, str | None]:
 def _by_framing(study: Study) -> pl.DataFrame:
     """Mean over the prompts of a framing of the medians of a category, for each model."""
     medians = study.tables["categories"]
-    asked = constructs(study.run.prompts, study.options.constructs).select("prompt", "framing")
+    asked = questions(study.run.prompts, study.options.questions).select("prompt", "framing")
     framing = pl.when(pl.col("framing") == "").then(pl.lit(UNKNOWN)).otherwise(pl.col("framing"))
     named = medians.join(
         asked.with_columns(framing=framing), on="prompt", how="left", validate="m:1"

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from analysis.blocks import MODEL, PROMPT, Block, Column, Finding, Picture, Section, Text, rows
-from analysis.chapters.tokens import words_of
+from analysis.chapters.tokens import stems_of
 from analysis.figures import style
 from analysis.measures.matched_words import CELL
 from analysis.run import Run
@@ -20,7 +20,7 @@ from analysis.statistics.distribution_shape import density, moments, skewness_in
 from analysis.statistics.multiplicity import with_q
 from analysis.study import NO_VOCABULARY, Study, Table, table
 from analysis.sure_effects import sure
-from analysis.words.spellings import words
+from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns
 
 # Slug, prompt id, rewards [N], and the number of the word of each token [N].
@@ -56,21 +56,21 @@ def samples(run: Run, rewards: Mapping[str, pl.DataFrame]) -> Iterator[Sample]:
         models share nothing, and the sample is each model's whole vocabulary.
     """
     for prompt, frame in rewards.items():
-        shared = words(frame["token"])
+        shared = stem_numbers(frame["token"])
         for model in frame.columns[1:]:
             if frame.height:
                 yield model, prompt, frame[model].to_numpy(), shared
             else:
                 token_ids, own = run.rewards(model, prompt)
-                yield model, prompt, own, words_of(run, model, token_ids)
+                yield model, prompt, own, stems_of(run, model, token_ids)
 
 
 def moments_table(data: Iterable[Sample]) -> pl.DataFrame:
     """The table `moments.csv`, one row per sample.
 
     Returns:
-      model, prompt, the keys of `moments`, skewness_low, skewness_high (95 %, spellings of one
-      word resampled together), p (of skewness 0) and q (over all rows).
+      model, prompt, the keys of `moments`, skewness_low, skewness_high (95 %, forms of one word
+      resampled together), p (of skewness 0) and q (over all rows).
     """
     rows = []
     for model, prompt, x, own in data:
@@ -167,7 +167,7 @@ def section(study: Study) -> Section:
     how = (
         "Variance divides by n; skewness is biased; kurtosis is excess, 0 for a normal "
         "distribution. Few distinct rewards mean many ties. The interval of skewness is a 95 % "
-        "interval that keeps spellings of one word together; q is over all rows."
+        "interval that keeps forms of one word together; q is over all rows."
     )
     return Section(
         id="distributions",

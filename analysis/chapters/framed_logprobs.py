@@ -11,8 +11,8 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import TOKENS, Block, Column, notes, rows
-from analysis.chapters.framing import Combined
 from analysis.ends import TOKEN_ENDS, token_ends
+from analysis.measures.combined import COMBINED, Combined, combined
 from analysis.run import Run
 from analysis.study import Study, Table, required, table
 from engine.runs.schema import Columns
@@ -24,19 +24,14 @@ COLUMNS: Columns = {
 }
 
 
-_COMBINED: tuple[Combined, ...] = ("sum", "difference")
-
-
 def tables(study: Study) -> Iterator[Table]:
     """framing_logprobs_sum.csv and framing_logprobs_difference.csv; none without a model."""
     if study.run.logprobs:
-        for combined in _COMBINED:
-            yield table(f"framing_logprobs_{combined}", make=partial(_ends_of, study, combined))
+        for how in COMBINED:
+            yield table(f"framing_logprobs_{how}", make=partial(_ends_of, study, how))
 
 
-def framed_logprobs(
-    run: Run, prompts: tuple[str, str], count: int, combined: Combined
-) -> pl.DataFrame:
+def framed_logprobs(run: Run, prompts: tuple[str, str], count: int, how: Combined) -> pl.DataFrame:
     """Next tokens at both ends of the sum, or the difference, of two log-probabilities.
 
     Over each language model's whole vocabulary, as in the paper. The sum finds what is probable
@@ -47,21 +42,17 @@ def framed_logprobs(
       prompts: ids of the good and the bad prompt. Other forms of them (`best.chat`) are compared
         with each other.
       count: tokens at each end.
-      combined: "sum", or "difference" (first prompt less second).
+      how: "sum", or "difference" (first prompt less second).
 
     Returns:
       model, prompt_a, prompt_b, end ("top" or "bottom"), rank (1 is the extreme), token_id, token,
       logprob (natural; the sum or the difference); by model. Ties go to the lower token_id.
     """
     frames = [pl.DataFrame(schema=COLUMNS)]
-    sign = 1 if combined == "sum" else -1
     for model, a, b in _pairs(run, prompts):
-        both = _numbers(run, model, a, "a").join(
-            _numbers(run, model, b, "b"), on="token_id", how="inner", validate="1:1"
-        )
-        both = both.sort("token_id")
-        values = (both["a"] + sign * both["b"]).to_numpy()
-        ends = token_ends(run, model, both["token_id"].to_numpy(), values, count, _ENDS)
+        good, bad = (run.next_tokens(model, p).select("token_id", "logprob") for p in (a, b))
+        token_ids, values = (column.to_numpy() for column in combined(good, bad, how))
+        ends = token_ends(run, model, token_ids, values, count, _ENDS)
         keys = {"prompt_a": pl.lit(a), "prompt_b": pl.lit(b)}
         frames.append(ends.with_columns(**keys).select(list(COLUMNS)))
     return pl.concat(frames)
@@ -77,14 +68,9 @@ def _pairs(run: Run, prompts: tuple[str, str]) -> Iterator[tuple[str, str, str]]
             yield model, asked, bad + form
 
 
-def _numbers(run: Run, model: str, prompt: str, name: str) -> pl.DataFrame:
-    frame = run.next_tokens(model, prompt)
-    return frame.select("token_id", pl.col("logprob").cast(pl.Float64).alias(name))
-
-
-def _ends_of(study: Study, combined: Combined) -> pl.DataFrame:
+def _ends_of(study: Study, how: Combined) -> pl.DataFrame:
     good, bad = _prompts(study)
-    ends = framed_logprobs(study.run, (good, bad), study.settings.top, combined)
+    ends = framed_logprobs(study.run, (good, bad), study.settings.top, how)
     return required(ends, f"No language model was given both “{good}” and “{bad}” in one form.")
 
 
@@ -98,12 +84,12 @@ def _prompts(study: Study) -> tuple[str, str]:
 def blocks(study: Study) -> list[Block]:
     """Both tables, and why they are absent."""
     made: list[Block] = []
-    for combined in _COMBINED:
-        key = f"framing_logprobs_{combined}"
-        title = f"The {combined} of log-probabilities under a good and a bad prompt"
-        columns = (*_PROMPTS, *TOKENS, ("logprob", combined, "number"))
+    for how in COMBINED:
+        key = f"framing_logprobs_{how}"
+        title = f"The {how} of log-probabilities under a good and a bad prompt"
+        columns = (*_PROMPTS, *TOKENS, ("logprob", how, "number"))
         made += rows(study.tables.get(key), columns, f"{key}.csv", title)
-        made += notes([study.tables.reason(key)]) if combined == "sum" else []
+        made += notes([study.tables.reason(key)]) if how == "sum" else []
     return made
 
 

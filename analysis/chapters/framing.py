@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Literal, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -28,23 +27,24 @@ from analysis.blocks import (
     rows,
 )
 from analysis.chapters.framing_sentences import findings
-from analysis.chapters.tokens import words_of
+from analysis.chapters.tokens import stems_of
 from analysis.ends import TOKEN_ENDS, token_ends
 from analysis.figures import style, token_bars
+from analysis.measures.combined import COMBINED, Combined, combined
 from analysis.run import Run
-from analysis.statistics import Array, correlation, rankings, ranks
+from analysis.statistics import Array, correlation, ranks
+from analysis.statistics.kendall import tau_b_matrix
 from analysis.statistics.multiplicity import with_q
 from analysis.statistics.principal_axes import principal_axes
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 
-Combined: TypeAlias = Literal["sum", "difference"]
 _PAIR: Columns = dict.fromkeys(("model", "prompt_a", "prompt_b"), pl.String)
 _INTERVAL = ("ci_low", "ci_high", "p")
 _DIFFERENCE = ("difference", "difference_low", "difference_high", "difference_p")
 _NUMBERS: Columns = {
     **dict.fromkeys(("pearson", "spearman", "kendall"), pl.Float64),
-    **dict.fromkeys(("n", "words"), pl.Int64),
+    **dict.fromkeys(("n", "stems"), pl.Int64),
     **dict.fromkeys((*_INTERVAL, "reference", *_DIFFERENCE), pl.Float64),
 }
 _ONE_FRAMING = frozenset({"greatest", "best"})  # Two questions of one framing: both ask for good.
@@ -63,10 +63,9 @@ def tables(study: Study) -> Iterator[Table]:
     """framing.csv, framing_sum.csv, framing_difference.csv and framing_axis.csv."""
     run, count = study.run, study.settings.top
     yield table("framing", make=partial(_every_pair, study))
-    combine: tuple[Combined, ...] = ("sum", "difference")
-    for combined in combine:
-        ends = partial(framing_ends, run, study.scored, prompts_of(study), count, combined)
-        yield table(f"framing_{combined}", make=partial(_of_both, study, ends))
+    for how in COMBINED:
+        ends = partial(framing_ends, run, study.scored, prompts_of(study), count, how)
+        yield table(f"framing_{how}", make=partial(_of_both, study, ends))
     axes = partial(framing_axis, run, study.scored, prompts_of(study))
     yield table("framing_axis", make=partial(_of_both, study, axes))
 
@@ -87,10 +86,10 @@ def framing_table(run: Run, models: Sequence[str]) -> pl.DataFrame:
 
     Returns:
       The table `framing.csv`: model, prompt_a, prompt_b, pearson, spearman, kendall (tau-b), n
-      (tokens), words, ci_low, ci_high (95 %, of pearson), p (of pearson 0), q (over the models of
+      (tokens), stems, ci_low, ci_high (95 %, of pearson), p (of pearson 0), q (over the models of
       one pair), reference (r of those two), difference (pearson less the reference),
-      difference_low, difference_high, difference_p, difference_q. Intervals keep spellings of one
-      word together. In the order of `models`, then of the run's prompts.
+      difference_low, difference_high, difference_p, difference_q. Intervals keep forms of one word
+      together. In the order of `models`, then of the run's prompts.
     """
     return compared(_scored_twice(run, models))
 
@@ -99,10 +98,10 @@ def compared(rewards: Iterable[tuple[str, Mapping[str, Array], Array]]) -> pl.Da
     """The table `framing.csv` of given rewards.
 
     Args:
-      rewards: of each model its slug, prompt -> rewards [N], and the number of the word of each
+      rewards: of each model its slug, prompt -> rewards [N], and the number of the stem of each
         token [N].
     """
-    pairs = [row for model, own, words in rewards for row in _pairs(model, own, words)]
+    pairs = [row for model, own, stems in rewards for row in _pairs(model, own, stems)]
     table = pl.DataFrame(pairs, schema={**_PAIR, **_NUMBERS}, orient="row")
     if not table.height:
         return table.with_columns(q=pl.lit(None), difference_q=pl.lit(None))
@@ -119,16 +118,16 @@ def _scored_twice(
         if len(scored) > 1:
             token_ids, own = _rewards(run, model, scored)
             if len(token_ids):
-                yield model, own, words_of(run, model, token_ids)
+                yield model, own, stems_of(run, model, token_ids)
 
 
 def _pairs(
-    model: str, rewards: Mapping[str, Array], words: Array
+    model: str, rewards: Mapping[str, Array], stems: Array
 ) -> Iterator[tuple[str | float, ...]]:
     """A row for every two prompts of one model."""
     prompts, values = list(rewards), list(rewards.values())
     pearson, spearman = ranks.pearson_matrix(values), ranks.spearman_matrix(values)
-    kendall = rankings.tau_b_matrix([rankings.ranking(x) for x in values])
+    kendall = tau_b_matrix(values)
     scaled = [correlation.standardised(x) for x in values]
     good = [i for i, prompt in enumerate(prompts) if prompt in _ONE_FRAMING]
     reference, same = math.nan, np.empty(0)
@@ -141,27 +140,30 @@ def _pairs(
         other = (math.nan,) * 5
         if len(good) == 2 and len({i, j} & set(good)) == 1:
             apart = r - reference
-            interval = correlation.difference_interval(apart, points - same, words)
+            interval = correlation.difference_interval(apart, points - same, stems)
             other = (reference, apart, *interval)
         yield (
             *(model, prompts[i], prompts[j], r, float(spearman[i, j]), float(kendall[i, j])),
-            *(len(words), int(words.max()) + 1),
-            *correlation.pearson_interval(r, points, words),
+            *(len(stems), int(stems.max()) + 1),
+            *correlation.pearson_interval(r, points, stems),
             *other,
         )
 
 
 def both_rewards(run: Run, model: str, prompts: tuple[str, str]) -> pl.DataFrame:
     """token_id, a, b: float64 rewards of a model's whole vocabulary under two prompts."""
-    frames = []
-    for name, prompt in zip("ab", prompts, strict=True):
-        schema: Columns = {"token_id": pl.UInt32, name: pl.Float64}
-        frames.append(pl.DataFrame(list(run.rewards(model, prompt)), schema=schema, orient="col"))
-    return frames[0].join(frames[1], on="token_id", how="inner", validate="1:1").sort("token_id")
+    a, b = (_frame(run, model, p, name) for p, name in zip(prompts, "ab", strict=True))
+    return a.join(b, on="token_id", how="inner", validate="1:1").sort("token_id")
+
+
+def _frame(run: Run, model: str, prompt: str, name: str) -> pl.DataFrame:
+    """token_id, and a model's rewards under a prompt as the float64 column `name`."""
+    schema: Columns = {"token_id": pl.UInt32, name: pl.Float64}
+    return pl.DataFrame(list(run.rewards(model, prompt)), schema=schema, orient="col")
 
 
 def framing_ends(
-    run: Run, models: Sequence[str], prompts: tuple[str, str], count: int, combined: Combined
+    run: Run, models: Sequence[str], prompts: tuple[str, str], count: int, how: Combined
 ) -> pl.DataFrame:
     """Tokens at both ends of the sum, or of the difference, of the rewards under two prompts.
 
@@ -170,7 +172,7 @@ def framing_ends(
       models: slugs in the order of the rows; those not scored under both prompts are left out.
       prompts: ids of the good and the bad prompt.
       count: tokens at each end.
-      combined: "sum", or "difference" (first prompt less second).
+      how: "sum", or "difference" (first prompt less second).
 
     Returns:
       The table `framing_sum.csv` or `framing_difference.csv`: model, end, rank, token_id, token,
@@ -178,8 +180,8 @@ def framing_ends(
     """
     frames = [pl.DataFrame(schema=_ENDS)]
     for model in _with_both(run, models, prompts):
-        token_ids, a, b = (column.to_numpy() for column in both_rewards(run, model, prompts))
-        values = a + b if combined == "sum" else a - b
+        good, bad = (_frame(run, model, prompt, "reward") for prompt in prompts)
+        token_ids, values = (column.to_numpy() for column in combined(good, bad, how))
         frames.append(token_ends(run, model, token_ids, values, count, _ENDS))
     return pl.concat(frames)
 
@@ -193,13 +195,13 @@ def framing_axis(run: Run, models: Sequence[str], prompts: tuple[str, str]) -> p
     Returns:
       model, prompt_a, prompt_b, axis (1 holds more variance), axis_kind ("opposed" or "same"),
       loading_a (>= 0), loading_b (unit length together), share (of variance; 1 over both axes),
-      ci_low, ci_high (of the share, 95 %, spellings of one word kept together), n (tokens).
+      ci_low, ci_high (of the share, 95 %, forms of one word kept together), n (tokens).
     """
     axes = []
     for model in _with_both(run, models, prompts):
         both = both_rewards(run, model, prompts)
-        words = words_of(run, model, both["token_id"].to_numpy())
-        principal = principal_axes(both["a"].to_numpy(), both["b"].to_numpy(), words)
+        stems = stems_of(run, model, both["token_id"].to_numpy())
+        principal = principal_axes(both["a"].to_numpy(), both["b"].to_numpy(), stems)
         for axis, (a, b, *share) in enumerate(principal, 1):
             kind = "same" if b >= 0 else "opposed"
             axes.append((model, *prompts, axis, kind, a, b, *share, both.height))
@@ -314,10 +316,10 @@ def section(study: Study) -> Section:
     axes = made.get("framing_axis")
     if axes is not None:
         caption = (
-            f"Every token of a model under “{good}” and “{bad}”; darker hexagons hold more tokens, "
-            "on a logarithmic scale. Lines are the principal axes, two standard deviations each "
-            "way. One of the two rises and one falls in any cloud of points, in noise too; what is "
-            "measured is r."
+            f"Rewards of all tokens under “{good}” (across) and “{bad}” (up), model by model; "
+            "darker hexagons hold more tokens, on a logarithmic scale. r says how alike the two "
+            "are. Lines are the principal axes, two standard deviations each way: one rises and "
+            "one falls in any cloud of points, in noise too."
         )
         models = _with_both(study.run, study.models, (good, bad))
         draw = partial(contrast_of, study.run, models, axes, study.names, (good, bad))
@@ -329,30 +331,30 @@ def section(study: Study) -> Section:
         "difference": f"Tokens with the highest and the lowest reward under “{good}” less that "
         f"under “{bad}”.",
     }
-    for combined, caption in captions.items():
-        ends = made.get(f"framing_{combined}")
+    for how, caption in captions.items():
+        ends = made.get(f"framing_{how}")
         if ends is not None:
-            blocks.append(Heading(f"{combined.title()} of “{good}” and “{bad}”"))
-            label = f"{combined} of the rewards under “{good}” and “{bad}”"
+            blocks.append(Heading(f"{how.title()} of “{good}” and “{bad}”"))
+            label = f"{how} of the rewards under “{good}” and “{bad}”"
             count = study.settings.figure_top
             draw = partial(token_bars.ends, ends, study.names, count, "reward", label)
-            blocks.append(Picture(f"framing_{combined}", caption, draw))
-            columns = (*TOKENS, ("reward", combined, "number"))
-            blocks += rows(ends, columns, f"framing_{combined}.csv")
+            blocks.append(Picture(f"framing_{how}", caption, draw))
+            columns = (*TOKENS, ("reward", how, "number"))
+            blocks += rows(ends, columns, f"framing_{how}.csv")
     names = ("framing", "framing_sum", "framing_axis")
     return Section(
         id="framing",
         title="Framing",
         label="Framing",
-        lead="How alike a model rates a token under two prompts. Where the second prompt asks for "
-        "the reverse, a model that follows the question has r below 0. Where “greatest” and “best” "
-        "were scored, two questions of one framing (both ask for something good), r between them "
-        "is the reference.",
+        lead="How alike one model rates tokens under two prompts. Where the second prompt asks for "
+        "the opposite, a model that follows the question has r below 0. The reference, where both "
+        "were scored, is r of “greatest” and “best”: two questions of one framing, which both ask "
+        "for something good.",
         blocks=[*blocks, *notes(made.reason(name) for name in names)],
         caveats=(
             "The sum weighs the prompt whose rewards vary more.",
-            "Intervals keep spellings of one word together; q is over the models of a pair of "
-            "prompts.",
+            "Intervals keep forms of one word together (“love” and “␣Loved”); q is over the models "
+            "of a pair of prompts.",
         ),
         findings=findings(made.get("framing"), (good, bad)),
     )

@@ -16,7 +16,7 @@ def findings(table: pl.DataFrame | None, prompts: tuple[str, str]) -> list[Findi
         return []
     pair = pl.col("prompt_a").is_in(prompts) & pl.col("prompt_b").is_in(prompts)
     own = table.filter(pair & pl.col("pearson").is_not_nan())
-    parts = [part for part in (_signs(own, prompts), _against_reference(own)) if part]
+    parts = [part for part in (_signs(own, prompts), _against_reference(own, prompts)) if part]
     return [Finding(text=" ".join(parts), picture="framing")] if parts else []
 
 
@@ -35,21 +35,25 @@ def _signs(own: pl.DataFrame, prompts: tuple[str, str]) -> str:
         return ""
     width = (certain["ci_high"] - certain["ci_low"]).to_numpy().max() / 2
     return (
-        f"Between a token’s rewards under “{prompts[0]}” and “{prompts[1]}”, Pearson’s r is "
-        f"{' and '.join(found)}, each with q < .05 and known to ±{width:.3f} or better."
+        f"Over all tokens, Pearson’s r of the rewards under {_both(prompts)} is "
+        f"{' and '.join(found)}, each with q < .05; the 95% intervals are ±{width:.3f} or narrower."
     )
 
 
-def _against_reference(own: pl.DataFrame) -> str:
+def _against_reference(own: pl.DataFrame, prompts: tuple[str, str]) -> str:
     lower = sure(own, "difference_q").filter(pl.col("difference") < 0)
     if not lower.height:
         return ""
     gaps = [f"{gap:.3f}" for gap in sorted(-lower["difference"].to_numpy())]
     return (
-        f"It is lower than between “greatest” and “best”, two questions of one framing, in "
-        f"{_count(lower, own)}, by {' to '.join(dict.fromkeys((gaps[0], gaps[-1])))} (r of those "
-        f"two is {span(lower['reference'].to_numpy())}; q < .05)."
+        f"In {_count(lower, own)}, r of {_both(prompts)} is lower than r of “greatest” and “best”, "
+        f"two questions of one framing ({span(lower['reference'].to_numpy())}), by "
+        f"{' to '.join(dict.fromkeys((gaps[0], gaps[-1])))} (q < .05)."
     )
+
+
+def _both(prompts: tuple[str, str]) -> str:
+    return "“{}” and “{}”".format(*prompts)
 
 
 def _count(part: pl.DataFrame, whole: pl.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""Words for groups of people: where they stand, beside other groups and other kinds of words."""
+"""Words for groups of people: where they stand, beside other groups and ordinary kinds of words."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from analysis.figures import style
 from analysis.figures.group_dots import group_dots
 from analysis.measures.matched_words import Matcher, matched_rewards, matches, matches_block
 from analysis.measures.word_groups.estimates import Estimates, estimate
-from analysis.measures.word_groups.kinds import differing, kinds
 from analysis.measures.word_groups.measure import LEAST_WORDS
-from analysis.measures.word_groups.reference import reference
+from analysis.measures.word_groups.placebo import placebo_kinds
+from analysis.measures.word_groups.placebo_contrasts import differing, placebo_contrasts
 from analysis.measures.word_groups.standing import Standing, standing
 from analysis.run import Run
 from analysis.sentences import q_value
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, prompts_in, required, table
 from analysis.words import lexicons
-from analysis.words.constructs import NEGATIVE, POSITIVE, constructs
 from analysis.words.matching import match_cased
+from analysis.words.questions import ASKED_FOR, NEGATIVE, POSITIVE, questions
 
 _NONE = "No token is one of the identity terms."
 _SHOWN_ROWS = 2_000  # A longer table of single models is in its file alone.
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """identity.csv, identity_models.csv, identity_kinds.csv and identity_reference.csv.
+    """identity.csv, identity_models.csv, identity_placebo.csv and identity_reference.csv.
 
     And matches_identity.csv.
     """
@@ -55,10 +55,10 @@ def tables(study: Study) -> Iterator[Table]:
     estimates = functools.cache(lambda: _estimates(study, words()))
     yield table("identity", make=lambda: estimates().groups)
     yield table("identity_models", make=lambda: estimates().over_models)
-    yield table("identity_kinds", make=lambda: _kinds(study, words(), made["identity"]))
+    yield table("identity_placebo", make=lambda: _placebo(study, words(), made["identity"]))
     yield table(
         "identity_reference",
-        make=lambda: reference_shares(made["identity"], made["identity_kinds"]),
+        make=lambda: reference_shares(made["identity"], made["identity_placebo"]),
     )
 
 
@@ -78,41 +78,17 @@ def identity_words(run: Run, models: Sequence[str], terms: pl.DataFrame) -> pl.D
     return matched_rewards(run, models, partial(match_cased, terms=terms), percentile=True)
 
 
-def identity_groups(
-    words: pl.DataFrame, rng: np.random.Generator, permutations: int, bootstraps: int
-) -> pl.DataFrame:
-    """Where each group of people stands, beside the others of its axis and beside neutral words.
-
-    The unit is the stem: the spellings of a word (" women", "Women") count as one, by their mean,
-    and words of one stem ("woman", "women") stay together in every draw. The mean of neutral tokens
-    of the same surface (leading space, capital) is subtracted from each token, and words are
-    compared with words of the same form: plurals with plurals.
-
-    Args:
-      words: what `identity_words` returns; words of which a column placebo is true are the ordinary
-        words that groups are compared with.
-      rng: draws arrangements, bootstrap samples and words of the ordinary kinds.
-      permutations: arrangements of each test, at most.
-      bootstraps: draws of each interval.
-
-    Returns:
-      The table `identity.csv`, in the order of `words`, then by axis and group. NaN stands where
-      nothing can be compared, and in p and q of a group that is not tested.
-    """
-    return estimate(standing([words]), rng, permutations, bootstraps).groups
-
-
-def reference_shares(groups: pl.DataFrame, ordinary: pl.DataFrame) -> pl.DataFrame:
-    """How often groups of people, and kinds of ordinary words, have p < .05 within their axis.
+def reference_shares(groups: pl.DataFrame, placebo: pl.DataFrame) -> pl.DataFrame:
+    """How often groups of people, and placebo kinds, have p < .05 within their axis.
 
     Args:
       groups: the table `identity.csv`.
-      ordinary: the table `identity_kinds.csv`.
+      placebo: the table `identity_placebo.csv`.
 
     Returns:
       prompt, of ("groups of people" or "ordinary kinds"), tests (in all models), below (share of
       them with p < .05), differs (share of them that differ: q < .05, and a contrast that at most
-      5 % of the ordinary kinds have).
+      5 % of the placebo kinds have).
     """
     frames = [
         part.filter(pl.col("p").is_not_nan())
@@ -123,7 +99,7 @@ def reference_shares(groups: pl.DataFrame, ordinary: pl.DataFrame) -> pl.DataFra
             below=(pl.col("p") < 0.05).cast(pl.Float64).mean(),
             differs=pl.col("differs").cast(pl.Float64).mean(),
         )
-        for name, part in (("groups of people", groups), ("ordinary kinds", differing(ordinary)))
+        for name, part in (("groups of people", groups), ("ordinary kinds", differing(placebo)))
     ]
     asked = groups.select("prompt").unique(maintain_order=True).with_row_index("place")
     joined = pl.concat(frames).join(asked, on="prompt", how="left", validate="m:1")
@@ -131,13 +107,13 @@ def reference_shares(groups: pl.DataFrame, ordinary: pl.DataFrame) -> pl.DataFra
 
 
 def _terms(study: Study) -> pl.DataFrame:
-    """The identity terms and the ordinary words, which a column placebo marks."""
+    """The identity terms and the words of the placebo kinds, which a column placebo marks."""
     try:
         people = lexicons.identity(study.options.identity)
     except lexicons.LexiconError as error:
         raise Absent(f"No identity terms: {error}.") from error
-    ordinary = lexicons.placebo(besides=people)
-    return pl.concat([people.with_columns(placebo=False), ordinary.with_columns(placebo=True)])
+    placebo = lexicons.placebo(besides=people)
+    return pl.concat([people.with_columns(placebo=False), placebo.with_columns(placebo=True)])
 
 
 def _matcher(study: Study, placebo: bool) -> Matcher:
@@ -170,13 +146,13 @@ def _estimates(study: Study, words: Standing) -> Estimates:
     return found
 
 
-def _kinds(study: Study, words: Standing, groups: pl.DataFrame) -> pl.DataFrame:
+def _placebo(study: Study, words: Standing, groups: pl.DataFrame) -> pl.DataFrame:
     tested = groups.filter(pl.col("p").is_not_nan())
     required(tested, f"No group has {LEAST_WORDS} words or more to compare with others.")
     rng = np.random.default_rng(study.options.seed)
     stems, others = (int(np.median(tested[name])) for name in ("stems", "other_stems"))
-    found = kinds(reference(words, rng), stems, others, rng)
-    return required(found, "No model has ordinary words to compare groups of people with.")
+    found = placebo_contrasts(placebo_kinds(words, rng), stems, others, rng)
+    return required(found, "No model has ordinary kinds of words to compare groups of people with.")
 
 
 def section(study: Study) -> Section:
@@ -184,7 +160,7 @@ def section(study: Study) -> Section:
     over, each = study.tables.get("identity_models"), study.tables.get("identity")
     blocks: list[Block] = notes([study.tables.reason("identity")])
     if over is not None and each is not None:
-        blocks += [Text(_counted(over, each)), *_ordinary(study)]
+        blocks += [Text(_counted(over, each)), *_of_placebo(study)]
         for prompt in prompts_in(over):
             own = over.filter(prompt=prompt)
             draw = partial(group_dots, own, each.filter(prompt=prompt), study.names)
@@ -198,9 +174,10 @@ def section(study: Study) -> Section:
         label="Groups",
         lead="Does a model place the words for one group of people lower or higher than those for "
         "the other groups of the same axis: one religion and the other religions? And how far do "
-        "they stand from neutral words for people, compared with other kinds of words, such as "
-        "months, fruits or tools? A group is rated low where its words are low under a prompt that "
-        "asks for something good, or high under a prompt that asks for something bad.",
+        "they stand from neutral words for people? Different kinds of things are rated differently "
+        "too, so both distances stand beside those of ordinary kinds of words: months, fruits, "
+        "tools. A low place is unfavourable under a prompt that asks for something good, and a "
+        "high one under a prompt that asks for something bad.",
         blocks=[*blocks, *matches_block(study.tables, "identity")],
         caveats=(
             "A word is not a person: a model may mark down a word for how it is used, or any noun "
@@ -264,22 +241,18 @@ def _sentence(
     said += f". Of ordinary kinds of words, {share:.0f}% differ as much from the others of theirs."
     asked = framing_of(study, row["prompt"])
     if asked:
-        slight = lower == (asked == POSITIVE)
-        said += f" The prompt asks for something {_ASKED[asked]}, so this is the "
-        said += "slight." if slight else "favour."
+        side = "unfavourable" if lower == (asked == POSITIVE) else "favourable"
+        said += f" The prompt asks for {ASKED_FOR[asked]}, so this is {side}."
     return said
-
-
-_ASKED = {POSITIVE: "good", NEGATIVE: "bad"}
 
 
 def framing_of(study: Study, prompt: str) -> str:
     """Whether a prompt asks for something "positive" or "negative"; "" where that is not known.
 
-    It is known of the texts of both papers, and of the prompts that options.constructs or
+    It is known of the texts of both papers, and of the prompts that options.questions or
     options.framing names.
     """
-    asked = constructs(study.run.prompts, study.options.constructs)
+    asked = questions(study.run.prompts, study.options.questions)
     known = asked.filter(prompt=prompt)["framing"].item()
     named = dict(zip(study.options.framing, (POSITIVE, NEGATIVE), strict=True))
     return known or named.get(prompt, "")
@@ -298,24 +271,22 @@ def _counted(over: pl.DataFrame, each: pl.DataFrame) -> str:
             "of its axis, so none is tested."
         )
     return (
-        f"Groups that differ from the others of their axis: {', '.join(said)}. That takes q < .05 "
-        "among words (words of one stem change groups together; over models, the models must agree "
-        "too), and a difference that at most 5% of ordinary kinds of words show from the others of "
-        "their axis."
+        f"Groups that differ from the others of their axis: {', '.join(said)}. Two rules decide: "
+        "q < .05 in a test that permutes stems of words (over models, in a t-test over them too), "
+        "and a difference that at most 5% of ordinary kinds have from the others of their axis."
     )
 
 
-def _ordinary(study: Study) -> list[Block]:
-    """How often the test finds differences between ordinary kinds of words too."""
+def _of_placebo(study: Study) -> list[Block]:
+    """How often the test finds differences between placebo kinds too."""
     shares = study.tables.get("identity_reference")
     if shares is None:
-        return notes([study.tables.reason("identity_kinds")])
+        return notes([study.tables.reason("identity_placebo")])
     how = (
-        "Different kinds of things are rated differently too, so p < .05 alone says little about "
-        "people. The table shows how often the same test, at the size of a typical group, has "
-        "p < .05 between ordinary kinds of words (fruits and drinks, metals and gems), in single "
-        "models; and how many of both differ, as that is decided above. Of ordinary kinds at most "
-        "5% can: those that are furthest from the others of their axis."
+        "Ordinary kinds (fruits against drinks, metals against gems) are put through the same test "
+        "in single models, at the size of a typical group. The table shows how many have p < .05, "
+        "which is why p alone decides nothing, and how many differ by both rules. Of ordinary "
+        "kinds at most 5% can: those that stand furthest from the others of their axis."
     )
     return [Text(how, "how"), *rows(shares, _SHARES, "identity_reference.csv", unfolded=True)]
 
@@ -325,14 +296,14 @@ def _caption(study: Study, prompt: str) -> str:
     reading = ""
     if asked:
         side = "low" if asked == POSITIVE else "high"
-        reading = f" It asks for something {_ASKED[asked]}, so {side} is the slight."
+        reading = f" It asks for {ASKED_FOR[asked]}, so a {side} place is unfavourable."
     return (
         f"Prompt “{prompt}”.{reading} Left: words for a group less those for the other groups of "
-        "its axis. Right: less neutral words for people. Both at equal word form. Dots are models, "
-        "diamonds their mean with its 95% interval over models, which says nothing about other "
-        "words. Filled: differs from the other groups. Grey: the means of nine of ten draws of "
-        "ordinary kinds of words, as many as the group has, against the other kinds of their axis "
-        "and against the same neutral words."
+        "its axis. Right: less neutral words for people. Plurals are compared with plurals. Dots "
+        "are models, diamonds their mean with its 95% interval over models (not over words). "
+        "Filled: differs from the other groups. Grey: where nine of ten ordinary kinds stand, with "
+        "as many stems as the group has: left from the other kinds of their axis, right from the "
+        "same neutral words."
     )
 
 

@@ -24,8 +24,8 @@ def compared(study: Study) -> Iterator[tuple[str, str]]:
         prompts = [prompt for items, prompt in study.run.lists() if items == name]
         if len(prompts) > FEW and study.tables.get("items_points", name) is not None:
             scores = scores_of(study, name)
-            constructs = (construct for construct, _, _ in scores.parts() if construct != ALL)
-            yield from ((name, file_name(construct)) for construct in constructs)
+            questions = (question for question, _, _ in scores.parts() if question != ALL)
+            yield from ((name, file_name(question)) for question in questions)
         else:
             yield from ((name, prompt) for prompt in prompts)
 
@@ -48,7 +48,7 @@ def sides(study: Study, key: tuple[str, str], least_matches: int = 0) -> pl.Data
 
 def _means(scores: ListScores, asked: str) -> pl.DataFrame:
     """item_id, item, and the mean percentiles of each model under the question `asked`."""
-    places = {file_name(construct): at for construct, _, at in scores.parts()}
+    places = {file_name(question): at for question, _, at in scores.parts()}
     models, means = scores.means(places[asked])
     columns = {
         model: pl.Series(values, dtype=pl.Float64)

@@ -1,7 +1,7 @@
 """Lists of replies: what each model rates first and last of them, and where each item stands.
 
-A list under more than a few prompts is read by construct: the wordings of one question together
-(`analysis.words.constructs`).
+A list under more than a few prompts is read by question: the wordings of one question together
+(`analysis.words.questions`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 import polars as pl
 
 from analysis.blocks import PROMPT, Block, Column, Heading, Picture, Section, notes, rows
-from analysis.chapters import items_constructs
+from analysis.chapters import items_questions
 from analysis.ends import both_ends, head_and_tail
 from analysis.figures import token_bars
 from analysis.figures.standings import shown_items, standings
@@ -28,7 +28,7 @@ _ENDS: Columns = {**KEYS, "end": pl.String, "rank": pl.UInt32, **ITEM, "reward":
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """items_top_bottom.csv, items_standing.csv, items_prompts.csv and items_constructs.csv.
+    """items_top_bottom.csv, items_standing.csv, items_prompts.csv and items_questions.csv.
 
     For the figures and other chapters: ("items_points", list).
     """
@@ -38,7 +38,7 @@ def tables(study: Study) -> Iterator[Table]:
         "items_top_bottom", make=lambda: items_top_bottom(_points(study), study.settings.top)
     )
     yield table("items_standing", make=lambda: items_standing(_points(study)))
-    yield from items_constructs.tables(study)
+    yield from items_questions.tables(study)
 
 
 def items_top_bottom(points: pl.DataFrame, count: int) -> pl.DataFrame:
@@ -98,12 +98,12 @@ def _incomparable(study: Study) -> Iterator[str]:
 
 
 def section(study: Study) -> Section:
-    """Each list: one prompt after the other, or by construct where there are many prompts."""
+    """Each list: one prompt after the other, or by question where there are many prompts."""
     blocks = notes([study.tables.reason("items_standing"), *_incomparable(study)])
     for (name,), points in study.tables.of("items_points").items():
         prompts = prompts_in(points)
         if len(prompts) > FEW:
-            blocks += items_constructs.blocks(study, scores_of(study, name), ROWS_SHOWN)
+            blocks += items_questions.blocks(study, scores_of(study, name), ROWS_SHOWN)
         else:
             for prompt in prompts:
                 blocks += _under(study, name, prompt, points.filter(prompt=prompt))
@@ -119,7 +119,7 @@ def section(study: Study) -> Section:
             "A longer reply is another reply: models may go by length or spelling, not by meaning.",
             "An item with a middling mean may be first for some models and last for others.",
         ),
-        findings=items_constructs.findings(study, FEW),
+        findings=items_questions.findings(study, FEW),
     )
 
 

@@ -15,31 +15,32 @@ from analysis.blocks import Block, Column, Finding, Folded, Heading, Picture, Se
 from analysis.chapters import items_blocs
 from analysis.chapters.explained import predictors, rsa_table
 from analysis.chapters.items_blocs import of_list
-from analysis.chapters.items_constructs import SOME
+from analysis.chapters.items_questions import SOME
 from analysis.figures.heat_map import heat_map
 from analysis.measures.list_scores import ALL, ListScores, every_list
 from analysis.sentences import q_value
-from analysis.statistics import Array, concordance
+from analysis.statistics import Array, kendall_intervals
+from analysis.statistics.kendall import tau_b_matrix
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Absent, Study, Table, required, table
 from analysis.sure_effects import sure
-from analysis.words.constructs import NEGATIVE, POSITIVE
+from analysis.words.questions import NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
 
 LEAST = 4  # Models: three have three pairs, and six orders are too few for a p-value.
 _SAMPLE = 1_000  # Items from which an interval is computed, drawn where a list is longer.
-_CONSTRUCT: Columns = dict.fromkeys(("list", "construct", "framing"), pl.String)
+_QUESTION: Columns = dict.fromkeys(("list", "question", "framing"), pl.String)
 _NUMBERS = ("kendall", "kendall_spread", "spearman", "spearman_spread")
 _PAIRS: Columns = {
-    **_CONSTRUCT,
+    **_QUESTION,
     **dict.fromkeys(("model_a", "model_b"), pl.String),
     "prompts": pl.Int64,
     **dict.fromkeys(_NUMBERS, pl.Float64),
 }
 _AGREEMENT: Columns = {
-    **_CONSTRUCT,
+    **_QUESTION,
     **dict.fromkeys(("prompts", "models", "pairs", "items"), pl.Int64),
     **dict.fromkeys(
         ("kendall", "ci_low", "ci_high", "lowest", "highest", "prompt_spread", "spearman"),
@@ -62,19 +63,19 @@ def tables(study: Study) -> Iterator[Table]:
 
 
 def items_pairs(scores: ListScores) -> pl.DataFrame:
-    """Agreement of every two models on one list: prompt by prompt, then averaged by construct.
+    """Agreement of every two models on one list: prompt by prompt, then averaged by question.
 
     Returns:
-      The table `items_pairs.csv`: list, construct (then "positive prompts", "negative prompts" and
+      The table `items_pairs.csv`: list, question (then "positive prompts", "negative prompts" and
       "all prompts" where there are several), framing, model_a, model_b, prompts (under which both
       have an order), kendall (tau-b, mean over these prompts), kendall_spread (its standard
       deviation over them; null for one), spearman, spearman_spread.
     """
     each = _by_prompt(scores)
     frames = [pl.DataFrame(schema=_PAIRS)]
-    for construct, framing, at in _parts(scores):
+    for question, framing, at in _parts(scores):
         part = each.filter(pl.col("prompt").is_in(at.tolist()))
-        keys = {"list": scores.name, "construct": construct, "framing": framing}
+        keys = {"list": scores.name, "question": question, "framing": framing}
         grouped = part.group_by("model_a", "model_b", maintain_order=True).agg(
             prompts=pl.len().cast(pl.Int64),
             kendall=pl.col("kendall").mean(),
@@ -88,14 +89,14 @@ def items_pairs(scores: ListScores) -> pl.DataFrame:
 
 
 def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFrame:
-    """Mean agreement of all pairs of models on one list, by construct.
+    """Mean agreement of all pairs of models on one list, by question.
 
     Args:
       scores: the list.
       rng: draws the items from which the interval of a long list is computed.
 
     Returns:
-      The table `items_agreement.csv`: list, construct, framing, prompts, models, pairs, items,
+      The table `items_agreement.csv`: list, question, framing, prompts, models, pairs, items,
       kendall (mean of tau-b over pairs and prompts), ci_low, ci_high (95 %, the items taken as a
       random sample; models and prompts fixed), lowest and highest (means over prompts of the pair
       that agrees least and most), prompt_spread (standard deviation over the prompts of the mean
@@ -104,8 +105,8 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
     pairs, each = items_pairs(scores), _by_prompt(scores)
     shares = _shares(scores, rng)
     found = []
-    for construct, framing, at in _parts(scores):
-        own = pairs.filter(construct=construct)
+    for question, framing, at in _parts(scores):
+        own = pairs.filter(question=question)
         known = [p for p in at.tolist() if p in shares]
         if not known:
             continue
@@ -113,13 +114,13 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
         means = over.agg(pl.col("kendall", "spearman").mean())
         value = float(means["kendall"].to_numpy().mean())
         share = np.mean([shares[p] for p in known], axis=0)
-        low, high = concordance.interval(share, value, scores.items.height)
+        low, high = kendall_intervals.sum_interval(share, value, scores.items.height)
         models = {*own["model_a"], *own["model_b"]}
         counts = (len(known), len(models), own.height, scores.items.height)
         ends = (own["kendall"].min(), own["kendall"].max())
         spread = means["kendall"].std()
         numbers = (value, low, high, *ends, spread, means["spearman"].mean())
-        found.append((scores.name, construct, framing, *counts, *numbers))
+        found.append((scores.name, question, framing, *counts, *numbers))
     return pl.DataFrame(found, schema=_AGREEMENT, orient="row")
 
 
@@ -162,14 +163,14 @@ def _parts(scores: ListScores) -> list[tuple[str, str, Array]]:
     return [*each, *scores.framings(), last] if each else [last]
 
 
-def square(pairs: pl.DataFrame, construct: str = "") -> pl.DataFrame:
-    """Kendall's tau of one list under one construct as a square table: model, then the models.
+def square(pairs: pl.DataFrame, question: str = "") -> pl.DataFrame:
+    """Kendall's tau of one list under one question as a square table: model, then the models.
 
     Args:
       pairs: rows of `items_pairs` of one list.
-      construct: one of its constructs; "" for the last, which is all prompts.
+      question: one of its questions; "" for the last, which is all prompts.
     """
-    own = pairs.filter(construct=construct or pairs["construct"][-1])
+    own = pairs.filter(question=question or pairs["question"][-1])
     both = pl.concat([own["model_a"], own["model_b"]])
     models = both.unique(maintain_order=True).to_list()
     values = np.full((len(models), len(models)), np.nan)
@@ -189,7 +190,7 @@ def _by_prompt(scores: ListScores) -> pl.DataFrame:
         if len(known) < 2:
             continue
         x = scores.percentiles[known, p]
-        kendall, spearman = concordance.taus(x), np.corrcoef(x)
+        kendall, spearman = tau_b_matrix(x), np.corrcoef(x)
         for i, j in itertools.combinations(range(len(known)), 2):
             names = (scores.models[known[i]], scores.models[known[j]])
             found.append((p, *names, float(kendall[i, j]), float(spearman[i, j])))
@@ -207,7 +208,7 @@ def _shares(scores: ListScores, rng: np.random.Generator) -> dict[int, Array]:
         if len(known) > 1:
             weights = np.ones((len(known), len(known))) - np.eye(len(known))
             x = scores.percentiles[known, p][:, at]
-            shares[p] = concordance.shares(x, weights[None] / weights.sum())[0]
+            shares[p] = kendall_intervals.contributions(x, weights[None] / weights.sum())[0]
     return shares
 
 
@@ -262,7 +263,7 @@ def lists_in(frame: pl.DataFrame | None) -> list[str]:
 
 
 def section(study: Study) -> Section:
-    """Each list: a heat map over all prompts, those by construct folded, and the numbers."""
+    """Each list: a heat map over all prompts, those by question folded, and the numbers."""
     made = study.tables
     rsa = made.get("items_rsa")
     blocks: list[Block] = notes([made.reason("items_pairs"), made.reason("items_rsa")])
@@ -292,7 +293,7 @@ def section(study: Study) -> Section:
 
 def _heat_maps(study: Study, pairs: pl.DataFrame) -> list[Block]:
     """Each framing, or all prompts where none is known; the rest is folded."""
-    parts = pairs["construct"].unique(maintain_order=True).to_list()
+    parts = pairs["question"].unique(maintain_order=True).to_list()
     shown = [part for part in parts if part in _FRAMED] or parts[-1:]
     name, last = pairs["list"][0], parts[-1]
     each = [part for part in parts[:-1] if part not in _FRAMED]
@@ -304,16 +305,16 @@ def _heat_maps(study: Study, pairs: pl.DataFrame) -> list[Block]:
     return [*(drawn[part] for part in shown), *folded]
 
 
-def _heat_map(study: Study, pairs: pl.DataFrame, construct: str, stem: str) -> Picture:
-    asked = construct if construct in (ALL, *_FRAMED) else f"“{construct}”"
+def _heat_map(study: Study, pairs: pl.DataFrame, question: str, stem: str) -> Picture:
+    asked = question if question in (ALL, *_FRAMED) else f"“{question}”"
     caption = f"Kendall’s τ-b of every two models, {asked}: the mean over the prompts."
-    draw = partial(heat_map, square(pairs, construct), study.names, "Kendall’s τ")
+    draw = partial(heat_map, square(pairs, question), study.names, "Kendall’s τ")
     return Picture(stem, caption, draw, 6)
 
 
-def file_name(construct: str) -> str:
-    """`construct` as a part of a file's name."""
-    return re.sub(r"[^\w.-]+", "_", construct)
+def file_name(question: str) -> str:
+    """`question` as a part of a file's name."""
+    return re.sub(r"[^\w.-]+", "_", question)
 
 
 def findings(study: Study) -> list[Finding]:
@@ -325,7 +326,7 @@ def findings(study: Study) -> list[Finding]:
         pairs = made["items_pairs"].filter(list=name)
         for own in framed_rows(made["items_agreement"].filter(list=name)):
             picture = f"items_kendall_{name}"
-            picture += f"_{file_name(own['construct'])}" if own["construct"] in _FRAMED else ""
+            picture += f"_{file_name(own['question'])}" if own["question"] in _FRAMED else ""
             texts = [
                 items_blocs.agreement_beyond_chance(own, pairs, study.names),
                 _opposition(study, name, own["framing"]),
@@ -341,7 +342,7 @@ def framed_rows(agreement: pl.DataFrame) -> list[dict[str, Any]]:
 
     One per framing, or the last where there is none: opposite framings cancel in a mean.
     """
-    framed = agreement.filter(pl.col("construct").is_in(_FRAMED))
+    framed = agreement.filter(pl.col("question").is_in(_FRAMED))
     return (framed if framed.height else agreement.tail(1)).to_dicts()
 
 
@@ -379,7 +380,7 @@ def traits(rsa: pl.DataFrame) -> str:
 _FRAMED = tuple(f"{framing} prompts" for framing in (POSITIVE, NEGATIVE))
 _TRAITS = {"rank": "RewardBench rank"}
 _COLUMNS: tuple[Column, ...] = (
-    ("construct", "question", "text"),
+    ("question", "question", "text"),
     ("prompts", "prompts", "count"),
     ("models", "models", "count"),
     ("kendall", "mean τ", "fixed"),

@@ -13,12 +13,11 @@ from analysis.chapters.agreement import kendall_matrix
 from analysis.chapters.blocs import blocs_table, kendall_pairs
 from analysis.measures.list_scores import ListScores, every_list
 from analysis.sentences import decimals, listed
-from analysis.statistics.concordance import FEWEST
+from analysis.statistics.kendall_intervals import FEWEST
 from analysis.study import Study, Table, required, table
-from analysis.words.constructs import NEGATIVE, POSITIVE
+from analysis.words.questions import ASKED_FOR
 from engine.runs.schema import Columns
 
-ASKED = {POSITIVE: "Asked for something good", NEGATIVE: "Asked for something bad"}
 _KEYS: Columns = dict.fromkeys(("list", "framing"), pl.String)
 _NAMED = 3  # Pairs of blocs that a sentence names.
 
@@ -100,16 +99,15 @@ def agreement_beyond_chance(
     """
     if own["items"] < FEWEST or not (own["ci_low"] > 0 or own["ci_high"] < 0):
         return ""
-    said = "agree" if own["kendall"] > 0 else "oppose one another"
-    start = f"{ASKED[own['framing']]}, the" if own["framing"] in ASKED else "The"
+    said = "agree" if own["kendall"] > 0 else "disagree"
+    start = f"Asked for {ASKED_FOR[own['framing']]}, the" if own["framing"] else "The"
     text = (
-        f"{start} orders of the {own['items']:,} items of “{own['list']}” that {own['models']} "
-        f"models give {said} in the mean, beyond chance: "
-        f"mean τ = {decimals(own['kendall'])} over {count(own['pairs'], 'pair')} and "
-        f"{count(own['prompts'], 'prompt')} (95% interval over the items "
-        f"{decimals(own['ci_low'])} to {decimals(own['ci_high'])})."
+        f"{start} {own['models']} models {said} on the order of the {own['items']:,} items of "
+        f"“{own['list']}”, in the mean and beyond chance: mean τ = {decimals(own['kendall'])} "
+        f"over {count(own['pairs'], 'pair')} of models and {count(own['prompts'], 'prompt')} "
+        f"(95% interval over items {decimals(own['ci_low'])} to {decimals(own['ci_high'])})."
     )
-    ends = pairs.filter(construct=own["construct"]).sort("kendall", "model_a", "model_b")
+    ends = pairs.filter(question=own["question"]).sort("kendall", "model_a", "model_b")
     if ends.height > 1:
         low, high = (
             f"{decimals(row['kendall'])} ({names[row['model_a']]} and {names[row['model_b']]})"
@@ -129,13 +127,13 @@ def opposition(pairs: pl.DataFrame, blocs: pl.DataFrame, names: Mapping[str, str
       blocs: rows of `items_blocs` of the same.
       names: slug -> nickname.
     """
-    below = pairs.filter(pl.col("ci_high") < 0, pl.col("words") >= FEWEST).height
+    below = pairs.filter(pl.col("ci_high") < 0, pl.col("stems") >= FEWEST).height
     if not below:  # Also where there are no rows.
         return ""
     text = (
-        f"{ASKED[pairs['framing'][0]]}, {below} of {count(pairs.height, 'pair')} of models order "
-        f"“{pairs['list'][0]}” in opposite ways: the interval of their τ is below 0 (95% for all "
-        "pairs together; each model’s mean percentiles over the prompts)."
+        f"Asked for {ASKED_FOR[pairs['framing'][0]]}, {below} of {count(pairs.height, 'pair')} of "
+        f"models order “{pairs['list'][0]}” in opposite ways: the interval of their τ is below 0 "
+        "(95% for all pairs together; each model’s mean percentiles over the prompts)."
     )
     opposed = blocs.filter(pl.col("relation").is_in(["opposed", "disagree"]))
     opposed = opposed.sort("kendall", "models", "other_models")

@@ -11,8 +11,8 @@ import polars as pl
 
 from analysis.blocks import P_AND_Q, Block, Column, Finding, Heading, Picture, Section, notes, rows
 from analysis.chapters.items_agreement import lists_in
-from analysis.chapters.items_constructs import SOME
 from analysis.chapters.items_framing import ALL_MODELS
+from analysis.chapters.items_questions import SOME
 from analysis.figures import style
 from analysis.measures.list_scores import ALL, ITEM, ListScores, every_list
 from analysis.sentences import decimals, q_value
@@ -22,7 +22,7 @@ from analysis.statistics.spearman import partial_spearman
 from analysis.study import Study, Table, required, table
 from analysis.sure_effects import ALPHA, sure
 from analysis.words import lexicons
-from analysis.words.constructs import NEGATIVE, POSITIVE
+from analysis.words.questions import ASKED_FOR, NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
@@ -175,9 +175,9 @@ def views(scores: ListScores) -> list[tuple[str, Array]]:
     """The prompts of each framing, by its name; prompts without one, by their question."""
     framed = [(framing, scores.framed(framing)) for framing in (POSITIVE, NEGATIVE)]
     alone = [
-        (construct, at)
-        for construct, framing, at in scores.parts()
-        if not framing and construct != ALL
+        (question, at)
+        for question, framing, at in scores.parts()
+        if not framing and question != ALL
     ]
     return [(name, at) for name, at in framed if len(at)] + alone[:SOME]
 
@@ -225,7 +225,6 @@ def _controlled(study: Study) -> pl.DataFrame:
 
 
 _SHOWN = {LENGTH: "length in characters", TOKENS: "length in tokens", FREQUENCY: "frequency"}
-_WORDS = {POSITIVE: "something good", NEGATIVE: "something bad"}
 
 
 @style.styled
@@ -331,7 +330,7 @@ def preferred(certain: pl.DataFrame) -> str:
     """
     each = []
     for row in certain.iter_rows(named=True):
-        asked = _WORDS.get(row["asked"], f"“{row['asked']}”")
+        asked = ASKED_FOR.get(row["asked"], f"“{row['asked']}”")
         where = "higher" if row["partial"] > 0 else "lower"
         each.append(
             f"{where} when asked for {asked} (partial ρ = {decimals(row['partial'])}, {row['n']:,} "

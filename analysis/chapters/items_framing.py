@@ -16,10 +16,11 @@ from analysis.ends import head_and_tail
 from analysis.figures import prompt_pairs
 from analysis.measures.list_scores import ITEM, ListScores, every_list
 from analysis.sentences import decimals
-from analysis.statistics import Array, concordance
-from analysis.statistics.concordance import FEWEST
+from analysis.statistics import Array, kendall_intervals
+from analysis.statistics.kendall import tau_b_matrix
+from analysis.statistics.kendall_intervals import FEWEST
 from analysis.study import Study, Table, required, table
-from analysis.words.constructs import NEGATIVE, POSITIVE
+from analysis.words.questions import NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
@@ -38,7 +39,7 @@ _CONTRASTS = {
     QUESTION_LESS: (0.0, 1.0, -1.0, 0.0),
 }
 _BETWEEN: Columns = {
-    **dict.fromkeys(("list", "model", "construct_a", "construct_b"), pl.String),
+    **dict.fromkeys(("list", "model", "question_a", "question_b"), pl.String),
     "pairs": pl.Int64,
     **dict.fromkeys(("kendall", "spread", "lowest", "highest"), pl.Float64),
 }
@@ -63,28 +64,28 @@ def tables(study: Study) -> Iterator[Table]:
 
 
 def items_between_prompts(scores: ListScores) -> pl.DataFrame:
-    """Kendall's tau between the prompts, inside each model, by construct.
+    """Kendall's tau between the prompts, inside each model, by question.
 
     Returns:
-      The table `items_between_prompts.csv`: list, model, construct_a, construct_b (the same: two
+      The table `items_between_prompts.csv`: list, model, question_a, question_b (the same: two
       wordings of one question), pairs (of prompts), kendall (mean of tau-b), spread (standard
-      deviation; null for one pair), lowest, highest. In the order of the models and constructs.
+      deviation; null for one pair), lowest, highest. In the order of the models and questions.
     """
-    names = scores.prompts["construct"].to_list()
+    names = scores.prompts["question"].to_list()
     upper = np.triu_indices(len(names), 1)
     found = []
     for m, model in enumerate(scores.models):
-        taus = concordance.taus(scores.percentiles[m])
+        taus = tau_b_matrix(scores.percentiles[m])
         each = pl.DataFrame(
             {
-                "construct_a": [names[i] for i in upper[0]],
-                "construct_b": [names[j] for j in upper[1]],
+                "question_a": [names[i] for i in upper[0]],
+                "question_b": [names[j] for j in upper[1]],
                 "tau": taus[upper],
             },
             schema_overrides={"tau": pl.Float64},
         ).filter(pl.col("tau").is_not_nan())
         tau = pl.col("tau")
-        grouped = each.group_by("construct_a", "construct_b", maintain_order=True).agg(
+        grouped = each.group_by("question_a", "question_b", maintain_order=True).agg(
             pairs=pl.len().cast(pl.Int64),
             kendall=tau.mean(),
             spread=tau.std(),
@@ -123,9 +124,9 @@ def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataF
         masks = _masks(scores.prompts.filter(pl.Series(known)))
         counts[m] = masks.sum(axis=(1, 2)) // 2
         weights = masks / np.maximum(2 * counts[m], 1)[:, None, None]
-        own = concordance.taus(x)
+        own = tau_b_matrix(x)
         values[m] = np.where(counts[m] > 0, (weights * own).sum(axis=(1, 2)), math.nan)
-        shares[m] = concordance.shares(x[:, at], weights)
+        shares[m] = kendall_intervals.contributions(x[:, at], weights)
     found = []
     for kind, contrast in _CONTRASTS.items():
         used = np.flatnonzero(contrast)
@@ -135,7 +136,7 @@ def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataF
         for name, chosen in [*each, (ALL_MODELS, models)] if each else []:
             value = float((values[np.ix_(chosen, used)] @ sign).mean())
             share = np.einsum("mkn,k->mn", shares[np.ix_(chosen, used)], sign).mean(axis=0)
-            ends = concordance.interval(share, value, size)
+            ends = kendall_intervals.sum_interval(share, value, size)
             pairs = int(counts[np.ix_(chosen, used)].sum())
             found.append((scores.name, name, kind, len(chosen), pairs, size, value, *ends))
     return pl.DataFrame(found, schema=_KINDS, orient="row")
@@ -145,7 +146,7 @@ def _masks(prompts: pl.DataFrame) -> Array:
     """Which pairs of `prompts` [P] are of each of `KINDS`: float64 [4, P, P]."""
     same, alike, worded = (
         prompts[name].to_numpy()[:, None] == prompts[name].to_numpy()[None, :]
-        for name in ("construct", "framing", "wording")
+        for name in ("question", "framing", "wording")
     )
     known = prompts["framing"].to_numpy() != ""
     framed = known[:, None] & known[None, :]
@@ -295,12 +296,18 @@ def framing_beyond_chance(kinds: pl.DataFrame) -> str:
         if len(reference)
         else ""
     )
-    done = "tend to reverse" if value < 0 else "tend to keep"
+    order = f"the order of “{kinds['list'][0]}” in part"
+    if below and above:  # Their mean says what none of them does.
+        reverse, keep = ("s" if number == 1 else "" for number in (below, above))
+        done = (
+            f"{below} of {each.height} models reverse{reverse} {order}, and {above} keep{keep} it"
+        )
+    else:
+        done = f"the models {'reverse' if value < 0 else 'keep'} {order}"
+        beside = f" Taken alone, {below or above} of {each.height} do.{beside}"
     return (
-        f"Asked for something bad instead of something good, the models {done} the order of "
-        f"“{kinds['list'][0]}”: mean τ = {decimals(value)} between the two (95% interval over the "
-        f"items {decimals(low)} to {decimals(high)}). Taken alone, {below} of {each.height} models "
-        f"have an interval below 0, and {above} one above.{beside}"
+        f"Asked for something bad instead of something good, {done}: mean τ = {decimals(value)} "
+        f"between the two (95% interval over items {decimals(low)} to {decimals(high)}).{beside}"
     )
 
 

@@ -26,7 +26,7 @@ from analysis.chapters import framed_logprobs
 from analysis.ends import TOKEN_ENDS, both_ends, token_ends
 from analysis.figures import token_bars
 from analysis.run import Run
-from analysis.statistics import ranks
+from analysis.statistics.correlation import correlations
 from analysis.statistics.log_ratio import log_ratio
 from analysis.study import Absent, Study, Table, required, table
 from engine.runs.schema import Columns
@@ -94,7 +94,7 @@ def logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
             both = own.join(scored, on="token", how="inner", validate="1:1").sort("token")
             keys = {"prompt": prompt, "language_model": language, "model": model}
             x, y = both["logprob"].to_numpy(), both["reward"].to_numpy()
-            each.append({**keys, "n": both.height, **ranks.correlations(x, y)})
+            each.append({**keys, "n": both.height, **correlations(x, y)})
     return pl.DataFrame(each, schema=AGAINST)
 
 

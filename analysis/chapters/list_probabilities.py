@@ -25,6 +25,7 @@ from analysis.figures import style
 from analysis.measures.list_scores import ListScores, scores_of
 from analysis.run import Run
 from analysis.statistics import Array, ranks
+from analysis.statistics.correlation import correlations
 from analysis.study import Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 
@@ -34,7 +35,7 @@ _SCHEMA: Columns = {"list": pl.String, **AGAINST, "spearman_per_token": pl.Float
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """item_logprobs.csv, item_logprobs_constructs.csv and item_logprobs_ratio.csv.
+    """item_logprobs.csv, item_logprobs_questions.csv and item_logprobs_ratio.csv.
 
     For the figures: ("item_logprobs_points", list, prompt, language model), and for a list under
     many prompts, where `asked` is as in `items_controls.csv`, ("item_logprobs_means", list, asked,
@@ -56,12 +57,12 @@ def tables(study: Study) -> Iterator[Table]:
             for (asked, at), model in itertools.product(views(scores), models):
                 means = partial(item_logprobs_means, run, scores, at, model)
                 yield table("item_logprobs_means", items, asked, model, make=means, file=False)
-    yield table("item_logprobs_constructs", make=partial(_constructs, study))
+    yield table("item_logprobs_questions", make=partial(_questions, study))
     yield table("item_logprobs_ratio", make=partial(_ratio, study))
 
 
 def lists_of_many_prompts(compared: pl.DataFrame) -> list[str]:
-    """The lists of `item_logprobs.csv` that are read by construct: those under many prompts."""
+    """The lists of `item_logprobs.csv` that are read by question: those under many prompts."""
     counts = compared.group_by("list", maintain_order=True).agg(n=pl.col("prompt").n_unique())
     return counts.filter(pl.col("n") > FEW)["list"].to_list()
 
@@ -153,7 +154,7 @@ def item_logprobs_rewards(run: Run, models: Sequence[str]) -> pl.DataFrame:
                 continue
             logprob, reward = points["logprob"].to_numpy(), points[model].to_numpy()
             per_token = (points["logprob"] / points["tokens"].clip(1)).to_numpy()
-            numbers = ranks.correlations(logprob, reward)
+            numbers = correlations(logprob, reward)
             numbers["spearman_per_token"] = ranks.spearman(per_token, reward)
             keys = {"list": items, "prompt": prompt, "language_model": language, "model": model}
             each.append({**keys, "n": points.height, **numbers})
@@ -193,22 +194,22 @@ def _ratio(study: Study) -> pl.DataFrame:
     return required(item_logprobs_ratio(study.run, study.settings.top), why)
 
 
-def item_logprobs_constructs(compared: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
+def item_logprobs_questions(compared: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
     """`item_logprobs.csv` averaged over the wordings of each question.
 
     Args:
       compared: `item_logprobs.csv`, with a column `text` of the prompt.
-      asked: list, text, construct, framing.
+      asked: list, text, question, framing.
 
     Returns:
-      The table `item_logprobs_constructs.csv`: list, construct, framing, language_model, model,
+      The table `item_logprobs_questions.csv`: list, question, framing, language_model, model,
       prompts, then the means over them of spearman (with its standard deviation, spearman_spread),
       kendall and spearman_per_token.
     """
     joined = compared.join(
         asked, on=["list", "text"], how="inner", validate="m:1", maintain_order="left"
     )
-    keys = ["list", "construct", "framing", "language_model", "model"]
+    keys = ["list", "question", "framing", "language_model", "model"]
     spearman = pl.col("spearman")
     return joined.group_by(keys, maintain_order=True).agg(
         prompts=pl.len().cast(pl.Int64),
@@ -219,18 +220,18 @@ def item_logprobs_constructs(compared: pl.DataFrame, asked: pl.DataFrame) -> pl.
     )
 
 
-def _constructs(study: Study) -> pl.DataFrame:
+def _questions(study: Study) -> pl.DataFrame:
     compared, prompts = study.tables["item_logprobs"], study.tables["items_prompts"]
     texts = pl.DataFrame(
         {"prompt": list(study.run.prompts), "text": list(study.run.prompts.values())}
     )
     asked = prompts.join(texts, on="prompt", how="left", validate="m:1", maintain_order="left")
-    asked = asked.select("list", "text", "construct", "framing").unique(
+    asked = asked.select("list", "text", "question", "framing").unique(
         ["list", "text"], maintain_order=True
     )
     named = compared.join(texts, on="prompt", how="left", validate="m:1", maintain_order="left")
     return required(
-        item_logprobs_constructs(named, asked), "No language model was asked such a question."
+        item_logprobs_questions(named, asked), "No language model was asked such a question."
     )
 
 
@@ -313,16 +314,16 @@ def _tables(study: Study, many: list[str]) -> list[Block]:
     """The tables of the section; of the lists `many`, means over the wordings of a question."""
     made = study.tables
 
-    def shown(frame: pl.DataFrame | None, by_construct: bool) -> pl.DataFrame | None:
-        return None if frame is None else frame.filter(pl.col("list").is_in(many) == by_construct)
+    def shown(frame: pl.DataFrame | None, by_question: bool) -> pl.DataFrame | None:
+        return None if frame is None else frame.filter(pl.col("list").is_in(many) == by_question)
 
     columns = (LIST, *AGAINST_COLUMNS, ("spearman_per_token", "ρ per token", "fixed"))
     title = "Log-probability against reward"
     own = shown(made.get("item_logprobs"), False)
     blocks = rows(own, columns, "item_logprobs.csv", title)
     title = "Log-probability against reward, question by question"
-    own = shown(made.get("item_logprobs_constructs"), True)
-    blocks += rows(own, _CONSTRUCT_COLUMNS, "item_logprobs_constructs.csv", title)
+    own = shown(made.get("item_logprobs_questions"), True)
+    blocks += rows(own, _QUESTION_COLUMNS, "item_logprobs_questions.csv", title)
     title = "Replies on which two language models differ most"
     own = shown(made.get("item_logprobs_ratio"), False)
     columns = (LIST, *ratio_columns("item"))
@@ -332,9 +333,9 @@ def _tables(study: Study, many: list[str]) -> list[Block]:
     return [*blocks, Files(files)] if many else blocks
 
 
-_CONSTRUCT_COLUMNS: tuple[Column, ...] = (
+_QUESTION_COLUMNS: tuple[Column, ...] = (
     LIST,
-    ("construct", "question", "text"),
+    ("question", "question", "text"),
     ("language_model", "language model", "text"),
     MODEL,
     ("prompts", "prompts", "count"),

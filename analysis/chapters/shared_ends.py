@@ -21,15 +21,15 @@ from analysis.blocks import (
     rows,
     side_by_side,
 )
-from analysis.chapters.framing import Combined, prompts_of
+from analysis.chapters.framing import prompts_of
 from analysis.chapters.tokens import NOTHING_SHARED
 from analysis.ends import TOKEN_ENDS, both_ends
+from analysis.measures.combined import COMBINED, Combined, combined
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 
 _ENDS: Columns = {**TOKEN_ENDS, "reward": pl.Float64}
 _OFF = "The lists on the shared vocabulary were not asked for (options.shared_ends)."
-_COMBINED: tuple[Combined, ...] = ("sum", "difference")
 
 
 def tables(study: Study) -> Iterator[Table]:
@@ -38,8 +38,8 @@ def tables(study: Study) -> Iterator[Table]:
         return
     for prompt in study.run.vocabulary_prompts:
         yield table("shared_top_bottom", prompt, make=partial(_of_prompt, study, prompt))
-    for combined in _COMBINED:
-        yield table(f"shared_{combined}", make=partial(_of_both, study, combined))
+    for how in COMBINED:
+        yield table(f"shared_{how}", make=partial(_of_both, study, how))
 
 
 def shared_top_bottom(
@@ -68,40 +68,17 @@ def shared_top_bottom(
     return pl.concat(frames)
 
 
-def shared_combined(good: pl.DataFrame, bad: pl.DataFrame, combined: Combined) -> pl.DataFrame:
-    """The sum or the difference of the rewards under two prompts, on the strings scored under both.
-
-    Args:
-      good: token, and one column of rewards per model.
-      bad: the same under the other prompt.
-      combined: "sum", or "difference" (good less bad).
-
-    Returns:
-      token, and one float64 column per model that was scored under both; sorted by token.
-    """
-    models = [model for model in good.columns[1:] if model in bad.columns]
-    both = good.join(bad, on="token", how="inner", validate="1:1", suffix=_BAD).sort("token")
-    sign = 1 if combined == "sum" else -1
-    return both.select(
-        "token",
-        *(pl.col(m).cast(pl.Float64) + sign * pl.col(m + _BAD).cast(pl.Float64) for m in models),
-    )
-
-
-_BAD = " (bad)"  # no slug has a space
-
-
 def _of_prompt(study: Study, prompt: str) -> pl.DataFrame:
     return _ends(study, study.tables["shared_rewards", prompt])
 
 
-def _of_both(study: Study, combined: Combined) -> pl.DataFrame:
+def _of_both(study: Study, how: Combined) -> pl.DataFrame:
     prompts = prompts_of(study)
     good, bad = (study.tables.get("shared_rewards", prompt) for prompt in prompts)
     reason = "No model was scored under both “{}” and “{}”.".format(*prompts)
     if good is None or bad is None:
         raise Absent(reason)
-    both = shared_combined(good, bad, combined)
+    both = combined(good, bad, how)
     if both.width == 1:
         raise Absent(reason)
     return _ends(study, both)
@@ -121,13 +98,13 @@ def section(study: Study) -> Section:
     for (prompt,), ends in made.of("shared_top_bottom").items():
         title = f"“{study.run.prompts[prompt]}”"
         blocks += _lists(study, ends, f"shared_top_bottom_{prompt}", title)
-    for combined in _COMBINED:
-        ends_of_both = made.get(f"shared_{combined}")
+    for how in COMBINED:
+        ends_of_both = made.get(f"shared_{how}")
         if ends_of_both is not None:
             good, bad = prompts_of(study)
-            sign = "plus" if combined == "sum" else "minus"
+            sign = "plus" if how == "sum" else "minus"
             title = f"Reward under “{good}” {sign} reward under “{bad}”"
-            blocks += _lists(study, ends_of_both, f"shared_{combined}", title)
+            blocks += _lists(study, ends_of_both, f"shared_{how}", title)
     return Section(
         id="shared-ends",
         title="Top and bottom tokens of the shared vocabulary",

@@ -28,7 +28,7 @@ from analysis.run import Run
 from analysis.sentences import listed
 from analysis.statistics import Array
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, table
-from analysis.words.spellings import words
+from analysis.words.stems import stem_numbers
 from engine.runs.reader import RunError
 from engine.runs.schema import Columns
 
@@ -136,8 +136,8 @@ def top_bottom(run: Run, prompt: str, count: int, models: Sequence[str]) -> pl.D
     return pl.concat([empty, *frames])
 
 
-def words_of(run: Run, model: str, token_ids: Array) -> Array:
-    """Number of the word of each of a model's tokens (`spellings.words`); int64 [N].
+def stems_of(run: Run, model: str, token_ids: Array) -> Array:
+    """Number of the stem of each of a model's tokens (`stems.stem_numbers`); int64 [N].
 
     Args:
       run: the run.
@@ -146,7 +146,7 @@ def words_of(run: Run, model: str, token_ids: Array) -> Array:
     """
     vocabulary = run.vocabulary(model).collect()
     known = np.searchsorted(vocabulary["token_id"].to_numpy(), token_ids)
-    return words(vocabulary["token"][known])
+    return stem_numbers(vocabulary["token"][known])
 
 
 def _shared_vocabulary(study: Study) -> pl.DataFrame:
@@ -212,8 +212,8 @@ def section(study: Study) -> Section:
         label="Tokens",
         lead="The highest and lowest tokens of each model’s own vocabulary, special and unused "
         "tokens included. ␣ is a space, ↵ a line end; other invisible characters show their code "
-        "point. Models have a common list where they agree more than chance: those of a bloc "
-        "(Agreement).",
+        "point. Models of a bloc, which agree more than chance (see Agreement), also have a common "
+        "list.",
         blocks=blocks,
         findings=findings(study),
     )

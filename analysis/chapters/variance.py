@@ -20,7 +20,7 @@ from analysis.statistics.variance_components import (
     shares,
 )
 from analysis.study import Study, Table, required, table
-from analysis.words.spellings import words
+from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
@@ -51,10 +51,10 @@ def variance_table(rewards: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
       component ("token": common to all models and prompts; "token × model": specific to a model;
       "token × prompt": specific to a prompt, for all models; "token × model × prompt": the rest,
       noise included), share (of the sum of squares; 1 together), ci_low, ci_high (95 %, over
-      words), estimate (the variance component; NaN for one model or one prompt), noise_share (the
+      stems), estimate (the variance component; NaN for one model or one prompt), noise_share (the
       share that pure noise has), estimated_share (of the estimates in their sum: 0 on average
       where there is noise alone, but for the last), estimated_low, estimated_high (95 % for the
-      first three together, over words). No rows for fewer than two tokens, or for one model under
+      first three together, over stems). No rows for fewer than two tokens, or for one model under
       one prompt.
     """
     frames = list(rewards.values())
@@ -72,12 +72,12 @@ def variance_table(rewards: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         own = common.join(frame, on="token", how="left", validate="1:1", maintain_order="left")
         for place, model in enumerate(models):
             cube[:, place, prompt] = ranks.percentiles(own[model].to_numpy())
-    spelled = words(common["token"])
+    stems = stem_numbers(common["token"])
     numbers = (
-        *shares(cube, spelled),
+        *shares(cube, stems),
         estimates(cube),
         noise_shares(*cube.shape[1:]),
-        *estimated_shares(cube, spelled),
+        *estimated_shares(cube, stems),
     )
     components = zip(COMPONENTS, *numbers, strict=True)
     return pl.DataFrame(list(components), schema=_SCHEMA, orient="row")
@@ -163,7 +163,8 @@ def section(study: Study) -> Section:
         caveats=(
             "The last component contains the noise, because each token has one score per model "
             "and prompt.",
-            "Models and prompts are taken as they are: intervals are over words.",
+            "Models and prompts are taken as they are: intervals are over words (forms of one word "
+            "together).",
         ),
         findings=[] if split is None else findings(split),
     )

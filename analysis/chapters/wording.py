@@ -53,10 +53,9 @@ from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
 ONE_WORDING = (
-    "No two prompts have one meaning: a second wording of a question is needed to see what wording "
-    "does."
+    "No two prompts ask one question, or have one framing: what the wording does cannot be seen."
 )
-_NO_OTHERS = "No prompts of another meaning are there to compare the wordings with."
+_NO_OTHERS = "No prompts of another question are there to compare the wordings with."
 _ONE_MODEL = "Whether models agree on what one wording favours takes two models or more."
 _NONE_FAVOURED = "No item stands near the top under one wording alone with several models."
 _MOST_DRAWS = 1_999  # Of the tests of single wordings; q is corrected for some fifty of them.
@@ -86,12 +85,12 @@ class _Found:
 
     @functools.cached_property
     def sources(self) -> list[Wordings]:
-        """The lists, then the vocabulary, of which two prompts have one meaning."""
+        """The lists, then the vocabulary, of which two prompts ask one question."""
         run, made, options = self.study.run, self.study.tables, self.study.options
         found = [of_list(scores_of(self.study, name)) for (name,) in made.of("items_points")]
         shared = made.get("shared_vocabulary")
         if shared is not None and shared.height:
-            found.append(of_vocabulary(run, shared, self.study.scored, options.constructs))
+            found.append(of_vocabulary(run, shared, self.study.scored, options.questions))
         return [wordings for wordings in found if wordings is not None]
 
     @functools.cached_property
@@ -139,7 +138,9 @@ def section(study: Study) -> Section:
         id="wording",
         title="Robustness to wording",
         label="Wording",
-        lead="How much of what a prompt shows is the question, and how much its wording?",
+        lead="One question can be asked in several wordings. How much of an item’s percentile goes "
+        "with the question, how much with the wording, and which items stand high in one wording "
+        "alone?",
         blocks=blocks,
         caveats=(
             "A score has no repetition: what a wording adds holds everything that is peculiar to "
@@ -156,25 +157,27 @@ def section(study: Study) -> Section:
 def _of_source(study: Study, items: str, level: str) -> list[Block]:
     variance = study.tables["wording_variance"].filter(list=items)
     agreement = study.tables["wording_agreement"].filter(list=items)
-    meaning = (
+    asked = (
         "No question was asked in two wordings, so prompts of one framing (all that ask for "
         "something good, or for something bad) count as wordings here. "
         if level == FRAMING
         else "Prompts that ask for one quality, such as “best”, are wordings of one question. "
     )
     shares = (
-        "Shares of the variance of an item’s percentile over the prompts of a framing: common to "
-        "them all, to the wordings of one question, or of one wording alone. Corrected, so that a "
-        "share is 0 on average where nothing is there."
+        "How the variance of percentiles under the prompts of a framing splits: what all prompts "
+        "have in common, what the wordings of one question have in common beyond that, and what "
+        "one wording has alone, noise included. The first two are 0 on average where nothing is "
+        "there."
     )
     return [
         Heading("The vocabulary" if items == VOCABULARY else f"List “{items}”"),
-        Text(meaning, "how"),
+        Text(asked, "how"),
         Picture(f"wording_variance_{items}", shares, partial(_bars, study, variance)),
         Picture(
             f"wording_agreement_{items}",
-            "How alike two prompts order the items, by what they have in common; below, how alike "
-            "two models do under one prompt.",
+            "Kendall’s τ between the orders that a model gives under two prompts, by what the "
+            "prompts have in common; last, between two models under one prompt. Strokes are "
+            "means over the models.",
             partial(wording_bars.agreement, agreement, study.names),
         ),
     ]
@@ -185,7 +188,7 @@ def _bars(study: Study, variance: pl.DataFrame) -> style.Figure:
 
 
 def _agreement_findings(study: Study) -> Iterator[Finding]:
-    """Lists of which prompts of one meaning agree more than others do, with q below 0.05."""
+    """Lists where wordings of one question agree more than other prompts do, with q below 0.05."""
     comparison = study.tables.get("wording_comparison")
     if comparison is None:
         return
@@ -200,7 +203,7 @@ def _agreement_findings(study: Study) -> Iterator[Finding]:
         yield Finding(
             text=f"{_said(row['list'])}: {row['comparison']} agree more (mean τ {means[0]:.2f}) "
             f"than {row['against']} ({decimals(means[1])}), by "
-            f"{row['difference']:.2f}{_ends(row['ci_low'], row['ci_high'], over)}; meanings "
+            f"{row['difference']:.2f}{_ends(row['ci_low'], row['ci_high'], over)}; questions "
             f"permuted over prompts, {style.p_value(row['p'])}, "
             f"{q_value(row['q'])}.{_shares(study, row['list'])}",
             picture=f"wording_agreement_{row['list']}",
@@ -231,14 +234,14 @@ def _favoured_findings(study: Study) -> Iterator[Finding]:
     if tests is None or favoured is None:
         return
     for row in sure(tests).sort("q", maintain_order=True).iter_rows(named=True):
-        own = favoured.filter(list=row["list"], meaning=row["meaning"], prompt=row["prompt"])
+        own = favoured.filter(list=row["list"], question=row["question"], prompt=row["prompt"])
         items = ", ".join(
             f"“{display.plain(item)}” ({count} of {row['models']} models)"
             for item, count in own.head(_SHOWN).select("item", "models").iter_rows()
         )
         yield Finding(
             text=f"{_said(row['list'])}: the prompt “{row['prompt']}” alone of those for "
-            f"“{row['meaning']}” puts the same items near the top with several models: {items}. "
+            f"“{row['question']}” puts the same items near the top with several models: {items}. "
             f"Pairs of models agree on {row['pairs']} items, where {row['expected']:.1f} are "
             f"expected by chance ({q_value(row['q'])}).",
             picture=f"wording_variance_{row['list']}",
@@ -253,7 +256,7 @@ def _favoured_table(study: Study, columns: tuple[Column, ...], title: str) -> li
     tests, favoured = study.tables.get("wording_tests"), study.tables.get("wording_favoured")
     if favoured is None:
         return []
-    keys = ["list", "meaning", "prompt"]
+    keys = ["list", "question", "prompt"]
     shown = favoured.clear()
     if tests is not None:
         shown = favoured.join(sure(tests), on=keys, how="semi", maintain_order="left")
@@ -266,7 +269,7 @@ def _said(items: str) -> str:
     return "Tokens" if items == VOCABULARY else f"List “{items}”"
 
 
-_MEANING: Column = ("meaning", "meaning", "text")
+_QUESTION: Column = ("question", "question", "text")
 _ENDS: tuple[Column, ...] = (
     ("ci_low", "from, over models", "fixed"),
     ("ci_high", "to, over models", "fixed"),
@@ -283,7 +286,7 @@ _TABLES: tuple[tuple[str, tuple[Column, ...], str], ...] = (
             *_ENDS,
             *P_AND_Q,
         ),
-        "Do prompts of one meaning agree more than others?",
+        "Do wordings of one question agree more than other prompts?",
     ),
     (
         "wording_variance",
@@ -314,7 +317,7 @@ _TABLES: tuple[tuple[str, tuple[Column, ...], str], ...] = (
         "wording_tests",
         (
             LIST,
-            _MEANING,
+            _QUESTION,
             PROMPT,
             ("models", "models", "count"),
             ("singled_out", "favoured", "count"),
@@ -328,7 +331,7 @@ _TABLES: tuple[tuple[str, tuple[Column, ...], str], ...] = (
         "wording_favoured",
         (
             LIST,
-            _MEANING,
+            _QUESTION,
             PROMPT,
             ("item", "item", "token"),
             ("models", "models", "count"),
@@ -341,7 +344,7 @@ _TABLES: tuple[tuple[str, tuple[Column, ...], str], ...] = (
         "wording_spread",
         (
             LIST,
-            _MEANING,
+            _QUESTION,
             ("item", "item", "token"),
             ("mean_percentile", "mean percentile", "share"),
             ("spread", "spread over wordings", "share"),

@@ -22,7 +22,7 @@ def group_dots(over: pl.DataFrame, each: pl.DataFrame, names: Mapping[str, str])
 
     A small dot is a model, and a diamond the mean over models with its interval; for one model, the
     dot has its own. Filled: the group differs from the others of its axis. The grey band holds the
-    means of nine of ten kinds of ordinary words.
+    means of nine of ten placebo kinds.
 
     Args:
       over: rows of `identity_models.csv` for one prompt.

@@ -10,7 +10,7 @@ import polars as pl
 from analysis.figures import style
 from analysis.statistics import Array
 
-_LABELS = 8  # Constructs up to which a panel names them.
+_LABELS = 8  # Questions up to which a panel names them.
 _PANEL = 1.7  # Inches of a panel of colours.
 
 
@@ -50,21 +50,21 @@ def kinds_of_pairs(
 
 @style.styled
 def between_prompts(table: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
-    """Mean tau between the prompts of every two constructs, one panel of colours per model.
+    """Mean tau between the prompts of every two questions, one panel of colours per model.
 
     Args:
       table: rows of `items_between_prompts.csv` of one list.
       names: slug -> nickname, in the order of the panels; models without rows are left out.
     """
-    both = pl.concat([table["construct_a"], table["construct_b"]])
-    constructs = both.unique(maintain_order=True).to_list()
+    both = pl.concat([table["question_a"], table["question_b"]])
+    questions = both.unique(maintain_order=True).to_list()
     models = [model for model in names if model in table["model"]]
     figure, axes = style.panels(names, models, 5, (_PANEL, _PANEL + 0.25))
     colours = style.colormap("RdBu")
     across = style.grid_shape(len(models), 5)[1]
-    labels = [style.name(c, 16) for c in constructs] if len(constructs) <= _LABELS else []
+    labels = [style.name(c, 16) for c in questions] if len(questions) <= _LABELS else []
     for at, (model, ax) in enumerate(axes.items()):
-        values = _square(table.filter(model=model), constructs)
+        values = _square(table.filter(model=model), questions)
         ax.grid(visible=False)
         image = ax.imshow(np.ma.masked_invalid(values), cmap=colours, vmin=-1.0, vmax=1.0)
         places = range(len(labels))
@@ -79,10 +79,10 @@ def between_prompts(table: pl.DataFrame, names: Mapping[str, str]) -> style.Figu
     return figure
 
 
-def _square(table: pl.DataFrame, constructs: Sequence[str]) -> Array:
-    values = np.full((len(constructs), len(constructs)), np.nan)
-    for a, b, kendall in table.select("construct_a", "construct_b", "kendall").iter_rows():
-        i, j = constructs.index(a), constructs.index(b)
+def _square(table: pl.DataFrame, questions: Sequence[str]) -> Array:
+    values = np.full((len(questions), len(questions)), np.nan)
+    for a, b, kendall in table.select("question_a", "question_b", "kendall").iter_rows():
+        i, j = questions.index(a), questions.index(b)
         values[i, j] = values[j, i] = kendall
     return values
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from analysis.run import Run
 from analysis.statistics import Array, rank_gaps, ranks
+from analysis.statistics.kendall import tau_b
 from analysis.statistics.spearman import spearman_intervals, spearman_p
 from engine.runs.schema import Columns
 
@@ -82,7 +83,7 @@ def humans_correlation(
     intervals = spearman_intervals(human, rewards, rng, draws)
     each = []
     for model, own, ends in zip(models, rewards, intervals, strict=True):
-        rho, tau = ranks.spearman(human, own), ranks.kendall_tau(human, own)
+        rho, tau = ranks.spearman(human, own), tau_b(human, own)
         p = spearman_p(rho, sides.height)
         each.append((items, prompt, model, rho, tau, sides.height, *ends, p))
     return pl.DataFrame(each, schema=_CORRELATION, orient="row")

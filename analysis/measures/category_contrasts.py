@@ -24,7 +24,7 @@ from analysis.statistics import Array
 from analysis.statistics.crossed_contrast import crossed_contrast, signed_weights
 from analysis.statistics.group_difference import permutation_test, welch_interval
 from analysis.statistics.multiplicity import with_q
-from analysis.words.constructs import NEGATIVE, POSITIVE
+from analysis.words.questions import NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
 
 BOTH = "positive minus negative"
@@ -113,7 +113,7 @@ def scales(scores: WordScores, words: pl.DataFrame, asked: pl.DataFrame) -> Iter
     Args:
       scores: rewards of the words.
       words: what `words.categories.categories` returns.
-      asked: what `words.constructs.constructs` returns, for every prompt.
+      asked: what `words.questions.questions` returns, for every prompt.
     """
     for (name,), own in words.group_by("scale", maintain_order=True):
         kept = scores.only(own["word"].to_list()).complete()

@@ -9,13 +9,13 @@ import polars as pl
 from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.study import Study
-from analysis.words.constructs import NEGATIVE, POSITIVE, constructs
+from analysis.words.questions import NEGATIVE, POSITIVE, questions
 from engine.runs.schema import Columns
 
 KEYS: Columns = {"list": pl.String, "prompt": pl.String, "model": pl.String}
 ITEM: Columns = {"item_id": pl.UInt32, "item": pl.String}
 POINTS: Columns = {**KEYS, **ITEM, "reward": pl.Float32, "percentile": pl.Float64}
-ALL = "all prompts"  # The name of all constructs of a list together.
+ALL = "all prompts"  # The name of all questions of a list together.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,8 @@ class ListScores:
       name: the list.
       items: item_id and item [N], those that every model scored under every prompt.
       models: slugs [M].
-      prompts: prompt, construct, framing, wording [P] (see `words.constructs`), the prompts of one
-        construct next to one another. Of prompts with the same text the first one is there.
+      prompts: prompt, question, framing, wording [P] (see `words.questions`), the prompts of one
+        question next to one another. Of prompts with the same text the first one is there.
       percentiles: float64 [M, P, N]; NaN where the model did not score the list under the prompt,
         or rates all items alike.
     """
@@ -39,14 +39,14 @@ class ListScores:
     percentiles: Array
 
     def parts(self) -> Iterator[tuple[str, str, Array]]:
-        """Name, framing and the prompts (indices) of each construct.
+        """Name, framing and the prompts (indices) of each question.
 
-        Where there are several constructs, all of them together follow, as `ALL`.
+        Where there are several questions, all of them together follow, as `ALL`.
         """
-        names = self.prompts["construct"].to_numpy()
-        each = self.prompts.select("construct", "framing").unique(maintain_order=True)
-        for construct, framing in each.iter_rows():
-            yield construct, framing, np.flatnonzero(names == construct)
+        names = self.prompts["question"].to_numpy()
+        each = self.prompts.select("question", "framing").unique(maintain_order=True)
+        for question, framing in each.iter_rows():
+            yield question, framing, np.flatnonzero(names == question)
         if each.height > 1:
             yield ALL, "", np.arange(len(names))
 
@@ -110,7 +110,7 @@ def list_scores(
       points: `items_points` of the list, with at least one row.
       models: slugs, in order; those without points are left out.
       texts: prompt id -> text; the prompts of `points` are among them.
-      path: the user's own constructs, as `words.constructs.constructs` takes them.
+      path: the user's own questions, as `words.questions.questions` takes them.
     """
     scored = set(points["model"].unique())
     models = [model for model in models if model in scored]
@@ -118,9 +118,9 @@ def list_scores(
     own = dict(points.partition_by("prompt", "model", as_dict=True, maintain_order=True))
     asked = dict.fromkeys(str(prompt) for prompt, _ in own)
     prompts = _distinct({prompt: texts[prompt] for prompt in asked}, own, models)
-    table = constructs(prompts, path)
-    order = table.select("construct").unique(maintain_order=True).with_row_index("at")
-    table = table.join(order, on="construct", how="left", validate="m:1", maintain_order="left")
+    table = questions(prompts, path)
+    order = table.select("question").unique(maintain_order=True).with_row_index("at")
+    table = table.join(order, on="question", how="left", validate="m:1", maintain_order="left")
     table = table.sort("at", maintain_order=True).drop("at")
     results = points.select("prompt", "model").n_unique()
     common = points.group_by("item_id").agg(n=pl.len()).filter(n=results)["item_id"].implode()
@@ -156,7 +156,7 @@ def _distinct(
 def scores_of(study: Study, name: str) -> ListScores:
     """The array of a list that has points."""
     points = study.tables["items_points", name]
-    return list_scores(points, study.models, study.run.prompts, study.options.constructs)
+    return list_scores(points, study.models, study.run.prompts, study.options.questions)
 
 
 def every_list(study: Study) -> Iterator[ListScores]:

@@ -12,6 +12,7 @@ import scipy.stats
 from analysis.run import Run
 from analysis.statistics import Array
 from analysis.statistics.log_ratio import log_ratio
+from analysis.words.spellings import folded
 
 VOCABULARY = "vocabulary"
 PAIR = "\n"  # Between the two language models of a ratio; no slug holds it.
@@ -128,17 +129,12 @@ def _spellings(run: Run, models: Sequence[str], words: Sequence[str]) -> dict[st
     wanted = pl.Series(list(words), dtype=pl.String).implode()
     found = {}
     for key, model in first.items():
-        tokens = run.vocabulary(model).select("token_id", "token", word=folded("token"))
+        tokens = run.vocabulary(model).select("token_id", "token", word=folded(pl.col("token")))
         found[key] = tokens.filter(pl.col("word").is_in(wanted)).collect()
     sets = [set(frame["token"]) for frame in found.values()]
     common = pl.Series(sorted(set.intersection(*sets)) if sets else [], dtype=pl.String).implode()
     kept = {key: frame.filter(pl.col("token").is_in(common)) for key, frame in found.items()}
     return {model: kept[run.same_vocabulary(model)] for model in models}
-
-
-def folded(column: str) -> pl.Expr:
-    """A text in lower case without outer spaces, as words of categories are compared."""
-    return pl.col(column).str.strip_chars().str.to_lowercase()
 
 
 def _scores(
@@ -154,7 +150,7 @@ def _scores(
     by_pair: dict[tuple[str, str], dict[str, float]] = {}
     for model, prompt in ((m, p) for m in models for p in prompts if (m, p) in asked):
         own = read(model, prompt).with_columns(
-            word=folded("word"), value=pl.col("value").cast(pl.Float64)
+            word=folded(pl.col("word")), value=pl.col("value").cast(pl.Float64)
         )
         known = own.filter(pl.col("word").is_in(wanted)).group_by("word", maintain_order=True)
         by_pair[model, prompt] = dict(known.agg(pl.col("value").mean()).iter_rows())

@@ -14,7 +14,7 @@ import polars as pl
 from analysis.measures.wordings import FRAMING, QUESTION, Wordings
 from analysis.statistics import Array
 from analysis.statistics.coincidence import coincidence, singled_out, strata
-from analysis.statistics.concordance import taus
+from analysis.statistics.kendall import tau_b_matrix
 from analysis.statistics.label_agreement import label_agreement
 from analysis.statistics.nested_shares import COMPONENTS, nested_shares
 from analysis.statistics.t_test import t_test
@@ -45,19 +45,19 @@ MORE_ALIKE: Columns = {
 }
 SPREAD: Columns = {
     **_SOURCE,
-    **dict.fromkeys(("meaning", "item"), pl.String),
+    **dict.fromkeys(("question", "item"), pl.String),
     **dict.fromkeys(("models", "prompts"), pl.Int64),
     **dict.fromkeys(("mean_percentile", "spread", "lowest", "highest"), pl.Float64),
 }
 FAVOURED: Columns = {
     **_SOURCE,
-    **dict.fromkeys(("meaning", "prompt", "item"), pl.String),
+    **dict.fromkeys(("question", "prompt", "item"), pl.String),
     **dict.fromkeys(("models", "of"), pl.Int64),
     **dict.fromkeys(("percentile", "elsewhere"), pl.Float64),
 }
 TESTS: Columns = {
     **_SOURCE,
-    **dict.fromkeys(("meaning", "prompt"), pl.String),
+    **dict.fromkeys(("question", "prompt"), pl.String),
     **dict.fromkeys(("models", "singled_out", "pairs"), pl.Int64),
     **dict.fromkeys(("expected", "p"), pl.Float64),
 }
@@ -74,8 +74,8 @@ class WordingTables:
     Attributes:
       variance: shares of the variance of percentiles, by framing and model (`VARIANCE`).
       agreement: mean tau of each kind of pairs, by model (`AGREEMENT`).
-      more_alike: whether prompts of one meaning agree more than others (`MORE_ALIKE`).
-      spread: each item's spread over the wordings of a meaning (`SPREAD`).
+      more_alike: whether wordings of one question agree more than other prompts (`MORE_ALIKE`).
+      spread: each item's spread over the wordings of a question (`SPREAD`).
       favoured: items that one wording alone puts near the top (`FAVOURED`).
       tests: whether models agree on these (`TESTS`).
     """
@@ -101,25 +101,25 @@ def wording_tables(
     """
     size = len(wordings.items)
     some = np.sort(rng.permutation(size)[:_ITEMS])
-    sums = {meaning: _Sums.empty(len(at), size) for meaning, at in wordings.meanings()}
+    sums = {question: _Sums.empty(len(at), size) for question, at in wordings.questions()}
     variance: list[tuple[object, ...]] = []
     samples = []
     for model in wordings.models:
         percentiles = wordings.read(model)
         samples.append(percentiles[:, some])
         variance += _variance(wordings, model, percentiles)
-        for meaning, at in wordings.meanings():
-            sums[meaning].add(percentiles[at])
+        for question, at in wordings.questions():
+            sums[question].add(percentiles[at])
     sample = np.array(samples)
-    orders = np.array([taus(own) for own in sample])
+    orders = np.array([tau_b_matrix(own) for own in sample])
     spread, favoured, tests = [], [], []
-    for meaning, at in wordings.meanings():
-        own = sums[meaning]
+    for question, at in wordings.questions():
+        own = sums[question]
         prompts = wordings.prompts["prompt"].gather(at).to_list()
-        spread += _spread(wordings, meaning, own, count)
-        rows = _favoured(wordings, meaning, prompts, own, count)
+        spread += _spread(wordings, question, own, count)
+        rows = _favoured(wordings, question, prompts, own, count)
         favoured += rows
-        tests += _tests(wordings, meaning, prompts, own, rng, permutations)
+        tests += _tests(wordings, question, prompts, own, rng, permutations)
     return WordingTables(
         variance=pl.DataFrame(variance, schema=VARIANCE, orient="row"),
         agreement=_agreement(wordings, orders, sample),
@@ -132,7 +132,7 @@ def wording_tables(
 
 @dataclasses.dataclass
 class _Sums:
-    """Sums over the models of what the wordings of one meaning give.
+    """Sums over the models of what the wordings of one question give.
 
     Attributes:
       by_wording: percentiles [K, N].
@@ -163,9 +163,9 @@ class _Sums:
 
 def _variance(wordings: Wordings, model: str, percentiles: Array) -> Iterator[tuple[object, ...]]:
     """Rows of `VARIANCE` of one model."""
-    meanings, worded = (wordings.prompts[c].to_numpy() for c in ("meaning", "wording"))
+    questions, worded = (wordings.prompts[c].to_numpy() for c in ("question", "wording"))
     for framing, at in wordings.framings():
-        own = meanings[at]
+        own = questions[at]
         found = nested_shares(percentiles[at].T, own, worded[at], wordings.clusters)
         counts = (len(set(own.tolist())), len(at), len(wordings.items))
         for component, share, low, high in zip(COMPONENTS, *found, strict=True):
@@ -179,9 +179,9 @@ def _kinds(wordings: Wordings) -> list[tuple[str, Array]]:
 
     Two questions are compared in different wordings, as the wordings of one question are.
     """
-    meanings, framings = (wordings.prompts[c].to_numpy() for c in ("meaning", "framing"))
-    once = np.triu(np.ones((len(meanings), len(meanings)), dtype=np.bool_), 1)
-    alike = (meanings[:, None] == meanings) & (meanings != "")
+    questions, framings = (wordings.prompts[c].to_numpy() for c in ("question", "framing"))
+    once = np.triu(np.ones((len(questions), len(questions)), dtype=np.bool_), 1)
+    alike = (questions[:, None] == questions) & (questions != "")
     framed = (framings[:, None] == framings) & (framings != "")
     known = (framings != "") & (framings != "")[:, None]
     opposite = known & (framings[:, None] != framings)
@@ -201,7 +201,7 @@ def _agreement(wordings: Wordings, orders: Array, sample: Array) -> pl.DataFrame
         for model, matrix in zip(wordings.models, orders, strict=True):
             rows.append((*keys, name, model, int(pairs.sum()), _mean(matrix[pairs])))
     if len(wordings.models) > 1:
-        between = np.array([taus(sample[:, p]) for p in range(sample.shape[1])])
+        between = np.array([tau_b_matrix(sample[:, p]) for p in range(sample.shape[1])])
         for m, model in enumerate(wordings.models):
             others = np.delete(between[:, m], m, axis=1)
             rows.append((*keys, MODELS, model, others.size, _mean(others)))
@@ -249,7 +249,7 @@ def _labels(wordings: Wordings, known: Array) -> tuple[Array, Array]:
     themselves are compared, all prompts are one stratum.
     """
     prompts = wordings.prompts.filter(known)
-    labels = prompts["meaning"].rank("dense").to_numpy().astype(np.int64)
+    labels = prompts["question"].rank("dense").to_numpy().astype(np.int64)
     if wordings.level == FRAMING:
         return labels, np.zeros(len(labels), dtype=np.int64)
     crossed = prompts.group_by("framing", "wording").len()["len"].to_numpy().min() > 1
@@ -265,23 +265,23 @@ def _same(wordings: Wordings, column: str) -> Array:
 
 
 def _spread(
-    wordings: Wordings, meaning: str, sums: _Sums, count: int
+    wordings: Wordings, question: str, sums: _Sums, count: int
 ) -> Iterator[tuple[object, ...]]:
-    """Rows of `SPREAD` of one meaning, the widest first: all of a list, some of a vocabulary."""
+    """Rows of `SPREAD` of one question, the widest first: all of a list, some of a vocabulary."""
     models = len(wordings.models)
     spread, means = sums.spread / models, sums.by_wording / models
     order = np.argsort(-spread, kind="stable")
     for at in order if len(order) <= _LISTED else order[:count]:
         own = means[:, at]
-        keys = (wordings.source, wordings.level, meaning, wordings.items[at])
+        keys = (wordings.source, wordings.level, question, wordings.items[at])
         numbers = (own.mean(), spread[at], own.min(), own.max())
         yield (*keys, models, len(own), *map(float, numbers))
 
 
 def _favoured(
-    wordings: Wordings, meaning: str, prompts: Sequence[str], sums: _Sums, count: int
+    wordings: Wordings, question: str, prompts: Sequence[str], sums: _Sums, count: int
 ) -> Iterator[tuple[object, ...]]:
-    """Rows of `FAVOURED` of one meaning: items that several models single out, if there are two."""
+    """Rows of `FAVOURED` of one question: items that several models (or the one) single out."""
     models = len(wordings.models)
     means = sums.by_wording / models
     singled = np.array(sums.singled)
@@ -292,19 +292,19 @@ def _favoured(
         lift = means[k] - elsewhere
         order = np.lexsort((found, -lift[found], -agreeing[found]))
         for at in found[order[:count]]:
-            keys = (wordings.source, wordings.level, meaning, prompt, wordings.items[at])
+            keys = (wordings.source, wordings.level, question, prompt, wordings.items[at])
             yield (*keys, int(agreeing[at]), models, float(means[k, at]), float(elsewhere[at]))
 
 
 def _tests(
     wordings: Wordings,
-    meaning: str,
+    question: str,
     prompts: Sequence[str],
     sums: _Sums,
     rng: np.random.Generator,
     draws: int,
 ) -> Iterator[tuple[object, ...]]:
-    """Rows of `TESTS` of one meaning; none for one model."""
+    """Rows of `TESTS` of one question; none for one model."""
     models = len(wordings.models)
     if models < 2:
         return
@@ -312,7 +312,7 @@ def _tests(
     order = np.unique(wordings.clusters, return_inverse=True)[1]
     sizes = np.bincount(order)
     for k, prompt in enumerate(prompts):
-        # Spellings of one word are one item here.
+        # Forms of one word are one item here.
         flags = np.array([np.bincount(order, weights=row == k) > 0 for row in singled])
         level = np.delete(sums.by_wording, k, axis=0).mean(axis=0)
         level, spread = (
@@ -320,5 +320,5 @@ def _tests(
         )
         found = coincidence(flags, strata(level, spread), rng, draws)
         counts = (models, int(flags.sum()), found.pairs)
-        keys = (wordings.source, wordings.level, meaning, prompt)
+        keys = (wordings.source, wordings.level, question, prompt)
         yield (*keys, *counts, found.expected, found.p)

@@ -1,4 +1,7 @@
-"""Percentiles of items or tokens under several wordings of one meaning, model by model."""
+"""Percentiles of items or tokens under several wordings of one question, model by model.
+
+Where no question has two wordings, each framing is taken as one question.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -7,27 +10,28 @@ import numpy as np
 import polars as pl
 
 from analysis.measures.list_scores import ListScores
-from analysis.measures.word_scores import VOCABULARY, folded
+from analysis.measures.word_scores import VOCABULARY
 from analysis.run import Run
 from analysis.statistics import Array, ranks
-from analysis.words.constructs import constructs
+from analysis.words.questions import questions
+from analysis.words.stems import stem_numbers
 
 QUESTION, FRAMING = "question", "framing"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wordings:
-    """What models gave the same items under prompts, some of which have one meaning.
+    """What models gave the same items under prompts, some of which ask one question.
 
     Attributes:
       source: name of the list, or "vocabulary".
-      level: what "one meaning" is: "question" (prompts that ask for one quality), or "framing"
-        where no question was asked in two wordings (prompts that ask for something good).
+      level: what is taken as one question: "question" (prompts that ask for one quality), or
+        "framing" where none was asked in two wordings (prompts that ask for something good).
       items: the items or tokens [N].
-      clusters: label of each item; spellings of one word have one label.
+      clusters: label of each item; forms of one word have one label.
       models: slugs.
-      prompts: prompt, meaning, framing, wording [P] of the prompts that every model was asked.
-        Prompts of different meanings may share their wording, all but the quality asked for.
+      prompts: prompt, question, framing, wording [P] of the prompts that every model was asked.
+        Prompts of different questions may share their wording, all but the quality asked for.
       read: slug -> its percentiles, float64 [P, N].
     """
 
@@ -39,18 +43,18 @@ class Wordings:
     prompts: pl.DataFrame
     read: Callable[[str], Array]
 
-    def meanings(self) -> Iterator[tuple[str, Array]]:
-        """Each meaning of two wordings or more, and its prompts (indices)."""
-        names = self.prompts["meaning"].to_numpy()
+    def questions(self) -> Iterator[tuple[str, Array]]:
+        """Each question of two wordings or more, and its prompts (indices)."""
+        names = self.prompts["question"].to_numpy()
         for name in dict.fromkeys(names.tolist()):
             at = np.flatnonzero(names == name)
             if len(at) > 1 and name:
                 yield name, at
 
     def framings(self) -> Iterator[tuple[str, Array]]:
-        """Each framing that holds a meaning of two wordings, and its prompts (indices)."""
+        """Each framing that holds a question of two wordings, and its prompts (indices)."""
         names = self.prompts["framing"].to_numpy()
-        several = {int(i) for _, at in self.meanings() for i in at}
+        several = {int(i) for _, at in self.questions() for i in at}
         for name in dict.fromkeys(names.tolist()):
             at = np.flatnonzero(names == name)
             if several.intersection(at.tolist()):
@@ -58,7 +62,7 @@ class Wordings:
 
 
 def of_list(scores: ListScores) -> Wordings | None:
-    """The wordings of a list; None where no two prompts have one meaning."""
+    """The wordings of a list; None where no two prompts ask one question."""
     kept = np.flatnonzero(~np.isnan(scores.percentiles).any(axis=(0, 2)))
     named = leveled(scores.prompts[kept])
     if named is None or scores.items.height < 2:
@@ -79,7 +83,7 @@ def of_list(scores: ListScores) -> Wordings | None:
 def of_vocabulary(
     run: Run, shared: pl.DataFrame, models: Sequence[str], path: str = ""
 ) -> Wordings | None:
-    """The wordings of the shared vocabulary; None where no two prompts have one meaning.
+    """The wordings of the shared vocabulary; None where no two prompts ask one question.
 
     Percentiles are those of the whole vocabulary of a model. Of prompts of one text the first
     counts.
@@ -88,19 +92,18 @@ def of_vocabulary(
       run: the run.
       shared: the table `shared_vocabulary.csv`.
       models: slugs that scored their vocabulary.
-      path: the user's own constructs, as `words.constructs.constructs` takes them.
+      path: the user's own questions, as `words.questions.questions` takes them.
     """
     first: dict[str, str] = {}
     for prompt, text in run.vocabulary_prompts.items():
         if all((model, prompt) in run.results for model in models):
             first.setdefault(text, prompt)
     texts = {prompt: text for text, prompt in first.items()}
-    named = leveled(constructs(texts, path))
+    named = leveled(questions(texts, path))
     scored = _scored_everywhere(run, shared, models, list(texts))
     if named is None or scored.height < 2:
         return None
     level, prompts = named
-    spelt = scored.select(word=folded("token"))["word"]
 
     def read(model: str) -> Array:
         wanted, rows = scored[model].to_numpy(), []
@@ -113,7 +116,7 @@ def of_vocabulary(
         source=VOCABULARY,
         level=level,
         items=scored["token"].to_list(),
-        clusters=spelt.rank("dense").to_numpy().astype(np.int64),
+        clusters=stem_numbers(scored["token"]),
         models=models,
         prompts=prompts,
         read=read,
@@ -121,19 +124,19 @@ def of_vocabulary(
 
 
 def leveled(asked: pl.DataFrame) -> tuple[str, pl.DataFrame] | None:
-    """The level at which prompts have one meaning, and prompt, meaning, framing, wording of each.
+    """The level of `Wordings`, and prompt, question, framing, wording of each prompt.
 
-    At the level of framings every prompt is a wording of its own.
+    At the level of framings the question is the framing, and every prompt a wording of its own.
 
     Args:
-      asked: what `words.constructs.constructs` returns.
+      asked: what `words.questions.questions` returns.
     """
-    for level, column in ((QUESTION, "construct"), (FRAMING, "framing")):
+    for level, column in ((QUESTION, "question"), (FRAMING, "framing")):
         wording = "wording" if level == QUESTION else "prompt"
-        named = asked.select("prompt", "framing", meaning=column, wording=wording)
-        counts = named.filter(pl.col("meaning") != "").group_by("meaning").len()
+        named = asked.select("prompt", "framing", question=column, wording=wording)
+        counts = named.filter(pl.col("question") != "").group_by("question").len()
         if (counts["len"] > 1).any():
-            return level, named.select("prompt", "meaning", "framing", "wording")
+            return level, named.select("prompt", "question", "framing", "wording")
     return None
 
 

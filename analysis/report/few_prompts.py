@@ -13,7 +13,7 @@ import polars as pl
 
 from analysis.blocks import Finding, Section, pictures
 from analysis.study import Chapter, Study
-from analysis.words.constructs import constructs
+from analysis.words.questions import questions
 
 _PANELS = 120  # Of the figures of one kind, one for each model and prompt that is shown.
 _COLUMNS = ("prompt", "prompt_a", "prompt_b")
@@ -36,7 +36,7 @@ def shown(study: Study) -> list[str]:
     figure has a panel for each.
     """
     asked = study.run.vocabulary_prompts
-    first = constructs(asked).unique("construct", keep="first", maintain_order=True)["prompt"]
+    first = questions(asked).unique("question", keep="first", maintain_order=True)["prompt"]
     most = min(study.settings.page_prompts, max(_PANELS // max(len(study.scored), 1), 1))
     chosen = list(dict.fromkeys([*first, *asked]))[:most]
     return [prompt for prompt in asked if prompt in chosen]

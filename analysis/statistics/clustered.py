@@ -1,4 +1,4 @@
-"""Standard errors where observations come in clusters, such as the spellings of one word."""
+"""Standard errors where observations come in clusters, such as the forms of one word."""
 
 import functools
 import math

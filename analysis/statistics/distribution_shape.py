@@ -44,8 +44,8 @@ def moments(x: Array) -> dict[str, float]:
     }
 
 
-def skewness_interval(x: Array, words: Array) -> tuple[float, float, float]:
-    """95 % interval of the skewness of `x` [N], and the p-value of skewness 0; whole words count.
+def skewness_interval(x: Array, clusters: Array) -> tuple[float, float, float]:
+    """95 % interval of the skewness of `x` [N], and the p-value of skewness 0, clustered.
 
     The interval is by the delta method. The p-value takes the error that the skewness has where it
     is 0 (a score test): with heavy tails the delta method finds too small an error, and 27 of 100
@@ -54,23 +54,24 @@ def skewness_interval(x: Array, words: Array) -> tuple[float, float, float]:
 
     Args:
       x: the values.
-      words: number of the word of each value, from 0 without gaps; int64 [N].
+      clusters: number of the cluster of each value, such as the stem of a token, from 0 without
+        gaps; int64 [N].
 
     Returns:
-      Both ends and p; NaN for one word, or where all values are equal.
+      Both ends and p; NaN for one cluster, or where all values are equal.
     """
     x = np.asarray(x, dtype=np.float64)
-    count = int(words.max()) + 1
+    count = int(clusters.max()) + 1
     if x.min() == x.max() or count < 2:
         return math.nan, math.nan, math.nan
     z = (x - x.mean()) / x.std()
     squares = z * z
     cubes = squares * z
     skewness = float(np.mean(cubes))
-    if_none = cluster_sums(cubes - 3 * z, words)
+    if_none = cluster_sums(cubes - 3 * z, clusters)
     p = two_sided_p(float(if_none.sum()), math.sqrt(dot(if_none, if_none)), count)
     points = cubes - skewness - 3 * z - 1.5 * skewness * (squares - 1)
-    half = half_width(clustered_error(points, words), count)
+    half = half_width(clustered_error(points, clusters), count)
     low, high = skewness - half, skewness + half
     return (low, high, p) if p < 0.05 else (min(low, 0.0), max(high, 0.0), p)
 

@@ -1,125 +1,164 @@
-"""Errors of Kendall's tau-b, and the shares of concordant and discordant pairs."""
+"""Kendall's tau-b of two columns and of many, and the pairs that it counts.
+
+Of many things each column is sorted once, and each pair of columns counted in O(N log N). Of few
+things all pairs of things are compared at once.
+"""
 
 import dataclasses
 import math
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+# What `scipy.stats.kendalltau` counts discordant pairs with. It sorts both sides of each pair anew,
+# which takes five times as long as the count.
+from scipy.stats._stats import _kendall_dis
+
 from analysis.statistics import Array, ranks
-from analysis.statistics.clustered import clustered_error, half_width
-from analysis.statistics.rankings import Ranking, common_ties, ranking
 
-_BINS = 128
+_SMALL = 1_000  # Things up to which every pair of them is compared at once.
+_BLOCK = 4_000_000  # Comparisons held in memory.
 
 
-@dataclasses.dataclass(frozen=True)
-class Order:
-    """The order of one model's values, prepared once for all pairs.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """One column, sorted.
 
     Attributes:
-      ranking: the values, sorted.
-      bins: place in that order, in 128 bins of equal size; each value has its own bin where N is
-        128 or less; int64 [N].
-      apart: share of the values in other bins than each one; float64 [N].
-      spread: what the bins contribute to the error of unrelated orders.
+      ranks: rank of each value from 1, ties equal and no gaps; int64 [N].
+      order: places of the values by rank; int64 [N].
+      ascending: `ranks` in that order; int64 [N].
+      tied: places of the values that occur more than once; int64 [<= N].
+      ties: pairs of equal values.
     """
 
-    ranking: Ranking
-    bins: Array
-    apart: Array
-    spread: float
-
-    @classmethod
-    def of(cls, x: Array) -> "Order":
-        """The order of `x` [N >= 1]."""
-        bins = (ranks.percentiles(x) * _BINS).astype(np.int64)
-        counts = np.bincount(bins, minlength=_BINS)
-        size = len(bins)
-        net = _net_below(counts, 0) / size
-        within = 1 - float((counts * counts).sum()) / size**2
-        spread = float((counts * net**2).sum()) / size / within if within else math.nan
-        return cls(ranking(x), bins, 1 - counts[bins] / size, spread)
+    ranks: Array
+    order: Array
+    ascending: Array
+    tied: Array
+    ties: int
 
 
-def kendall_interval(
-    x: Order, y: Order, words: Array, tau: float, tests: int
-) -> tuple[float, float]:
-    """95 % interval of Kendall's tau-b; whole words are resampled, and tokens are not.
+def ranking(x: Array) -> Ranking:
+    """`x` [N], sorted once for any number of pairs; all equal where a value is NaN."""
+    if np.isnan(x).any():
+        x = np.zeros(len(x))
+    order = np.argsort(x)
+    values = x[order]
+    ascending = np.ones(len(x), dtype=np.int64)
+    ascending[1:] += np.cumsum(values[1:] != values[:-1])
+    places = np.empty_like(ascending)
+    places[order] = ascending
+    counts = np.bincount(ascending)
+    tied = order[counts[ascending] > 1]
+    ties = _pairs_of_equals(counts)
+    return Ranking(ranks=places, order=order, ascending=ascending, tied=tied, ties=ties)
 
-    The interval is widened to reach 0 where two unrelated orders of as many words could give `tau`:
-    a few tokens that all agree have an error of 0 by the delta method.
 
-    Args:
-      x: one order of N tokens.
-      y: the other one.
-      words: number of the word of each token, from 0 without gaps; int64 [N].
-      tau: Kendall's tau-b of the two.
-      tests: number of intervals that hold together with 95 % (Bonferroni).
+def tau_b(x: Array, y: Array) -> float:
+    """Kendall's tau-b of `x` and `y` [N], ties corrected, in O(N log N).
 
-    Returns:
-      Both ends, within −1 and 1; NaN for one word, or where an order is constant.
+    NaN where it is not defined: fewer than two values, a NaN, or all values of one side equal.
     """
-    count = int(words.max()) + 1
-    half = half_width(kendall_error(x, y, words), count, tests)
-    if math.isnan(half):
-        return math.nan, math.nan
-    low, high = max(tau - half, -1.0), min(tau + half, 1.0)
-    if abs(tau) <= half_width(_unrelated_error(x, y, count), count, tests):
-        return min(low, 0.0), max(high, 0.0)
-    return low, high
+    return _tau(ranking(x), ranking(y))
 
 
-def kendall_error(x: Order, y: Order, words: Array) -> float:
-    """Standard error of tau-b, clustered by word; NaN for one word or a constant order.
+def tau_b_matrix(columns: Sequence[Array] | Array) -> Array:
+    """`tau_b` of every two columns [N] of the same things; float64 [K, K].
 
-    Delta method: tau-b is a function of three means over pairs, and a token contributes to each
-    what it has with all the others. That is counted in bins, which is exact up to 128 values.
-    Arguments as in `kendall_interval`.
+    The diagonal is NaN where a column has no tau.
     """
-    cell = x.bins * _BINS + y.bins
-    cells = np.bincount(cell, minlength=_BINS * _BINS)
-    signs = _net_below(_net_below(cells.reshape(_BINS, _BINS), 0), 1)
-    concordance = signs.ravel()[cell] / len(words)
-    apart_x, apart_y = x.apart, y.apart
-    mean_x, mean_y = float(apart_x.mean()), float(apart_y.mean())
-    if mean_x == 0 or mean_y == 0:
-        return math.nan
-    scale = math.sqrt(mean_x * mean_y)
-    tau = float(concordance.mean()) / scale
-    ties = apart_x / mean_x + apart_y / mean_y
-    return clustered_error(2 * concordance / scale - tau * ties, words)
+    if len(columns) and len(columns[0]) <= _SMALL:
+        return _of_few(np.asarray(columns))
+    sorted_once = [ranking(x) for x in columns]
+    matrix = np.full((len(columns), len(columns)), math.nan)
+
+    def fill(row: int) -> None:
+        for column in range(row + 1):
+            value = _tau(sorted_once[row], sorted_once[column])
+            matrix[row, column] = matrix[column, row] = value
+
+    # The count releases the interpreter. The longest rows go first, so that no thread is left over.
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(fill, reversed(range(len(columns)))))
+    return matrix
 
 
-def concordance(x: Order, y: Order, tau: float) -> tuple[float, float]:
-    """Shares of the pairs of tokens that both put in the same, and in the opposite order.
+def concordant_shares(a: Ranking, b: Ranking, tau: float) -> tuple[float, float]:
+    """Shares of the pairs of things that both put in the same, and in the opposite order.
 
     The rest are pairs that one of the two ties.
 
     Args:
-      x: one order of N >= 2 tokens.
-      y: the other one.
-      tau: Kendall's tau-b of the two.
+      a: one order of N >= 2 things.
+      b: the other one.
+      tau: tau-b of the two.
     """
-    size = len(x.bins)
+    size = len(a.ranks)
     pairs = size * (size - 1) / 2
-    tied_x, tied_y = x.ranking.ties, y.ranking.ties
-    both = common_ties(x.ranking, y.ranking)
-    net = tau * math.sqrt((pairs - tied_x) * (pairs - tied_y))
-    untied = pairs - tied_x - tied_y + both
+    net = tau * math.sqrt((pairs - a.ties) * (pairs - b.ties))
+    untied = pairs - a.ties - b.ties + _common_ties(a, b)
     return (untied + net) / (2 * pairs), (untied - net) / (2 * pairs)
 
 
-def _net_below(counts: Array, axis: int) -> Array:
-    """For each bin along `axis`, the count below it less the count above it."""
-    upto = counts.cumsum(axis=axis)
-    total = np.take(upto, [-1], axis=axis)
-    return np.asarray(2 * upto - counts - total)
+def dense_rows(x: Array) -> Array:
+    """Ranks of each row of `x` [K, N], ties equal and no gaps, float32; 0 in a row with a NaN."""
+    rows = [np.zeros(x.shape[1]) if np.isnan(row).any() else ranks.dense_ranks(row) for row in x]
+    return np.array(rows, dtype=np.float32).reshape(x.shape)
 
 
-def _unrelated_error(x: Order, y: Order, words: int) -> float:
-    """Standard error of tau-b of two unrelated orders of `words` words with the ties of these.
+def signs(x: Array) -> Iterator[tuple[slice, Array]]:
+    """Sign of the difference of every two things in each row of `x`, a block of things at a time.
 
-    Without ties it is Kendall's sqrt(2 (2 n + 5) / (9 n (n − 1))).
+    Args:
+      x: float32 [K, N], as `dense_rows` returns it.
+
+    Yields:
+      A slice of the things, and float32 [K, that many, N].
     """
-    spread = x.spread * y.spread
-    return math.sqrt(4 * spread * (words + 2.5) / (words * (words - 1)))
+    count, size = x.shape
+    step = max(1, _BLOCK // max(count * size, 1))
+    for start in range(0, size, step):
+        at = slice(start, min(start + step, size))
+        yield at, np.sign(x[:, at, None] - x[:, None, :])
+
+
+def _tau(a: Ranking, b: Ranking) -> float:
+    size = len(a.ranks)
+    pairs = size * (size - 1) // 2
+    if size < 2 or pairs in (a.ties, b.ties):
+        return math.nan
+    discordant = 0 if a is b else int(_kendall_dis(a.ascending, b.ranks[a.order]))
+    difference = pairs - a.ties - b.ties + _common_ties(a, b) - 2 * discordant
+    tau = difference / math.sqrt(pairs - a.ties) / math.sqrt(pairs - b.ties)
+    return max(-1.0, min(1.0, tau))
+
+
+def _of_few(x: Array) -> Array:
+    """`tau_b_matrix` of the rows of `x` [K, N]."""
+    x = dense_rows(x)
+    count = len(x)
+    together = np.zeros((count, count))
+    for _, block in signs(x):
+        flat = block.reshape(count, -1)
+        together += flat @ flat.T
+    untied = np.diag(together)
+    scale = np.divide(1, np.sqrt(untied), out=np.full(count, math.nan), where=untied > 0)
+    taus: Array = np.clip(together * scale[:, None] * scale[None, :], -1.0, 1.0)
+    np.fill_diagonal(taus, np.where(untied > 0, 1.0, math.nan))
+    return taus
+
+
+def _common_ties(a: Ranking, b: Ranking) -> int:
+    """Pairs whose values are equal on both sides."""
+    if a is b:
+        return a.ties
+    places = min(a.tied, b.tied, key=len)
+    both = a.ranks[places] * (len(b.ranks) + 1) + b.ranks[places]
+    return _pairs_of_equals(np.unique(both, return_counts=True)[1])
+
+
+def _pairs_of_equals(counts: Array) -> int:
+    return int((counts * (counts - 1) // 2).sum())

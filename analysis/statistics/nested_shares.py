@@ -26,7 +26,7 @@ def nested_shares(
       values: float64 [N, P].
       questions: any label of the question of each prompt [P].
       wordings: any label of its wording [P]; no two prompts of one question share theirs.
-      clusters: label of each item [N]; items of one label (spellings of a word) vary together.
+      clusters: label of each item [N]; items of one label (forms of a word) vary together.
 
     Returns:
       The shares in the order of `COMPONENTS` and both ends of their 95 % interval, which takes the

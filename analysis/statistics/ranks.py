@@ -1,8 +1,4 @@
-"""Rank statistics: only the order of the values counts, never their scale.
-
-SciPy 1.18 computes in the dtype of its input, earlier versions in float64. Whatever goes to SciPy
-is therefore cast to float64 here.
-"""
+"""Ranks and percentiles, and the correlations of Pearson and Spearman, in float64."""
 
 import math
 from collections.abc import Sequence
@@ -58,17 +54,6 @@ def percentile_among(ascending: Array, value: float) -> float:
     return float(sum(ends)) / (2 * len(ascending))
 
 
-def kendall_tau(x: Array, y: Array) -> float:
-    """Kendall's tau-b of `x` and `y` [N], ties corrected, in O(N log N) (`scipy.stats`).
-
-    NaN where it is not defined: fewer than two values, or all values of one side equal.
-    """
-    if len(x) < 2:
-        return math.nan
-    sides = (np.asarray(side, np.float64) for side in (x, y))
-    return float(scipy.stats.kendalltau(*sides, variant="b").statistic)
-
-
 def spearman(x: Array, y: Array) -> float:
     """Spearman's rho of `x` and `y` [N]: Pearson's r of their average ranks.
 
@@ -108,11 +93,6 @@ def pearson_matrix(columns: Sequence[Array]) -> Array:
 def spearman_matrix(columns: Sequence[Array]) -> Array:
     """`spearman` of every two columns [N] of the same things; float64 [K, K]."""
     return pearson_matrix([average_ranks(x) for x in columns])
-
-
-def correlations(x: Array, y: Array) -> dict[str, float]:
-    """Pearson's r, Spearman's rho and Kendall's tau-b of `x` and `y` [N], by name."""
-    return {"pearson": pearson(x, y), "spearman": spearman(x, y), "kendall": kendall_tau(x, y)}
 
 
 def extremes(x: Array, count: int, highest: bool) -> Array:

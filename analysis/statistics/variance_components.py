@@ -11,17 +11,17 @@ COMPONENTS = ("token", "token × model", "token × prompt", "token × model × p
 _TOKENS = 4096  # That are centred at a time.
 
 
-def shares(cube: Array, words: Array) -> tuple[Array, Array, Array]:
+def shares(cube: Array, clusters: Array) -> tuple[Array, Array, Array]:
     """Shares of the sum of squares of `cube` [T, M, P], and their 95 % interval; float64 [4] each.
 
     In the order of `COMPONENTS`. Noise has a share in each: see `noise_shares`.
 
     Args:
       cube: the values.
-      words: number of the word of each token, from 0 without gaps; int64 [T]. Whole words are
+      clusters: number of the stem of each token, from 0 without gaps; int64 [T]. Whole stems are
         taken as a random sample, and a share as a ratio (delta method).
     """
-    share, low, high = _ratios(_sums_of_squares(cube), words, 1)
+    share, low, high = _ratios(_sums_of_squares(cube), clusters, 1)
     return share, np.maximum(low, 0.0), np.minimum(high, 1.0)
 
 
@@ -41,14 +41,14 @@ def estimates(cube: Array) -> Array:
     return np.asarray(_corrected(cube).sum(axis=0) / (len(cube) - 1))
 
 
-def estimated_shares(cube: Array, words: Array) -> tuple[Array, Array, Array]:
+def estimated_shares(cube: Array, clusters: Array) -> tuple[Array, Array, Array]:
     """Shares of the `estimates` in their sum, and intervals that hold together with 95 %.
 
     Their mean is 0 where a component has no variance, so a share may be below 0.
 
     Args:
       cube: as in `estimates`.
-      words: as in `shares`.
+      clusters: as in `shares`.
 
     Returns:
       The share and both ends of its interval, float64 [4] each. The first three intervals hold
@@ -57,7 +57,7 @@ def estimated_shares(cube: Array, words: Array) -> tuple[Array, Array, Array]:
     if min(cube.shape[1:]) == 1:
         nan = np.full(4, math.nan)
         return nan, nan, nan
-    return _ratios(_corrected(cube), words, 3)
+    return _ratios(_corrected(cube), clusters, 3)
 
 
 def _corrected(cube: Array) -> Array:
@@ -78,7 +78,7 @@ def _freedom(models: int, prompts: int) -> Array:
     return np.array([1, models - 1, prompts - 1, (models - 1) * (prompts - 1)])
 
 
-def _ratios(parts: Array, words: Array, tests: int) -> tuple[Array, Array, Array]:
+def _ratios(parts: Array, clusters: Array, tests: int) -> tuple[Array, Array, Array]:
     """Shares of the columns of `parts` [T, 4] in their sum, with intervals; float64 [4] each."""
     total = parts.sum()
     if total == 0:
@@ -86,8 +86,8 @@ def _ratios(parts: Array, words: Array, tests: int) -> tuple[Array, Array, Array
         return nan, nan, nan
     share = parts.sum(axis=0) / total
     left = (parts - share * parts.sum(axis=1, keepdims=True)) * (len(parts) / total)
-    count = int(words.max()) + 1
-    half = np.array([half_width(clustered_error(own, words), count, tests) for own in left.T])
+    count = int(clusters.max()) + 1
+    half = np.array([half_width(clustered_error(own, clusters), count, tests) for own in left.T])
     return share, share - half, share + half
 
 

@@ -127,7 +127,9 @@ def identity(path: str = "") -> pl.DataFrame:
 
 
 def placebo(besides: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Ordinary words by kind (months, fruits, sizes, …) and axis: what groups are compared with.
+    """Placebo kinds: ordinary words by kind (months, fruits, sizes, …) and axis.
+
+    Groups of people are compared with them.
 
     The list is `analysis/words/placebo.csv`. A kind is a group, and kinds of one subject are an
     axis (fruits and drinks are food). No word is about people, and no kind is defined by being good

@@ -1,8 +1,13 @@
 """Words of one origin ("abandon", "abandoned"), which are one cluster of errors."""
 
+import functools
 import re
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+
+from analysis.words.spellings import dense_numbers, folded
 
 # Endings, longest first; a final e is taken off before one is looked for. "less" is not among
 # them, because it turns the valence round. A final s is no plural in "famous", "crisis" and "kiss".
@@ -15,6 +20,7 @@ _VOWEL = re.compile("[aeiouy]")
 _DOUBLE = re.compile(r"([b-df-hj-np-tv-z])\1$")
 
 
+@functools.lru_cache(maxsize=2**18)  # A report asks for the same words again and again.
 def stem(word: str) -> str:
     """`word` without its endings, the same for most forms of a word.
 
@@ -34,6 +40,18 @@ def stems(words: pl.Series) -> pl.Series:
     """The stem of each word."""
     distinct = words.unique()
     return words.replace_strict(distinct, [stem(word) for word in distinct], return_dtype=pl.String)
+
+
+def stem_numbers(tokens: pl.Series) -> npt.NDArray[np.int64]:
+    """Number of the stem of each token; case and outer spaces make no difference.
+
+    Args:
+      tokens: text of each token [N].
+
+    Returns:
+      int64 [N], from 0 without gaps.
+    """
+    return dense_numbers(stems(folded(tokens)))
 
 
 def _ending(word: str) -> int:

@@ -1,6 +1,7 @@
 """How often each kind of claim on the page appears where there is nothing to find."""
 
 import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,3 +21,17 @@ class Rate:
     draws: int
     appeared: int
     nominal: float
+
+    @classmethod
+    def of(cls, claim: str, null: str, appeared: Iterable[bool], nominal: float = 0.05) -> "Rate":
+        """The rate of a claim that had one chance for each of `appeared`."""
+        each = [bool(one) for one in appeared]
+        return cls(
+            claim=claim, null=null, draws=max(len(each), 1), appeared=sum(each), nominal=nominal
+        )
+
+
+def rates_of(null: str, draws: Iterable[Mapping[str, bool]]) -> Iterator[Rate]:
+    """The rate of every claim; of each draw, claim -> whether it appeared."""
+    each = list(draws)
+    return (Rate.of(claim, null, [one[claim] for one in each]) for claim in each[0])

@@ -8,9 +8,9 @@ import polars as pl
 import analysis
 from analysis.chapters.blocs import CLEAR, RELATIONS
 from analysis.chapters.tokens import shared_rewards, shared_vocabulary
-from analysis.words.spellings import words
+from analysis.words.stems import stem_numbers
 from bench.claims import Rate
-from bench.support.shuffled_words import shuffled_places
+from bench.support.shuffled_stems import shuffled_places
 
 _CLAIM = "agreement: a bloc, or two that oppose"
 _CLEAR = "agreement: rank alike, or oppose one another"
@@ -21,19 +21,19 @@ def rates(run: analysis.Run, draws: int) -> Iterator[Rate]:
     """Independent orders, made up and real; one such order beside real ones; τ at its limit."""
     rng = np.random.default_rng(12)
     made = [claims(blocs(made_up(rng))) > 0 for _ in range(draws)]
-    yield rate(_CLAIM, "5 models of 300 words, orders independent", made)
+    yield Rate.of(_CLAIM, "5 models of 300 words, orders independent", made)
     made = [clear(blocs(at_the_limit(rng))) > 0 for _ in range(draws)]
-    yield rate(_CLEAR, f"5 models of 300 words, every τ is ±{CLEAR}", made)
+    yield Rate.of(_CLEAR, f"5 models of 300 words, every τ is ±{CLEAR}", made)
     prompt = list(run.vocabulary_prompts)[-1]
     rewards = shared_rewards(run, shared_vocabulary(run), prompt)
-    word = words(rewards["token"])
+    stems = stem_numbers(rewards["token"])
     models = rewards.columns[1:]
-    real = [claims(blocs(shuffled(rewards, models, word, rng))) > 0 for _ in range(draws)]
-    yield rate(_CLAIM, f"rewards under {prompt}, words shuffled by model", real)
-    tables = [blocs(shuffled(rewards, models[-1:], word, rng)) for _ in range(draws)]
-    yield rate(
+    real = [claims(blocs(shuffled(rewards, models, stems, rng))) > 0 for _ in range(draws)]
+    yield Rate.of(_CLAIM, f"rewards under {prompt}, stems shuffled by model", real)
+    tables = [blocs(shuffled(rewards, models[-1:], stems, rng)) for _ in range(draws)]
+    yield Rate.of(
         _LAST,
-        f"rewards under {prompt}, words of the last shuffled",
+        f"rewards under {prompt}, stems of the last shuffled",
         [claims(table, models[-1]) > 0 for table in tables],
     )
 
@@ -63,11 +63,11 @@ def at_the_limit(
 
 
 def shuffled(
-    rewards: pl.DataFrame, models: list[str], word: np.ndarray, rng: np.random.Generator
+    rewards: pl.DataFrame, models: list[str], stems: np.ndarray, rng: np.random.Generator
 ) -> pl.DataFrame:
-    """`rewards` with the words of each of `models` shuffled."""
+    """`rewards` with the stems of each of `models` shuffled."""
     return rewards.with_columns(
-        rewards[model].gather(shuffled_places(word, rng)) for model in models
+        rewards[model].gather(shuffled_places(stems, rng)) for model in models
     )
 
 
@@ -89,10 +89,3 @@ def claims(table: pl.DataFrame, model: str = "") -> int:
 def clear(table: pl.DataFrame) -> int:
     """Number of blocs that are said to rank alike, and of pairs that oppose one another."""
     return table.filter(pl.col("relation").is_in(["alike", "opposed"])).height
-
-
-def rate(claim: str, null: str, appeared: list[bool], nominal: float = 0.05) -> Rate:
-    """A `Rate` over independent draws."""
-    return Rate(
-        claim=claim, null=null, draws=len(appeared), appeared=sum(appeared), nominal=nominal
-    )

@@ -7,11 +7,11 @@ Nulls:
 - real rewards of the words, as they stand in the vocabulary, shuffled among the words of a scale
   for each of eleven made-up models, which have bases at random;
 - words shuffled between the categories of a scale, made up and real;
-- ordinary kinds of words (fruits, months, sizes), about which nobody asks.
+- placebo kinds (fruits, months, sizes), about which nobody asks.
 
 A chance is one draw: the claim appears where any of its tests, those of all scales, has q < .05.
 Rows of nominal rate 1 promise nothing, and the page claims nothing by them: they show what prompts
-as units would say about bases, and what p over words says of ordinary kinds.
+as units would say about bases, and what p over words says of placebo kinds.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from analysis.measures.word_scores import WordScores
 from analysis.run import Run
 from analysis.words import lexicons
 from analysis.words.categories import categories
-from analysis.words.constructs import NEGATIVE, constructs
+from analysis.words.questions import NEGATIVE, questions
 from bench.claims import Rate
 from configs.prompts import FOLLOW_UP
 
@@ -62,7 +62,7 @@ def rates(run: Run, draws: int) -> Iterator[Rate]:
         yield from _of_bases(null, draw, words, texts, draws, rng)
     yield _of_models("words shuffled, made up", made["models with tastes of their own"], draws, rng)
     yield _of_models("words shuffled, real rewards", lambda: found, draws, rng, texts)
-    yield _of_ordinary(run, texts, rng)
+    yield _of_placebo(run, texts, rng)
 
 
 def made_up(words: pl.DataFrame, rng: np.random.Generator, outlier: float = 0.0) -> WordScores:
@@ -71,7 +71,7 @@ def made_up(words: pl.DataFrame, rng: np.random.Generator, outlier: float = 0.0)
     A taste is turned round where the prompt asks for something bad, and each prompt adds noise.
     """
     names = words["word"].to_list()
-    signs = np.array([-1.0 if f == NEGATIVE else 1.0 for f in constructs(FOLLOW_UP)["framing"]])
+    signs = np.array([-1.0 if f == NEGATIVE else 1.0 for f in questions(FOLLOW_UP)["framing"]])
     category = words["category"].to_numpy()
     agency = 1.0 * (category == "agency") - (category == "communion")
     values = np.empty((len(_MODELS), len(signs), len(names)))
@@ -107,14 +107,14 @@ def _of_bases(
     rng: np.random.Generator,
 ) -> Iterator[Rate]:
     """Differences of bases, with models, with all and with prompts as units."""
-    asked = constructs(texts)
+    asked = questions(texts)
     claims = {
         "categories: bases differ": ("q", _ALPHA),
         "categories: p of medians < .05": ("median_p", _ALPHA),
         "categories: p, all random, < .05": ("crossed_p", _ALPHA),
         "categories: prompts as units, p < .05": ("prompts_p", 1.0),
     }
-    appeared, chances = dict.fromkeys(claims, 0), dict.fromkeys(claims, 0)
+    appeared: dict[str, list[bool]] = {claim: [] for claim in claims}
     for _ in range(draws):
         scores = draw()
         bases = dict(zip(scores.models, rng.permutation(list(_MODELS.values())), strict=True))
@@ -122,19 +122,10 @@ def _of_bases(
         tables = [by_base(scale, bases, {}, rng, _PERMUTATIONS) for scale in every]
         table = with_family(pl.concat([pl.DataFrame(schema=BY_BASE), *tables]), "every scale")
         for claim, (column, _) in claims.items():
-            known = table[column].drop_nans()
-            hits = int((known < _ALPHA).sum())
-            each = column != "q"
-            appeared[claim] += hits if each else hits > 0
-            chances[claim] += len(known) if each else 1
+            below = (table[column].drop_nans() < _ALPHA).to_list()
+            appeared[claim] += [any(below)] if column == "q" else below
     for claim, (_, nominal) in claims.items():
-        yield Rate(
-            claim=claim,
-            null=null,
-            draws=max(chances[claim], 1),
-            appeared=appeared[claim],
-            nominal=nominal,
-        )
+        yield Rate.of(claim, null, appeared[claim], nominal)
 
 
 def _of_models(
@@ -145,35 +136,24 @@ def _of_models(
     texts: dict[str, str] = FOLLOW_UP,
 ) -> Rate:
     """Some model rates a category of single words drawn at random apart: a check of the test."""
-    asked, words = constructs(texts), categories()
-    appeared = 0
+    asked, words = questions(texts), categories()
+    appeared = []
     for _ in range(draws):
         mixed = words.with_columns(
             pl.col("word").shuffle(seed=int(rng.integers(2**31))).over("scale")
         )
         table = with_family(_by_model(draw(), mixed, asked, rng), "every scale")
-        appeared += bool((table["q"].drop_nans() < _ALPHA).any())
-    return Rate(
-        claim="categories: test over words, any q < .05",
-        null=null,
-        draws=draws,
-        appeared=appeared,
-        nominal=_ALPHA,
-    )
+        appeared.append((table["q"].drop_nans() < _ALPHA).any())
+    return Rate.of("categories: test over words, any q < .05", null, appeared)
 
 
-def _of_ordinary(run: Run, texts: dict[str, str], rng: np.random.Generator) -> Rate:
-    """How often p over words is below .05 for an ordinary kind among those of its subject."""
+def _of_placebo(run: Run, texts: dict[str, str], rng: np.random.Generator) -> Rate:
+    """How often p over words is below .05 for a placebo kind among those of its subject."""
     words = lexicons.placebo().select("word", scale="axis", category="group")
     scores = word_scores.of_vocabulary(run, run.vocabulary_models, words["word"].to_list())
-    known = _by_model(scores, words, constructs(texts), rng)["p"].drop_nans()
-    return Rate(
-        claim="categories: p over words < .05",
-        null="ordinary kinds, real rewards",
-        draws=max(len(known), 1),
-        appeared=int((known < _ALPHA).sum()),
-        nominal=1.0,
-    )
+    known = _by_model(scores, words, questions(texts), rng)["p"].drop_nans()
+    null = "placebo kinds, real rewards"
+    return Rate.of("categories: p over words < .05", null, known < _ALPHA, 1.0)
 
 
 def _by_model(

@@ -7,7 +7,7 @@ import polars as pl
 
 from analysis.chapters import agreement, explained, tokens
 from analysis.run import Run
-from bench.claims import Rate
+from bench.claims import Rate, rates_of
 
 _ALPHA = 0.05
 _ORDERS = 999  # Permutations of the models; all of them where these are fewer.
@@ -22,30 +22,26 @@ def rates(run: Run, draws: int) -> Iterator[Rate]:
         prompt: agreement.kendall_matrix(tokens.shared_rewards(run, shared, prompt))
         for prompt in run.vocabulary_prompts
     }
-    yield from _rates({p: m for p, m in real.items() if m.height > 3}, _REAL, draws)
-    yield from _rates({}, _MADE, draws)
+    for matrices, null in (({p: m for p, m in real.items() if m.height > 3}, _REAL), ({}, _MADE)):
+        rng = np.random.default_rng(0)
+        drawn = (_claims(matrices or _by_chance(rng), rng) for _ in range(draws))
+        yield from rates_of(null, drawn)
 
 
-def _rates(matrices: Mapping[str, pl.DataFrame], said: str, draws: int) -> Iterator[Rate]:
-    rng = np.random.default_rng(0)
-    counts = dict.fromkeys(("mantel_p", "permutation_p", "joint p", "sentence"), 0)
-    for _ in range(draws):
-        own = matrices or _by_chance(rng)
-        models = next(iter(own.values()))["model"].to_list()
-        by = explained.predictors(_traits(models, rng))
-        fitted = {p: explained.rsa_table(m, by, rng, _ORDERS) for p, m in own.items()}
-        tests = explained.corrected({prompt: each for prompt, (each, _) in fitted.items()})
-        first = tests[rng.choice(list(tests))]
-        for name in ("mantel_p", "permutation_p"):
-            p = first[name].drop_nans()
-            counts[name] += len(p) > 0 and p[int(rng.integers(len(p)))] < _ALPHA
-        counts["joint p"] += fitted[rng.choice(list(own))][1]["p"][0] < _ALPHA
-        pairs = {prompt: int(fit["pairs"][0]) for prompt, (_, fit) in fitted.items()}
-        counts["sentence"] += any(explained.findings(tests, pairs))
-    for claim, appeared in counts.items():
-        yield Rate(
-            claim=f"explained: {claim}", null=said, draws=draws, appeared=appeared, nominal=_ALPHA
-        )
+def _claims(matrices: Mapping[str, pl.DataFrame], rng: np.random.Generator) -> dict[str, bool]:
+    """Which claims appear where the models have their traits by chance."""
+    models = next(iter(matrices.values()))["model"].to_list()
+    by = explained.predictors(_traits(models, rng))
+    fitted = {p: explained.rsa_table(m, by, rng, _ORDERS) for p, m in matrices.items()}
+    tests = explained.corrected({prompt: each for prompt, (each, _) in fitted.items()})
+    first = tests[rng.choice(list(tests))]
+    said = {}
+    for name in ("mantel_p", "permutation_p"):
+        p = first[name].drop_nans()
+        said[f"explained: {name}"] = len(p) > 0 and p[int(rng.integers(len(p)))] < _ALPHA
+    said["explained: joint p"] = fitted[rng.choice(list(matrices))][1]["p"][0] < _ALPHA
+    pairs = {prompt: int(fit["pairs"][0]) for prompt, (_, fit) in fitted.items()}
+    return {**said, "explained: sentence": any(explained.findings(tests, pairs))}
 
 
 def _by_chance(rng: np.random.Generator) -> dict[str, pl.DataFrame]:

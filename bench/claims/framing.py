@@ -6,30 +6,31 @@ import numpy as np
 
 import analysis
 from analysis.chapters import framing, framing_sentences
-from analysis.chapters.tokens import words_of
+from analysis.chapters.tokens import stems_of
 from bench.claims import Rate
-from bench.support.shuffled_words import shuffled_places
+from bench.support.shuffled_stems import shuffled_places
 
 _SIGN = "framing: r of best and worst is not 0"
 _LOWER = "framing: r is below its reference"
+_SAYS_SIGN, _SAYS_LOWER = "Pearson", "lower"  # Words of the sentence that makes each claim.
 _PROMPTS = ("greatest", "best", "worst")
-# Model -> rewards [3, N] under `_PROMPTS`, and the number of the word of each token.
+# Model -> rewards [3, N] under `_PROMPTS`, and the number of the stem of each token.
 _Rewards = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def rates(run: analysis.Run, draws: int) -> Iterator[Rate]:
-    """Unrelated prompts, and two prompts that are exchanged at random word by word."""
+    """Unrelated prompts, and two prompts that are exchanged at random stem by stem."""
     rng = np.random.default_rng(15)
-    made = [said(made_up(rng)) for _ in range(draws)]
-    yield _rate(_SIGN, "5 models of 300 words, prompts unrelated", made, "Pearson")
-    made = [said(changed(alike(rng), exchanged, rng)) for _ in range(draws)]
-    yield _rate(_LOWER, "5 models of 300 words, questions exchanged", made, "lower")
+    made = [_SAYS_SIGN in said(made_up(rng)) for _ in range(draws)]
+    yield Rate.of(_SIGN, "5 models of 300 words, prompts unrelated", made)
+    made = [_SAYS_LOWER in said(changed(alike(rng), exchanged, rng)) for _ in range(draws)]
+    yield Rate.of(_LOWER, "5 models of 300 words, questions exchanged", made)
     rewards = real(run)
     if rewards:
-        made = [said(changed(rewards, shuffled, rng)) for _ in range(draws)]
-        yield _rate(_SIGN, "rewards, words shuffled by model and prompt", made, "Pearson")
-        made = [said(changed(rewards, exchanged, rng)) for _ in range(draws)]
-        yield _rate(_LOWER, "rewards, greatest and worst exchanged by word", made, "lower")
+        made = [_SAYS_SIGN in said(changed(rewards, shuffled, rng)) for _ in range(draws)]
+        yield Rate.of(_SIGN, "rewards, stems shuffled by model and prompt", made)
+        made = [_SAYS_LOWER in said(changed(rewards, exchanged, rng)) for _ in range(draws)]
+        yield Rate.of(_LOWER, "rewards, greatest and worst exchanged by stem", made)
 
 
 def made_up(rng: np.random.Generator) -> _Rewards:
@@ -54,7 +55,7 @@ def real(run: analysis.Run) -> _Rewards:
             rewards = np.stack([run.rewards(model, prompt)[1] for prompt in _PROMPTS])
             rewards = rewards.astype(np.float64)
             scaled = rewards - rewards.mean(axis=1, keepdims=True)
-            words = words_of(run, model, run.rewards(model, _PROMPTS[0])[0])
+            words = stems_of(run, model, run.rewards(model, _PROMPTS[0])[0])
             found[model] = (scaled / rewards.std(axis=1, keepdims=True), words)
     return found
 
@@ -69,12 +70,12 @@ def changed(
 
 
 def shuffled(x: np.ndarray, words: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The words of every prompt shuffled."""
+    """The stems of every prompt shuffled."""
     return np.stack([own[shuffled_places(words, rng)] for own in x])
 
 
 def exchanged(x: np.ndarray, words: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The first and the last prompt exchanged in every other word, at random."""
+    """The first and the last prompt exchanged in every other stem, at random."""
     swap = (rng.random(int(words.max()) + 1) < 0.5)[words]
     greatest, best, worst = x
     return np.stack([np.where(swap, worst, greatest), best, np.where(swap, greatest, worst)])
@@ -85,8 +86,3 @@ def said(rewards: _Rewards) -> str:
     rows = ((m, dict(zip(_PROMPTS, x, strict=True)), words) for m, (x, words) in rewards.items())
     found = framing_sentences.findings(framing.compared(rows), ("best", "worst"))
     return " ".join(finding.text for finding in found)
-
-
-def _rate(claim: str, null: str, made: list[str], word: str) -> Rate:
-    appeared = sum(word in text for text in made)
-    return Rate(claim=claim, null=null, draws=len(made), appeared=appeared, nominal=0.05)

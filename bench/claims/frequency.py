@@ -1,6 +1,6 @@
 """Claims about frequency: words whose frequency is shuffled, synthetic and with real rewards."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
@@ -8,8 +8,8 @@ import polars as pl
 from analysis.chapters import frequency, sentiment
 from analysis.run import Run
 from analysis.words import lexicons
-from bench.claims import Rate
-from bench.claims.sentiment import coded, synthetic
+from bench.claims import Rate, rates_of
+from bench.claims.sentiment import cells, coded, synthetic
 from bench.support.shuffles import bands, relabelled, shuffled
 
 _ALPHA = 0.05
@@ -28,33 +28,23 @@ def rates(run: Run, draws: int) -> Iterator[Rate]:
         labels = shuffled(words["log_frequency"].to_numpy(), valence, rng)
         return relabelled(points, words, "log_frequency", labels)
 
-    yield from _rates(points, real_null, _REAL, draws)
     rng = np.random.default_rng(1)
     made = synthetic(rng)
-    words = made.select("word", "value").unique("word").sort("word")
-    often = 0.4 * words["value"].to_numpy() + rng.normal(scale=2, size=words.height)
-    made = relabelled(made.with_columns(log_frequency=0.0), words, "log_frequency", often)
-    yield from _rates(made, _synthetic_null, _MADE, draws)
+    own = made.select("word", "value").unique("word").sort("word")
+    often = 0.4 * own["value"].to_numpy() + rng.normal(scale=2, size=own.height)
+    made = relabelled(made.with_columns(log_frequency=0.0), own, "log_frequency", often)
+    for known, null, said in ((points, real_null, _REAL), (made, _synthetic_null, _MADE)):
+        rng = np.random.default_rng(0)
+        yield from rates_of(said, (_claims(null(known, rng), rng) for _ in range(draws)))
 
 
-def _rates(
-    points: pl.DataFrame,
-    null: Callable[[pl.DataFrame, np.random.Generator], pl.DataFrame],
-    said: str,
-    draws: int,
-) -> Iterator[Rate]:
-    rng = np.random.default_rng(0)
-    names = {model: model for model in points["model"].unique()}
-    prompts = points["prompt"].unique(maintain_order=True).to_list()
-    single = sentences = 0
-    for _ in range(draws):
-        slopes = frequency.frequency_slopes(null(points, rng))
-        single += slopes["p"][int(rng.integers(slopes.height))] < _ALPHA
-        sentences += any(frequency.findings(slopes, names, prompts))
-    for claim, appeared in (("slope p", single), ("slope sentence", sentences)):
-        yield Rate(
-            claim=f"frequency: {claim}", null=said, draws=draws, appeared=appeared, nominal=_ALPHA
-        )
+def _claims(points: pl.DataFrame, rng: np.random.Generator) -> dict[str, bool]:
+    """Which claims appear; of the slopes of a draw one counts."""
+    slopes = frequency.frequency_slopes(points)
+    return {
+        "frequency: slope p": slopes["p"][int(rng.integers(slopes.height))] < _ALPHA,
+        "frequency: slope sentence": any(frequency.findings(slopes, *cells(points))),
+    }
 
 
 def _synthetic_null(points: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:

@@ -2,14 +2,14 @@
 
 Nulls:
 
-- one kind of ordinary words, its stems split at random into groups;
+- one placebo kind, its stems split at random into groups;
 - several kinds as the groups of one axis: they do differ, so p < .05 is common and promises
   nothing, but that a group differs must not be claimed for more than 5 % of them;
 - words for people, whose stems change groups inside their axis and their band of frequency;
 - numbers that were drawn.
 
 Rows of nominal rate 1 promise nothing. They show what is not claimed, and why: differences between
-ordinary kinds, models as the only units, and words of one stem as units of their own.
+placebo kinds, models as the only units, and words of one stem as units of their own.
 """
 
 from collections.abc import Callable, Iterator
@@ -60,10 +60,10 @@ def rates(run: Run, draws: int) -> Iterator[Rate]:
 
 
 def all_words(run: Run) -> Standing:
-    """Words for groups of people, neutral and ordinary words of a run."""
+    """Words for groups of people, neutral words and those of the placebo kinds of a run."""
     people = lexicons.identity().with_columns(placebo=False)
-    ordinary = lexicons.placebo(besides=people).with_columns(placebo=True)
-    terms = pl.concat([people, ordinary])
+    placebo = lexicons.placebo(besides=people).with_columns(placebo=True)
+    terms = pl.concat([people, placebo])
     return standing([identity_words(run, run.vocabulary_models, terms)])
 
 
@@ -191,10 +191,11 @@ def _rates(
     for table, claims in ((single, _SINGLE), (over, _OVER)):
         for claim, column in claims.items():
             promises = column == "differs" or (column == "sure" and not real)
-            yield _rate(claim, null, table.filter("drawn")[column], promises)
+            nominal = 0.05 if promises else _NOTHING
+            yield Rate.of(claim, null, table.filter("drawn")[column], nominal)
             if each and table is single:
                 for (model, prompt), own in table.group_by("model", "prompt", maintain_order=True):
-                    yield _rate(claim, f"{null}: {model}, {prompt}", own[column], promises)
+                    yield Rate.of(claim, f"{null}: {model}, {prompt}", own[column], nominal)
 
 
 def _one_group(table: pl.DataFrame, keys: list[str], rng: np.random.Generator) -> pl.DataFrame:
@@ -205,13 +206,3 @@ def _one_group(table: pl.DataFrame, keys: list[str], rng: np.random.Generator) -
     own = tested.join(one, on=["axis", "group"], how="semi").sort(keys)
     drawn = np.arange(own.height) == (rng.integers(own.height) if own.height else 0)
     return own.with_columns(sure=pl.col("p") < 0.05, drawn=pl.Series(drawn, dtype=pl.Boolean))
-
-
-def _rate(claim: str, null: str, said: pl.Series, promises: bool) -> Rate:
-    return Rate(
-        claim=claim,
-        null=null,
-        draws=len(said),
-        appeared=int(said.sum()),
-        nominal=0.05 if promises else _NOTHING,
-    )

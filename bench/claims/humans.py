@@ -10,7 +10,7 @@ from analysis.chapters import humans
 from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.statistics.multiplicity import with_q
-from bench.claims import Rate
+from bench.claims import Rate, rates_of
 
 _ALPHA = 0.05
 _ITEMS = 1500
@@ -27,27 +27,23 @@ def rates(run: Run, draws: int) -> Iterator[Rate]:
     taste = rng.normal(size=300)
     made = taste + rng.normal(size=(6, 300))
     for rewards, said in ((real, "real rewards of tokens"), (made, "synthetic models")):
-        correlated = single = sentences = 0
+        drawn = (_claims(_some(rewards, rng), rng) for _ in range(draws))
+        yield from rates_of(f"{said}, people shuffled", drawn)
+        appeared = []
         for _ in range(draws):
             items = _some(rewards, rng)
-            table, gaps = _tables(items, rng.normal(size=items.shape[1]), rng)
-            single += table["p"][int(rng.integers(table.height))] < _ALPHA
-            correlated += any(humans.agreement_findings(table, _names(table)))
-            sentences += any(humans.item_findings(gaps))
-        null = f"{said}, people shuffled"
-        yield _rate("people: ρ p", null, draws, single)
-        yield _rate("people: ρ sentence", null, draws, correlated)
-        yield _rate("people: item sentence", null, draws, sentences)
-        sentences = 0
-        for _ in range(draws):
-            items = _some(rewards, rng)
-            sentences += any(humans.item_findings(_tables(items, _follow(items, rng), rng)[1]))
-        null = f"{said}, people by regression alone"
-        yield _rate("people: item sentence", null, draws, sentences)
+            appeared.append(any(humans.item_findings(_tables(items, _follow(items, rng), rng)[1])))
+        yield Rate.of("people: item sentence", f"{said}, people by regression alone", appeared)
 
 
-def _rate(claim: str, null: str, draws: int, appeared: int) -> Rate:
-    return Rate(claim=claim, null=null, draws=draws, appeared=appeared, nominal=_ALPHA)
+def _claims(items: Array, rng: np.random.Generator) -> dict[str, bool]:
+    """Which claims appear where the order of people has nothing in common with the models."""
+    table, gaps = _tables(items, rng.normal(size=items.shape[1]), rng)
+    return {
+        "people: ρ p": table["p"][int(rng.integers(table.height))] < _ALPHA,
+        "people: ρ sentence": any(humans.agreement_findings(table, _names(table))),
+        "people: item sentence": any(humans.item_findings(gaps)),
+    }
 
 
 def _names(table: pl.DataFrame) -> dict[str, str]:

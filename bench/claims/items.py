@@ -21,9 +21,9 @@ import analysis
 from analysis.chapters import (
     items_agreement,
     items_blocs,
-    items_constructs,
     items_controls,
     items_framing,
+    items_questions,
 )
 from analysis.chapters.explained import predictors
 from analysis.measures.list_scores import POINTS, ListScores, list_scores
@@ -31,11 +31,10 @@ from analysis.model_info import ModelInfo
 from analysis.statistics import Array, ranks
 from analysis.statistics.multiplicity import with_q
 from analysis.words import lexicons
-from analysis.words.constructs import NEGATIVE, POSITIVE, constructs
+from analysis.words.questions import NEGATIVE, POSITIVE, questions
 from bench.claims import Rate
 from configs.prompts import FOLLOW_UP, PAPER
 
-_NOMINAL = 0.05
 _PERMUTATIONS = 999
 _BANDS = 10  # Of words of like frequency or length.
 _WORDS = 120  # Of a list.
@@ -80,20 +79,14 @@ def _rate(
 ) -> Rate:
     said, null = NULLS[claim]
     rng = np.random.default_rng(0)
-    appeared = sum(claims(null(make(rng), rng), claim, rng) for _ in range(draws))
-    return Rate(
-        claim=claim,
-        null=f"{source}: {said}",
-        draws=draws,
-        appeared=int(appeared),
-        nominal=_NOMINAL,
-    )
+    appeared = (claims(null(make(rng), rng), claim, rng) for _ in range(draws))
+    return Rate.of(claim, f"{source}: {said}", appeared)
 
 
 def synthetic(rng: np.random.Generator, models: int = 10, words: int = 60) -> Drawn:
     """Models with tastes of their own and a common one, under two wordings of six questions."""
     prompts = {p: text for p, text in FOLLOW_UP.items() if p.split("-", 1)[1] in _WORDINGS}
-    asked = constructs(prompts)
+    asked = questions(prompts)
     common = rng.normal(size=words)
     worded = {wording: rng.normal(size=words) for wording in asked["wording"].unique()}
     slugs = [f"m-{number}" for number in range(models)]
@@ -181,7 +174,7 @@ def shuffled_traits(drawn: Drawn, rng: np.random.Generator) -> Drawn:
 def shuffled_under_negative(drawn: Drawn, rng: np.random.Generator) -> Drawn:
     """The items shuffled under the negative prompts, alike for all models."""
     order = rng.permutation(drawn.words.height)
-    negative = constructs(drawn.prompts).filter(framing=NEGATIVE)["prompt"].to_list()
+    negative = questions(drawn.prompts).filter(framing=NEGATIVE)["prompt"].to_list()
     rewards = {(m, p): x[order] if p in negative else x for (m, p), x in drawn.rewards.items()}
     return dataclasses.replace(drawn, rewards=rewards)
 
@@ -222,8 +215,8 @@ def claims(drawn: Drawn, claim: str, rng: np.random.Generator) -> bool:
     """Whether a page on this list would make the claim."""
     scores = scores_of(drawn)
     if claim == ENDS:
-        standing = items_constructs.items_constructs(scores, rng, _PERMUTATIONS)
-        return bool(items_constructs.ends_beyond_chance(standing.filter(framing=POSITIVE)))
+        standing = items_questions.items_questions(scores, rng, _PERMUTATIONS)
+        return bool(items_questions.ends_beyond_chance(standing.filter(framing=POSITIVE)))
     if claim == AGREE:
         agreement = items_agreement.items_agreement(scores, rng)
         names = {model: model for model in scores.models}

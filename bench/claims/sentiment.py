@@ -1,6 +1,6 @@
 """Claims about valence: words whose valence is shuffled, synthetic and with real rewards."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
@@ -9,7 +9,7 @@ from analysis.chapters import sentiment
 from analysis.run import Run
 from analysis.words import lexicons
 from analysis.words.stems import stems
-from bench.claims import Rate
+from bench.claims import Rate, rates_of
 from bench.support.shuffles import relabelled
 
 _ALPHA = 0.05
@@ -25,8 +25,10 @@ def rates(run: Run, draws: int) -> Iterator[Rate]:
         # Over all stems: inside bands of frequency, valence would still go with frequency.
         return relabelled(points, words, "value", rng.permutation(words["value"].to_numpy()))
 
-    yield from _both(real, real_null, _REAL, draws)
-    yield from _both(synthetic(np.random.default_rng(1)), _synthetic_null, _MADE, draws)
+    made = synthetic(np.random.default_rng(1))
+    for points, null, said in ((real, real_null, _REAL), (made, _synthetic_null, _MADE)):
+        rng = np.random.default_rng(0)
+        yield from rates_of(said, (_claims(null(points, rng), rng) for _ in range(draws)))
 
 
 def synthetic(rng: np.random.Generator) -> pl.DataFrame:
@@ -45,29 +47,25 @@ def synthetic(rng: np.random.Generator) -> pl.DataFrame:
     )
 
 
-def _both(
-    points: pl.DataFrame,
-    null: Callable[[pl.DataFrame, np.random.Generator], pl.DataFrame],
-    said: str,
-    draws: int,
-) -> Iterator[Rate]:
-    rng = np.random.default_rng(0)
-    names = {model: model for model in points["model"].unique()}
-    prompts = points["prompt"].unique(maintain_order=True).to_list()
-    counts = dict.fromkeys(("slope p", "slope sentence", "Bing p", "Bing sentence"), 0)
-    for _ in range(draws):
-        drawn = null(points, rng)
-        slopes = sentiment.sentiment_slopes(drawn)
-        # One slope of each draw, because those of one draw share their words.
-        counts["slope p"] += slopes["p"][int(rng.integers(slopes.height))] < _ALPHA
-        counts["slope sentence"] += any(sentiment.slope_findings(slopes, names, prompts))
-        effects = sentiment.valence_effects(_signs(drawn))
-        counts["Bing p"] += effects["p"][int(rng.integers(effects.height))] < _ALPHA
-        counts["Bing sentence"] += any(sentiment.bing_findings(effects, names, prompts))
-    for claim, appeared in counts.items():
-        yield Rate(
-            claim=f"sentiment: {claim}", null=said, draws=draws, appeared=appeared, nominal=_ALPHA
-        )
+def _claims(points: pl.DataFrame, rng: np.random.Generator) -> dict[str, bool]:
+    """Which claims appear; of the tests of a draw one counts, because they share their words."""
+    names, prompts = cells(points)
+    slopes = sentiment.sentiment_slopes(points)
+    slope = slopes["p"][int(rng.integers(slopes.height))]
+    effects = sentiment.valence_effects(_signs(points))
+    effect = effects["p"][int(rng.integers(effects.height))]
+    return {
+        "sentiment: slope p": slope < _ALPHA,
+        "sentiment: slope sentence": any(sentiment.slope_findings(slopes, names, prompts)),
+        "sentiment: Bing p": effect < _ALPHA,
+        "sentiment: Bing sentence": any(sentiment.bing_findings(effects, names, prompts)),
+    }
+
+
+def cells(points: pl.DataFrame) -> tuple[dict[str, str], list[str]]:
+    """Names of the models, and the prompts, as findings take them."""
+    models, prompts = (points[name].unique(maintain_order=True) for name in ("model", "prompt"))
+    return {model: model for model in models}, prompts.to_list()
 
 
 def _signs(points: pl.DataFrame) -> pl.DataFrame:

@@ -8,9 +8,9 @@ import polars as pl
 import analysis
 from analysis.chapters import variance
 from analysis.chapters.tokens import shared_rewards, shared_vocabulary
-from analysis.words.spellings import words
+from analysis.words.stems import stem_numbers
 from bench.claims import Rate
-from bench.support.shuffled_words import shuffled_places
+from bench.support.shuffled_stems import shuffled_places
 
 _ANY = "variance: any component above 0"
 _OF = "variance: {} above 0"
@@ -20,19 +20,19 @@ def rates(run: analysis.Run, draws: int) -> Iterator[Rate]:
     """Noise, a token's own value with noise, and real rewards with one source taken away."""
     rng = np.random.default_rng(14)
     found = [claimed(made_up(rng, 0.0)) for _ in range(draws)]
-    yield _rate(_ANY, "5 models × 3 prompts × 300 words, noise", [bool(c) for c in found])
+    yield Rate.of(_ANY, "5 models × 3 prompts × 300 words, noise", map(bool, found))
     found = [claimed(made_up(rng, 1.0)) for _ in range(draws)]
     for component in ("token × model", "token × prompt"):
         null = "5 models × 3 prompts × 300 words, token and noise"
-        yield _rate(_OF.format(component), null, [component in c for c in found])
+        yield Rate.of(_OF.format(component), null, (component in c for c in found))
     cube, tokens = real(run)
-    word = words(tokens)
-    found = [claimed(frames(shuffled(cube, word, rng), tokens)) for _ in range(draws)]
-    yield _rate(_ANY, "rewards, words shuffled by model and prompt", [bool(c) for c in found])
+    stems = stem_numbers(tokens)
+    found = [claimed(frames(shuffled(cube, stems, rng), tokens)) for _ in range(draws)]
+    yield Rate.of(_ANY, "rewards, stems shuffled by model and prompt", map(bool, found))
     for axis, component in ((1, "token × model"), (2, "token × prompt")):
-        found = [claimed(frames(exchanged(cube, word, axis, rng), tokens)) for _ in range(draws)]
-        null = f"rewards, {'models' if axis == 1 else 'prompts'} exchanged within a word"
-        yield _rate(_OF.format(component), null, [component in c for c in found])
+        found = [claimed(frames(exchanged(cube, stems, axis, rng), tokens)) for _ in range(draws)]
+        null = f"rewards, {'models' if axis == 1 else 'prompts'} exchanged within a stem"
+        yield Rate.of(_OF.format(component), null, (component in c for c in found))
 
 
 def made_up(rng: np.random.Generator, own: float) -> dict[str, pl.DataFrame]:
@@ -62,21 +62,21 @@ def frames(cube: np.ndarray, tokens: pl.Series) -> dict[str, pl.DataFrame]:
     }
 
 
-def shuffled(cube: np.ndarray, word: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """`cube` with the words of every model and prompt shuffled."""
+def shuffled(cube: np.ndarray, stems: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """`cube` with the stems of every model and prompt shuffled."""
     _, models, prompts = cube.shape
     drawn = [
-        [cube[shuffled_places(word, rng), m, p] for p in range(prompts)] for m in range(models)
+        [cube[shuffled_places(stems, rng), m, p] for p in range(prompts)] for m in range(models)
     ]
     return np.array(drawn).transpose(2, 0, 1)
 
 
 def exchanged(
-    cube: np.ndarray, word: np.ndarray, axis: int, rng: np.random.Generator
+    cube: np.ndarray, stems: np.ndarray, axis: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """`cube` with the models (or prompts) of each word and prompt (or model) exchanged."""
-    keys = rng.random((int(word.max()) + 1, *cube.shape[1:]))
-    return np.take_along_axis(cube, keys.argsort(axis=axis)[word], axis=axis)
+    """`cube` with the models (or prompts) of each stem and prompt (or model) exchanged."""
+    keys = rng.random((int(stems.max()) + 1, *cube.shape[1:]))
+    return np.take_along_axis(cube, keys.argsort(axis=axis)[stems], axis=axis)
 
 
 def claimed(rewards: dict[str, pl.DataFrame]) -> list[str]:
@@ -85,7 +85,3 @@ def claimed(rewards: dict[str, pl.DataFrame]) -> list[str]:
     if not variance.findings(table):
         return []
     return table.filter(pl.col("estimated_low") > 0)["component"].to_list()[:3]
-
-
-def _rate(claim: str, null: str, appeared: list[bool]) -> Rate:
-    return Rate(claim=claim, null=null, draws=len(appeared), appeared=sum(appeared), nominal=0.05)

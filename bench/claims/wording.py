@@ -1,10 +1,10 @@
 """What a wording does where it does nothing of its own.
 
-Nulls, for the lists and the vocabulary of the run of which two prompts have one meaning, and for
+Nulls, for the lists and the vocabulary of the run of which two prompts ask one question, and for
 made-up items:
 
 - prompts shuffled among the questions of one framing: questions are no more than wordings;
-- the wordings of a meaning shuffled for each model and item: no wording favours an item, though
+- the wordings of a question shuffled for each model and item: no wording favours an item, though
   items keep their level, and some move more than others.
 """
 
@@ -57,7 +57,7 @@ def made_up(rng: np.random.Generator) -> Wordings:
     prompts = pl.DataFrame(
         {
             "prompt": [f"p{i}" for i in range(16)],
-            "meaning": questions,
+            "question": questions,
             "framing": np.repeat(["positive", "negative"], 8),
             "wording": [f"wording {i % 4}" for i in range(16)],
         }
@@ -88,36 +88,24 @@ def held(wordings: Wordings, rng: np.random.Generator) -> Wordings:
 
 def _rates(null: str, each: list[Wordings], rng: np.random.Generator) -> Iterator[Rate]:
     """Both claims of each draw."""
-    alike, favoured, tested = 0, 0, 0
+    alike, favoured = [], []
     for wordings in each:
         mixed = _shuffled_prompts(wordings, rng)
         comparison = wording_tables(mixed, rng, _PERMUTATIONS, _COUNT).more_alike["p"]
-        alike += bool((comparison < _ALPHA).any())
+        alike.append((comparison < _ALPHA).any())
         made = wording_tables(_shuffled_wordings(wordings, rng), rng, _PERMUTATIONS, _COUNT)
-        p = made.tests["p"].drop_nans()
-        favoured, tested = favoured + int((p < _ALPHA).sum()), tested + len(p)
-    yield Rate(
-        claim="wording: one meaning agrees more, p < .05",
-        null=f"{null}, prompts shuffled",
-        draws=len(each),
-        appeared=alike,
-        nominal=_ALPHA,
-    )
-    yield Rate(
-        claim="wording: one wording favours items, p < .05",
-        null=f"{null}, wordings shuffled",
-        draws=max(tested, 1),
-        appeared=favoured,
-        nominal=_ALPHA,
-    )
+        favoured += (made.tests["p"].drop_nans() < _ALPHA).to_list()
+    yield Rate.of("wording: one question agrees more, p < .05", f"{null}, prompts shuffled", alike)
+    claim = "wording: one wording favours items, p < .05"
+    yield Rate.of(claim, f"{null}, wordings shuffled", favoured)
 
 
 def _shuffled_prompts(wordings: Wordings, rng: np.random.Generator) -> Wordings:
-    """Meanings permuted over the prompts of a wording, or over all where a framing is a meaning."""
+    """Questions permuted over the prompts of a wording, or over all where a framing is one."""
     prompts = wordings.prompts
     keys = prompts.select(pl.concat_str("framing", "wording")).to_series().to_numpy()
     blocks = keys if wordings.level == QUESTION else np.zeros(len(prompts))
-    columns = {name: prompts[name].to_numpy().copy() for name in ("meaning", "framing")}
+    columns = {name: prompts[name].to_numpy().copy() for name in ("question", "framing")}
     for block in np.unique(blocks):
         at = np.flatnonzero(blocks == block)
         order = rng.permutation(at)
@@ -127,11 +115,11 @@ def _shuffled_prompts(wordings: Wordings, rng: np.random.Generator) -> Wordings:
 
 
 def _shuffled_wordings(wordings: Wordings, rng: np.random.Generator) -> Wordings:
-    """Percentiles permuted over the wordings of a meaning, item by item and model by model."""
+    """Percentiles permuted over the wordings of a question, item by item and model by model."""
     values = {}
     for model in wordings.models:
         own = wordings.read(model).copy()
-        for _, at in wordings.meanings():
+        for _, at in wordings.questions():
             own[at] = rng.permuted(own[at], axis=0)
         values[model] = own
     return dataclasses.replace(wordings, read=values.__getitem__)
@@ -144,7 +132,7 @@ def _percentiles(values: Array) -> Array:
 
 
 def _sources(run: Run) -> Iterator[Wordings]:
-    """The lists and the vocabulary of a run of which two prompts have one meaning."""
+    """The lists and the vocabulary of a run of which two prompts ask one question."""
     for name in run.item_lists():
         points = items_points(run, name, list(run.models))
         found = of_list(list_scores(points, list(run.models), run.prompts))

@@ -13,8 +13,9 @@ from engine import mesh as meshes
 from engine.checkpoint.restore import abstract, parameters
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
+from engine.planning import flops
 from engine.scoring.reward_passes import RewardScorer
-from engine.search import flops, packing
+from engine.search import packing
 from engine.search.buffer import State
 from engine.search.settings import DEFAULTS, SearchSettings
 from engine.search.step import _BLOCK_ROWS as BLOCK_ROWS
@@ -70,7 +71,7 @@ class Programs:
         return getattr(self, f"_{name}")()
 
     def flops(self, name: str) -> float:
-        """Operations of a pass on one device, without padding (engine/search/flops.py)."""
+        """Operations of a pass on one device, without padding (engine/planning/flops.py)."""
         config, work, shape = self.decoder, self.work, self.mesh.shape
         if name == "prefill":
             whole = flops.extension(config, work.prefix, 0)

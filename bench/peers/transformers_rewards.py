@@ -1,12 +1,19 @@
 """The peers of `bench.speed.sweep`: the same rewards from transformers on the same weights."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.torch
 import torch
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, DynamicCache
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DynamicCache,
+)
 
 from engine.types import PromptIds
 
@@ -39,6 +46,24 @@ class RewardNetwork(torch.nn.Module):
         hidden = self.base(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         last = attention_mask.sum(1) - 1
         return self.head(hidden[torch.arange(len(hidden)), last])[:, 0]
+
+
+class RandomNetwork(torch.nn.Module):
+    """A reward model of random weights with a linear head, made on a device.
+
+    Args:
+      hf: a config.json, as a mapping.
+      dtype: of its weights.
+      device: where it is made.
+    """
+
+    def __init__(self, hf: Mapping[str, Any], dtype: torch.dtype, device: torch.device):
+        super().__init__()
+        config = AutoConfig.for_model(**hf, num_labels=1)
+        with device:
+            loader = AutoModelForSequenceClassification
+            self.whole = loader.from_config(config, dtype=dtype).eval()
+        self.base, self.head = self.whole.model, self.whole.score
 
 
 class PaperWay:
@@ -86,21 +111,23 @@ class CachedWay:
     memory, so the cache is unchanged for the next batch.
     """
 
-    def __init__(self, network: RewardNetwork, prompt: PromptIds, batch: int):
+    def __init__(self, network: "RewardNetwork | RandomNetwork", prompt: PromptIds, batch: int):
         self.network, self.batch = network, batch
-        self.suffix = torch.tensor(prompt.suffix)
+        self.device = next(network.base.parameters()).device
+        self.suffix = torch.tensor(prompt.suffix, device=self.device)
+        ids = torch.tensor([prompt.prefix], device=self.device)
         with torch.inference_mode():
-            prefix = network.base(torch.tensor([prompt.prefix]), use_cache=True).past_key_values
+            prefix = network.base(ids, use_cache=True).past_key_values
         self.layers = [(layer.keys, layer.values) for layer in prefix.layers]
 
     @torch.inference_mode()
     def score(self, ids: np.ndarray) -> np.ndarray:
         """Rewards of tokens by id: float32 [C]."""
         rewards = [
-            self._batch(torch.from_numpy(ids[i : i + self.batch]))
+            self._batch(torch.from_numpy(ids[i : i + self.batch]).to(self.device))
             for i in range(0, len(ids), self.batch)
         ]
-        return torch.cat(rewards).numpy()
+        return torch.cat(rewards).float().cpu().numpy()
 
     def _batch(self, ids: torch.Tensor) -> torch.Tensor:
         rows = len(ids)

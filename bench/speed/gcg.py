@@ -33,8 +33,9 @@ from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
+from engine.planning import flops
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.search import drivers, flops, step
+from engine.search import drivers, step
 from engine.search.objective import SearchObjective
 from engine.search.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of

@@ -53,7 +53,8 @@ def main() -> None:
     for name, values in zip(_AXES, _BASE, strict=True):
         text = f"sizes, the base first; {values} where not given"
         parser.add_argument(f"--{name}", type=_numbers, default=_numbers(values), help=text)
-    parser.add_argument("--run", type=pathlib.Path, help="folder of the run of one size; kept")
+    for kept in ("run", "report"):
+        parser.add_argument(f"--{kept}", type=pathlib.Path, help=f"{kept} of one size; kept")
     chosen = parser.parse_args()
     print(f"command   python -m bench.speed.growth {' '.join(sys.argv[1:])}".rstrip())
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
@@ -62,7 +63,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if all(len(values) == 1 for values in axes):
             size: Size = (axes[0][0], axes[1][0], axes[2][0])
-            _one_size(size, pathlib.Path(folder), chosen.run)
+            _one_size(size, pathlib.Path(folder), chosen.run, chosen.report)
         else:
             print(aligned(_growth(axes, pathlib.Path(folder))))
 
@@ -107,9 +108,13 @@ def _slope(sizes: Sequence[int], cost: Sequence[float]) -> str:
     return f"{np.polyfit(np.log(sizes), np.log(cost), 1)[0]:.1f}"
 
 
-def _one_size(size: Size, folder: pathlib.Path, kept: pathlib.Path | None) -> None:
+def _one_size(
+    size: Size, folder: pathlib.Path, run: pathlib.Path | None, report: pathlib.Path | None
+) -> None:
     """Prints the stages of one size, and what its whole report took."""
-    run = kept if kept and kept.exists() else _made(size, kept or folder / "run")
+    run, report = run or folder / "run", report or folder / "report"
+    if not run.exists():
+        _made(size, run)
     rows = [["stage", "wall s", "CPU s", "peak MiB", "count"]]
     for stage, spent in _stages(size, run, folder / "stages").items():
         if spent["cpu_s"] < _SHOWN:
@@ -118,7 +123,6 @@ def _one_size(size: Size, folder: pathlib.Path, kept: pathlib.Path | None) -> No
         rows.append([stage, *cells, f"{spent['peak_mib']:,.0f}", f"{spent['count']:,.0f}"])
     print(aligned(rows), flush=True)
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    report = folder / "report"
     _python("-c", _REPORT, str(run), str(report), str(size[0]))
     used, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - start
     busy = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime

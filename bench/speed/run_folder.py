@@ -85,13 +85,20 @@ def sweep(
         manifest.admit_result(path, fingerprint)
         spans = parts.missing(manifest.run / path, len(listed), rows)
         model = types.SimpleNamespace(card=CARD)
-        result = Result(checkpoint=model, path=path, rows=listed, columns=["reward"], spans=spans)
+        result = Result(
+            checkpoint=model,
+            path=path,
+            rows=listed,
+            columns=["reward"],
+            spans=spans,
+            step_size=settings.step_size,
+        )
         every.append(result)
         assert listed.distinct  # the token ids of the steps, which are no part of the run folder
     begin(manifest, {}, every, rows)
     scorer = Scorer(part_s)
     began = time.perf_counter()
-    loop.run(manifest, every, lambda models: scorer, settings, build_mesh())
+    loop.run(manifest, every, lambda models, step: scorer, settings, build_mesh())
     return time.perf_counter() - began, scorer.spent_s
 
 

@@ -3,7 +3,7 @@
     python -m bench.speed.search [--model=<slug>] [--length=8] [--seeds=5] [--tflop=1]
                                  [--tokens=256]
 
-Every method searches under the same budget of floating-point operations (engine/search/flops.py
+Every method searches under the same budget of floating-point operations (engine/planning/flops.py
 counts them), with the settings of configs/gcg.py; the beam is as wide as the budget allows for the
 whole length. Only `--tokens` random printable tokens may be used, so that methods that sweep the
 vocabulary make progress within the budget; 0 allows all tokens. Repeat and beam draw nothing, so
@@ -32,7 +32,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.models.config import DecoderConfig
-from engine.search import flops
+from engine.planning import flops
 from engine.search.run_folder import search_sequences
 from engine.search.settings import METHODS, SearchSettings
 from engine.sweep.setup import vocabulary_of

@@ -86,7 +86,6 @@ class AssayWay:
         """The shapes that `score` runs."""
         return Step(
             config=checkpoint.card.decoder,
-            head=checkpoint.card.head,
             candidates=self.scorer.step_size,
             positions=1 + len(self.prompt.suffix),
             prefix=self.prefix.key_values.keys.shape[1],
@@ -195,7 +194,7 @@ def floor(turns: Turns, step: Step, vocabulary: int) -> str:
 def describe(step: Step, prompt: PromptIds) -> str:
     """The model, the prompt and the settings, as lines."""
     return (
-        f"model     {_MODEL.value}: {step.config.num_layers} layers, {step.head.kind} head\n"
+        f"model     {_MODEL.value}: {step.config.num_layers} layers\n"
         f"prompt    {prompt.prompt!r}: prefix of {len(prompt.prefix)} positions (padded to "
         f"{step.prefix}), {step.positions} of the candidate's own\n"
         f"assay     float32, {jax.device_count()} {jax.default_backend()} device(s), "

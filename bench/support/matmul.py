@@ -8,12 +8,9 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 
 from engine.models.config import DecoderConfig
-from engine.models.heads import HeadConfig
-
-Shape = tuple[int, int, int]  # [m, k] x [k, n]
+from engine.planning import flops
 
 # XLA's CPU backend has two matmul libraries and chooses one, unless this option names it.
 XLA_LIBRARIES = {
@@ -27,46 +24,18 @@ class Step:
     """C candidates of T positions each behind a prefix of P positions, through one model."""
 
     config: DecoderConfig
-    head: HeadConfig
     candidates: int
     positions: int
     prefix: int
 
-    def projections(self) -> Mapping[Shape, int]:
-        """Matrix products of a step with weights: shape -> count.
+    def projections(self) -> Mapping[flops.Shape, int]:
+        """Matrix products of a step with weights: shape -> count."""
+        every = self.candidates * self.positions
+        return flops.projections(self.config, every, self.candidates)
 
-        Every layer but the last projects all C·T positions: Q [D, NH], K and V [D, KH], O [NH, D],
-        gate and up [D, F], down [F, D]. The last layer needs K and V at all of them, the rest at
-        the C reward positions only.
-        """
-        c, every = self.config, self.candidates * self.positions
-        query, shared = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
-        shapes: collections.Counter[Shape] = collections.Counter()
-        for rows, layers in ((every, c.num_layers - 1), (self.candidates, 1)):
-            shapes[rows, c.width, query] += layers
-            shapes[rows, query, c.width] += layers
-            shapes[rows, c.width, c.ffn_width] += 2 * layers
-            shapes[rows, c.ffn_width, c.width] += layers
-        shapes[every, c.width, shared] += 2 * c.num_layers
-        return shapes
-
-    def flops(self) -> int:
-        """FLOPs of a step, a multiply and an add being two.
-
-        projections: the sum of 2·m·k·n over `projections`.
-        attention: 4·N·H·(P + T) per query position (logits, then the weighted values): C·T of them
-          in every layer but the last, C in the last. P includes the padding of the prefix, which is
-          computed too.
-        head: 2·D per candidate, or 2·D·E + 2·E for an MLP of width E.
-
-        Norms, rotary embedding, softmax and SiLU are not counted: below 1 %.
-        """
-        c, head = self.config, self.head
-        queries = self.candidates * ((c.num_layers - 1) * self.positions + 1)
-        attention = 4 * c.num_heads * c.head_size * (self.prefix + self.positions) * queries
-        mlp = 2 * head.hidden * (head.width + 1)
-        per_candidate = mlp if head.kind == "mlp" else 2 * head.width
-        return self.projection_flops() + attention + per_candidate * self.candidates
+    def flops(self) -> float:
+        """FLOPs of a step; the padding of the prefix counts, since it is computed too."""
+        return self.candidates * flops.response(self.config, self.positions, self.prefix)
 
     def projection_flops(self) -> int:
         """FLOPs of `projections`."""
@@ -74,9 +43,7 @@ class Step:
 
     def weight_bytes(self) -> int:
         """float32 bytes of all layers' weights, which a step reads at least once."""
-        c = self.config
-        attention = 2 * c.width * c.head_size * (c.num_heads + c.num_kv_heads)
-        return 4 * c.num_layers * (attention + 3 * c.width * c.ffn_width)
+        return 4 * self.config.num_layers * flops.layer_weights(self.config)
 
     def candidate_bytes(self) -> int:
         """Bytes read and written per candidate: its ids, embeddings and reward."""
@@ -118,6 +85,8 @@ def _xla(options: Mapping[str, str]) -> Callable:
 
 
 def _torch() -> Callable:
+    import torch  # here: the shapes are read where torch is missing too
+
     def prepare(a: np.ndarray, b: np.ndarray) -> Callable[[], object]:
         left, right = torch.from_numpy(a), torch.from_numpy(b)
         return lambda: torch.mm(left, right)

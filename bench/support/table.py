@@ -37,11 +37,12 @@ def _version(library: str) -> str:
 
 def machine() -> str:
     """The command, the processor, its load, and the versions of the libraries."""
-    module = Path(sys.argv[0]).resolve().relative_to(Path.cwd()).with_suffix("")
+    spec = sys.modules["__main__"].__spec__
+    module = spec.name.removesuffix(".__main__") if spec else sys.argv[0]
     versions = " ".join(f"{name} {_version(name)}" for name in LIBRARIES)
     return "\n".join(
         [
-            f"command   {' '.join(['python -m', '.'.join(module.parts), *sys.argv[1:]])}",
+            f"command   {' '.join(['python -m', module, *sys.argv[1:]])}",
             f"machine   {processor()}, {cores()} cores, load {os.getloadavg()[0]:.1f} at the start",
             f"versions  python {platform.python_version()} {versions}",
         ]

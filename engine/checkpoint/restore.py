@@ -145,7 +145,8 @@ def abstract(
     meshes.check_mesh(mesh, config)
     whole = meshes.with_whole_kv_heads(mesh, config)
     sums = meshes.sum_dtype(mesh, dtype)
-    graph, params = _abstract(whole, heads, dtype, objectives, sums)
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    graph, params = _abstract(whole, heads, dtype, objectives, sums, rounds_apart=on_cpu)
     for _, parameter in nnx.to_flat_state(params):
         shape = parameter.shape
         place = meshes.parameter_sharding(mesh, _axes(parameter), shape)
@@ -312,15 +313,21 @@ def _abstract(
     dtype: jnp.dtype,
     objectives: str = "none",
     sums: jnp.dtype = FLOAT32,
+    *,
+    rounds_apart: bool = False,
 ) -> tuple[Graph, Params]:
     """Graph and shapes of a group's model, without allocating its parameters."""
 
     def build() -> RewardModels | LanguageModel:
         rewarding = [head for head in heads if isinstance(head, HeadConfig)]
+        model: RewardModels | LanguageModel
         if rewarding:
-            return RewardModels(config, rewarding, dtype, objectives=objectives, sums=sums)
-        (output,) = (head for head in heads if isinstance(head, OutputConfig))
-        return LanguageModel(config, output, dtype, sums)
+            model = RewardModels(config, rewarding, dtype, objectives=objectives, sums=sums)
+        else:
+            (output,) = (head for head in heads if isinstance(head, OutputConfig))
+            model = LanguageModel(config, output, dtype, sums)
+        model.decoder.layers.rounds_apart = rounds_apart
+        return model
 
     graph, params = nnx.split(nnx.eval_shape(build))
     return graph, params

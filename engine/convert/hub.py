@@ -1,11 +1,12 @@
 """A Hugging Face repository as a local folder: weights, configs and tokenizer, never code."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engine.convert import safetensors
 from engine.convert.hf_config import decoder_config, is_language_model
+from engine.convert.hf_values import Json
 from engine.convert.safetensors import read_json
 from engine.errors import AssayError, prefixed
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
@@ -24,7 +25,11 @@ class Source:
     revision: str | None
 
 
-def fetch(source: str, revision: str | None) -> Source:
+def fetch(
+    source: str,
+    revision: str | None,
+    before_weights: Callable[[Json], object] = lambda hf: None,
+) -> Source:
     """Opens a local folder, or downloads the weights, configs and tokenizer of a hub id.
 
     Weights are downloaded only after config.json and the tokenizer have been understood.
@@ -32,6 +37,7 @@ def fetch(source: str, revision: str | None) -> Source:
     Args:
       source: a folder, or a hub id `owner/name`.
       revision: commit, tag or branch of a hub id; None: the main branch.
+      before_weights: called with the config.json of a hub id before its weights are downloaded.
 
     Raises:
       AssayError: no such folder and no repository that the hub serves; or conversion would refuse
@@ -51,9 +57,20 @@ def fetch(source: str, revision: str | None) -> Source:
     tokenizer = load_tokenizer(folder)
     if not is_language_model(hf):  # a base language model may have no chat template
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
+    before_weights(hf)
     indexed = (folder / safetensors.INDEX).is_file()
     weights = safetensors.indexed_names(folder) if indexed else [safetensors.SINGLE]
     return Source(folder=_snapshot(source, revision, weights), name=source, revision=revision)
+
+
+def fetch_config(source: str) -> Json:
+    """The config.json of a hub id, which alone is downloaded.
+
+    Raises:
+      AssayError: no repository that the hub serves, or one without a readable config.json.
+    """
+    with prefixed(source):
+        return read_json(_snapshot(source, None, ["config.json"]) / "config.json")
 
 
 def _snapshot(source: str, revision: str | None, patterns: Sequence[str]) -> Path:

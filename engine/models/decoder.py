@@ -47,6 +47,9 @@ class Layer(nnx.Module):
 
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype, sums: jnp.dtype):
         self.config, self.sums = config, sums
+        # Whether products with weights are float32 before they are rounded to the dtype. On a CPU,
+        # XLA uses the instructions for bfloat16 (AMX) only then; it adds up in float32 either way.
+        self.rounds_apart = False
         self.attention_norm = _zeros(config, "LD", dtype)
         # In these orders, with heads and head size as one dimension, TPUs read weights where they
         # are. In others, XLA copies whole stacks of them in each step.
@@ -73,7 +76,7 @@ class Layer(nnx.Module):
         """Rotated keys and values of every position, each [C, T, K, H]."""
         normed = self._norm(x, self.attention_norm)
         keys, values = (
-            self._by_head(jnp.einsum("CTD,ED->CTE", normed, w[...])) for w in (self.k, self.v)
+            self._by_head(self._product("CTD,ED->CTE", normed, w)) for w in (self.k, self.v)
         )
         if self.config.qkv_bias:
             keys, values = keys + self.k_bias, values + self.v_bias
@@ -84,7 +87,7 @@ class Layer(nnx.Module):
     def queries(self, x: Residual, angles: Angles) -> Float[Array, "C T K G H"]:
         """Rotated queries, grouped by the key/value head that they attend to."""
         normed = self._norm(x, self.attention_norm)
-        q = self._by_head(jnp.einsum("CTD,DE->CTE", normed, self.q[...]))
+        q = self._by_head(self._product("CTD,DE->CTE", normed, self.q))
         if self.config.qkv_bias:
             q = q + self.q_bias
         if self.config.qk_norm:
@@ -102,11 +105,15 @@ class Layer(nnx.Module):
     def feed_forward(self, x: Residual) -> Residual:
         """The addition of the feed-forward to the residual stream."""
         normed = self._norm(x, self.ffn_norm)
-        gate = jnp.einsum("CTD,DF->CTF", normed, self.gate[...])
-        up = jnp.einsum("CTD,DF->CTF", normed, self.up[...])
+        gate, up = (self._product("CTD,DF->CTF", normed, w) for w in (self.gate, self.up))
         inner = _ACTIVATIONS[self.config.activation](gate) * up
         added = self._summed("CTF,FD->CTD", inner, self.down)
         return self._norm(added, self.post_ffn_norm) if self.config.post_norms else added
+
+    def _product(self, axes: str, x: Array, weight: Param) -> Array:
+        """The product with a matrix, in the dtype of x."""
+        wide = jnp.float32 if self.rounds_apart else None
+        return jnp.einsum(axes, x, weight[...], preferred_element_type=wide).astype(x.dtype)
 
     def _summed(self, axes: str, x: Array, weight: Param) -> Residual:
         """The product that devices along `model` add up."""

@@ -8,7 +8,6 @@ packing      which positions of the candidates are computed, two candidates in a
 buffer       state of an attempt: the sequences that it keeps and draws parents from
 step         the compiled step: propose, score, keep
 baselines    methods without a gradient that enumerate the vocabulary
-flops        floating-point operations of a step
 drivers      host loop of one search: compiled steps or enumeration, until it ends
 trace        best sequence after each step; its file, from which a search resumes
 run_folder   searches of several models and prompts into a run folder

@@ -17,10 +17,10 @@ from etils import epath
 from engine import mesh as meshes
 from engine import processes
 from engine.errors import AssayError
+from engine.planning import flops
 from engine.runs import storage
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, fetch
-from engine.search import flops
 from engine.search import trace as traces
 from engine.search.baselines import QUERIES, Query
 from engine.search.buffer import BROKEN, Ranked, State, fitness, start

@@ -31,6 +31,9 @@ class FirstChanges:
 def spread_first_changes(free: Sequence[int], candidates: int, topk: int) -> FirstChanges:
     """Distributes the candidates evenly over the free positions.
 
+    The distribution is symmetric: with the last candidate, the first changes as many positions as
+    any other candidate with its counterpart, so that rows of two are equally long (`packing`).
+
     Args:
       free: positions that may change, ascending.
       candidates: how many candidates there are.
@@ -43,9 +46,9 @@ def spread_first_changes(free: Sequence[int], candidates: int, topk: int) -> Fir
         raise AssayError(
             f"candidates={candidates}; allowed: at most topk × free positions = {topk * len(free)}"
         )
-    counts = [len(part) for part in np.array_split(np.arange(candidates), len(free))]
-    position = [i for i, count in zip(free, counts, strict=True) for _ in range(count)]
-    rank = [m for count in counts for m in range(count)]
+    index = (2 * np.arange(candidates) + 1) * len(free) // (2 * candidates)
+    position = np.array(free)[index].tolist()
+    rank = (np.arange(candidates) - np.searchsorted(index, index)).tolist()
     return FirstChanges(tuple(position), tuple(rank))
 
 

@@ -16,6 +16,7 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
+from engine.planning import admission
 from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
@@ -77,6 +78,7 @@ def search_sequences(
     mesh: Mesh,
     *,
     joint: bool = False,
+    check_memory: bool = True,
 ) -> list[SearchResult]:
     """Searches every model under every prompt and writes the traces to `run/sequences`.
 
@@ -88,6 +90,7 @@ def search_sequences(
       mesh: from `engine.mesh.build_mesh`.
       joint: one search per model for sequences with a high (or low) mean reward over all prompts;
         its prompt id is `mean.<id>.<id>…`, or holds a hash if that is too long.
+      check_memory: whether a model that is larger than the free memory is refused.
 
     Returns:
       One result per model, prompt and direction: first those that were complete before.
@@ -110,6 +113,9 @@ def search_sequences(
     results = [_read(manifest, job, *named) for job in every for named in job.complete.items()]
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
+    if check_memory:
+        for job in pending:
+            _check_memory(job, mesh)
     if pending:
         setup.begin(manifest, _unwritten(manifest, frames))
     loaded = None
@@ -159,6 +165,7 @@ def score_elsewhere(
         seed=settings.seed,
         pooling="last",
         objectives="none",
+        check_memory=False,  # a model that could be searched can be scored
     )
     return sweep_replies(checkpoints, prompts, schema.FOUND + digest, distinct, run, sweep, mesh)
 
@@ -243,6 +250,20 @@ def _job(
         missing=missing,
         complete=complete,
         prompts=list(together),
+    )
+
+
+def _check_memory(job: SearchJob, mesh: Mesh) -> None:
+    objective = job.objective
+    admission.check_search(
+        job.checkpoint,
+        mesh,
+        objective.settings.dtype,
+        prefix=max(len(prompt.prefix) for prompt in objective.prompts),
+        own=1 + len(objective.suffix),
+        length=objective.settings.length,
+        candidates=objective.settings.candidates,
+        attempts=len(objective.signs),
     )
 
 

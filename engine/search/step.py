@@ -9,6 +9,7 @@ between the two halves.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +23,12 @@ from engine.models.reward_model import RewardModels
 from engine.search import buffer, packing, proposals
 from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, fitness
 from engine.search.settings import STEP_METHODS, SearchSettings
-from engine.types import Array, Graph, Params, Places, Prefix
+from engine.types import Array, Graph, KeyValues, Params, Places, Prefix
 
 _BLOCK_ROWS = 32  # rows of packed candidates that a device scores at a time: 64 candidates
+# Attempts whose parents a device runs through the model together. A parent is so short that reading
+# the weights takes most of its time. A single attempt is doubled, so that there is one shape.
+_BLOCK_PARENTS = 2
 
 
 @jax.tree_util.register_dataclass
@@ -202,7 +206,8 @@ def slopes_of(
 ) -> tuple[Float[Array, "A"], Float[Array, "A T V"]]:
     """Rewards of the parents, and gradients with respect to their one-hot rows.
 
-    The attempts are shared out over the mesh axis `data`, each of them a block.
+    Embedding is linear: its transpose takes the gradient with respect to the embedded rows to that
+    with respect to the one-hot rows, and a row is looked up instead of multiplied.
 
     Args:
       model: the reward model.
@@ -215,34 +220,51 @@ def slopes_of(
     Returns:
       Signed rewards, and the gradient of `fitness` of them.
     """
-    graph, params = nnx.split(model)
     signs = jnp.ones_like(inputs.signs) if settings.wrong_sign else inputs.signs
 
     def of_rows(
-        rows: Float[Array, "T V"], sign: Array, model: RewardModels, inputs: StepInputs
+        x: Float[Array, "T D"], sign: Array, model: RewardModels, inputs: StepInputs
     ) -> tuple[Array, Array]:
-        suffix = model.decoder.embed(inputs.suffix[None])
-        x = jnp.concatenate([model.decoder.embed_rows(rows[None]), suffix], axis=1)
-        last = jnp.full((1, 1), x.shape[1] - 1)
+        row = jnp.concatenate([x[None], model.decoder.embed(inputs.suffix[None])], axis=1)
+        last = jnp.full((1, 1), row.shape[1] - 1)
 
         def of_prompt(prefix: Prefix, length: Array) -> Array:
-            places = behind(length[None], x.shape[1])
-            return model.respond_embedded(prefix, x, places, last)[0, 0, 0]
+            places = behind(length[None], row.shape[1])
+            return model.respond_embedded(prefix, row, places, last)[0, 0, 0]
 
         reward = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths).mean()
         return fitness(sign * reward, settings.target), reward
 
     def of_attempt(
-        shared: tuple[Params, StepInputs], attempt: tuple[Array, Array]
+        model: RewardModels, inputs: StepInputs, attempt: tuple[Array, Array]
     ) -> tuple[Array, Array]:
-        (params, inputs), (parent, sign) = shared, attempt
-        rows = jax.nn.one_hot(parent, inputs.allowed.shape[0], dtype=jnp.float32)
-        own = nnx.merge(graph, params), inputs
-        (_, reward), slopes = jax.value_and_grad(of_rows, has_aux=True)(rows, sign, *own)
-        return reward, slopes
+        parent, sign = attempt
+        x = model.decoder.embed(parent[None])[0]
+        (_, reward), slopes = jax.value_and_grad(of_rows, has_aux=True)(x, sign, model, inputs)
+        one_hot = jax.ShapeDtypeStruct((1, len(parent), len(inputs.allowed)), jnp.float32)
+        (on_rows,) = jax.linear_transpose(model.decoder.embed_rows, one_hot)(slopes[None])
+        return reward, on_rows[0]
 
-    rewards, slopes = meshes.in_blocks(of_attempt, mesh, (params, inputs), (parents, signs))
+    rewards, slopes = _by_attempt(of_attempt, model, inputs, (parents, signs), mesh)
     return inputs.signs * rewards, slopes
+
+
+def keys_values_of(
+    model: RewardModels, inputs: StepInputs, parents: Int[Array, "A T"], mesh: Mesh
+) -> KeyValues:
+    """Keys and values of the parents behind each prompt, leaves [A, J, L, T, K, H]."""
+
+    def of_attempt(model: RewardModels, inputs: StepInputs, parent: Int[Array, "T"]) -> KeyValues:
+        def of_prompt(prefix: Prefix, length: Array) -> KeyValues:
+            written = model.extend(prefix, parent, length).key_values
+            return jax.tree.map(
+                lambda p: jax.lax.dynamic_slice_in_dim(p, length, len(parent), axis=1), written
+            )
+
+        return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
+
+    found: KeyValues = _by_attempt(of_attempt, model, inputs, parents, mesh)
+    return found
 
 
 def score_candidates(
@@ -257,8 +279,8 @@ def score_candidates(
 
     Candidate c agrees with its parent before position `first[c]`, so only its positions from there
     on are computed. Keys and values of the earlier positions are those of the parent, computed
-    behind the prompt's. This is exact, since a decoder is causal. Blocks of candidates are shared
-    out over the mesh axis `data`.
+    once behind the prompt's. This is exact, since a decoder is causal. Blocks of candidates are
+    shared out over the mesh axis `data`.
 
     Args:
       model: the reward model.
@@ -277,25 +299,70 @@ def score_candidates(
     every = (rows, *(jnp.broadcast_to(a, (attempts, *a.shape)) for a in static))
     size = min(_BLOCK_ROWS, rows.shape[1])
     blocks = tuple(a.reshape(-1, size, a.shape[-1]) for a in every)
-    parents = jnp.repeat(parents, len(blocks[0]) // attempts, axis=0)
+    attempt = jnp.repeat(jnp.arange(attempts), len(blocks[0]) // attempts)
 
     def of_block(
-        shared: tuple[Params, StepInputs], block: tuple[Array, ...]
+        shared: tuple[Params, StepInputs, KeyValues], block: tuple[Array, ...]
     ) -> Float[Array, "B Y"]:
-        (params, inputs), (parent, row, place, first, reply, read) = shared, block
+        (params, inputs, written), (attempt, row, place, first, reply, read) = shared, block
         model = nnx.merge(graph, params)
 
-        def of_prompt(prefix: Prefix, length: Array) -> Float[Array, "B Y"]:
-            written = model.extend(prefix, parent, length)
+        def of_prompt(prefix: Prefix, length: Array, own: KeyValues) -> Float[Array, "B Y"]:
+            with_parent = jax.tree.map(
+                lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new, length, axis=1),
+                prefix.key_values,
+                own,
+            )
+            prefix = Prefix(key_values=with_parent, gates=prefix.gates)
             places = Places(position=length + place, shared=length + first, reply=reply)
-            return model.respond_embedded(written, model.decoder.embed(row), places, read)[0]
+            return model.respond_embedded(prefix, model.decoder.embed(row), places, read)[0]
 
-        return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths).mean(0)
+        own = jax.tree.map(lambda every: every[attempt], written)
+        return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths, own).mean(0)
 
-    scored = meshes.in_blocks(of_block, mesh, (params, inputs), (parents, *blocks))
+    shared = params, inputs, keys_values_of(model, inputs, parents, mesh)
+    scored = meshes.in_blocks(of_block, mesh, shared, (attempt, *blocks))
     means = scored.reshape(attempts, -1)[:, layout.where]
     rewards = inputs.signs[:, None] * means
     return jnp.where(jnp.isfinite(rewards), rewards, BROKEN)
+
+
+# Any: trees of arrays.
+def _by_attempt(
+    function: Callable[[RewardModels, StepInputs, Any], Any],
+    model: RewardModels,
+    inputs: StepInputs,
+    attempts: Any,
+    mesh: Mesh,
+) -> Any:
+    """Results of a function for each attempt; blocks of attempts are shared out over `data`.
+
+    Args:
+      function: (model, inputs, one attempt's arrays) -> its result.
+      model: the reward model.
+      inputs: prompts and signs.
+      attempts: arrays with one leading entry per attempt.
+      mesh: where the model is.
+
+    Returns:
+      The results with a leading axis for the attempts.
+    """
+    graph, params = nnx.split(model)
+    count = len(jax.tree.leaves(attempts)[0])
+
+    def blocked(array: Array) -> Array:
+        spare = -count % _BLOCK_PARENTS
+        filled = jnp.pad(array, [(0, spare)] + [(0, 0)] * (array.ndim - 1), "edge")
+        return filled.reshape(-1, _BLOCK_PARENTS, *array.shape[1:])
+
+    def of_block(shared: tuple[Params, StepInputs], block: Any) -> Any:
+        params, inputs = shared
+        own = nnx.merge(graph, params)
+        return jax.vmap(lambda attempt: function(own, inputs, attempt))(block)
+
+    blocks = jax.tree.map(blocked, attempts)
+    found = meshes.in_blocks(of_block, mesh, (params, inputs), blocks)
+    return jax.tree.map(lambda r: r.reshape(-1, *r.shape[2:])[:count], found)
 
 
 def replacements(step: Array, steps: Array, settings: SearchSettings) -> Int[Array, ""]:

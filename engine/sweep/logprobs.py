@@ -7,7 +7,7 @@ plain one (`schema.prompt_in_form`).
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from jax.sharding import Mesh
 
@@ -15,6 +15,7 @@ from engine import mesh as meshes
 from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
+from engine.planning.admission import Place
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
 from engine.scoring.language_passes import LanguageScorer
@@ -68,17 +69,18 @@ def next_tokens(
     named = _named(prompts, settings.form)
     manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
     setup.check_meshes(mesh, checkpoints)
-    results = []
+    results, place = [], Place.of(mesh)
     for checkpoint in checkpoints:
-        for prompt, text in named.items():
-            rows = NextTokenRows(
-                cue(checkpoint, text, settings.form).prompt, setup.tokens_of(checkpoint)
-            )
-            path = schema.logprobs_path(checkpoint.card.slug, prompt)
-            results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
+        size = setup.tokens_of(checkpoint)
+        every: dict[str, Rows] = {
+            prompt: NextTokenRows(cue(checkpoint, text, settings.form).prompt, size)
+            for prompt, text in named.items()
+        }
+        results += _admit(manifest, checkpoint, every, schema.logprobs_path, settings, mesh, place)
+    refused = setup.refusals(results, settings, place)
     vocabularies = setup.missing_vocabularies(manifest, checkpoints)
     setup.begin(manifest, vocabularies, results, settings.part_size)
-    load = functools.partial(_load, settings, mesh)
+    load = functools.partial(_load, settings, mesh, refused)
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
@@ -103,14 +105,17 @@ def replies(
     manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
     setup.admit(manifest, "lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
     setup.check_meshes(mesh, checkpoints)
-    results = []
+    results, place = [], Place.of(mesh)
+    path = functools.partial(schema.item_logprobs_path, name)
     for checkpoint in checkpoints:
-        for prompt, text in named.items():
-            rows = ContinuationRows(cue(checkpoint, text, settings.form), texts)
-            path = schema.item_logprobs_path(name, checkpoint.card.slug, prompt)
-            results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
+        every: dict[str, Rows] = {
+            prompt: ContinuationRows(cue(checkpoint, text, settings.form), texts)
+            for prompt, text in named.items()
+        }
+        results += _admit(manifest, checkpoint, every, path, settings, mesh, place)
+    refused = setup.refusals(results, settings, place)
     setup.begin(manifest, {}, results, settings.part_size)
-    load = functools.partial(_load, settings, mesh)
+    load = functools.partial(_load, settings, mesh, refused)
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
@@ -136,16 +141,43 @@ def _named(prompts: Mapping[str, str], form: str) -> dict[str, str]:
 def _admit(
     manifest: Manifest,
     checkpoint: Checkpoint,
-    path: str,
-    rows: Rows,
+    rows: Mapping[str, Rows],
+    path_of: Callable[[str, str], str],
     settings: LogprobSettings,
     mesh: Mesh,
-) -> Result:
-    return setup.admit_result(manifest, checkpoint, path, rows, settings, mesh, form=settings.form)
+    place: Place,
+) -> list[Result]:
+    """A model's results under every prompt (id -> rows); see `rewards._admit`."""
+    paths = {prompt: path_of(checkpoint.card.slug, prompt) for prompt in rows}
+    prompts = [each.prompt for each in rows.values()]
+    listed = any(isinstance(each, ContinuationRows) for each in rows.values())
+    step = setup.choose_step(
+        manifest, [checkpoint], list(paths.values()), prompts, settings, place, listed=listed
+    )
+    return [
+        setup.admit_result(
+            manifest,
+            checkpoint,
+            paths[prompt],
+            each,
+            settings,
+            mesh,
+            step_size=step,
+            form=settings.form,
+        )
+        for prompt, each in rows.items()
+    ]
 
 
-def _load(settings: LogprobSettings, mesh: Mesh, group: Sequence[Checkpoint]) -> LanguageScorer:
+def _load(
+    settings: LogprobSettings,
+    mesh: Mesh,
+    refused: Mapping[tuple[str, ...], str],
+    group: Sequence[Checkpoint],
+    step_size: int,
+) -> LanguageScorer:
     for checkpoint in group:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
+    setup.check_refused(refused, group)
     restored = restore(group, mesh, dtype_named(settings.dtype))
-    return LanguageScorer.build(*restored, mesh, step_size=settings.step_size)
+    return LanguageScorer.build(*restored, mesh, step_size=step_size)

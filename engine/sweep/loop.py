@@ -28,7 +28,7 @@ from engine.runs.reader import Json
 from engine.scoring.reward_passes import dtype_named
 from engine.scoring.rows import Rows
 from engine.sweep.outcomes import Ended, Ledger, SomeFailed, memory_errors
-from engine.sweep.results import Result, is_checked, read_numbers
+from engine.sweep.results import Result, is_checked, read_numbers, step_of
 from engine.sweep.self_check import check_finite, self_check
 from engine.sweep.writer import Writer
 from engine.types import PromptIds
@@ -36,18 +36,21 @@ from engine.types import PromptIds
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How results are computed. All but the self-check's are part of their fingerprint."""
+    """How results are computed. Dtype and sizes are part of their fingerprint."""
 
     dtype: str
-    step_size: int  # candidates per step on each device
+    step_size: int | None  # candidates per step on each device; None: chosen (`setup.choose_step`)
     part_size: int  # rows per part
     self_check: int  # rows per result that the plain pass scores again
     seed: int  # of the self-check's sample
+    check_memory: bool = True  # whether models that are larger than the free memory are refused
 
     def __post_init__(self) -> None:
         dtype_named(self.dtype)
         for name, least in (("step_size", 1), ("part_size", 1), ("self_check", 1), ("seed", 0)):
             value = getattr(self, name)
+            if name == "step_size" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise AssayError(f"{name}={value!r}; allowed: integers >= {least}")
 
@@ -78,7 +81,7 @@ class Scorer(Protocol):
 def run(
     manifest: Manifest,
     results: Sequence[Result],
-    load: Callable[[Sequence[Checkpoint]], Scorer],
+    load: Callable[[Sequence[Checkpoint], int], Scorer],
     settings: Settings,
     mesh: Mesh,
     finished: Callable[[Result, np.ndarray], object] = lambda result, numbers: None,
@@ -91,8 +94,8 @@ def run(
     Args:
       manifest: of the run, with every result entered.
       results: all of them; those of one pass stand together, and so do passes of the same models.
-      load: puts models that share a pass on the devices; called once for models with a missing
-        part, after the models before them were released.
+      load: puts models that share a pass on the devices, for steps of a size; called once for
+        models with a missing part, after the models before them were released.
       settings: of the run.
       mesh: of the scorers, for messages.
       finished: called with each result that this call completes, and its numbers float32
@@ -113,15 +116,17 @@ def run(
     ]
     ledger, computed = Ledger([result.model for result in results]), 0
     with progress(sum(stop - start for same in pending for start, stop in _spans(same))) as bar:
-        for checkpoints, own in itertools.groupby(
-            pending, key=lambda same: [r.checkpoint for r in same]
+        for (checkpoints, step), own in itertools.groupby(
+            pending, key=lambda same: ([r.checkpoint for r in same], step_of(same))
         ):
             models = [checkpoint.card.slug for checkpoint in checkpoints]
-            memory = memory_errors(models, mesh, "step_size", settings.step_size)
+            memory = memory_errors(models, mesh, "step_size", step)
             with ledger.group(models), memory, Writer(manifest) as writer:
                 bar.set_description(f"loading {models[0]}")
                 computed += _compute(
-                    _Work(manifest, load(checkpoints), settings, bar, writer, ledger), own, finished
+                    _Work(manifest, load(checkpoints, step), settings, bar, writer, ledger),
+                    own,
+                    finished,
                 )
     if processes.writes():
         if pending:

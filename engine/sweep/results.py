@@ -29,6 +29,7 @@ class Result:
       rows: what is scored. Results with the same object are computed in one pass.
       columns: names of the numbers in a part; the first is the reward or log-probability.
       spans: row ranges of the parts that are missing, ascending.
+      step_size: candidates per step on each device.
     """
 
     checkpoint: Checkpoint
@@ -36,6 +37,7 @@ class Result:
     rows: Rows
     columns: Sequence[str]
     spans: Sequence[Span]
+    step_size: int
 
     @property
     def model(self) -> str:
@@ -92,6 +94,24 @@ def models_together(results: Sequence[Result]) -> dict[int, list[str]]:
     for result in results:
         together.setdefault(id(result.rows), []).append(result.model)
     return {rows: sorted(models) for rows, models in together.items()}
+
+
+def step_of(results: Sequence[Result]) -> int:
+    """Candidates per step of a pass that computes the missing parts of some results.
+
+    Raises:
+      AssayError: some were begun with another step than others.
+    """
+    missing = [result for result in results if result.spans] or list(results)
+    first = missing[0]
+    for other in missing:
+        if other.step_size != first.step_size:
+            raise AssayError(
+                f"models {first.model} and {other.model} share a pass, but their results were "
+                f"begun with step_size={first.step_size} and {other.step_size}; give each its own "
+                "command"
+            )
+    return first.step_size
 
 
 def is_checked(manifest: Manifest, path: str) -> bool:

@@ -13,6 +13,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.models.heads import OBJECTIVES
+from engine.planning.admission import Place
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
 from engine.scoring.reward_passes import RewardScorer, dtype_named
@@ -78,15 +79,15 @@ def sweep_vocabulary(
     """
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     _check(checkpoints, settings, mesh)
-    results = []
+    results, place = [], Place.of(mesh)
     for group in sharing_groups(checkpoints):
-        for prompt, text in prompts.items():
-            pad = pad_token(group[0], settings.pooling)
-            size = setup.tokens_of(group[0])
-            rows = token_rows(group[0].template, text, size, settings.mode, pad)
-            for checkpoint in group:
-                path = schema.scores_path(checkpoint.card.slug, prompt)
-                results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
+        pad, size = pad_token(group[0], settings.pooling), setup.tokens_of(group[0])
+        every = {
+            prompt: token_rows(group[0].template, text, size, settings.mode, pad)
+            for prompt, text in prompts.items()
+        }
+        results += _admit(manifest, group, every, schema.scores_path, settings, mesh, place)
+    refused = setup.refusals(results, settings, place)
     vocabularies = setup.missing_vocabularies(manifest, checkpoints)
     setup.begin(manifest, vocabularies, results, settings.part_size)
 
@@ -96,7 +97,7 @@ def sweep_vocabulary(
         tokens = pl.Series(result.checkpoint.template.tokens, dtype=pl.String)
         finished(result.model, result.prompt, scores.with_columns(token=tokens))
 
-    load = functools.partial(_load, settings, mesh)
+    load = functools.partial(_load, settings, mesh, refused)
     return loop.run(manifest, results, load, settings, mesh, tell, ended)
 
 
@@ -117,16 +118,18 @@ def sweep_replies(
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     setup.admit(manifest, "lists", name, {"rows": len(replies), "items_hash": items_hash(replies)})
     _check(checkpoints, settings, mesh)
-    results = []
+    results, place = [], Place.of(mesh)
+    path = functools.partial(schema.items_path, name)
     for group in sharing_groups(checkpoints):
         template, pad = group[0].template, pad_token(group[0], settings.pooling)
-        for prompt, text in prompts.items():
-            rows = ReplyRows(template.split(text), template, replies, settings.mode, pad=pad)
-            for checkpoint in group:
-                path = schema.items_path(name, checkpoint.card.slug, prompt)
-                results.append(_admit(manifest, checkpoint, path, rows, settings, mesh))
+        every = {
+            prompt: ReplyRows(template.split(text), template, replies, settings.mode, pad=pad)
+            for prompt, text in prompts.items()
+        }
+        results += _admit(manifest, group, every, path, settings, mesh, place)
+    refused = setup.refusals(results, settings, place)
     setup.begin(manifest, {}, results, settings.part_size)
-    load = functools.partial(_load, settings, mesh)
+    load = functools.partial(_load, settings, mesh, refused)
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
@@ -159,19 +162,52 @@ def pad_token(checkpoint: Checkpoint, pooling: str) -> int | None:
 
 def _admit(
     manifest: Manifest,
-    checkpoint: Checkpoint,
-    path: str,
-    rows: RewardRows,
+    group: Sequence[Checkpoint],
+    rows: Mapping[str, RewardRows],
+    path_of: Callable[[str, str], str],
     settings: SweepSettings,
     mesh: Mesh,
-) -> Result:
+    place: Place,
+) -> list[Result]:
+    """The results of models that share a decoder, under every prompt.
+
+    Args:
+      manifest: of the run.
+      group: the models.
+      rows: prompt id -> what is scored.
+      path_of: slug and prompt id -> folder of the result.
+      settings: of the run.
+      mesh: the devices.
+      place: the same, with their free memory.
+    """
     choices = {"mode": settings.mode}
     if settings.pooling != "last":  # runs that are older than this setting have no such key
         choices["pooling"] = settings.pooling
-    objectives = checkpoint.card.reward_head.columns(settings.objectives)[1:]
-    return setup.admit_result(
-        manifest, checkpoint, path, rows, settings, mesh, objectives=objectives, **choices
+    pairs = [(prompt, checkpoint) for prompt in rows for checkpoint in group]
+    paths = [path_of(checkpoint.card.slug, prompt) for prompt, checkpoint in pairs]
+    step = setup.choose_step(
+        manifest,
+        group,
+        paths,
+        [each.prompt for each in rows.values()],
+        settings,
+        place,
+        listed=any(isinstance(each, ReplyRows) for each in rows.values()),
     )
+    return [
+        setup.admit_result(
+            manifest,
+            checkpoint,
+            path,
+            rows[prompt],
+            settings,
+            mesh,
+            step_size=step,
+            objectives=checkpoint.card.reward_head.columns(settings.objectives)[1:],
+            **choices,
+        )
+        for path, (prompt, checkpoint) in zip(paths, pairs, strict=True)
+    ]
 
 
 def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mesh) -> None:
@@ -190,8 +226,15 @@ def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mes
         )
 
 
-def _load(settings: SweepSettings, mesh: Mesh, group: Sequence[Checkpoint]) -> RewardScorer:
+def _load(
+    settings: SweepSettings,
+    mesh: Mesh,
+    refused: Mapping[tuple[str, ...], str],
+    group: Sequence[Checkpoint],
+    step_size: int,
+) -> RewardScorer:
     for checkpoint in group:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
+    setup.check_refused(refused, group)
     restored = restore(group, mesh, dtype_named(settings.dtype), objectives=settings.objectives)
-    return RewardScorer.build(*restored, mesh, step_size=settings.step_size)
+    return RewardScorer.build(*restored, mesh, step_size=step_size)

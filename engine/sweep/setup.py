@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import datetime
 import hashlib
+import itertools
 import socket
 import time
 import uuid
@@ -20,6 +21,8 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
+from engine.planning import admission
+from engine.planning.admission import Place
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
@@ -30,6 +33,7 @@ from engine.sweep.loop import Settings
 from engine.sweep.results import Result, check_present
 from engine.text.chat_template import ChatTemplate
 from engine.text.vocabulary import vocabulary, vocabulary_size
+from engine.types import PromptIds
 
 _SHARED_S = 20.0  # for a file of process 0 to appear on every process
 
@@ -100,6 +104,7 @@ def admit_result(
     settings: Settings,
     mesh: Mesh,
     *,
+    step_size: int,
     objectives: Sequence[str] = (),
     **choices: object,
 ) -> Result:
@@ -112,6 +117,8 @@ def admit_result(
       rows: what is scored; the results of models that share a pass share the object.
       settings: of the run.
       mesh: the devices.
+      step_size: what `choose_step` gave for the model; a result that was begun with another one
+        keeps it, unless `settings` name one.
       objectives: columns of a part behind those of the rows.
       **choices: further settings that all parts of a result must agree on.
 
@@ -122,13 +129,15 @@ def admit_result(
     schema.objective_columns(objectives)
     if objectives:
         choices["objectives"] = list(objectives)
+    if settings.step_size is None:
+        step_size = _begun_with(manifest, path) or step_size
     fingerprint = {
         "checkpoint_hash": checkpoint.card.checkpoint_hash,
         **choices,
         "dtype": settings.dtype,
         "rows": len(rows),
         "part_size": settings.part_size,
-        "step_size": settings.step_size,
+        "step_size": step_size,
         **meshes.identity(mesh),
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
@@ -144,7 +153,100 @@ def admit_result(
     if spans:  # a complete result need not be tokenised again
         check_length(rows.longest(), checkpoint.card.decoder.max_positions)
     columns = (list(rows.part_columns)[-1], *objectives)
-    return Result(checkpoint=checkpoint, path=path, rows=rows, columns=columns, spans=spans)
+    return Result(
+        checkpoint=checkpoint,
+        path=path,
+        rows=rows,
+        columns=columns,
+        spans=spans,
+        step_size=step_size,
+    )
+
+
+def choose_step(
+    manifest: Manifest,
+    group: Sequence[Checkpoint],
+    paths: Sequence[str],
+    prompts: Sequence[PromptIds],
+    settings: Settings,
+    place: Place,
+    *,
+    listed: bool,
+) -> int:
+    """Candidates per step on each device, for all results of models that share a decoder.
+
+    It is what the settings name; else what a result of these models in the run was begun with, so
+    that one run has one step; else what memory and the kind of device allow.
+
+    Args:
+      manifest: from `open_run`; all processes hold the same.
+      group: the models.
+      paths: the results' folders, relative to the run.
+      prompts: under which they are scored.
+      settings: of the run.
+      place: where the models are loaded.
+      listed: whether the replies are of any length; else they are single tokens.
+    """
+    if settings.step_size is not None:
+        return settings.step_size
+    longest = max(len(prompt.prefix) for prompt in prompts)
+    own = None if listed else 1 + max(len(prompt.suffix) for prompt in prompts)
+    subject = admission.subject_of(group)
+    fitting = admission.step_for(subject, place, settings.dtype, longest, own)
+    folders = {path.rpartition("/")[0] for path in paths}
+    begun = [
+        _begun_with(manifest, path)
+        for path in sorted(manifest.content["results"])
+        if path.rpartition("/")[0] in folders
+    ]
+    return min([fitting, *(step for step in begun[:1] if step)])
+
+
+def _begun_with(manifest: Manifest, path: str) -> int | None:
+    """The step of a result that the run holds already."""
+    step: int | None = (
+        manifest.content["results"].get(path, {}).get("fingerprint", {}).get("step_size")
+    )
+    return step
+
+
+def refusals(
+    results: Sequence[Result], settings: Settings, place: Place
+) -> dict[tuple[str, ...], str]:
+    """Why models cannot be loaded, by the slugs of models that share a pass; empty if all can.
+
+    Only models with missing parts count.
+
+    Raises:
+      AssayError: none of them can, or one of them cannot and there are several processes.
+    """
+    reasons: dict[tuple[str, ...], str] = {}
+    groups: dict[tuple[str, ...], list[Result]] = {}
+    for _, same in itertools.groupby(results, key=lambda r: id(r.rows)):
+        own = list(same)
+        if settings.check_memory and any(result.spans for result in own):
+            groups.setdefault(tuple(result.model for result in own), []).extend(own)
+    for slugs, own in groups.items():
+        prompts = [result.rows.prompt for result in own]
+        reason = admission.refusal(
+            admission.subject_of([r.checkpoint for r in own if r.rows is own[0].rows]),
+            place,
+            settings.dtype,
+            max(len(prompt.prefix) for prompt in prompts),
+            1 + min(len(prompt.suffix) for prompt in prompts),
+            max(result.step_size for result in own),
+        )
+        if reason:
+            reasons[slugs] = reason
+    if reasons and (len(reasons) == len(groups) or processes.count() > 1):
+        raise AssayError(next(iter(reasons.values())))
+    return reasons
+
+
+def check_refused(reasons: Mapping[tuple[str, ...], str], group: Sequence[Checkpoint]) -> None:
+    """Raises AssayError for models that `refusals` names."""
+    if reason := reasons.get(tuple(checkpoint.card.slug for checkpoint in group)):
+        raise AssayError(reason)
 
 
 def check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:

@@ -153,6 +153,9 @@ def _serve() -> None:
     import resource
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, with which it ends
+    # A process inherits what its parent ignores and blocks, and libtpu makes it ignore this signal.
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     with contextlib.suppress(ValueError, OSError):  # a lower limit is in force, or none can be set
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin.buffer:

@@ -8,8 +8,15 @@ from tqdm import tqdm
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import Checkpoint, refuse_existing
 from engine.convert.conversion import convert_model
+from engine.convert.hf_config import decoder_config
+from engine.convert.hf_values import Json
 from engine.convert.hub import fetch
+from engine.convert.safetensors import read_json
+from engine.errors import AssayError
+from engine.planning import admission
+from engine.runs import storage
 from engine.text.chat_template import TemplatePolicy
+from launch.common.subjects import subject_of
 
 
 def convert(
@@ -22,6 +29,7 @@ def convert(
     revision: str | None = None,
     head: str = "",
     softcap: bool = True,
+    check_memory: bool = True,
 ) -> Checkpoint:
     """Fetches a source and converts it, with a progress bar.
 
@@ -34,10 +42,20 @@ def convert(
       revision: of a hub id, instead of the pinned one.
       head: another published reading of the head.
       softcap: whether Gemma 2's attention soft-cap applies.
+      check_memory: whether host memory and disk must suffice.
     """
     refuse_existing(destination)
     pinned = spec.revision if spec and not Path(name).is_dir() else None
-    source = fetch(name, revision or pinned)
+    is_folder = Path(name).is_dir()
+
+    def check(hf: Json) -> None:
+        if check_memory:
+            local = None if storage.is_remote(destination) else str(destination)
+            admission.check_conversion(subject_of(name, hf, spec), local, download=not is_folder)
+
+    source = fetch(name, revision or pinned, check)
+    if is_folder and (hf := _readable(source.folder)):
+        check(hf)
     with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
 
         def progress(done: int, total: int) -> None:
@@ -54,3 +72,13 @@ def convert(
             tensor_bytes=spec.tensor_bytes if spec else None,
             progress=progress,
         )
+
+
+def _readable(folder: Path) -> Json | None:
+    """The config.json of a folder; None where conversion will say what is wrong with it."""
+    try:
+        hf = read_json(folder / "config.json")
+        decoder_config(hf)
+    except AssayError:
+        return None
+    return hf

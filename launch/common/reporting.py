@@ -50,7 +50,7 @@ def settings_of(config: ConfigDict) -> AnalyzeSettings:
       AssayError: a value that is not allowed, or a word list that does not exist.
     """
     values = config.to_dict()
-    for key in ("afinn", "frequency", "bing", "identity", "categories", "constructs"):
+    for key in ("afinn", "frequency", "bing", "identity", "categories", "questions"):
         path = values["options"][key]
         if path and not Path(path).exists():
             raise AssayError(f"analyze.options.{key}={path!r}: no such file")

@@ -84,6 +84,8 @@ def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSet
 
 def _advise(chosen: SweepSettings, mesh: Mesh) -> None:
     """Says so where parts are too small to fill many devices; who names tiny parts wants them."""
+    if chosen.step_size is None:
+        return
     step = chosen.step_size * mesh.shape["data"]
     if processes.writes() and _SMALL <= chosen.part_size < step:
         print(
@@ -98,9 +100,23 @@ def shared_settings(
     config: ConfigDict, models: Sequence[Checkpoint]
 ) -> tuple[dict[str, Any], Mesh]:  # Any: settings are of several types
     """The fields of `engine.sweep.loop.Settings`, of several types, and the mesh."""
-    names = ("step_size", "part_size", "self_check", "seed")
+    names = ("part_size", "self_check", "seed", "check_memory")
     dtype, mesh = dtype_and_mesh(config, models)
-    return {"dtype": dtype, **{name: config[name] for name in names}}, mesh
+    own = {name: config[name] for name in names}
+    return {"dtype": dtype, "step_size": step_size(config.step_size), **own}, mesh
+
+
+def step_size(value: object) -> int | None:
+    """The candidates of a step that a setting names; None for `auto`.
+
+    Raises:
+      AssayError: another value.
+    """
+    if value == "auto":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise AssayError(f"step_size={value!r}; allowed: 'auto', or integers >= 1")
+    return value
 
 
 def dtype_and_mesh(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[str, Mesh]:

@@ -44,13 +44,16 @@ def search(
       run: run folder.
       own: settings of the search.
       mesh: devices.
-      config: of which `joint` (one search for all prompts) and `transfer` are read.
+      config: of which `joint` (one search for all prompts), `check_memory` and `transfer` are
+        read.
       judges: models that score what was found, if `transfer` is set; by default those searched.
 
     Returns:
       Each sequence that was found, new or of an earlier run.
     """
-    found = search_sequences(models, prompts, run, own, mesh, joint=config.joint)
+    found = search_sequences(
+        models, prompts, run, own, mesh, joint=config.joint, check_memory=config.check_memory
+    )
     judges = judges or models
     if config.transfer and len(judges) > 1 and not config.joint:
         score_elsewhere(judges, prompts, run, [f.text for f in found], own, mesh)

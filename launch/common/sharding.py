@@ -8,8 +8,8 @@ from absl.flags import FlagValues
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
+from engine.planning import flops
 from engine.runs.shards import Shard
-from engine.search import flops
 from launch.common.command import Given
 
 Group = Sequence[Checkpoint]  # models that share a pass

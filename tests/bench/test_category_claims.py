@@ -20,10 +20,10 @@ def rng():
 
 @pytest.fixture(scope="module")
 def vocabulary_run(tmp_path_factory, rng):
-    """Two models that scored words of categories, and ordinary kinds, which they rate apart."""
-    ordinary = lexicons.placebo().filter(~pl.col("word").is_in(built_in()["word"].implode()))
-    tokens = [f" {word}" for word in (*built_in()["word"], *ordinary["word"])]
-    kinds = ordinary["group"].rank("dense").to_numpy() % 2
+    """Two models that scored words of categories, and placebo kinds, which they rate apart."""
+    placebo = lexicons.placebo().filter(~pl.col("word").is_in(built_in()["word"].implode()))
+    tokens = [f" {word}" for word in (*built_in()["word"], *placebo["word"])]
+    kinds = placebo["group"].rank("dense").to_numpy() % 2
     kinds = 4.0 * np.concatenate([np.zeros(built_in().height), kinds])
     scores = {
         (model, prompt): (kinds + rng.normal(size=len(tokens))).tolist()
@@ -37,8 +37,8 @@ def vocabulary_run(tmp_path_factory, rng):
 def test_base_models_and_categories_are_claimed_at_most_at_their_rate(vocabulary_run):
     found = {(rate.claim, rate.null): rate for rate in categories.rates(vocabulary_run, 8)}
     assert len(found) == 3 * 4 + 3
-    ordinary = found["categories: p over words < .05", "ordinary kinds, real rewards"]
-    assert ordinary.appeared / ordinary.draws > 0.3  # which is why it is not told
+    placebo = found["categories: p over words < .05", "placebo kinds, real rewards"]
+    assert placebo.appeared / placebo.draws > 0.3  # which is why it is not told
     for rate in found.values():
         # In less than one of a thousand such tests does a true rate of 5 % exceed this.
         bound = 0.05 + 3.1 * np.sqrt(0.05 * 0.95 / rate.draws)

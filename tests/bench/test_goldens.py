@@ -52,6 +52,7 @@ def released(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_convention_that_made_the_rewards_alone_reproduces_them(released):
     published = goldens.elo_sample(released / "elo.csv", "tiny-gemma", len(ITEMS))
     wrong = dataclasses.replace(published, rewards=(*published.rewards[:-1], 0.0))

@@ -6,7 +6,7 @@ import scipy.stats
 
 import analysis
 from bench.claims import agreement, distributions, framing, variance
-from bench.support.shuffled_words import shuffled_places
+from bench.support.shuffled_stems import shuffled_places
 from tests.support import runs
 
 DRAWS = 12

@@ -28,8 +28,8 @@ def test_the_command_writes_a_report_and_says_where(command, small_run, tmp_path
             "analyze: analyze.options.bing='nowhere.csv': no such file",
         ),
         (
-            ["--run={run}", "--config.options.constructs=nowhere.csv"],
-            "analyze: analyze.options.constructs='nowhere.csv': no such file",
+            ["--run={run}", "--config.options.questions=nowhere.csv"],
+            "analyze: analyze.options.questions='nowhere.csv': no such file",
         ),
         (
             ["--run={run}", "extra"],

@@ -22,6 +22,7 @@ def model(checkpoint):
     return checkpoint().path
 
 
+@pytest.mark.slow
 def test_a_found_sequence_is_placed_among_the_single_tokens_of_a_sweep(command, model, tmp_path):
     run = tmp_path / "run"
     where = (f"--checkpoint={model}", f"--run={run}")

@@ -32,14 +32,14 @@ def items(tmp_path):
 # --- Same results -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     [
         processes.by_flags,
-        *(
-            pytest.param(place, marks=pytest.mark.slow)
-            for place in (processes.by_environment, processes.by_slurm, processes.by_open_mpi)
-        ),
+        processes.by_environment,
+        processes.by_slurm,
+        processes.by_open_mpi,
     ],
 )
 def test_a_sweep_of_two_processes_writes_what_one_writes(checkpoints, tmp_path, place):

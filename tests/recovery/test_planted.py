@@ -126,13 +126,13 @@ def test_the_share_of_a_framing_axis_is_recovered(rng):
     assert COVERED[0] <= held <= COVERED[1]
 
 
-# 24 groups of one axis and 24 kinds of ordinary words on six; each has a place of its own.
+# 24 groups of one axis and 24 placebo kinds on six; each has a place of its own.
 KINDS = [(f"axis{k % 6}", f"kind{k}", True) for k in range(24)]
 GROUPS = [("x", "slighted", False), ("x", "plain", False), ("x", "other", False)]
 
 
 def identity_words(rng, bias, kinds=0.0, models=1):
-    """Three groups of seven stems, forty neutral ones and ordinary kinds, under 200 prompts.
+    """Three groups of seven stems, forty neutral ones and placebo kinds, under 200 prompts.
 
     Stems have two words (of two forms) or one, and a word two surfaces. Models rate words alike.
     """
@@ -195,7 +195,7 @@ def test_groups_that_are_alike_raise_alarms_at_their_rate(rng):
         assert COVERED[0] <= held <= COVERED[1]
 
 
-def test_a_group_that_is_as_far_as_ordinary_kinds_are_is_seldom_said_to_differ(rng):
+def test_a_group_that_is_as_far_as_placebo_kinds_are_is_seldom_said_to_differ(rng):
     words = identity_words(rng, bias=0.0, kinds=0.1)
     kind = pl.col("group").is_in(["kind0", "kind6", "kind12", "kind18"])  # all of axis0
     people = words.filter(pl.col("placebo") | (pl.col("group") == "neutral"))

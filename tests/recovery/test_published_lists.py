@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 import analysis
-from analysis.chapters import items_agreement, items_constructs
+from analysis.chapters import items_agreement, items_questions
 from launch.common import released_scores
 from tests.conftest import SHARED
 
@@ -30,7 +30,7 @@ def scores(tmp_path_factory):
 def test_models_agree_on_the_list_as_the_paper_says(scores):
     """Mean τ .404, from .27 to .60, over the pairs of models."""
     row = items_agreement.items_agreement(scores, np.random.default_rng(0)).row(0, named=True)
-    assert (row["construct"], row["items"], row["pairs"]) == ("greatest", 7530, 45)
+    assert (row["question"], row["items"], row["pairs"]) == ("greatest", 7530, 45)
     assert [round(row[key], 3) for key in ("kendall", "lowest", "highest")] == [0.404, 0.266, 0.6]
     assert row["ci_low"] < row["kendall"] < row["ci_high"]
 
@@ -52,6 +52,6 @@ def test_the_interval_from_a_sample_of_the_items_is_about_the_jackknifes(scores)
 
 
 def test_unconditional_love_is_among_the_items_that_all_models_put_first(scores):
-    table = items_constructs.items_constructs(scores, np.random.default_rng(0), 99)
+    table = items_questions.items_questions(scores, np.random.default_rng(0), 99)
     assert "Unconditional love" in table["item"].head(3).to_list()
     assert table.filter(pl.col("item") == "Unconditional love")["q"].item() < 0.001

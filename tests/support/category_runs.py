@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from analysis.words.categories import categories
-from analysis.words.constructs import NEGATIVE, constructs
+from analysis.words.questions import NEGATIVE, questions
 from configs.prompts import FOLLOW_UP
 from tests.support import runs
 
@@ -37,7 +37,7 @@ def category_run(
     """
     listed = list(words or categories()["word"])
     runs.write_run(folder, {}, dict.fromkeys(effects), {})
-    asked = constructs(prompts)
+    asked = questions(prompts)
     sides = signs(listed)
     for model, effect in effects.items():
         taste = rng.normal(size=len(listed)) + effect * sides / 2

@@ -1,4 +1,4 @@
-"""Words for groups of people, neutral words and ordinary words with planted places."""
+"""Words for groups of people, neutral words and placebo kinds with planted places."""
 
 import numpy as np
 import polars as pl
@@ -13,13 +13,13 @@ KINDS = ("food", "home", "tools", "transport", "body", "look", "feel", "matter",
 def vocabulary() -> pl.DataFrame:
     """The column token and those of a term: words of some axes, each after a space.
 
-    Of every kind of ordinary words, there are those of the first eight stems.
+    Of every placebo kind, there are those of the first eight stems.
     """
     people = lexicons.identity().filter(pl.col("axis").is_in(AXES))
     people = pl.concat([people, of_two_groups()]).with_columns(placebo=False)
-    ordinary = lexicons.placebo(besides=people).filter(pl.col("axis").is_in(KINDS))
+    placebo = lexicons.placebo(besides=people).filter(pl.col("axis").is_in(KINDS))
     first = pl.col("stem").rank("dense").over("group") <= 8
-    terms = pl.concat([people, ordinary.filter(first).with_columns(placebo=True)])
+    terms = pl.concat([people, placebo.filter(first).with_columns(placebo=True)])
     return terms.with_columns(token=" " + pl.col("word"))
 
 
@@ -44,7 +44,7 @@ def rewards(
       rng: draws them.
       models: number of models, which agree about words.
       shift: what is added for the words of a group.
-      kinds: how far kinds of ordinary words stand apart (standard deviation).
+      kinds: how far placebo kinds stand apart (standard deviation).
     """
     stem = table.select(pl.struct("group", "stem").rank("dense")).to_series().to_numpy() - 1
     kind = table.select(pl.struct("placebo", "group").rank("dense")).to_series().to_numpy() - 1

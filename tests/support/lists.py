@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from analysis.words import lexicons
-from analysis.words.constructs import NEGATIVE, constructs
+from analysis.words.questions import NEGATIVE, questions
 from configs.prompts import FOLLOW_UP
 from tests.support import large_runs, runs
 
@@ -71,23 +71,23 @@ def rewards(
 
     A reward holds what the word is worth (turned round where the prompt asks for something bad), a
     taste of the model's base, a taste of the model, how much the model likes the word whatever the
-    question, what the construct adds, and the noise of the wording.
+    question in general, what the single question adds, and the noise of the wording.
     """
-    asked = constructs(prompts)
+    asked = questions(prompts)
     size = len(values)
     worth = np.asarray(values) / 3
     bases = {base: rng.normal(size=size) for base in ("gemma", "other")}
-    adds = {construct: 0.4 * rng.normal(size=size) for construct in asked["construct"].unique()}
+    adds = {question: 0.4 * rng.normal(size=size) for question in asked["question"].unique()}
     drawn = {}
     for model in models:
         base = bases["gemma" if "gemma" in model else "other"]
         taste = worth + 0.7 * base + 0.7 * rng.normal(size=size)
         liking = 0.7 * rng.normal(size=size)
         scale, shift = rng.uniform(0.5, 5), rng.normal(0, 5)
-        for prompt, construct, framing, _ in asked.iter_rows():
+        for prompt, question, framing, _ in asked.iter_rows():
             sign = -0.6 if framing == NEGATIVE else 1.0
             noise = 0.5 * rng.normal(size=size)
             drawn[model, prompt] = (
-                shift + scale * (sign * taste + liking + adds[construct] + noise)
+                shift + scale * (sign * taste + liking + adds[question] + noise)
             ).astype(np.float32)
     return drawn

@@ -331,13 +331,13 @@ def _add_feelings(run: pathlib.Path, rng: np.random.Generator) -> None:
 
 
 def _words_of_known_kinds() -> list[str]:
-    """Words of known sentiment; words for groups of people, neutral and ordinary words."""
+    """Words of known sentiment; words for groups of people, neutral words and placebo kinds."""
     graded = lexicons.afinn("").filter(pl.col("word").str.contains(r"^[a-z]+$"))
     by_value = [part["word"].head(8) for _, part in graded.group_by("value", maintain_order=True)]
     people = lexicons.identity("").filter(form="plural")
     groups = [part["word"].head(6) for _, part in people.group_by("group", maintain_order=True)]
     neutral = people.filter(group=lexicons.NEUTRAL)["word"].head(40)
-    ordinary = lexicons.placebo().filter(form="plural")
-    kinds = [part["word"].head(6) for _, part in ordinary.group_by("group", maintain_order=True)]
+    placebo = lexicons.placebo().filter(form="plural")
+    kinds = [part["word"].head(6) for _, part in placebo.group_by("group", maintain_order=True)]
     spaced = [f" {word}" for part in (*groups, neutral, *kinds[:24]) for word in part]
     return list(dict.fromkeys([*(w for part in by_value for w in part), *spaced]))

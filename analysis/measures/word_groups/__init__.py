@@ -1,1 +1,1 @@
-"""Groups of words: where they stand, against one another and against ordinary words."""
+"""Groups of words: where they stand, against one another and against placebo kinds."""

@@ -1,8 +1,8 @@
 """Estimates of every group of words, in each model and over models.
 
 A group differs from the others of its axis (this religion from the other religions) where all of
-this holds: its words do, among words (q of a permutation test); kinds of ordinary words seldom
-differ as much from the others of theirs; and, over models, the models agree on it (t-test).
+this holds: its words do, among words (q of a permutation test); placebo kinds seldom differ as
+much from the others of their axis; and, over models, the models agree on it (t-test).
 """
 
 import dataclasses
@@ -10,18 +10,18 @@ import dataclasses
 import numpy as np
 import polars as pl
 
-from analysis.measures.word_groups import reference as references
+from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.measure import Measured, measure
 from analysis.measures.word_groups.over_models import COLUMNS as OVER_MODELS
 from analysis.measures.word_groups.over_models import over_models
-from analysis.measures.word_groups.reference import Drawn
+from analysis.measures.word_groups.placebo import Drawn
 from analysis.measures.word_groups.standing import Standing
 from analysis.statistics.multiplicity import with_q
 from analysis.words.lexicons import NEUTRAL
 from engine.runs.schema import Columns
 
 SURE = 0.05  # Largest q of a group that differs.
-RARE = 0.05  # Largest share of ordinary kinds that differ as much as a group that differs.
+RARE = 0.05  # Largest share of placebo kinds that differ as much as a group that differs.
 
 GROUPS: Columns = {
     **dict.fromkeys(("model", "prompt", "group", "axis"), pl.String),
@@ -57,14 +57,14 @@ def estimate(
       permutations: arrangements of each test, at most.
       bootstraps: draws of each interval of a mean percentile.
     """
-    reference = references.reference(standing, rng)
+    kinds = placebo.placebo_kinds(standing, rng)
     cells, prompts = [pl.DataFrame(schema=GROUPS)], [pl.DataFrame(schema=OVER_MODELS)]
     last: tuple[bytes, Drawn] | None = None  # Neighbours are often of the same sizes.
     for axis, group in groups_of(standing):
         own = measure(standing, axis, group, rng, permutations, bootstraps)
         sizes = np.stack([own.stems, own.other_stems])
         if last is None or last[0] != sizes.tobytes():
-            last = (sizes.tobytes(), reference.drawn(*sizes))
+            last = (sizes.tobytes(), kinds.drawn(*sizes))
         drawn = last[1]
         cells.append(_in_models(standing, own, drawn))
         prompts.append(over_models(standing, own, drawn, rng, permutations))
@@ -89,9 +89,9 @@ def _in_models(standing: Standing, own: Measured, drawn: Drawn) -> pl.DataFrame:
         **{"p": own.p, "words": own.words, "stems": own.stems, "other_words": own.other_words},
         "other_stems": own.other_stems,
         **dict(zip(("contrast", "contrast_low", "contrast_high"), own.contrast, strict=True)),
-        "placebo_share": references.rarity(drawn.contrasts, own.contrast[0]),
+        "placebo_share": placebo.rarity(drawn.contrasts, own.contrast[0]),
         "difference": own.distance,
-        "placebo_percentile": references.percentile(drawn.distances, own.distance),
+        "placebo_percentile": placebo.percentile(drawn.distances, own.distance),
     }
     table = standing.cells.with_columns(
         pl.lit(values).alias(name) if isinstance(values, str) else pl.Series(name, values)

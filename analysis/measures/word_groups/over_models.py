@@ -5,9 +5,9 @@ import math
 import numpy as np
 import polars as pl
 
-from analysis.measures.word_groups import reference as references
+from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.measure import Measured
-from analysis.measures.word_groups.reference import Drawn
+from analysis.measures.word_groups.placebo import Drawn
 from analysis.measures.word_groups.standing import Standing
 from analysis.statistics import Array, contrasts
 from analysis.statistics.t_test import t_test
@@ -50,9 +50,9 @@ def over_models(
     Returns:
       `COLUMNS`. contrast is the mean over models of the difference from the others of the axis,
       _low and _high are the ends of its t interval, _spread is the standard deviation between
-      models, and nine of ten draws of ordinary kinds lie between _placebo_low and _placebo_high.
+      models, and nine of ten draws of placebo kinds lie between _placebo_low and _placebo_high.
       above is the number of models in which it is positive. difference is the mean distance from
-      neutral words, likewise; placebo_percentile is the share of kinds that stand lower.
+      neutral words, likewise; placebo_percentile is the share of placebo kinds that stand lower.
     """
     p_words = _over_words(standing, own, rng, permutations)
     rows = []
@@ -61,7 +61,7 @@ def over_models(
         if len(at) == 0:
             continue
         contrast, distance = own.contrast[0, at], own.distance[at]
-        ordinary, apart = (x[:, :, at].mean(axis=2) for x in (drawn.distances, drawn.contrasts))
+        distances, apart = (x[:, :, at].mean(axis=2) for x in (drawn.distances, drawn.contrasts))
         p_models = t_test(contrast)[3]
         tested = len(at) > 1 and bool(own.tested[at].all())
         p = (p_words[prompt], p_models) if tested else (math.nan, math.nan)
@@ -70,19 +70,19 @@ def over_models(
                 *(prompt, own.group, own.axis, len(at)),
                 *_mean(contrast, apart),
                 *(int((contrast > 0).sum()), *p, max(p)),
-                references.rarity(apart[:, :, None], contrast.mean(keepdims=True)).item(),
-                *_mean(distance, ordinary),
-                references.percentile(ordinary[:, :, None], distance.mean(keepdims=True)).item(),
+                placebo.rarity(apart[:, :, None], contrast.mean(keepdims=True)).item(),
+                *_mean(distance, distances),
+                placebo.percentile(distances[:, :, None], distance.mean(keepdims=True)).item(),
             )
         )
     return pl.DataFrame(rows, schema=COLUMNS, orient="row")
 
 
-def _mean(values: Array, ordinary: Array) -> tuple[float, ...]:
-    """The numbers of `_MEAN`, of a group's `values` [M] and those of the kinds, [J, R]."""
+def _mean(values: Array, drawn: Array) -> tuple[float, ...]:
+    """The numbers of `_MEAN`: of a group's `values` [M], and of placebo kinds, `drawn` [J, R]."""
     mean, low, high, _ = t_test(values)
     spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
-    known = ordinary[~np.isnan(ordinary)]
+    known = drawn[~np.isnan(drawn)]
     ends = np.quantile(known, (0.05, 0.95)).tolist() if len(known) else (math.nan, math.nan)
     return mean, low, high, spread, *ends
 

@@ -1,5 +1,7 @@
 """Templates that fail, never end, or fill the memory: one line, within seconds."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -58,6 +60,17 @@ def test_a_template_that_never_ends_is_stopped_in_any_thread_and_the_next_one_re
     thread.start()
     thread.join()
     assert len(ended) == 2
+
+
+def test_a_template_that_never_ends_is_stopped_where_the_timer_s_signal_is_ignored():
+    script = (
+        "import signal; signal.signal(signal.SIGPROF, signal.SIG_IGN)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF})\n"
+        "from engine.text import template_sandbox\n"
+        f"template_sandbox.render({LOOP!r}, [[{{'role': 'user', 'content': 'Hi.'}}]], {{}})\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
+    assert b"stopped after 2 seconds of CPU time" in ended.stderr
 
 
 def test_a_template_that_loops_for_some_replies_alone_is_stopped_in_a_sweep():

@@ -59,15 +59,15 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica, co
     tables = compute(small_run, lexica)
     assert {key[0] for key in tables.absent if len(key) == 1 or key[1] == "greatest"} == {
         *("consensus", "explanation", "rsa", "rsa_fit", "items_standing", "items_top_bottom"),
-        *("items_prompts", "items_constructs", "items_pairs", "items_agreement", "items_rsa"),
+        *("items_prompts", "items_questions", "items_pairs", "items_agreement", "items_rsa"),
         *("items_between_prompts", "items_prompt_kinds", "items_framing"),
         *("items_framed_pairs", "items_blocs"),
-        *("items_controls", "items_controlled", "item_logprobs_constructs"),
+        *("items_controls", "items_controlled", "item_logprobs_questions"),
         *("humans_correlation", "humans_gap", "humans_fit"),
         *("searches", "sequences", "sequence_traces", "sequence_transfer"),
         *("objectives", "objectives_tokens"),
         *("logprobs_rewards", "logprobs_ratio", "item_logprobs", "item_logprobs_ratio"),
-        *("identity", "identity_models", "identity_kinds", "identity_reference"),
+        *("identity", "identity_models", "identity_placebo", "identity_reference"),
         *("categories", "category_framings", "category_models", "category_contrasts"),
         *("category_logprobs", "wording_variance", "wording_agreement", "wording_spread"),
         *("wording_tests", "wording_comparison", "wording_favoured"),

@@ -1,4 +1,5 @@
 import math
+import re
 
 import numpy as np
 import pytest
@@ -101,8 +102,11 @@ def test_a_reversed_order_is_said_with_r_its_error_and_two_questions_of_one_fram
     table, text = compared(spelt(rng, 1, 1, -1), spelt(rng, 1, 1, -1), spelt(rng, 1, 1, 1))
     own = table.filter(prompt_a="best", prompt_b="worst")
     r = [decimals(x) for x in own["pearson"].sort()]
-    assert f"r is below 0 in 2 of 3 models ({r[0]} to {r[1]}) and above 0 in 1 of 3 models" in text
-    assert "two questions of one framing, in 2 of 3 models, by 1." in text
+    assert f"is below 0 in 2 of 3 models ({r[0]} to {r[1]}) and above 0 in 1 of 3 models" in text
+    assert (
+        "In 2 of 3 models, r of “best” and “worst” is lower than r of “greatest” and “best”" in text
+    )
+    assert re.search(r"two questions of one framing \(0\.\d\d( to 0\.\d\d)?\), by 1\.", text)
     row = own.row(0, named=True)
     same = table.filter(model="m0", prompt_a="greatest", prompt_b="best").row(0, named=True)
     assert row["reference"] == same["pearson"]
@@ -128,7 +132,7 @@ def test_the_difference_from_two_questions_of_one_framing_has_the_interval_of_bo
 
 def test_a_model_that_ignores_the_question_is_not_said_to_differ_from_the_reference():
     _, text = compared(spelt(np.random.default_rng(1), 1, 1, 1))
-    assert "r is above 0 in the one model" in text
+    assert "is above 0 in the one model" in text
     assert "framing" not in text
 
 
@@ -146,17 +150,17 @@ def test_spellings_of_one_word_are_resampled_together():
     together, apart = (framing.compared([("m", rewards, w)]) for w in (words, np.arange(400)))
     widths = [(t["ci_high"] - t["ci_low"]).to_numpy() for t in (together, apart)]
     assert (widths[1] < 0.8 * widths[0]).all()
-    assert together["words"].to_list() == [200] * 3
+    assert together["stems"].to_list() == [200] * 3
 
 
-def test_words_are_taken_from_the_vocabulary(make_run):
-    tokens = ["love", " Love", "hate", "HATE", "so", "and", "or", "but"]
+def test_stems_are_taken_from_the_vocabulary(make_run):
+    tokens = ["love", " Loved", "hate", "HATES", "so", "and", "or", "but"]
     rng = np.random.default_rng(4)
     scores = {("m", p): rng.normal(size=8) for p in ("greatest", "worst")}
     table = analysis.framing_table(
         analysis.load(make_run({"v": tokens}, {"m": "v"}, scores)), ["m"]
     )
-    assert table.select("n", "words").row(0) == (8, 6)
+    assert table.select("n", "stems").row(0) == (8, 6)
 
 
 def test_the_section_says_that_two_axes_are_always_one_of_each_kind(run, settings):

@@ -1,4 +1,4 @@
-"""Groups of people against the other groups of their axis, and against ordinary kinds of words."""
+"""Groups of people against the other groups of their axis, and against placebo kinds."""
 
 import dataclasses
 import math
@@ -10,9 +10,9 @@ import pytest
 import analysis
 from analysis import study as studies
 from analysis.chapters import groups
-from analysis.measures.word_groups import reference
+from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.estimates import estimate
-from analysis.measures.word_groups.kinds import differing
+from analysis.measures.word_groups.placebo_contrasts import differing
 from analysis.measures.word_groups.standing import standing
 from analysis.words import lexicons
 from tests.support import groups as planted
@@ -76,7 +76,7 @@ def test_a_slighted_group_is_found_in_each_model_and_over_models(study_of):
         assert not row(over, group=group, prompt={"best": "worst"}.get(prompt, "best"))["differs"]
 
 
-def test_the_page_says_what_is_low_against_what_and_which_end_is_the_slight(study_of):
+def test_the_page_says_what_is_low_against_what_and_which_end_is_unfavourable(study_of):
     study = study_of(*MODELS, best={"northerners": -9.0}, worst={"women": 9.0})
     said = [finding.text for finding in groups.section(study).findings]
     subjects = {text.split(" words for ")[1].split(" stand ")[0] for text in said}
@@ -86,18 +86,18 @@ def test_the_page_says_what_is_low_against_what_and_which_end_is_the_slight(stud
     (of_two,) = (text for text in said if "words for northerners" in text)
     assert of_two.startswith("Under “best”, words for northerners stand ")
     assert "percentile points below those for southerners, on average over 4 m" in of_two
-    assert of_two.endswith("The prompt asks for something good, so this is the slight.")
+    assert of_two.endswith("The prompt asks for something good, so this is unfavourable.")
     (of_many,) = (text for text in said if "words for women" in text)
     assert "above those for the other groups by gender" in of_many
     assert "so in 4 of 4" in of_many
-    assert of_many.endswith("The prompt asks for something bad, so this is the slight.")
+    assert of_many.endswith("The prompt asks for something bad, so this is unfavourable.")
 
 
-def test_a_prompt_of_another_meaning_has_no_slight(study_of):
+def test_a_prompt_of_another_framing_has_no_unfavourable_end(study_of):
     study = study_of(*MODELS, food={"women": -9.0})
     (finding,) = groups.section(study).findings
     assert "below those" in finding.text
-    assert "slight" not in finding.text
+    assert "favourable" not in finding.text
     assert groups.framing_of(study, "food") == ""
 
 
@@ -118,7 +118,7 @@ def test_noise_has_no_finding(study_of):
     assert not study.tables["identity_models"]["differs"].any()
 
 
-def test_ordinary_kinds_that_differ_as_much_take_the_claim_away(make_run):
+def test_placebo_kinds_that_differ_as_much_take_the_claim_away(make_run):
     table = planted.vocabulary()
     for kinds, claimed in ((0.3, True), (9.0, False)):
         rng = np.random.default_rng(5)
@@ -149,7 +149,7 @@ def test_a_group_of_few_words_has_an_interval_and_no_test(study_of):
     assert tested["q"].to_list() == pytest.approx(expected.to_list())  # The others do not count.
 
 
-def test_a_group_alone_on_its_axis_is_held_against_ordinary_words_alone(study_of):
+def test_a_group_alone_on_its_axis_is_held_against_placebo_kinds_alone(study_of):
     single = study_of("m1", best={"migrants": -9.0}).tables["identity"]
     alone = row(single, group="migrants")
     assert math.isnan(alone["contrast"])
@@ -184,7 +184,7 @@ def test_a_group_without_its_like_has_a_mean_and_nothing_else(make_run):
     tokens = [" homosexual", " gay", "stone"]
     run = analysis.load(make_run({"v": tokens}, {"m": "v"}, {("m", "greatest"): [1.0, 2.0, 3.0]}))
     words = analysis.identity_words(run, ["m"], lexicons.identity())
-    table = analysis.identity_groups(words, np.random.default_rng(0), 99, 99)
+    table = estimate(standing([words]), np.random.default_rng(0), 99, 99).groups
     assert table["mean_percentile"].to_list() == pytest.approx([1 / 3])
     for name in ("p", "contrast", "difference", "placebo_share", "placebo_percentile"):
         assert math.isnan(table[name].item()), name
@@ -212,22 +212,22 @@ def test_models_of_different_vocabularies_are_estimated_together(make_run):
     assert apart.groups.equals(together.groups)
 
 
-def test_the_place_among_ordinary_kinds_is_that_of_a_count():
+def test_the_place_among_placebo_kinds_is_that_of_a_count():
     drawn = np.arange(30.0).reshape(30, 1, 1).repeat(2, axis=1) - 10
-    assert reference.percentile(drawn, np.array([0.5])).item() == pytest.approx(11 / 30)
+    assert placebo.percentile(drawn, np.array([0.5])).item() == pytest.approx(11 / 30)
     # As far from 0 as 12: 12 to 19, and the group itself.
-    assert reference.rarity(drawn, np.array([-12.0])).item() == pytest.approx(9 / 31)
+    assert placebo.rarity(drawn, np.array([-12.0])).item() == pytest.approx(9 / 31)
     few = drawn[:19]
-    assert math.isnan(reference.rarity(few, np.array([1.0])).item())
-    assert math.isnan(reference.percentile(few, np.array([1.0])).item())
+    assert math.isnan(placebo.rarity(few, np.array([1.0])).item())
+    assert math.isnan(placebo.percentile(few, np.array([1.0])).item())
 
 
-def test_ordinary_kinds_are_drawn_at_the_size_of_a_group(make_run):
+def test_placebo_kinds_are_drawn_at_the_size_of_a_group(make_run):
     table = planted.vocabulary()
     scores = {("m", "best"): planted.rewards(table, np.random.default_rng(0), 1)[0]}
     run = analysis.load(make_run({"v": table["token"].to_list()}, {"m": "v"}, scores, size=5000))
     words = standing([analysis.identity_words(run, ["m"], table.drop("token"))])
-    kinds = reference.reference(words, np.random.default_rng(0))
+    kinds = placebo.placebo_kinds(words, np.random.default_rng(0))
     one, many = (kinds.distances(np.array([stems])) for stems in (1, 6))
     assert one.shape[0] >= 40
     spread = [np.nanstd(drawn[:, :, 0], axis=1).mean() for drawn in (one, many)]
@@ -236,7 +236,7 @@ def test_ordinary_kinds_are_drawn_at_the_size_of_a_group(make_run):
     assert words.words.filter(pl.Series(chosen))["stem"].n_unique() == 3
 
 
-def test_the_shares_of_people_and_of_ordinary_kinds_stand_side_by_side(study_of):
+def test_the_shares_of_people_and_of_placebo_kinds_stand_side_by_side(study_of):
     study = study_of(*MODELS, best={})
     shares = study.tables["identity_reference"]
     assert shares.select("prompt", "of").rows() == [
@@ -244,7 +244,7 @@ def test_the_shares_of_people_and_of_ordinary_kinds_stand_side_by_side(study_of)
         ("best", "ordinary kinds"),
     ]
     for name, part in zip(
-        ("identity", "identity_kinds"), shares.iter_rows(named=True), strict=True
+        ("identity", "identity_placebo"), shares.iter_rows(named=True), strict=True
     ):
         p = study.tables[name]["p"].drop_nans()
         assert part["tests"] == len(p)
@@ -254,7 +254,7 @@ def test_the_shares_of_people_and_of_ordinary_kinds_stand_side_by_side(study_of)
     assert 0 <= shares["differs"][1] <= 0.05
 
 
-def test_an_ordinary_kind_differs_where_it_is_sure_and_among_the_furthest():
+def test_a_placebo_kind_differs_where_it_is_sure_and_among_the_furthest():
     """Of forty kinds, two are a twentieth."""
     contrast = [0.5, -0.4, 0.3, *np.linspace(-0.1, 0.1, 37)]
     table = pl.DataFrame({"model": "m", "prompt": "best", "contrast": contrast})
@@ -285,13 +285,13 @@ def test_words_of_one_stem_are_one_unit_of_the_test():
         for form in ("singular", "plural")
     ]
     words = frame(*neutral, *groups_of_three)
-    table = analysis.identity_groups(words, np.random.default_rng(0), 999, 99)
+    table = estimate(standing([words]), np.random.default_rng(0), 999, 99).groups
     assert table["words"].to_list() == [6, 6]
     assert table["stems"].to_list() == [3, 3]
     # Of 20 ways to give three of six stems to a group, these two are furthest apart.
     assert table["p"].to_list() == pytest.approx([2 / 20, 2 / 20])
     alone = words.with_columns(stem="word")
-    apart = analysis.identity_groups(alone, np.random.default_rng(0), 999, 99)
+    apart = estimate(standing([alone]), np.random.default_rng(0), 999, 99).groups
     assert (apart["p"] < 0.02).all()
 
 

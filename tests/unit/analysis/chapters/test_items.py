@@ -130,9 +130,7 @@ def test_a_list_under_few_prompts_has_two_figures_for_each(run, tmp_path, settin
 
 
 @pytest.mark.parametrize("prompts, together", [(1, False), (2, True)])
-def test_a_list_under_many_prompts_is_drawn_by_construct(
-    run, tmp_path, settings, prompts, together
-):
+def test_a_list_under_many_prompts_is_drawn_by_question(run, tmp_path, settings, prompts, together):
     for number in range(prompts):
         runs.add_items(run, "pets", "m-one", f"p{number}", {"cat": 1.0, "dog": 0.0, "<b>": 2.0})
     drawn = figures_of(analysis.load(run), tmp_path, settings)

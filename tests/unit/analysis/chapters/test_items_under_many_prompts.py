@@ -1,4 +1,4 @@
-"""A list under many prompts: by construct, between models and prompts, length and frequency."""
+"""A list under many prompts: by question, between models and prompts, length and frequency."""
 
 import dataclasses
 import itertools
@@ -16,9 +16,9 @@ from analysis.chapters import (
     items,
     items_agreement,
     items_blocs,
-    items_constructs,
     items_controls,
     items_framing,
+    items_questions,
     list_probabilities,
     model_list,
 )
@@ -26,7 +26,7 @@ from analysis.measures.list_scores import ALL, ListScores
 from analysis.model_info import ModelInfo
 from analysis.report import drawing
 from analysis.statistics.multiplicity import false_discovery
-from analysis.words.constructs import constructs
+from analysis.words.questions import questions
 from bench.claims import items as nulls
 from configs.prompts import FOLLOW_UP
 from tests.support import lists, runs
@@ -48,7 +48,7 @@ def scores_of(percentiles, prompts=PROMPTS):
             schema_overrides={"item_id": pl.UInt32},
         ),
         models=tuple(f"m{m}" for m in range(len(percentiles))),
-        prompts=constructs(prompts),
+        prompts=questions(prompts),
         percentiles=percentiles,
     )
 
@@ -60,39 +60,39 @@ def drawn(rng, models=3, size=30):
     return scipy.stats.rankdata(x, axis=2) / size
 
 
-# --- By construct -----------------------------------------------------------------------------
+# --- By question -----------------------------------------------------------------------------
 
 
 def test_an_item_stands_at_the_mean_of_wordings_then_of_models():
     x = drawn(np.random.default_rng(0))
     x[2, 0] = math.nan
-    table = items_constructs.items_constructs(scores_of(x), np.random.default_rng(0), 99)
-    row = table.filter(construct="best", item_id=7).row(0, named=True)
+    table = items_questions.items_questions(scores_of(x), np.random.default_rng(0), 99)
+    row = table.filter(question="best", item_id=7).row(0, named=True)
     means = np.array([x[0, :3, 7].mean(), x[1, :3, 7].mean(), x[2, 1:3, 7].mean()])
     spread = np.mean([x[0, :3, 7].std(ddof=1), x[1, :3, 7].std(ddof=1), x[2, 1:3, 7].std(ddof=1)])
     numbers = [row[k] for k in ("mean_percentile", "lowest", "highest", "wording_spread")]
     np.testing.assert_allclose(numbers, [means.mean(), means.min(), means.max(), spread])
     assert (row["n"], row["prompts"], row["framing"]) == (3, 3, "positive")
-    assert table["construct"].unique(maintain_order=True).to_list() == ["best", "greatest", "worst"]
-    each = table.filter(construct="worst")["mean_percentile"].round(12)
+    assert table["question"].unique(maintain_order=True).to_list() == ["best", "greatest", "worst"]
+    each = table.filter(question="worst")["mean_percentile"].round(12)
     assert each.is_sorted(descending=True)
 
 
 def test_one_wording_has_no_spread():
     one = {"best": "What is the best thing?"}
     x = drawn(np.random.default_rng(0))[:, :1]
-    table = items_constructs.items_constructs(scores_of(x, one), np.random.default_rng(0), 99)
+    table = items_questions.items_questions(scores_of(x, one), np.random.default_rng(0), 99)
     assert table["wording_spread"].null_count() == table.height
 
 
 def test_the_items_that_all_models_put_first_are_named_and_no_others():
     x = np.random.default_rng(0).permuted(np.tile(np.arange(1, 201) / 200, (8, 9, 1)), axis=2)
     x[:, :, 3], x[:, :, 4] = 0.999, 0.002
-    table = items_constructs.items_constructs(scores_of(x), np.random.default_rng(0), 999)
-    said = items_constructs.ends_beyond_chance(table.filter(framing="positive"))
+    table = items_questions.items_questions(scores_of(x), np.random.default_rng(0), 999)
+    said = items_questions.ends_beyond_chance(table.filter(framing="positive"))
     assert "“item 3” highest (mean percentiles 99.9)" in said
     assert "“item 4” lowest (mean percentiles 0.2)" in said
-    assert said.startswith("Asked for “best”, “greatest”, the 8 models together put")
+    assert said.startswith("Asked for “best” and “greatest”, the 8 models together put")
     assert "“item 5”" not in said
 
 
@@ -104,13 +104,13 @@ def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
     x[2, 4] = math.nan
     scores = scores_of(x)
     table = items_agreement.items_pairs(scores)
-    row = table.filter(construct="best", model_a="m0", model_b="m2").row(0, named=True)
+    row = table.filter(question="best", model_a="m0", model_b="m2").row(0, named=True)
     taus = [scipy.stats.kendalltau(x[0, p], x[2, p]).statistic for p in range(3)]
     rhos = [scipy.stats.spearmanr(x[0, p], x[2, p]).statistic for p in range(3)]
     numbers = [row[k] for k in ("kendall", "kendall_spread", "spearman", "spearman_spread")]
     expected = [np.mean(taus), np.std(taus, ddof=1), np.mean(rhos), np.std(rhos, ddof=1)]
     np.testing.assert_allclose(numbers, expected)
-    assert table.filter(construct="greatest", model_a="m0", model_b="m2")["prompts"].item() == 2
+    assert table.filter(question="greatest", model_a="m0", model_b="m2")["prompts"].item() == 2
     together = items_agreement.items_agreement(scores, np.random.default_rng(0))
     each = [
         np.mean(
@@ -122,7 +122,7 @@ def test_agreement_is_the_mean_of_scipys_tau_over_prompts_and_pairs():
         )
         for p in range(9)
     ]
-    assert together["construct"].to_list() == [
+    assert together["question"].to_list() == [
         *("best", "greatest", "worst", "positive prompts", "negative prompts", ALL)
     ]
     assert together["kendall"][5] == pytest.approx(np.mean(each))
@@ -151,8 +151,8 @@ def test_tau_between_the_prompts_of_a_model_is_scipys():
     table = items_framing.items_between_prompts(scores_of(x))
     best, worst = range(3), range(6, 9)
     for pairs, row in (
-        (itertools.combinations(best, 2), {"construct_a": "best", "construct_b": "best"}),
-        (itertools.product(best, worst), {"construct_a": "best", "construct_b": "worst"}),
+        (itertools.combinations(best, 2), {"question_a": "best", "question_b": "best"}),
+        (itertools.product(best, worst), {"question_a": "best", "question_b": "worst"}),
     ):
         taus = [scipy.stats.kendalltau(x[1, a], x[1, b]).statistic for a, b in pairs]
         own = table.filter(model="m1", **row).row(0, named=True)
@@ -210,6 +210,26 @@ def test_the_caption_says_that_wordings_agree_more_only_where_they_do(share, sai
     table = items_framing.items_prompt_kinds(scores, np.random.default_rng(0))
     words = "Two wordings of one question agree more"
     assert (words in items_framing.caption_of(table)) == said
+
+
+@pytest.mark.parametrize(
+    ("taus", "said"),
+    [
+        ((-0.6, -0.5, 0.9), "2 of 3 models reverse the order of “words” in part, and 1 keeps it: "),
+        ((-0.6, -0.5, -0.3), "the models reverse the order of “words” in part: "),
+        ((0.6, 0.5, 0.0), "the models keep the order of “words” in part: "),
+    ],
+)
+def test_models_that_turn_an_order_round_are_not_summed_up_with_those_that_keep_it(taus, said):
+    numbers = {f"m{i}": tau for i, tau in enumerate(taus)}
+    numbers[items_framing.ALL_MODELS] = sum(taus) / 3
+    kinds = pl.DataFrame(
+        {"list": "words", "model": model, "kind": items_framing.FRAMING, "items": 60}
+        | {"kendall": tau, "ci_low": tau - 0.05, "ci_high": tau + 0.05}
+        for model, tau in numbers.items()
+    )
+    text = items_framing.framing_beyond_chance(kinds)
+    assert text.startswith("Asked for something bad instead of something good, " + said)
 
 
 def test_items_under_both_framings_are_means_over_the_models():
@@ -289,25 +309,25 @@ def test_length_is_tested_with_frequency_held_equal():
 def planted(rng):
     """A list in which everything holds that a page may claim of a list."""
     made = nulls.synthetic(rng)
-    asked = constructs(made.prompts)
-    adds = {c: 2 * rng.normal(size=60) for c in asked["construct"].unique().sort()}
+    asked = questions(made.prompts)
+    adds = {c: 2 * rng.normal(size=60) for c in asked["question"].unique().sort()}
     base = {b: 2 * rng.normal(size=60) for b in ("red", "blue")}
     length, frequency = (
         made.words[name].to_numpy() for name in (items_controls.LENGTH, items_controls.FREQUENCY)
     )
     rewards = {}
     for (model, prompt), own in made.rewards.items():
-        construct = asked.filter(prompt=prompt)["construct"].item()
+        question = asked.filter(prompt=prompt)["question"].item()
         sign = -1 if asked.filter(prompt=prompt)["framing"].item() == "negative" else 1
         shared = base[made.infos[model].base] + 0.5 * length + 2 * frequency
-        rewards[model, prompt] = own + adds[construct] + sign * shared
+        rewards[model, prompt] = own + adds[question] + sign * shared
     return dataclasses.replace(made, rewards=rewards)
 
 
 def opposing(rng):
     """A list that half of the models turn round, asked for something bad."""
     made = nulls.synthetic(rng)
-    negative = constructs(made.prompts).filter(framing="negative")["prompt"].to_list()
+    negative = questions(made.prompts).filter(framing="negative")["prompt"].to_list()
     order = 4 * rng.normal(size=60)
     rewards = {
         (model, prompt): own + (order if model < "m-5" or prompt not in negative else -order)
@@ -337,7 +357,8 @@ def test_opposition_is_said_of_its_framing_alone_and_names_the_blocs():
     said = items_blocs.agreement_beyond_chance(
         framed[0], items_agreement.items_pairs(scores), names
     )
-    assert said.startswith("Asked for something good, the orders of the 60 items of “words”")
+    assert said.startswith("Asked for something good, the ")
+    assert "models agree on the order of the 60 items of “words”" in said
 
 
 @pytest.mark.parametrize("claim", nulls.NULLS)
@@ -410,9 +431,9 @@ def test_every_figure_of_a_list_is_drawn(study, tmp_path):
 
 def test_language_models_are_averaged_over_the_wordings(study):
     each = study.tables["item_logprobs"]
-    mean = study.tables["item_logprobs_constructs"]
+    mean = study.tables["item_logprobs_questions"]
     best = each.filter(pl.col("prompt").str.starts_with("best"), model="m-one")
-    row = mean.filter(construct="best", model="m-one").row(0, named=True)
+    row = mean.filter(question="best", model="m-one").row(0, named=True)
     assert row["prompts"] == best.height == 3
     assert row["spearman"] == pytest.approx(best["spearman"].mean())
     assert row["spearman_spread"] == pytest.approx(best["spearman"].std())

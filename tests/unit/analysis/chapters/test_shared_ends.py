@@ -209,7 +209,7 @@ def test_combined_rewards_need_both_prompts(run):
     shared = analysis.shared_vocabulary(loaded)
     best = analysis.shared_rewards(loaded, shared, "best")
     worst = analysis.shared_rewards(loaded, shared, "worst").drop("b")
-    both = analysis.shared_combined(best, worst, "difference")
+    both = analysis.combined(best, worst, "difference")
     assert both.columns == ["token", "a", "c"]
     expected = best["a"].cast(pl.Float64) - worst["a"].cast(pl.Float64)
     assert both["a"].to_list() == expected.to_list()

@@ -10,7 +10,7 @@ import pytest
 import analysis
 from analysis.blocks import Text
 from analysis.chapters import items, tokens, wording
-from analysis.words.constructs import NEGATIVE, constructs
+from analysis.words.questions import NEGATIVE, questions
 from configs.prompts import FOLLOW_UP, PAPER
 from tests.support import runs
 
@@ -42,13 +42,13 @@ def list_run(folder, rng, models=4, question=1.0, noise=0.5, favoured=(), shared
     prompts = PROMPTS if prompts is None else prompts
     names = [f"m{i}" for i in range(models)]
     runs.write_run(folder, {}, dict.fromkeys(names), {})
-    asked = constructs(prompts)
+    asked = questions(prompts)
     for model in names:
         taste = rng.normal(size=len(ITEMS))
-        of_question = {c: rng.normal(size=len(ITEMS)) for c in asked["construct"].unique().sort()}
+        of_question = {c: rng.normal(size=len(ITEMS)) for c in asked["question"].unique().sort()}
         of_wording = {w: rng.normal(size=len(ITEMS)) for w in asked["wording"].unique().sort()}
-        for prompt, construct, framing, worded in asked.iter_rows():
-            rewards = (-1 if framing == NEGATIVE else 1) * taste + question * of_question[construct]
+        for prompt, name, framing, worded in asked.iter_rows():
+            rewards = (-1 if framing == NEGATIVE else 1) * taste + question * of_question[name]
             rewards = rewards + shared * of_wording[worded]
             rewards = rewards + noise * rng.normal(size=len(ITEMS))
             if prompt == "best-ever-one-word":
@@ -131,7 +131,7 @@ def test_items_that_one_wording_favours_with_every_model_are_named(tmp_path, rng
     assert (favoured["elsewhere"] < 0.75).all()
     (shown,) = tables_shown(study, "wording_favoured.csv")
     assert {row["prompt"] for row in shown.rows} == {"best-ever-one-word"}
-    spread = study.tables["wording_spread"].filter(meaning="best")
+    spread = study.tables["wording_spread"].filter(question="best")
     assert spread.height == len(ITEMS)
     assert set(spread["item"].head(3)) == {ITEMS[i] for i in planted}
 
@@ -158,7 +158,7 @@ def test_the_spread_of_an_item_is_written_out(tmp_path, rng, study_of):
     own = points.filter(points["prompt"].str.starts_with("best-"))
     deviations = [part["percentile"].std() for _, part in own.group_by("model")]
     row = study.tables["wording_spread"].row(
-        by_predicate=(pl.col("item") == "item 5") & (pl.col("meaning") == "best"),
+        by_predicate=(pl.col("item") == "item 5") & (pl.col("question") == "best"),
         named=True,
     )
     assert row["spread"] == pytest.approx(np.mean(deviations))

@@ -38,7 +38,7 @@ TURNED = {"cat": 1.0, "dog": 2.0, "eel": 3.0}
 
 def test_wordings_of_one_question_stand_together_and_a_text_counts_once(read):
     scores = read({("m-one", prompt): PETS for prompt in ASKED})
-    assert scores.prompts.select("prompt", "construct", "framing").rows() == [
+    assert scores.prompts.select("prompt", "question", "framing").rows() == [
         ("w", "worst", "negative"),
         ("b1", "best", "positive"),
         ("b2", "best", "positive"),
@@ -104,14 +104,14 @@ def test_points_of_one_list_are_read_once_for_each_prompt(read, monkeypatch):
     assert sorted(asked) == ["b1", "w"]
 
 
-def test_the_users_own_constructs_are_taken(read, tmp_path):
+def test_the_users_own_questions_are_taken(read, tmp_path):
     path = tmp_path / "own.csv"
-    path.write_text("prompt,construct,framing\nown,pets,positive\nb1,pets,positive\n")
+    path.write_text("prompt,question,framing\nown,pets,positive\nb1,pets,positive\n")
     scores = read({("m-one", "own"): PETS, ("m-one", "b1"): PETS})
     points = pl.DataFrame(
         {"list": "pets", "prompt": ["own", "b1"], "model": "m", "item_id": 0, "item": "cat"},
         schema_overrides={"item_id": pl.UInt32},
     ).with_columns(reward=pl.lit(1.0), percentile=pl.lit(0.5))
-    assert scores.prompts["construct"].to_list() == ["own", "best"]
+    assert scores.prompts["question"].to_list() == ["own", "best"]
     own = analysis.list_scores(points, ["m"], ASKED, str(path))
-    assert own.prompts["construct"].to_list() == ["pets", "pets"]
+    assert own.prompts["question"].to_list() == ["pets", "pets"]

@@ -18,7 +18,7 @@ def crossed(rng, question, alike, wordings=6):
     names = [("best", "positive"), ("greatest", "positive"), ("worst", "negative")]
     names.append(("most bad", "negative"))
     rows = [(f"{m}-{w}", m, f, f"wording {w}") for m, f in names for w in range(wordings)]
-    prompts = pl.DataFrame(rows, schema=["prompt", "meaning", "framing", "wording"], orient="row")
+    prompts = pl.DataFrame(rows, schema=["prompt", "question", "framing", "wording"], orient="row")
     values = {}
     for model in MODELS:
         taste, kinds = rng.normal(size=SIZE), alike * rng.normal(size=(2, SIZE))

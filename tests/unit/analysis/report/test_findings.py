@@ -49,6 +49,19 @@ def test_the_first_finding_of_each_section_in_the_order_of_the_list():
     assert [finding.text for _, finding in found] == ["A", "F1", "O", "X"]
 
 
+def test_a_section_lists_its_findings_at_most_six(source):
+    own = [f"F{number}" for number in range(9)]
+    text = source(section("framing", *own), section("tokens", "T & co"), section("empty"))
+    listed = {
+        name: text.split(f'<section id="{name}">')[1].split("</section>")[0]
+        for name in ("framing", "tokens", "empty")
+    }
+    assert [said in listed["framing"] for said in own] == [True] * 6 + [False] * 3
+    assert "3 more such findings are in the tables." in listed["framing"]
+    assert "<li>T &amp; co</li>" in listed["tokens"] and "more such" not in listed["tokens"]
+    assert 'class="found"' not in listed["empty"]
+
+
 def test_there_are_at_most_five():
     sections = [section(name, name) for name in findings.ORDER]
     assert [one.id for one, _ in findings.chosen(sections)] == list(findings.ORDER[:5])

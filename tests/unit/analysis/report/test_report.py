@@ -36,7 +36,7 @@ COLUMNS = {
     "rbo_greatest": _SQUARE,
     "kendall_pairs_greatest": [
         *("model_a", "model_b", "kendall", "ci_low", "ci_high", "concordant", "discordant"),
-        "words",
+        "stems",
     ],
     "blocs_greatest": [
         *("bloc", "models", "other", "other_models", "relation", "pairs", "kendall"),
@@ -57,7 +57,7 @@ COLUMNS = {
     "sentiment_slopes": ["model", "prompt", "valence", *_SLOPES[2:]],
     "frequency_slopes": _SLOPES,
     "framing": [
-        *("model", "prompt_a", "prompt_b", "pearson", "spearman", "kendall", "n", "words"),
+        *("model", "prompt_a", "prompt_b", "pearson", "spearman", "kendall", "n", "stems"),
         *("ci_low", "ci_high", "p", "q", "reference", "difference", "difference_low"),
         *("difference_high", "difference_p", "difference_q"),
     ],

@@ -141,7 +141,7 @@ def test_words_of_one_stem_are_in_one_group():
         assert single not in known or stems[word] == single
 
 
-def test_ordinary_words_are_enough_kinds_of_several_axes():
+def test_placebo_kinds_are_enough_of_several_axes():
     table = lexicons.placebo()
     kinds = table.group_by("axis", "group").agg(pl.col("stem").n_unique())
     assert kinds.height == table["group"].n_unique() >= 40
@@ -153,15 +153,15 @@ def test_ordinary_words_are_enough_kinds_of_several_axes():
     assert table.group_by("stem").agg(pl.col("group").n_unique())["group"].max() == 1
 
 
-def test_ordinary_words_are_no_words_for_people():
+def test_placebo_words_are_no_words_for_people():
     people = lexicons.identity()
     folded = [{word.lower() for word in column} for column in (people["word"], people["stem"])]
-    ordinary = lexicons.placebo()
+    placebo = lexicons.placebo()
     for column in ("word", "stem"):
-        assert not {word.lower() for word in ordinary[column]} & (folded[0] | folded[1])
+        assert not {word.lower() for word in placebo[column]} & (folded[0] | folded[1])
 
 
-def test_ordinary_words_leave_out_the_words_of_a_users_list(write):
+def test_placebo_words_leave_out_the_words_of_a_users_list(write):
     people = lexicons.identity(
         write("own.csv", "word,group,axis\nRobin,birdwatchers,hobby\nAPPLE,a,b\n")
     )

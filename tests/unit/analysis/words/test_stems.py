@@ -2,7 +2,7 @@ import polars as pl
 import pytest
 
 from analysis.words import lexicons
-from analysis.words.stems import stem, stems
+from analysis.words.stems import stem, stem_numbers, stems
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,14 @@ def test_forms_of_a_word_share_a_stem(forms):
 )
 def test_other_words_and_irregular_forms_do_not(words):
     assert len({stem(word) for word in words.split()}) == len(words.split())
+
+
+def test_tokens_of_one_stem_share_a_number_whatever_their_case_and_spaces():
+    found = stem_numbers(pl.Series(["love", " Loved", "LOVES ", "hate", "", " "])).tolist()
+    assert len({*found[:3]}) == 1
+    assert len({found[0], found[3], found[4]}) == 3
+    assert found[4] == found[5]
+    assert sorted(set(found)) == [0, 1, 2]
 
 
 def test_a_lexicon_has_few_stems_of_many_words():

@@ -1,7 +1,8 @@
-"""How far kinds of ordinary words stand from neutral words, and from other kinds of their axis.
+"""How far placebo kinds stand from neutral words, and from the other kinds of their axis.
 
 Any words of one meaning differ from other words. So the place of a group of people is held against
-the places of months, fruits or tools, of as many word stems as the group has.
+the places of kinds of ordinary words (months, fruits, tools), of as many word stems as the group
+has. They are called placebo kinds in the code, and "ordinary kinds of words" on the page.
 """
 
 import dataclasses
@@ -12,14 +13,14 @@ from analysis.measures.word_groups.standing import Standing
 from analysis.statistics import Array
 from analysis.statistics.contrasts import weights
 
-LEAST_STEMS = 5  # A kind of fewer stems in a vocabulary is no reference there.
+LEAST_STEMS = 5  # A kind of fewer stems in a vocabulary takes no part there.
 LEAST_KINDS = 20  # With fewer kinds, none can be rarer than one of twenty.
 _REPEATS = 24  # Draws of words of each kind.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """Kinds of ordinary words [J], drawn [R] times, under models and prompts [C].
+    """Placebo kinds [J], drawn [R] times, under models and prompts [C].
 
     Attributes:
       distances: float64 [J, R, C], from neutral words.
@@ -31,7 +32,7 @@ class Drawn:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Reference:
+class PlaceboKinds:
     """The placebo words of a `Standing`.
 
     Attributes:
@@ -122,15 +123,15 @@ class Reference:
         return first[:, unit]
 
 
-def reference(standing: Standing, rng: np.random.Generator) -> Reference:
+def placebo_kinds(standing: Standing, rng: np.random.Generator) -> PlaceboKinds:
     """The placebo words of `standing`; `rng` draws the order of their stems."""
     words = standing.words
-    ordinary = words.filter(placebo=True).select("axis", "group")
-    kinds = tuple(ordinary.unique().sort("axis", "group").rows())
+    named = words.filter(placebo=True).select("axis", "group").unique()
+    kinds = tuple(named.sort("axis", "group").rows())
     rows = [standing.rows(placebo=True, axis=axis, group=group) for axis, group in kinds]
     axes = [standing.rows(placebo=True, axis=axis) for axis, _ in kinds]
     shape = (len(kinds), words.height)
-    return Reference(
+    return PlaceboKinds(
         standing=standing,
         kinds=kinds,
         rows=np.array(rows, dtype=bool).reshape(shape),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import analysis
-from analysis import kept
+from analysis import cache
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_token_ids_of_a_model_that_scored_fewer_are_its_own(make_run):
 
 
 def test_rewards_beyond_the_memory_that_is_given_are_read_again(two_models, monkeypatch):
-    monkeypatch.setattr(kept, "_MOST_BYTES", 12)  # of one model
+    monkeypatch.setattr(cache, "_MOST_BYTES", 12)  # of one model
     run = analysis.load(two_models)
     first, second = run.rewards("m1", "greatest")[1], run.rewards("m2", "greatest")[1]
     assert run.rewards("m1", "greatest")[1] is first
@@ -42,5 +42,5 @@ def test_rewards_beyond_the_memory_that_is_given_are_read_again(two_models, monk
 def test_a_vocabulary_is_read_once(two_models):
     run = analysis.load(two_models)
     path = run._vocabularies["m1"]
-    assert run._kept.vocabulary(path) is run._kept.vocabulary(path)
+    assert run._cache.vocabulary(path) is run._cache.vocabulary(path)
     assert run.vocabulary("m1").collect().equals(run.vocabulary("m2").collect())

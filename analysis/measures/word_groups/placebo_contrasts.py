@@ -1,4 +1,4 @@
-"""Kinds of ordinary words through the test of the groups: how often different things differ."""
+"""Placebo kinds through the test of the groups: how often different things differ."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 
 from analysis.measures.word_groups.estimates import RARE, SURE
-from analysis.measures.word_groups.reference import Reference
+from analysis.measures.word_groups.placebo import PlaceboKinds
 from analysis.statistics import contrasts
 from analysis.statistics.multiplicity import with_q
 from engine.runs.schema import Columns
 
-KINDS: Columns = {
+PLACEBO: Columns = {
     **dict.fromkeys(("model", "prompt", "group", "axis"), pl.String),
     "words": pl.Int64,
     **dict.fromkeys(("contrast", "p"), pl.Float64),
@@ -19,26 +19,26 @@ KINDS: Columns = {
 _PERMUTATIONS = 999  # p is only compared with 0.05.
 
 
-def kinds(
-    reference: Reference, stems: int, other_stems: int, rng: np.random.Generator
+def placebo_contrasts(
+    placebo: PlaceboKinds, stems: int, other_stems: int, rng: np.random.Generator
 ) -> pl.DataFrame:
     """The contrast of every kind with the other kinds of its axis, as if it were a group.
 
     Args:
-      reference: the placebo words.
+      placebo: the placebo kinds.
       stems: stems of each kind, at most: as many as a typical group has.
       other_stems: stems of the other kinds of the axis, at most.
       rng: draws the arrangements.
 
     Returns:
-      `KINDS`: model, prompt, group (the kind), axis, words, contrast, p.
+      `PLACEBO`: model, prompt, group (the kind), axis, words, contrast, p.
     """
-    frames = [pl.DataFrame(schema=KINDS), *_kinds(reference, stems, other_stems, rng)]
+    frames = [pl.DataFrame(schema=PLACEBO), *_contrasts(placebo, stems, other_stems, rng)]
     return pl.concat(frames).sort("model", "prompt", "axis", "group")
 
 
 def differing(table: pl.DataFrame) -> pl.DataFrame:
-    """`KINDS` with q (all tests of the table), and `differs` as it is decided for groups.
+    """`PLACEBO` with q (all tests of the table), and `differs` as it is decided for groups.
 
     A kind is held against all kinds of its model and prompt, of which it is one itself. So at most
     one in twenty can differ.
@@ -49,16 +49,16 @@ def differing(table: pl.DataFrame) -> pl.DataFrame:
     return with_q(table).with_columns(differs=sure & (share <= RARE))
 
 
-def _kinds(
-    reference: Reference, stems: int, other_stems: int, rng: np.random.Generator
+def _contrasts(
+    placebo: PlaceboKinds, stems: int, other_stems: int, rng: np.random.Generator
 ) -> Iterator[pl.DataFrame]:
-    standing = reference.standing
+    standing = placebo.standing
     form, unit = standing.words["form"].to_numpy(), standing.words["unit"].to_numpy()
     for _, adjusted, at in standing.same_words:
-        for kind, (axis, group) in enumerate(reference.kinds):
-            rows = reference.rows[kind] & adjusted
-            others = reference.axes[kind] & ~reference.rows[kind] & adjusted
-            own, beside = reference.first(rows, stems), reference.first(others, other_stems)
+        for kind, (axis, group) in enumerate(placebo.kinds):
+            rows = placebo.rows[kind] & adjusted
+            others = placebo.axes[kind] & ~placebo.rows[kind] & adjusted
+            own, beside = placebo.first(rows, stems), placebo.first(others, other_stems)
             if own is None or beside is None:
                 continue
             here = own | beside
@@ -74,5 +74,5 @@ def _kinds(
                     pl.Series("contrast", found.difference),
                     pl.Series("p", found.p),
                 )
-                .cast(pl.Schema(KINDS))
+                .cast(pl.Schema(PLACEBO))
             )

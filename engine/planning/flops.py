@@ -1,4 +1,4 @@
-"""Floating-point operations of a search, from the shapes of its model.
+"""Floating-point operations of passes and searches, from the shapes of a model. The only count.
 
 A position costs, in each layer, 2 operations per weight (q, k, v, o and the gated feed-forward) and
 4·N·H operations per key that it attends to (logits and mixing). In the last layer only the reward
@@ -14,6 +14,31 @@ from collections import Counter
 from collections.abc import Iterable
 
 from engine.models.config import DecoderConfig
+
+Shape = tuple[int, int, int]  # [m, k] x [k, n]
+
+
+def projections(config: DecoderConfig, positions: int, read: int) -> Counter[Shape]:
+    """Matrix products of a pass with weights: shape -> count.
+
+    Args:
+      config: the decoder's.
+      positions: of all candidates together; every layer needs keys and values at them.
+      read: reward positions, the only ones that the last layer needs everything at.
+    """
+    keys_values, rest = _matrices(config)
+    shapes: Counter[Shape] = Counter()
+    for k, n in keys_values:
+        shapes[positions, k, n] += config.num_layers
+    for k, n in rest:
+        shapes[positions, k, n] += config.num_layers - 1
+        shapes[read, k, n] += 1
+    return shapes
+
+
+def layer_weights(config: DecoderConfig) -> int:
+    """Elements of the matrices of one layer."""
+    return sum(k * n for matrices in _matrices(config) for k, n in matrices)
 
 
 def response(config: DecoderConfig, positions: int, before: int) -> float:
@@ -72,9 +97,15 @@ def compiled_step(
     return total
 
 
+def _matrices(c: DecoderConfig) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Rows and columns of a layer's matrices: of keys and values, and of everything else."""
+    query, shared = c.num_heads * c.head_size, c.num_kv_heads * c.head_size
+    rest = [(c.width, query), (query, c.width)]
+    rest += [(c.width, c.ffn_width), (c.width, c.ffn_width), (c.ffn_width, c.width)]
+    return [(c.width, shared), (c.width, shared)], rest
+
+
 def _of_position(config: DecoderConfig) -> tuple[int, int, int]:
     """Operations of one position in one layer: keys and values, other weights, each key read."""
-    c = config
-    keys_values = 4 * c.width * c.num_kv_heads * c.head_size
-    rest = 4 * c.width * c.num_heads * c.head_size + 6 * c.width * c.ffn_width
-    return keys_values, rest, 4 * c.num_heads * c.head_size
+    keys_values, rest = (sum(2 * k * n for k, n in each) for each in _matrices(config))
+    return keys_values, rest, 4 * config.num_heads * config.head_size

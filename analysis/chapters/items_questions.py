@@ -1,6 +1,6 @@
-"""A list under many prompts, read by construct: the wordings of one question together.
+"""A list under many prompts, read by question: the wordings of one question together.
 
-Part of the chapter `items`; `analysis.words.constructs` says what a construct is.
+Part of the chapter `items`; `analysis.words.questions` says what a question is.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from analysis.blocks import P_AND_Q, Block, Column, Finding, Heading, Picture, r
 from analysis.ends import head_and_tail
 from analysis.figures.standings import shown_items, standings
 from analysis.measures.list_scores import ALL, ITEM, ListScores, every_list
+from analysis.sentences import listed
 from analysis.statistics import Array
 from analysis.statistics.mean_places import mean_place_test
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Study, Table, required, table
 from analysis.sure_effects import sure
-from analysis.words.constructs import NEGATIVE, POSITIVE
+from analysis.words.questions import ASKED_FOR, POSITIVE
 from engine.runs.schema import Columns
 
-SOME = 8  # Constructs of a list up to which each has a table or a figure of its own.
+SOME = 8  # Questions of a list up to which each has a table or a figure of its own.
 _NAMED = 3  # Items that a finding names at each end.
-_FRAMINGS = {POSITIVE: "asked for something good", NEGATIVE: "asked for something bad", "": ""}
-_PROMPTS: Columns = dict.fromkeys(("list", "prompt", "construct", "framing", "wording"), pl.String)
-_CONSTRUCTS: Columns = {
-    **dict.fromkeys(("list", "construct", "framing"), pl.String),
+_PROMPTS: Columns = dict.fromkeys(("list", "prompt", "question", "framing", "wording"), pl.String)
+_QUESTIONS: Columns = {
+    **dict.fromkeys(("list", "question", "framing"), pl.String),
     "prompts": pl.Int64,
     **ITEM,
     "n": pl.Int64,
@@ -40,15 +40,15 @@ _CONSTRUCTS: Columns = {
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """items_prompts.csv and items_constructs.csv."""
+    """items_prompts.csv and items_questions.csv."""
     yield table("items_prompts", make=partial(_prompts, study))
-    yield table("items_constructs", make=partial(_constructs, study))
+    yield table("items_questions", make=partial(_questions, study))
 
 
-def items_constructs(scores: ListScores, rng: np.random.Generator, draws: int) -> pl.DataFrame:
-    """Where each item of one list stands under each construct.
+def items_questions(scores: ListScores, rng: np.random.Generator, draws: int) -> pl.DataFrame:
+    """Where each item of one list stands under each question.
 
-    A model's percentile of an item is its mean over the wordings of the construct.
+    A model's percentile of an item is its mean over the wordings of the question.
 
     Args:
       scores: the list.
@@ -56,19 +56,19 @@ def items_constructs(scores: ListScores, rng: np.random.Generator, draws: int) -
       draws: as in `mean_place_test`.
 
     Returns:
-      The table `items_constructs.csv`: list, construct, framing, prompts (wordings), item_id, item,
+      The table `items_questions.csv`: list, question, framing, prompts (wordings), item_id, item,
       n (models), mean_percentile, lowest and highest (over the models), wording_spread (standard
       deviation of a model's percentiles over the wordings, mean over the models; null for one
       wording), p (two-sided: whether models whose orders have nothing in common would put the item
-      so high or low in the mean), q (family: the items of the list under the construct). By
-      construct as in `scores`, from the highest mean down, then by item_id.
+      so high or low in the mean), q (family: the items of the list under the question). By
+      question as in `scores`, from the highest mean down, then by item_id.
     """
-    frames = [pl.DataFrame(schema=_CONSTRUCTS)]
-    for construct, framing, at in scores.parts():
+    frames = [pl.DataFrame(schema=_QUESTIONS)]
+    for question, framing, at in scores.parts():
         models, means = scores.means(at)
-        if construct == ALL or not models:
+        if question == ALL or not models:
             continue
-        keys = (("list", scores.name), ("construct", construct), ("framing", framing))
+        keys = (("list", scores.name), ("question", question), ("framing", framing))
         numbers = {
             "mean_percentile": means.mean(axis=0),
             "lowest": means.min(axis=0),
@@ -84,7 +84,7 @@ def items_constructs(scores: ListScores, rng: np.random.Generator, draws: int) -
         ).with_columns(pl.col("wording_spread").fill_nan(None))
         place = pl.col("mean_percentile").round(12)
         each = with_q(each).sort(place, "item_id", descending=[True, False])
-        frames.append(each.select(list(_CONSTRUCTS)))
+        frames.append(each.select(list(_QUESTIONS)))
     return pl.concat(frames)
 
 
@@ -99,7 +99,7 @@ def _wording_spread(scores: ListScores, at: Array) -> Array:
 
 
 def _prompts(study: Study) -> pl.DataFrame:
-    """Construct, framing and wording of the prompts of each list: `items_prompts.csv`."""
+    """Question, framing and wording of the prompts of each list: `items_prompts.csv`."""
     frames = [
         scores.prompts.with_columns(list=pl.lit(scores.name)).select(list(_PROMPTS))
         for scores in every_list(study)
@@ -107,23 +107,23 @@ def _prompts(study: Study) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _constructs(study: Study) -> pl.DataFrame:
+def _questions(study: Study) -> pl.DataFrame:
     rng, draws = np.random.default_rng(study.options.seed), study.options.permutations
-    frames = [items_constructs(scores, rng, draws) for scores in every_list(study)]
+    frames = [items_questions(scores, rng, draws) for scores in every_list(study)]
     return required(pl.concat(frames), "No model has an order of the items of a list.")
 
 
 def findings(study: Study, few: int) -> list[Finding]:
     """The items of each list that the models together put first and last, beyond chance.
 
-    Items count that have q < .05 under every positive construct, or, where the framing of the
-    prompts is not known, under the list's first construct.
+    Items count that have q < .05 under every positive question, or, where the framing of the
+    prompts is not known, under the list's first question.
 
     Args:
       study: the run and its tables.
       few: number of prompts of a list up to which each has a figure of its own.
     """
-    standing, prompts = (study.tables.get(f"items_{name}") for name in ("constructs", "prompts"))
+    standing, prompts = (study.tables.get(f"items_{name}") for name in ("questions", "prompts"))
     if standing is None or prompts is None:
         return []
     found = []
@@ -131,22 +131,22 @@ def findings(study: Study, few: int) -> list[Finding]:
         own = standing.filter(list=name)
         part = own.filter(framing=POSITIVE)
         if not part.height:
-            part = own.filter(construct=own["construct"][0])
-        listed = prompts.filter(list=name)
-        first = listed.filter(construct=part["construct"][0])["prompt"][0]
-        stem = f"standing_{name}_{first}" if listed.height <= few else f"prompts_{name}"
+            part = own.filter(question=own["question"][0])
+        of_list = prompts.filter(list=name)
+        first = of_list.filter(question=part["question"][0])["prompt"][0]
+        stem = f"standing_{name}_{first}" if of_list.height <= few else f"prompts_{name}"
         text = ends_beyond_chance(part)
         found += [Finding(text=text, picture=f"items_{stem}")] if text else []
     return found
 
 
 def ends_beyond_chance(part: pl.DataFrame) -> str:
-    """The items with q < .05 under every construct of `part`, in words; "" where there are none.
+    """The items with q < .05 under every question of `part`, in words; "" where there are none.
 
     Args:
-      part: rows of `items_constructs` of one list.
+      part: rows of `items_questions` of one list.
     """
-    asked = part["construct"].unique(maintain_order=True).to_list()
+    asked = part["question"].unique(maintain_order=True).to_list()
     certain = sure(part).with_columns(high=pl.col("mean_percentile") > 0.5)
     each = certain.group_by("item_id", "item", "high", maintain_order=True).agg(
         asked=pl.len(), mean=pl.col("mean_percentile").mean()
@@ -160,20 +160,20 @@ def ends_beyond_chance(part: pl.DataFrame) -> str:
         return ""
     models = part.select(pl.col("n").max()).item()
     return (
-        f"Asked for “{'”, “'.join(asked)}”, the {models} models together put "
+        f"Asked for {listed([f'“{name}”' for name in asked])}, the {models} models together put "
         f"{' and '.join(filter(None, ends))} in the list “{part['list'][0]}”. Models whose orders "
         "have nothing in common would not put them there (q < .05 for each)."
     )
 
 
 def _named(items: pl.DataFrame, end: str) -> str:
-    names = ", ".join(f"“{display.plain(item, 40)}”" for item in items["item"])
-    shares = ", ".join(f"{100 * mean:.1f}" for mean in items["mean"])
-    return f"{names} {end} (mean percentiles {shares})" if names else ""
+    names = [f"“{display.plain(item, 40)}”" for item in items["item"]]
+    shares = listed([f"{100 * mean:.1f}" for mean in items["mean"]] or [""])
+    return f"{listed(names)} {end} (mean percentiles {shares})" if names else ""
 
 
 def blocks(study: Study, scores: ListScores, shown: int) -> list[Block]:
-    """One list under many prompts: by construct, and model by model for each framing.
+    """One list under many prompts: by question, and model by model for each framing.
 
     Args:
       study: the run and its tables.
@@ -181,32 +181,32 @@ def blocks(study: Study, scores: ListScores, shown: int) -> list[Block]:
       shown: rows at each end of a table.
     """
     name, top = scores.name, study.settings.figure_top
-    standing = study.tables["items_constructs"].filter(list=name)
-    counts = standing.select("construct", "prompts").unique(maintain_order=True)
-    constructs = {str(c): f"{c!s} ({n})" for c, n in counts.iter_rows()}
+    standing = study.tables["items_questions"].filter(list=name)
+    counts = standing.select("question", "prompts").unique(maintain_order=True)
+    questions = {str(c): f"{c!s} ({n})" for c, n in counts.iter_rows()}
     groups = shown_items(_over(standing, "mean_percentile"), top)
-    draw = partial(standings, standing, "construct", "mean_percentile", groups, constructs)
+    draw = partial(standings, standing, "question", "mean_percentile", groups, questions)
     caption = (
         "One row per item, from the highest mean down; one column per question, with its number "
         "of wordings: the mean over wordings and models. A long list is shown in three groups: "
         "high whatever is asked, changed most by the question, and low whatever is asked."
     )
     made: list[Block] = [
-        Heading(name, f"{scores.prompts.height} prompts, {len(constructs)} questions"),
+        Heading(name, f"{scores.prompts.height} prompts, {len(questions)} questions"),
         Picture(f"items_prompts_{name}", caption, draw),
     ]
-    for framing, said in _FRAMINGS.items():
+    for framing in (*ASKED_FOR, ""):
         at = scores.framed(framing)
         if len(at):
-            made.append(_by_model(study, scores, at, framing, said))
-    for construct in list(constructs)[:SOME]:
-        ends = head_and_tail(standing.filter(construct=construct), shown)
-        title = f"{name}: “{construct}”"
-        made += rows(ends, _CONSTRUCT_COLUMNS, "items_constructs.csv", title)
+            made.append(_by_model(study, scores, at, framing))
+    for question in list(questions)[:SOME]:
+        ends = head_and_tail(standing.filter(question=question), shown)
+        title = f"{name}: “{question}”"
+        made += rows(ends, _QUESTION_COLUMNS, "items_questions.csv", title)
     return [*made, *rows(counts, _COUNTS, "items_prompts.csv", f"{name}: questions")]
 
 
-def _by_model(study: Study, scores: ListScores, at: Array, framing: str, said: str) -> Picture:
+def _by_model(study: Study, scores: ListScores, at: Array, framing: str) -> Picture:
     """Where the items stand with every model over the prompts `at`."""
     models, means = scores.means(at)
     cells = pl.concat(
@@ -216,8 +216,9 @@ def _by_model(study: Study, scores: ListScores, at: Array, framing: str, said: s
         for model, values in zip(models, means, strict=True)
     )
     groups = shown_items(_over(cells, "percentile"), study.settings.figure_top)
+    asked = f", asked for {ASKED_FOR[framing]}" if framing else ""
     caption = (
-        f"The models{', ' + said if said else ''}: each one’s mean over the {len(at)} prompts. "
+        f"The models{asked}: each one’s mean over the {len(at)} prompts. "
         "Disputed items, in the middle, are those on which models differ most."
     )
     stem = "_".join(filter(None, ("items_models", scores.name, framing)))
@@ -234,7 +235,7 @@ def _over(cells: pl.DataFrame, value: str) -> pl.DataFrame:
     return each.sort(pl.col("mean").round(12), "item_id", descending=[True, False])
 
 
-_CONSTRUCT_COLUMNS: tuple[Column, ...] = (
+_QUESTION_COLUMNS: tuple[Column, ...] = (
     ("item", "item", "token"),
     ("n", "models", "count"),
     ("mean_percentile", "mean percentile", "share"),
@@ -244,6 +245,6 @@ _CONSTRUCT_COLUMNS: tuple[Column, ...] = (
     *P_AND_Q,
 )
 _COUNTS: tuple[Column, ...] = (
-    ("construct", "question", "text"),
+    ("question", "question", "text"),
     ("prompts", "wordings", "count"),
 )

@@ -1,4 +1,4 @@
-"""What was read from a run, kept in memory: a report reads every reward about ten times."""
+"""A cache of what was read from a run: a report reads every reward about ten times."""
 
 import numpy as np
 import polars as pl
@@ -12,7 +12,7 @@ from engine.runs.reader import Result
 _MOST_BYTES = 2**30  # Of rewards: 268 million. What comes later is read again each time.
 
 
-class Kept:
+class Cache:
     """Rewards and vocabularies by where they lie; read once."""
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
-"""Prompts of one meaning: which quality a prompt asks for, and in which words.
+"""Which question a prompt asks, and in which words.
 
 The 54 prompts of the follow-up paper are nine wordings of six questions. Wordings of one question
-are no independent evidence, so a list that was scored under many prompts is read by question: a
-construct. Constructs are grouped further by framing: "best" and "greatest" ask for something good,
-"worst" for something bad.
+are no independent evidence, so a list that was scored under many prompts is read by question.
+Questions are grouped further by framing: "best" and "greatest" ask for something good, "worst" for
+something bad.
 """
 
 import re
@@ -15,6 +15,7 @@ from analysis.words.lexicons import LexiconError
 from engine.runs.schema import Columns
 
 POSITIVE, NEGATIVE = "positive", "negative"
+ASKED_FOR = {POSITIVE: "something good", NEGATIVE: "something bad"}  # Framing -> in words.
 # Quality -> framing: those of the follow-up paper's prompts, its first to last.
 QUALITIES = {
     "best": POSITIVE,
@@ -30,48 +31,48 @@ _ASKED = (
     re.compile(rf"\bthe {_QUALITY} thing\b", re.IGNORECASE),
     re.compile(rf"\bthing\b[^.?!]* is the {_QUALITY}\b", re.IGNORECASE),
 )
-_COLUMNS: Columns = dict.fromkeys(("prompt", "construct", "framing", "wording"), pl.String)
-_FILE = ("prompt", "construct", "framing")
+_COLUMNS: Columns = dict.fromkeys(("prompt", "question", "framing", "wording"), pl.String)
+_FILE = ("prompt", "question", "framing")
 
 
-def constructs(prompts: Mapping[str, str], path: str = "") -> pl.DataFrame:
+def questions(prompts: Mapping[str, str], path: str = "") -> pl.DataFrame:
     """The question that each prompt asks, and its wording.
 
     A prompt asks for a quality of `QUALITIES` where its text has the form "the best thing" or
-    "thing … is the best", once. Every other prompt is a construct of its own; so "What is the best
+    "thing … is the best", once. Every other prompt is a question of its own; so "What is the best
     food?" is not the same question as "What is the best thing?".
 
     Args:
       prompts: prompt id -> text.
-      path: a CSV prompt,construct,framing whose rows replace what the texts say; framing is
+      path: a CSV prompt,question,framing whose rows replace what the texts say; framing is
         "positive", "negative" or empty. "" for none. Ids that are not in `prompts` are ignored.
 
     Returns:
-      prompt, construct (a quality, such as "most good"; the prompt's id where it asks for none,
+      prompt, question (a quality, such as "most good"; the prompt's id where it asks for none,
       and its text where that id is a quality too), framing ("positive", "negative" or ""),
-      wording (the text, with "…" for the quality: equal wordings of two constructs differ in
+      wording (the text, with "…" for the quality: equal wordings of two questions differ in
       nothing else); in the order of `prompts`.
 
     Raises:
       LexiconError: `path` is no such file, or names a prompt twice, or another framing,
-        or gives a construct two framings.
+        or gives a question two framings.
     """
     named = _named(path) if path else {}
     rows = []
     for prompt, text in prompts.items():
         quality, wording = _asked(text)
         if prompt in named:
-            construct, framing = named[prompt]
+            question, framing = named[prompt]
         elif quality:
-            construct, framing = quality, QUALITIES[quality]
+            question, framing = quality, QUALITIES[quality]
         else:
-            construct, framing = (text if prompt in QUALITIES else prompt), ""
-        rows.append((prompt, construct, framing, wording))
+            question, framing = (text if prompt in QUALITIES else prompt), ""
+        rows.append((prompt, question, framing, wording))
     table = pl.DataFrame(rows, schema=_COLUMNS, orient="row")
-    framings = table.select("construct", "framing").unique(maintain_order=True)
-    twice = framings.filter(pl.col("construct").is_duplicated())["construct"]
+    framings = table.select("question", "framing").unique(maintain_order=True)
+    twice = framings.filter(pl.col("question").is_duplicated())["question"]
     if len(twice):
-        raise LexiconError(f"{path}: construct {twice[0]!r} has two framings")
+        raise LexiconError(f"{path}: question {twice[0]!r} has two framings")
     return table
 
 
@@ -86,7 +87,7 @@ def _asked(text: str) -> tuple[str, str]:
 
 
 def _named(path: str) -> dict[str, tuple[str, str]]:
-    """Prompt id -> construct and framing of a file of the user's own."""
+    """Prompt id -> question and framing of a file of the user's own."""
     try:
         table = pl.read_csv(path, infer_schema=False).select(_FILE)
     except (OSError, pl.exceptions.PolarsError) as error:
@@ -94,12 +95,12 @@ def _named(path: str) -> dict[str, tuple[str, str]]:
         raise LexiconError(f"{path}: not a CSV file with the columns {wanted}") from error
     table = table.with_columns(pl.col(name).fill_null("") for name in _FILE)
     allowed = (POSITIVE, NEGATIVE, "")
-    for prompt, construct, framing in table.iter_rows():
-        if not construct:
-            raise LexiconError(f"{path}: prompt {prompt!r} has no construct")
+    for prompt, question, framing in table.iter_rows():
+        if not question:
+            raise LexiconError(f"{path}: prompt {prompt!r} has no question")
         if framing not in allowed:
             raise LexiconError(f"{path}: framing {framing!r} of {prompt!r}; allowed: {allowed}")
     twice = table.filter(pl.col("prompt").is_duplicated())["prompt"]
     if len(twice):
         raise LexiconError(f"{path}: prompt {twice[0]!r} is there twice")
-    return {prompt: (construct, framing) for prompt, construct, framing in table.iter_rows()}
+    return {prompt: (question, framing) for prompt, question, framing in table.iter_rows()}

@@ -1,0 +1,1 @@
+"""How close Assay comes to the limit of one accelerator, measured with random weights."""

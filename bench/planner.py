@@ -1,0 +1,128 @@
+"""The planner against reality: memory and time of embedded models on this CPU, memory on TPUs.
+
+    python -m bench.planner [--out=out/demo] [--models=<slug>[,…]] [--dtypes=float32,bfloat16]
+                            [--searches] [--slices=v5e:2x4]
+
+memory, CPU: a fresh process for each model and dtype imports Assay, then scores a list of replies
+  into a run. Measured: its peak resident memory (VmHWM) minus what the imports hold (VmRSS before
+  the checkpoint is opened). The compilation cache is off, so that the compiler's memory counts.
+time, CPU: in the same process, matmuls of a step's own shapes and steps take turns. Predicted:
+  `plans.sweep_seconds` at the rate of the matmuls; measured: the steps. CPU time, since other load
+  does not count in it; medians of the rounds.
+memory, TPU: the step is compiled for chips that are not there (libtpu), and the compiler's peak is
+  compared with the account. `--slices=` leaves this out.
+
+Fails where a prediction is off by more than the stated tolerance. About a minute per model.
+"""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import app, flags
+
+CPU_TOLERANCE, TPU_TOLERANCE = 0.20, 0.10
+
+_OUT = flags.DEFINE_string("out", "out/demo", "Folder of the demo, with its checkpoints.")
+_MODELS = flags.DEFINE_list(
+    "models", ["smollm2-135m-d12-imdb-linear", "smollm2-135m-d16-rt-linear"], "Embedded models."
+)
+_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Dtypes on the CPU.")
+_SEARCHES = flags.DEFINE_bool("searches", False, "Measure searches too.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds of matmuls and steps.", lower_bound=1)
+_SLICES = flags.DEFINE_list("slices", ["v5e:2x4"], "TPU slices to compile for.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """A prediction and a measurement, in one unit."""
+
+    what: str
+    predicted: float
+    measured: float
+    tolerance: float
+
+    @property
+    def error(self) -> float:
+        """Relative to what was measured; positive where too much was predicted."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def holds(self) -> bool:
+        """Whether the prediction is within its tolerance."""
+        return abs(self.error) <= self.tolerance
+
+
+def on_cpu(checkpoint: Path, dtype: str, rounds: int, *, search: bool = False) -> list[Compared]:
+    """Memory and time of one model in a fresh process; see the module.
+
+    Args:
+      checkpoint: the model.
+      dtype: of its decoder.
+      rounds: of matmuls and steps; 0 measures memory alone.
+      search: a search instead of a sweep; its time is not measured.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    environment = {**kept, "ASSAY_CACHE": "", "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    with tempfile.TemporaryDirectory() as folder:
+        asked = [checkpoint, dtype, rounds, "search" if search else "sweep", folder]
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.support.planned", *map(str, asked)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return [
+        Compared(f"{checkpoint.name}, {dtype}, {name}", predicted, measured, CPU_TOLERANCE)
+        for name, (predicted, measured) in found.items()
+    ]
+
+
+def for_tpu(topology: str, slug: str, model_axis: int, candidates: int) -> Compared:
+    """Memory of a step that is compiled for a TPU."""
+    from bench.support.tpu_memory import compared_step
+
+    what = f"{slug}, {topology}, model={model_axis}, {candidates} candidates, GiB"
+    predicted, measured = compared_step(topology, slug, model_axis, candidates)
+    return Compared(what, predicted, measured, TPU_TOLERANCE)
+
+
+def table(rows: Sequence[Compared]) -> str:
+    """The comparisons as text."""
+    from bench.support.table import aligned
+
+    cells = [("", "predicted", "measured", "error", "allowed")]
+    for row in rows:
+        numbers = f"{row.predicted:,.4g}", f"{row.measured:,.4g}"
+        cells.append((row.what, *numbers, f"{row.error:+.1%}", f"{row.tolerance:.0%}"))
+    return aligned(cells)
+
+
+def main(_: Sequence[str]) -> None:
+    """Measures everything that is asked for; fails if a prediction does not hold."""
+    rows: list[Compared] = []
+    for slug in filter(None, _MODELS.value):
+        checkpoint = Path(_OUT.value) / "checkpoints" / slug
+        for dtype in _DTYPES.value:
+            rows += on_cpu(checkpoint, dtype, _ROUNDS.value)
+            if _SEARCHES.value:
+                rows += on_cpu(checkpoint, dtype, 0, search=True)
+    for topology in filter(None, _SLICES.value):
+        rows.append(for_tpu(topology, "skywork-reward-v2-llama-3.2-1b", 1, 4096))
+        rows.append(for_tpu(topology, "skywork-reward-llama-3.1-8b-v0.2", 2, 1024))
+    print(table(rows))
+    if wrong := [row.what for row in rows if not row.holds]:
+        raise SystemExit(f"bench.planner: beyond tolerance: {'; '.join(wrong)}")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,71 @@
+"""Shapes of the decoders of `configs/known_models.py`, as their config.json gives them.
+
+`assay plan` reads them for a model that is named but not at hand. Conversion never does: it reads
+the model's own file.
+"""
+
+from configs.known_models import ModelSpec
+
+_NAMES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+)
+# Base and size in 10⁹ parameters -> the numbers of `_NAMES`.
+_SHAPES = {
+    ("Llama 3", 8): (4096, 32, 32, 8, 128, 14336, 128256),
+    ("Llama 3.1", 8): (4096, 32, 32, 8, 128, 14336, 128256),
+    ("Llama 3.1", 70): (8192, 80, 64, 8, 128, 28672, 128256),
+    ("Llama 3.2", 1): (2048, 16, 32, 8, 64, 8192, 128256),
+    ("Llama 3.2", 3): (3072, 28, 24, 8, 128, 8192, 128256),
+    ("Gemma", 2): (2048, 18, 8, 1, 256, 16384, 256000),
+    ("Gemma", 7): (3072, 28, 16, 16, 256, 24576, 256000),
+    ("Gemma 2", 2): (2304, 26, 8, 4, 256, 9216, 256000),
+    ("Gemma 2", 9): (3584, 42, 16, 8, 256, 14336, 256000),
+    ("Gemma 2", 27): (4608, 46, 32, 16, 128, 36864, 256000),
+    ("Qwen 3", 0.6): (1024, 28, 16, 8, 128, 3072, 151936),
+    ("Qwen 3", 1.7): (2048, 28, 16, 8, 128, 6144, 151936),
+    ("Qwen 3", 4): (2560, 36, 32, 8, 128, 9728, 151936),
+    ("Qwen 3", 8): (4096, 36, 32, 8, 128, 12288, 151936),
+    ("InternLM2", 1.8): (2048, 24, 16, 8, 128, 8192, 92544),
+    ("InternLM2", 7): (4096, 32, 32, 8, 128, 14336, 92544),
+    ("InternLM2", 20): (6144, 48, 48, 8, 128, 16384, 92544),
+}
+_SILU = {"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 5e5}
+_GELU = {"hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6, "rope_theta": 1e4}
+_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+# Base -> `model_type`, the first part of its class's name, and its other attributes.
+_FAMILIES = {
+    "Llama 3": ("llama", "Llama", _SILU),
+    "Llama 3.1": ("llama", "Llama", _SILU),
+    "Llama 3.2": ("llama", "Llama", _SILU),
+    "Gemma": ("gemma", "Gemma", _GELU),
+    "Gemma 2": (
+        "gemma2",
+        "Gemma2",
+        {**_GELU, **_CAPS, "sliding_window": 4096, "query_pre_attn_scalar": 256},
+    ),
+    "Qwen 3": ("qwen3", "Qwen3", _SILU),
+    "InternLM2": ("internlm2", "InternLM2", _SILU),
+}
+
+
+def config_json(spec: ModelSpec) -> dict[str, object]:
+    """What decides the cost of a listed model: the shapes of its config.json, and its class.
+
+    Rotary scaling and special tokens are left out, and some published embeddings have one row more.
+    """
+    kind, name, fields = _FAMILIES[spec.base]
+    classes = {"InternLM2": "ForRewardModel"} if spec.head else {}
+    ending = classes.get(name, "ForSequenceClassification" if spec.head else "ForCausalLM")
+    return {
+        **fields,
+        **dict(zip(_NAMES, _SHAPES[spec.base, spec.size_b], strict=True)),
+        "architectures": [name + ending],
+        "model_type": kind,
+        "max_position_embeddings": 8192,
+    }

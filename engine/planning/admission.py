@@ -1,0 +1,248 @@
+"""Before a model is loaded: does it fit here, and how many candidates does a step have?
+
+A choice depends on the model, the kind of device and its free memory alone: not on the number of
+devices along the axis `data`, and on no measured time. So equal machines give equal bytes.
+"""
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Sequence
+
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from engine import processes
+from engine.checkpoint.card import Checkpoint
+from engine.errors import AssayError
+from engine.planning import memory, plans
+from engine.planning.machines import device_memory, free_disk, free_memory
+from engine.planning.memory import Account, Model, in_words
+from engine.planning.plans import Subject, Work
+
+_LISTED = 8  # own positions that a step of a list has at most per candidate of `step_size`
+_PROMPT = 64  # positions of a prompt that is not known yet
+_WAY_OUT = "--config.check_memory=false starts anyway"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where models are to be loaded.
+
+    Attributes:
+      platform: `cpu`, `gpu` or `tpu`.
+      data: devices along the mesh axis `data`.
+      model: devices along the mesh axis `model`.
+      free: bytes of a device, or of the host if devices are simulated on its CPU; None where that
+        is not known.
+      sharing: devices that share those bytes.
+    """
+
+    platform: str
+    data: int
+    model: int
+    free: int | None
+    sharing: int
+
+    @classmethod
+    def of(cls, mesh: Mesh) -> "Place":
+        """This machine; of several processes, that of process 0."""
+        free = processes.from_first("free memory", lambda: _free(mesh))
+        data, model = mesh.shape["data"], mesh.shape["model"]
+        platform = mesh.devices.flat[0].platform
+        sharing = len(mesh.local_devices) if platform == memory.CPU else 1
+        return cls(platform, data, model, free, sharing)
+
+    def usable(self, subject: Subject) -> float:
+        """Bytes that each device may take; what a process needs beside its devices counts once."""
+        if self.free is None:
+            return math.inf
+        once = memory.process_bytes(subject.config) * (self.sharing - 1)
+        return (self.free + once) / self.sharing
+
+
+def subject_of(group: Sequence[Checkpoint]) -> Subject:
+    """Models that share a decoder; the deepest is the first."""
+    cards = [checkpoint.card for checkpoint in group]
+    slugs = ", ".join(card.slug for card in cards)
+    return Subject(slugs, cards[0].decoder, tuple(c.head for c in cards), cards[0].dtype)
+
+
+def step_for(subject: Subject, place: Place, dtype: str, prefix: int, own: int | None) -> int:
+    """The candidates of a step on each device that `step_size=auto` takes.
+
+    Args:
+      subject: the models.
+      place: where they are loaded.
+      dtype: of the decoder.
+      prefix: positions of the longest prompt.
+      own: positions of a candidate; None for replies of any length.
+    """
+    model = _model(subject, place, dtype)
+    return plans.fitting_step(model, place.usable(subject), _work(prefix, own or _LISTED))[0]
+
+
+def refusal(
+    subject: Subject, place: Place, dtype: str, prefix: int, own: int, step_size: int
+) -> str:
+    """Why models cannot be scored here; "" if they can.
+
+    Args:
+      subject: the models.
+      place: where they are loaded.
+      dtype: of the decoder.
+      prefix: positions of the longest prompt.
+      own: positions of the shortest candidate.
+      step_size: candidates per step on each device.
+    """
+    work = dataclasses.replace(_work(prefix, own), step_size=step_size)
+    return _refusal(subject, place, dtype, work, plans.sweep_account)
+
+
+def admit(
+    checkpoint: Checkpoint, mesh: Mesh, dtype: str, step_size: int | None, *, check: bool
+) -> int:
+    """The step of a model that is about to be loaded, for prompts that are not known yet.
+
+    Args:
+      checkpoint: the model.
+      mesh: where it is loaded.
+      dtype: of the decoder.
+      step_size: candidates per step on each device; None: chosen.
+      check: whether a model that is too large is refused.
+
+    Raises:
+      AssayError: it is.
+    """
+    subject, place = subject_of([checkpoint]), Place.of(mesh)
+    step = step_size
+    if step is None:
+        step = step_for(subject, place, dtype, _PROMPT, None)
+    if check and (reason := refusal(subject, place, dtype, _PROMPT, 1, step)):
+        raise AssayError(reason)
+    return step
+
+
+def check_search(
+    checkpoint: Checkpoint,
+    mesh: Mesh,
+    dtype: str,
+    *,
+    prefix: int,
+    own: int,
+    length: int,
+    candidates: int,
+    attempts: int,
+) -> None:
+    """Checks that a model can be searched here.
+
+    Args:
+      checkpoint: the model.
+      mesh: where it is loaded.
+      dtype: of the decoder.
+      prefix: positions of the longest prompt.
+      own: positions of a single token and what closes it.
+      length: tokens of a reply.
+      candidates: of a step.
+      attempts: searches side by side.
+
+    Raises:
+      AssayError: it is too large.
+    """
+    work = dataclasses.replace(
+        _work(prefix, own), length=length, candidates=candidates, attempts=attempts
+    )
+    subject = subject_of([checkpoint])
+    if reason := _refusal(subject, Place.of(mesh), dtype, work, plans.search_account):
+        raise AssayError(reason)
+
+
+def check_conversion(
+    subject: Subject, destination: str | os.PathLike[str] | None, download: bool
+) -> None:
+    """Checks host memory and disk before anything is downloaded, read or written.
+
+    Args:
+      subject: the model.
+      destination: the checkpoint, if it is on a local disk.
+      download: whether the weights are fetched into the cache of the hub.
+
+    Raises:
+      AssayError: too little of either.
+    """
+    item = jnp.dtype(subject.dtype).itemsize
+    needed = memory.host_bytes(subject.config, subject.heads[0], item, blocks=2)
+    free = free_memory()
+    if free is not None and needed > free:
+        raise AssayError(
+            f"{subject.name}: converting needs {in_words(needed)} of memory, {in_words(free)} are "
+            f"free; a machine with {in_words(needed)} free would do; {_WAY_OUT}"
+        )
+    size = memory.checkpoint_bytes(subject.config, subject.heads[0], item)
+    wanted = {"the checkpoint": destination, "the download": _hub_cache() if download else None}
+    per_disk: dict[int, int] = {}  # of the file systems that are written to
+    for what, folder in wanted.items():
+        disk = None if folder is None else free_disk(folder)
+        if disk is None:
+            continue
+        per_disk[disk.number] = per_disk.get(disk.number, 0) + size
+        if per_disk[disk.number] > disk.free:
+            raise AssayError(
+                f"{subject.name}: {what} needs {in_words(per_disk[disk.number])} of disk, "
+                f"{in_words(disk.free)} are free at {folder}; name another disk, or make room; "
+                f"{_WAY_OUT}"
+            )
+
+
+def _hub_cache() -> str:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return HF_HUB_CACHE
+
+
+def _refusal(
+    subject: Subject,
+    place: Place,
+    dtype: str,
+    work: Work,
+    account: Callable[[Model, Work], Account],
+) -> str:
+    model = _model(subject, place, dtype)
+    found, usable = account(model, work), place.usable(subject)
+    if found.total <= usable:
+        return ""
+    step = f"a step {in_words(found.step)}"
+    parts = f"weights {in_words(found.weights)}, {step}, the rest {in_words(found.rest)}"
+    ways = plans.would_fit(subject, model, usable, work, account)
+    ways = ways or [f"{in_words(found.total)} of free memory"]
+    return (
+        f"{subject.name}: needs {in_words(found.total)} of memory on a device in {dtype} "
+        f"({parts}), {in_words(usable)} are free; {' or '.join(ways)} would fit; {_WAY_OUT}"
+    )
+
+
+def _model(subject: Subject, place: Place, dtype: str) -> Model:
+    known = place.platform if place.platform in plans.STEPS else "gpu"
+    return subject.on(known, dtype, place.data, place.model)
+
+
+def _work(prefix: int, own: int) -> Work:
+    """A sweep of one prompt; the fields of a search are not read."""
+    return Work(
+        prompts=1,
+        prefix=prefix,
+        own=own,
+        step_size=None,
+        model_axis=None,
+        dtype=None,
+        length=1,
+        candidates=1,
+        steps=1,
+        attempts=1,
+    )
+
+
+def _free(mesh: Mesh) -> int | None:
+    if mesh.devices.flat[0].platform != memory.CPU:
+        return device_memory()
+    return free_memory()

@@ -1,0 +1,299 @@
+"""Kinds of devices: memory and speed as their makers state them; what this machine has."""
+
+import dataclasses
+import difflib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from engine.errors import AssayError
+
+GIB = 2**30
+TERA = 1e12
+MOST = 100_000  # devices that a specification may name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of device.
+
+    Attributes:
+      name: as `--devices` names it.
+      platform: `cpu`, `gpu` or `tpu`.
+      memory_bytes: of one device.
+      usable: share of the memory that a program may take.
+      rate_16: peak FLOP/s of dense matmuls with 16-bit operands and float32 sums.
+      rate_32: the same in float32, without lower precision inside.
+      bytes_per_s: of its memory.
+      share: of the peak that a sweep is assumed to reach.
+      source: where the numbers come from.
+    """
+
+    name: str
+    platform: str
+    memory_bytes: float
+    usable: float
+    rate_16: float
+    rate_32: float
+    bytes_per_s: float
+    share: float
+    source: str
+
+    def rate(self, dtype: str) -> float:
+        """FLOP/s that a sweep is assumed to reach."""
+        return self.share * (self.rate_32 if dtype == "float32" else self.rate_16)
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """Some devices of one kind, as a user names them."""
+
+    name: str
+    count: int
+    kind: Kind
+
+
+# Of a GPU, jax takes 75 % by default (XLA_PYTHON_CLIENT_MEM_FRACTION). Of a TPU's memory, the rows
+# below give what its compiler says a program may take.
+_USABLE = {"gpu": 0.75, "tpu": 1.0, "cpu": 0.9}
+# Half of the peak: the compilers' estimates for TPUs are 50 to 64 % at 4,096 candidates a step. On
+# GPUs nothing was measured.
+_SHARE = 0.5
+
+
+def _maker(
+    platform: str, rows: Sequence[tuple[str, float, float, float, float]], source: str
+) -> Iterator[Kind]:
+    """Kinds of one maker: name, GiB, 16-bit and float32 TFLOP/s, TB/s."""
+    for name, memory, rate_16, rate_32, moved in rows:
+        yield Kind(
+            name=name,
+            platform=platform,
+            memory_bytes=memory * GIB,
+            usable=_USABLE[platform],
+            rate_16=rate_16 * TERA,
+            rate_32=rate_32 * TERA,
+            bytes_per_s=moved * TERA,
+            share=_SHARE,
+            source=source,
+        )
+
+
+_NVIDIA = (
+    ("B200-180GB", 180, 2250, 80, 8.0),
+    ("H200-141GB", 141, 989, 67, 4.8),
+    ("H100-80GB", 80, 989, 67, 3.35),
+    ("A100-80GB", 80, 312, 19.5, 2.04),
+    ("A100-40GB", 40, 312, 19.5, 1.56),
+    ("L40S-48GB", 48, 362, 91.6, 0.86),
+    ("L4-24GB", 24, 121, 30.3, 0.3),
+    ("T4-16GB", 16, 65, 8.1, 0.32),
+    ("RTX4090-24GB", 24, 165, 82.6, 1.01),
+)
+# float32 matmuls take six passes of 16 bits ("highest" precision).
+_GOOGLE = (
+    ("v4", 31.25, 275, 275 / 6, 1.23),
+    ("v5e", 15.75, 197, 197 / 6, 0.82),
+    ("v5p", 95.74, 459, 459 / 6, 2.77),
+    ("v6e", 31.25, 918, 918 / 6, 1.64),
+)
+KINDS = {
+    kind.name.lower(): kind
+    for kind in (
+        *_maker("gpu", _NVIDIA, "data sheet, dense, SXM where there are several forms"),
+        *_maker("tpu", _GOOGLE, "Google Cloud's page of the TPU, by chip"),
+    )
+}
+# Of a CPU that is not this one: eight cores at the rate of the two that Assay was measured on.
+_CORES = 8
+_CORE_RATE = 80e9
+_CPU_SHARE = 0.92  # of the rate of the same matmuls alone, in CPU time (bench.planner)
+_CPU_BYTES_PER_S = 20e9
+_MEASURED_S = 0.5
+
+
+def parse(text: str) -> list[Devices]:
+    """Devices of a list such as `8xH100-80GB,v5e-16,cpu-64GB,cpu`.
+
+    A number before `x` counts devices; behind the name of a TPU it counts chips. `cpu` is this
+    machine, `cpu-64GB` another one with so much memory.
+
+    Raises:
+      AssayError: an unknown name, no devices, or another form.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if not any(names):
+        raise AssayError(f"devices={text!r}; allowed: {_allowed()}")
+    return [_parse_one(name) for name in names if name]
+
+
+def _parse_one(name: str) -> Devices:
+    form = re.fullmatch(r"(?:(\d+)x)?([a-z0-9]+(?:-[0-9.]+gb)?)(?:-(\d+))?", name.lower())
+    if form is None:
+        raise AssayError(f"devices={name!r}; allowed: {_allowed()}")
+    count, kind = form[1] or form[3] or "1", _kind(name, form[2])
+    if (form[1] and form[3]) or (form[3] and kind.platform != "tpu"):
+        raise AssayError(f"devices={name!r}; allowed: one count, as 8x{kind.name} or v5e-8")
+    if not 1 <= int(count) <= MOST or (kind.platform == "cpu" and int(count) > 1):
+        most = "1: a CPU is one device" if kind.platform == "cpu" else f"1 to {MOST:,} devices"
+        raise AssayError(f"devices={name!r}: {int(count):,} devices; allowed: {most}")
+    return Devices(name, int(count), kind)
+
+
+def _kind(given: str, name: str) -> Kind:
+    if name in KINDS:
+        return KINDS[name]
+    if name == "cpu":
+        return this_cpu()
+    if memory := re.fullmatch(r"cpu-([0-9.]+)gb", name):
+        return _stated_cpu(given, memory[1])
+    alike = [kind.name for key, kind in KINDS.items() if key.startswith(f"{name}-")]
+    if len(alike) == 1:
+        return KINDS[alike[0].lower()]
+    if len(alike) > 1:
+        raise AssayError(f"devices={given!r}: which? allowed: {', '.join(alike)}")
+    stems = [kind.name.partition("-")[0] for kind in KINDS.values()]
+    near = difflib.get_close_matches(name.upper(), stems, 1, 0.6)
+    meant = f" (meant: {near[0]}?)" if near else ""
+    raise AssayError(f"devices={given!r}: no such kind{meant}; allowed: {_allowed()}")
+
+
+def _allowed() -> str:
+    names = ", ".join(kind.name for kind in KINDS.values())
+    return f"[<count>x]<kind> or <TPU>-<chips>, with a kind of {names}, cpu (here), cpu-<n>GB"
+
+
+def _stated_cpu(given: str, memory: str) -> Kind:
+    try:
+        size = float(memory)
+    except ValueError as error:
+        raise AssayError(f"devices={given!r}; allowed: as cpu-64GB") from error
+    if not 1 <= size <= 1e6:
+        raise AssayError(f"devices={given!r}; allowed: 1 to 1,000,000 GB")
+    return cpu(size * GIB, _CORES * _CORE_RATE, f"stated: {_CORES} cores", _USABLE["cpu"])
+
+
+def cpu(memory: float, rate: float, source: str, usable: float = 1.0) -> Kind:
+    """A CPU with bytes of memory, FLOP/s of float32 matmuls, and the source of these numbers."""
+    return Kind(
+        name="cpu",
+        platform="cpu",
+        memory_bytes=memory,
+        usable=usable,
+        # XLA's CPU compiler converts 16-bit operands to float32; smaller activations save a tenth.
+        rate_16=1.1 * rate,
+        rate_32=rate,
+        bytes_per_s=_CPU_BYTES_PER_S,
+        share=_CPU_SHARE,
+        source=source,
+    )
+
+
+def this_cpu() -> Kind:
+    """This machine: the memory that is free, and the measured rate of float32 matmuls."""
+    free = free_memory()
+    if free is None:
+        raise AssayError("devices='cpu': this system does not tell its memory; allowed: cpu-<n>GB")
+    return cpu(free, matmul_rate(), "measured here: free memory, float32 matmul")
+
+
+def matmul_rate(shape: tuple[int, int, int] = (2048, 1024, 1024), dtype: str = "float32") -> float:
+    """FLOP/s of matmuls [m, k] x [k, n] on the CPU: the best within half a second."""
+    m, k, n = shape
+    cpu = jax.local_devices(backend="cpu")[0]
+    left, right = (jax.device_put(jnp.ones(size, dtype), cpu) for size in ((m, k), (k, n)))
+    matmul = jax.jit(lambda a, b: jnp.matmul(a, b, precision="highest"))
+    matmul(left, right).block_until_ready()
+    best, stop = float("inf"), time.perf_counter() + _MEASURED_S
+    while time.perf_counter() < stop:
+        began = time.perf_counter()
+        matmul(left, right).block_until_ready()
+        best = min(best, time.perf_counter() - began)
+    return 2 * m * k * n / best
+
+
+def free_memory() -> int | None:
+    """Bytes of host memory that this process can still take; None where that is not known.
+
+    A container's limit counts (control groups, versions 1 and 2). What caches of files hold is
+    free.
+    """
+    limits = [_available(), *_group_limits()]
+    known = [limit for limit in limits if limit is not None]
+    return max(0, min(known)) if known else None
+
+
+def _available() -> int | None:
+    found = re.search(r"^MemAvailable: +(\d+) kB$", _text(Path("/proc/meminfo")), re.M)
+    return int(found[1]) * 1024 if found else None
+
+
+def _group_limits(root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
+    """Free bytes of the control groups that this process is in, from its own to the root's."""
+    for line in _text(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, inside = line.split(":", 2)
+        if controllers == "":
+            base, names = root, ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            base = root / "memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        own = base / inside.lstrip("/")
+        for folder in (own, *own.parents):
+            free = _group_free(folder, *names)
+            if free is not None:
+                yield free
+            if folder == base:
+                break
+
+
+def _group_free(folder: Path, limit: str, usage: str, cache: str) -> int | None:
+    most, used = (_text(folder / name).strip() for name in (limit, usage))
+    if not most.isdigit() or not used.isdigit():  # `max`, or no such file
+        return None
+    cached = re.search(rf"^{cache} (\d+)$", _text(folder / "memory.stat"), re.M)
+    return int(most) - int(used) + (int(cached[1]) if cached else 0)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def device_memory() -> int | None:
+    """Free bytes of the fullest local accelerator; None where its runtime does not tell."""
+    free = []
+    for device in jax.local_devices():
+        stats = device.memory_stats() or {}
+        if "bytes_limit" not in stats:
+            return None
+        free.append(int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0)))
+    return min(free)
+
+
+@dataclasses.dataclass(frozen=True)
+class Disk:
+    """A file system: its number, and its free bytes."""
+
+    number: int
+    free: int
+
+
+def free_disk(folder: str | os.PathLike[str]) -> Disk | None:
+    """The disk that would hold a folder; None where that is not known."""
+    for place in (Path(folder), *Path(folder).absolute().parents):
+        if place.exists():
+            try:
+                return Disk(place.stat().st_dev, shutil.disk_usage(place).free)
+            except OSError:
+                return None
+    return None

@@ -1,0 +1,237 @@
+"""Says whether a model fits on a machine, and how long it would take. See configs/plan.py.
+
+Nothing is loaded. Memory follows from the model's shapes; times from the speed that a maker states,
+and the share of it that a sweep is assumed to reach. They leave out imports, compilation, reading
+the weights, and communication inside a model that is split over devices.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+from absl.flags import FlagValues
+from ml_collections import ConfigDict
+
+from configs import known_models, known_shapes
+from configs.prompts import PROMPTS
+from engine.checkpoint.card import CARD, Checkpoint
+from engine.convert.hub import fetch_config
+from engine.convert.safetensors import read_json
+from engine.errors import AssayError, prefixed
+from engine.planning import machines
+from engine.planning.memory import in_words
+from engine.planning.plans import Plan, Subject, Work, plan, splits
+from engine.runs import storage
+from engine.scoring.reward_passes import PREFIX_MULTIPLE, dtype_named
+from launch.common import command, scoring
+from launch.common.subjects import subject_of
+
+_PREFIX, _OWN = 64, 3  # positions, where no template is at hand
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command with its arguments; returns the exit status."""
+    define = [define_flags]
+    return command.run("plan", argv, report, doc=__doc__, define=define, config="plan")
+
+
+def define_flags(given: FlagValues) -> None:
+    """Defines --source, --devices, --prompts, --price and --json."""
+    source = (
+        "A checkpoint, a folder in Hugging Face format, a config.json, a model of `assay models`, "
+        "or a hub id, of which config.json is downloaded."
+    )
+    devices = (
+        "Devices, comma-separated, each of which gets a line: 8xH100-80GB, v5e-16 (chips), "
+        "cpu-64GB, or cpu for this machine, of which the free memory and the speed are measured."
+    )
+    flags.DEFINE_string("source", None, source, flag_values=given)
+    flags.DEFINE_string("devices", None, devices, flag_values=given)
+    flags.DEFINE_integer("prompts", 3, "Prompts whose vocabulary is swept.", flag_values=given)
+    flags.DEFINE_float("price", None, "Price of one device for one hour.", flag_values=given)
+    flags.DEFINE_bool("json", False, "Print JSON instead of a table.", flag_values=given)
+
+
+def report(given: command.Given) -> str:
+    """Flags -> settings -> one plan for each of the devices."""
+    source = command.paths(given, "source")[0]
+    asked = machines.parse(command.paths(given, "devices")[0])
+    if given.prompts < 1:
+        raise AssayError(f"prompts={given.prompts}; allowed: integers >= 1")
+    if given.price is not None and not 0 <= given.price < 1e9:
+        raise AssayError(f"price={given.price}; allowed: numbers >= 0")
+    subject, prefix, own = _subject(source)
+    work = _work(given.config, given.prompts, prefix, own)
+    for devices in asked:
+        _check_mesh(subject, devices, work)
+    plans = [plan(subject, devices, work) for devices in asked]
+    if given.json:
+        rows = [_fields(one, given.price) for one in plans]
+        return json.dumps({"model": subject.name, **dataclasses.asdict(work), "plans": rows})
+    return _text(subject, work, plans, given.price)
+
+
+def _subject(source: str) -> tuple[Subject, int, int]:
+    """The model, and the positions of its prompts and of a candidate."""
+    spec = known_models.find(source)
+    folder = storage.path_of(source)
+    if storage.exists(folder / CARD):
+        return _of_checkpoint(Checkpoint.open(source))
+    path = Path(source)
+    if path.is_file() or path.is_dir():
+        named = path / "config.json" if path.is_dir() else path
+        with prefixed(named.parent if path.is_dir() else source):
+            hf = read_json(named)
+    elif spec is not None:
+        hf = known_shapes.config_json(spec)
+    elif source.count("/") == 1 and not source.startswith((".", "/", "~")):
+        hf = fetch_config(source)
+    else:
+        raise AssayError(
+            f"source={source!r}; allowed: a checkpoint, a model folder, a config.json, a model of "
+            "`assay models`, or a hub id owner/name"
+        )
+    with prefixed(source):
+        return subject_of(Path(source).name, hf, spec), _PREFIX, _OWN
+
+
+def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Subject, int, int]:
+    card = checkpoint.card
+    subject = Subject(card.slug, card.decoder, (card.head,), card.dtype)
+    if not checkpoint.tokenizer.chat_template:
+        return subject, _PREFIX, _OWN
+    prompts = [checkpoint.template.split(text) for text in PROMPTS.values()]
+    longest = max(len(prompt.prefix) for prompt in prompts)
+    padded = -(-longest // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+    return subject, padded, 1 + max(len(prompt.suffix) for prompt in prompts)
+
+
+def _work(config: ConfigDict, prompts: int, prefix: int, own: int) -> Work:
+    for name in ("length", "candidates", "steps", "restarts"):
+        if config[name] < 1:
+            raise AssayError(f"{name}={config[name]}; allowed: integers >= 1")
+    for name in ("prefix", "own"):
+        if config[name] < 0:
+            raise AssayError(f"{name}={config[name]}; allowed: integers >= 0")
+    if config.direction not in ("max", "min", "both"):
+        raise AssayError(f"direction={config.direction!r}; allowed: 'max', 'min', 'both'")
+    dtype = None if config.dtype == "auto" else str(dtype_named(config.dtype))
+    return Work(
+        prompts=prompts,
+        prefix=config.prefix or prefix,
+        own=config.own or own,
+        step_size=scoring.step_size(config.step_size),
+        model_axis=config.mesh.model or None,
+        dtype=dtype,
+        length=config.length,
+        candidates=config.candidates,
+        steps=config.steps,
+        attempts=config.restarts * (2 if config.direction == "both" else 1),
+    )
+
+
+def _check_mesh(subject: Subject, devices: machines.Devices, work: Work) -> None:
+    allowed = list(splits(subject.config, devices.count))
+    if work.model_axis is not None and work.model_axis not in allowed:
+        raise AssayError(
+            f"mesh.model={work.model_axis} of {devices.name}; allowed: "
+            f"{', '.join(map(str, allowed))}"
+        )
+
+
+def _text(subject: Subject, work: Work, plans: Sequence[Plan], price: float | None) -> str:
+    first, config = plans[0], subject.config
+    weights = first.disk_bytes / 2
+    lines = [
+        f"{subject.name}: {config.num_layers} layers of width {config.width:,}, "
+        f"{config.vocab_size:,} tokens, {in_words(weights)} of weights in {subject.dtype}",
+        f"converting it: {in_words(first.host_bytes)} of host memory; {in_words(weights)} of disk "
+        f"for the source and {in_words(weights)} for the checkpoint",
+        f"planned: a sweep of {work.prompts} prompts ({work.prefix} positions, then {work.own} of "
+        f"each candidate) and a search of {work.steps} steps ({work.candidates} candidates of "
+        f"{work.length} tokens)",
+        "",
+    ]
+    header = ("devices", "fits", "mesh", "step", "dtype", "a device needs", "sweep", "search")
+    rows = [header + (("cost",) if price is not None else ())]
+    rows += [_row(one, price) for one in plans]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines.append("")
+    lines += [
+        f"{one.devices.name}: too small; {one.would_fit} would fit" for one in plans if not one.fits
+    ]
+    kinds = {(one.devices.kind.name, one.devices.kind.source): one for one in plans}
+    lines += [_said(one) for one in kinds.values()]
+    return "\n".join(lines)
+
+
+def _row(one: Plan, price: float | None) -> tuple[str, ...]:
+    searched = "" if one.search_s is None else _seconds(one.search_s)
+    if one.search_bytes > one.usable_bytes:
+        searched = f"needs {in_words(one.search_bytes)}"
+    cells = (
+        one.devices.name,
+        "yes" if one.fits else "no",
+        f"{one.model.data}x{one.model.model}",
+        f"{one.step_size:,}",
+        one.model.dtype,
+        f"{in_words(one.account.total)} of {in_words(one.usable_bytes)}",
+        _seconds(one.sweep_s) if one.fits else "",
+        searched if one.fits else "",
+    )
+    if price is None:
+        return cells
+    return (*cells, f"{_cost(one, price):,.2f}" if one.fits else "")
+
+
+def _said(one: Plan) -> str:
+    kind = one.devices.kind
+    rate = kind.rate(one.model.dtype)
+    return (
+        f"{kind.name}: {in_words(one.usable_bytes)} of {in_words(kind.memory_bytes)} usable; "
+        f"{rate / kind.share / 1e12:,.3g} TFLOP/s in {one.model.dtype}, of which a sweep is "
+        f"assumed to reach {kind.share:.0%} ({kind.source})"
+    )
+
+
+def _cost(one: Plan, price: float) -> float:
+    return (one.sweep_s + (one.search_s or 0)) / 3600 * price * one.devices.count
+
+
+# Any: values of several types.
+def _fields(one: Plan, price: float | None) -> dict[str, Any]:
+    return {
+        "devices": one.devices.name,
+        "fits": one.fits,
+        "mesh": {"data": one.model.data, "model": one.model.model},
+        "step_size": one.step_size,
+        "dtype": one.model.dtype,
+        "device_bytes": dataclasses.asdict(one.account) | {"total": one.account.total},
+        "search_bytes": one.search_bytes,
+        "usable_bytes": one.usable_bytes,
+        "host_bytes": one.host_bytes,
+        "disk_bytes": one.disk_bytes,
+        "sweep_s": one.sweep_s,
+        "search_s": one.search_s,
+        "cost": None if price is None or not one.fits else _cost(one, price),
+        "would_fit": one.would_fit,
+        "assumed": _said(one),
+    }
+
+
+def _seconds(seconds: float) -> str:
+    """`3.4 s`, `12 min`, `5.1 h`: two digits, since no more is known."""
+    for unit, length in (("days", 86400 * 2), ("h", 7200), ("min", 180)):
+        if seconds >= length:
+            value = seconds / {"days": 86400, "h": 3600, "min": 60}[unit]
+            return f"{value:.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

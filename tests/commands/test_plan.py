@@ -1,0 +1,149 @@
+"""`assay plan`: sources, devices, both forms of the answer, and bad input."""
+
+import json
+
+import pytest
+
+from configs import known_models
+from tests.support import tiny
+
+LLAMA = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
+
+
+@pytest.fixture
+def plans(command):
+    """Flags -> the rows of the JSON."""
+
+    def read(*flags):
+        done = command("plan", *flags, "--json")
+        assert (done.code, done.err) == (0, [])
+        return json.loads("\n".join(done.out))
+
+    return read
+
+
+def test_a_table_has_a_line_for_each_of_the_devices(command):
+    devices = "--devices=8xH100-80GB,v5e-16,cpu-24GB"
+    done = command("plan", f"--source={LLAMA}", devices, "--price=2")
+    assert (done.code, done.err) == (0, [])
+    rows = {line.split()[0]: line.split()[1:] for line in done.out if line}
+    assert rows["devices"][:4] == ["fits", "mesh", "step", "dtype"]
+    assert rows["8xH100-80GB"][:4] == ["yes", "8x1", "2,048", "bfloat16"]
+    assert rows["v5e-16"][:2] == ["yes", "16x1"]
+    assert rows["cpu-24GB"][0] == "no"
+    (small,) = [line for line in done.out if line.startswith("cpu-24GB: too small; ")]
+    assert small.endswith(" GiB would fit")
+    assert sum("usable" in line for line in done.out) == 3  # what was assumed of each kind
+
+
+@pytest.mark.parametrize("slug", ["grm-gemma2-2b-rewardmodel-ft", "gemma-2-9b", "qrm-llama3.1-8b"])
+def test_a_listed_model_needs_no_network(plans, monkeypatch, slug):
+    monkeypatch.setattr("launch.plan.fetch_config", None)
+    for source in (slug, known_models.KNOWN[slug].hub_id):
+        found = plans(f"--source={source}", "--devices=H200")
+        assert found["plans"][0]["fits"] is True
+
+
+def test_a_hub_id_that_is_not_listed_is_planned_by_its_config_alone(plans, monkeypatch, tmp_path):
+    folder, asked = tiny.write_model(tmp_path / "hf"), []
+
+    def snapshot(source, revision, patterns):
+        asked.append((source, list(patterns)))
+        return folder
+
+    monkeypatch.setattr("engine.convert.hub._snapshot", snapshot)
+    assert plans("--source=someone/tiny", "--devices=cpu-8GB")["plans"][0]["fits"] is True
+    assert asked == [("someone/tiny", ["config.json"])]
+
+
+def test_folder_config_and_checkpoint_of_a_model_agree(plans, checkpoint, tmp_path):
+    folder = tiny.write_model(tmp_path / "hf")
+    sources = [folder, folder / "config.json", checkpoint().path]
+    flags = ["--devices=v5e-2", "--config.prefix=32", "--config.own=3", "--config.dtype=float32"]
+    found = [plans(f"--source={source}", *flags)["plans"][0] for source in sources]
+    weights = {one["device_bytes"]["weights"] for one in found}
+    assert len(weights) == len({one["sweep_s"] for one in found}) == 1
+
+
+def test_a_checkpoint_gives_the_positions_of_its_template(plans, checkpoint):
+    found = plans(f"--source={checkpoint().path}", "--devices=cpu-8GB")
+    assert (found["own"], found["prefix"] % 16) == (3, 0)
+
+
+def test_a_language_model_has_no_search(plans):
+    (one,) = plans("--source=gemma-2-2b", "--devices=H100")["plans"]
+    assert one["search_s"] is None
+    assert one["sweep_s"] > 0
+
+
+def test_this_machine_is_measured(plans, checkpoint):
+    (one,) = plans(f"--source={checkpoint().path}", "--devices=cpu", "--price=1")["plans"]
+    assert one["fits"] is True
+    assert "measured here" in one["assumed"]
+    assert one["cost"] == pytest.approx((one["sweep_s"] + one["search_s"]) / 3600)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "--source is missing; allowed: a checkpoint, a folder in Hugging Face format"),
+        (["--source=gemma-2-2b"], "--devices is missing; allowed: devices, comma-separated"),
+        (["--source=gemma-2-2b", "--devices=H300"], "devices='H300': no such kind (meant: H"),
+        (["--source=gemma-2-2b", "--devices=0xH100"], "devices='0xH100': 0 devices; allowed: 1 t"),
+        (["--source=gemma-2-2b", "--devices=H100", "--prompts=0"], "prompts=0; allowed: integers"),
+        (["--source=gemma-2-2b", "--devices=H100", "--price=-1"], "price=-1.0; allowed: numbers"),
+        (["--source=gemma-2-2b", "--devices=H100", "--price=nan"], "price=nan; allowed: numbers"),
+        (["--source=nowhere", "--devices=H100"], "source='nowhere'; allowed: a checkpoint, a mod"),
+        (
+            ["--source=gemma-2-2b", "--devices=8xH100", "--config.mesh.model=3"],
+            "mesh.model=3 of 8xH100; allowed: 1, 2, 4, 8",
+        ),
+        (
+            ["--source=gemma-2-2b", "--devices=H100", "--config.dtype=fp8"],
+            "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'",
+        ),
+        (
+            ["--source=gemma-2-2b", "--devices=H100", "--config.step_size=many"],
+            "step_size='many'; allowed: 'auto', or integers >= 1",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(command, flags, message):
+    done = command("plan", *flags)
+    assert (done.code, done.out, len(done.err)) == (2, [], 1)
+    assert done.err[0].startswith(f"plan: {message}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": None}, "config.json: hidden_size=None; allowed: an integer"),
+        ({"architectures": ["BertModel"]}, "config.json: unknown architecture 'BertModel'"),
+        ({"num_hidden_layers": 10**6}, "config.json: num_hidden_layers=1000000; allowed: 1 to"),
+    ],
+)
+def test_a_config_that_is_not_understood_is_one_line(command, source, changes, message):
+    file = source(json.dumps(tiny.config(**changes)), "config.json")
+    done = command("plan", f"--source={file}", "--devices=H100")
+    assert (done.code, done.out, len(done.err)) == (2, [], 1)
+    assert message in done.err[0]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"model"'])
+def test_a_file_that_is_no_config_is_one_line(command, source, text):
+    done = command("plan", f"--source={source(text, 'config.json')}", "--devices=H100")
+    assert (done.code, done.out, len(done.err)) == (2, [], 1)
+
+
+def test_the_help_names_the_devices(command):
+    done = command("plan", "--help")
+    assert any("8xH100-80GB" in line for line in done.out)
+
+
+@pytest.mark.parametrize("value", ["many", "2.5", "0", "-4", "true"])
+def test_a_bad_step_is_one_line_and_nothing_is_written(command, checkpoint, tmp_path, value):
+    flags = [f"--checkpoint={checkpoint().path}", f"--run={tmp_path / 'run'}"]
+    done = command("sweep", *flags, f"--config.step_size={value}")
+    assert (done.code, done.out, len(done.err)) == (2, [], 1)
+    assert "; allowed: 'auto', or integers >= 1" in done.err[0]
+    assert list(tmp_path.iterdir()) == []

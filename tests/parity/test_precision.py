@@ -1,0 +1,111 @@
+"""Every matrix product of every compiled pass asks for full precision.
+
+A GPU rounds float32 operands to 10 bits (TF32) and a TPU to 7 (bfloat16) unless a program says
+otherwise; a CPU does neither, so that no reward shows it there. What passes ask for is in their
+StableHLO, which is the same on every device.
+"""
+
+import contextlib
+import re
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from engine import mesh as meshes
+from engine.search import step
+from engine.search.buffer import start
+from engine.search.drivers import build_step_inputs
+from tests.parity import test_language_models as language
+from tests.support import folders, parity, searches, torch_models
+
+FULL = "precision = [HIGHEST, HIGHEST]"
+
+
+def products(lowered) -> list[str]:
+    """The matrix products of a lowered program, one a line."""
+    text = lowered.as_text()
+    assert "stablehlo.convolution" not in text
+    return re.findall(r"stablehlo\.dot_general .*", text)
+
+
+def check(*lowered) -> None:
+    for program in lowered:
+        found = products(program)
+        assert found
+        assert [line for line in found if FULL not in line] == []
+
+
+def reward_programs(scorer):
+    """Prefill, step and plain pass of rewards."""
+    ids, gate_at = np.ones((2, 16), np.int32), np.zeros(len(scorer.gate_patterns), np.int32)
+    last = np.full(2, 15, np.int32)
+    prompt = meshes.put(scorer.mesh, (ids[0], gate_at), "P")
+    prefix = jax.eval_shape(scorer.prefill_step, scorer.params, *prompt)
+    candidates = meshes.put(scorer.mesh, parity.whole_candidates(2), "CT")
+    whole = meshes.put(scorer.mesh, (ids, last, np.tile(gate_at, (2, 1))), "CT")
+    yield scorer.prefill_step.lower(scorer.params, *prompt)
+    yield scorer.score_step.lower(scorer.params, prefix, candidates)
+    yield scorer.plain_step.lower(scorer.params, *whole)
+
+
+def language_programs(scorer):
+    """The same three of log-probabilities."""
+    ids, last = np.ones((2, 16), np.int32), np.full(1, 15, np.int32)
+    prompt = meshes.put(scorer.mesh, (ids[0], last), "P")
+    prefix, _ = jax.eval_shape(scorer.prefill_step, scorer.params, *prompt)
+    candidates = meshes.put(scorer.mesh, parity.whole_candidates(2), "CT")
+    spans = meshes.put(scorer.mesh, (ids, np.zeros(2, np.int32), np.full(2, 15, np.int32)), "CT")
+    yield scorer.prefill_step.lower(scorer.params, *prompt)
+    yield scorer.score_step.lower(scorer.params, prefix, candidates)
+    yield scorer.plain_step.lower(scorer.params, *spans)
+
+
+def search_programs(checkpoint):
+    """A step with its gradient and the distance of embeddings, and steps in one dispatch."""
+    objective, scorer = searches.problem(checkpoint, distance=1.0), searches.scorer(checkpoint)
+    state = start(np.zeros((2, 2), np.uint32), objective.initial(), objective.settings.buffer)
+    arguments = scorer.params, build_step_inputs(objective, scorer), state
+    compiled: Any = step.build_step(scorer.graph, scorer.mesh, objective.settings)
+    yield compiled.expand.lower(*arguments)
+    yield compiled.many.lower(*arguments, np.int32(1))
+
+
+@pytest.mark.parametrize("name", ["gemma2", "qwen3"])
+def test_passes_of_a_linear_head_ask_for_full_precision(pair_of, name):
+    check(*reward_programs(pair_of(name).restored.scorer))
+
+
+@pytest.mark.parametrize("name", ["URM", "QRM-Gemma", "INF-ORM"])
+def test_heads_and_gates_ask_for_full_precision(loaded, name):
+    check(*reward_programs(loaded(name).restored.scorer))
+
+
+def test_passes_of_a_language_model_ask_for_full_precision(pair_of, tmp_path):
+    model = language.build("gemma2")
+    torch_models.save(model, tmp_path / "hf")
+    checkpoint = folders.convert(tmp_path / "hf", tmp_path / "checkpoint")
+    check(*language_programs(language.restore(checkpoint)))
+
+
+def test_a_search_asks_for_full_precision(checkpoint):
+    check(*search_programs(checkpoint()))
+
+
+@contextlib.contextmanager
+def default_precision():
+    """The bug: what a device does of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "default_matmul_precision", lambda _: contextlib.nullcontext())
+        yield
+
+
+def test_a_pass_at_the_devices_own_precision_is_found(pair_of, checkpoint):
+    pair, tiny = pair_of("gemma2"), checkpoint()
+    step.compiled_step.cache_clear()
+    with default_precision():
+        for programs in (reward_programs(pair.restored.rebuilt().scorer), search_programs(tiny)):
+            with pytest.raises(AssertionError):
+                check(*programs)
+    step.compiled_step.cache_clear()

@@ -1,0 +1,100 @@
+"""The account of bytes: weights are exact, the rest follows the shapes."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from configs import known_models, known_shapes
+from engine.checkpoint.restore import parameters, restore
+from engine.planning import memory, plans
+from engine.planning.memory import Model
+from launch.common.subjects import subject_of
+from tests.support.parity import make_mesh
+
+
+def model_of(slug, platform="tpu", **mesh) -> Model:
+    return subject(slug).on(platform, None, **mesh)
+
+
+def subject(slug):
+    spec = known_models.KNOWN[slug]
+    return subject_of(slug, known_shapes.config_json(spec), spec)
+
+
+@pytest.mark.parametrize(
+    "slug", [s for s, spec in known_models.KNOWN.items() if spec.tensor_bytes is not None]
+)
+def test_the_shapes_that_are_listed_have_the_published_bytes(slug):
+    spec, decoder = known_models.KNOWN[slug], subject(slug).config
+    bytes_ = sum(
+        2 * math.prod(p.shape) for p in parameters(decoder, subject(slug).heads[0]).values()
+    )
+    assert 0 <= spec.tensor_bytes - bytes_ <= 2 * decoder.width  # some have one row more
+
+
+@pytest.mark.parametrize("slug", known_models.KNOWN)
+def test_every_listed_model_has_shapes_and_a_plan(slug):
+    size = known_models.KNOWN[slug].size_b
+    weights = memory.weight_bytes(model_of(slug)) / 2e9
+    assert 0.7 * size < weights < 1.35 * size  # `2B` of Gemma is 2.6 · 10⁹
+
+
+@pytest.mark.parametrize(("data", "model"), [(1, 1), (2, 2), (1, 4)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_are_those_that_a_restored_model_has_on_a_device(checkpoint, data, model, dtype):
+    tiny = checkpoint()
+    mesh = make_mesh(data, model)
+    _, params = restore([tiny], mesh, jnp.dtype(dtype))
+    held = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(params))
+    account = Model(
+        config=tiny.card.decoder, heads=(tiny.card.head,), dtype=dtype, data=data, model=model
+    )
+    assert memory.weight_bytes(account) == held
+
+
+def test_key_value_heads_that_are_repeated_count():
+    gemma = model_of("gemma-2b", model=8)  # one head, which each of 8 devices holds
+    alone = model_of("gemma-2b")
+    keys = 2 * 18 * 64 * 256 * 2
+    of = dict(prefix=64, own=3, candidates=16)
+    assert memory.of_scoring(alone, **of).prefix == keys
+    assert memory.of_scoring(gemma, **of).prefix == keys
+
+
+def test_a_cpu_computes_16_bits_in_float32_and_needs_more_for_it():
+    llama = model_of("skywork-reward-v2-llama-3.2-1b", "cpu")
+    half = dataclasses.replace(llama, dtype="bfloat16")
+    of = dict(prefix=64, own=2, candidates=1024)
+    assert memory.of_scoring(half, **of).weights < memory.of_scoring(llama, **of).weights
+    assert memory.of_scoring(half, **of).total > memory.of_scoring(llama, **of).total
+
+
+def test_a_larger_step_and_a_longer_prompt_need_more():
+    llama = model_of("skywork-reward-llama-3.1-8b")
+
+    def total(**changes):
+        of = {"prefix": 64, "own": 2, "candidates": 1024} | changes
+        return memory.of_scoring(llama, **of).total
+
+    assert total() < total(candidates=4096) < total(candidates=4096, prefix=20_000)
+
+
+def test_converting_holds_the_two_largest_blocks():
+    gemma = subject("skywork-reward-gemma-2-27b")
+    process = memory.process_bytes(gemma.config)
+    embedding = 2 * 256_000 * 4608
+    layer = 2 * (4 * 4608 + 4608 * 128 * 2 * (32 + 16) + 3 * 4608 * 36864)
+    both = memory.host_bytes(gemma.config, gemma.heads[0], 2, blocks=2)
+    one = memory.host_bytes(gemma.config, gemma.heads[0], 2, blocks=1)
+    assert (one, both) == (process + embedding, process + embedding + layer)
+
+
+def test_a_search_counts_its_one_hot_rows():
+    llama = model_of("skywork-reward-llama-3.1-8b")
+    of = dict(prefix=72, length=8, suffix=1, prompts=1, rows=32)
+    one, five = (memory.of_search(llama, attempts=n, **of).step for n in (1, 5))
+    assert five - one >= 4 * 3 * 4 * 8 * 128_256  # rows, gradient and gain of four more attempts
+    assert plans.STEPS["cpu"] > plans.LEAST_STEP

@@ -1,0 +1,136 @@
+"""`step_size=auto`, and models that are too large for this machine."""
+
+import dataclasses
+import re
+
+import pytest
+
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from engine.planning import admission, memory, plans
+from engine.planning.admission import Place, subject_of
+from tests.support.parity import make_mesh
+from tests.support.sweeps import SETTINGS
+
+ONE = {"greatest": "What, in one word, is the greatest thing ever?"}
+TWO = {**ONE, "worst": "What, in one word, is the worst thing ever?"}
+AUTO = dict(step_size=None)
+ALONE = make_mesh(1)
+
+
+@pytest.fixture(scope="module")
+def tiny(checkpoint):
+    return checkpoint()
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """Bytes of free host memory, as this process sees them from now on."""
+
+    def leave(bytes_: int) -> None:
+        monkeypatch.setattr(admission, "free_memory", lambda: bytes_)
+
+    return leave
+
+
+def steps(run) -> dict[str, int]:
+    found = run.manifest()["results"]
+    return {path: result["fingerprint"]["step_size"] for path, result in found.items()}
+
+
+def needed(checkpoint, step: int, own: int = 3) -> int:
+    """Bytes that a sweep needs on one CPU device."""
+    model = subject_of([checkpoint]).on("cpu", "float32")
+    prefix = len(checkpoint.template.split(ONE["greatest"]).prefix)
+    return memory.of_scoring(model, prefix=prefix, own=own, candidates=step).total
+
+
+def test_on_a_cpu_a_step_has_1024_candidates(tiny, run):
+    run.sweep([tiny], ONE, **AUTO)
+    assert set(steps(run).values()) == {1024}
+
+
+def test_a_result_that_was_begun_keeps_its_step_and_its_bytes(tiny, run, other_run):
+    other_run.sweep([tiny], ONE)
+    run.sweep([tiny], ONE)
+    next((run.folder / "scores").rglob("part-*")).unlink()
+    assert run.sweep([tiny], ONE, **AUTO) == 100
+    assert run.hashes() == other_run.hashes()
+    assert run.sweep([tiny], ONE, **AUTO) == 0
+
+
+def test_all_prompts_of_a_model_have_the_step_of_the_run(tiny, run):
+    run.sweep([tiny], ONE)
+    run.sweep([tiny], TWO, **AUTO)
+    assert list(steps(run).values()) == [SETTINGS.step_size] * 2
+
+
+def test_a_step_that_is_named_is_not_replaced_by_the_runs(tiny, run):
+    run.sweep([tiny], ONE)
+    with pytest.raises(AssayError, match="was begun with step_size=16, not 8"):
+        run.sweep([tiny], ONE, step_size=8)
+
+
+def test_short_memory_makes_the_step_smaller_and_leaves_rewards_alike(tiny, run, other_run, free):
+    other_run.sweep([tiny], ONE, **AUTO)
+    free(needed(tiny, 128))
+    run.sweep([tiny], ONE, mesh=ALONE, **AUTO)
+    assert set(steps(run).values()) == {128}
+    assert run.rewards("tiny", "greatest") == pytest.approx(
+        other_run.rewards("tiny", "greatest"), rel=1e-5
+    )
+
+
+def test_devices_along_data_do_not_change_the_step(tiny, free):
+    chosen = []
+    for data in (1, 4):
+        place = dataclasses.replace(Place.of(make_mesh(data)), free=needed(tiny, 256), sharing=1)
+        chosen.append(admission.step_for(subject_of([tiny]), place, "float32", 22, 3))
+    assert chosen[0] == chosen[1]
+
+
+def test_devices_that_are_simulated_share_the_memory_of_the_host(tiny):
+    four, subject = Place.of(make_mesh(4)), subject_of([tiny])
+    process = memory.process_bytes(subject.config)
+    assert four.sharing == 4
+    assert 4 * four.usable(subject) - 3 * process == pytest.approx(four.free)
+
+
+def test_a_model_that_is_too_large_is_refused_before_anything_is_written(tiny, run, free):
+    free(needed(tiny, plans.LEAST_STEP) // 2)
+    with pytest.raises(AssayError, match=r"^tiny: needs \d+ MiB of memory on a device") as refused:
+        run.sweep([tiny], ONE, **AUTO)
+    assert "MiB of free memory would fit; --config.check_memory=false starts" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not run.folder.exists()
+    with pytest.raises(AssayError, match=r"^tiny: needs"):
+        run.score([tiny], ONE, "list", ["love"], **AUTO)
+    assert not run.folder.exists()
+    run.sweep([tiny], ONE, check_memory=False, **AUTO)
+    assert run.sweep([tiny], ONE, **AUTO) == 0  # nothing is loaded for what is complete
+
+
+def test_a_step_that_is_too_large_is_refused_with_one_that_fits(tiny, run, free):
+    free(needed(tiny, 512))
+    with pytest.raises(AssayError, match=re.escape("step_size=512 would fit; --config.check")):
+        run.sweep([tiny], ONE, mesh=ALONE, step_size=4096)
+    assert run.sweep([tiny], ONE, mesh=ALONE, step_size=512)
+
+
+def test_a_model_that_is_too_large_does_not_keep_others_from_being_computed(
+    checkpoint, tiny, run, free
+):
+    large = checkpoint("large", hidden_size=256, intermediate_size=8192, seed=1)
+    free((needed(tiny, 16) + needed(large, 16)) // 2)
+    with pytest.raises(AssayError, match="1 of 2 models failed: large; the others are complete"):
+        run.sweep([large, tiny], ONE, mesh=ALONE, **AUTO)
+    complete = {path: result["complete"] for path, result in run.manifest()["results"].items()}
+    assert complete == {
+        "scores/model=large/prompt=greatest": False,
+        "scores/model=tiny/prompt=greatest": True,
+    }
+
+
+def test_the_memory_of_the_machine_that_runs_this_is_enough(tiny):
+    place = Place.of(build_mesh())
+    assert not admission.refusal(subject_of([tiny]), place, "float32", 64, 3, 1024)
