@@ -103,8 +103,9 @@ $(VENV)/.docs: requirements-docs.txt Makefile $(VENV)/.demo
 	@touch $@
 
 # pip alone: its configuration decides which build of torch is installed (CPU or CUDA).
-$(VENV)/.dev: requirements-dev.txt Makefile $(VENV)/.demo
+$(VENV)/.dev: requirements-dev.txt requirements-libtpu.txt Makefile $(VENV)/.demo
 	@echo "Installing torch and the test tools (20 s for the CPU build; see requirements-dev.txt)"
 	@$(PIP) install -qq --no-compile -r requirements-dev.txt
+	@$(PIP) install -qq --no-compile --no-deps --upgrade --target $(VENV)/libtpu -r requirements-libtpu.txt
 	@$(call install,--no-deps $(DEV_DATA))
 	@touch $@

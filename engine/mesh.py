@@ -12,6 +12,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
+from engine.types import dimensions
 
 # Logical axis letter (engine/types.py) -> mesh axis; other axes are replicated.
 MESH_AXES = {"C": "data", "N": "model", "K": "model", "F": "model"}
@@ -59,6 +60,16 @@ def with_whole_kv_heads(mesh: Mesh, config: DecoderConfig) -> DecoderConfig:
     return dataclasses.replace(config, num_kv_heads=heads)
 
 
+def sum_dtype(mesh: Mesh, dtype: jnp.dtype) -> jnp.dtype:
+    """Dtype in which devices along `model` add up their parts of a layer's output.
+
+    Parameters in bfloat16 halve what the devices send. On one device nothing is sent, and float16
+    could overflow: both keep float32.
+    """
+    halved = mesh.shape["model"] > 1 and dtype == jnp.bfloat16
+    return jnp.dtype("bfloat16" if halved else "float32")
+
+
 def identity(mesh: Mesh) -> dict[str, int]:
     """What of a mesh decides the last bits of numbers, for a result's fingerprint.
 
@@ -70,8 +81,9 @@ def identity(mesh: Mesh) -> dict[str, int]:
 
 
 def sharding(mesh: Mesh, axes: str) -> NamedSharding:
-    """Sharding of an array whose dimensions are the axis letters `axes`."""
-    return NamedSharding(mesh, PartitionSpec(*(MESH_AXES.get(letter) for letter in axes)))
+    """Sharding of an array with the axis letters `axes`; of merged ones the first is split."""
+    split = (MESH_AXES.get(letters[0]) for letters in dimensions(axes))
+    return NamedSharding(mesh, PartitionSpec(*split))
 
 
 def parameter_sharding(mesh: Mesh, axes: str, shape: Sequence[int]) -> NamedSharding:

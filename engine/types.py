@@ -14,9 +14,12 @@ Axis letters, used in every einsum, shape annotation and parameter's `axes`; eac
     K key/value heads                               Y replies of a row of several
     L layers                                        Z mean and log-variance of an objective
     M models
+
+Letters in brackets are one dimension: `LD(NH)` has three, the last of N·H entries.
 """
 
 import dataclasses
+import re
 from typing import Any
 
 import jax
@@ -28,6 +31,11 @@ Array = Any
 # A model as Flax splits it: static structure, and parameters. Any: reward or language models.
 Graph = nnx.GraphDef[Any]
 Params = nnx.State[Any, Any]
+
+
+def dimensions(axes: str) -> list[str]:
+    """Letters of each dimension: `LD(NH)` -> ["L", "D", "NH"]."""
+    return [merged or single for merged, single in re.findall(r"\((\w+)\)|(\w)", axes)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -84,16 +84,19 @@ def scorer_on(mesh: Mesh, config: DecoderConfig, dtype: str) -> RewardScorer:
     )
     for number, (_, parameter) in enumerate(nnx.to_flat_state(params)):
         axes = parameter.get_metadata()["axes"]
-        value = _drawn(number, axes, parameter.shape, config).astype(parameter.dtype)
+        sizes = spread_config.sizes
+        value = _drawn(number, axes, sizes, config).astype(parameter.dtype)
+        value = value.reshape(parameter.shape)
         placing = meshes.parameter_sharding(mesh, axes, value.shape)
         parameter.set_value(jax.device_put(value, placing))
     return RewardScorer.build(graph, params, mesh, step_size=_STEP_SIZE.value)
 
 
-def _drawn(number: int, axes: str, shape: tuple[int, ...], config: DecoderConfig) -> np.ndarray:
+def _drawn(number: int, axes: str, sizes: dict[str, int], config: DecoderConfig) -> np.ndarray:
     """Random weights, the same for every mesh: repeated heads are equal."""
-    copies = shape[axes.index("K")] // config.num_kv_heads if "K" in axes else 1
-    own = tuple(n // copies if a == "K" else n for a, n in zip(axes, shape, strict=True))
+    axes = axes.replace("(", "").replace(")", "")
+    copies = sizes["K"] // config.num_kv_heads if "K" in axes else 1
+    own = tuple(config.sizes[a] for a in axes)
     drawn = np.random.default_rng(number).standard_normal(own)
     if axes in ("LD", "D"):  # of norms, and of the linear head
         drawn = 1 + 0.1 * drawn if axes == "LD" else drawn

@@ -7,6 +7,7 @@ file and transposed on the device when they are restored, which is faster there.
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterable, Mapping
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
+from engine.types import dimensions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,13 +192,7 @@ def layer_keys(rule: Rule, num_layers: int) -> list[str]:
 
 def file_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Shape of a tensor with the layout in the file: `(NH)D` -> (N·H, D)."""
-    shape = []
-    for merged in _dimensions(layout):
-        size = 1
-        for letter in merged:
-            size *= sizes[letter]
-        shape.append(size)
-    return tuple(shape)
+    return tuple(math.prod(sizes[letter] for letter in merged) for merged in dimensions(layout))
 
 
 def fused_shape(rule: Rule, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -222,15 +218,14 @@ def split_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def permutation(layout: str, axes: str) -> tuple[int, ...]:
-    """The transposition from a split layout to parameter axes: `(NH)D` to `DNH` -> (2, 0, 1)."""
-    split = letters(layout)
+    """The transposition from a split layout to parameter axes: `(NH)D` to `DNH` -> (2, 0, 1).
+
+    Merged dimensions of the parameter, as in `D(NH)`, are those of one more reshape.
+    """
+    split, axes = letters(layout), letters(axes)
     if split == axes:  # a square matrix has one letter twice
         return tuple(range(len(axes)))
     return tuple(split.index(letter) for letter in axes)
-
-
-def _dimensions(layout: str) -> list[str]:
-    return [merged or single for merged, single in re.findall(r"\((\w+)\)|(\w)", layout)]
 
 
 def letters(layout: str) -> str:

@@ -23,11 +23,12 @@ from engine.checkpoint import blocks, layouts
 from engine.checkpoint.card import EMBEDDING, READOUT, Card, Checkpoint, layer_block
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
+from engine.models.decoder import FLOAT32
 from engine.models.heads import HeadConfig
 from engine.models.language_model import LanguageModel, OutputConfig
 from engine.models.reward_model import RewardModels
 from engine.runs import storage
-from engine.types import Graph, Params
+from engine.types import Graph, Params, dimensions
 
 _LARGE = 20e9  # bytes of parameters from which hashing them is left to the user
 Variable = nnx.Variable[Any]  # Any: of any kind of array, real or abstract
@@ -53,9 +54,10 @@ def parameters(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[s
 
 def axis_sizes(config: DecoderConfig, head: HeadConfig | OutputConfig) -> dict[str, int]:
     """Axis letter -> size, for every letter in the parameters of a model."""
-    sizes = {"1": 1}
+    sizes = {"1": 1, **config.sizes}
     for parameter in parameters(config, head).values():
-        sizes.update(zip(parameter.axes, parameter.shape, strict=True))
+        letters = dimensions(parameter.axes)
+        sizes |= {a: n for a, n in zip(letters, parameter.shape, strict=True) if len(a) == 1}
     return sizes
 
 
@@ -102,22 +104,53 @@ def restore(
       AssayError: the mesh does not fit the model, or the checkpoint is damaged.
     """
     deepest = group[0]
-    meshes.check_mesh(mesh, deepest.card.decoder)
     heads = [c.card.head for c in group]
-    config = meshes.with_whole_kv_heads(mesh, deepest.card.decoder)
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
-    graph, params = _abstract(config, heads, dtype, objectives, rounds_apart=on_cpu)
+    graph, params = abstract(deepest.card.decoder, heads, mesh, dtype, objectives=objectives)
     by_path = nnx.to_flat_state(params)
     decoder = {_name(path): p for path, p in by_path if path[0] == "decoder"}
     layered = {name: decoder.pop(name) for name in list(decoder) if "L" in _axes(decoder[name])}
     in_file = {r.parameter: r.layout for r in layouts.decoder_rules(deepest.card.decoder)}
     with _Reader() as reader:
-        _restore_block(reader, deepest, EMBEDDING, decoder, mesh)
+        _restore_block(reader, deepest, EMBEDDING, decoder)
         _restore_layers(reader, deepest, layered, in_file, mesh)
         for model, checkpoint in enumerate(group):
             readout = {_name(p): v for p, v in by_path if p[:2] == ("readouts", model)}
-            _restore_block(reader, checkpoint, READOUT, readout, mesh)
+            _restore_block(reader, checkpoint, READOUT, readout)
         reader.verifier.check()
+    return graph, params
+
+
+def abstract(
+    config: DecoderConfig,
+    heads: Sequence[HeadConfig | OutputConfig],
+    mesh: Mesh,
+    dtype: jnp.dtype,
+    *,
+    objectives: str = "none",
+) -> tuple[Graph, Params]:
+    """What `restore` returns for such a model, with shapes and shardings in place of arrays.
+
+    Nothing is allocated, so the mesh may be of devices that are not there.
+
+    Args:
+      config: of the decoder, as its checkpoint has it.
+      heads: one per model, or the output head of a language model.
+      mesh: where the parameters would go.
+      dtype: of the decoder's parameters.
+      objectives: see `restore`.
+
+    Raises:
+      AssayError: the mesh does not fit the model.
+    """
+    meshes.check_mesh(mesh, config)
+    whole = meshes.with_whole_kv_heads(mesh, config)
+    sums = meshes.sum_dtype(mesh, dtype)
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    graph, params = _abstract(whole, heads, dtype, objectives, sums, rounds_apart=on_cpu)
+    for _, parameter in nnx.to_flat_state(params):
+        shape = parameter.shape
+        place = meshes.parameter_sharding(mesh, _axes(parameter), shape)
+        parameter.set_value(jax.ShapeDtypeStruct(shape, parameter.dtype, sharding=place))
     return graph, params
 
 
@@ -184,15 +217,9 @@ def _restore_block(
     checkpoint: Checkpoint,
     block: str,
     parameters: Mapping[str, Variable],
-    mesh: Mesh,
 ) -> None:
     """Fills parameters that are stored in the model's layout."""
-    targets = {
-        name: jax.ShapeDtypeStruct(
-            p.shape, p.dtype, sharding=meshes.parameter_sharding(mesh, _axes(p), p.shape)
-        )
-        for name, p in parameters.items()
-    }
+    targets = {name: parameter.get_value() for name, parameter in parameters.items()}
     for name, value in reader.read(checkpoint, block, targets).items():
         parameters[name].set_value(value)
 
@@ -206,9 +233,7 @@ def _restore_layers(
 ) -> None:
     """Fills stacked parameters layer by layer, with one more layer than the model in memory."""
     config = checkpoint.card.decoder
-    stacks = {
-        name: _Stack(p, in_file[name], config.num_kv_heads, mesh) for name, p in parameters.items()
-    }
+    stacks = {name: _Stack(p, in_file[name], config, mesh) for name, p in parameters.items()}
     for layer in range(config.num_layers):
         targets = {name: stack.target for name, stack in stacks.items()}
         for name, value in reader.read(checkpoint, layer_block(layer), targets).items():
@@ -223,21 +248,21 @@ class _Stack:
     Where it has more key/value heads than the file, each head of the file is repeated.
     """
 
-    def __init__(self, parameter: Variable, layout: str, kv_heads: int, mesh: Mesh):
+    def __init__(self, parameter: Variable, layout: str, config: DecoderConfig, mesh: Mesh):
         axes, dtype = _axes(parameter), parameter.dtype
-        sizes, split = dict(zip(axes, parameter.shape, strict=True)), layouts.letters(layout)
-        order = layouts.permutation(layout, axes.removeprefix("L"))
-        copies = sizes["K"] // kv_heads if "K" in axes else 1
-        if copies > 1:  # the heads of the file cannot be split
-            sizes["K"] = kv_heads
+        split, own = layouts.letters(layout), layouts.letters(axes).removeprefix("L")
+        order = layouts.permutation(layout, own)
+        whole_heads = meshes.with_whole_kv_heads(mesh, config).num_kv_heads
+        copies = whole_heads // config.num_kv_heads if "K" in axes else 1
         self.target = jax.ShapeDtypeStruct(
-            layouts.split_shape(layout, sizes),
+            layouts.split_shape(layout, config.sizes),
             dtype,
+            # Heads that are repeated cannot be split before.
             sharding=meshes.sharding(mesh, split if copies == 1 else ""),
         )
         whole = meshes.sharding(mesh, axes)
         self.value = _zeros(parameter.shape, dtype, whole)()
-        self._place = _place(order, axes.removeprefix("L").find("K"), copies, whole)
+        self._place = _place(order, own.find("K"), copies, whole)
 
     def fill(self, layer: int, value: jax.Array) -> None:
         self.value = self._place(self.value, layer, value)
@@ -259,6 +284,7 @@ def _place(
         value = value.transpose(order)
         if copies > 1:
             value = jnp.repeat(value, copies, axis=heads)
+        value = value.reshape(stack.shape[1:])  # `D(NH)` has merged dimensions
         return jax.lax.dynamic_update_index_in_dim(stack, value, layer, 0)
 
     return jax.jit(place, donate_argnums=0, out_shardings=sharding)
@@ -286,6 +312,7 @@ def _abstract(
     heads: Sequence[HeadConfig | OutputConfig],
     dtype: jnp.dtype,
     objectives: str = "none",
+    sums: jnp.dtype = FLOAT32,
     *,
     rounds_apart: bool = False,
 ) -> tuple[Graph, Params]:
@@ -295,10 +322,10 @@ def _abstract(
         rewarding = [head for head in heads if isinstance(head, HeadConfig)]
         model: RewardModels | LanguageModel
         if rewarding:
-            model = RewardModels(config, rewarding, dtype, objectives=objectives)
+            model = RewardModels(config, rewarding, dtype, objectives=objectives, sums=sums)
         else:
             (output,) = (head for head in heads if isinstance(head, OutputConfig))
-            model = LanguageModel(config, output, dtype)
+            model = LanguageModel(config, output, dtype, sums)
         model.decoder.layers.rounds_apart = rounds_apart
         return model
 

@@ -84,6 +84,19 @@ class DecoderConfig:
         if self.head_size % 2:
             raise AssayError(f"decoder.head_size={self.head_size}; allowed: even integers")
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Axis letter -> size, for the letters of a decoder's parameters."""
+        return {
+            "L": self.num_layers,
+            "D": self.width,
+            "F": self.ffn_width,
+            "V": self.vocab_size,
+            "N": self.num_heads,
+            "K": self.num_kv_heads,
+            "H": self.head_size,
+        }
+
     # Any: parsed JSON.
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "DecoderConfig":

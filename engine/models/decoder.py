@@ -6,6 +6,7 @@ take operands in the parameters' dtype and accumulate in float32. `forward` runs
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from engine.models.config import DecoderConfig, inverse_frequencies
-from engine.types import KeyValues, Places
+from engine.types import KeyValues, Places, dimensions
 
 Residual = Float[Array, "C T D"]
 Param = nnx.Param[Any]  # Any: of a real or an abstract array
@@ -23,6 +24,10 @@ Index = Any  # number of a layer: an int, or a traced integer inside a loop
 Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h = H / 2
 
 
+# Own positions up to which products with them are sums: as matmuls, one per candidate and head,
+# they are too small for a TPU.
+_FEW = 4
+FLOAT32 = jnp.dtype("float32")
 _F32: Any = {"preferred_element_type": jnp.float32}  # Any: keywords of einsum
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
@@ -31,18 +36,27 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Layer(nnx.Module):
-    """Attention and feed-forward of one layer; parameters are stored with a leading L for all."""
+    """Attention and feed-forward of one layer; parameters are stored with a leading L for all.
 
-    def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
-        self.config = config
+    Args:
+      config: of the decoder.
+      dtype: of the parameters.
+      sums: of the additions to the residual stream; devices that hold parts of a layer send their
+        parts of the sum to one another in it.
+    """
+
+    def __init__(self, config: DecoderConfig, dtype: jnp.dtype, sums: jnp.dtype):
+        self.config, self.sums = config, sums
         # Whether products with weights are float32 before they are rounded to the dtype. On a CPU,
         # XLA uses the instructions for bfloat16 (AMX) only then; it adds up in float32 either way.
         self.rounds_apart = False
         self.attention_norm = _zeros(config, "LD", dtype)
-        self.q = _zeros(config, "LDNH", dtype)
-        self.k = _zeros(config, "LDKH", dtype)
-        self.v = _zeros(config, "LDKH", dtype)
-        self.o = _zeros(config, "LNHD", dtype)
+        # In these orders, with heads and head size as one dimension, TPUs read weights where they
+        # are. In others, XLA copies whole stacks of them in each step.
+        self.q = _zeros(config, "LD(NH)", dtype)
+        self.k = _zeros(config, "L(KH)D", dtype)
+        self.v = _zeros(config, "L(KH)D", dtype)
+        self.o = _zeros(config, "L(NH)D", dtype)
         self.ffn_norm = _zeros(config, "LD", dtype)
         self.gate = _zeros(config, "LDF", dtype)
         self.up = _zeros(config, "LDF", dtype)
@@ -61,7 +75,9 @@ class Layer(nnx.Module):
     def keys_values(self, x: Residual, angles: Angles) -> tuple[Array, Array]:
         """Rotated keys and values of every position, each [C, T, K, H]."""
         normed = self._norm(x, self.attention_norm)
-        keys, values = self._product(normed, self.k), self._product(normed, self.v)
+        keys, values = (
+            self._by_head(self._product("CTD,ED->CTE", normed, w)) for w in (self.k, self.v)
+        )
         if self.config.qkv_bias:
             keys, values = keys + self.k_bias, values + self.v_bias
         if self.config.qk_norm:
@@ -70,7 +86,8 @@ class Layer(nnx.Module):
 
     def queries(self, x: Residual, angles: Angles) -> Float[Array, "C T K G H"]:
         """Rotated queries, grouped by the key/value head that they attend to."""
-        q = self._product(self._norm(x, self.attention_norm), self.q)
+        normed = self._norm(x, self.attention_norm)
+        q = self._by_head(self._product("CTD,DE->CTE", normed, self.q))
         if self.config.qkv_bias:
             q = q + self.q_bias
         if self.config.qk_norm:
@@ -81,22 +98,32 @@ class Layer(nnx.Module):
 
     def output(self, mixed: Float[Array, "C T K G H"]) -> Residual:
         """The addition of attention to the residual stream."""
-        mixed = mixed.reshape(*mixed.shape[:2], self.config.num_heads, self.config.head_size)
-        added = jnp.einsum("CTNH,NHD->CTD", mixed, self.o[...], **_F32)
+        mixed = mixed.reshape(*mixed.shape[:2], -1)
+        added = self._summed("CTE,ED->CTD", mixed, self.o)
         return self._norm(added, self.post_attention_norm) if self.config.post_norms else added
 
     def feed_forward(self, x: Residual) -> Residual:
         """The addition of the feed-forward to the residual stream."""
         normed = self._norm(x, self.ffn_norm)
-        gate, up = self._product(normed, self.gate), self._product(normed, self.up)
+        gate, up = (self._product("CTD,DF->CTF", normed, w) for w in (self.gate, self.up))
         inner = _ACTIVATIONS[self.config.activation](gate) * up
-        added = jnp.einsum("CTF,FD->CTD", inner, self.down[...], **_F32)
+        added = self._summed("CTF,FD->CTD", inner, self.down)
         return self._norm(added, self.post_ffn_norm) if self.config.post_norms else added
 
-    def _product(self, x: Float[Array, "C T D"], weight: Param) -> Float[Array, "C T *N"]:
-        """The product with a weight [D, ...], in the dtype of x."""
+    def _product(self, axes: str, x: Array, weight: Param) -> Array:
+        """The product with a matrix, in the dtype of x."""
         wide = jnp.float32 if self.rounds_apart else None
-        return jnp.tensordot(x, weight[...], 1, preferred_element_type=wide).astype(x.dtype)
+        return jnp.einsum(axes, x, weight[...], preferred_element_type=wide).astype(x.dtype)
+
+    def _summed(self, axes: str, x: Array, weight: Param) -> Residual:
+        """The product that devices along `model` add up."""
+        added = jnp.einsum(axes, x, weight[...], preferred_element_type=self.sums)
+        # Otherwise XLA may move the cast to float32 in front of the sum over devices.
+        return added if self.sums == FLOAT32 else jax.lax.optimization_barrier(added)
+
+    def _by_head(self, x: Float[Array, "C T E"]) -> Float[Array, "C T _ H"]:
+        """E = N·H or K·H, split."""
+        return x.reshape(*x.shape[:2], -1, self.config.head_size)
 
     def _norm(self, x: Array, weight: Param) -> Array:
         config = self.config
@@ -106,10 +133,10 @@ class Layer(nnx.Module):
 class Decoder(nnx.Module):
     """Embedding and L layers; a head reads the residual stream after as many layers as it wants."""
 
-    def __init__(self, config: DecoderConfig, dtype: jnp.dtype):
+    def __init__(self, config: DecoderConfig, dtype: jnp.dtype, sums: jnp.dtype = FLOAT32):
         self.config = config
         self.embedding = _zeros(config, "VD", dtype)
-        self.layers = Layer(config, dtype)
+        self.layers = Layer(config, dtype, sums)
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
         """Embedded ids; Gemma's scale is rounded to the parameters' dtype, as in its own code."""
@@ -276,30 +303,26 @@ class Decoder(nnx.Module):
     ) -> Float[Array, "C U K G H"]:
         """One softmax over the shared prefix and the candidate's own positions.
 
-        The axis K comes first, so that every product is a batched matmul without a copy. The two
-        parts are not concatenated: their exponentials are summed.
+        Logits and weights have the candidates as their last axis: the other axes are too short to
+        fill a TPU's vectors. The two parts are not concatenated: their exponentials are summed.
         """
-        queries = jnp.einsum("CUKGH->KCUGH", queries)
-        keys, values = (jnp.einsum("CSKH->KCSH", own) for own in (keys, values))
-        past_keys, past_values = (jnp.einsum("PKH->KPH", p) for p in (past.keys, past.values))
-        see_prefix, see_own = (mask[:, :, None] for mask in masks)
-
-        on_prefix = self._logits(jnp.einsum("KCUGH,KPH->KCUGP", queries, past_keys, **_F32))
-        on_own = self._logits(jnp.einsum("KCUGH,KCSH->KCUGS", queries, keys, **_F32))
-        on_prefix = jnp.where(see_prefix, on_prefix, -jnp.inf)
-        on_own = jnp.where(see_own, on_own, -jnp.inf)  # never all masked: a query attends to itself
-        largest = jnp.maximum(on_prefix.max(-1, keepdims=True), on_own.max(-1, keepdims=True))
+        see_prefix, see_own = (jnp.einsum("CUS->USC", mask)[:, None] for mask in masks)
+        on_prefix = jnp.einsum("CUKGH,PKH->KUGPC", queries, past.keys, **_F32)
+        on_prefix = jnp.where(see_prefix, self._logits(on_prefix), -jnp.inf)
+        # Never all masked: a query attends to itself.
+        on_own = jnp.where(see_own, self._logits(_own_dots(queries, keys)), -jnp.inf)
+        largest = jnp.maximum(on_prefix.max(-2, keepdims=True), on_own.max(-2, keepdims=True))
         largest = jax.lax.stop_gradient(largest)
         on_prefix, on_own = jnp.exp(on_prefix - largest), jnp.exp(on_own - largest)
-        total = on_prefix.sum(-1, keepdims=True) + on_own.sum(-1, keepdims=True)
+        total = on_prefix.sum(-2) + on_own.sum(-2)  # [K, U, G, C]
 
-        on_prefix, on_own = (weights.astype(values.dtype) for weights in (on_prefix, on_own))
-        mixed = jnp.einsum("KCUGP,KPH->KCUGH", on_prefix, past_values, **_F32)
-        mixed += jnp.einsum("KCUGS,KCSH->KCUGH", on_own, values, **_F32)
+        on_prefix = on_prefix.astype(values.dtype)
+        mixed = jnp.einsum("KUGPC,PKH->CUKGH", on_prefix, past.values, **_F32)
+        mixed += _own_sums(on_own, values)
         # XLA writes the gradient of a quotient by a broadcast in one way on a single device, and in
         # another on several, with other last bits.
-        inverse = 1 / total
-        return jnp.einsum("KCUGH->CUKGH", (mixed * inverse).astype(queries.dtype))
+        inverse = jnp.einsum("KUGC->CUKG", 1 / total)[..., None]
+        return (mixed * inverse).astype(queries.dtype)
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
@@ -377,6 +400,28 @@ def _take(x: Shaped[Array, "C T *D"], at: Int[Array, "C U"]) -> Shaped[Array, "C
     return jnp.take_along_axis(x, at.reshape(*at.shape, *[1] * (x.ndim - 2)), axis=1)
 
 
+def _own_dots(
+    queries: Float[Array, "C U K G H"], keys: Float[Array, "C S K H"]
+) -> Float[Array, "K U G S C"]:
+    """Dot products of each candidate's queries and own keys, in float32."""
+    if keys.shape[1] > _FEW:
+        return jnp.einsum("CUKGH,CSKH->KUGSC", queries, keys, **_F32)
+    queries, keys = queries.astype(jnp.float32), keys.astype(jnp.float32)
+    each = [(queries * key[:, None, :, None]).sum(-1) for key in keys.swapaxes(0, 1)]
+    return jnp.einsum("SCUKG->KUGSC", jnp.stack(each))
+
+
+def _own_sums(
+    weights: Float[Array, "K U G S C"], values: Float[Array, "C S K H"]
+) -> Float[Array, "C U K G H"]:
+    """Sums of each candidate's own values by their weights, in float32."""
+    if values.shape[1] > _FEW:
+        return jnp.einsum("KUGSC,CSKH->CUKGH", weights.astype(values.dtype), values, **_F32)
+    values, weights = values.astype(jnp.float32), jnp.einsum("KUGSC->SCUKG", weights)
+    pairs = zip(weights, values.swapaxes(0, 1), strict=True)
+    return sum(weight[..., None] * value[:, None, :, None] for weight, value in pairs)
+
+
 def _distances(positions: int) -> Int[Array, "T S"]:
     return jnp.arange(positions)[:, None] - jnp.arange(positions)
 
@@ -388,13 +433,5 @@ def _segments(depths: Sequence[int]) -> list[tuple[int, int]]:
 
 def _zeros(config: DecoderConfig, axes: str, dtype: jnp.dtype) -> Param:
     """A parameter of zeros that carries its axis letters; `checkpoint.restore` fills it."""
-    sizes = {
-        "L": config.num_layers,
-        "D": config.width,
-        "F": config.ffn_width,
-        "V": config.vocab_size,
-        "N": config.num_heads,
-        "K": config.num_kv_heads,
-        "H": config.head_size,
-    }
-    return Param(jnp.zeros([sizes[a] for a in axes], dtype), axes=axes)
+    shape = [math.prod(config.sizes[a] for a in merged) for merged in dimensions(axes)]
+    return Param(jnp.zeros(shape, dtype), axes=axes)

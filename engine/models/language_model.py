@@ -13,7 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from engine.models.config import DecoderConfig
-from engine.models.decoder import Decoder, rms_norm
+from engine.models.decoder import FLOAT32, Decoder, rms_norm
 from engine.types import Candidates, KeyValues
 
 
@@ -50,8 +50,14 @@ class Output(nnx.Module):
 class LanguageModel(nnx.Module):
     """Natural log-probabilities of next tokens, and of replies behind a shared prefix."""
 
-    def __init__(self, config: DecoderConfig, output: OutputConfig, dtype: jnp.dtype):
-        self.decoder = Decoder(config, dtype)
+    def __init__(
+        self,
+        config: DecoderConfig,
+        output: OutputConfig,
+        dtype: jnp.dtype,
+        sums: jnp.dtype = FLOAT32,
+    ):
+        self.decoder = Decoder(config, dtype, sums)
         # A list of one, since `RewardModels` has a list and restoring treats both alike.
         self.readouts = nnx.List([Output(output)])
 

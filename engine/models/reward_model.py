@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from engine.models.config import DecoderConfig
-from engine.models.decoder import Decoder, behind
+from engine.models.decoder import FLOAT32, Decoder, behind
 from engine.models.heads import OBJECTIVES, HeadConfig, Readout
 from engine.types import Candidates, Places, Prefix
 
@@ -26,8 +26,9 @@ class RewardModels(nnx.Module):
         dtype: jnp.dtype,
         *,
         objectives: str = "none",
+        sums: jnp.dtype = FLOAT32,
     ):
-        self.decoder = Decoder(config, dtype)
+        self.decoder = Decoder(config, dtype, sums)
         self.objectives = objectives
         self.readouts = nnx.List(Readout(head) for head in heads)
         self.depths = tuple(sorted({head.depth for head in heads}))

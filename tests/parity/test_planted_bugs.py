@@ -93,13 +93,16 @@ def norm_after_rope(patch):
 
     def keys_values(self, x, angles):
         normed = self._norm(x, self.attention_norm)
-        keys = right(jnp.einsum("CTD,DKH->CTKH", normed, self.k[...]), angles)
-        return self._norm(keys, self.k_norm), jnp.einsum("CTD,DKH->CTKH", normed, self.v[...])
+        keys, values = (
+            self._by_head(jnp.einsum("CTD,ED->CTE", normed, w[...])) for w in (self.k, self.v)
+        )
+        return self._norm(right(keys, angles), self.k_norm), values
 
     def queries(self, x, angles):
-        q = jnp.einsum("CTD,DNH->CTNH", self._norm(x, self.attention_norm), self.q[...])
+        normed = self._norm(x, self.attention_norm)
+        q = self._by_head(jnp.einsum("CTD,DE->CTE", normed, self.q[...]))
         q = self._norm(right(q, angles), self.q_norm)
-        return q.reshape(*q.shape[:2], self.k.shape[1], -1, self.config.head_size)
+        return q.reshape(*q.shape[:2], self.config.num_kv_heads, -1, self.config.head_size)
 
     patch.setattr(decoder.Layer, "keys_values", keys_values)
     patch.setattr(decoder.Layer, "queries", queries)

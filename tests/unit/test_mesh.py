@@ -40,9 +40,9 @@ def test_heads_and_feed_forward_are_split_over_the_model_axis(pair):
         name: layers[name][...].addressable_shards[0].data.shape for name in ("q", "k", "o", "down")
     }
     assert shards == {
-        "q": (3, 32, 2, 12),
-        "k": (3, 32, 1, 12),
-        "o": (3, 2, 12, 32),
+        "q": (3, 32, 24),  # two heads of size 12
+        "k": (3, 12, 32),
+        "o": (3, 24, 32),
         "down": (3, 12, 32),
     }
     assert layers["ffn_norm"][...].sharding.is_fully_replicated
@@ -93,10 +93,10 @@ def test_a_device_holds_no_more_kv_heads_than_its_query_heads_read(checkpoint):
     on_mesh = parity.restore(opened, mesh=parity.make_mesh(1, 4)).scorer.params
     on_one = parity.restore(opened).scorer.params
     for name in ("k", "v"):
-        whole = np.asarray(on_one["decoder"]["layers"][name][...])
+        whole = np.asarray(on_one["decoder"]["layers"][name][...])  # of two heads
         shards = on_mesh["decoder"]["layers"][name][...].addressable_shards
         for device, shard in enumerate(shards):
-            np.testing.assert_array_equal(shard.data, whole[:, :, device // 2 : device // 2 + 1])
+            np.testing.assert_array_equal(shard.data, np.split(whole, 2, axis=1)[device // 2])
     assert opened.card.decoder.num_kv_heads == 2
 
 

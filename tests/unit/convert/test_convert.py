@@ -49,14 +49,11 @@ def test_parameters_are_the_tensors_transposed_by_hand(published, checkpoint):
     tensors = {name: value.numpy() for name, value in load_file(published / WEIGHTS).items()}
     params = parameters(checkpoint)
     layer = "model.layers.1."
-    config = torch_models.build(MODEL).config
-    N, K = config.num_attention_heads, config.num_key_value_heads
-    H, D = config.head_dim, config.hidden_size
     expected = {
-        "q": tensors[layer + "self_attn.q_proj.weight"].T.reshape(D, N, H),
-        "k": tensors[layer + "self_attn.k_proj.weight"].T.reshape(D, K, H),
-        "v": tensors[layer + "self_attn.v_proj.weight"].T.reshape(D, K, H),
-        "o": tensors[layer + "self_attn.o_proj.weight"].T.reshape(N, H, D),
+        "q": tensors[layer + "self_attn.q_proj.weight"].T,
+        "k": tensors[layer + "self_attn.k_proj.weight"],
+        "v": tensors[layer + "self_attn.v_proj.weight"],
+        "o": tensors[layer + "self_attn.o_proj.weight"].T,
         "gate": tensors[layer + "mlp.gate_proj.weight"].T,
         "up": tensors[layer + "mlp.up_proj.weight"].T,
         "down": tensors[layer + "mlp.down_proj.weight"].T,

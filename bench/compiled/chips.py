@@ -1,0 +1,102 @@
+"""TPU slices that need not be there: stated limits of their chips, devices to compile for."""
+
+import dataclasses
+import os
+import sys
+from importlib.util import find_spec
+
+import jax
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh
+
+# Without these, the TPU runtime asks the metadata server of a machine in Google's cloud which TPU
+# it has, waits for the answer, and complains that there is none.
+_WITHOUT_TPU = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # several processes may compile at once
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TPU_STDERR_LOG_LEVEL": "3",
+}
+# `make` installs libtpu here, beside the other packages: where `import libtpu` works, every start
+# of jax loads it, which prints complaints on a machine without a TPU.
+_ASIDE = os.path.join(sys.prefix, "libtpu")
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chip:
+    """Limits of one chip, from Google's pages, and what its compiler states.
+
+    Attributes:
+      usable_bytes: of HBM, beside what the compiler reserves; it states them where a program is too
+        large.
+      clock_hz: of the compiler's cycles: the stated peak, divided by the operations of its matrix
+        units in a cycle.
+      peak_flops: in bfloat16, per second.
+      hbm_bytes_per_s: read or written.
+      ring_bytes_per_s: into and out of one chip along one axis of a torus, both directions.
+    """
+
+    usable_bytes: float
+    clock_hz: float
+    peak_flops: float
+    hbm_bytes_per_s: float
+    ring_bytes_per_s: float
+
+
+CHIPS = {
+    "v5e": Chip(
+        usable_bytes=15.75 * GIB,
+        clock_hz=1.5e9,
+        peak_flops=197e12,
+        hbm_bytes_per_s=819e9,
+        ring_bytes_per_s=90e9,
+    ),
+    "v6e": Chip(
+        usable_bytes=31.25 * GIB,
+        clock_hz=1.75e9,
+        peak_flops=918e12,
+        hbm_bytes_per_s=1640e9,
+        ring_bytes_per_s=180e9,
+    ),
+    "v5p": Chip(
+        usable_bytes=95.74 * GIB,
+        clock_hz=1.75e9,
+        peak_flops=459e12,
+        hbm_bytes_per_s=2765e9,
+        ring_bytes_per_s=180e9,
+    ),
+}
+
+
+def has_compiler() -> bool:
+    """Whether libtpu is installed."""
+    return find_spec("libtpu") is not None or os.path.isdir(os.path.join(_ASIDE, "libtpu"))
+
+
+def mesh_of(topology: str, model: int) -> Mesh:
+    """A `data` × `model` mesh over all chips of a slice that need not be there.
+
+    Args:
+      topology: chip and shape of the slice, such as `v5e:2x4`.
+      model: size of the axis `model`.
+    """
+    os.environ.update(_WITHOUT_TPU)
+    jax.config.update("jax_platforms", "cpu")
+    if _ASIDE not in sys.path:
+        sys.path.append(_ASIDE)
+    description = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+    devices = description.devices
+    return jax.make_mesh(
+        (len(devices) // model, model),
+        ("data", "model"),
+        axis_types=(AxisType.Auto, AxisType.Auto),
+        devices=devices,
+    )
+
+
+def chip_of(topology: str) -> Chip:
+    """The chip of a topology."""
+    return CHIPS[topology.partition(":")[0]]

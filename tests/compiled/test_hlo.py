@@ -1,0 +1,106 @@
+"""What `bench.compiled.hlo` reads from programs whose contents are known."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from bench.compiled import hlo, published
+from configs.known_models import MODELS, NEXT
+from engine import mesh as meshes
+from engine.checkpoint import layouts, restore
+from tests.support import parity
+
+LAYERS, WIDTH, ROWS = 5, 256, 8
+
+
+def program(function, *arguments, **options) -> hlo.Program:
+    # pjit's text names parameters after the function's arguments.
+    return hlo.Program(jax.jit(function, **options).lower(*arguments).compile().as_text())
+
+
+def stacked(dtype=jnp.float32):
+    return jax.ShapeDtypeStruct((LAYERS, WIDTH, WIDTH), dtype)
+
+
+def rows(dtype=jnp.float32):
+    return jax.ShapeDtypeStruct((ROWS, WIDTH), dtype)
+
+
+def test_a_loop_runs_as_often_as_it_counts():
+    def loop(params, x):
+        return jax.lax.fori_loop(1, LAYERS, lambda i, x: jnp.sin(x @ params[i]), x)
+
+    assert LAYERS - 1 in program(loop, stacked(), rows()).times.values()
+
+
+def test_a_loop_of_unknown_length_runs_as_often_as_the_caller_says():
+    def loop(params, x, count):
+        with jax.named_scope("score"):
+            return jax.lax.fori_loop(0, count, lambda i, x: jnp.sin(x @ params[i]), x)
+
+    arguments = (stacked(), rows(), jax.ShapeDtypeStruct((), jnp.int32))
+    text = jax.jit(loop).lower(*arguments).compile().as_text()
+    read = hlo.Program(text, lambda op_name: 7 if "score" in op_name else 1)
+    assert 7 in read.times.values()
+
+
+def test_a_weight_that_is_converted_in_a_loop_is_a_copy_in_each_round():
+    def loop(params, x):
+        def layer(i, x):
+            weight = jax.lax.optimization_barrier(params[i].astype(jnp.float32))
+            return jnp.sin(x @ weight)
+
+        return jax.lax.fori_loop(0, LAYERS, layer, x)
+
+    copies = program(loop, stacked(jnp.bfloat16), rows()).upcasts()
+    assert sum(c.bytes for c in copies) >= LAYERS * WIDTH * WIDTH * 4
+
+
+def test_what_depends_on_data_is_no_copy_of_a_weight():
+    def product(params, x):
+        return x @ x.T + jnp.sum(params)
+
+    assert program(product, stacked(), rows()).weight_copies() == []
+
+
+def test_an_all_reduce_counts_its_payload_in_each_round():
+    mesh = parity.make_mesh(1, 2)
+
+    def loop(params, x):
+        return jax.lax.fori_loop(0, LAYERS, lambda i, x: jnp.sin(x @ params[i]), x)
+
+    placed = [
+        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, PartitionSpec(*spec)))
+        for a, spec in ((stacked(), (None, "model", None)), (rows(), (None, "model")))
+    ]
+    sums = [c for c in program(loop, *placed).collectives() if c.kind == "all-reduce"]
+    assert sum(c.bytes for c in sums) == LAYERS * ROWS * WIDTH * 4
+
+
+@pytest.mark.parametrize("donated", [True, False])
+def test_donated_arguments_are_seen(donated):
+    def add(params, x):
+        return params.at[0].add(x)
+
+    wanted = (0,) if donated else ()
+    layer = jax.ShapeDtypeStruct((WIDTH, WIDTH), jnp.float32)
+    assert program(add, stacked(), layer, donate_argnums=wanted).donated() == set(wanted)
+
+
+@pytest.mark.parametrize("axes", ["D(NH)", "(KH)D"])
+def test_restoring_writes_into_the_stack_that_is_there(axes):
+    order = layouts.permutation("(NH)D", axes.replace("K", "N"))
+    place = restore._place(order, -1, 1, meshes.sharding(parity.make_mesh(), ""))
+    layer = jax.ShapeDtypeStruct((4, WIDTH // 4, WIDTH), jnp.float32)
+    jitted: Any = place  # the engine types it as a function
+    text = jitted.lower(stacked(), np.int32(1), layer).compile().as_text()
+    assert hlo.Program(text).donated() == {0}
+
+
+def test_every_published_reward_model_has_a_structure():
+    assert set(published.OF_MODEL) == set(MODELS | NEXT)
+    assert set(published.OF_MODEL.values()) == set(published.STRUCTURES)

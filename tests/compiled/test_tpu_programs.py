@@ -1,0 +1,68 @@
+"""The step of a sweep, compiled for a TPU: no copies of weights, small collectives, one result."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.compiled import chips, hlo
+from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not chips.has_compiler(), reason="needs libtpu, which is not there"),
+]
+ROOT = Path(__file__).resolve().parents[2]
+CHANGED = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")  # by tests/conftest.py
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory) -> dict[int, hlo.Program]:
+    """Size of the axis `model` -> program."""
+    folder = tmp_path_factory.mktemp("programs")
+    command = [sys.executable, "-m", "tests.compiled.compile_small", str(folder)]
+    environment = {name: value for name, value in os.environ.items() if name not in CHANGED}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=600)
+    return {n: hlo.Program((folder / f"score-{n}.hlo").read_text()) for n in (1, 2)}
+
+
+@pytest.mark.parametrize("model", [1, 2])
+def test_no_weight_is_copied_transposed_or_converted(programs, model):
+    copies = programs[model].weight_copies()
+    assert [(c.op, str(c.array), c.times) for c in copies] == []
+
+
+@pytest.mark.parametrize("model", [1, 2])
+def test_every_matmul_reads_bfloat16(programs, model):
+    assert set(programs[model].matmuls()) == {("bf16", "bf16")}
+
+
+def test_layers_are_one_loop_and_the_last_layer_is_behind_it(programs):
+    rounds = {n for n in programs[1].times.values() if n > 1}
+    assert rounds == {LAYERS - 1}
+
+
+def test_devices_along_data_send_one_another_nothing_but_rewards(programs):
+    sent = programs[1].collectives()
+    assert {c.kind for c in sent} == {"all-gather"}
+    assert sum(c.bytes for c in sent) == 4 * CANDIDATES
+
+
+def test_devices_along_model_add_up_two_parts_a_layer_in_bfloat16(programs):
+    sums = [c for c in programs[2].collectives() if c.kind == "all-reduce"]
+    rows = {"loop": CANDIDATES * OWN, "last": CANDIDATES}  # the last layer computes rewards alone
+    layers = {"loop": LAYERS - 1, "last": 1}
+    expected = sum(2 * layers[k] * rows[k] * DECODER.width * 2 for k in rows)
+    embedded = CANDIDATES * OWN * DECODER.width * 2  # rows of the divided embedding, once
+    assert {array.dtype for c in sums for array in c.arrays} == {"bf16"}
+    assert sum(c.bytes for c in sums) == expected + embedded
+
+
+@pytest.mark.parametrize("model", [1, 2])
+def test_a_step_returns_one_array_and_asks_the_host_for_nothing(programs, model):
+    program = programs[model]
+    ops = {i.op for body in program.computations.values() for i in body}
+    assert not ops & {"infeed", "outfeed", "send", "recv"}
+    assert [a.dtype for a in program.root(program.entry).arrays] == ["f32"]
