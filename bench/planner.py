@@ -6,9 +6,9 @@
 memory, CPU: a fresh process for each model and dtype imports Assay, then scores a list of replies
   into a run. Measured: its peak resident memory (VmHWM) minus what the imports hold (VmRSS before
   the checkpoint is opened). The compilation cache is off, so that the compiler's memory counts.
-time, CPU, float32: in one process, matmuls of a step's own shapes and steps take turns. Predicted:
-  `plans.sweep_seconds` at the rate of the matmuls; measured: the steps. CPU time, since other load
-  does not count in it; medians of the rounds.
+time, CPU, float32: in the same process, matmuls of a step's own shapes and steps take turns.
+  Predicted: `plans.sweep_seconds` at the rate of the matmuls; measured: the steps. CPU time, since
+  other load does not count in it; medians of the rounds.
 memory, TPU: the step is compiled for chips that are not there (libtpu), and the compiler's peak is
   compared with the account. `--slices=` leaves this out.
 

@@ -80,6 +80,7 @@ def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(name, devi
         print(f"  {who:<13}", *(f"{n / exact.std():.2e}" for n in numbers))
     assert exact.std() > 0.1
     assert 0 < rms(ours) <= rms(theirs)
-    # Not the largest, which is one reward's luck: of 2,048 by this Llama it is Assay's, .19 sd
-    # against .15, where the mean square is transformers'.
-    assert np.quantile(np.abs(ours), 0.95) <= np.quantile(np.abs(theirs), 0.95)
+    for share in (0.95, 0.99):
+        assert np.quantile(np.abs(ours), share) <= np.quantile(np.abs(theirs), share)
+    if name != "mistral":  # one of its 512 errors is .125 sd; transformers' largest is .119
+        assert np.abs(ours).max() <= np.abs(theirs).max()
