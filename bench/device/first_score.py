@@ -1,12 +1,12 @@
 """Time from the start of a process to its first reward.
 
-    python -m bench.device.first_score <model> <toy: 0 or 1> <Unix time of the start>
+    python -m bench.device.first_score --model=llama-3.1-8b [--toy] [--began=<Unix time>]
 
 Prints one JSON object: seconds since the start at which each stage ended.
 """
 
+import argparse
 import json
-import sys
 import time
 
 from bench.device.worker import end_with_parent
@@ -48,5 +48,10 @@ def main(name: str, toy: bool, began: float) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Time to the first score of bench.device.")
+    parser.add_argument("--model", required=True, help="one of bench.device's")
+    parser.add_argument("--toy", action="store_true", help="at toy sizes")
+    parser.add_argument("--began", type=float, default=time.time(), help="Unix time of the start")
+    given = parser.parse_args()
     end_with_parent()
-    print(json.dumps(main(sys.argv[1], sys.argv[2] == "1", float(sys.argv[3]))))
+    print(json.dumps(main(given.model, given.toy, given.began)))

@@ -42,18 +42,20 @@ def _stages(bench: Bench, cache: str) -> dict[str, float]:
     """Seconds since the start at the end of each stage of one process."""
     environment = {**os.environ, "ASSAY_CACHE": cache}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
-    command = [sys.executable, "-m", "bench.device.first_score", bench.model.name]
-    arguments = ["1" if bench.toy else "0", repr(time.time())]
-    with subprocess.Popen(
-        [*command, *arguments],
-        env=environment,
-        stdin=subprocess.PIPE,  # it ends when this closes
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        for line in process.stdout:
-            if line.startswith("{"):
-                return json.loads(line)
-        said = process.stderr.read().strip().splitlines() or ["no message"]
+    command = [sys.executable, "-m", "bench.device.first_score", f"--model={bench.model.name}"]
+    arguments = [f"--began={time.time()!r}", *(["--toy"] if bench.toy else [])]
+    with tempfile.TemporaryFile("w+", errors="replace") as errors:
+        with subprocess.Popen(
+            [*command, *arguments],
+            env=environment,
+            stdin=subprocess.PIPE,  # it ends when this closes
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process:
+            for line in process.stdout:
+                if line.startswith("{"):
+                    return json.loads(line)
+        errors.seek(0)
+        said = errors.read().strip().splitlines() or ["no message"]
     raise RuntimeError(f"the process ended with status {process.returncode}: {said[-1]}")

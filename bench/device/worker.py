@@ -8,6 +8,7 @@ begins with `MARK` is a message, as JSON. It ends when its standard input closes
 the process that started it is gone.
 """
 
+import argparse
 import dataclasses
 import json
 import os
@@ -121,8 +122,10 @@ def end_with_parent() -> None:
 
 def main() -> None:
     """Reads the order from the command line and carries it out."""
+    parser = argparse.ArgumentParser(description="A process of bench.device.")
+    parser.add_argument("order", type=json.loads, help="fields of Order, as JSON")
+    order = Order(**parser.parse_args().order)
     end_with_parent()
-    order = Order(**json.loads(sys.argv[1]))
     if not order.sections:
         tell({"device": described()})
         return

@@ -5,14 +5,17 @@
     torch   nanoGCG's step on transformers' model and K/V cache (bench/peers/torch_gcg.py)
     whole   Assay's step with every candidate computed from its first token
     assay   Assay's step: a candidate is computed from the first token that it changes
+    sweep   a step of Assay's sweep under the same prompt: the arithmetic rate to compare with
 
 One direction and one restart. Each candidate changes one token, drawn uniformly from the top-k;
 texts need not round-trip. All ways are float32 on all cores and take turns; ratios are computed
 within each round. The command fails if rewards or gradients differ. About 6 minutes on two cores.
 """
 
+import dataclasses
 import math
 import time
+from collections.abc import Mapping
 from unittest import mock
 
 import jax
@@ -26,6 +29,7 @@ from flax import nnx
 from bench.peers.torch_gcg import TorchGCG
 from bench.peers.transformers_rewards import RewardNetwork
 from bench.support import embedded_files
+from bench.support.matmul import Step
 from bench.support.table import aligned, cores, machine, spread
 from configs import gcg
 from configs.prompts import PROMPTS
@@ -34,6 +38,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
 from engine.planning import flops
+from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.search import drivers, step
 from engine.search.objective import SearchObjective
@@ -54,6 +59,8 @@ _BATCHES = flags.DEFINE_list(
     "batches", ["64", "128", "256", "512"], "Batch sizes to try for torch."
 )
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the first sequence and the draws.")
+
+_SWEPT = 1024  # candidates in a step of the sweep, the default of configs/sweep.py
 
 # Largest difference of two rewards, relative to max(1, |reward|); of two gradients, relative to the
 # largest entry.
@@ -103,6 +110,33 @@ class AssayWay:
         return float(rewards[-1, 0])
 
 
+class SweepWay:
+    """A step of a sweep, compiled before it is timed: `step_size` tokens as the whole reply.
+
+    Attributes:
+      step_flops: operations of a step.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, scorer: RewardScorer):
+        prompt = checkpoint.template.split(PROMPTS[_PROMPT.value])
+        self.scorer, self.prefix = scorer, scorer.prefill(prompt)
+        self.candidates = token_candidates(prompt, np.arange(scorer.step_size))
+        self.step_flops = Step(
+            config=checkpoint.card.decoder,
+            candidates=scorer.step_size,
+            positions=1 + len(prompt.suffix),
+            prefix=self.prefix.key_values.keys.shape[1],
+        ).flops()
+        self.steps(1)
+
+    def steps(self, count: int) -> float:
+        """Takes steps; returns the best reward."""
+        return [
+            float(max(rewards[0].max() for rewards in self.scorer.rewards(self.prefix, each)))
+            for each in [self.candidates] * count
+        ][-1]
+
+
 class TorchWay:
     """The peer in torch, with the batch size that is fastest for it."""
 
@@ -148,6 +182,8 @@ def gradients(objective: SearchObjective, scorer: RewardScorer, parents: np.ndar
         return step.slopes_of(model, inputs, parents, objective.settings, scorer.mesh)
 
     inputs = drivers.build_step_inputs(objective, scorer)
+    signs = jnp.resize(inputs.signs[:1], len(parents))  # of the first attempt, for all
+    inputs = dataclasses.replace(inputs, signs=signs)
     _, slopes = compiled(scorer.params, inputs, jnp.asarray(parents, jnp.int32))
     return np.asarray(slopes)
 
@@ -157,10 +193,34 @@ def rate_table(seconds: dict[str, list[float]], work: dict[str, float]) -> str:
     rates = {name: _STEPS.value / np.array(times) for name, times in seconds.items()}
     rows = [("way", "steps/s", "min..max", "TFLOP a step", "GFLOP/s", "assay is", "min..max")]
     for name, rate in rates.items():
-        ratio = ("", "") if name == "assay" else spread(rates["assay"] / rate, "{:.2f}x")
+        ratio = ("", "")
+        if name not in ("assay", "sweep"):  # a step of a sweep is other work
+            ratio = spread(rates["assay"] / rate, "{:.2f}x")
         speed = f"{np.median(rate) * work[name] / 1e9:,.0f}"
         rows.append((name, *spread(rate, "{:.3f}"), f"{work[name] / 1e12:.2f}", speed, *ratio))
     return aligned(rows)
+
+
+def share_of_sweep(seconds: Mapping[str, list[float]], work: Mapping[str, float]) -> str:
+    """How much of the sweep's arithmetic rate the search's step reaches, round by round."""
+    rate = {name: work[name] / np.array(seconds[name]) for name in ("assay", "sweep")}
+    share, low_to_high = spread(100 * rate["assay"] / rate["sweep"], "{:.0f} %")
+    return f"{share} ({low_to_high})"
+
+
+def take_turns(
+    ways: Mapping[str, TorchWay | AssayWay | SweepWay],
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Runs every way in each round; seconds of wall clock and of CPU time, by way and round."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    busy: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(_ROUNDS.value):
+        for name, way in ways.items():
+            began, spent = time.perf_counter(), time.process_time()
+            way.steps(_STEPS.value)
+            seconds[name].append(time.perf_counter() - began)
+            busy[name].append(time.process_time() - spent)
+    return seconds, busy
 
 
 def run() -> bool:
@@ -168,7 +228,7 @@ def run() -> bool:
     folder, checkpoint = embedded_files.files(_MODEL.value)
     mesh = build_mesh()
     scorer = RewardScorer.build(
-        *restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=_CANDIDATES.value
+        *restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=_SWEPT
     )
     objective = _objective(checkpoint)
     prompt = objective.prompts[0]
@@ -194,21 +254,27 @@ def run() -> bool:
     )
     torch_way = TorchWay(peer, [int(b) for b in _BATCHES.value])
     whole, assay = (AssayWay(objective, scorer, whole=whole) for whole in (True, False))
-    ways: dict[str, TorchWay | AssayWay] = {"torch": torch_way, "whole": whole, "assay": assay}
+    sweep = SweepWay(checkpoint, scorer)
+    ways: dict[str, TorchWay | AssayWay | SweepWay] = {
+        "torch": torch_way,
+        "whole": whole,
+        "assay": assay,
+        "sweep": sweep,
+    }
     print("torch, steps/s by batch:", *(f"{b}: {r:.3f} " for b, r in torch_way.rates.items()))
     print(f"compiling assay's step, with one run of it: {assay.compile_s:.1f} s\n")
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(_ROUNDS.value):
-        for name, way in ways.items():
-            began = time.perf_counter()
-            way.steps(_STEPS.value)
-            seconds[name].append(time.perf_counter() - began)
+    seconds, busy = take_turns(ways)
     work = {
         "torch": _torch_flops(objective),
         "whole": whole.driver.step_flops,
         "assay": assay.driver.step_flops,
+        "sweep": sweep.step_flops,
     }
-    print(rate_table(seconds, work))
+    print(
+        f"{rate_table(seconds, work)}\n\n"
+        f"of the sweep's rate, assay's step reaches {share_of_sweep(seconds, work)}; "
+        f"by CPU time {share_of_sweep(busy, work)}"
+    )
     return max(rewards, gradient) <= TOLERANCE
 
 
@@ -221,8 +287,10 @@ def _objective(checkpoint: Checkpoint) -> SearchObjective:
 def _torch_flops(objective: SearchObjective) -> float:
     """FLOPs of the peer's step, which computes the last layer at every position."""
     before, own = len(objective.prompts[0].prefix), _LENGTH.value + len(objective.suffix)
-    candidates = _CANDIDATES.value * flops.extension(objective.config, own, before)
-    return candidates + flops.gradient(objective.config, _LENGTH.value, own, before)
+    config, length = objective.config, _LENGTH.value
+    candidates = _CANDIDATES.value * flops.extension(config, own, before)
+    one_hot = 2 * length * config.vocab_size * config.width  # Assay looks the rows up
+    return candidates + flops.gradient(config, length, own, before) + one_hot
 
 
 def main(_) -> None:

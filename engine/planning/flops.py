@@ -4,7 +4,7 @@ A position costs, in each layer, 2 operations per weight (q, k, v, o and the gat
 4·N·H operations per key that it attends to (logits and mixing). In the last layer only the reward
 position needs q, o and the feed-forward. The counts leave out padding:
 
-    gradient = 2 · response + 4·T·V·D   backward through activations, and two one-hot products
+    gradient = 2 · response + 2·T·V·D   backward through activations, then to the one-hot rows
     step     = gradient + the parent appended to the prefix + one response per candidate
 
 They also leave out norms, rotations, softmax and heads (below 1 % for every published size).
@@ -57,8 +57,8 @@ def gradient(config: DecoderConfig, length: int, positions: int, before: int) ->
       positions: tokens of the reply and the suffix.
       before: positions of the prefix.
     """
-    products = 2 * 2 * length * config.vocab_size * config.width
-    return 2 * response(config, positions, before) + products
+    to_rows = 2 * length * config.vocab_size * config.width
+    return 2 * response(config, positions, before) + to_rows
 
 
 def extension(config: DecoderConfig, positions: int, before: int) -> float:

@@ -186,8 +186,7 @@ def cpu(memory: float, rate: float, source: str, usable: float = 1.0) -> Kind:
         platform="cpu",
         memory_bytes=memory,
         usable=usable,
-        # XLA's CPU compiler converts 16-bit operands to float32; smaller activations save a tenth.
-        rate_16=1.1 * rate,
+        rate_16=1.1 * rate,  # without instructions for 16 bits: smaller activations save a tenth
         rate_32=rate,
         bytes_per_s=_CPU_BYTES_PER_S,
         share=_CPU_SHARE,

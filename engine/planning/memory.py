@@ -28,6 +28,7 @@ _TOKEN_BYTES = 1100
 _VECTOR_MEMORY = 128 * 2**20
 # What compiling the larger program of a search adds, in float32 and in 16 bits.
 _SEARCH_BYTES = {4: 300 * 2**20, 2: 460 * 2**20}
+_PARENTS = 2  # whose gradients a device takes together (engine/search/step.py)
 # Copies of [attempts, T, V] float32 in a step of a search: one-hot rows, gradient, gain, its noise
 # and its order.
 _ROW_COPIES = 6
@@ -129,7 +130,8 @@ def of_search(
     own = length + suffix
     scores = rows * own * _position_bytes(model, prefix, own) * prompts
     c, b = model.held, model.item_bytes
-    saved = own * prompts * (b * 3 * c.ffn_width // model.model + 12 * c.width) * c.num_layers
+    kept = b * 3 * c.ffn_width // model.model + 12 * c.width
+    saved = _PARENTS * own * prompts * kept * c.num_layers
     table = _ROW_COPIES * 4 * attempts * length * c.vocab_size
     # The one-hot rows are float32, so a 16-bit embedding is multiplied as float32.
     embedding = 4 * c.vocab_size * c.width // model.model if b < 4 else 0

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +74,23 @@ def test_random_weights_give_rewards_that_are_finite_and_vary(name):
     candidates = token_candidates(model.prompt(), np.arange(64))
     [rewards] = scorer.rewards(scorer.prefill(model.prompt()), candidates)
     assert np.isfinite(rewards).all() and 0.01 < rewards.std() < 100
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_passes_of_the_published_shapes_are_traced(name):
+    """Nothing is allocated: the programs that an accelerator would compile."""
+    model, mesh = models.named(name, toy=False), models.one_device()
+    graph, params = models.shapes(model, jnp.dtype("bfloat16"))
+    scorer: Any = RewardScorer.build(graph, params, mesh, step_size=1024)
+    positions = -(-model.prefix // 16) * 16
+    ids, gate_at = (jax.ShapeDtypeStruct((n,), jnp.int32) for n in (positions, 1))
+    prefix = jax.eval_shape(scorer.prefill_step, scorer.params, ids, gate_at)
+    candidates = token_candidates(model.prompt(), np.arange(1024))
+    rewards = jax.eval_shape(scorer.score_step, scorer.params, prefix, candidates)
+    assert rewards.shape == (1, 1024) and candidates.ids.shape[1] == 1 + model.suffix
+    config = model.decoder
+    expected = (config.num_layers, positions, config.num_kv_heads, config.head_size)
+    assert prefix.key_values.keys.shape == expected
 
 
 def test_weights_are_drawn_anew_for_every_layer():

@@ -1,10 +1,13 @@
 """`assay plan`: sources, devices, both forms of the answer, and bad input."""
 
+import dataclasses
 import json
+import shutil
 
 import pytest
 
 from configs import known_models
+from engine.convert.hf_config import decoder_config
 from tests.support import tiny
 
 LLAMA = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
@@ -147,3 +150,55 @@ def test_a_bad_step_is_one_line_and_nothing_is_written(command, checkpoint, tmp_
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
     assert "; allowed: 'auto', or integers >= 1" in done.err[0]
     assert list(tmp_path.iterdir()) == []
+
+
+LARGE = {
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "num_hidden_layers": 1000,
+}
+
+
+@pytest.mark.parametrize("name", ["sweep", "score", "gcg"])
+def test_a_model_that_no_machine_holds_is_refused_before_its_weights_are_read(
+    command, checkpoint, tmp_path, name
+):
+    """The card is that of a model of 800 billion parameters; its weights are not there."""
+    tiny_one = checkpoint()
+    decoder = decoder_config(tiny.config(**LARGE))
+    head = dataclasses.replace(tiny_one.card.head, width=8192, depth=1000)
+    card = dataclasses.replace(tiny_one.card, slug="large", decoder=decoder, head=head)
+    folder = tmp_path / "large"
+    shutil.copytree(tiny_one.path / "tokenizer", folder / "tokenizer")
+    (folder / "model.json").write_text(card.to_json())
+    (tmp_path / "words.txt").write_text("love\n")
+    flags = [f"--checkpoint={folder}", f"--run={tmp_path / 'run'}", "--config.dtype=float32"]
+    own = {"score": f"--items={tmp_path / 'words.txt'}", "gcg": "--config.topk=16"}
+    flags += [own[name]] if name in own else []
+    done = command(name, *flags)
+    assert (done.code, done.out, len(done.err)) == (2, [], 1)
+    assert done.err[0].startswith(f"{name}: large: needs ")
+    assert " are free; " in done.err[0] and " would fit; --config.check_memory=" in done.err[0]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 2**17, "intermediate_size": 2**21}, "converting needs "),
+        (LARGE, "the checkpoint needs "),
+    ],
+)
+def test_a_conversion_that_the_machine_cannot_hold_is_refused(command, tmp_path, changes, message):
+    folder = tiny.write_model(tmp_path / "hf")
+    (folder / "config.json").write_text(json.dumps(tiny.config(**changes)))
+    flags = [f"--source={folder}", f"--checkpoint={tmp_path / 'checkpoint'}"]
+    done = command("convert", *flags)
+    assert (done.code, done.out, len(done.err)) == (2, [], 1)
+    assert message in done.err[0] and done.err[0].startswith(f"convert: {folder}: ")
+    again = command("convert", *flags, "--config.check_memory=false")
+    assert again.code == 2 and " needs " not in again.err[0]  # what the check left to be found
+    assert not (tmp_path / "checkpoint").exists()

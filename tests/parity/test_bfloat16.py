@@ -24,6 +24,8 @@ BUILD = {
     },
 }
 
+CASES = [*((name, 1) for name in BUILD), ("llama", 4), ("gemma2", 4)]
+
 
 @torch.inference_mode()
 def by_transformers(folder, prompts, dtype: torch.dtype) -> np.ndarray:
@@ -40,9 +42,9 @@ def by_transformers(folder, prompts, dtype: torch.dtype) -> np.ndarray:
     return torch.stack(rewards).float().numpy()
 
 
-def by_assay(checkpoint, prompts, model: int) -> np.ndarray:
-    """The same by the engine in bfloat16, behind a shared prefix, on `model` devices."""
-    mesh = parity.make_mesh(1, model)
+def by_assay(checkpoint, prompts, devices: int) -> np.ndarray:
+    """The same by the engine in bfloat16, behind a shared prefix, on several devices."""
+    mesh = parity.make_mesh(1, devices)
     scorer = parity.restore(checkpoint, dtype="bfloat16", mesh=mesh).scorer
     rewards = []
     for prompt in prompts:
@@ -56,8 +58,7 @@ def rms(error) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", [1, 4])  # several add up their parts in bfloat16
-@pytest.mark.parametrize("name", BUILD)
+@pytest.mark.parametrize(("name", "devices"), CASES)
 def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(name, devices, tmp_path):
     model, folder = BUILD[name](), tmp_path / name
     rounded = type(model)(model.config)
@@ -70,7 +71,10 @@ def test_the_error_in_bfloat16_is_no_larger_than_that_of_transformers(name, devi
     theirs = by_transformers(folder, prompts, torch.bfloat16) - exact
     ours = by_assay(checkpoint, prompts, devices) - exact
     errors = {"assay": ours, "transformers": theirs}
-    print(f"{name} on {devices}: sd {exact.std():.3g}; error rms, 95 %, 99 %, largest:")
+    print(
+        f"{name} on {devices}: {exact.size} rewards of sd {exact.std():.3g}; relative to it, error "
+        "rms, 95 %, 99 %, largest:"
+    )
     for who, error in errors.items():
         numbers = rms(error), *np.quantile(np.abs(error), (0.95, 0.99, 1))
         print(f"  {who:<13}", *(f"{n / exact.std():.2e}" for n in numbers))

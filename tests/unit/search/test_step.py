@@ -12,7 +12,8 @@ from flax import nnx
 from engine.checkpoint.card import Checkpoint
 from engine.convert import gates
 from engine.models.decoder import behind
-from engine.search import packing, proposals
+from engine.models.reward_model import RewardModels
+from engine.search import packing, proposals, step
 from engine.search.buffer import BROKEN, Ranked, admit, start
 from engine.search.drivers import (
     StepDriver,
@@ -105,6 +106,13 @@ def test_candidates_are_spread_evenly_over_the_free_positions():
         assert list(plan.position) == sorted(plan.position)
 
 
+@pytest.mark.parametrize(("length", "candidates"), [(8, 64), (20, 512), (20, 37), (7, 16)])
+def test_rows_of_two_spread_candidates_are_equally_long(length, candidates):
+    plan = proposals.spread_first_changes(tuple(range(length)), candidates, 64)
+    rows = packing.pack(plan.position, length + 1).place
+    assert rows.shape[1] == 2 * (length + 1) - (length - 1)
+
+
 @pytest.mark.parametrize("block", [1, 4])
 @pytest.mark.parametrize(
     "first", [(0,), (3, 3, 3), (0, 1, 2), (0, 0, 1, 1, 4, 4), tuple(range(20))]
@@ -161,6 +169,58 @@ def test_the_gradient_is_the_finite_difference_of_the_signed_reward(checkpoint, 
         way = jnp.asarray(rng.standard_normal(rows.shape), jnp.float32) / 10
         there = (reward(rows + step * way) - reward(rows - step * way)) / (2 * step)
         assert float(jnp.vdot(slopes[0], way)) == pytest.approx(float(there), rel=1e-2, abs=1e-3)
+
+
+def products(jaxpr):
+    """Shapes of the operands of every matrix product of a program, inner programs included."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            yield [operand.aval.shape for operand in equation.invars], equation
+        for inner in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda p: hasattr(p, "eqns")
+        ):
+            if hasattr(inner := getattr(inner, "jaxpr", inner), "eqns"):
+                yield from products(inner)
+
+
+def test_the_gradient_multiplies_by_the_embedding_once_on_the_way_back(checkpoint):
+    asked, scorer = problem(checkpoint()), searches.scorer(checkpoint())
+    what, parents = build_step_inputs(asked, scorer), jnp.asarray(random_ids(0, 2, 3))
+
+    def slopes(params):
+        model = nnx.merge(scorer.graph, params)
+        return slopes_of(model, what, parents, asked.settings, scorer.mesh)[1]
+
+    vocabulary = asked.config.vocab_size
+    found = [
+        e
+        for shapes, e in products(jax.make_jaxpr(slopes)(scorer.params).jaxpr)
+        if any(vocabulary in shape for shape in shapes)
+    ]
+    assert len(found) == 1
+    assert vocabulary in found[0].outvars[0].aval.shape  # it gives [T, V], none sums over V
+
+
+def test_each_parent_is_appended_once_a_step_however_many_blocks_it_has(checkpoint, monkeypatch):
+    asked, scorer = problem(checkpoint(), candidates=18, topk=16), searches.scorer(checkpoint())
+    parents, ids = random_ids(0, 2, 3), random_ids(1, 2, 18, 3)
+    extend, appended = RewardModels.extend, []
+
+    def counted(model, prefix, ids, length):
+        jax.debug.callback(lambda ids: appended.append(ids.tolist()), ids)
+        return extend(model, prefix, ids, length)
+
+    monkeypatch.setattr(RewardModels, "extend", counted)
+    monkeypatch.setattr(step, "_BLOCK_ROWS", 2)
+
+    @jax.jit
+    def score(params, what):
+        model = nnx.merge(scorer.graph, params)
+        return score_candidates(model, what, parents, ids, (0,) * 18, scorer.mesh)
+
+    score(scorer.params, build_step_inputs(asked, scorer)).block_until_ready()
+    jax.effects_barrier()
+    assert sorted(appended) == sorted(parents.tolist())
 
 
 @pytest.mark.parametrize("direction", ["max", "min"])
