@@ -146,7 +146,7 @@ def abstract(
     whole = meshes.with_whole_kv_heads(mesh, config)
     sums = meshes.sum_dtype(mesh, dtype)
     on_cpu = mesh.devices.flat[0].platform == "cpu"
-    graph, params = _abstract(whole, heads, dtype, objectives, sums, rounds_apart=on_cpu)
+    graph, params = _abstract(whole, heads, dtype, objectives, sums, for_cpu=on_cpu)
     for _, parameter in nnx.to_flat_state(params):
         shape = parameter.shape
         place = meshes.parameter_sharding(mesh, _axes(parameter), shape)
@@ -314,7 +314,7 @@ def _abstract(
     objectives: str = "none",
     sums: jnp.dtype = FLOAT32,
     *,
-    rounds_apart: bool = False,
+    for_cpu: bool = False,
 ) -> tuple[Graph, Params]:
     """Graph and shapes of a group's model, without allocating its parameters."""
 
@@ -326,7 +326,7 @@ def _abstract(
         else:
             (output,) = (head for head in heads if isinstance(head, OutputConfig))
             model = LanguageModel(config, output, dtype, sums)
-        model.decoder.layers.rounds_apart = rounds_apart
+        model.decoder.layers.for_cpu = for_cpu
         return model
 
     graph, params = nnx.split(nnx.eval_shape(build))

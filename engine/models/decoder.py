@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from engine.models import attention
 from engine.models.config import DecoderConfig, inverse_frequencies
 from engine.types import KeyValues, Places, dimensions
 
@@ -23,10 +24,6 @@ Param = nnx.Param[Any]  # Any: of a real or an abstract array
 Index = Any  # number of a layer: an int, or a traced integer inside a loop
 Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h = H / 2
 
-
-# Own positions up to which products with them are sums: as matmuls, one per candidate and head,
-# they are too small for a TPU.
-_FEW = 4
 FLOAT32 = jnp.dtype("float32")
 _F32: Any = {"preferred_element_type": jnp.float32}  # Any: keywords of einsum
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -47,9 +44,8 @@ class Layer(nnx.Module):
 
     def __init__(self, config: DecoderConfig, dtype: jnp.dtype, sums: jnp.dtype):
         self.config, self.sums = config, sums
-        # Whether products with weights are float32 before they are rounded to the dtype. On a CPU,
-        # XLA uses the instructions for bfloat16 (AMX) only then; it adds up in float32 either way.
-        self.rounds_apart = False
+        # Whether the forms are computed that are fast on a CPU (`_product`, `attention`).
+        self.for_cpu = False
         self.attention_norm = _zeros(config, "LD", dtype)
         # In these orders, with heads and head size as one dimension, TPUs read weights where they
         # are. In others, XLA copies whole stacks of them in each step.
@@ -111,8 +107,12 @@ class Layer(nnx.Module):
         return self._norm(added, self.post_ffn_norm) if self.config.post_norms else added
 
     def _product(self, axes: str, x: Array, weight: Param) -> Array:
-        """The product with a matrix, in the dtype of x."""
-        wide = jnp.float32 if self.rounds_apart else None
+        """The product with a matrix, in the dtype of x.
+
+        On a CPU it is float32 before it is rounded. XLA uses the instructions for bfloat16 (AMX)
+        only then; it adds up in float32 either way.
+        """
+        wide = jnp.float32 if self.for_cpu else None
         return jnp.einsum(axes, x, weight[...], preferred_element_type=wide).astype(x.dtype)
 
     def _summed(self, axes: str, x: Array, weight: Param) -> Residual:
@@ -289,40 +289,10 @@ class Decoder(nnx.Module):
                 x, angles, asking = jax.tree.map(lambda a: _take(a, read), (x, angles, places))
             queries = layer.queries(x, angles)
             masks = self._response_masks(index, asking, places, past.keys.shape[0])
-            x = x + layer.output(self._attend(queries, keys, values, past, masks))
+            own, form = KeyValues(keys=keys, values=values), attention.form(self.layers.for_cpu)
+            x = x + layer.output(form(queries, own, past, masks, self._logits))
         with jax.named_scope("feed_forward"):
-            return x + layer.feed_forward(x), KeyValues(keys=keys, values=values)
-
-    def _attend(
-        self,
-        queries: Float[Array, "C U K G H"],
-        keys: Float[Array, "C S K H"],
-        values: Float[Array, "C S K H"],
-        past: KeyValues,
-        masks: tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]],
-    ) -> Float[Array, "C U K G H"]:
-        """One softmax over the shared prefix and the candidate's own positions.
-
-        Logits and weights have the candidates as their last axis: the other axes are too short to
-        fill a TPU's vectors. The two parts are not concatenated: their exponentials are summed.
-        """
-        see_prefix, see_own = (jnp.einsum("CUS->USC", mask)[:, None] for mask in masks)
-        on_prefix = jnp.einsum("CUKGH,PKH->KUGPC", queries, past.keys, **_F32)
-        on_prefix = jnp.where(see_prefix, self._logits(on_prefix), -jnp.inf)
-        # Never all masked: a query attends to itself.
-        on_own = jnp.where(see_own, self._logits(_own_dots(queries, keys)), -jnp.inf)
-        largest = jnp.maximum(on_prefix.max(-2, keepdims=True), on_own.max(-2, keepdims=True))
-        largest = jax.lax.stop_gradient(largest)
-        on_prefix, on_own = jnp.exp(on_prefix - largest), jnp.exp(on_own - largest)
-        total = on_prefix.sum(-2) + on_own.sum(-2)  # [K, U, G, C]
-
-        on_prefix = on_prefix.astype(values.dtype)
-        mixed = jnp.einsum("KUGPC,PKH->CUKGH", on_prefix, past.values, **_F32)
-        mixed += _own_sums(on_own, values)
-        # XLA writes the gradient of a quotient by a broadcast in one way on a single device, and in
-        # another on several, with other last bits.
-        inverse = jnp.einsum("KUGC->CUKG", 1 / total)[..., None]
-        return (mixed * inverse).astype(queries.dtype)
+            return x + layer.feed_forward(x), own
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
@@ -398,28 +368,6 @@ def behind(shared: Int[Array, "C"], positions: int) -> Places:
 def _take(x: Shaped[Array, "C T *D"], at: Int[Array, "C U"]) -> Shaped[Array, "C U *D"]:
     """The positions `at` of each row."""
     return jnp.take_along_axis(x, at.reshape(*at.shape, *[1] * (x.ndim - 2)), axis=1)
-
-
-def _own_dots(
-    queries: Float[Array, "C U K G H"], keys: Float[Array, "C S K H"]
-) -> Float[Array, "K U G S C"]:
-    """Dot products of each candidate's queries and own keys, in float32."""
-    if keys.shape[1] > _FEW:
-        return jnp.einsum("CUKGH,CSKH->KUGSC", queries, keys, **_F32)
-    queries, keys = queries.astype(jnp.float32), keys.astype(jnp.float32)
-    each = [(queries * key[:, None, :, None]).sum(-1) for key in keys.swapaxes(0, 1)]
-    return jnp.einsum("SCUKG->KUGSC", jnp.stack(each))
-
-
-def _own_sums(
-    weights: Float[Array, "K U G S C"], values: Float[Array, "C S K H"]
-) -> Float[Array, "C U K G H"]:
-    """Sums of each candidate's own values by their weights, in float32."""
-    if values.shape[1] > _FEW:
-        return jnp.einsum("KUGSC,CSKH->CUKGH", weights.astype(values.dtype), values, **_F32)
-    values, weights = values.astype(jnp.float32), jnp.einsum("KUGSC->SCUKG", weights)
-    pairs = zip(weights, values.swapaxes(0, 1), strict=True)
-    return sum(weight[..., None] * value[:, None, :, None] for weight, value in pairs)
 
 
 def _distances(positions: int) -> Int[Array, "T S"]:

@@ -1,0 +1,109 @@
+"""Attention of candidates over a shared prefix and their own positions: one softmax over both.
+
+The two parts are not concatenated: their exponentials are summed. There are two forms, which
+compute the same in other orders of axes; the axis letters are those of `engine/types.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from engine.types import KeyValues
+
+Masks = tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]]  # of the prefix, of the own positions
+Logits = Callable[[Array], Array]  # scales dot products, and may cap them
+Form = Callable[
+    [Float[Array, "C U K G H"], KeyValues, KeyValues, Masks, Logits], Float[Array, "C U K G H"]
+]
+
+_F32: Any = {"preferred_element_type": jnp.float32}  # Any: keywords of einsum
+# Own positions up to which products with them are sums: as matmuls, one per candidate and head,
+# they are too small for a TPU.
+_FEW = 4
+
+
+def form(for_cpu: bool) -> Form:
+    """The form for a CPU or for accelerators: (queries, own, past, masks, logits) -> mixed values.
+
+    Own keys and values are [C, S, K, H], those of the prefix [P, K, H].
+    """
+    return heads_first if for_cpu else candidates_last
+
+
+def heads_first(
+    queries: Float[Array, "C U K G H"],
+    own: KeyValues,
+    past: KeyValues,
+    masks: Masks,
+    logits: Logits,
+) -> Float[Array, "C U K G H"]:
+    """With K first, so that on a CPU every product is a batched matmul without a copy."""
+    dtype, grouped = queries.dtype, jnp.einsum("CUKGH->KCUGH", queries)
+    keys, values = (jnp.einsum("CSKH->KCSH", each) for each in (own.keys, own.values))
+    past_keys, past_values = (jnp.einsum("PKH->KPH", each) for each in (past.keys, past.values))
+    see_prefix, see_own = (mask[:, :, None] for mask in masks)
+    on_prefix = logits(jnp.einsum("KCUGH,KPH->KCUGP", grouped, past_keys, **_F32))
+    on_own = logits(jnp.einsum("KCUGH,KCSH->KCUGS", grouped, keys, **_F32))
+    on_prefix, on_own, inverse = _exponentials(on_prefix, on_own, see_prefix, see_own, axis=-1)
+    on_prefix, on_own = (weights.astype(values.dtype) for weights in (on_prefix, on_own))
+    mixed = jnp.einsum("KCUGP,KPH->KCUGH", on_prefix, past_values, **_F32)
+    mixed += jnp.einsum("KCUGS,KCSH->KCUGH", on_own, values, **_F32)
+    return jnp.einsum("KCUGH->CUKGH", (mixed * inverse).astype(dtype))
+
+
+def candidates_last(
+    queries: Float[Array, "C U K G H"],
+    own: KeyValues,
+    past: KeyValues,
+    masks: Masks,
+    logits: Logits,
+) -> Float[Array, "C U K G H"]:
+    """With C as the last axis of logits and weights: others are too short for a TPU's vectors."""
+    see_prefix, see_own = (jnp.einsum("CUS->USC", mask)[:, None] for mask in masks)
+    on_prefix = logits(jnp.einsum("CUKGH,PKH->KUGPC", queries, past.keys, **_F32))
+    on_own = logits(_own_dots(queries, own.keys))
+    on_prefix, on_own, inverse = _exponentials(on_prefix, on_own, see_prefix, see_own, axis=-2)
+    on_prefix = on_prefix.astype(own.values.dtype)
+    mixed = jnp.einsum("KUGPC,PKH->CUKGH", on_prefix, past.values, **_F32)
+    mixed += _own_sums(on_own, own.values)
+    return (mixed * jnp.einsum("KUGIC->CUKGI", inverse)).astype(queries.dtype)
+
+
+def _exponentials(
+    on_prefix: Array, on_own: Array, see_prefix: Array, see_own: Array, *, axis: int
+) -> tuple[Array, Array, Array]:
+    """Exponentials of masked logits over the keys along `axis`, and the inverse of their sum."""
+    on_prefix = jnp.where(see_prefix, on_prefix, -jnp.inf)
+    on_own = jnp.where(see_own, on_own, -jnp.inf)  # never all masked: a query attends to itself
+    largest = jnp.maximum(on_prefix.max(axis, keepdims=True), on_own.max(axis, keepdims=True))
+    largest = jax.lax.stop_gradient(largest)
+    on_prefix, on_own = jnp.exp(on_prefix - largest), jnp.exp(on_own - largest)
+    # Not a quotient: XLA writes the gradient of a quotient by a broadcast in one way on a single
+    # device, and in another on several, with other last bits.
+    total = on_prefix.sum(axis, keepdims=True) + on_own.sum(axis, keepdims=True)
+    return on_prefix, on_own, 1 / total
+
+
+def _own_dots(
+    queries: Float[Array, "C U K G H"], keys: Float[Array, "C S K H"]
+) -> Float[Array, "K U G S C"]:
+    """Dot products of each candidate's queries and own keys, in float32."""
+    if keys.shape[1] > _FEW:
+        return jnp.einsum("CUKGH,CSKH->KUGSC", queries, keys, **_F32)
+    queries, keys = queries.astype(jnp.float32), keys.astype(jnp.float32)
+    each = [(queries * key[:, None, :, None]).sum(-1) for key in keys.swapaxes(0, 1)]
+    return jnp.einsum("SCUKG->KUGSC", jnp.stack(each))
+
+
+def _own_sums(
+    weights: Float[Array, "K U G S C"], values: Float[Array, "C S K H"]
+) -> Float[Array, "C U K G H"]:
+    """Sums of each candidate's own values by their weights, in float32."""
+    if values.shape[1] > _FEW:
+        return jnp.einsum("KUGSC,CSKH->CUKGH", weights.astype(values.dtype), values, **_F32)
+    values, weights = values.astype(jnp.float32), jnp.einsum("KUGSC->SCUKG", weights)
+    pairs = zip(weights, values.swapaxes(0, 1), strict=True)
+    return sum(weight[..., None] * value[:, None, :, None] for weight, value in pairs)

@@ -1,0 +1,69 @@
+"""Both forms of attention against one softmax over all keys, written plainly in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from engine.models import attention
+from engine.types import KeyValues
+
+C, U, K, G, H, P = 5, 2, 3, 2, 4, 7
+
+
+def drawn(positions, seed=0):
+    """Queries, own keys and values, the prefix's, and masks under which a query sees itself."""
+    rng = np.random.default_rng(seed)
+    queries = rng.standard_normal((C, U, K, G, H))
+    own = [rng.standard_normal((C, positions, K, H)) for _ in range(2)]
+    past = [rng.standard_normal((P, K, H)) for _ in range(2)]
+    see_prefix, see_own = rng.random((C, U, P)) < 0.6, rng.random((C, U, positions)) < 0.6
+    see_own[:, :, 0] = True
+    return queries, own, past, (see_prefix, see_own)
+
+
+def plain(queries, own, past, masks, cap=1.5):
+    mixed = np.empty_like(queries)
+    for c, u, k, g in np.ndindex(C, U, K, G):
+        keys, values = (
+            np.concatenate([p[:, k], o[c, :, k]]) for p, o in zip(past, own, strict=True)
+        )
+        logits = cap * np.tanh(keys @ queries[c, u, k, g] / cap)
+        weights = np.exp(logits) * np.concatenate([masks[0][c, u], masks[1][c, u]])
+        mixed[c, u, k, g] = weights @ values / weights.sum()
+    return mixed
+
+
+def computed(form, queries, own, past, masks, cap=1.5):
+    pairs = (
+        KeyValues(keys=jnp.asarray(keys, jnp.float32), values=jnp.asarray(values, jnp.float32))
+        for keys, values in (own, past)
+    )
+    with jax.default_matmul_precision("highest"):
+        return form(
+            jnp.asarray(queries, jnp.float32),
+            *pairs,
+            tuple(map(jnp.asarray, masks)),
+            lambda dots: cap * jnp.tanh(dots / cap),
+        )
+
+
+@pytest.mark.parametrize("for_cpu", [True, False])
+@pytest.mark.parametrize("positions", [1, 2, 4, 5, 9])
+def test_a_form_is_one_softmax_over_the_prefix_and_the_own_positions(positions, for_cpu):
+    given = drawn(positions)
+    mixed = computed(attention.form(for_cpu), *given)
+    np.testing.assert_allclose(mixed, plain(*given), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("positions", [2, 6])
+def test_the_gradients_of_the_forms_agree(positions):
+    queries, *rest = drawn(positions)
+
+    def gradient(for_cpu):
+        form = attention.form(for_cpu)
+        return jax.grad(lambda q: jnp.square(computed(form, q, *rest)).sum())(
+            jnp.asarray(queries, jnp.float32)
+        )
+
+    np.testing.assert_allclose(gradient(True), gradient(False), rtol=2e-4, atol=2e-5)
