@@ -21,7 +21,7 @@ from engine.runs.manifest import Manifest, items_hash
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows, check_choice
-from engine.sweep import loop, setup
+from engine.sweep import loop, setup, steps
 from engine.sweep.outcomes import Ended
 from engine.sweep.results import Result
 from engine.text.cue import FORMS, Cue
@@ -77,7 +77,8 @@ def next_tokens(
             for prompt, text in named.items()
         }
         results += _admit(manifest, checkpoint, every, schema.logprobs_path, settings, mesh, place)
-    refused = setup.refusals(results, settings, place)
+    refused = steps.refusals(results, settings, place)
+    steps.advise(results, settings.part_size, place.data)
     vocabularies = setup.missing_vocabularies(manifest, checkpoints)
     setup.begin(manifest, vocabularies, results, settings.part_size)
     load = functools.partial(_load, settings, mesh, refused)
@@ -113,7 +114,8 @@ def replies(
             for prompt, text in named.items()
         }
         results += _admit(manifest, checkpoint, every, path, settings, mesh, place)
-    refused = setup.refusals(results, settings, place)
+    refused = steps.refusals(results, settings, place)
+    steps.advise(results, settings.part_size, place.data)
     setup.begin(manifest, {}, results, settings.part_size)
     load = functools.partial(_load, settings, mesh, refused)
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
@@ -151,7 +153,7 @@ def _admit(
     paths = {prompt: path_of(checkpoint.card.slug, prompt) for prompt in rows}
     prompts = [each.prompt for each in rows.values()]
     listed = any(isinstance(each, ContinuationRows) for each in rows.values())
-    step = setup.choose_step(
+    step = steps.choose_step(
         manifest, [checkpoint], list(paths.values()), prompts, settings, place, listed=listed
     )
     return [
@@ -178,6 +180,6 @@ def _load(
 ) -> LanguageScorer:
     for checkpoint in group:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
-    setup.check_refused(refused, group)
+    steps.check_refused(refused, group)
     restored = restore(group, mesh, dtype_named(settings.dtype))
     return LanguageScorer.build(*restored, mesh, step_size=step_size)

@@ -102,7 +102,7 @@ def step_of(results: Sequence[Result]) -> int:
     Raises:
       AssayError: some were begun with another step than others.
     """
-    missing = [result for result in results if result.spans] or list(results)
+    missing = [result for result in results if result.spans] or results[:1]
     first = missing[0]
     for other in missing:
         if other.step_size != first.step_size:

@@ -26,7 +26,7 @@ from engine.scoring.rows import (
     TokenTextRows,
     check_choice,
 )
-from engine.sweep import loop, setup
+from engine.sweep import loop, setup, steps
 from engine.sweep.outcomes import Ended
 from engine.sweep.results import Result
 from engine.text.chat_template import ChatTemplate
@@ -87,7 +87,8 @@ def sweep_vocabulary(
             for prompt, text in prompts.items()
         }
         results += _admit(manifest, group, every, schema.scores_path, settings, mesh, place)
-    refused = setup.refusals(results, settings, place)
+    refused = steps.refusals(results, settings, place)
+    steps.advise(results, settings.part_size, place.data)
     vocabularies = setup.missing_vocabularies(manifest, checkpoints)
     setup.begin(manifest, vocabularies, results, settings.part_size)
 
@@ -127,7 +128,8 @@ def sweep_replies(
             for prompt, text in prompts.items()
         }
         results += _admit(manifest, group, every, path, settings, mesh, place)
-    refused = setup.refusals(results, settings, place)
+    refused = steps.refusals(results, settings, place)
+    steps.advise(results, settings.part_size, place.data)
     setup.begin(manifest, {}, results, settings.part_size)
     load = functools.partial(_load, settings, mesh, refused)
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
@@ -185,7 +187,7 @@ def _admit(
         choices["pooling"] = settings.pooling
     pairs = [(prompt, checkpoint) for prompt in rows for checkpoint in group]
     paths = [path_of(checkpoint.card.slug, prompt) for prompt, checkpoint in pairs]
-    step = setup.choose_step(
+    step = steps.choose_step(
         manifest,
         group,
         paths,
@@ -235,6 +237,6 @@ def _load(
 ) -> RewardScorer:
     for checkpoint in group:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
-    setup.check_refused(refused, group)
+    steps.check_refused(refused, group)
     restored = restore(group, mesh, dtype_named(settings.dtype), objectives=settings.objectives)
     return RewardScorer.build(*restored, mesh, step_size=step_size)

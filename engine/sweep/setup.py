@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import datetime
 import hashlib
-import itertools
 import socket
 import time
 import uuid
@@ -21,8 +20,6 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
-from engine.planning import admission
-from engine.planning.admission import Place
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
@@ -31,9 +28,9 @@ from engine.scoring.reward_passes import check_length
 from engine.scoring.rows import Rows
 from engine.sweep.loop import Settings
 from engine.sweep.results import Result, check_present
+from engine.sweep.steps import begun_with
 from engine.text.chat_template import ChatTemplate
 from engine.text.vocabulary import vocabulary, vocabulary_size
-from engine.types import PromptIds
 
 _SHARED_S = 20.0  # for a file of process 0 to appear on every process
 
@@ -117,8 +114,8 @@ def admit_result(
       rows: what is scored; the results of models that share a pass share the object.
       settings: of the run.
       mesh: the devices.
-      step_size: what `choose_step` gave for the model; a result that was begun with another one
-        keeps it, unless `settings` name one.
+      step_size: what `steps.choose_step` gave for the model; a result that was begun with
+        another one keeps it, unless `settings` name one.
       objectives: columns of a part behind those of the rows.
       **choices: further settings that all parts of a result must agree on.
 
@@ -130,7 +127,12 @@ def admit_result(
     if objectives:
         choices["objectives"] = list(objectives)
     if settings.step_size is None:
-        step_size = _begun_with(manifest, path) or step_size
+        step_size = begun_with(manifest, path) or step_size
+    spans = processes.from_first(
+        f"missing parts of {path}",
+        lambda: parts.missing(manifest.run / path, len(rows), settings.part_size),
+    )
+    spans = [(start, stop) for start, stop in spans]  # other processes receive lists
     fingerprint = {
         "checkpoint_hash": checkpoint.card.checkpoint_hash,
         **choices,
@@ -143,11 +145,6 @@ def admit_result(
         "suffix_ids": list(rows.prompt.suffix),
     }
     admit_fingerprint(manifest, path, fingerprint)
-    spans = processes.from_first(
-        f"missing parts of {path}",
-        lambda: parts.missing(manifest.run / path, len(rows), settings.part_size),
-    )
-    spans = [(start, stop) for start, stop in spans]  # other processes receive lists
     if processes.writes():
         manifest.forget_parts(path, [schema.part_name(*span) for span in spans])
     if spans:  # a complete result need not be tokenised again
@@ -161,92 +158,6 @@ def admit_result(
         spans=spans,
         step_size=step_size,
     )
-
-
-def choose_step(
-    manifest: Manifest,
-    group: Sequence[Checkpoint],
-    paths: Sequence[str],
-    prompts: Sequence[PromptIds],
-    settings: Settings,
-    place: Place,
-    *,
-    listed: bool,
-) -> int:
-    """Candidates per step on each device, for all results of models that share a decoder.
-
-    It is what the settings name; else what a result of these models in the run was begun with, so
-    that one run has one step; else what memory and the kind of device allow.
-
-    Args:
-      manifest: from `open_run`; all processes hold the same.
-      group: the models.
-      paths: the results' folders, relative to the run.
-      prompts: under which they are scored.
-      settings: of the run.
-      place: where the models are loaded.
-      listed: whether the replies are of any length; else they are single tokens.
-    """
-    if settings.step_size is not None:
-        return settings.step_size
-    longest = max(len(prompt.prefix) for prompt in prompts)
-    own = None if listed else 1 + max(len(prompt.suffix) for prompt in prompts)
-    subject = admission.subject_of(group)
-    fitting = admission.step_for(subject, place, settings.dtype, longest, own)
-    folders = {path.rpartition("/")[0] for path in paths}
-    begun = [
-        _begun_with(manifest, path)
-        for path in sorted(manifest.content["results"])
-        if path.rpartition("/")[0] in folders
-    ]
-    return min([fitting, *(step for step in begun[:1] if step)])
-
-
-def _begun_with(manifest: Manifest, path: str) -> int | None:
-    """The step of a result that the run holds already."""
-    step: int | None = (
-        manifest.content["results"].get(path, {}).get("fingerprint", {}).get("step_size")
-    )
-    return step
-
-
-def refusals(
-    results: Sequence[Result], settings: Settings, place: Place
-) -> dict[tuple[str, ...], str]:
-    """Why models cannot be loaded, by the slugs of models that share a pass; empty if all can.
-
-    Only models with missing parts count.
-
-    Raises:
-      AssayError: none of them can, or one of them cannot and there are several processes.
-    """
-    reasons: dict[tuple[str, ...], str] = {}
-    groups: dict[tuple[str, ...], list[Result]] = {}
-    for _, same in itertools.groupby(results, key=lambda r: id(r.rows)):
-        own = list(same)
-        if settings.check_memory and any(result.spans for result in own):
-            groups.setdefault(tuple(result.model for result in own), []).extend(own)
-    for slugs, own in groups.items():
-        prompts = [result.rows.prompt for result in own]
-        reason = admission.refusal(
-            admission.subject_of([r.checkpoint for r in own if r.rows is own[0].rows]),
-            place,
-            settings.dtype,
-            max(len(prompt.prefix) for prompt in prompts),
-            1 + min(len(prompt.suffix) for prompt in prompts),
-            max(result.step_size for result in own),
-        )
-        if reason:
-            reasons[slugs] = reason
-    if reasons and (len(reasons) == len(groups) or processes.count() > 1):
-        raise AssayError(next(iter(reasons.values())))
-    return reasons
-
-
-def check_refused(reasons: Mapping[tuple[str, ...], str], group: Sequence[Checkpoint]) -> None:
-    """Raises AssayError for models that `refusals` names."""
-    if reason := reasons.get(tuple(checkpoint.card.slug for checkpoint in group)):
-        raise AssayError(reason)
 
 
 def check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:

@@ -1,6 +1,5 @@
 """Flags and settings that launch.sweep, launch.score, launch.logprobs and launch.gcg share."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ from absl.flags import FlagValues
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from engine import compile_cache, processes
+from engine import compile_cache
 from engine.api import default_dtype
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
@@ -19,8 +18,6 @@ from launch.common import joining
 from launch.common.command import Given, paths
 from launch.common.locking import define_wait
 from launch.common.prompts import chosen_prompts
-
-_SMALL = 1024  # rows of a part
 
 
 def define_flags(given: FlagValues) -> None:
@@ -77,23 +74,7 @@ def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSet
     """The settings of a scoring config for some models, and its mesh."""
     common, mesh = shared_settings(config, models)
     own = {name: config[name] for name in ("mode", "pooling", "objectives")}
-    chosen = SweepSettings(**own, **common)
-    _advise(chosen, mesh)
-    return chosen, mesh
-
-
-def _advise(chosen: SweepSettings, mesh: Mesh) -> None:
-    """Says so where parts are too small to fill many devices; who names tiny parts wants them."""
-    if chosen.step_size is None:
-        return
-    step = chosen.step_size * mesh.shape["data"]
-    if processes.writes() and _SMALL <= chosen.part_size < step:
-        print(
-            f"note: the devices take {step:,} candidates a step, but a part has "
-            f"{chosen.part_size:,} rows, so {1 - chosen.part_size / step:.0%} of a step is "
-            f"padding; for a new run, --config.part_size={step} fills it",
-            file=sys.stderr,
-        )
+    return SweepSettings(**own, **common), mesh
 
 
 def shared_settings(

@@ -71,6 +71,60 @@ def test_a_step_that_is_named_is_not_replaced_by_the_runs(tiny, run):
         run.sweep([tiny], ONE, step_size=8)
 
 
+def test_models_of_one_pass_take_the_step_that_one_of_them_was_begun_with(checkpoint, tiny, run):
+    run.sweep([tiny], ONE, step_size=2048)
+    for part in (run.folder / "scores").rglob("part-*"):
+        part.unlink()
+    run.sweep([tiny, checkpoint("other", head_seed=1)], ONE, **AUTO)
+    assert list(steps(run).values()) == [2048, 2048]
+
+
+def test_a_step_that_was_begun_and_does_not_fit_any_more_is_refused(tiny, run, free):
+    run.sweep([tiny], ONE, mesh=ALONE, step_size=4096)
+    free(needed(tiny, 512))
+    with pytest.raises(AssayError, match=re.escape("step_size=512 would fit; --config.check")):
+        run.sweep([tiny], TWO, mesh=ALONE, **AUTO)
+
+
+@pytest.mark.parametrize("check_memory", [True, False])
+def test_models_of_one_pass_with_different_steps_are_refused_before_anything_is_written(
+    checkpoint, tiny, run, check_memory
+):
+    other = checkpoint("other", head_seed=1)
+    run.sweep([tiny], ONE)
+    run.sweep([other], ONE, step_size=32)
+    for part in (run.folder / "scores").rglob("part-*"):
+        part.unlink()
+    before = steps(run)
+    with pytest.raises(AssayError, match=r"tiny and other share a pass.* step_size=16 and 32"):
+        run.sweep([tiny, other], TWO, check_memory=check_memory, **AUTO)
+    assert steps(run) == before
+
+
+def test_complete_results_with_different_steps_do_not_keep_others_from_being_computed(
+    checkpoint, tiny, run
+):
+    other = checkpoint("other", head_seed=1)
+    run.sweep([tiny], ONE)
+    run.sweep([other], ONE, step_size=32)
+    run.edit_manifest(lambda c: [r.update(self_check=None) for r in c["results"].values()])
+    run.sweep([tiny, other], ONE, **AUTO)
+    assert all(result["self_check"] for result in run.manifest()["results"].values())
+
+
+def test_a_part_that_is_shorter_than_a_step_is_advised_against(tiny, run, capsys):
+    replies = ["love"] * 1100
+    run.score([tiny], ONE, "fits", replies, part_size=2048, **AUTO)
+    assert "note:" not in capsys.readouterr().err
+    assert run.score([tiny], ONE, "short", replies, part_size=1024, mesh=make_mesh(4), **AUTO)
+    assert (
+        "note: the devices take 4,096 candidates a step, but a part has 1,024 rows, so 75% of a "
+        "step is padding; for a new run, --config.part_size=4096 fills it"
+    ) in capsys.readouterr().err
+    run.score([tiny], ONE, "short", replies, part_size=1024, mesh=make_mesh(4), **AUTO)
+    assert "note:" not in capsys.readouterr().err  # complete: nothing is computed
+
+
 def test_short_memory_makes_the_step_smaller_and_leaves_rewards_alike(tiny, run, other_run, free):
     other_run.sweep([tiny], ONE, **AUTO)
     free(needed(tiny, 128))
