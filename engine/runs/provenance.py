@@ -30,6 +30,9 @@ from engine.runs.reader import Json
 KEY = "assay"
 NAMED = ("models", "prompts", "lists")  # what results refer to by name
 VERSION = 1
+# Part of every fingerprint: raised by one when the same inputs give other numbers than before, on
+# the same devices and libraries, if only in their last bits. Fingerprints without it count as 1.
+NUMERICS = 2
 _SEAL = b'"file_sha256": "'  # no text of the object can hold it: JSON would escape its quotes
 _ZEROS = b"0" * 64
 _PATH = re.compile(r"(?:items|item_logprobs)/(?P<list>(?!model=)[^/]+)/")

@@ -230,6 +230,7 @@ def _job(
             "prefix_ids": [list(p.prefix) for p in prompts],
             "suffix_ids": list(prompts[0].suffix),
             **meshes.identity(mesh),
+            **setup.numerics(manifest, path, whole=_is_whole(manifest, path)),
         }
         setup.admit_fingerprint(manifest, path, fingerprint)
         paths[direction] = path
@@ -264,6 +265,14 @@ def _check_memory(job: SearchJob, mesh: Mesh) -> None:
         length=objective.settings.length,
         candidates=objective.settings.candidates,
         attempts=len(objective.signs),
+    )
+
+
+def _is_whole(manifest: Manifest, path: str) -> bool:
+    """Whether a search is complete and its file is there; all processes say the same."""
+    complete = manifest.content["results"].get(path, {}).get("complete", False)
+    return complete and processes.from_first(
+        f"file of {path}", lambda: storage.exists(manifest.run / path)
     )
 
 

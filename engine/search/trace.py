@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from engine import processes
 from engine.errors import AssayError
-from engine.runs import storage
+from engine.runs import provenance, storage
 from engine.search.objective import SearchObjective
 from engine.search.settings import SearchSettings
 
@@ -153,4 +153,5 @@ def _identity(objective: SearchObjective, model_axis: int) -> dict[str, Any]:
         "prompts": prompts,
         "tokens": int(objective.allowed.sum()),
         "model_axis": model_axis,
+        "numerics": provenance.NUMERICS,
     }

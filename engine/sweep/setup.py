@@ -93,6 +93,22 @@ def admit_fingerprint(manifest: Manifest, path: str, fingerprint: Json) -> None:
         manifest.admit_result(path, fingerprint)
 
 
+def numerics(manifest: Manifest, path: str, *, whole: bool) -> dict[str, int]:
+    """What of the code decides the last bits of numbers, for a result's fingerprint.
+
+    Args:
+      manifest: of the run; all processes hold the same.
+      path: of the result, relative to the run.
+      whole: whether nothing of it is missing. Then it keeps what its fingerprint has, since
+        nothing is added to it.
+    """
+    present = manifest.content["results"].get(path)
+    if whole and present is not None:
+        kept = present["fingerprint"]
+        return {"numerics": kept["numerics"]} if "numerics" in kept else {}
+    return {"numerics": provenance.NUMERICS}
+
+
 def admit_result(
     manifest: Manifest,
     checkpoint: Checkpoint,
@@ -141,6 +157,7 @@ def admit_result(
         "part_size": settings.part_size,
         "step_size": step_size,
         **meshes.identity(mesh),
+        **numerics(manifest, path, whole=not spans),
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
     }

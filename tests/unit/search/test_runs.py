@@ -21,12 +21,12 @@ from configs import gcg
 from engine import api
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
-from engine.runs import parts, schema
+from engine.runs import parts, provenance, schema
 from engine.search.drivers import EnumerationDriver, StepDriver, run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import score_elsewhere, search_sequences, trace_frame
 from engine.search.settings import DEFAULTS, SearchSettings
-from engine.sweep import rescore
+from engine.sweep import rescore, setup
 from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 from launch.common import searching
 from tests.support.searches import make_mesh, problem, scorer, settings
@@ -141,6 +141,23 @@ def test_another_setting_is_not_mixed_in(checkpoint, tmp_path):
         search(tmp_path / "run", [checkpoint()], steps=3)
 
 
+def test_a_complete_search_of_an_earlier_version_is_read_and_another_is_not_mixed_in(
+    checkpoint, tmp_path, monkeypatch
+):
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(setup, "numerics", lambda *_, **__: {})
+        search(run, [checkpoint()], steps=2)
+    [found] = search(run, [checkpoint()], steps=2)
+    assert not found.new
+    manifest = json.loads((run / "manifest.json").read_text())
+    next(iter(manifest["results"].values()))["complete"] = False
+    del manifest["sha256"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(AssayError, match=r"was begun with numerics .*, not 2; use another run"):
+        search(run, [checkpoint()], steps=2)
+
+
 def test_what_one_model_likes_is_scored_by_the_others(checkpoint, tmp_path):
     models = [checkpoint(), checkpoint("other", head_seed=1)]
     found = search(tmp_path / "run", models, steps=2)
@@ -215,6 +232,15 @@ def _path(path):
     from etils import epath
 
     return epath.Path(path)
+
+
+def test_an_unfinished_search_of_an_earlier_version_is_refused(checkpoint, tmp_path, monkeypatch):
+    state = _path(tmp_path / "state.safetensors")
+    with monkeypatch.context() as patch:
+        patch.setattr(provenance, "NUMERICS", 1)
+        run_search(problem(checkpoint()), scorer(checkpoint()), state, lambda steps, trace: None)
+    with pytest.raises(AssayError, match=r"an unfinished search with another numerics; remove it"):
+        run_search(problem(checkpoint()), scorer(checkpoint()), state, lambda steps, trace: None)
 
 
 def test_an_unfinished_search_of_other_settings_is_refused(checkpoint, tmp_path):
