@@ -83,7 +83,7 @@ def test_a_step_that_was_begun_and_does_not_fit_any_more_is_refused(tiny, run, f
     run.sweep([tiny], ONE, mesh=ALONE, step_size=4096)
     free(needed(tiny, 512))
     with pytest.raises(AssayError, match=re.escape("step_size=512 would fit; --config.check")):
-        run.sweep([tiny], TWO, mesh=ALONE, **AUTO)
+        run.sweep([tiny], {"again": ONE["greatest"]}, mesh=ALONE, **AUTO)
 
 
 @pytest.mark.parametrize("check_memory", [True, False])
