@@ -24,7 +24,7 @@ from engine.scoring.rows import RewardRows
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
-_SHORT = 8  # own positions up to which a device's step has `step_size` candidates
+SHORT = 8  # own positions up to which a device's step has `step_size` candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,9 +219,9 @@ def _step_size(candidates: int, positions: int, limit: int) -> int:
     step's memory is bounded; powers of two keep the shapes few.
     """
     needed = 1 << max(4, (candidates - 1).bit_length())
-    if positions <= _SHORT:
+    if positions <= SHORT:
         return min(limit, needed)
-    fitting = max(1, limit * _SHORT // positions)
+    fitting = max(1, limit * SHORT // positions)
     return min(needed, 1 << (fitting.bit_length() - 1))
 
 
