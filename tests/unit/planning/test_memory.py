@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from configs import known_models, known_shapes
-from configs.common import get_config
+from configs import known_models, known_shapes, sweep
 from engine.checkpoint.restore import parameters, restore
 from engine.planning import memory, plans
 from engine.planning.memory import Model
@@ -95,7 +94,7 @@ def test_the_prompts_own_pass_and_the_self_check_count_where_a_step_needs_less()
     logits = 6 * 32 * 4000**2  # float32 logits, and exponentials in 16 bits, of 32 heads
     assert step(4000, 1) > logits - 2**27  # which the vector memory holds
     assert step(4000, 16) > 16 * logits - 2**27
-    assert memory.SELF_CHECK == get_config().self_check
+    assert sweep.get_config().self_check == memory.SELF_CHECK
 
 
 def test_a_language_model_is_charged_for_the_step_that_it_takes():

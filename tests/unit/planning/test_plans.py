@@ -92,7 +92,7 @@ def test_a_search_is_charged_for_its_prompts_and_its_method():
     gradient, without = account(), account(gradient=False)
     assert gradient.step - without.step >= 4 * 2 * 2 * 8 * 128_256  # one-hot rows and gradient
     assert account(together=3).prefix == 3 * gradient.prefix
-    assert account(together=300).step > 100 * gradient.step
+    assert account(together=300).step > 10 * gradient.step
     few, many = (account(enumerates=True, candidates=count).step for count in (256, 1024))
     assert many == pytest.approx(4 * few, rel=0.01)
     assert few == account(enumerates=True, candidates=256, attempts=9, together=3).step
