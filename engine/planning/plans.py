@@ -13,6 +13,7 @@ from engine.models.language_model import OutputConfig
 from engine.planning import flops, memory
 from engine.planning.machines import Devices, Kind
 from engine.planning.memory import Account, Model
+from engine.scoring.reward_passes import rows_of_step
 
 LEAST_STEP = 16  # candidates per step on each device
 # Candidates per step that `auto` takes where memory allows: docs/decisions/2026-11-23-step-size.md.
@@ -177,9 +178,8 @@ def search_account(model: Model, work: Work) -> Account:
     """Bytes on each device during a search."""
     if work.enumerates:
         prefix, own = work.prefix + work.length, work.length + work.own - 1
-        one = memory.of_scoring(
-            model, prefix=prefix, own=own, candidates=work.candidates, self_check=1
-        )
+        rows = rows_of_step(work.candidates, own, work.candidates)
+        one = memory.of_scoring(model, prefix=prefix, own=own, candidates=rows, self_check=1)
         return dataclasses.replace(one, prefix=one.prefix * work.together)
     return memory.of_search(
         model,

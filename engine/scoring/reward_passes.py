@@ -181,7 +181,7 @@ def in_steps(
       mesh: the devices.
       limit: largest number of candidates in a step on each device.
     """
-    size = mesh.shape["data"] * _step_size(len(candidates), candidates.ids.shape[1], limit)
+    size = mesh.shape["data"] * rows_of_step(len(candidates), candidates.ids.shape[1], limit)
     pending = None
     for start in range(0, len(candidates), size):
         taken = take_rows(candidates, slice(start, start + size))
@@ -212,7 +212,7 @@ def _first(numbers: jax.Array, rows: int) -> np.ndarray:
     return fetch(numbers)[..., :rows]
 
 
-def _step_size(candidates: int, positions: int, limit: int) -> int:
+def rows_of_step(candidates: int, positions: int, limit: int) -> int:
     """Candidates in a step on each device; the number of devices does not count.
 
     A short list does not pay for a whole step, and long replies take fewer at a time, so that a

@@ -146,7 +146,7 @@ def test_a_search_for_the_mean_of_several_prompts_is_checked_for_all_of_them(tin
     many = {f"{n}": f"{n}?" for n in range(400)}
     assert refuse(many) > refuse(ONE)
     assert refuse(ONE, restarts=1000) > refuse(ONE, restarts=1000, method="mutate")
-    assert refuse(ONE, method="beam", candidates=65536) > refuse(ONE, method="beam")
+    assert refuse(ONE, method="beam", candidates=8192) > refuse(ONE, method="beam")
     with pytest.raises(AssayError, match=r"^tiny: needs "):  # as a judge, which may be larger
         score_elsewhere([tiny], ONE, str(run.folder), ["love"], settings, ALONE)
     assert not run.folder.exists()
