@@ -26,7 +26,13 @@ from pathlib import Path
 
 from absl import app, flags
 
+from configs import known_models, known_shapes
+from engine.planning import memory
+from engine.planning.plans import Subject
+from launch.common.subjects import subject_of
+
 CPU_TOLERANCE, TPU_TOLERANCE = 0.20, 0.10
+PREFIX, OWN = 64, 2  # positions of a step for a TPU
 
 _OUT = flags.DEFINE_string("out", "out/demo", "Folder of the demo, with its checkpoints.")
 _MODELS = flags.DEFINE_list(
@@ -87,13 +93,35 @@ def on_cpu(checkpoint: Path, dtype: str, rounds: int, *, search: bool = False) -
     ]
 
 
-def for_tpu(topology: str, slug: str, model_axis: int, candidates: int) -> Compared:
-    """Memory of a step that is compiled for a TPU."""
-    from bench.support.tpu_memory import compared_step
+def subject_of_slug(slug: str) -> Subject:
+    """A model of configs/known_models.py."""
+    spec = known_models.KNOWN[slug]
+    return subject_of(slug, known_shapes.config_json(spec), spec)
 
-    what = f"{slug}, {topology}, model={model_axis}, {candidates} candidates, GiB"
-    predicted, measured = compared_step(topology, slug, model_axis, candidates)
-    return Compared(what, predicted, measured, TPU_TOLERANCE)
+
+def for_tpu(topology: str, slug: str, model_axis: int, candidates: int) -> Compared:
+    """Memory of a step that is compiled for a TPU: the engine's own program, in bfloat16.
+
+    Args:
+      topology: chip and shape of a slice, such as `v5e:2x4`.
+      slug: of a model of configs/known_models.py.
+      model_axis: size of the mesh axis `model`.
+      candidates: of a step on each chip.
+    """
+    from bench.compiled import chips, programs
+
+    mesh = chips.mesh_of(topology, model_axis)
+    model = subject_of_slug(slug).on("tpu", "bfloat16", mesh.shape["data"], model_axis)
+    work = programs.Work(candidates=candidates, prefix=PREFIX, own=OWN)
+    passes = programs.Programs(model.config, model.heads[0], mesh, model.dtype, work)
+    plan = passes.lower("score").compile().memory_analysis()
+    account = memory.of_scoring(model, prefix=PREFIX, own=OWN, candidates=candidates)
+    return Compared(
+        f"{slug}, {topology}, model={model_axis}, {candidates} candidates, GiB",
+        account.total / memory.GIB,
+        plan.peak_memory_in_bytes / memory.GIB,
+        TPU_TOLERANCE,
+    )
 
 
 def table(rows: Sequence[Compared]) -> str:

@@ -14,11 +14,11 @@ from engine.checkpoint.restore import abstract, parameters
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.planning import flops
+from engine.planning.plans import BLOCK_ROWS
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import packing
 from engine.search.buffer import State
 from engine.search.settings import DEFAULTS, SearchSettings
-from engine.search.step import _BLOCK_ROWS as BLOCK_ROWS
 from engine.search.step import StepInputs, build_step, first_changes
 from engine.types import Candidates, KeyValues, Prefix
 

@@ -28,7 +28,7 @@ class Source:
 def fetch(
     source: str,
     revision: str | None,
-    before_weights: Callable[[Json], object] = lambda hf: None,
+    before_weights: Callable[[Json, int], object] = lambda hf, cached: None,
 ) -> Source:
     """Opens a local folder, or downloads the weights, configs and tokenizer of a hub id.
 
@@ -37,7 +37,8 @@ def fetch(
     Args:
       source: a folder, or a hub id `owner/name`.
       revision: commit, tag or branch of a hub id; None: the main branch.
-      before_weights: called with the config.json of a hub id before its weights are downloaded.
+      before_weights: called before the weights of a hub id are downloaded, with its config.json and
+        the bytes of weights that the cache holds already.
 
     Raises:
       AssayError: no such folder and no repository that the hub serves; or conversion would refuse
@@ -57,9 +58,10 @@ def fetch(
     tokenizer = load_tokenizer(folder)
     if not is_language_model(hf):  # a base language model may have no chat template
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
-    before_weights(hf)
     indexed = (folder / safetensors.INDEX).is_file()
     weights = safetensors.indexed_names(folder) if indexed else [safetensors.SINGLE]
+    files = [folder / name for name in weights]
+    before_weights(hf, sum(file.stat().st_size for file in files if file.is_file()))
     return Source(folder=_snapshot(source, revision, weights), name=source, revision=revision)
 
 

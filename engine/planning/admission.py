@@ -19,8 +19,8 @@ from engine.planning import memory, plans
 from engine.planning.machines import device_memory, free_disk, free_memory
 from engine.planning.memory import Account, Model, in_words
 from engine.planning.plans import Subject, Work
+from engine.scoring.reward_passes import SHORT
 
-_LISTED = 8  # own positions that a step of a list has at most per candidate of `step_size`
 _PROMPT = 64  # positions of a prompt that is not known yet
 _WAY_OUT = "--config.check_memory=false starts anyway"
 
@@ -79,7 +79,7 @@ def step_for(subject: Subject, place: Place, dtype: str, prefix: int, own: int |
       own: positions of a candidate; None for replies of any length.
     """
     model = _model(subject, place, dtype)
-    return plans.fitting_step(model, place.usable(subject), _work(prefix, own or _LISTED))[0]
+    return plans.fitting_step(model, place.usable(subject), _work(prefix, own or SHORT))[0]
 
 
 def refusal(
@@ -133,6 +133,9 @@ def check_search(
     length: int,
     candidates: int,
     attempts: int,
+    together: int,
+    gradient: bool,
+    enumerates: bool,
 ) -> None:
     """Checks that a model can be searched here.
 
@@ -145,12 +148,21 @@ def check_search(
       length: tokens of a reply.
       candidates: of a step.
       attempts: searches side by side.
+      together: prompts that are judged by the mean of their rewards.
+      gradient: whether a step takes one.
+      enumerates: whether a step scores `candidates` whole replies, as `beam` does.
 
     Raises:
       AssayError: it is too large.
     """
     work = dataclasses.replace(
-        _work(prefix, own), length=length, candidates=candidates, attempts=attempts
+        _work(prefix, own),
+        length=length,
+        candidates=candidates,
+        attempts=attempts,
+        together=together,
+        gradient=gradient,
+        enumerates=enumerates,
     )
     subject = subject_of([checkpoint])
     if reason := _refusal(subject, Place.of(mesh), dtype, work, plans.search_account):
@@ -158,7 +170,11 @@ def check_search(
 
 
 def check_conversion(
-    subject: Subject, destination: str | os.PathLike[str] | None, download: bool
+    subject: Subject,
+    destination: str | os.PathLike[str] | None,
+    *,
+    download: bool,
+    cached: int = 0,
 ) -> None:
     """Checks host memory and disk before anything is downloaded, read or written.
 
@@ -166,6 +182,7 @@ def check_conversion(
       subject: the model.
       destination: the checkpoint, if it is on a local disk.
       download: whether the weights are fetched into the cache of the hub.
+      cached: bytes of weights that the cache holds already.
 
     Raises:
       AssayError: too little of either.
@@ -180,12 +197,13 @@ def check_conversion(
         )
     size = memory.checkpoint_bytes(subject.config, subject.heads[0], item)
     wanted = {"the checkpoint": destination, "the download": _hub_cache() if download else None}
+    sizes = {"the checkpoint": size, "the download": max(0, size - cached)}
     per_disk: dict[int, int] = {}  # of the file systems that are written to
     for what, folder in wanted.items():
         disk = None if folder is None else free_disk(folder)
         if disk is None:
             continue
-        per_disk[disk.number] = per_disk.get(disk.number, 0) + size
+        per_disk[disk.number] = per_disk.get(disk.number, 0) + sizes[what]
         if per_disk[disk.number] > disk.free:
             raise AssayError(
                 f"{subject.name}: {what} needs {in_words(per_disk[disk.number])} of disk, "
@@ -244,5 +262,5 @@ def _work(prefix: int, own: int) -> Work:
 
 def _free(mesh: Mesh) -> int | None:
     if mesh.devices.flat[0].platform != memory.CPU:
-        return device_memory()
+        return device_memory(mesh.local_devices)
     return free_memory()

@@ -62,8 +62,9 @@ class Devices:
 # Of a GPU, jax takes 75 % by default (XLA_PYTHON_CLIENT_MEM_FRACTION). Of a TPU's memory, the rows
 # below give what its compiler says a program may take.
 _USABLE = {"gpu": 0.75, "tpu": 1.0, "cpu": 0.9}
-# Half of the peak: the compilers' estimates for TPUs are 50 to 64 % at 4,096 candidates a step. On
-# GPUs nothing was measured.
+# Of a TPU, the least of its compiler's estimates for 1,024 candidates a step, rounded down to a
+# multiple of 5 % (docs/compiled-programs-tpu.md). Of the others nothing was measured or estimated.
+_SHARES = {"v5e": 0.65, "v5p": 0.7, "v6e": 0.45}
 _SHARE = 0.5
 
 
@@ -80,7 +81,7 @@ def _maker(
             rate_16=rate_16 * TERA,
             rate_32=rate_32 * TERA,
             bytes_per_s=moved * TERA,
-            share=_SHARE,
+            share=_SHARES.get(name, _SHARE),
             source=source,
         )
 
@@ -238,10 +239,10 @@ def _group_limits(root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
     for line in _text(Path("/proc/self/cgroup")).splitlines():
         _, controllers, inside = line.split(":", 2)
         if controllers == "":
-            base, names = root, ("memory.max", "memory.current", "inactive_file")
+            base, names = root, ("memory.max", "memory.current", "")
         elif "memory" in controllers.split(","):
             base = root / "memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
         else:
             continue
         own = base / inside.lstrip("/")
@@ -253,12 +254,14 @@ def _group_limits(root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
                 break
 
 
-def _group_free(folder: Path, limit: str, usage: str, cache: str) -> int | None:
+def _group_free(folder: Path, limit: str, usage: str, total: str) -> int | None:
+    """Free bytes of one control group; `total` begins the names of its caches."""
     most, used = (_text(folder / name).strip() for name in (limit, usage))
     if not most.isdigit() or not used.isdigit():  # `max`, or no such file
         return None
-    cached = re.search(rf"^{cache} (\d+)$", _text(folder / "memory.stat"), re.M)
-    return int(most) - int(used) + (int(cached[1]) if cached else 0)
+    pattern = rf"^{total}(?:in)?active_file (\d+)$"
+    cached = re.findall(pattern, _text(folder / "memory.stat"), re.M)
+    return int(most) - int(used) + sum(map(int, cached))
 
 
 def _text(path: Path) -> str:
@@ -268,10 +271,10 @@ def _text(path: Path) -> str:
         return ""
 
 
-def device_memory() -> int | None:
-    """Free bytes of the fullest local accelerator; None where its runtime does not tell."""
+def device_memory(devices: Sequence[jax.Device]) -> int | None:
+    """Free bytes of the fullest of some local accelerators; None where a runtime does not tell."""
     free = []
-    for device in jax.local_devices():
+    for device in devices:
         stats = device.memory_stats() or {}
         if "bytes_limit" not in stats:
             return None

@@ -17,6 +17,8 @@ from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
 from engine.planning import flops
+from engine.scoring.language_passes import largest_step
+from engine.scoring.reward_passes import PREFIX_MULTIPLE
 
 GIB = 2**30
 CPU = "cpu"  # the platform on which host and device share memory
@@ -28,10 +30,15 @@ _TOKEN_BYTES = 1100
 _VECTOR_MEMORY = 128 * 2**20
 # What compiling the larger program of a search adds, in float32 and in 16 bits.
 _SEARCH_BYTES = {4: 300 * 2**20, 2: 460 * 2**20}
-_PARENTS = 2  # whose gradients a device takes together (engine/search/step.py)
+# Attempts whose parents a device runs through the model together in a search. A parent is so short
+# that reading the weights takes most of its time. A single attempt is doubled, so that there is one
+# shape.
+BLOCK_PARENTS = 2
+SELF_CHECK = 16  # rows of the self-check, as in configs/common.py: a test compares the two
 # Copies of [attempts, T, V] float32 in a step of a search: one-hot rows, gradient, gain, its noise
 # and its order.
 _ROW_COPIES = 6
+_GRADIENT_COPIES = 2  # of them: one-hot rows, gradient
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,26 +104,39 @@ class Account:
         return self.weights + self.step + self.rest
 
 
-def of_scoring(model: Model, *, prefix: int, own: int, candidates: int) -> Account:
+def of_scoring(
+    model: Model, *, prefix: int, own: int, candidates: int, self_check: int = SELF_CHECK
+) -> Account:
     """Bytes of a sweep, of a list, or of log-probabilities.
+
+    The prompt's own pass and the plain pass of the self-check count where they need more than a
+    step does.
 
     Args:
       model: the model.
       prefix: positions of the prompt, padding included.
       own: positions of a candidate.
       candidates: of one step on one device.
+      self_check: conversations that the plain pass computes together.
     """
-    rows = candidates * own
-    step = rows * _position_bytes(model, prefix, own)
     if model.language:
-        step += 2 * 4 * candidates * model.config.vocab_size  # logits, and their softmax
-    return _account(model, prefix, step)
+        candidates = largest_step(candidates, model.config.vocab_size)
+    step = _pass_bytes(model, candidates, prefix, own)
+    return _account(model, prefix, max(step, _whole_bytes(model, prefix, own, self_check)))
 
 
 def of_search(
-    model: Model, *, prefix: int, length: int, suffix: int, attempts: int, prompts: int, rows: int
+    model: Model,
+    *,
+    prefix: int,
+    length: int,
+    suffix: int,
+    attempts: int,
+    prompts: int,
+    rows: int,
+    gradient: bool = True,
 ) -> Account:
-    """Bytes of a search.
+    """Bytes of a search by the compiled step.
 
     Args:
       model: the model.
@@ -126,17 +146,28 @@ def of_search(
       attempts: that run side by side.
       prompts: that are judged together.
       rows: rows of candidates that a device scores at a time; a row holds a whole reply.
+      gradient: whether a step takes one.
     """
     own = length + suffix
     scores = rows * own * _position_bytes(model, prefix, own) * prompts
     c, b = model.held, model.item_bytes
+    table = 4 * attempts * length * c.vocab_size
+    if not gradient:
+        table *= _ROW_COPIES - _GRADIENT_COPIES
+        return _searched(model, prefix, own, prompts, scores + table)
     kept = b * 3 * c.ffn_width // model.model + 12 * c.width
-    saved = _PARENTS * own * prompts * kept * c.num_layers
-    table = _ROW_COPIES * 4 * attempts * length * c.vocab_size
+    saved = BLOCK_PARENTS * own * prompts * kept * c.num_layers
     # The one-hot rows are float32, so a 16-bit embedding is multiplied as float32.
     embedding = 4 * c.vocab_size * c.width // model.model if b < 4 else 0
-    found = _account(model, prefix * prompts, max(scores, saved + embedding) + table)
-    compiler = _SEARCH_BYTES[b] if model.platform == CPU else 0
+    step = max(scores, saved + embedding) + _ROW_COPIES * table
+    return _searched(model, prefix, own, prompts, step)
+
+
+def _searched(model: Model, prefix: int, own: int, prompts: int, step: int) -> Account:
+    """The account of a step of a search, with what compiling it takes; it checks one sequence."""
+    step = max(step, _whole_bytes(model, prefix, own, 1))
+    found = _account(model, prefix * prompts, step)
+    compiler = _SEARCH_BYTES[model.item_bytes] if model.platform == CPU else 0
     return dataclasses.replace(found, process=found.process + compiler)
 
 
@@ -200,9 +231,9 @@ def _account(model: Model, prefix: int, step: int) -> Account:
     if model.platform == "tpu":
         step = max(0, step - _VECTOR_MEMORY)
     if on_cpu:
-        # XLA's CPU compiler copies a layer out of the stack. It multiplies in float32, and
-        # converts all layers before the loop over them begins.
-        layer = one * 4 * (1 if model.item_bytes == 4 else c.num_layers)
+        # XLA's CPU compiler copies a layer out of the stack. Of bfloat16, it converts all layers to
+        # float32 before the loop over them begins; of float16, one at a time.
+        layer = one * 4 * (c.num_layers if model.dtype == "bfloat16" else 1)
     elif model.item_bytes * one > step:
         layer = model.item_bytes * one - step  # one layer more while the model is restored
     return Account(
@@ -212,6 +243,20 @@ def _account(model: Model, prefix: int, step: int) -> Account:
         step=step,
         process=process_bytes(c) if on_cpu else 0,
     )
+
+
+def _whole_bytes(model: Model, prefix: int, own: int, self_check: int) -> int:
+    """Bytes of activations of the larger pass over whole sequences: the prompt, the self-check."""
+    whole = -(-(prefix + own) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+    return max(_pass_bytes(model, 1, 0, prefix), _pass_bytes(model, self_check, 0, whole))
+
+
+def _pass_bytes(model: Model, rows: int, prefix: int, own: int) -> int:
+    """Bytes of activations of a pass over rows with `own` positions each, behind a prefix."""
+    step = rows * own * _position_bytes(model, prefix, own)
+    if model.language:
+        step += 2 * 4 * rows * model.config.vocab_size  # logits, and their softmax
+    return step
 
 
 def _position_bytes(model: Model, prefix: int, own: int) -> int:

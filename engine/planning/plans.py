@@ -13,12 +13,13 @@ from engine.models.language_model import OutputConfig
 from engine.planning import flops, memory
 from engine.planning.machines import Devices, Kind
 from engine.planning.memory import Account, Model
+from engine.scoring.reward_passes import rows_of_step
 
 LEAST_STEP = 16  # candidates per step on each device
 # Candidates per step that `auto` takes where memory allows: docs/decisions/2026-11-23-step-size.md.
 STEPS = {"cpu": 1024, "gpu": 2048, "tpu": 2048}
 _ENOUGH = 256  # candidates per step below which another split of the model is better
-_BLOCK_ROWS = 32  # rows of candidates that a search scores at a time (engine/search/step.py)
+BLOCK_ROWS = 32  # rows of packed candidates that a search scores at a time: 64 candidates
 _SEARCH_SHARE = 0.55  # of a sweep's rate: 92 against 165 GFLOP/s on the CPU of docs/speed.md
 _MOST_DEVICES = 4096  # up to which a sufficient number is looked for
 
@@ -38,6 +39,9 @@ class Work:
       candidates: of a step of the search.
       steps: of the search.
       attempts: searches side by side; two for both directions.
+      together: prompts that a search judges by the mean of their rewards.
+      gradient: whether a step of the search takes one.
+      enumerates: whether a step scores `candidates` whole replies, as `beam` does.
     """
 
     prompts: int
@@ -50,6 +54,9 @@ class Work:
     candidates: int
     steps: int
     attempts: int
+    together: int = 1
+    gradient: bool = True
+    enumerates: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,14 +176,20 @@ def sweep_account(model: Model, work: Work) -> Account:
 
 def search_account(model: Model, work: Work) -> Account:
     """Bytes on each device during a search."""
+    if work.enumerates:
+        prefix, own = work.prefix + work.length, work.length + work.own - 1
+        rows = rows_of_step(work.candidates, own, work.candidates)
+        one = memory.of_scoring(model, prefix=prefix, own=own, candidates=rows, self_check=1)
+        return dataclasses.replace(one, prefix=one.prefix * work.together)
     return memory.of_search(
         model,
         prefix=work.prefix + work.length,
         length=work.length,
         suffix=work.own - 1,
         attempts=work.attempts,
-        prompts=1,
-        rows=min(_BLOCK_ROWS, -(-work.candidates // 2)),
+        prompts=work.together,
+        rows=min(BLOCK_ROWS, -(-work.candidates // 2)),
+        gradient=work.gradient,
     )
 
 
@@ -201,7 +214,7 @@ def search_seconds(model: Model, kind: Kind, work: Work) -> float:
     suffix = work.own - 1
     whole = flops.compiled_step(c, first, work.length, [work.prefix], suffix, with_gradient=True)
     gradient = flops.gradient(c, work.length, work.length + suffix, work.prefix)
-    blocks = max(1, -(-work.candidates // (2 * _BLOCK_ROWS)))
+    blocks = max(1, -(-work.candidates // (2 * BLOCK_ROWS)))
     of_gradient = 2 * _pass_seconds(model, kind, gradient / 2, rate)
     of_block = 2 * _pass_seconds(model, kind, (whole - gradient) / blocks / 2, rate)
     turns = [-(-count // model.data) for count in (work.attempts, work.attempts * blocks)]
@@ -254,16 +267,17 @@ def would_fit(
     step, least = fitting_step(model, usable, dataclasses.replace(work, step_size=None))
     if step < (work.step_size or 0) and least.total <= usable:
         found.append(f"step_size={step}")
-    smaller = dataclasses.replace(work, step_size=LEAST_STEP)
+    smaller = dataclasses.replace(work, step_size=work.step_size or LEAST_STEP)
     count = model.data * model.model
     for split in splits(subject.config, count):
         other = dataclasses.replace(model, data=count // split, model=split)
         if split > model.model and account(other, smaller).total <= usable:
             found.append(f"mesh.model={split}")
             break
-    half = dataclasses.replace(model, dtype="bfloat16")
-    if model.dtype == "float32" and account(half, work).total <= usable:
-        found.append("dtype=bfloat16")
+    for dtype in ("bfloat16", "float16"):
+        if account(dataclasses.replace(model, dtype=dtype), smaller).total <= usable:
+            found.append(f"dtype={dtype}")
+            break
     return found
 
 

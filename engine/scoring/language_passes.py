@@ -26,6 +26,12 @@ from engine.types import Candidates, Graph, KeyValues, Params, PromptIds
 _LOGITS = 2**26
 
 
+def largest_step(step_size: int, vocab_size: int) -> int:
+    """Candidates of a step on each device: `step_size`, or fewer where the vocabulary is large."""
+    fitting = max(1, _LOGITS // vocab_size)
+    return min(step_size, 1 << (fitting.bit_length() - 1))
+
+
 @dataclasses.dataclass(frozen=True)
 class Opened:
     """A prompt after the model has read it."""
@@ -54,11 +60,10 @@ class LanguageScorer:
         meshes.check_mesh(mesh, config)
         positions, everywhere = meshes.sharding(mesh, "LPKH"), meshes.sharding(mesh, "")
         prefix = KeyValues(keys=positions, values=positions), everywhere
-        fitting = max(1, _LOGITS // config.vocab_size)
         return cls(
             params=params,
             mesh=mesh,
-            step_size=min(step_size, 1 << (fitting.bit_length() - 1)),
+            step_size=largest_step(step_size, config.vocab_size),
             prefill_step=compiled(LanguageModel.prefill, graph, mesh, prefix),
             score_step=compiled_over_data(LanguageModel.respond, graph, mesh, ("", "C"), "C"),
             plain_step=compiled_over_data(LanguageModel.plain, graph, mesh, ("C",) * 3, "C"),

@@ -24,7 +24,7 @@ from engine.scoring.rows import RewardRows
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
-_SHORT = 8  # own positions up to which a device's step has `step_size` candidates
+SHORT = 8  # own positions up to which a device's step has `step_size` candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +181,7 @@ def in_steps(
       mesh: the devices.
       limit: largest number of candidates in a step on each device.
     """
-    size = mesh.shape["data"] * _step_size(len(candidates), candidates.ids.shape[1], limit)
+    size = mesh.shape["data"] * rows_of_step(len(candidates), candidates.ids.shape[1], limit)
     pending = None
     for start in range(0, len(candidates), size):
         taken = take_rows(candidates, slice(start, start + size))
@@ -212,16 +212,16 @@ def _first(numbers: jax.Array, rows: int) -> np.ndarray:
     return fetch(numbers)[..., :rows]
 
 
-def _step_size(candidates: int, positions: int, limit: int) -> int:
+def rows_of_step(candidates: int, positions: int, limit: int) -> int:
     """Candidates in a step on each device; the number of devices does not count.
 
     A short list does not pay for a whole step, and long replies take fewer at a time, so that a
     step's memory is bounded; powers of two keep the shapes few.
     """
     needed = 1 << max(4, (candidates - 1).bit_length())
-    if positions <= _SHORT:
+    if positions <= SHORT:
         return min(limit, needed)
-    fitting = max(1, limit * _SHORT // positions)
+    fitting = max(1, limit * SHORT // positions)
     return min(needed, 1 << (fitting.bit_length() - 1))
 
 

@@ -24,8 +24,8 @@ from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.search.drivers import planned_steps, run_search
 from engine.search.objective import SearchObjective
 from engine.search.self_check import self_check
-from engine.search.settings import DIRECTIONS, SearchSettings
-from engine.search.step import proposed_changes
+from engine.search.settings import DIRECTIONS, ENUMERATIONS, SearchSettings
+from engine.search.step import proposed_changes, takes_gradient
 from engine.search.trace import Trace, end_step
 from engine.sweep import setup
 from engine.sweep.outcomes import memory_errors
@@ -140,6 +140,8 @@ def score_elsewhere(
     texts: Sequence[str],
     settings: SearchSettings,
     mesh: Mesh,
+    *,
+    check_memory: bool = True,
 ) -> int:
     """Scores the texts that searches found under every model, as an item list.
 
@@ -150,6 +152,7 @@ def score_elsewhere(
       texts: found texts, which may repeat.
       settings: `dtype` and `seed` are read.
       mesh: from `engine.mesh.build_mesh`.
+      check_memory: whether a model that is larger than the free memory is refused.
 
     Returns:
       The number of rewards that were computed.
@@ -165,7 +168,7 @@ def score_elsewhere(
         seed=settings.seed,
         pooling="last",
         objectives="none",
-        check_memory=False,  # a model that could be searched can be scored
+        check_memory=check_memory,
     )
     return sweep_replies(checkpoints, prompts, schema.FOUND + digest, distinct, run, sweep, mesh)
 
@@ -255,16 +258,19 @@ def _job(
 
 
 def _check_memory(job: SearchJob, mesh: Mesh) -> None:
-    objective = job.objective
+    objective, settings = job.objective, job.objective.settings
     admission.check_search(
         job.checkpoint,
         mesh,
-        objective.settings.dtype,
+        settings.dtype,
         prefix=max(len(prompt.prefix) for prompt in objective.prompts),
         own=1 + len(objective.suffix),
-        length=objective.settings.length,
-        candidates=objective.settings.candidates,
+        length=settings.length,
+        candidates=settings.candidates,
         attempts=len(objective.signs),
+        together=len(objective.prompts),
+        gradient=takes_gradient(settings),
+        enumerates=settings.method in ENUMERATIONS,
     )
 
 

@@ -20,15 +20,12 @@ from jaxtyping import Float, Int
 from engine import mesh as meshes
 from engine.models.decoder import behind
 from engine.models.reward_model import RewardModels
+from engine.planning.memory import BLOCK_PARENTS
+from engine.planning.plans import BLOCK_ROWS
 from engine.search import buffer, packing, proposals
 from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, fitness
 from engine.search.settings import STEP_METHODS, SearchSettings
 from engine.types import Array, Graph, KeyValues, Params, Places, Prefix
-
-_BLOCK_ROWS = 32  # rows of packed candidates that a device scores at a time: 64 candidates
-# Attempts whose parents a device runs through the model together. A parent is so short that reading
-# the weights takes most of its time. A single attempt is doubled, so that there is one shape.
-_BLOCK_PARENTS = 2
 
 
 @jax.tree_util.register_dataclass
@@ -291,13 +288,13 @@ def score_candidates(
       mesh: where the model is.
     """
     (attempts, candidates, length), (graph, params) = ids.shape, nnx.split(model)
-    layout = packing.pack(first, length + len(inputs.suffix), _BLOCK_ROWS)
+    layout = packing.pack(first, length + len(inputs.suffix), BLOCK_ROWS)
     behind_it = jnp.broadcast_to(inputs.suffix, (attempts, candidates, len(inputs.suffix)))
     whole = jnp.concatenate([ids, behind_it], axis=2)
     rows = whole[:, layout.candidate, layout.place.clip(max=whole.shape[2] - 1)]  # [A, B, U]
     static = (layout.place, layout.first, layout.reply, layout.read)
     every = (rows, *(jnp.broadcast_to(a, (attempts, *a.shape)) for a in static))
-    size = min(_BLOCK_ROWS, rows.shape[1])
+    size = min(BLOCK_ROWS, rows.shape[1])
     blocks = tuple(a.reshape(-1, size, a.shape[-1]) for a in every)
     attempt = jnp.repeat(jnp.arange(attempts), len(blocks[0]) // attempts)
 
@@ -351,9 +348,9 @@ def _by_attempt(
     count = len(jax.tree.leaves(attempts)[0])
 
     def blocked(array: Array) -> Array:
-        spare = -count % _BLOCK_PARENTS
+        spare = -count % BLOCK_PARENTS
         filled = jnp.pad(array, [(0, spare)] + [(0, 0)] * (array.ndim - 1), "edge")
-        return filled.reshape(-1, _BLOCK_PARENTS, *array.shape[1:])
+        return filled.reshape(-1, BLOCK_PARENTS, *array.shape[1:])
 
     def of_block(shared: tuple[Params, StepInputs], block: Any) -> Any:
         params, inputs = shared

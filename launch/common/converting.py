@@ -48,10 +48,11 @@ def convert(
     pinned = spec.revision if spec and not Path(name).is_dir() else None
     is_folder = Path(name).is_dir()
 
-    def check(hf: Json) -> None:
+    def check(hf: Json, cached: int = 0) -> None:
         if check_memory:
             local = None if storage.is_remote(destination) else str(destination)
-            admission.check_conversion(subject_of(name, hf, spec), local, download=not is_folder)
+            subject = subject_of(name, hf, spec)
+            admission.check_conversion(subject, local, download=not is_folder, cached=cached)
 
     source = fetch(name, revision or pinned, check)
     if is_folder and (hf := _readable(source.folder)):

@@ -56,7 +56,8 @@ def search(
     )
     judges = judges or models
     if config.transfer and len(judges) > 1 and not config.joint:
-        score_elsewhere(judges, prompts, run, [f.text for f in found], own, mesh)
+        texts, check = [f.text for f in found], config.check_memory
+        score_elsewhere(judges, prompts, run, texts, own, mesh, check_memory=check)
     return found
 
 

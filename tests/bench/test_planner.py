@@ -1,20 +1,18 @@
 """The planner's account against the memory that the TPU compiler reserves."""
 
 import dataclasses
-import importlib.util
 
 import pytest
 
 from bench import planner
+from bench.compiled import chips
 from engine.planning import memory
 
 LLAMA_1B = ("v5e:2x4", "skywork-reward-v2-llama-3.2-1b", 1, 4096)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="needs libtpu, which is not there"
-)
+@pytest.mark.skipif(not chips.has_compiler(), reason="needs libtpu, which is not there")
 def test_memory_of_a_step_on_a_tpu_is_what_its_compiler_reserves(monkeypatch):
     found = planner.for_tpu(*LLAMA_1B)
     assert found.holds, found
@@ -23,16 +21,10 @@ def test_memory_of_a_step_on_a_tpu_is_what_its_compiler_reserves(monkeypatch):
     monkeypatch.setattr(
         memory, "weight_bytes", lambda m: original(m) - 2 * m.config.vocab_size * m.config.width
     )
-    wrong = memory.of_scoring(
-        memory_model(LLAMA_1B), prefix=64, own=2, candidates=LLAMA_1B[3]
-    ).total
+    model = planner.subject_of_slug(LLAMA_1B[1]).on("tpu", "bfloat16", 8, 1)
+    sizes = dict(prefix=planner.PREFIX, own=planner.OWN, candidates=LLAMA_1B[3])
+    wrong = memory.of_scoring(model, **sizes).total
     assert not dataclasses.replace(found, predicted=wrong / memory.GIB).holds
-
-
-def memory_model(target):
-    from bench.support.tpu_memory import subject_of_slug
-
-    return subject_of_slug(target[1]).on("tpu", "bfloat16", 8, 1)
 
 
 def test_a_prediction_holds_within_its_tolerance_in_both_directions():

@@ -67,18 +67,47 @@ def test_this_machine_has_memory_and_multiplies():
     assert machines.matmul_rate((64, 64, 64)) > 1e6
 
 
-def group(folder: Path, most: str, used: int, cached: int = 0) -> None:
+def group(folder: Path, most: str, used: int, inactive: int = 0, active: int = 0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "memory.max").write_text(f"{most}\n")
     (folder / "memory.current").write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cached}\n")
+    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {inactive}\nactive_file {active}\n")
 
 
 def test_the_limit_of_a_container_counts_and_caches_are_free(tmp_path):
-    group(tmp_path, "1000", 400, 50)
-    assert machines._group_free(tmp_path, "memory.max", "memory.current", "inactive_file") == 650
+    group(tmp_path, "1000", 400, 50, 7)
+    assert machines._group_free(tmp_path, "memory.max", "memory.current", "") == 657
     group(tmp_path, "max", 400)
-    assert machines._group_free(tmp_path, "memory.max", "memory.current", "inactive_file") is None
+    assert machines._group_free(tmp_path, "memory.max", "memory.current", "") is None
+
+
+def test_the_caches_of_version_1_are_those_of_the_groups_inside_too(tmp_path):
+    (tmp_path / "limit").write_text("1000\n")
+    (tmp_path / "usage").write_text("400\n")
+    caches = "active_file 1\ninactive_file 2\ntotal_active_file 30\ntotal_inactive_file 40\n"
+    (tmp_path / "memory.stat").write_text(caches)
+    assert machines._group_free(tmp_path, "limit", "usage", "total_") == 670
+
+
+class Accelerator:
+    """What jax tells of an accelerator's memory, of which there is none here."""
+
+    def __init__(self, used: int):
+        self.used = used
+
+    def memory_stats(self) -> dict[str, int]:
+        return {"bytes_limit": 100, "bytes_in_use": self.used}
+
+
+def test_only_the_devices_of_a_mesh_are_asked_for_their_memory():
+    full, empty = Accelerator(99), Accelerator(10)
+    assert machines.device_memory([empty]) == 90
+    assert machines.device_memory([full, empty]) == 1
+
+
+@pytest.mark.parametrize(("name", "share"), [("v5e", 0.68), ("v5p", 0.73), ("v6e", 0.46)])
+def test_a_tpu_is_assumed_no_faster_than_its_compiler_estimates(name, share):
+    assert share - 0.05 < machines.KINDS[name].share <= share
 
 
 def test_a_group_that_this_process_is_in_bounds_its_memory(tmp_path):

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from configs import known_models, known_shapes
+from configs import known_models, known_shapes, sweep
 from engine.checkpoint.restore import parameters, restore
 from engine.planning import memory, plans
 from engine.planning.memory import Model
+from engine.scoring import language_passes
 from launch.common.subjects import subject_of
 from tests.support.parity import make_mesh
 
@@ -64,12 +65,13 @@ def test_key_value_heads_that_are_repeated_count():
     assert memory.of_scoring(gemma, **of).prefix == keys
 
 
-def test_a_cpu_computes_16_bits_in_float32_and_needs_more_for_it():
+def test_a_cpu_holds_all_layers_of_bfloat16_in_float32_and_one_of_float16():
     llama = model_of("skywork-reward-v2-llama-3.2-1b", "cpu")
-    half = dataclasses.replace(llama, dtype="bfloat16")
+    brain, half = (dataclasses.replace(llama, dtype=d) for d in ("bfloat16", "float16"))
     of = dict(prefix=64, own=2, candidates=1024)
-    assert memory.of_scoring(half, **of).weights < memory.of_scoring(llama, **of).weights
-    assert memory.of_scoring(half, **of).total > memory.of_scoring(llama, **of).total
+    assert memory.of_scoring(brain, **of).weights < memory.of_scoring(llama, **of).weights
+    assert memory.of_scoring(brain, **of).total > memory.of_scoring(llama, **of).total
+    assert memory.of_scoring(half, **of).layer == memory.of_scoring(llama, **of).layer
 
 
 def test_a_larger_step_and_a_longer_prompt_need_more():
@@ -80,6 +82,29 @@ def test_a_larger_step_and_a_longer_prompt_need_more():
         return memory.of_scoring(llama, **of).total
 
     assert total() < total(candidates=4096) < total(candidates=4096, prefix=20_000)
+
+
+def test_the_prompts_own_pass_and_the_self_check_count_where_a_step_needs_less():
+    llama = model_of("skywork-reward-llama-3.1-8b")
+
+    def step(prefix, rows):
+        of = {"prefix": prefix, "own": 2, "candidates": 16, "self_check": rows}
+        return memory.of_scoring(llama, **of).step
+
+    logits = 6 * 32 * 4000**2  # float32 logits, and exponentials in 16 bits, of 32 heads
+    assert step(4000, 1) > logits - 2**27  # which the vector memory holds
+    assert step(4000, 16) > 16 * logits - 2**27
+    assert sweep.get_config().self_check == memory.SELF_CHECK
+
+
+def test_a_language_model_is_charged_for_the_step_that_it_takes():
+    gemma = model_of("gemma-2b")
+    assert gemma.language
+    taken = language_passes.largest_step(2048, gemma.config.vocab_size)
+    assert taken < 2048
+    of = {"prefix": 64, "own": 3}
+    full = memory.of_scoring(gemma, candidates=2048, **of)
+    assert full == memory.of_scoring(gemma, candidates=taken, **of)
 
 
 def test_converting_holds_the_two_largest_blocks():

@@ -64,7 +64,10 @@ def test_a_model_that_fits_nowhere_is_told_what_would_fit():
 def test_an_8b_model_in_float32_does_not_fit_a_laptop_of_24_gb():
     plan = planned(LLAMA, "cpu-24GB")
     assert (plan.fits, plan.model.dtype) == (False, "float32")
-    needed = int(plan.would_fit.split()[0])
+    assert plan.would_fit == "dtype=float16"
+    assert planned(LLAMA, "cpu-24GB", dtype="float16").fits
+    assert not planned(LLAMA, "cpu-24GB", dtype="bfloat16").fits
+    needed = int(planned(LLAMA, "cpu-8GB").would_fit.split()[0])
     assert planned(LLAMA, f"cpu-{needed}GB").fits
     assert not planned(LLAMA, f"cpu-{needed - 2}GB").fits
 
@@ -76,8 +79,23 @@ def test_settings_that_would_fit_do_fit():
     assert ways.keys() >= {"step_size", "mesh.model"}
     fitting = {"step_size": int(ways["step_size"]), "model_axis": 1, "dtype": "float32"}
     assert planned(LLAMA, "v6e-8", **fitting).fits
-    split = {"step_size": 16, "model_axis": int(ways["mesh.model"]), "dtype": "float32"}
+    split = {"step_size": 16384, "model_axis": int(ways["mesh.model"]), "dtype": "float32"}
     assert planned(LLAMA, "v6e-8", **split).fits
+
+
+def test_a_search_is_charged_for_its_prompts_and_its_method():
+    model = subject(LLAMA).on("gpu", None)
+
+    def account(**changes):
+        return plans.search_account(model, dataclasses.replace(WORK, **changes))
+
+    gradient, without = account(), account(gradient=False)
+    assert gradient.step - without.step >= 4 * 2 * 2 * 8 * 128_256  # one-hot rows and gradient
+    assert account(together=3).prefix == 3 * gradient.prefix
+    assert account(together=300).step > 10 * gradient.step
+    few, many = (account(enumerates=True, candidates=count).step for count in (256, 1024))
+    assert many == pytest.approx(4 * few, rel=0.01)
+    assert few == account(enumerates=True, candidates=256, attempts=9, together=3).step
 
 
 def test_a_step_that_is_named_is_kept():

@@ -211,7 +211,7 @@ def test_each_parent_is_appended_once_a_step_however_many_blocks_it_has(checkpoi
         return extend(model, prefix, ids, length)
 
     monkeypatch.setattr(RewardModels, "extend", counted)
-    monkeypatch.setattr(step, "_BLOCK_ROWS", 2)
+    monkeypatch.setattr(step, "BLOCK_ROWS", 2)
 
     @jax.jit
     def score(params, what):

@@ -7,8 +7,10 @@ import pytest
 
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.planning import admission, memory, plans
+from engine.planning import admission, machines, memory, plans
 from engine.planning.admission import Place, subject_of
+from engine.search.run_folder import score_elsewhere, search_sequences
+from engine.search.settings import DEFAULTS, SearchSettings
 from tests.support.parity import make_mesh
 from tests.support.sweeps import SETTINGS
 
@@ -127,9 +129,9 @@ def test_a_part_that_is_shorter_than_a_step_is_advised_against(tiny, run, capsys
 
 def test_short_memory_makes_the_step_smaller_and_leaves_rewards_alike(tiny, run, other_run, free):
     other_run.sweep([tiny], ONE, **AUTO)
-    free(needed(tiny, 128))
+    free(needed(tiny, 256))
     run.sweep([tiny], ONE, mesh=ALONE, **AUTO)
-    assert set(steps(run).values()) == {128}
+    assert set(steps(run).values()) == {256}
     assert run.rewards("tiny", "greatest") == pytest.approx(
         other_run.rewards("tiny", "greatest"), rel=1e-5
     )
@@ -183,6 +185,35 @@ def test_a_model_that_is_too_large_does_not_keep_others_from_being_computed(
         "scores/model=large/prompt=greatest": False,
         "scores/model=tiny/prompt=greatest": True,
     }
+
+
+def test_a_search_for_the_mean_of_several_prompts_is_checked_for_all_of_them(tiny, run, free):
+    settings = SearchSettings(**DEFAULTS | {"topk": 16}, direction="max", dtype="float32")
+
+    def refuse(prompts, joint=True, **changes):
+        own = dataclasses.replace(settings, **changes)
+        with pytest.raises(AssayError, match=r"^tiny: needs (\d+) MiB") as refused:
+            search_sequences([tiny], prompts, str(run.folder), own, ALONE, joint=joint)
+        return int(str(refused.value).split()[2])
+
+    free(0)
+    many = {f"{n}": f"{n}?" for n in range(400)}
+    assert refuse(many) > refuse(ONE)
+    assert refuse(ONE, restarts=1000) > refuse(ONE, restarts=1000, method="mutate")
+    assert refuse(ONE, method="beam", candidates=8192) > refuse(ONE, method="beam")
+    with pytest.raises(AssayError, match=r"^tiny: needs "):  # as a judge, which may be larger
+        score_elsewhere([tiny], ONE, str(run.folder), ["love"], settings, ALONE)
+    assert not run.folder.exists()
+
+
+def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, monkeypatch):
+    subject = subject_of([tiny])
+    size = memory.checkpoint_bytes(subject.config, subject.heads[0], 4)
+    disk = machines.Disk(1, size * 3 // 2)
+    monkeypatch.setattr(admission, "free_disk", lambda folder: disk)
+    with pytest.raises(AssayError, match="the download needs "):
+        admission.check_conversion(subject, tmp_path, download=True)
+    admission.check_conversion(subject, tmp_path, download=True, cached=size)
 
 
 def test_the_memory_of_the_machine_that_runs_this_is_enough(tiny):
