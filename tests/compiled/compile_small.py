@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.compiled import chips
 from bench.compiled.programs import Programs, Work
-from bench.compiled.published import linear_head
+from bench.support.heads import linear_head
 from engine.models.config import DecoderConfig, Rope
 
 LAYERS = 3

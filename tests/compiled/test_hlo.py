@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from bench.compiled import hlo, published
-from configs.known_models import MODELS, NEXT
+from bench.compiled import hlo
 from engine import mesh as meshes
 from engine.checkpoint import layouts, restore
 from tests.support import parity
@@ -99,8 +98,3 @@ def test_restoring_writes_into_the_stack_that_is_there(axes):
     jitted: Any = place  # the engine types it as a function
     text = jitted.lower(stacked(), np.int32(1), layer).compile().as_text()
     assert hlo.Program(text).donated() == {0}
-
-
-def test_every_published_reward_model_has_a_structure():
-    assert set(published.OF_MODEL) == set(MODELS | NEXT)
-    assert set(published.OF_MODEL.values()) == set(published.STRUCTURES)
