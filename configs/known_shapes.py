@@ -36,7 +36,7 @@ _SHAPES = {
     ("InternLM2", 20): (6144, 48, 48, 8, 128, 16384, 92544),
 }
 # What else differs between the sizes of a base.
-_OF_SIZE = {
+_OF_SIZE: dict[tuple[str, float], dict[str, object]] = {
     ("Gemma 2", 2): {"query_pre_attn_scalar": 256},
     ("Gemma 2", 9): {"query_pre_attn_scalar": 256},
     ("Gemma 2", 27): {"query_pre_attn_scalar": 144},
