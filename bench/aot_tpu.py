@@ -1,8 +1,9 @@
 """Compiles the engine's passes for TPUs that are not there, and prints what the programs cost.
 
     make check     # installs libtpu beside the other packages; no TPU is needed
-    python -m bench.aot_tpu [--models=llama-8b,gemma2-27b] [--slices=v5e:2x4] [--passes=score]
-        [--model_axis=0] [--candidates=1024] [--json=out/aot_tpu.json] [--programs=out/programs]
+    python -m bench.aot_tpu [--models=skywork-reward-llama-3.1-8b,…] [--slices=v5e:2x4]
+        [--passes=score] [--model_axis=0] [--candidates=1024] [--json=out/aot_tpu.json]
+        [--programs=out/programs]
 
 Models are of full size, in bfloat16, with a linear head and without weights. Numbers are per chip
 and per run of a pass (one step of a sweep or of a search):
@@ -27,13 +28,24 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
-from bench.compiled import chips, hlo, published
+from bench.compiled import chips, hlo
 from bench.compiled.programs import PASSES, Programs, Work, parameter_count
+from bench.support.heads import linear_head
 from bench.support.table import aligned
+from configs import known_models, known_shapes
+from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
+from engine.planning.machines import GIB, Kind
 
-_MODELS = flags.DEFINE_list("models", list(published.STRUCTURES), "Structures of models.")
+# `model_type` -> positions of a candidate: a reply of one token, and the template's end.
+_OWN = {"llama": 2, "gemma2": 3, "qwen3": 3, "internlm2": 4}
+
+_MODELS = flags.DEFINE_list(
+    "models",
+    ["skywork-reward-llama-3.1-8b", "skywork-reward-gemma-2-27b"],
+    "Reward models, as `assay models` lists them.",
+)
 _SLICES = flags.DEFINE_list(
     "slices", ["v5e:2x4", "v6e:2x4", "v5p:2x2x2", "v5e:8x8"], "Chip and shape of each slice."
 )
@@ -80,10 +92,9 @@ class Row:
 
 def compile_pass(model: str, slice_: str, model_axis: int, work: Work, name: str) -> Row:
     """Compiles one pass and measures its program."""
-    decoder = _cut(published.STRUCTURES[model].decoder)
-    mesh, chip = chips.mesh_of(slice_, model_axis), chips.chip_of(slice_)
-    head = published.linear_head(decoder)
-    programs = Programs(decoder, head, mesh, _DTYPE.value, work)
+    decoder = _decoder(model)
+    mesh, (chip, kind) = chips.mesh_of(slice_, model_axis), chips.chip_of(slice_)
+    programs = Programs(decoder, linear_head(decoder), mesh, _DTYPE.value, work)
     counted = {"score": work.candidates, "gcg": work.searched}.get(name)
     row = Row(
         model=model,
@@ -92,7 +103,7 @@ def compile_pass(model: str, slice_: str, model_axis: int, work: Work, name: str
         model_axis=model_axis,
         work=f"{name} {counted}" if counted else name,
         fits=False,
-        usable_gib=chip.usable_bytes / chips.GIB,
+        usable_gib=kind.memory_bytes / GIB,
     )
     began = time.time()
     lowered = programs.lower(name)
@@ -110,14 +121,19 @@ def compile_pass(model: str, slice_: str, model_axis: int, work: Work, name: str
         folder.mkdir(parents=True, exist_ok=True)
         file = f"{model}-{slice_.replace(':', '-')}-{row.mesh}-{row.work.replace(' ', '-')}.hlo"
         (folder / file).write_text(text)
-    peak = compiled.memory_analysis().peak_memory_in_bytes / chips.GIB
+    peak = compiled.memory_analysis().peak_memory_in_bytes / GIB
     row = dataclasses.replace(row, fits=True, peak_gib=peak, compile_s=spent)
-    return _measured(row, programs, hlo.Program(text, programs.rounds), chip, name)
+    return _measured(row, programs, hlo.Program(text, programs.rounds), (chip, kind), name)
 
 
 def _measured(
-    row: Row, programs: Programs, program: hlo.Program, chip: chips.Chip, name: str
+    row: Row,
+    programs: Programs,
+    program: hlo.Program,
+    limits: tuple[chips.Chip, Kind],
+    name: str,
 ) -> Row:
+    chip, kind = limits
     collectives = program.collectives()
     reduces = [c for c in collectives if c.kind == "all-reduce"]
     split = row.model_axis
@@ -134,8 +150,8 @@ def _measured(
     return dataclasses.replace(
         row,
         ms=1e3 * seconds,
-        share_of_peak=flops / seconds / chip.peak_flops,
-        floor_ms=1e3 * max(flops / chip.peak_flops, weights / chip.hbm_bytes_per_s),
+        share_of_peak=flops / seconds / kind.rate_16,
+        floor_ms=1e3 * max(flops / kind.rate_16, weights / kind.bytes_per_s),
         all_reduces=sum(c.times * len(c.arrays) for c in reduces),
         all_reduce_dtypes=" ".join(sorted({a.dtype for c in reduces for a in c.arrays})),
         collectives=hlo.by_dtype(collectives),
@@ -147,13 +163,13 @@ def _measured(
 
 def smallest_axis(model: str, slice_: str, work: Work, name: str) -> Row:
     """The row of the smallest axis `model` on which a pass fits; of the largest, if none does."""
-    decoder, chip = _cut(published.STRUCTURES[model].decoder), chips.chip_of(slice_)
+    decoder, (_, kind) = _decoder(model), chips.chip_of(slice_)
     devices = math.prod(map(int, slice_.partition(":")[2].split("x")))
     row = None
     for axis in (2**n for n in range(devices.bit_length())):
         if devices % axis or decoder.num_heads % axis or decoder.ffn_width % axis:
             continue
-        if 2 * parameter_count(decoder) / axis > chip.usable_bytes:
+        if 2 * parameter_count(decoder) / axis > kind.memory_bytes:
             continue
         row = compile_pass(model, slice_, axis, work, name)
         if row.fits:
@@ -202,7 +218,15 @@ def _number(value: float, form: str, unit: str = "") -> str:
     return "" if math.isnan(value) else f"{value:{form}}{unit}"
 
 
-def _cut(decoder: DecoderConfig) -> DecoderConfig:
+def _config_json(model: str) -> dict[str, object]:
+    if model not in known_models.KNOWN:
+        raise AssayError(f"models={model!r}; allowed: those of `assay models`")
+    return known_shapes.config_json(known_models.KNOWN[model])
+
+
+def _decoder(model: str) -> DecoderConfig:
+    """The decoder, with as many layers as the flag says."""
+    decoder = decoder_config(_config_json(model))
     layers = _LAYERS.value or decoder.num_layers
     window = decoder.window_layers[:layers]
     return dataclasses.replace(decoder, num_layers=layers, window_layers=window)
@@ -218,7 +242,7 @@ def main(argv: list[str]) -> None:
             for candidates in map(int, _CANDIDATES.value):
                 work = Work(
                     candidates=candidates,
-                    own=published.STRUCTURES[model].own,
+                    own=_OWN[str(_config_json(model)["model_type"])],
                     prefix=_PREFIX.value,
                     length=_LENGTH.value,
                     searched=_SEARCHED.value,

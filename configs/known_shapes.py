@@ -1,7 +1,7 @@
 """Shapes of the decoders of `configs/known_models.py`, as their config.json gives them.
 
-`assay plan` reads them for a model that is named but not at hand. Conversion never does: it reads
-the model's own file.
+`assay plan` reads them for a model that is named but not at hand, and benchmarks make models of
+full size from them. Conversion never does: it reads the model's own file.
 """
 
 from configs.known_models import ModelSpec
@@ -35,37 +35,68 @@ _SHAPES = {
     ("InternLM2", 7): (4096, 32, 32, 8, 128, 14336, 92544),
     ("InternLM2", 20): (6144, 48, 48, 8, 128, 16384, 92544),
 }
-_SILU = {"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 5e5}
-_GELU = {"hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6, "rope_theta": 1e4}
-_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+# What else differs between the sizes of a base.
+_OF_SIZE: dict[tuple[str, float], dict[str, object]] = {
+    ("Gemma 2", 2): {"query_pre_attn_scalar": 256},
+    ("Gemma 2", 9): {"query_pre_attn_scalar": 256},
+    ("Gemma 2", 27): {"query_pre_attn_scalar": 144},
+}
+
+
+def _common(activation: str, eps: float, theta: float, positions: int) -> dict[str, object]:
+    return {
+        "hidden_activation" if activation.startswith("gelu") else "hidden_act": activation,
+        "rms_norm_eps": eps,
+        "rope_theta": theta,
+        "max_position_embeddings": positions,
+    }
+
+
+def _llama3_rope(factor: float) -> dict[str, object]:
+    return {
+        "rope_scaling": {
+            "rope_type": "llama3",
+            "factor": factor,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        }
+    }
+
+
+_LONG_LLAMA = _common("silu", 1e-5, 5e5, 131_072)
+_GEMMA = _common("gelu_pytorch_tanh", 1e-6, 1e4, 8192)
+_GEMMA2 = {
+    **_GEMMA,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+    "sliding_window": 4096,
+}
 # Base -> `model_type`, the first part of its class's name, and its other attributes.
 _FAMILIES = {
-    "Llama 3": ("llama", "Llama", _SILU),
-    "Llama 3.1": ("llama", "Llama", _SILU),
-    "Llama 3.2": ("llama", "Llama", _SILU),
-    "Gemma": ("gemma", "Gemma", _GELU),
-    "Gemma 2": (
-        "gemma2",
-        "Gemma2",
-        {**_GELU, **_CAPS, "sliding_window": 4096, "query_pre_attn_scalar": 256},
-    ),
-    "Qwen 3": ("qwen3", "Qwen3", _SILU),
-    "InternLM2": ("internlm2", "InternLM2", _SILU),
+    "Llama 3": ("llama", "Llama", _common("silu", 1e-5, 5e5, 8192)),
+    "Llama 3.1": ("llama", "Llama", _LONG_LLAMA | _llama3_rope(8.0)),
+    "Llama 3.2": ("llama", "Llama", _LONG_LLAMA | _llama3_rope(32.0)),
+    "Gemma": ("gemma", "Gemma", _GEMMA),
+    "Gemma 2": ("gemma2", "Gemma2", _GEMMA2),
+    "Qwen 3": ("qwen3", "Qwen3", _common("silu", 1e-6, 1e6, 40_960)),
+    "InternLM2": ("internlm2", "InternLM2", _common("silu", 1e-5, 1e6, 32_768)),
 }
 
 
 def config_json(spec: ModelSpec) -> dict[str, object]:
-    """What decides the cost of a listed model: the shapes of its config.json, and its class.
+    """What decides the decoder of a listed model: the attributes of its config.json, and its class.
 
-    Rotary scaling and special tokens are left out, and some published embeddings have one row more.
+    Special tokens are left out, and some published embeddings have one row more.
     """
     kind, name, fields = _FAMILIES[spec.base]
     classes = {"InternLM2": "ForRewardModel"} if spec.head else {}
     ending = classes.get(name, "ForSequenceClassification" if spec.head else "ForCausalLM")
+    size = spec.base, spec.size_b
     return {
         **fields,
-        **dict(zip(_NAMES, _SHAPES[spec.base, spec.size_b], strict=True)),
+        **_OF_SIZE.get(size, {}),
+        **dict(zip(_NAMES, _SHAPES[size], strict=True)),
         "architectures": [name + ending],
         "model_type": kind,
-        "max_position_embeddings": 8192,
     }

@@ -1,4 +1,4 @@
-"""TPU slices that need not be there: stated limits of their chips, devices to compile for."""
+"""TPU slices that need not be there: what is stated of their chips, devices to compile for."""
 
 import dataclasses
 import os
@@ -8,6 +8,8 @@ from importlib.util import find_spec
 import jax
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh
+
+from engine.planning.machines import KINDS, Kind
 
 # Without these, the TPU runtime asks the metadata server of a machine in Google's cloud which TPU
 # it has, waits for the answer, and complains that there is none.
@@ -22,52 +24,27 @@ _WITHOUT_TPU = {
 # `make` installs libtpu here, beside the other packages: where `import libtpu` works, every start
 # of jax loads it, which prints complaints on a machine without a TPU.
 _ASIDE = os.path.join(sys.prefix, "libtpu")
-GIB = 2**30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chip:
-    """Limits of one chip, from Google's pages, and what its compiler states.
+    """What times of a chip's programs are computed from, beside `engine.planning.machines.Kind`.
 
     Attributes:
-      usable_bytes: of HBM, beside what the compiler reserves; it states them where a program is too
-        large.
       clock_hz: of the compiler's cycles: the stated peak, divided by the operations of its matrix
         units in a cycle.
-      peak_flops: in bfloat16, per second.
-      hbm_bytes_per_s: read or written.
-      ring_bytes_per_s: into and out of one chip along one axis of a torus, both directions.
+      ring_bytes_per_s: into and out of one chip along one axis of a torus, both directions, from
+        Google's pages.
     """
 
-    usable_bytes: float
     clock_hz: float
-    peak_flops: float
-    hbm_bytes_per_s: float
     ring_bytes_per_s: float
 
 
 CHIPS = {
-    "v5e": Chip(
-        usable_bytes=15.75 * GIB,
-        clock_hz=1.5e9,
-        peak_flops=197e12,
-        hbm_bytes_per_s=819e9,
-        ring_bytes_per_s=90e9,
-    ),
-    "v6e": Chip(
-        usable_bytes=31.25 * GIB,
-        clock_hz=1.75e9,
-        peak_flops=918e12,
-        hbm_bytes_per_s=1640e9,
-        ring_bytes_per_s=180e9,
-    ),
-    "v5p": Chip(
-        usable_bytes=95.74 * GIB,
-        clock_hz=1.75e9,
-        peak_flops=459e12,
-        hbm_bytes_per_s=2765e9,
-        ring_bytes_per_s=180e9,
-    ),
+    "v5e": Chip(clock_hz=1.5e9, ring_bytes_per_s=90e9),
+    "v6e": Chip(clock_hz=1.75e9, ring_bytes_per_s=180e9),
+    "v5p": Chip(clock_hz=1.75e9, ring_bytes_per_s=180e9),
 }
 
 
@@ -97,6 +74,7 @@ def mesh_of(topology: str, model: int) -> Mesh:
     )
 
 
-def chip_of(topology: str) -> Chip:
-    """The chip of a topology."""
-    return CHIPS[topology.partition(":")[0]]
+def chip_of(topology: str) -> tuple[Chip, Kind]:
+    """The chip of a topology, and its memory and speed."""
+    name = topology.partition(":")[0]
+    return CHIPS[name], KINDS[name]

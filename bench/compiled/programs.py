@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from bench.compiled.published import linear_head
+from bench.support.heads import linear_head
 from engine import mesh as meshes
 from engine.checkpoint.restore import abstract, parameters
 from engine.models.config import DecoderConfig

@@ -16,6 +16,8 @@ import numpy as np
 from flax import nnx
 from jax.sharding import AxisType, Mesh
 
+from bench.support.heads import linear_head
+from configs import known_models, known_shapes
 from engine import mesh as meshes
 from engine.convert.hf_config import decoder_config
 from engine.models.config import DecoderConfig
@@ -23,47 +25,6 @@ from engine.models.heads import HeadConfig
 from engine.models.reward_model import RewardModels
 from engine.types import Graph, Params, PromptIds
 
-_LLAMA = {
-    "architectures": ["LlamaForSequenceClassification"],
-    "model_type": "llama",
-    "vocab_size": 128_256,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 500_000.0,
-    "max_position_embeddings": 131_072,
-}
-_LLAMA_ROPE = {
-    "rope_type": "llama3",
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
-_GEMMA2 = {
-    "architectures": ["Gemma2ForSequenceClassification"],
-    "model_type": "gemma2",
-    "vocab_size": 256_000,
-    "hidden_activation": "gelu_pytorch_tanh",
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 10_000.0,
-    "max_position_embeddings": 8192,
-    "attn_logit_softcapping": 50.0,
-    "final_logit_softcapping": 30.0,
-    "sliding_window": 4096,
-}
-_QWEN3 = {
-    "architectures": ["Qwen3ForSequenceClassification"],
-    "model_type": "qwen3",
-    "vocab_size": 151_936,
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1_000_000.0,
-    "max_position_embeddings": 40_960,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-}
 # What `toy` replaces in every config.
 _TOY = {
     "vocab_size": 512,
@@ -101,14 +62,7 @@ class Model:
     @property
     def head(self) -> HeadConfig:
         """A linear head."""
-        c = self.decoder
-        return HeadConfig(
-            kind="linear",
-            depth=c.num_layers,
-            width=c.width,
-            rms_eps=c.rms_eps,
-            norm_offset=c.norm_offset,
-        )
+        return linear_head(self.decoder)
 
     def prompt(self, seed: int = 0) -> PromptIds:
         """A conversation of random token ids."""
@@ -125,66 +79,19 @@ class Model:
         return dataclasses.replace(self, hf={**self.hf, **_TOY})
 
 
-def _llama(name: str, factor: float, **sizes: int) -> Model:
-    hf = {**_LLAMA, **sizes, "rope_scaling": {**_LLAMA_ROPE, "factor": factor}}
-    return Model(name=name, hf=hf, prefix=46, suffix=1)
-
-
-def _gemma(name: str, scalar: int, **sizes: int) -> Model:
-    hf = {**_GEMMA2, **sizes, "query_pre_attn_scalar": scalar}
-    return Model(name=name, hf=hf, prefix=21, suffix=2)
+def _model(name: str, slug: str, prefix: int, suffix: int) -> Model:
+    hf = known_shapes.config_json(known_models.KNOWN[slug])
+    return Model(name=name, hf=hf, prefix=prefix, suffix=suffix)
 
 
 MODELS = {
     model.name: model
     for model in (
-        _llama(
-            "llama-3.1-8b",
-            8.0,
-            hidden_size=4096,
-            intermediate_size=14_336,
-            num_hidden_layers=32,
-            head_dim=128,
-        ),
-        _gemma(
-            "gemma-2-27b",
-            144,
-            hidden_size=4608,
-            intermediate_size=36_864,
-            num_hidden_layers=46,
-            num_attention_heads=32,
-            num_key_value_heads=16,
-            head_dim=128,
-        ),
-        _llama(
-            "llama-3.2-1b",
-            32.0,
-            hidden_size=2048,
-            intermediate_size=8192,
-            num_hidden_layers=16,
-            head_dim=64,
-        ),
-        _gemma(
-            "gemma-2-2b",
-            256,
-            hidden_size=2304,
-            intermediate_size=9216,
-            num_hidden_layers=26,
-            num_attention_heads=8,
-            num_key_value_heads=4,
-            head_dim=256,
-        ),
-        Model(
-            name="qwen3-8b",
-            hf={
-                **_QWEN3,
-                "hidden_size": 4096,
-                "intermediate_size": 12_288,
-                "num_hidden_layers": 36,
-            },
-            prefix=24,
-            suffix=2,
-        ),
+        _model("llama-3.1-8b", "skywork-reward-llama-3.1-8b", 46, 1),
+        _model("gemma-2-27b", "skywork-reward-gemma-2-27b", 21, 2),
+        _model("llama-3.2-1b", "skywork-reward-v2-llama-3.2-1b", 46, 1),
+        _model("gemma-2-2b", "grm-gemma2-2b-rewardmodel-ft", 21, 2),
+        _model("qwen3-8b", "skywork-reward-v2-qwen3-8b", 24, 2),
     )
 }
 

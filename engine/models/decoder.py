@@ -142,10 +142,16 @@ class Decoder(nnx.Module):
         """Embedded ids; Gemma's scale is rounded to the parameters' dtype, as in its own code."""
         return self._scaled(self.embedding[...][ids])
 
-    def embed_rows(self, rows: Float[Array, "C T V"]) -> Residual:
-        """`embed` of one-hot rows; differentiable with respect to them."""
+    def row_slopes(self, slopes: Residual) -> Float[Array, "C T V"]:
+        """The transpose of `embed` of one-hot rows: slopes of those, from slopes of its result.
+
+        Both operands have the parameters' dtype, to which the way back through `embed` rounds
+        slopes in any case; the product is float32. So a 16-bit embedding is read as it is.
+        """
         embedding = self.embedding[...]
-        return self._scaled(jnp.einsum("CTV,VD->CTD", rows, embedding).astype(embedding.dtype))
+        looked_up = jax.ShapeDtypeStruct(slopes.shape, embedding.dtype)
+        (unscaled,) = jax.linear_transpose(self._scaled, looked_up)(slopes)
+        return jnp.einsum("CTD,VD->CTV", unscaled, embedding, **_F32)
 
     def forward(self, ids: Int[Array, "C T"], depths: Sequence[int]) -> tuple[Residual, ...]:
         """The plain pass: residual stream at every position after each of `depths` layers.

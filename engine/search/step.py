@@ -238,9 +238,7 @@ def slopes_of(
         parent, sign = attempt
         x = model.decoder.embed(parent[None])[0]
         (_, reward), slopes = jax.value_and_grad(of_rows, has_aux=True)(x, sign, model, inputs)
-        one_hot = jax.ShapeDtypeStruct((1, len(parent), len(inputs.allowed)), jnp.float32)
-        (on_rows,) = jax.linear_transpose(model.decoder.embed_rows, one_hot)(slopes[None])
-        return reward, on_rows[0]
+        return reward, model.decoder.row_slopes(slopes[None])[0]
 
     rewards, slopes = _by_attempt(of_attempt, model, inputs, (parents, signs), mesh)
     return inputs.signs * rewards, slopes

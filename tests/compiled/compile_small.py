@@ -1,17 +1,18 @@
-"""Compiles a small decoder with heads of a true size for a TPU slice that is not there.
+"""Compiles passes of a small decoder with heads of a true size for a TPU that is not there.
 
-    python -m tests.compiled.compile_small <folder>
+    python -m tests.compiled.compile_small <folder> <name> …
 
-It writes one program for each size of the axis `model`, `score-1.hlo` and `score-2.hlo`. A process
-of its own, because the tests' settings of XLA (tests/conftest.py) would change the programs.
+It writes <name>.hlo for each name of `PROGRAMS`. A process of its own, because the tests' settings
+of XLA (tests/conftest.py) would change the programs; one for several, because a start takes long.
 """
 
+import dataclasses
 import sys
 from pathlib import Path
 
 from bench.compiled import chips
 from bench.compiled.programs import Programs, Work
-from bench.compiled.published import linear_head
+from bench.support.heads import linear_head
 from engine.models.config import DecoderConfig, Rope
 
 LAYERS = 3
@@ -31,15 +32,31 @@ DECODER = DecoderConfig(
 )
 
 
-def main(folder: Path) -> None:
+@dataclasses.dataclass(frozen=True)
+class _Case:
+    """A pass, and the size of the axis `model`."""
+
+    work: str
+    model: int = 1
+
+
+PROGRAMS = {
+    "score-1": _Case("score"),
+    "score-2": _Case("score", model=2),
+    "gcg": _Case("gcg"),
+}
+
+
+def main(folder: Path, names: list[str]) -> None:
     """Writes the programs."""
-    for model in (1, 2):
-        mesh = chips.mesh_of(SLICE, model)
-        work = Work(candidates=CANDIDATES, own=OWN)
+    for name in names:
+        case = PROGRAMS[name]
+        mesh = chips.mesh_of(SLICE, case.model)
+        work = Work(candidates=CANDIDATES, own=OWN, length=2, searched=8)
         programs = Programs(DECODER, linear_head(DECODER), mesh, "bfloat16", work)
-        text = programs.lower("score").compile().as_text()
-        (folder / f"score-{model}.hlo").write_text(text)
+        text = programs.lower(case.work).compile().as_text()
+        (folder / f"{name}.hlo").write_text(text)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from bench.compiled import hlo, published
-from configs.known_models import MODELS, NEXT
+from bench.compiled import hlo
 from engine import mesh as meshes
 from engine.checkpoint import layouts, restore
 from tests.support import parity
@@ -91,16 +90,22 @@ def test_donated_arguments_are_seen(donated):
     assert program(add, stacked(), layer, donate_argnums=wanted).donated() == set(wanted)
 
 
-@pytest.mark.parametrize("axes", ["D(NH)", "(KH)D"])
-def test_restoring_writes_into_the_stack_that_is_there(axes):
+def check_restoring_in_place(axes):
     order = layouts.permutation("(NH)D", axes.replace("K", "N"))
-    place = restore._place(order, -1, 1, meshes.sharding(parity.make_mesh(), ""))
+    place = restore._place.__wrapped__  # without what was compiled before
+    jitted: Any = place(order, -1, 1, meshes.sharding(parity.make_mesh(), ""))
     layer = jax.ShapeDtypeStruct((4, WIDTH // 4, WIDTH), jnp.float32)
-    jitted: Any = place  # the engine types it as a function
     text = jitted.lower(stacked(), np.int32(1), layer).compile().as_text()
     assert hlo.Program(text).donated() == {0}
 
 
-def test_every_published_reward_model_has_a_structure():
-    assert set(published.OF_MODEL) == set(MODELS | NEXT)
-    assert set(published.OF_MODEL.values()) == set(published.STRUCTURES)
+@pytest.mark.parametrize("axes", ["D(NH)", "(KH)D"])
+def test_restoring_writes_into_the_stack_that_is_there(axes):
+    check_restoring_in_place(axes)
+
+
+def test_restoring_into_a_second_stack_is_seen(monkeypatch):
+    right = jax.jit
+    monkeypatch.setattr(jax, "jit", lambda f, donate_argnums=(), **kept: right(f, **kept))
+    with pytest.raises(AssertionError):
+        check_restoring_in_place("D(NH)")

@@ -1,4 +1,4 @@
-"""The step of a sweep, compiled for a TPU: no copies of weights, small collectives, one result."""
+"""Steps of sweeps and searches, compiled for a TPU: no copies of weights, small collectives."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.compiled import chips, hlo
-from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN
+from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN, PROGRAMS
 
 pytestmark = [
     pytest.mark.slow,
@@ -19,19 +19,30 @@ CHANGED = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")  # by tests/conftest.p
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory) -> dict[int, hlo.Program]:
-    """Size of the axis `model` -> program."""
+def compiled(tmp_path_factory) -> dict[str, hlo.Program]:
+    """Name of a program of `compile_small` -> it."""
     folder = tmp_path_factory.mktemp("programs")
-    command = [sys.executable, "-m", "tests.compiled.compile_small", str(folder)]
+    command = [sys.executable, "-m", "tests.compiled.compile_small", str(folder), *PROGRAMS]
     environment = {name: value for name, value in os.environ.items() if name not in CHANGED}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=600)
-    return {n: hlo.Program((folder / f"score-{n}.hlo").read_text()) for n in (1, 2)}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=900)
+    return {name: hlo.Program((folder / f"{name}.hlo").read_text()) for name in PROGRAMS}
 
 
-@pytest.mark.parametrize("model", [1, 2])
-def test_no_weight_is_copied_transposed_or_converted(programs, model):
-    copies = programs[model].weight_copies()
+@pytest.fixture(scope="module")
+def programs(compiled) -> dict[int, hlo.Program]:
+    """Size of the axis `model` -> step of a sweep."""
+    return {n: compiled[f"score-{n}"] for n in (1, 2)}
+
+
+@pytest.mark.parametrize("name", ["score-1", "score-2", "gcg"])
+def test_no_weight_is_copied_transposed_or_converted(compiled, name):
+    copies = compiled[name].weight_copies()
     assert [(c.op, str(c.array), c.times) for c in copies] == []
+
+
+def test_a_search_widens_no_weight(compiled):
+    assert compiled["gcg"].upcasts() == []
+    assert ("f32", "f32") not in compiled["gcg"].matmuls()
 
 
 @pytest.mark.parametrize("model", [1, 2])

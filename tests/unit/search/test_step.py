@@ -147,9 +147,8 @@ def test_the_gradient_is_the_finite_difference_of_the_signed_reward(checkpoint, 
 
     @jax.jit
     def reward(rows):
-        x = jnp.concatenate(
-            [model.decoder.embed_rows(rows[None]), model.decoder.embed(what.suffix[None])], axis=1
-        )
+        embedded = model.decoder._scaled(rows[None] @ model.decoder.embedding[...])
+        x = jnp.concatenate([embedded, model.decoder.embed(what.suffix[None])], axis=1)
         last = jnp.full((1, 1), x.shape[1] - 1)
         under = [
             model.respond_embedded(
