@@ -1,6 +1,6 @@
 """The planner against reality: memory and time of embedded models on this CPU, memory on TPUs.
 
-    python -m bench.planner [--out=out/demo] [--models=<slug>[,…]] [--dtypes=float32,bfloat16]
+    python -m bench.planner [--demo=out/demo] [--models=<slug>[,…]] [--dtypes=float32,bfloat16]
                             [--searches] [--slices=v5e:2x4]
 
 memory, CPU: a fresh process for each model and dtype imports Assay, then scores a list of replies
@@ -34,7 +34,7 @@ from launch.common.subjects import subject_of
 CPU_TOLERANCE, TPU_TOLERANCE = 0.20, 0.10
 PREFIX, OWN = 64, 2  # positions of a step for a TPU
 
-_OUT = flags.DEFINE_string("out", "out/demo", "Folder of the demo, with its checkpoints.")
+_DEMO = flags.DEFINE_string("demo", "out/demo", "Folder of the demo, with its checkpoints.")
 _MODELS = flags.DEFINE_list(
     "models", ["smollm2-135m-d12-imdb-linear", "smollm2-135m-d16-rt-linear"], "Embedded models."
 )
@@ -139,7 +139,7 @@ def main(_: Sequence[str]) -> None:
     """Measures everything that is asked for; fails if a prediction does not hold."""
     rows: list[Compared] = []
     for slug in filter(None, _MODELS.value):
-        checkpoint = Path(_OUT.value) / "checkpoints" / slug
+        checkpoint = Path(_DEMO.value) / "checkpoints" / slug
         for dtype in _DTYPES.value:
             # How fast a CPU multiplies 16 bits depends on its instructions, and is not planned.
             rows += on_cpu(checkpoint, dtype, _ROUNDS.value if dtype == "float32" else 0)

@@ -3,10 +3,10 @@
 Prints one line of JSON: name -> [predicted, measured], memory in MiB and CPU time in ms per step.
 """
 
+import argparse
 import json
 import re
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -141,18 +141,22 @@ def _cpu_s(call: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def main(path: str, dtype: str, rounds: str, what: str, folder: str) -> None:
+def main() -> None:
     """Measures memory first, since nothing is loaded yet."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("checkpoint")
+    parser.add_argument("dtype")
+    parser.add_argument("rounds", type=int, help="of steps and matmuls; 0: time is not measured")
+    parser.add_argument("what", choices=("sweep", "search"))
+    parser.add_argument("folder", help="in which a run is written")
+    asked = parser.parse_args()
     jax.devices()
-    run = f"{folder}/run"
-    if what == "search":
-        found = {"search, MiB": search_memory(path, dtype, run)}
-    else:
-        found = {"sweep, MiB": sweep_memory(path, dtype, run)}
-    if int(rounds):
-        found["step, ms of CPU time"] = step_time(path, dtype, int(rounds))
+    measure = search_memory if asked.what == "search" else sweep_memory
+    found = {f"{asked.what}, MiB": measure(asked.checkpoint, asked.dtype, f"{asked.folder}/run")}
+    if asked.rounds:
+        found["step, ms of CPU time"] = step_time(asked.checkpoint, asked.dtype, asked.rounds)
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

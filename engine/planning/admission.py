@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
@@ -78,6 +79,8 @@ def step_for(subject: Subject, place: Place, dtype: str, prefix: int, own: int |
       prefix: positions of the longest prompt.
       own: positions of a candidate; None for replies of any length.
     """
+    if not _splits(subject, place):  # no step is computed
+        place = dataclasses.replace(place, model=1)
     model = _model(subject, place, dtype)
     return plans.fitting_step(model, place.usable(subject), _work(prefix, own or SHORT))[0]
 
@@ -225,6 +228,8 @@ def _refusal(
     work: Work,
     account: Callable[[Model, Work], Account],
 ) -> str:
+    if not _splits(subject, place):  # loading them says which meshes are allowed
+        return ""
     model = _model(subject, place, dtype)
     found, usable = account(model, work), place.usable(subject)
     if found.total <= usable:
@@ -237,6 +242,15 @@ def _refusal(
         f"{subject.name}: needs {in_words(found.total)} of memory on a device in {dtype} "
         f"({parts}), {in_words(usable)} are free; {' or '.join(ways)} would fit; {_WAY_OUT}"
     )
+
+
+def _splits(subject: Subject, place: Place) -> bool:
+    """Whether the axis `model` splits the decoder evenly."""
+    try:
+        meshes.check_mesh(_model(subject, place, subject.dtype).mesh, subject.config)
+    except AssayError:
+        return False
+    return True
 
 
 def _model(subject: Subject, place: Place, dtype: str) -> Model:
