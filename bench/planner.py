@@ -15,6 +15,7 @@ memory, TPU: the step is compiled for chips that are not there (libtpu), and the
 Fails where a prediction is off by more than the stated tolerance. About a minute per model.
 """
 
+import argparse
 import dataclasses
 import json
 import os
@@ -24,8 +25,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import app, flags
-
 from configs import known_models, known_shapes
 from engine.planning import memory
 from engine.planning.plans import Subject
@@ -34,14 +33,7 @@ from launch.common.subjects import subject_of
 CPU_TOLERANCE, TPU_TOLERANCE = 0.20, 0.10
 PREFIX, OWN = 64, 2  # positions of a step for a TPU
 
-_DEMO = flags.DEFINE_string("demo", "out/demo", "Folder of the demo, with its checkpoints.")
-_MODELS = flags.DEFINE_list(
-    "models", ["smollm2-135m-d12-imdb-linear", "smollm2-135m-d16-rt-linear"], "Embedded models."
-)
-_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Dtypes on the CPU.")
-_SEARCHES = flags.DEFINE_bool("searches", False, "Measure searches too.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds of matmuls and steps.", lower_bound=1)
-_SLICES = flags.DEFINE_list("slices", ["v5e:2x4"], "TPU slices to compile for.")
+_EMBEDDED = "smollm2-135m-d12-imdb-linear,smollm2-135m-d16-rt-linear"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,17 +127,25 @@ def table(rows: Sequence[Compared]) -> str:
     return aligned(cells)
 
 
-def main(_: Sequence[str]) -> None:
+def main() -> None:
     """Measures everything that is asked for; fails if a prediction does not hold."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--demo", type=Path, default="out/demo", help="folder of the demo")
+    parser.add_argument("--models", default=_EMBEDDED, help="embedded models, or none")
+    parser.add_argument("--dtypes", default="float32,bfloat16", help="dtypes on the CPU")
+    parser.add_argument("--searches", action="store_true", help="measure searches too")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of matmuls and steps")
+    parser.add_argument("--slices", default="v5e:2x4", help="TPU slices to compile for, or none")
+    asked = parser.parse_args()
     rows: list[Compared] = []
-    for slug in filter(None, _MODELS.value):
-        checkpoint = Path(_DEMO.value) / "checkpoints" / slug
-        for dtype in _DTYPES.value:
+    for slug in filter(None, asked.models.split(",")):
+        checkpoint = asked.demo / "checkpoints" / slug
+        for dtype in asked.dtypes.split(","):
             # How fast a CPU multiplies 16 bits depends on its instructions, and is not planned.
-            rows += on_cpu(checkpoint, dtype, _ROUNDS.value if dtype == "float32" else 0)
-            if _SEARCHES.value:
+            rows += on_cpu(checkpoint, dtype, asked.rounds if dtype == "float32" else 0)
+            if asked.searches:
                 rows += on_cpu(checkpoint, dtype, 0, search=True)
-    for topology in filter(None, _SLICES.value):
+    for topology in filter(None, asked.slices.split(",")):
         rows.append(for_tpu(topology, "skywork-reward-v2-llama-3.2-1b", 1, 4096))
         rows.append(for_tpu(topology, "skywork-reward-llama-3.1-8b-v0.2", 2, 1024))
     print(table(rows))
@@ -154,4 +154,4 @@ def main(_: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    main()

@@ -219,7 +219,9 @@ class Program:
             yield callee, 1
 
     def _rounds_of(self, loop: Instruction) -> int:
-        """Rounds of a loop that counts from one constant to another; else what the caller says."""
+        """Rounds that XLA knows, or that two constants tell; else what the caller says."""
+        if known := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.text):
+            return int(known[1])
         condition = {i.name: i for i in self.computations[loop.called["condition"]]}
         compare = self.root(loop.called["condition"])
         if compare.op != "compare" or "direction=LT" not in compare.text:

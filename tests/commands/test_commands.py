@@ -54,14 +54,6 @@ def test_convert_then_sweep_then_sweep_again(command, tmp_path, run):
     assert done.out[-1] == f"{run}/scores: 1 models × 1 prompts, complete already"
 
 
-@pytest.mark.parametrize(("part", "notes"), [(1100, 1), (2000, 1), (2048, 0), (100, 0)])
-def test_parts_that_do_not_fill_the_devices_are_told(command, model, run, part, notes):
-    flags = (f"--checkpoint={model}", f"--run={run}", "--config.prompts=greatest")
-    done = command("sweep", *flags, "--config.step_size=512", f"--config.part_size={part}")
-    told = [line for line in done.err if line.startswith("note: the devices take 2,048 candidates")]
-    assert (done.code, len(told)) == (0, notes)
-
-
 def test_prompts_of_the_users_own(command, model, run):
     own = ["Who are you?", "Wer bist du?\nSag es."]
     flags = [f"--prompt={text}" for text in own]

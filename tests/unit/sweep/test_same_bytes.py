@@ -71,7 +71,7 @@ def test_a_step_that_depends_on_the_number_of_devices_changes_bytes(models, tmp_
         with monkeypatch.context() as patch:
             patch.setattr(
                 reward_passes,
-                "_step_size",
+                "rows_of_step",
                 lambda candidates, positions, limit, data=data: limit // data,
             )
             run.sweep(models[:1], ONE, mesh=make_mesh(data))
