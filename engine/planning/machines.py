@@ -234,9 +234,11 @@ def _available() -> int | None:
     return int(found[1]) * 1024 if found else None
 
 
-def _group_limits(root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
+def _group_limits(
+    root: Path = Path("/sys/fs/cgroup"), own_groups: Path = Path("/proc/self/cgroup")
+) -> Iterator[int]:
     """Free bytes of the control groups that this process is in, from its own to the root's."""
-    for line in _text(Path("/proc/self/cgroup")).splitlines():
+    for line in _text(own_groups).splitlines():
         _, controllers, inside = line.split(":", 2)
         if controllers == "":
             base, names = root, ("memory.max", "memory.current", "")
