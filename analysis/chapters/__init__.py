@@ -20,6 +20,8 @@ from analysis.chapters import (
     list_probabilities,
     model_list,
     objectives,
+    overoptimisation,
+    policies,
     sentiment,
     sequences,
     shared_ends,
@@ -51,6 +53,8 @@ CHAPTERS: tuple[Chapter, ...] = (
     objectives,
     language_models,
     list_probabilities,
+    policies,
+    overoptimisation,
     variance,
     wording,
 )

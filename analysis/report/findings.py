@@ -20,6 +20,8 @@ ORDER = (
     "items_framing",
     "wording",
     "variance",
+    "overoptimisation",
+    "policies",
     "logprobs",
     "item_logprobs",
     "explained",

@@ -1,0 +1,186 @@
+"""Optimise one model's reward exactly and read another's: where more optimisation does harm.
+
+After *Scaling Laws for Reward Model Overoptimization* (Gao et al. 2022, arXiv 2210.10760). The gold
+reward is here any other model of the run, and the curves are exact.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TypeAlias
+
+import polars as pl
+
+from analysis.blocks import PROMPT, Block, Column, Finding, Heading, Picture, Section, notes, rows
+from analysis.chapters.items_agreement import file_name
+from analysis.chapters.policies import drawn, known_replies, place_of, reason
+from analysis.figures import climbs
+from analysis.measures.overoptimisation import (
+    CURVES,
+    ENSEMBLES,
+    LEAST_LOSS,
+    LOSSES,
+    PAIRS,
+    curves_of,
+    ensembles_of,
+    losses_of,
+    pairs_of,
+)
+from analysis.measures.reference_policy import Replies
+from analysis.sentences import decimals
+from analysis.study import Absent, Study, Table, required, table
+from engine.runs.schema import Columns
+
+_LOSING = 10  # replies listed of each pair that turns down
+
+# Each set of replies with its tables `curves_of` and `pairs_of`.
+_Crossed: TypeAlias = list[tuple[Replies, pl.DataFrame, pl.DataFrame]]
+
+
+def tables(study: Study) -> Iterator[Table]:
+    """overoptimisation.csv, and overoptimisation_pairs, _replies and _ensembles.csv."""
+    crossed = functools.cache(partial(_crossed, study))
+    made: dict[str, Callable[[], pl.DataFrame]] = {
+        "overoptimisation": lambda: _joined(CURVES, (curves for _, curves, _ in crossed())),
+        "overoptimisation_pairs": lambda: _joined(PAIRS, (pairs for _, _, pairs in crossed())),
+        "overoptimisation_replies": lambda: required(
+            _joined(LOSSES, (losses_of(study.run, r, p, _LOSING) for r, _, p in crossed())),
+            "No pair of models turns down.",
+        ),
+        "overoptimisation_ensembles": lambda: required(
+            _joined(ENSEMBLES, (ensembles_of(replies) for replies, _, _ in crossed())),
+            "Ensembles take three reward models.",
+        ),
+    }
+    for name, make in made.items():
+        yield table(name, make=make)
+
+
+def _crossed(study: Study) -> _Crossed:
+    known = list(known_replies(study))
+    several = [replies for replies in known if len(replies.models) > 1]
+    if not several:
+        raise Absent(_TWO_MODELS if known else reason(study, known))
+    curves = [curves_of(replies) for replies in several]
+    return [(r, own, pairs_of(r, own)) for r, own in zip(several, curves, strict=True)]
+
+
+_TWO_MODELS = (
+    "Over-optimisation takes two reward models with the tokenizer and the prompt of one language "
+    "model."
+)
+
+
+def _joined(schema: Columns, frames: Iterator[pl.DataFrame]) -> pl.DataFrame:
+    return pl.concat([pl.DataFrame(schema=schema), *frames])
+
+
+def section(study: Study) -> Section:
+    """Curves of the read reward, the pairs, what carries the losses, and ensembles."""
+    made = study.tables
+    blocks: list[Block] = notes([made.reason("overoptimisation")])
+    curves = made.get("overoptimisation")
+    if curves is not None:
+        for of, prompt in drawn(curves):
+            blocks += _of_prompt(study, of, prompt)
+        title = "Every pair: optimise the first, read the second"
+        blocks += rows(
+            made.get("overoptimisation_pairs"), _PAIRS, "overoptimisation_pairs.csv", title
+        )
+        title = "The replies that carry the losses"
+        losing = made.get("overoptimisation_replies")
+        blocks += rows(losing, _LOSSES, "overoptimisation_replies.csv", title)
+        blocks += notes([made.reason("overoptimisation_replies")])
+        blocks += notes([made.reason("overoptimisation_ensembles")])
+    return Section(
+        id="overoptimisation",
+        title="Over-optimisation",
+        label="Over-optimisation",
+        lead="A policy is trained on one model’s reward; another model reads what it says. Both "
+        "are known for every reply, so the curve is exact: it shows how far the second reward "
+        "rises, and where more training begins to cost.",
+        blocks=blocks,
+        caveats=(
+            "The read model is no more right than the optimised one: a loss says that the two "
+            "disagree about what the policy has moved to.",
+        ),
+        findings=findings(made.get("overoptimisation_pairs"), study.names),
+    )
+
+
+def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
+    made = study.tables
+    curves = made["overoptimisation"].filter(of=of, prompt=prompt)
+    blocks: list[Block] = [Heading(place_of(of, prompt))]
+    caption = (
+        "Each panel: the model whose reward is optimised. Lines: the rise of the rewards of all "
+        "models, in standard deviations under the language model, against the KL from it. The "
+        "thick line is the optimised reward itself, which cannot fall; a line that turns down is "
+        "a model that the policy over-optimises."
+    )
+    draw = partial(climbs.crossed, curves, study.names)
+    blocks.append(Picture(f"overoptimisation_{file_name(of)}_{prompt}", caption, draw))
+    ensembles = made.get("overoptimisation_ensembles")
+    if ensembles is not None:
+        own = ensembles.filter(of=of, prompt=prompt)
+        caption = (
+            "Each panel: a model that is read and not optimised. Lines: what it gains where the "
+            "other models are optimised together, as their mean, their lower quartile or their "
+            "minimum, or one by one (the mean of the gains)."
+        )
+        draw = partial(climbs.ensembles, own, study.names)
+        blocks.append(Picture(f"ensembles_{file_name(of)}_{prompt}", caption, draw))
+    return blocks
+
+
+def findings(pairs: pl.DataFrame | None, names: Mapping[str, str]) -> list[Finding]:
+    """In how many pairs optimisation turns down, with the worst pair; none where none does."""
+    if pairs is None:
+        return []
+    found = []
+    for of, prompt in drawn(pairs):
+        own = pairs.filter(of=of, prompt=prompt)
+        turned = own.filter("turns")
+        if turned.height == 0:
+            continue
+        worst = turned.row(0, named=True)  # the greatest loss first
+        text = (
+            f"{place_of(of, prompt)}, training on one model’s reward first raises and "
+            f"then lowers another’s in {turned.height} of {own.height} pairs of models (by "
+            f"{LEAST_LOSS:g} standard deviations or more, up to a KL of {worst['last_kl']:g} "
+            f"nats). Most: trained on {names[worst['optimised']]}, {names[worst['read']]} gains "
+            f"{decimals(worst['peak_gain'])} at {worst['peak_kl']:g} nats and is at "
+            f"{decimals(worst['last_gain'])} at {worst['last_kl']:g}."
+        )
+        found.append(Finding(text=text, picture=f"overoptimisation_{file_name(of)}_{prompt}"))
+    return found
+
+
+_PAIR: tuple[Column, ...] = (
+    ("of", "replies of", "text"),
+    PROMPT,
+    ("optimised", "optimised", "model"),
+    ("read", "read", "model"),
+)
+_PAIRS: tuple[Column, ...] = (
+    *_PAIR,
+    ("correlation", "correlation", "fixed"),
+    ("peak_kl", "peak at KL", "number"),
+    ("peak_gain", "gain there, sd", "fixed"),
+    ("last_kl", "last KL", "number"),
+    ("last_gain", "gain there, sd", "fixed"),
+    ("loss", "loss", "fixed"),
+    ("turns", "turns down", "bool"),
+)
+_LOSSES: tuple[Column, ...] = (
+    *_PAIR,
+    ("rank", "rank", "count"),
+    ("reply", "reply", "token"),
+    ("at_peak", "share at peak", "share"),
+    ("at_last", "at last KL", "share"),
+    ("optimised_reward", "optimised reward, sd", "fixed"),
+    ("read_reward", "read reward, sd", "fixed"),
+    ("loss", "loss, sd", "fixed"),
+)

@@ -1,0 +1,103 @@
+"""Gain of mean rewards against the KL from the reference policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from analysis.figures import style
+from analysis.measures.policies import BEST_OF_N, OPTIMAL
+
+_PANEL = (2.5, 2.2)  # Inches.
+_COLUMNS = 4
+_MOST = 12  # Panels; more models would be too small to read.
+_HOW = {
+    "single": (style.FAINT, "o"),
+    "mean": ("#0072b2", "s"),
+    "lower quartile": ("#009e73", "D"),
+    "minimum": ("#d55e00", "^"),
+}
+
+
+@style.styled
+def gains(table: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
+    """The optimal policies of each model as lines, best-of-n as points.
+
+    Args:
+      table: rows of `policies.csv` of one set of replies and prompt.
+      names: slug -> nickname.
+    """
+    models = [model for model in names if model in table["model"]]
+    figure = style.canvas(6.4, 3.6)
+    ax = figure.subplots()
+    shades = style.colours(names)
+    for model in models:
+        best, optimal = (
+            table.filter(model=model, method=method).sort("kl") for method in (BEST_OF_N, OPTIMAL)
+        )
+        ax.plot(*_from_zero(optimal), color=shades[model], linewidth=1.4)
+        ax.plot(best["kl"], best["gain"], "o", color=shades[model], markersize=3.2)
+    ax.set_xlabel("KL from the language model, nats")
+    ax.set_ylabel("gain of the mean reward, sd")
+    ax.grid(color=style.GRID, linewidth=0.7)
+    style.legend(figure, {names[model]: (shades[model], "o") for model in models}, lines=True)
+    return figure
+
+
+@style.styled
+def crossed(table: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
+    """One panel per optimised model: the gains of all models.
+
+    Args:
+      table: rows of `overoptimisation.csv` of one set of replies and prompt.
+      names: slug -> nickname.
+    """
+    models = [model for model in names if model in table["optimised"]]
+    figure, axes = style.panels(names, models[:_MOST], _COLUMNS, _PANEL)
+    shades = style.colours(names)
+    for optimised, ax in axes.items():
+        for read in models:
+            own = table.filter(optimised=optimised, read=read)
+            width = 2.6 if read == optimised else 1.0
+            ax.plot(*_from_zero(own), color=shades[read], linewidth=width)
+        _finish(ax)
+    style.legend(figure, {names[model]: (shades[model], "o") for model in models}, lines=True)
+    return _labelled(figure)
+
+
+@style.styled
+def ensembles(table: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
+    """One panel per model that is read: its gain by how the other models are optimised.
+
+    Args:
+      table: rows of `overoptimisation_ensembles.csv` of one set of replies and prompt.
+      names: slug -> nickname.
+    """
+    models = [model for model in names if model in table["read"]]
+    figure, axes = style.panels(names, models[:_MOST], _COLUMNS, _PANEL)
+    for read, ax in axes.items():
+        for how, (colour, _) in _HOW.items():
+            ax.plot(*_from_zero(table.filter(read=read, optimised=how)), color=colour, lw=1.4)
+        _finish(ax)
+    style.legend(figure, _HOW, lines=True)
+    return _labelled(figure)
+
+
+def _from_zero(own: pl.DataFrame) -> tuple[Sequence[float], Sequence[float]]:
+    """KL and gain, from the reference policy on."""
+    return (
+        np.append(0.0, own["kl"].to_numpy()).tolist(),
+        np.append(0.0, own["gain"].to_numpy()).tolist(),
+    )
+
+
+def _finish(ax: style.Axes) -> None:
+    ax.axhline(0, color=style.INK, linewidth=0.8)
+
+
+def _labelled(figure: style.Figure) -> style.Figure:
+    figure.supxlabel("KL from the language model, nats", fontsize=9)
+    figure.supylabel("gain, sd", fontsize=9)
+    return figure

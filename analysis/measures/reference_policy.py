@@ -1,0 +1,146 @@
+"""Replies with both a language model's probability and rewards: what an exact policy needs."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from analysis.run import Run
+from analysis.statistics import Array
+from analysis.statistics.exact_policies import normalised
+
+CHAT = ".chat"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Replies:
+    """A set of replies to one prompt: their probability in a language model, and their rewards.
+
+    Attributes:
+      of: "vocabulary" (each reply is one token), or the name of a list.
+      prompt: id of the reward models' prompt.
+      reference: slug of the language model.
+      form: id of the prompt as the language model was given it; it has the same text.
+      ids: token ids, or item ids, ascending [N].
+      log_p: log-probabilities over these replies [N], which sum to 1; float64.
+      covered: probability of these replies together before that, at most 1.
+      models: slugs of the reward models [M].
+      rewards: float64 [M, N].
+    """
+
+    of: str
+    prompt: str
+    reference: str
+    form: str
+    ids: Array
+    log_p: Array
+    covered: float
+    models: tuple[str, ...]
+    rewards: Array
+
+    @cached_property
+    def standardised(self) -> Array:
+        """Rewards in standard deviations from the mean, both under the reference policy [M, N].
+
+        A model that gives all these replies one reward has 0 everywhere.
+        """
+        p = np.exp(self.log_p)
+        centred = self.rewards - (self.rewards @ p)[:, None]
+        flat = np.ptp(self.rewards, axis=1) == 0
+        spread = np.where(flat, np.inf, np.sqrt(centred**2 @ p))
+        return np.asarray(centred / spread[:, None])
+
+    def texts(self, run: Run, chosen: Array) -> list[str]:
+        """The text of the replies at the indices `chosen`."""
+        ids = self.ids[chosen]
+        if self.of == VOCABULARY:
+            frame = run.vocabulary(self.models[0]).select("token_id", "token").collect()
+        else:
+            frame = run.replies(self.of, self.reference, self.form).select("item_id", "item")
+        texts = dict(zip(frame[:, 0].to_list(), frame[:, 1].to_list(), strict=True))
+        return [texts[i] for i in ids.tolist()]
+
+
+VOCABULARY = "vocabulary"
+
+
+def vocabularies(run: Run, models: Sequence[str]) -> Iterator[Replies]:
+    """The vocabulary under every prompt that a language model was given too.
+
+    Args:
+      run: the run.
+      models: slugs of the reward models, in the order of `Replies.models`. A model is taken with
+        a language model of the same vocabulary alone: of two tokenizers, "one token" is not the
+        same set of replies.
+    """
+    for prompt in run.vocabulary_prompts:
+        scored = [model for model in models if (model, prompt) in run.results]
+        keys = dict.fromkeys(run.same_vocabulary(model) for model in scored)
+        for key in keys:
+            own = tuple(model for model in scored if run.same_vocabulary(model) == key)
+            asked = [(m, form) for m, form in run.logprobs if run.same_vocabulary(m) == key]
+            chosen = _form_of(run, prompt, asked)
+            if chosen is not None:
+                yield _tokens(run, prompt, own, *chosen)
+
+
+def lists(run: Run, models: Sequence[str]) -> Iterator[Replies]:
+    """Every list under every prompt under which a language model read it too."""
+    for items, prompt in run.lists():
+        own = tuple(model for model in models if (items, model, prompt) in run.items)
+        asked = [(m, form) for name, m, form in run.item_logprobs if name == items]
+        chosen = _form_of(run, prompt, asked)
+        if chosen is None or not own:
+            continue
+        reference, form = chosen
+        rewards = run.item_scores(items, prompt, own).drop("item")
+        read = run.replies(items, reference, form).select("item_id", "logprob")
+        both = read.join(rewards, on="item_id", how="inner", validate="1:1").sort("item_id")
+        yield _replies(items, prompt, own, reference, form, both)
+
+
+def without_reference(run: Run, models: Sequence[str]) -> list[str]:
+    """Slugs of the models that scored their vocabulary, which no language model shares."""
+    known = {run.same_vocabulary(model) for model, _ in run.logprobs}
+    scored = [model for model in models if model in run.vocabulary_models]
+    return [model for model in scored if run.same_vocabulary(model) not in known]
+
+
+def _form_of(run: Run, prompt: str, asked: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+    """Language model and form for `prompt`: the chat form before the plain one, then by slug."""
+    alike = [(m, form) for m, form in asked if run.prompts[form] == run.prompts[prompt]]
+    return min(alike, key=lambda pair: (not pair[1].endswith(CHAT), *pair), default=None)
+
+
+def _tokens(run: Run, prompt: str, models: tuple[str, ...], reference: str, form: str) -> Replies:
+    both = run.next_tokens(reference, form).select("token_id", "logprob")
+    for model in models:
+        own = dict(zip(("token_id", model), run.rewards(model, prompt), strict=True))
+        frame = pl.DataFrame(own, schema={"token_id": pl.UInt32, model: pl.Float32})
+        both = both.join(frame, on="token_id", how="inner", validate="1:1")
+    return _replies(VOCABULARY, prompt, models, reference, form, both.sort("token_id"))
+
+
+def _replies(
+    of: str,
+    prompt: str,
+    models: tuple[str, ...],
+    reference: str,
+    form: str,
+    both: pl.DataFrame,
+) -> Replies:
+    """`both`: an id, logprob, and a column per model."""
+    log_p = both["logprob"].to_numpy().astype(np.float64)
+    return Replies(
+        of=of,
+        prompt=prompt,
+        reference=reference,
+        form=form,
+        ids=both[:, 0].to_numpy(),
+        log_p=normalised(log_p),
+        covered=float(np.exp(log_p).sum()),
+        models=models,
+        rewards=both.select(models).to_numpy().T.astype(np.float64),
+    )

@@ -1,0 +1,123 @@
+"""What training on a reward would make of a reference policy, in closed form.
+
+Where every reply has a known probability p and a known reward r, no training and no sampling is
+needed: the policy that maximises E[r] - β KL(π ‖ p) is π ∝ p exp(r / β) (Korbak et al. 2022,
+arXiv 2205.11275, eq. 4), and the best of n draws has the distribution of a highest order statistic.
+Logarithms are natural, so KL and entropy are in nats. Everything is float64.
+"""
+
+import math
+
+import numpy as np
+import scipy.optimize
+import scipy.special
+
+from analysis.statistics import Array
+
+
+def normalised(log_p: Array) -> Array:
+    """Log-probabilities [N] shifted so that the probabilities sum to 1."""
+    log_p = np.asarray(log_p, np.float64)
+    return np.asarray(log_p - scipy.special.logsumexp(log_p))
+
+
+def optimal(log_p: Array, reward: Array, strength: float) -> Array:
+    """Log-probabilities of the optimum of KL-regularised training.
+
+    Args:
+      log_p: log-probabilities of the reference policy [N]; they sum to 1.
+      reward: reward of each reply [N].
+      strength: 1/β, at least 0, per unit of reward. 0 gives the reference policy; infinity gives
+        the replies of the highest reward, in the proportions of the reference policy.
+
+    Returns:
+      log π [N]; -inf where π is 0.
+    """
+    reward = np.asarray(reward, np.float64)
+    if math.isinf(strength):
+        return normalised(np.where(reward == reward.max(), log_p, -np.inf))
+    return normalised(log_p + strength * (reward - reward.max()))
+
+
+def best_of(log_p: Array, reward: Array, n: float) -> Array:
+    """Log-probabilities of the reply of highest reward among n independent draws.
+
+    Among draws of equal reward, each is taken with the same chance, so replies of equal reward keep
+    their proportions.
+
+    Args:
+      log_p: log-probabilities of the reference policy [N]; they sum to 1.
+      reward: reward of each reply [N].
+      n: number of draws, at least 1.
+
+    Returns:
+      log π [N]; very unlikely replies may be -inf.
+    """
+    # Replies of one reward win together: with the mass above a, and their own mass b, the chance
+    # is (1 - a)^n - (1 - a - b)^n.
+    _, group = np.unique(-np.asarray(reward, np.float64), return_inverse=True)
+    own = np.bincount(group, np.exp(log_p))
+    above = np.minimum(np.cumsum(own) - own, 1.0)
+    share = np.where(above < 1, np.minimum(own / np.maximum(1 - above, own), 1.0), 1.0)
+    with np.errstate(divide="ignore"):
+        log_not_above = n * np.log1p(-above)
+        log_wins = log_not_above + np.log(-np.expm1(n * np.log1p(-share)))
+        return normalised(log_p + (log_wins - np.log(own))[group])
+
+
+def best_of_bound(n: float) -> float:
+    """Upper bound of the KL of best-of-n from its reference: log n - (n - 1)/n.
+
+    Beirami et al. 2024 (arXiv 2401.01879); exact where no two replies have the same reward and no
+    single reply has much probability.
+    """
+    return math.log(n) - (n - 1) / n
+
+
+def kl(log_pi: Array, log_p: Array) -> float:
+    """KL(π ‖ p) in nats, of log-probabilities [N]; replies of π = 0 count 0."""
+    pi = np.exp(log_pi)
+    kept = pi > 0
+    return max(0.0, float(pi[kept] @ (log_pi[kept] - log_p[kept])))
+
+
+def entropy(log_pi: Array) -> float:
+    """Entropy of π in nats; its exponential is the effective number of replies."""
+    pi = np.exp(log_pi)
+    kept = pi > 0
+    return max(0.0, -float(pi[kept] @ log_pi[kept]))
+
+
+def strengths(log_p: Array, reward: Array, kls: Array) -> Array:
+    """The 1/β at which the optimal policy is each KL away from the reference.
+
+    KL grows with 1/β: its derivative is Var(reward under π) / β.
+
+    Args:
+      log_p: log-probabilities of the reference policy [N]; they sum to 1.
+      reward: reward of each reply [N].
+      kls: KLs in nats, ascending [K].
+
+    Returns:
+      1/β [K]; NaN where no β reaches the KL: above -log(probability of the best replies).
+    """
+    reward = np.asarray(reward, np.float64)
+    found = np.full(len(kls), np.nan)
+    spread = float(np.ptp(reward))
+    most = kl(optimal(log_p, reward, math.inf), log_p)
+    if spread == 0:
+        return found
+    low = 0.0
+    for at, wanted in enumerate(kls):
+        if wanted >= most * (1 - 1e-9):
+            break
+        high = max(2 * low, 1 / spread)
+        while _excess(high, log_p, reward, wanted) < 0:
+            low, high = high, 2 * high
+        low = scipy.optimize.brentq(_excess, low, high, (log_p, reward, wanted), rtol=1e-10)
+        found[at] = low
+    return found
+
+
+def _excess(strength: float, log_p: Array, reward: Array, wanted: float) -> float:
+    return kl(optimal(log_p, reward, strength), log_p) - wanted

@@ -1,0 +1,172 @@
+"""Exact policies and over-optimisation from runs with planted rewards."""
+
+import numpy as np
+import pytest
+
+import analysis
+from analysis.chapters import overoptimisation, policies
+from analysis.measures import reference_policy
+from analysis.measures.overoptimisation import curves_of, ensembles_of, losses_of, pairs_of
+from analysis.measures.policies import BEST_OF_N, OPTIMAL
+from tests.support import runs
+
+N = 400
+NAMES = {model: model for model in ("a", "b", "c", "d")}
+
+
+def _run(folder, rewards):
+    """Models of one vocabulary under "greatest", and a language model that finds all alike."""
+    words = [f"w{i}" for i in range(N)]
+    scores = {(model, "greatest"): values for model, values in rewards.items()}
+    run = runs.write_run(folder, {"v": words}, dict.fromkeys(rewards, "v"), scores, size=N)
+    runs.add_logprobs(run, "lm", "v", "greatest", np.full(N, -np.log(N)))
+    return analysis.load(run)
+
+
+def _replies(run):
+    (replies,) = reference_policy.vocabularies(run, list(NAMES))
+    return replies
+
+
+@pytest.fixture
+def turning(tmp_path):
+    """Rewards: b is a, but low where a is highest; c is a in other units; d is noise."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=N)
+    b = np.where(a < 1.8, a, -2.0)
+    return _run(tmp_path / "run", {"a": a, "b": b, "c": 3 * a - 7, "d": rng.normal(size=N)})
+
+
+def test_tables_of_policies_hold_what_was_planted(turning, settings):
+    study = analysis.compute(turning, {}, settings, [policies])
+    table = study.tables["policies"]
+    ones = table.filter(method=BEST_OF_N, n=1)
+    assert ones["kl"].to_list() == pytest.approx([0, 0, 0, 0], abs=1e-12)
+    assert ones["gain"].to_list() == pytest.approx([0, 0, 0, 0], abs=1e-6)
+    assert ones["replies"].to_list() == pytest.approx([N] * 4, rel=1e-5)
+    best = int(turning.rewards("a", "greatest")[1].argmax())
+    last = table.filter(model="a", method=BEST_OF_N, n=1_000_000)
+    assert last["top_id"].to_list() == [best]
+    assert last["top"].to_list() == [f"w{best}"]
+    optimal = table.filter(model="a", method=OPTIMAL).sort("kl")
+    assert (np.diff(optimal["gain"].to_numpy()) > 0).all()
+    assert (np.diff(optimal["beta"].to_numpy()) < 0).all()
+    moved = study.tables["policy_replies"].filter(model="a", kl=1.0, end="gains", rank=1)
+    assert moved["reply_id"].to_list() == [best]
+
+
+def test_units_of_the_reward_do_not_matter(turning):
+    curves = curves_of(_replies(turning))
+    own = curves.filter(optimised="a", read="c")
+    np.testing.assert_allclose(own["gain"], own["own_gain"], rtol=1e-6)
+
+
+def test_a_reward_that_falls_where_the_other_is_high_turns_down_and_its_own_copy_does_not(turning):
+    replies = _replies(turning)
+    pairs = pairs_of(replies, curves_of(replies))
+    rows = {(row["optimised"], row["read"]): row for row in pairs.to_dicts()}
+    down = rows["a", "b"]
+    assert down["turns"]
+    assert 0 < down["peak_kl"] < down["last_kl"]
+    assert down["peak_gain"] > 0.1 > 0 > down["last_gain"]
+    same = rows["a", "c"]
+    assert (same["turns"], same["loss"]) == (False, 0.0)
+    assert same["correlation"] == pytest.approx(1.0)
+
+
+def test_the_losing_replies_are_those_that_were_planted_and_sum_to_the_loss(turning):
+    replies = _replies(turning)
+    pairs = pairs_of(replies, curves_of(replies))
+    losses = losses_of(turning, replies, pairs, N).filter(optimised="a", read="b")
+    (loss,) = pairs.filter(optimised="a", read="b")["loss"]
+    assert losses["loss"].sum() == pytest.approx(loss, rel=1e-6)
+    a = turning.rewards("a", "greatest")[1]
+    assert (a[losses["reply_id"].to_numpy()[:3]] >= 1.8).all()
+
+
+def test_an_ensemble_of_noisy_copies_beats_its_members(tmp_path):
+    rng = np.random.default_rng(1)
+    truth = rng.normal(size=N)
+    noisy = {model: truth + rng.normal(size=N) for model in "bcd"}
+    table = ensembles_of(_replies(_run(tmp_path / "run", {"a": truth, **noisy})))
+    at = table.filter(read="a", kl=1.0)
+    gains = dict(at.select("optimised", "gain").iter_rows())
+    assert gains["mean"] > gains["single"] + 0.1
+    assert gains["minimum"] > gains["single"]
+    assert set(gains) == {"single", "mean", "lower quartile", "minimum"}
+
+
+def test_a_finding_names_the_pair_that_turns_down_and_is_silent_for_copies(turning, tmp_path):
+    replies = _replies(turning)
+    (found,) = overoptimisation.findings(pairs_of(replies, curves_of(replies)), NAMES)
+    assert "trained on" in found.text
+    assert found.picture == "overoptimisation_vocabulary_greatest"
+    a = turning.rewards("a", "greatest")[1].astype(float)
+    noise = 1e-3 * np.random.default_rng(2).normal(size=N)
+    copies = _replies(_run(tmp_path / "copies", {"a": a, "b": 2 * a + 1 + noise}))
+    assert overoptimisation.findings(pairs_of(copies, curves_of(copies)), NAMES) == []
+
+
+def test_a_flat_reward_has_no_policy_and_no_finding(tmp_path, settings):
+    run = _run(tmp_path / "run", {"a": np.ones(N), "b": np.zeros(N)})
+    study = analysis.compute(run, {}, settings, [policies, overoptimisation])
+    assert study.tables.reason("policies") == "Every reward model gives all replies one reward."
+    assert policies.section(study).findings == []
+    assert overoptimisation.section(study).findings == []
+
+
+def test_few_replies_are_found_where_one_is_loved_and_not_where_rewards_are_spread(tmp_path):
+    def of(name, rewards):
+        run = _run(tmp_path / name, {"a": rewards})
+        table = policies.policies_of(run, _replies(run))
+        return policies.findings(table, NAMES)
+
+    loved = np.zeros(N)
+    loved[7] = 100.0
+    (found,) = of("loved", loved)
+    assert "instead of 400" in found.text
+    assert of("halves", np.arange(N) % 2.0) == []
+
+
+def test_a_language_model_of_another_tokenizer_is_no_reference(small_run, settings):
+    runs.add_logprobs(small_run, "lm", "v2", "greatest", [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0])
+    study = analysis.compute(analysis.load(small_run), {}, settings, [policies, overoptimisation])
+    assert study.tables["policies"]["model"].unique().to_list() == ["m-two"]
+    section = policies.section(study)
+    said = " ".join(block.text for block in section.blocks if block.kind == "text")
+    assert "Without a language model of their tokenizer" in said
+    assert "m-one" in said
+    assert "two reward models" in study.tables.reason("overoptimisation")
+
+
+def test_a_prompt_that_no_language_model_was_given_is_said(small_run, settings):
+    runs.add_logprobs(small_run, "lm", "v2", "worst", [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0])
+    study = analysis.compute(analysis.load(small_run), {}, settings, [policies])
+    assert "the same vocabulary and the same prompt" in study.tables.reason("policies")
+
+
+def test_the_chat_form_is_the_reference_where_there_are_both(small_run):
+    flat = [-1.8] * 6
+    runs.add_logprobs(small_run, "lm", "v2", "greatest", flat)
+    runs.add_logprobs(small_run, "lm", "v2", "greatest.chat", flat)
+    runs.edit_manifest(
+        small_run, lambda c: c["prompts"].update({"greatest.chat": c["prompts"]["greatest"]})
+    )
+    (replies,) = reference_policy.vocabularies(analysis.load(small_run), ["m-two"])
+    assert replies.form == "greatest.chat"
+
+
+def test_lists_are_taken_with_the_language_model_that_read_them(small_run, settings):
+    rewards = {"love": 4.0, "peace of mind": 3.0, "war": -2.0}
+    runs.add_items(small_run, "things", "m-one", "greatest", rewards)
+    read = {"love": (1, -2.0), "peace of mind": (3, -9.0), "war": (1, -3.0)}
+    runs.add_item_logprobs(small_run, "things", "base", "greatest", read)
+    run = analysis.load(small_run)
+    (replies,) = reference_policy.lists(run, ["m-one", "m-two"])
+    assert replies.models == ("m-one",)
+    assert np.exp(replies.log_p).sum() == pytest.approx(1)
+    assert replies.covered == pytest.approx(sum(np.exp([-2.0, -9.0, -3.0])))
+    study = analysis.compute(run, {}, settings, [policies])
+    assert study.tables["policies"]["of"].unique().to_list() == ["things"]
+    best = study.tables["policies"].filter(method=BEST_OF_N, n=1_000_000)
+    assert best["top"].to_list() == ["love"]

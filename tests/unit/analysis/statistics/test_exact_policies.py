@@ -1,0 +1,130 @@
+"""Closed forms against brute force on small vocabularies, and against sampling on large ones."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from analysis.statistics import exact_policies as exact
+
+
+def _reference(rng, n):
+    return exact.normalised(rng.normal(0, 2, n))
+
+
+def test_the_optimal_policy_maximises_reward_less_kl():
+    rng = np.random.default_rng(0)
+    log_p, reward, beta = _reference(rng, 6), rng.normal(size=6), 0.7
+
+    def loss(logits):
+        log_pi = exact.normalised(logits)
+        return -(np.exp(log_pi) @ reward - beta * exact.kl(log_pi, log_p))
+
+    found = scipy.optimize.minimize(loss, np.zeros(6), tol=1e-12)
+    expected = np.exp(exact.normalised(found.x))
+    np.testing.assert_allclose(np.exp(exact.optimal(log_p, reward, 1 / beta)), expected, atol=1e-5)
+
+
+def test_no_strength_is_the_reference_and_an_endless_one_the_best_replies():
+    log_p = exact.normalised(np.log([0.5, 0.3, 0.2]))
+    reward = np.array([1.0, 2.0, 2.0])
+    np.testing.assert_allclose(exact.optimal(log_p, reward, 0.0), log_p)
+    best = np.exp(exact.optimal(log_p, reward, math.inf))
+    np.testing.assert_allclose(best, [0.0, 0.6, 0.4])
+    np.testing.assert_allclose(np.exp(exact.optimal(log_p, reward, 1e4)), best, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_best_of_n_is_the_enumeration_of_all_draws(n):
+    p = np.array([0.4, 0.1, 0.2, 0.05, 0.25])
+    reward = np.array([1.0, 3.0, 1.0, 3.0, -2.0])  # Two pairs of ties.
+    expected = np.zeros(5)
+    for draws in itertools.product(range(5), repeat=n):
+        chance = math.prod(p[i] for i in draws)
+        best = max(reward[i] for i in draws)
+        winners = [i for i in draws if reward[i] == best]
+        for i in winners:
+            expected[i] += chance / len(winners)
+    np.testing.assert_allclose(np.exp(exact.best_of(np.log(p), reward, n)), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("n", [10, 1000, 1_000_000])
+def test_best_of_many_matches_arithmetic_of_arbitrary_precision(n):
+    from decimal import Decimal, getcontext
+
+    getcontext().prec = 60
+    rng = np.random.default_rng(1)
+    log_p, reward = _reference(rng, 50), rng.normal(size=50)
+    order = np.argsort(-reward)
+    p = [Decimal(float(x)) for x in np.exp(log_p)[order]]
+    total, above, expected = sum(p), Decimal(0), []
+    for own in p:
+        expected.append((1 - above / total) ** n - (1 - (above + own) / total) ** n)
+        above += own
+    got = np.exp(exact.best_of(log_p, reward, n))[order]
+    np.testing.assert_allclose(got, np.array(expected, float), rtol=1e-8, atol=1e-14)
+
+
+def test_closed_forms_agree_with_sampling():
+    rng = np.random.default_rng(2)
+    log_p, reward = _reference(rng, 5000), rng.normal(size=5000)
+    p, draws, n = np.exp(log_p), 200_000, 8
+    picks = rng.choice(5000, size=(draws, n), p=p / p.sum())
+    best = reward[picks].max(axis=1)
+    expected = np.exp(exact.best_of(log_p, reward, n)) @ reward
+    assert abs(best.mean() - expected) < 4 * best.std() / math.sqrt(draws)
+    # Importance weights of the same draws estimate the tilted mean.
+    weights = np.exp(reward[picks[:, 0]] / 0.8)
+    estimate = (weights @ reward[picks[:, 0]]) / weights.sum()
+    tilted = np.exp(exact.optimal(log_p, reward, 1 / 0.8)) @ reward
+    error = np.std(weights * (reward[picks[:, 0]] - estimate)) / weights.mean() / math.sqrt(draws)
+    assert abs(estimate - tilted) < 4 * error
+
+
+def test_kl_rises_with_strength_from_zero_and_meets_what_was_asked():
+    rng = np.random.default_rng(3)
+    log_p, reward = _reference(rng, 300), rng.normal(size=300) * 5
+    kls = [exact.kl(exact.optimal(log_p, reward, s), log_p) for s in np.geomspace(1e-4, 2, 40)]
+    assert min(kls) >= 0
+    assert (np.diff(kls) > 0).all()
+    wanted = np.array([0.01, 0.3, 1.0, 2.0])
+    found = exact.strengths(log_p, reward, wanted)
+    got = [exact.kl(exact.optimal(log_p, reward, s), log_p) for s in found]
+    np.testing.assert_allclose(got, wanted, rtol=1e-8)
+
+
+def test_a_kl_beyond_the_best_replies_is_out_of_reach():
+    log_p = np.log([0.5, 0.3, 0.2])
+    reward = np.array([0.0, 1.0, 1.0])
+    found = exact.strengths(log_p, reward, np.array([0.1, 0.6, 0.7]))  # -log .5 is .693
+    assert np.isfinite(found[:2]).all()
+    assert np.isnan(found[2])
+    assert np.isnan(exact.strengths(log_p, np.ones(3), np.array([0.1]))).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 1000, 1_000_000])
+def test_the_kl_of_best_of_n_stays_below_its_bound_and_below_the_optimum_at_equal_reward(n):
+    rng = np.random.default_rng(4)
+    log_p, reward = _reference(rng, 400), rng.normal(size=400).round(1)
+    policy = exact.best_of(log_p, reward, n)
+    nats = exact.kl(policy, log_p)
+    assert 0 <= nats <= exact.best_of_bound(n) + 1e-12
+    if n in (2, 10):
+        (strength,) = exact.strengths(log_p, reward, np.array([nats]))
+        at_equal = np.exp(exact.optimal(log_p, reward, strength)) @ reward
+        assert np.exp(policy) @ reward <= at_equal
+
+
+def test_the_bound_is_met_where_replies_are_many_and_rewards_differ():
+    rng = np.random.default_rng(5)
+    log_p = exact.normalised(np.zeros(20000))
+    policy = exact.best_of(log_p, rng.normal(size=20000), 16)
+    assert exact.kl(policy, log_p) == pytest.approx(exact.best_of_bound(16), abs=1e-3)
+
+
+def test_entropy_counts_replies():
+    assert math.exp(exact.entropy(np.log(np.full(7, 1 / 7)))) == pytest.approx(7)
+    with np.errstate(divide="ignore"):
+        assert exact.entropy(np.log(np.array([1.0, 0.0]))) == 0
