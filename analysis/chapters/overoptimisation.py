@@ -20,15 +20,17 @@ from analysis.figures import climbs
 from analysis.measures.overoptimisation import (
     CURVES,
     ENSEMBLES,
+    FALLS,
     LEAST_LOSS,
     LOSSES,
     PAIRS,
+    TURNS,
     curves_of,
     ensembles_of,
     losses_of,
     pairs_of,
 )
-from analysis.measures.reference_policy import Replies
+from analysis.measures.reference_policy import KLS, Replies
 from analysis.sentences import decimals
 from analysis.study import Absent, Study, Table, required, table
 from engine.runs.schema import Columns
@@ -46,8 +48,8 @@ def tables(study: Study) -> Iterator[Table]:
         "overoptimisation": lambda: _joined(CURVES, (curves for _, curves, _ in crossed())),
         "overoptimisation_pairs": lambda: _joined(PAIRS, (pairs for _, _, pairs in crossed())),
         "overoptimisation_replies": lambda: required(
-            _joined(LOSSES, (losses_of(study.run, r, p, _LOSING) for r, _, p in crossed())),
-            "No pair of models turns down.",
+            _joined(LOSSES, (losses_of(r, p, _LOSING) for r, _, p in crossed())),
+            "No model’s reward falls while another’s is optimised.",
         ),
         "overoptimisation_ensembles": lambda: required(
             _joined(ENSEMBLES, (ensembles_of(replies) for replies, _, _ in crossed())),
@@ -142,15 +144,16 @@ def findings(pairs: pl.DataFrame | None, names: Mapping[str, str]) -> list[Findi
     found = []
     for of, prompt in drawn(pairs):
         own = pairs.filter(of=of, prompt=prompt)
-        turned = own.filter("turns")
+        turned, fallen = (own.filter(course=course) for course in (TURNS, FALLS))
         if turned.height == 0:
             continue
         worst = turned.row(0, named=True)  # the greatest loss first
+        also = f", and only lowers it in {fallen.height}" if fallen.height else ""
         text = (
-            f"{place_of(of, prompt)}, training on one model’s reward first raises and "
-            f"then lowers another’s in {turned.height} of {own.height} pairs of models (by "
-            f"{LEAST_LOSS:g} standard deviations or more, up to a KL of {worst['last_kl']:g} "
-            f"nats). Most: trained on {names[worst['optimised']]}, {names[worst['read']]} gains "
+            f"{place_of(of, prompt)}, training on one model’s reward first raises and then lowers "
+            f"another’s in {turned.height} of {own.height} pairs of models{also} (by "
+            f"{LEAST_LOSS:g} standard deviations or more, up to a KL of {KLS[-1]:g} nats). Most: "
+            f"trained on {names[worst['optimised']]}, {names[worst['read']]} gains "
             f"{decimals(worst['peak_gain'])} at {worst['peak_kl']:g} nats and is at "
             f"{decimals(worst['last_gain'])} at {worst['last_kl']:g}."
         )
@@ -172,7 +175,7 @@ _PAIRS: tuple[Column, ...] = (
     ("last_kl", "last KL", "number"),
     ("last_gain", "gain there, sd", "fixed"),
     ("loss", "loss", "fixed"),
-    ("turns", "turns down", "bool"),
+    ("course", "the read reward", "text"),
 )
 _LOSSES: tuple[Column, ...] = (
     *_PAIR,

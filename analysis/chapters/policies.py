@@ -32,7 +32,6 @@ from analysis.figures import climbs
 from analysis.measures.matched_words import trims
 from analysis.measures.policies import (
     BEST_OF_N,
-    KLS,
     MASSES,
     MOVERS,
     OPTIMAL,
@@ -43,6 +42,7 @@ from analysis.measures.policies import (
     policies_of,
 )
 from analysis.measures.reference_policy import (
+    KLS,
     VOCABULARY,
     Replies,
     lists,
@@ -56,7 +56,7 @@ from analysis.words.matching import match, match_cased
 
 _Known: TypeAlias = Callable[[], list[Replies]]
 
-_MASS_KLS = (SHOWN_KL, 4.0)
+_LISTED_KLS = (SHOWN_KL, 4.0)
 _SHOWN_DRAWS = (1, 4, 16, 64, 256, 1024, 65536, 1_000_000)
 
 
@@ -87,14 +87,12 @@ def reason(study: Study, known: Sequence[Replies]) -> str:
 
 
 def _policies(study: Study, known: _Known) -> pl.DataFrame:
-    frames = [pl.DataFrame(schema=POLICIES), *(policies_of(study.run, each) for each in known())]
+    frames = [pl.DataFrame(schema=POLICIES), *(policies_of(each) for each in known())]
     return required(pl.concat(frames), reason(study, known()))
 
 
 def _movers(study: Study, known: _Known) -> pl.DataFrame:
-    frames = [
-        movers(study.run, each, nats, study.settings.top) for each in known() for nats in _MASS_KLS
-    ]
+    frames = [movers(each, _LISTED_KLS, study.settings.top) for each in known()]
     return required(pl.concat([pl.DataFrame(schema=MOVERS), *frames]), reason(study, known()))
 
 
@@ -102,7 +100,7 @@ def _masses(study: Study, known: _Known) -> pl.DataFrame:
     frames = [pl.DataFrame(schema=MASSES)]
     for each in known():
         if each.of == VOCABULARY:
-            frames.append(masses(each, _MASS_KLS, word_sets(study, each)))
+            frames.append(masses(each, _LISTED_KLS, word_sets(study, each)))
     return required(pl.concat(frames), reason(study, known()))
 
 
@@ -216,7 +214,8 @@ def _tables(study: Study) -> list[Block]:
     how = (
         "entropy is in nats; replies is its exponential, the effective number of different "
         "replies. β has the unit of the reward. bound is log n − (n − 1)/n, which the KL of best "
-        f"of n cannot exceed. The file has every KL from {KLS[0]:g} to {KLS[-1]:g}."
+        f"of n cannot exceed. The file has every KL from {KLS[0]:g} to {KLS[-1]:g}, and the limit "
+        "β = 0, where only the replies of the highest reward are left."
     )
     return [*blocks, Text(how, "how")]
 

@@ -13,11 +13,12 @@ from analysis.measures.policies import BEST_OF_N, OPTIMAL
 _PANEL = (2.5, 2.2)  # Inches.
 _COLUMNS = 4
 _MOST = 12  # Panels; more models would be too small to read.
+# Colour and dashes: the lines often lie on one another.
 _HOW = {
-    "single": (style.FAINT, "o"),
-    "mean": ("#0072b2", "s"),
-    "lower quartile": ("#009e73", "D"),
-    "minimum": ("#d55e00", "^"),
+    "single": (style.FAINT, "-"),
+    "mean": ("#0072b2", "-"),
+    "lower quartile": ("#009e73", "--"),
+    "minimum": ("#d55e00", ":"),
 }
 
 
@@ -78,10 +79,12 @@ def ensembles(table: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
     models = [model for model in names if model in table["read"]]
     figure, axes = style.panels(names, models[:_MOST], _COLUMNS, _PANEL)
     for read, ax in axes.items():
-        for how, (colour, _) in _HOW.items():
-            ax.plot(*_from_zero(table.filter(read=read, optimised=how)), color=colour, lw=1.4)
+        for how, (colour, dashes) in _HOW.items():
+            own = table.filter(read=read, optimised=how)
+            ax.plot(*_from_zero(own), dashes, color=colour, linewidth=1.6, label=how)
         _finish(ax)
-    style.legend(figure, _HOW, lines=True)
+    lines, labels = next(iter(axes.values())).get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside upper left", ncols=4, frameon=False, fontsize=8.5)
     return _labelled(figure)
 
 

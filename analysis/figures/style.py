@@ -177,7 +177,10 @@ def legend(figure: "Figure", shown: Mapping[str, tuple[str, str]], lines: bool =
         for c, m in shown.values()
     ]
     labels = [name(text, 30) for text in shown]
-    figure.legend(keys, labels, loc="outside upper left", ncols=4, frameon=False, fontsize=8.5)
+    # A letter takes about 0.075 inches, and a marker with its gaps 0.55.
+    longest = 0.55 + 0.075 * max(map(len, labels), default=0)
+    across = max(1, min(4, int(figure.get_figwidth() / longest)))
+    figure.legend(keys, labels, loc="outside upper left", ncols=across, frameon=False, fontsize=8.5)
 
 
 def cloud(ax: "Axes", x: Array, y: Array, colour: str) -> None:

@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.measures.policies import KLS
-from analysis.measures.reference_policy import Replies
-from analysis.run import Run
+from analysis.measures.reference_policy import KLS, Replies
 from analysis.statistics import Array
 from analysis.statistics.exact_policies import optimal, strengths
 from engine.runs.schema import Columns
@@ -20,7 +18,7 @@ PAIRS: Columns = {
     **dict.fromkeys(
         ("correlation", "peak_kl", "peak_gain", "last_kl", "last_gain", "loss"), pl.Float64
     ),
-    "turns": pl.Boolean,
+    "course": pl.String,
 }
 LOSSES: Columns = {
     **_PAIR,
@@ -34,8 +32,9 @@ ENSEMBLES: Columns = {
     "models": pl.Int64,
     **dict.fromkeys(("kl", "gain"), pl.Float64),
 }
-# A curve turns down where it ends this far below its peak: rewards of one model in float32 and in
-# bfloat16 differ by less.
+# A curve falls, or turns down after it has risen, where it ends this far below its peak. Rewards of
+# one model in float32 and in bfloat16 differ by less.
+RISES, TURNS, FALLS = "rises", "turns down", "falls"
 LEAST_LOSS = 0.1  # standard deviations of the read reward under the reference policy
 _LOW_QUANTILE = 0.25
 
@@ -49,7 +48,7 @@ def curves_of(replies: Replies) -> pl.DataFrame:
     """
     frames = []
     for at, optimised in enumerate(replies.models):
-        kls, gains = _climb(replies, replies.standardised[at])
+        kls, gains = _climb(replies, replies.standardised[at], replies.strengths[at])
         for own, read in enumerate(replies.models):
             frame = pl.DataFrame({"kl": kls, "gain": gains[:, own], "own_gain": gains[:, at]})
             names = {"of": replies.of, "prompt": replies.prompt}
@@ -67,8 +66,8 @@ def pairs_of(replies: Replies, curves: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
       Rows of `overoptimisation_pairs.csv`: correlation (Pearson's, weighted by the reference
-      policy), peak and last KL and gain, loss (peak less last), turns (loss at least
-      `LEAST_LOSS`); the greatest loss first.
+      policy), peak and last KL and gain, loss (peak less last), course (`RISES`, `TURNS` or
+      `FALLS`); the greatest loss first. A peak at KL 0 is the reference policy itself.
     """
     z = replies.standardised
     correlation = (z * np.exp(replies.log_p)) @ z.T
@@ -86,13 +85,14 @@ def pairs_of(replies: Replies, curves: pl.DataFrame) -> pl.DataFrame:
         found = correlation[places[names["optimised"]], places[names["read"]]]
         ends = {"peak_kl": kls[peak], "peak_gain": gains[peak]}
         ends |= {"last_kl": kls[-1], "last_gain": gains[-1], "loss": loss}
-        rows.append({**names, "correlation": found, **ends, "turns": loss >= LEAST_LOSS})
+        course = RISES if loss < LEAST_LOSS else TURNS if peak else FALLS
+        rows.append({**names, "correlation": found, **ends, "course": course})
     frame = pl.DataFrame(rows, schema=PAIRS)
     return frame.sort("loss", "optimised", "read", descending=[True, False, False])
 
 
-def losses_of(run: Run, replies: Replies, pairs: pl.DataFrame, count: int) -> pl.DataFrame:
-    """The replies that carry the loss of each pair that turns down.
+def losses_of(replies: Replies, pairs: pl.DataFrame, count: int) -> pl.DataFrame:
+    """The replies that carry the loss of each pair that falls or turns down.
 
     Between the peak and the last policy, a reply of standardised read reward z contributes
     (π_peak - π_last) z to the loss; the contributions of all replies sum to it.
@@ -103,16 +103,17 @@ def losses_of(run: Run, replies: Replies, pairs: pl.DataFrame, count: int) -> pl
     z = replies.standardised
     places = {model: at for at, model in enumerate(replies.models)}
     rows: list[dict[str, Any]] = []
-    for pair in pairs.filter("turns").to_dicts():
+    for pair in pairs.filter(pl.col("course") != RISES).to_dicts():
         a, b = places[pair["optimised"]], places[pair["read"]]
-        peak, last = (_policy(replies, z[a], pair[key]) for key in ("peak_kl", "last_kl"))
+        known = {0.0: np.exp(replies.log_p)}
+        known |= {nats: np.exp(policy) for nats, _, policy in replies.policies(a)}
+        peak, last = known[pair["peak_kl"]], known[pair["last_kl"]]
         contribution = (peak - last) * z[b]
         chosen = np.argsort(-contribution, kind="stable")[:count]
-        texts = replies.texts(run, chosen)
-        for rank, (i, text) in enumerate(zip(chosen.tolist(), texts, strict=True), start=1):
+        for rank, i in enumerate(chosen.tolist(), start=1):
             numbers = {"at_peak": peak[i], "at_last": last[i], "loss": contribution[i]}
             rewards = {"optimised_reward": z[a, i], "read_reward": z[b, i]}
-            own = {"rank": rank, "reply_id": replies.ids[i], "reply": text}
+            own = {"rank": rank, "reply_id": int(replies.ids[i]), "reply": replies.texts[i]}
             rows.append({**{key: pair[key] for key in _PAIR}, **own, **numbers, **rewards})
     return pl.DataFrame(rows, schema=LOSSES)
 
@@ -146,7 +147,11 @@ def _ensembles(
     replies: Replies, others: Array, read: int
 ) -> Iterator[tuple[str, tuple[Array, Array]]]:
     """Name, then KLs and gains [K] of the reward at index `read`, of each ensemble."""
-    climbs = [_climb(replies, reward) for reward in others]
+    climbs = [
+        _climb(replies, replies.standardised[i], replies.strengths[i])
+        for i in range(len(replies.models))
+        if i != read
+    ]
     shared = min((kls for kls, _ in climbs), key=len)
     yield "single", (shared, np.mean([g[: len(shared), read] for _, g in climbs], axis=0))
     together: Mapping[str, Array] = {
@@ -155,25 +160,15 @@ def _ensembles(
         "minimum": others.min(axis=0),
     }
     for how, reward in together.items():
-        kls, gains = _climb(replies, reward)
+        kls, gains = _climb(replies, reward, strengths(replies.log_p, reward, np.array(KLS)))
         yield how, (kls, gains[:, read])
 
 
-def _climb(replies: Replies, reward: Array) -> tuple[Array, Array]:
-    """The KLs that the policies of `reward` [N] reach [K], and all models' gains there [K, M]."""
-    reached = strengths(replies.log_p, reward, np.array(KLS))
-    known = np.isfinite(reached)
-    z = replies.standardised
+def _climb(replies: Replies, reward: Array, reached: Array) -> tuple[Array, Array]:
+    """KLs [K] of the policies of `reward` [N] at 1/β `reached`, and all models' gains [K, M]."""
+    known, z = np.isfinite(reached), replies.standardised
     gains = [z @ np.exp(optimal(replies.log_p, reward, strength)) for strength in reached[known]]
     return np.array(KLS)[known], np.array(gains).reshape(-1, len(z))
-
-
-def _policy(replies: Replies, reward: Array, nats: float) -> Array:
-    """Probabilities [N] of the policy of `reward` [N] at a KL that it reaches."""
-    if nats == 0:
-        return np.exp(replies.log_p)
-    (strength,) = strengths(replies.log_p, reward, np.array([nats]))
-    return np.exp(optimal(replies.log_p, reward, strength))
 
 
 def _literals(names: Mapping[str, str]) -> dict[str, pl.Expr]:

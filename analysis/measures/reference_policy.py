@@ -9,9 +9,15 @@ import polars as pl
 
 from analysis.run import Run
 from analysis.statistics import Array
-from analysis.statistics.exact_policies import normalised
+from analysis.statistics.exact_policies import normalised, optimal, strengths
 
 CHAT = ".chat"
+VOCABULARY = "vocabulary"
+# Nats from the reference policy at which policies are compared.
+KLS = (
+    *(0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5),
+    *(4.0, 4.5, 5.0, 5.5, 6.0, 6.5, 7.0, 7.5, 8.0, 8.5, 9.0, 9.5, 10.0),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,6 +30,7 @@ class Replies:
       reference: slug of the language model.
       form: id of the prompt as the language model was given it; it has the same text.
       ids: token ids, or item ids, ascending [N].
+      texts: the token, or the item, of each id [N].
       log_p: log-probabilities over these replies [N], which sum to 1; float64.
       covered: probability of these replies together before that, at most 1.
       models: slugs of the reward models [M].
@@ -35,6 +42,7 @@ class Replies:
     reference: str
     form: str
     ids: Array
+    texts: pl.Series
     log_p: Array
     covered: float
     models: tuple[str, ...]
@@ -52,18 +60,19 @@ class Replies:
         spread = np.where(flat, np.inf, np.sqrt(centred**2 @ p))
         return np.asarray(centred / spread[:, None])
 
-    def texts(self, run: Run, chosen: Array) -> list[str]:
-        """The text of the replies at the indices `chosen`."""
-        ids = self.ids[chosen]
-        if self.of == VOCABULARY:
-            frame = run.vocabulary(self.models[0]).select("token_id", "token").collect()
-        else:
-            frame = run.replies(self.of, self.reference, self.form).select("item_id", "item")
-        texts = dict(zip(frame[:, 0].to_list(), frame[:, 1].to_list(), strict=True))
-        return [texts[i] for i in ids.tolist()]
+    @cached_property
+    def strengths(self) -> Array:
+        """1/β at which each model's optimal policy is at each KL of `KLS` [M, K].
 
+        Per standard deviation of its reward under the reference policy; NaN out of reach.
+        """
+        return np.array([strengths(self.log_p, z, np.array(KLS)) for z in self.standardised])
 
-VOCABULARY = "vocabulary"
+    def policies(self, model: int) -> list[tuple[float, float, Array]]:
+        """KL, 1/β and log-probabilities [N] of the optimal policies of the model at an index."""
+        z = self.standardised[model]
+        known = zip(KLS, self.strengths[model].tolist(), strict=True)
+        return [(nats, s, optimal(self.log_p, z, s)) for nats, s in known if np.isfinite(s)]
 
 
 def vocabularies(run: Run, models: Sequence[str]) -> Iterator[Replies]:
@@ -96,7 +105,7 @@ def lists(run: Run, models: Sequence[str]) -> Iterator[Replies]:
             continue
         reference, form = chosen
         rewards = run.item_scores(items, prompt, own).drop("item")
-        read = run.replies(items, reference, form).select("item_id", "logprob")
+        read = run.replies(items, reference, form).select("item_id", "item", "logprob")
         both = read.join(rewards, on="item_id", how="inner", validate="1:1").sort("item_id")
         yield _replies(items, prompt, own, reference, form, both)
 
@@ -115,7 +124,7 @@ def _form_of(run: Run, prompt: str, asked: Sequence[tuple[str, str]]) -> tuple[s
 
 
 def _tokens(run: Run, prompt: str, models: tuple[str, ...], reference: str, form: str) -> Replies:
-    both = run.next_tokens(reference, form).select("token_id", "logprob")
+    both = run.next_tokens(reference, form).select("token_id", "token", "logprob")
     for model in models:
         own = dict(zip(("token_id", model), run.rewards(model, prompt), strict=True))
         frame = pl.DataFrame(own, schema={"token_id": pl.UInt32, model: pl.Float32})
@@ -131,7 +140,7 @@ def _replies(
     form: str,
     both: pl.DataFrame,
 ) -> Replies:
-    """`both`: an id, logprob, and a column per model."""
+    """`both`: id, text, logprob, and a column per model."""
     log_p = both["logprob"].to_numpy().astype(np.float64)
     return Replies(
         of=of,
@@ -139,6 +148,7 @@ def _replies(
         reference=reference,
         form=form,
         ids=both[:, 0].to_numpy(),
+        texts=both[:, 1],
         log_p=normalised(log_p),
         covered=float(np.exp(log_p).sum()),
         models=models,

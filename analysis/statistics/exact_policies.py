@@ -9,7 +9,6 @@ Logarithms are natural, so KL and entropy are in nats. Everything is float64.
 import math
 
 import numpy as np
-import scipy.optimize
 import scipy.special
 
 from analysis.statistics import Array
@@ -91,8 +90,6 @@ def entropy(log_pi: Array) -> float:
 def strengths(log_p: Array, reward: Array, kls: Array) -> Array:
     """The 1/β at which the optimal policy is each KL away from the reference.
 
-    KL grows with 1/β: its derivative is Var(reward under π) / β.
-
     Args:
       log_p: log-probabilities of the reference policy [N]; they sum to 1.
       reward: reward of each reply [N].
@@ -102,22 +99,37 @@ def strengths(log_p: Array, reward: Array, kls: Array) -> Array:
       1/β [K]; NaN where no β reaches the KL: above -log(probability of the best replies).
     """
     reward = np.asarray(reward, np.float64)
+    p, gap = np.exp(log_p), reward - reward.max()
     found = np.full(len(kls), np.nan)
-    spread = float(np.ptp(reward))
-    most = kl(optimal(log_p, reward, math.inf), log_p)
-    if spread == 0:
-        return found
-    low = 0.0
+    most = -math.log(p[gap == 0].sum())
+    start = 1 / max(math.sqrt(p @ (gap - p @ gap) ** 2), 1e-300)
     for at, wanted in enumerate(kls):
-        if wanted >= most * (1 - 1e-9):
+        if not wanted < most * (1 - 1e-9):
             break
-        high = max(2 * low, 1 / spread)
-        while _excess(high, log_p, reward, wanted) < 0:
-            low, high = high, 2 * high
-        low = scipy.optimize.brentq(_excess, low, high, (log_p, reward, wanted), rtol=1e-10)
-        found[at] = low
+        found[at] = start = _solved(p, gap, float(wanted), start)
     return found
 
 
-def _excess(strength: float, log_p: Array, reward: Array, wanted: float) -> float:
-    return kl(optimal(log_p, reward, strength), log_p) - wanted
+def _solved(p: Array, gap: Array, wanted: float, guess: float) -> float:
+    """1/β of one KL: Newton's method on sqrt(KL), which is nearly linear in 1/β, in a bracket."""
+    low, high = 0.0, math.inf
+    for _ in range(200):
+        nats, variance = _kl_and_variance(p, gap, guess)
+        if abs(nats - wanted) <= 1e-10 * wanted:
+            break
+        low, high = (guess, high) if nats < wanted else (low, guess)
+        slope = guess * variance / (2 * math.sqrt(nats)) if nats > 0 else 0.0
+        step = (math.sqrt(wanted) - math.sqrt(nats)) / slope if slope else math.inf
+        guess += step
+        if not low < guess < high:
+            guess = (low + high) / 2 if math.isfinite(high) else 2 * low
+    return guess
+
+
+def _kl_and_variance(p: Array, gap: Array, strength: float) -> tuple[float, float]:
+    """KL(π ‖ p), and the variance of the reward under π; dKL/d(1/β) is variance / β."""
+    weights = p * np.exp(strength * gap)
+    total = weights.sum()
+    mean = weights @ gap / total
+    nats = strength * mean - math.log(total)
+    return max(0.0, float(nats)), float(weights @ (gap - mean) ** 2 / total)

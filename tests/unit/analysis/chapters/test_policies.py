@@ -51,6 +51,9 @@ def test_tables_of_policies_hold_what_was_planted(turning, settings):
     optimal = table.filter(model="a", method=OPTIMAL).sort("kl")
     assert (np.diff(optimal["gain"].to_numpy()) > 0).all()
     assert (np.diff(optimal["beta"].to_numpy()) < 0).all()
+    assert optimal["beta"][-1] == 0
+    assert optimal["kl"][-1] == pytest.approx(np.log(N), rel=1e-5)
+    assert optimal["top_share"][-1] == 1
     moved = study.tables["policy_replies"].filter(model="a", kl=1.0, end="gains", rank=1)
     assert moved["reply_id"].to_list() == [best]
 
@@ -66,22 +69,31 @@ def test_a_reward_that_falls_where_the_other_is_high_turns_down_and_its_own_copy
     pairs = pairs_of(replies, curves_of(replies))
     rows = {(row["optimised"], row["read"]): row for row in pairs.to_dicts()}
     down = rows["a", "b"]
-    assert down["turns"]
+    assert down["course"] == "turns down"
     assert 0 < down["peak_kl"] < down["last_kl"]
     assert down["peak_gain"] > 0.1 > 0 > down["last_gain"]
     same = rows["a", "c"]
-    assert (same["turns"], same["loss"]) == (False, 0.0)
+    assert (same["course"], same["loss"]) == ("rises", 0.0)
     assert same["correlation"] == pytest.approx(1.0)
+
+
+def test_a_reward_of_the_opposite_sign_only_falls(tmp_path):
+    a = np.random.default_rng(0).normal(size=N)
+    replies = _replies(_run(tmp_path / "run", {"a": a, "b": -a}))
+    pairs = pairs_of(replies, curves_of(replies))
+    assert pairs["course"].to_list() == ["falls", "falls"]
+    assert pairs["peak_kl"].to_list() == [0, 0]
+    assert overoptimisation.findings(pairs, NAMES) == []
 
 
 def test_the_losing_replies_are_those_that_were_planted_and_sum_to_the_loss(turning):
     replies = _replies(turning)
     pairs = pairs_of(replies, curves_of(replies))
-    losses = losses_of(turning, replies, pairs, N).filter(optimised="a", read="b")
+    losses = losses_of(replies, pairs, N).filter(optimised="a", read="b")
     (loss,) = pairs.filter(optimised="a", read="b")["loss"]
     assert losses["loss"].sum() == pytest.approx(loss, rel=1e-6)
     a = turning.rewards("a", "greatest")[1]
-    assert (a[losses["reply_id"].to_numpy()[:3]] >= 1.8).all()
+    assert (a[losses["reply_id"].to_numpy()[:2]] >= 1.8).all()
 
 
 def test_an_ensemble_of_noisy_copies_beats_its_members(tmp_path):
@@ -118,7 +130,7 @@ def test_a_flat_reward_has_no_policy_and_no_finding(tmp_path, settings):
 def test_few_replies_are_found_where_one_is_loved_and_not_where_rewards_are_spread(tmp_path):
     def of(name, rewards):
         run = _run(tmp_path / name, {"a": rewards})
-        table = policies.policies_of(run, _replies(run))
+        table = policies.policies_of(_replies(run))
         return policies.findings(table, NAMES)
 
     loved = np.zeros(N)
