@@ -24,21 +24,24 @@ class Cache:
     def rewards(self, result: Result, vocabulary: str) -> tuple[Array, Array]:
         """Token ids (uint32, ascending) and rewards (float32) of `result`, read only.
 
+        The rewards of a language model's result are its log-probabilities.
+
         Args:
           result: over a vocabulary.
           vocabulary: its key; results of one vocabulary with the same token ids share their array.
         """
-        if result.path in self._rewards:
-            return self._rewards[result.path]
+        place = str(result.folder)
+        if place in self._rewards:
+            return self._rewards[place]
         frame = checks.scan(result).collect().rechunk()
-        ids, rewards = frame["token_id"].to_numpy(), frame["reward"].to_numpy()
+        ids, rewards = frame.to_series(0).to_numpy(), frame.to_series(1).to_numpy()
         known = self._ids.setdefault(vocabulary, ids)
         read = (known if np.array_equal(known, ids) else ids), rewards
         for column in read:
             column.flags.writeable = False
         if self._bytes + rewards.nbytes <= _MOST_BYTES:
             self._bytes += rewards.nbytes
-            self._rewards[result.path] = read
+            self._rewards[place] = read
         return read
 
     def vocabulary(self, path: epath.Path) -> pl.DataFrame:

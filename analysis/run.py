@@ -214,8 +214,11 @@ class Run:
         return chosen
 
     def _joined(self, result: Result) -> pl.LazyFrame:
-        scores = checks.scan(result).join(
-            self.vocabulary(result.model), on="token_id", how="left", validate="1:1"
+        number = list(checks.columns(result))[-1]
+        scores = (
+            checks.scan(result)
+            .rename({number: "reward"})
+            .join(self.vocabulary(result.model), on="token_id", how="left", validate="1:1")
         )
         columns = ["token_id", "token", "reward", "is_special", "round_trip"]
         names = {"model": pl.lit(result.model), "prompt": pl.lit(result.prompt)}

@@ -20,6 +20,7 @@ COMMANDS = {
     "logprobs": "Compute log-probabilities of a language model.",
     "import_scores": "Import scores that others released into a run.",
     "verify": "Check a run: every hash, row and id; rebuild a lost manifest.",
+    "diff": "Say what changed between two reward models, with a verdict.",
     "analyze": "Write the report of one or several runs.",
 }
 MODULES = {"search": "gcg"}  # where the module has another name, which is a command too

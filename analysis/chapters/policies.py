@@ -51,8 +51,7 @@ from analysis.measures.reference_policy import (
 )
 from analysis.sentences import listed
 from analysis.study import Study, Table, required, table
-from analysis.words import lexicons
-from analysis.words.matching import match, match_cased
+from analysis.words.kinds import kinds
 
 _Known: TypeAlias = Callable[[], list[Replies]]
 
@@ -100,29 +99,17 @@ def _masses(study: Study, known: _Known) -> pl.DataFrame:
     frames = [pl.DataFrame(schema=MASSES)]
     for each in known():
         if each.of == VOCABULARY:
-            frames.append(masses(each, _LISTED_KLS, word_sets(study, each)))
+            frames.append(masses(each, _LISTED_KLS, kinds_of(study, each)))
     return required(pl.concat(frames), reason(study, known()))
 
 
-def word_sets(study: Study, replies: Replies) -> dict[tuple[str, str], Sequence[int]]:
-    """(list, words) -> token ids: positive and negative words of AFINN, and groups of people."""
-    run = study.run
+def kinds_of(study: Study, replies: Replies) -> pl.DataFrame:
+    """The kinds of words of a vocabulary, as `words.kinds` gives them."""
+    run, options = study.run, study.options
     vocabulary = run.vocabulary(replies.models[0]).select("token_id", "token").collect()
-    sets: dict[tuple[str, str], Sequence[int]] = {}
-    try:
-        graded = lexicons.afinn(study.options.afinn)
-        result = run.results[replies.models[0], replies.prompt]
-        found = match(vocabulary, graded, trims(result, study.options.match_trim))
-        for name, sign in (("positive words", 1), ("negative words", -1)):
-            chosen = found.filter(sign * pl.col("value") > 0)
-            sets["AFINN", name] = chosen["token_id"].to_list()
-    except lexicons.LexiconError:
-        pass  # the chapter on sentiment says that there is no such list
-    people = match_cased(vocabulary, lexicons.identity(study.options.identity))
-    for (axis, group), own in people.group_by("axis", "group", maintain_order=True):
-        if axis != lexicons.NEUTRAL:
-            sets[str(axis), str(group)] = own["token_id"].to_list()
-    return sets
+    result = run.results[replies.models[0], replies.prompt]
+    trim = trims(result, options.match_trim)
+    return kinds(vocabulary, options.afinn, options.identity, trim)
 
 
 def section(study: Study) -> Section:

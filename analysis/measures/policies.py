@@ -1,7 +1,7 @@
 """Exact policies of each reward model: how far they get at each KL, and what they would say."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,21 +113,22 @@ def movers(replies: Replies, kls: Sequence[float], count: int) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=MOVERS)
 
 
-def masses(
-    replies: Replies, kls: Sequence[float], sets: Mapping[tuple[str, str], Sequence[int]]
-) -> pl.DataFrame:
-    """Probability of sets of tokens under the reference and under each model's policy.
+def masses(replies: Replies, kls: Sequence[float], kinds: pl.DataFrame) -> pl.DataFrame:
+    """Probability of kinds of words under the reference and under each model's policy.
 
     Args:
       replies: of a vocabulary.
       kls: nats, some of `KLS`.
-      sets: (list, words) -> token ids, such as ("AFINN", "positive words").
+      kinds: what `words.kinds` returns.
 
     Returns:
       Rows of `policy_words.csv`; ratio is policy / p.
     """
     p, rows = np.exp(replies.log_p), []
-    members = {key: np.isin(replies.ids, np.array(ids)) for key, ids in sets.items()}
+    members = {
+        key: np.isin(replies.ids, own["token_id"].to_numpy())
+        for key, own in kinds.group_by("list", "words", maintain_order=True)
+    }
     for keys, pi in _at(replies, kls):
         for (source, words), inside in members.items():
             before, after = float(p[inside].sum()), float(pi[inside].sum())

@@ -7,7 +7,7 @@ import analysis
 from analysis.chapters import overoptimisation, policies
 from analysis.measures import reference_policy
 from analysis.measures.overoptimisation import curves_of, ensembles_of, losses_of, pairs_of
-from analysis.measures.policies import BEST_OF_N, OPTIMAL
+from analysis.measures.policies import BEST_OF_N, OPTIMAL, policies_of
 from tests.support import runs
 
 N = 400
@@ -130,7 +130,7 @@ def test_a_flat_reward_has_no_policy_and_no_finding(tmp_path, settings):
 def test_few_replies_are_found_where_one_is_loved_and_not_where_rewards_are_spread(tmp_path):
     def of(name, rewards):
         run = _run(tmp_path / name, {"a": rewards})
-        table = policies.policies_of(_replies(run))
+        table = policies_of(_replies(run))
         return policies.findings(table, NAMES)
 
     loved = np.zeros(N)

@@ -1,0 +1,175 @@
+"""What changed between two models: a chapter of the report of `assay diff` alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import polars as pl
+
+from analysis.blocks import (
+    INTERVAL,
+    P_AND_Q,
+    PROMPT,
+    Block,
+    Column,
+    Finding,
+    Heading,
+    Picture,
+    Section,
+    Text,
+    rows,
+)
+from analysis.figures import shifts
+from analysis.measures.changes import Limits, changes, checks, moved_tokens, moved_words
+from analysis.measures.matched_words import trims
+from analysis.run import Run
+from analysis.sentences import decimals
+from analysis.study import Study, Table, table
+from analysis.two_models import AFTER
+from analysis.words.kinds import kinds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Changes:
+    """The chapter.
+
+    Attributes:
+      limits: what before and after may differ by.
+      noise: name of a pair of readings of one model -> a run of the two; see `two_models`.
+    """
+
+    limits: Limits
+    noise: Sequence[tuple[str, Run]]
+
+    def tables(self, study: Study) -> Iterator[Table]:
+        """changes.csv, changes_checks.csv, changes_tokens.csv and changes_words.csv."""
+        run, made = study.run, study.tables
+        top = study.settings.top
+        yield table("changes", make=partial(changes, run, self.noise, self.limits))
+        yield table("changes_words", make=lambda: moved_words(run, _kinds(study)))
+        yield table(
+            "changes_checks",
+            make=lambda: checks(made["changes"], made["changes_words"], self.limits),
+        )
+        yield table("changes_tokens", make=partial(moved_tokens, run, self.noise, top))
+
+    def section(self, study: Study) -> Section:
+        """The verdict, and for each prompt the shifts of tokens and of words."""
+        made = study.tables
+        verdict = made["changes_checks"]
+        failed = verdict.filter(~pl.col("holds"))
+        said = (
+            f"All {verdict.height} limits hold."
+            if failed.height == 0
+            else f"{failed.height} of {verdict.height} limits do not hold."
+        )
+        blocks: list[Block] = [Text(said, "" if failed.height == 0 else "warning")]
+        blocks += rows(verdict, _CHECKS, "changes_checks.csv", "Limits", unfolded=True)
+        blocks += rows(made["changes"], _CHANGES, "changes.csv", "How alike", unfolded=True)
+        if not self.noise:
+            how = "No noise was measured: no second reading of one of the models was given."
+            blocks.append(Text(how, "note"))
+        for prompt in study.run.vocabulary_prompts:
+            blocks += _of_prompt(study, prompt)
+        words = made["changes_words"]
+        blocks += rows(words, _WORDS, "changes_words.csv", "Kinds of words")
+        return Section(
+            id="changes",
+            title="What changed",
+            label="Changes",
+            lead="Two models rank the same tokens. Percentiles compare them: the share of the "
+            "vocabulary below a token. Noise is what two readings of one model differ by.",
+            blocks=blocks,
+            caveats=(
+                "Percentiles say nothing about the scale of the rewards: two models with the same "
+                "order and other gaps look alike here.",
+                "A kind of words is compared with the whole vocabulary: where all ordinary words "
+                "move, each kind does. Compare kinds with one another.",
+            ),
+            findings=findings(verdict),
+        )
+
+
+def findings(verdict: pl.DataFrame) -> list[Finding]:
+    """One sentence for each limit that does not hold; none where all hold."""
+    found = []
+    for row in verdict.filter(~pl.col("holds")).iter_rows(named=True):
+        noise = "" if row["noise"] is None else f"; two readings of one model: {row['noise']:.3f}"
+        what = f" ({row['what']})" if row["what"] else ""
+        text = (
+            f"Under “{row['prompt']}”, {row['check']}{what} is {decimals(row['measured'])}; "
+            f"allowed: {row['limit']:g}{noise}."
+        )
+        found.append(Finding(text=text, picture=f"changes_{row['prompt']}"))
+    return found
+
+
+def _kinds(study: Study) -> pl.DataFrame:
+    run, options = study.run, study.options
+    vocabulary = run.vocabulary(AFTER).select("token_id", "token").collect()
+    result = next(iter(run.results.values()))
+    return kinds(vocabulary, options.afinn, options.identity, trims(result, options.match_trim))
+
+
+def _of_prompt(study: Study, prompt: str) -> list[Block]:
+    made = study.tables
+    caption = (
+        "Left: every token by its percentile before and after; tokens on the line did not move. "
+        "Right: the kinds of words that moved most, with 95 % intervals; filled where q < .05."
+    )
+    words = made["changes_words"].filter(prompt=prompt)
+    draw = partial(shifts.shifts, shifts.grid(study.run, prompt), words)
+    moved = made["changes_tokens"].filter(prompt=prompt)
+    shown = moved.filter(pl.col("rank") <= study.settings.figure_top)
+    return [
+        Heading(f"Under “{prompt}”"),
+        Picture(f"changes_{prompt}", caption, draw),
+        *rows(shown, _TOKENS, "changes_tokens.csv", "Tokens that moved most", unfolded=True),
+    ]
+
+
+_CHECKS: tuple[Column, ...] = (
+    PROMPT,
+    ("check", "limit on", "text"),
+    ("what", "of", "text"),
+    ("measured", "measured", "fixed"),
+    ("noise", "noise", "fixed"),
+    ("limit", "allowed", "fixed"),
+    ("holds", "holds", "bool"),
+)
+_CHANGES: tuple[Column, ...] = (
+    PROMPT,
+    ("of", "of", "text"),
+    ("n", "tokens", "count"),
+    ("kendall", "Kendall’s τ", "fixed"),
+    ("spearman", "Spearman’s ρ", "fixed"),
+    ("top_kept", "top kept", "share"),
+    ("bottom_kept", "bottom kept", "share"),
+    ("mean_shift", "mean shift", "share"),
+    ("shift_99", "99 % shift less than", "share"),
+    ("beyond_noise", "beyond noise", "share"),
+)
+_TOKENS: tuple[Column, ...] = (
+    ("end", "end", "text"),
+    ("rank", "rank", "count"),
+    ("token", "token", "token"),
+    ("token_id", "token id", "count"),
+    ("before", "before", "share"),
+    ("after", "after", "share"),
+    ("shift", "shift", "share"),
+    ("beyond_noise", "beyond noise", "bool"),
+)
+_WORDS: tuple[Column, ...] = (
+    PROMPT,
+    ("list", "list", "text"),
+    ("words", "words", "text"),
+    ("tokens", "tokens", "count"),
+    ("stems", "stems", "count"),
+    ("before", "before", "share"),
+    ("after", "after", "share"),
+    ("shift", "shift", "fixed"),
+    *INTERVAL,
+    *P_AND_Q,
+)

@@ -1,0 +1,260 @@
+"""How far two models rank one vocabulary differently, and which words moved."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from analysis.run import Run
+from analysis.statistics import Array, ranks
+from analysis.statistics.clustered import clustered_error, half_width, two_sided_p
+from analysis.statistics.kendall import tau_b
+from analysis.statistics.multiplicity import with_q
+from analysis.two_models import AFTER, BEFORE
+from analysis.words.spellings import dense_numbers
+from engine.errors import AssayError
+from engine.runs.schema import Columns
+
+CHANGE = "change"
+CHANGES: Columns = {
+    **dict.fromkeys(("prompt", "of"), pl.String),
+    "n": pl.Int64,
+    **dict.fromkeys(
+        ("kendall", "spearman", "top_kept", "bottom_kept", "mean_shift", "shift_99"), pl.Float64
+    ),
+    "beyond_noise": pl.Float64,
+}
+TOKENS: Columns = {
+    **dict.fromkeys(("prompt", "end"), pl.String),
+    "rank": pl.UInt32,
+    "token_id": pl.UInt32,
+    "token": pl.String,
+    **dict.fromkeys(("before", "after", "shift"), pl.Float64),
+    "beyond_noise": pl.Boolean,
+}
+WORDS: Columns = {
+    **dict.fromkeys(("prompt", "list", "words"), pl.String),
+    **dict.fromkeys(("tokens", "stems"), pl.Int64),
+    **dict.fromkeys(("before", "after", "shift", "ci_low", "ci_high", "p"), pl.Float64),
+}
+CHECKS: Columns = {
+    **dict.fromkeys(("prompt", "check", "what"), pl.String),
+    **dict.fromkeys(("measured", "noise", "limit"), pl.Float64),
+    "holds": pl.Boolean,
+}
+_LEAST_STEMS = 5  # of a kind of words: fewer have no interval worth the name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What two models may differ by.
+
+    Attributes:
+      kendall: least τ-b between before and after.
+      ends: tokens at each end that are compared.
+      kept: least share of the tokens at either end that are still there.
+      words: largest shift of the mean percentile of a kind of words that is certain (q < .05).
+    """
+
+    kendall: float
+    ends: int
+    kept: float
+    words: float
+
+    def __post_init__(self) -> None:
+        for name, low in (("kendall", -1.0), ("kept", 0.0), ("words", 0.0)):
+            value = getattr(self, name)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not (low <= value <= 1)
+            ):
+                raise AssayError(f"diff.limits.{name}={value!r}; allowed: {low:g} to 1")
+        if type(self.ends) is not int or self.ends < 1:
+            raise AssayError(f"diff.limits.ends={self.ends!r}; allowed: integers >= 1")
+
+
+def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.DataFrame:
+    """How alike both models rank the vocabulary under each prompt, and how alike two readings do.
+
+    Args:
+      run: what `two_models` returned.
+      noise: name of a pair of readings of one model -> a run of the two, made by `two_models`.
+      limits: how many tokens are an end.
+
+    Returns:
+      Rows of `changes.csv`. Shifts are of percentiles, 0 to 1; shift_99 is the absolute shift that
+      99 % of the tokens stay below. beyond_noise is the share of tokens that moved further than
+      `shift_99` of the noise: .01 where before and after differ by noise alone; null without noise.
+    """
+    frames = []
+    for prompt in run.vocabulary_prompts:
+        floor = _floor(noise, prompt)
+        for of, own in [(CHANGE, run), *noise]:
+            if prompt in own.vocabulary_prompts:
+                row = _alike(*_rewards(own, prompt), limits.ends)
+                shift = np.abs(_shift(own, prompt))
+                beyond = None if floor is None else float((shift > floor).mean())
+                frames.append({"prompt": prompt, "of": of, **row, "beyond_noise": beyond})
+    return pl.DataFrame(frames, schema=CHANGES)
+
+
+def moved_tokens(run: Run, noise: Sequence[tuple[str, Run]], count: int) -> pl.DataFrame:
+    """The tokens whose percentile rose and fell most under each prompt; ties by id.
+
+    Returns:
+      Rows of `changes_tokens.csv`: end is "rose" or "fell".
+    """
+    tokens = run.vocabulary(AFTER).select("token_id", "token").collect()
+    texts = dict(tokens.iter_rows())
+    rows = []
+    for prompt in run.vocabulary_prompts:
+        ids, before, after = _percentiles(run, prompt)
+        shift, floor = after - before, _floor(noise, prompt)
+        for end, sign in (("rose", -1), ("fell", 1)):
+            chosen = np.argsort(sign * shift, kind="stable")[:count]
+            chosen = chosen[sign * shift[chosen] < 0]
+            for rank, i in enumerate(chosen.tolist(), start=1):
+                keys = {"prompt": prompt, "end": end, "rank": rank}
+                named = {"token_id": int(ids[i]), "token": texts[int(ids[i])]}
+                moved = {"before": before[i], "after": after[i], "shift": shift[i]}
+                beyond = None if floor is None else bool(abs(shift[i]) > floor)
+                rows.append({**keys, **named, **moved, "beyond_noise": beyond})
+    return pl.DataFrame(rows, schema=TOKENS)
+
+
+def moved_words(run: Run, kinds: pl.DataFrame) -> pl.DataFrame:
+    """How far kinds of words moved: the shift of their mean percentile under each prompt.
+
+    The mean percentile of the whole vocabulary is 1/2 before and after, so a kind's shift is
+    relative to all tokens. Intervals and p (against 0) are clustered by stem.
+
+    Args:
+      run: what `two_models` returned.
+      kinds: list, words, token_id, stem; one row per member.
+
+    Returns:
+      Rows of `changes_words.csv`, with q over the whole table; p is NaN below five stems.
+    """
+    rows = [
+        row
+        for prompt in run.vocabulary_prompts
+        for row in _shifts(prompt, kinds, *_percentiles(run, prompt))
+    ]
+    return with_q(pl.DataFrame(rows, schema=WORDS))
+
+
+def checks(summary: pl.DataFrame, words: pl.DataFrame, limits: Limits) -> pl.DataFrame:
+    """Every comparison with a limit, and whether it holds.
+
+    Args:
+      summary: what `changes` returned.
+      words: what `moved_words` returned.
+      limits: the limits.
+
+    Returns:
+      Rows of `changes_checks.csv`: noise is what two readings of one model give, the worst of them,
+      or null.
+    """
+    rows = []
+    for prompt in summary["prompt"].unique(maintain_order=True):
+        own = summary.filter(prompt=prompt)
+        noise = own.filter(pl.col("of") != CHANGE)
+        for column, check, limit in (
+            ("kendall", "Kendall’s τ", limits.kendall),
+            ("top_kept", f"top {limits.ends} kept", limits.kept),
+            ("bottom_kept", f"bottom {limits.ends} kept", limits.kept),
+        ):
+            (measured,) = own.filter(of=CHANGE)[column]
+            least = noise[column].min() if noise.height else None
+            keys = {"prompt": prompt, "check": check, "what": "", "measured": measured}
+            rows.append({**keys, "noise": least, "limit": limit, "holds": measured >= limit})
+        certain = words.filter(pl.col("prompt") == prompt, pl.col("q") < 0.05)
+        worst = certain.sort(
+            pl.col("shift").abs(), "list", "words", descending=[True, False, False]
+        )
+        shift = worst["shift"][0] if worst.height else 0.0
+        what = worst["words"][0] if worst.height else ""
+        keys = {"prompt": prompt, "check": "largest certain shift of words", "what": what}
+        holds = abs(shift) <= limits.words
+        rows.append(
+            {**keys, "measured": shift, "noise": None, "limit": limits.words, "holds": holds}
+        )
+    return pl.DataFrame(rows, schema=CHECKS)
+
+
+def _rewards(run: Run, prompt: str) -> tuple[Array, Array]:
+    (ids, before), (other, after) = (run.rewards(side, prompt) for side in (BEFORE, AFTER))
+    if not np.array_equal(ids, other):
+        raise AssayError(
+            f"prompt {prompt!r}: --before and --after scored other tokens; allowed: the same ones"
+        )
+    return before, after
+
+
+def _percentiles(run: Run, prompt: str) -> tuple[Array, Array, Array]:
+    """Token ids [N], and the percentiles before and after [N]."""
+    before, after = _rewards(run, prompt)
+    return run.rewards(AFTER, prompt)[0], ranks.percentiles(before), ranks.percentiles(after)
+
+
+def _shift(run: Run, prompt: str) -> Array:
+    _, before, after = _percentiles(run, prompt)
+    return np.asarray(after - before)
+
+
+def _floor(noise: Sequence[tuple[str, Run]], prompt: str) -> float | None:
+    """The absolute shift that 99 % of the tokens stay below in the noisiest pair of readings."""
+    shifts = [_shift(run, prompt) for _, run in noise if prompt in run.vocabulary_prompts]
+    return max((float(np.quantile(np.abs(s), 0.99)) for s in shifts), default=None)
+
+
+def _alike(before: Array, after: Array, ends: int) -> dict[str, float]:
+    shift = np.abs(ranks.percentiles(after) - ranks.percentiles(before))
+    return {
+        "n": len(before),
+        "kendall": tau_b(before, after),
+        "spearman": ranks.spearman(before, after),
+        "top_kept": _kept(before, after, ends, highest=True),
+        "bottom_kept": _kept(before, after, ends, highest=False),
+        "mean_shift": float(shift.mean()),
+        "shift_99": float(np.quantile(shift, 0.99)),
+    }
+
+
+def _kept(before: Array, after: Array, ends: int, *, highest: bool) -> float:
+    """Share of the tokens at one end before that are at that end after."""
+    count = min(ends, len(before))
+    first, second = (set(ranks.extremes(x, count, highest).tolist()) for x in (before, after))
+    return len(first & second) / count
+
+
+def _shifts(
+    prompt: str, kinds: pl.DataFrame, ids: Array, before: Array, after: Array
+) -> Iterator[dict[str, object]]:
+    """A row for each kind of words."""
+    table = pl.DataFrame(
+        {"token_id": ids, "before": before, "after": after},
+        schema_overrides={"token_id": pl.UInt32},
+    )
+    known = kinds.join(table, on="token_id", how="inner", validate="m:1", maintain_order="left")
+    for (source, words), own in known.group_by("list", "words", maintain_order=True):
+        shift = (own["after"] - own["before"]).to_numpy()
+        clusters = dense_numbers(own["stem"])
+        count, mean = int(clusters.max()) + 1, float(shift.mean())
+        error = clustered_error(shift - mean, clusters) if count >= _LEAST_STEMS else float("nan")
+        half = half_width(error, count)
+        yield {
+            "prompt": prompt,
+            "list": source,
+            "words": words,
+            "tokens": own.height,
+            "stems": count,
+            "before": own["before"].mean(),
+            "after": own["after"].mean(),
+            "shift": mean,
+            "ci_low": mean - half,
+            "ci_high": mean + half,
+            "p": two_sided_p(mean, error, count),
+        }
