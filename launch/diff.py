@@ -19,8 +19,8 @@ import analysis
 from analysis import Run, report
 from analysis.chapters.changes import Changes
 from analysis.measures.changes import Limits
+from analysis.measures.two_models import AFTER, BEFORE, two_models
 from analysis.report.folder import check_target
-from analysis.two_models import AFTER, BEFORE, two_models
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.runs import storage

@@ -22,12 +22,19 @@ from analysis.blocks import (
     rows,
 )
 from analysis.figures import shifts
-from analysis.measures.changes import Limits, changes, checks, moved_tokens, moved_words
+from analysis.measures.changes import (
+    Limits,
+    changes,
+    checks,
+    moved_tokens,
+    moved_words,
+    shift_map,
+)
 from analysis.measures.matched_words import trims
+from analysis.measures.two_models import AFTER
 from analysis.run import Run
 from analysis.sentences import decimals
 from analysis.study import Study, Table, table
-from analysis.two_models import AFTER
 from analysis.words.kinds import kinds
 
 
@@ -120,7 +127,7 @@ def _of_prompt(study: Study, prompt: str) -> list[Block]:
         "Right: the kinds of words that moved most, with 95 % intervals; filled where q < .05."
     )
     words = made["changes_words"].filter(prompt=prompt)
-    draw = partial(shifts.shifts, shifts.grid(study.run, prompt), words)
+    draw = partial(shifts.shifts, shift_map(study.run, prompt), words)
     moved = made["changes_tokens"].filter(prompt=prompt)
     shown = moved.filter(pl.col("rank") <= study.settings.figure_top)
     return [

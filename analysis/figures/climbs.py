@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 from analysis.figures import style
-from analysis.measures.policies import BEST_OF_N, OPTIMAL
 
 _PANEL = (2.5, 2.2)  # Inches.
 _COLUMNS = 4
@@ -23,23 +22,22 @@ _HOW = {
 
 
 @style.styled
-def gains(table: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
+def gains(optimal: pl.DataFrame, best: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
     """The optimal policies of each model as lines, best-of-n as points.
 
     Args:
-      table: rows of `policies.csv` of one set of replies and prompt.
+      optimal: rows of `policies.csv` of one set of replies and prompt.
+      best: the same, of best-of-n.
       names: slug -> nickname.
     """
-    models = [model for model in names if model in table["model"]]
+    models = [model for model in names if model in optimal["model"]]
     figure = style.canvas(6.4, 3.6)
     ax = figure.subplots()
     shades = style.colours(names)
     for model in models:
-        best, optimal = (
-            table.filter(model=model, method=method).sort("kl") for method in (BEST_OF_N, OPTIMAL)
-        )
-        ax.plot(*_from_zero(optimal), color=shades[model], linewidth=1.4)
-        ax.plot(best["kl"], best["gain"], "o", color=shades[model], markersize=3.2)
+        line, points = (table.filter(model=model).sort("kl") for table in (optimal, best))
+        ax.plot(*_from_zero(line), color=shades[model], linewidth=1.4)
+        ax.plot(points["kl"], points["gain"], "o", color=shades[model], markersize=3.2)
     ax.set_xlabel("KL from the language model, nats")
     ax.set_ylabel("gain of the mean reward, sd")
     ax.grid(color=style.GRID, linewidth=0.7)

@@ -6,18 +6,9 @@ import numpy as np
 import polars as pl
 
 from analysis.figures import style
-from analysis.run import Run
-from analysis.statistics import Array, ranks
-from analysis.two_models import AFTER, BEFORE
+from analysis.statistics import Array
 
-_CELLS = 60  # of the map of tokens, along each side
 _SHOWN = 14  # kinds of words
-
-
-def grid(run: Run, prompt: str) -> Array:
-    """Tokens by percentile: counts [cells before, cells after]."""
-    before, after = (ranks.percentiles(run.rewards(side, prompt)[1]) for side in (BEFORE, AFTER))
-    return np.histogram2d(before, after, bins=_CELLS, range=((0, 1), (0, 1)))[0]
 
 
 @style.styled
@@ -25,7 +16,7 @@ def shifts(cells: Array, words: pl.DataFrame) -> style.Figure:
     """A map of all tokens, and the kinds of words that moved most.
 
     Args:
-      cells: what `grid` returns.
+      cells: what `changes.shift_map` returns.
       words: rows of `changes_words.csv` of one prompt.
     """
     shown = words.filter(pl.col("p").is_not_nan())

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
+from analysis.measures.two_models import AFTER, BEFORE
 from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.statistics.clustered import clustered_error, half_width, two_sided_p
 from analysis.statistics.kendall import tau_b
 from analysis.statistics.multiplicity import with_q
-from analysis.two_models import AFTER, BEFORE
 from analysis.words.spellings import dense_numbers
 from engine.errors import AssayError
 from engine.runs.schema import Columns
@@ -43,6 +43,7 @@ CHECKS: Columns = {
     **dict.fromkeys(("measured", "noise", "limit"), pl.Float64),
     "holds": pl.Boolean,
 }
+_CELLS = 60  # of the map of tokens, along each side
 _LEAST_STEMS = 5  # of a kind of words: fewer have no interval worth the name
 
 
@@ -143,6 +144,12 @@ def moved_words(run: Run, kinds: pl.DataFrame) -> pl.DataFrame:
         for row in _shifts(prompt, kinds, *_percentiles(run, prompt))
     ]
     return with_q(pl.DataFrame(rows, schema=WORDS))
+
+
+def shift_map(run: Run, prompt: str) -> Array:
+    """Tokens by percentile before and after: counts [cells before, cells after]."""
+    _, before, after = _percentiles(run, prompt)
+    return np.histogram2d(before, after, bins=_CELLS, range=((0, 1), (0, 1)))[0]
 
 
 def checks(summary: pl.DataFrame, words: pl.DataFrame, limits: Limits) -> pl.DataFrame:

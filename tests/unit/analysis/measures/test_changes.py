@@ -7,7 +7,7 @@ import pytest
 import analysis
 from analysis.chapters.changes import Changes, findings
 from analysis.measures.changes import CHANGE, Limits, changes, checks, moved_tokens, moved_words
-from analysis.two_models import two_models
+from analysis.measures.two_models import two_models
 from engine.errors import AssayError
 from tests.support import runs
 

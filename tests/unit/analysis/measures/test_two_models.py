@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import analysis
-from analysis.two_models import two_models
+from analysis.measures.two_models import two_models
 from engine.errors import AssayError
 from tests.support import runs
 
