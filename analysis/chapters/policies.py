@@ -153,7 +153,7 @@ def _covered(study: Study) -> list[Block]:
 
 def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
     own = study.tables["policies"].filter(of=of, prompt=prompt)
-    curves = (own.filter(method=method) for method in (OPTIMAL, BEST_OF_N))
+    optimal, best = (own.filter(method=method) for method in (OPTIMAL, BEST_OF_N))
     stem = f"policies_{file_name(of)}_{prompt}"
     caption = (
         "Rise of the mean reward, in standard deviations under the language model, against the KL "
@@ -162,7 +162,7 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
     )
     blocks: list[Block] = [
         Heading(place_of(of, prompt), f"reference policy: {own['reference'][0]}"),
-        Picture(stem, caption, partial(climbs.gains, *curves, study.names)),
+        Picture(stem, caption, partial(climbs.gains, optimal, best, study.names)),
     ]
     moved = study.tables.get("policy_replies")
     if moved is not None:
