@@ -13,7 +13,7 @@ has no file, and the section shows the reason.
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -139,12 +139,14 @@ class Study:
       infos: slug -> metadata of the model, as far as it is known.
       settings: sizes and choices.
       tables: the tables made so far.
+      shared: what several chapters compute once, beside tables; by its name.
     """
 
     run: Run
     infos: Mapping[str, ModelInfo]
     settings: AnalyzeSettings
     tables: Tables = dataclasses.field(default_factory=Tables)
+    shared: dict[str, Any] = dataclasses.field(default_factory=dict)  # Any: of several types
 
     @property
     def options(self) -> Options:

@@ -15,14 +15,14 @@ def get_config(selection="paper"):
     config = sweep.get_config(selection)
     # Prompts that are compared, of two runs; "" takes all, and both runs must then have the same.
     config.compared = ""
-    # A checkpoint of --after is also swept in another dtype and at another step size, which
-    # measures the noise; it takes as long as the sweep itself.
+    # One checkpoint, --after where it is one, is also swept in another dtype and in steps of
+    # another size, which measures the noise; it takes as long as the sweep itself.
     config.measure_noise = True
     config.limits = {
         "kendall": 0.9,  # least τ-b between the two rankings of the vocabulary
         "ends": 100,  # tokens at each end that are compared
         "kept": 0.8,  # least share of them that is still there
-        "words": 0.05,  # largest certain (q < .05) shift of a kind of words, in percentiles
+        "words": 0.05,  # largest significant (q < .05) shift of a kind of words; 0.05: five points
     }
     config.analyze = analyze.get_config()
     return config

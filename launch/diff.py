@@ -27,6 +27,7 @@ from engine.runs import storage
 from engine.sweep.rewards import SweepSettings, sweep_vocabulary
 from launch.common import command, findings, locking, reporting, scoring
 
+_OTHER_STEP = 48  # candidates; no device's default
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
 
 
@@ -45,7 +46,9 @@ def define_flags(given: FlagValues) -> None:
         flags.DEFINE_string(side, None, what, flag_values=given)
         what = f"Slug of the model in --{side}, where it is a run of several."
         flags.DEFINE_string(f"{side}_model", "", what, flag_values=given)
-    what = "Runs that read one of the two models otherwise (dtype, step size, mesh): the noise."
+    what = (
+        "Other sweeps of one of the two models (dtype, step size, mesh), which measure the noise."
+    )
     flags.DEFINE_list("noise", [], what, flag_values=given)
     flags.DEFINE_string("report", None, "Folder to write.", flag_values=given)
     what = "Folder for the rewards of checkpoints, new or to be continued."
@@ -63,22 +66,29 @@ def diff(failed: list[str], given: command.Given) -> str:
     checkpoints = {side for side, path in sides.items() if _is_checkpoint(path)}
     if checkpoints and not given.run:
         raise AssayError("--run is missing; allowed: a folder for the rewards of the checkpoints")
-    check_target(target, [path for side, path in sides.items() if side not in checkpoints])
+    folders = [path for side, path in sides.items() if side not in checkpoints]
+    check_target(target, [*folders, *([storage.path_of(given.run)] if given.run else [])])
     noise = [storage.path_of(path) for path in given.noise]
     if checkpoints:
         noise += _swept(given, sides, checkpoints)
-    runs = {side: analysis.load(path) for side, path in sides.items()}
+    partial = settings.allow_incomplete
+    runs = {side: analysis.load(path, allow_incomplete=partial) for side, path in sides.items()}
     named = tuple(name for name in given.config.compared.split(",") if name)
     models = {BEFORE: given.before_model, AFTER: given.after_model}
     run = two_models(runs[BEFORE], runs[AFTER], named, (models[BEFORE], models[AFTER]))
     readings = {_reading(run, side)["checkpoint_hash"]: side for side in runs}
     pairs = []
     for path in noise:
-        other = analysis.load(path)
-        side = _side_of(other, path, readings)
-        pair = two_models(runs[side], other, tuple(run.prompts), (models[side], ""))
+        other = analysis.load(path, allow_incomplete=partial)
+        side, slug = _side_of(other, path, readings)
+        asked = [prompt for model, prompt in other.results if model == slug]
+        common = [prompt for prompt in run.prompts if prompt in asked]
+        if not common:
+            allowed = ", ".join(run.prompts)
+            raise AssayError(f"--noise={path}: none of the prompts; allowed: {allowed}")
+        pair = two_models(runs[side], other, common, (models[side], slug))
         dtypes = " and ".join(str(_reading(pair, each)["dtype"]) for each in (BEFORE, AFTER))
-        pairs.append((f"noise: {side} in {dtypes}", pair))
+        pairs.append((f"noise: {side} in {dtypes} ({path.name})", pair))
     changes = Changes(limits=limits, noise=pairs)
     verdict = analysis.compute(run, {}, settings, [changes]).tables["changes_checks"]
     failed += verdict.filter(~verdict["holds"])["check"].to_list()
@@ -106,10 +116,11 @@ def _swept(
         model = Checkpoint.open(path, verify=scoring.verify(given.config))
         settings, mesh = scoring.settings(given.config, [model])
         _sweep(given, model, sides[side], settings, mesh)
-        if side == AFTER and given.config.measure_noise:
+        if given.config.measure_noise and side == (AFTER if AFTER in checkpoints else BEFORE):
             other = storage.path_of(given.run) / "noise"
             dtype = _OTHER_DTYPE[settings.dtype]
-            _sweep(given, model, other, dataclasses.replace(settings, dtype=dtype), mesh)
+            otherwise = dataclasses.replace(settings, dtype=dtype, step_size=_OTHER_STEP)
+            _sweep(given, model, other, otherwise, mesh)
             noise.append(other)
     return noise
 
@@ -131,16 +142,16 @@ def _reading(run: Run, side: str) -> Mapping[str, Any]:  # Any: JSON of the mani
     return {"checkpoint_hash": None, "dtype": "an unknown dtype", **own.fingerprint}
 
 
-def _side_of(noise: Run, path: epath.Path, readings: Mapping[object, str]) -> str:
-    """The side whose model another run has read too."""
-    found = [r.fingerprint.get("checkpoint_hash") for r in noise.results.values()]
-    sides = {readings[each] for each in found if each is not None and each in readings}
-    if len(sides) != 1:
-        raise AssayError(
-            f"--noise={path}: of neither model; allowed: another reading of the checkpoint of "
-            "--before or --after"
-        )
-    return sides.pop()
+def _side_of(noise: Run, path: epath.Path, readings: Mapping[object, str]) -> tuple[str, str]:
+    """The side whose model another run has swept too, and the model's slug there."""
+    for (slug, _), result in noise.results.items():
+        digest = result.fingerprint.get("checkpoint_hash")
+        if digest is not None and digest in readings:
+            return readings[digest], slug
+    raise AssayError(
+        f"--noise={path}: of neither model; allowed: another sweep of the checkpoint of --before "
+        "or --after"
+    )
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Changes:
 
     Attributes:
       limits: what before and after may differ by.
-      noise: name of a pair of readings of one model -> a run of the two; see `two_models`.
+      noise: name of a pair of sweeps of one model, and a run of the two; see `two_models`.
     """
 
     limits: Limits
@@ -58,7 +58,12 @@ class Changes:
         yield table("changes_words", make=lambda: moved_words(run, _kinds(study)))
         yield table(
             "changes_checks",
-            make=lambda: checks(made["changes"], made["changes_words"], self.limits),
+            make=lambda: checks(
+                made["changes"],
+                made["changes_words"],
+                [moved_words(pair, _kinds(study)) for _, pair in self.noise],
+                self.limits,
+            ),
         )
         yield table("changes_tokens", make=partial(moved_tokens, run, self.noise, top))
 
@@ -76,7 +81,7 @@ class Changes:
         blocks += rows(verdict, _CHECKS, "changes_checks.csv", "Limits", unfolded=True)
         blocks += rows(made["changes"], _CHANGES, "changes.csv", "How alike", unfolded=True)
         if not self.noise:
-            how = "No noise was measured: no second reading of one of the models was given."
+            how = "No noise was measured: no second sweep of one of the models was given."
             blocks.append(Text(how, "note"))
         for prompt in study.run.vocabulary_prompts:
             blocks += _of_prompt(study, prompt)
@@ -87,7 +92,7 @@ class Changes:
             title="What changed",
             label="Changes",
             lead="Two models rank the same tokens. Percentiles compare them: the share of the "
-            "vocabulary below a token. Noise is what two readings of one model differ by.",
+            "vocabulary below a token. Noise is what two sweeps of one model differ by.",
             blocks=blocks,
             caveats=(
                 "Percentiles say nothing about the scale of the rewards: two models with the same "
@@ -103,10 +108,11 @@ def findings(verdict: pl.DataFrame) -> list[Finding]:
     """One sentence for each limit that does not hold; none where all hold."""
     found = []
     for row in verdict.filter(~pl.col("holds")).iter_rows(named=True):
-        noise = "" if row["noise"] is None else f"; two readings of one model: {row['noise']:.3f}"
+        noise = "" if row["noise"] is None else f"; two sweeps of one model: {row['noise']:.3f}"
+        measured = decimals(row["measured"]) if row["measured"] == row["measured"] else "undefined"
         what = f" ({row['what']})" if row["what"] else ""
         text = (
-            f"Under “{row['prompt']}”, {row['check']}{what} is {decimals(row['measured'])}; "
+            f"Under “{row['prompt']}”, {row['check']}{what} is {measured}; "
             f"allowed: {row['limit']:g}{noise}."
         )
         found.append(Finding(text=text, picture=f"changes_{row['prompt']}"))
@@ -116,8 +122,8 @@ def findings(verdict: pl.DataFrame) -> list[Finding]:
 def _kinds(study: Study) -> pl.DataFrame:
     run, options = study.run, study.options
     vocabulary = run.vocabulary(AFTER).select("token_id", "token").collect()
-    result = next(iter(run.results.values()))
-    return kinds(vocabulary, options.afinn, options.identity, trims(result, options.match_trim))
+    trim = any(trims(result, options.match_trim) for result in run.results.values())
+    return kinds(vocabulary, options.afinn, options.identity, options.categories, trim)
 
 
 def _of_prompt(study: Study, prompt: str) -> list[Block]:
@@ -163,7 +169,9 @@ _TOKENS: tuple[Column, ...] = (
     ("rank", "rank", "count"),
     ("token", "token", "token"),
     ("token_id", "token id", "count"),
-    ("before", "before", "share"),
+    ("rank_before", "rank before", "count"),
+    ("rank_after", "after", "count"),
+    ("before", "percentile before", "share"),
     ("after", "after", "share"),
     ("shift", "shift", "share"),
     ("beyond_noise", "beyond noise", "bool"),

@@ -20,7 +20,6 @@ from analysis.figures import climbs
 from analysis.measures.overoptimisation import (
     CURVES,
     ENSEMBLES,
-    FALLS,
     LEAST_LOSS,
     LOSSES,
     PAIRS,
@@ -35,6 +34,8 @@ from analysis.sentences import decimals
 from analysis.study import Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 
+_AGREE = 0.5  # correlation of two rewards above which one may stand for the other
+_SHOWN_KLS = [1.0, 4.0]
 _LOSING = 10  # replies listed of each pair that turns down
 
 # Each set of replies with its tables `curves_of` and `pairs_of`.
@@ -61,10 +62,10 @@ def tables(study: Study) -> Iterator[Table]:
 
 
 def _crossed(study: Study) -> _Crossed:
-    known = list(known_replies(study))
+    known = known_replies(study)
     several = [replies for replies in known if len(replies.models) > 1]
     if not several:
-        raise Absent(_TWO_MODELS if known else reason(study, known))
+        raise Absent(_TWO_MODELS if known else reason(study))
     curves = [curves_of(replies) for replies in several]
     return [(r, own, pairs_of(r, own)) for r, own in zip(several, curves, strict=True)]
 
@@ -95,6 +96,11 @@ def section(study: Study) -> Section:
         losing = made.get("overoptimisation_replies")
         blocks += rows(losing, _LOSSES, "overoptimisation_replies.csv", title)
         blocks += notes([made.reason("overoptimisation_replies")])
+        ensembles = made.get("overoptimisation_ensembles")
+        if ensembles is not None:
+            shown = ensembles.filter(pl.col("kl").is_in(_SHOWN_KLS))
+            title = "Ensembles of the other models, and each alone"
+            blocks += rows(shown, _ENSEMBLES, "overoptimisation_ensembles.csv", title)
         blocks += notes([made.reason("overoptimisation_ensembles")])
     return Section(
         id="overoptimisation",
@@ -120,13 +126,13 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
         "Each panel: the model whose reward is optimised. Lines: the rise of the rewards of all "
         "models, in standard deviations under the language model, against the KL from it. The "
         "thick line is the optimised reward itself, which cannot fall; a line that turns down is "
-        "a model that the policy over-optimises."
+        f"a model that the policy over-optimises. At most {climbs.MOST} models have a panel."
     )
     draw = partial(climbs.crossed, curves, study.names)
     blocks.append(Picture(f"overoptimisation_{file_name(of)}_{prompt}", caption, draw))
     ensembles = made.get("overoptimisation_ensembles")
-    if ensembles is not None:
-        own = ensembles.filter(of=of, prompt=prompt)
+    own = None if ensembles is None else ensembles.filter(of=of, prompt=prompt)
+    if own is not None and own.height:
         caption = (
             "Each panel: a model that is read and not optimised. Lines: what it gains where the "
             "other models are optimised together, as their mean, their lower quartile or their "
@@ -138,24 +144,29 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
 
 
 def findings(pairs: pl.DataFrame | None, names: Mapping[str, str]) -> list[Finding]:
-    """In how many pairs optimisation turns down, with the worst pair; none where none does."""
+    """Among models that agree at first, how often optimisation turns down; none where it does not.
+
+    Rewards that have nothing to do with each other rise and fall by chance, so only pairs whose
+    correlation is above `_AGREE` count.
+    """
     if pairs is None:
         return []
     found = []
     for of, prompt in drawn(pairs):
-        own = pairs.filter(of=of, prompt=prompt)
-        turned, fallen = (own.filter(course=course) for course in (TURNS, FALLS))
+        alike = pairs.filter(pl.col("correlation") > _AGREE, of=of, prompt=prompt)
+        turned = alike.filter(course=TURNS)
         if turned.height == 0:
             continue
         worst = turned.row(0, named=True)  # the greatest loss first
-        also = f", and only lowers it in {fallen.height}" if fallen.height else ""
         text = (
-            f"{place_of(of, prompt)}, training on one model’s reward first raises and then lowers "
-            f"another’s in {turned.height} of {own.height} pairs of models{also} (by "
-            f"{LEAST_LOSS:g} standard deviations or more, up to a KL of {KLS[-1]:g} nats). Most: "
-            f"trained on {names[worst['optimised']]}, {names[worst['read']]} gains "
-            f"{decimals(worst['peak_gain'])} at {worst['peak_kl']:g} nats and is at "
-            f"{decimals(worst['last_gain'])} at {worst['last_kl']:g}."
+            f"{place_of(of, prompt)}, {alike.height} ordered pairs of models have rewards that "
+            f"correlate above {_AGREE:g} under the language model. In {turned.height} of them, "
+            f"training on the first first raises the second’s reward and then lowers it, by "
+            f"{LEAST_LOSS:g} standard deviations or more, up to a KL of {KLS[-1]:g} nats. Most: "
+            f"trained on {names[worst['optimised']]}, {names[worst['read']]} (correlation "
+            f"{decimals(worst['correlation'])}) gains {decimals(worst['peak_gain'])} at "
+            f"{worst['peak_kl']:g} nats and is at {decimals(worst['last_gain'])} at "
+            f"{worst['last_kl']:g}."
         )
         found.append(Finding(text=text, picture=f"overoptimisation_{file_name(of)}_{prompt}"))
     return found
@@ -166,6 +177,15 @@ _PAIR: tuple[Column, ...] = (
     PROMPT,
     ("optimised", "optimised", "model"),
     ("read", "read", "model"),
+)
+_ENSEMBLES: tuple[Column, ...] = (
+    ("of", "replies of", "text"),
+    PROMPT,
+    ("read", "read", "model"),
+    ("optimised", "optimised", "text"),
+    ("models", "models", "count"),
+    ("kl", "KL, nats", "number"),
+    ("gain", "gain, sd", "fixed"),
 )
 _PAIRS: tuple[Column, ...] = (
     *_PAIR,

@@ -5,10 +5,8 @@ No table of the paper: it suggests that reward models shape policies, and measur
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
-from typing import TypeAlias
 
 import polars as pl
 
@@ -17,7 +15,6 @@ from analysis.blocks import (
     PROMPT,
     Block,
     Column,
-    Finding,
     Folded,
     Heading,
     Picture,
@@ -43,7 +40,7 @@ from analysis.measures.policies import (
 )
 from analysis.measures.reference_policy import (
     KLS,
-    VOCABULARY,
+    LIST,
     Replies,
     lists,
     vocabularies,
@@ -53,7 +50,7 @@ from analysis.sentences import listed
 from analysis.study import Study, Table, required, table
 from analysis.words.kinds import kinds
 
-_Known: TypeAlias = Callable[[], list[Replies]]
+_REPLIES = "replies with a reference policy"
 
 _LISTED_KLS = (SHOWN_KL, 4.0)
 _SHOWN_DRAWS = (1, 4, 16, 64, 256, 1024, 65536, 1_000_000)
@@ -61,46 +58,46 @@ _SHOWN_DRAWS = (1, 4, 16, 64, 256, 1024, 65536, 1_000_000)
 
 def tables(study: Study) -> Iterator[Table]:
     """policies.csv, policy_replies.csv and policy_words.csv."""
-    known = functools.cache(lambda: list(known_replies(study)))
-    yield table("policies", make=partial(_policies, study, known))
-    yield table("policy_replies", make=partial(_movers, study, known))
-    yield table("policy_words", make=partial(_masses, study, known))
+    yield table("policies", make=partial(_policies, study))
+    yield table("policy_replies", make=partial(_movers, study))
+    yield table("policy_words", make=partial(_masses, study))
 
 
-def known_replies(study: Study) -> Iterator[Replies]:
-    """Vocabularies, then lists, that a language model and reward models both read."""
-    yield from vocabularies(study.run, study.models)
-    yield from lists(study.run, study.models)
+def known_replies(study: Study) -> list[Replies]:
+    """Vocabularies, then lists, that a language model and reward models both read; read once."""
+    if _REPLIES not in study.shared:
+        both = (vocabularies(study.run, study.models), lists(study.run, study.models))
+        study.shared[_REPLIES] = [replies for each in both for replies in each]
+    found: list[Replies] = study.shared[_REPLIES]
+    return found
 
 
-def reason(study: Study, known: Sequence[Replies]) -> str:
+def reason(study: Study) -> str:
     """Why no exact policy can be computed, and what is needed."""
-    if known:
-        return "Every reward model gives all replies one reward."
     if not study.run.logprobs and not study.run.item_logprobs:
         return "No language model’s log-probabilities are in the run: no reference policy."
     return (
-        "No reward model was scored under a prompt of a language model that has its tokenizer: "
-        "a reference policy needs the same vocabulary and the same prompt."
+        "No reward model that tells replies apart was scored under a prompt of a language model "
+        "with its tokenizer: a reference policy needs the same vocabulary and the same prompt."
     )
 
 
-def _policies(study: Study, known: _Known) -> pl.DataFrame:
-    frames = [pl.DataFrame(schema=POLICIES), *(policies_of(each) for each in known())]
-    return required(pl.concat(frames), reason(study, known()))
+def _policies(study: Study) -> pl.DataFrame:
+    frames = [pl.DataFrame(schema=POLICIES), *(policies_of(each) for each in known_replies(study))]
+    return required(pl.concat(frames), reason(study))
 
 
-def _movers(study: Study, known: _Known) -> pl.DataFrame:
-    frames = [movers(each, _LISTED_KLS, study.settings.top) for each in known()]
-    return required(pl.concat([pl.DataFrame(schema=MOVERS), *frames]), reason(study, known()))
+def _movers(study: Study) -> pl.DataFrame:
+    frames = [movers(each, _LISTED_KLS, study.settings.top) for each in known_replies(study)]
+    return required(pl.concat([pl.DataFrame(schema=MOVERS), *frames]), reason(study))
 
 
-def _masses(study: Study, known: _Known) -> pl.DataFrame:
+def _masses(study: Study) -> pl.DataFrame:
     frames = [pl.DataFrame(schema=MASSES)]
-    for each in known():
-        if each.of == VOCABULARY:
+    for each in known_replies(study):
+        if each.is_vocabulary:
             frames.append(masses(each, _LISTED_KLS, kinds_of(study, each)))
-    return required(pl.concat(frames), reason(study, known()))
+    return required(pl.concat(frames), reason(study))
 
 
 def kinds_of(study: Study, replies: Replies) -> pl.DataFrame:
@@ -109,7 +106,7 @@ def kinds_of(study: Study, replies: Replies) -> pl.DataFrame:
     vocabulary = run.vocabulary(replies.models[0]).select("token_id", "token").collect()
     result = run.results[replies.models[0], replies.prompt]
     trim = trims(result, options.match_trim)
-    return kinds(vocabulary, options.afinn, options.identity, trim)
+    return kinds(vocabulary, options.afinn, options.identity, options.categories, trim)
 
 
 def section(study: Study) -> Section:
@@ -126,17 +123,17 @@ def section(study: Study) -> Section:
         id="policies",
         title="What a trained policy would say",
         label="Trained policies",
-        lead="A language model gives every one-token reply a probability, and a reward model gives "
-        "it a reward. So the optimum of training with a KL penalty, π ∝ p·exp(r/β), and the best "
-        "of n samples are known exactly, without training and without sampling.",
+        lead="A language model says how probable it is that a reply begins with each token, and a "
+        "reward model gives the token a reward. So the optimum of training with a KL penalty, "
+        "π ∝ p·exp(r/β), and the best of n samples are known exactly, without training and without "
+        "sampling.",
         blocks=blocks,
         caveats=(
-            "A reply is one token, or one item of a list: longer replies of a trained policy may "
-            "behave otherwise.",
+            "A reply is one token, or one item of a list, and the language model’s probability is "
+            "that of a reply that begins with it: longer replies may behave otherwise.",
             "Training may not reach this optimum, and a language model that was trained further "
             "starts from another reference.",
         ),
-        findings=findings(every, study.names),
     )
 
 
@@ -158,10 +155,14 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
     caption = (
         "Rise of the mean reward, in standard deviations under the language model, against the KL "
         "from it. Lines: the optimal policy, which nothing can be above. Points: best of n, for "
-        "n = 2, 4, 8, … to a million."
+        "n from 2 to a million."
     )
     blocks: list[Block] = [
-        Heading(place_of(of, prompt), f"reference policy: {own['reference'][0]}"),
+        Heading(
+            place_of(of, prompt),
+            f"reference policy: {own['reference'][0]}, which gives these replies "
+            f"{100 * own['covered'][0]:.3g} % of its probability",
+        ),
         Picture(stem, caption, partial(climbs.gains, optimal, best, study.names)),
     ]
     moved = study.tables.get("policy_replies")
@@ -180,14 +181,14 @@ def drawn(rows_of: pl.DataFrame) -> Iterator[tuple[str, str]]:
     pairs = rows_of.select("of", "prompt").unique(maintain_order=True)
     counts = dict(pairs.group_by("of").len().iter_rows())
     for of, prompt in pairs.iter_rows():
-        if of == VOCABULARY or counts[of] <= FEW:
+        if not of.startswith(LIST) or counts[of] <= FEW:
             yield of, prompt
 
 
 def place_of(of: str, prompt: str) -> str:
     """Prompt and replies in words, such as "Under “best”, over the list “words”"."""
-    where = "the vocabulary" if of == VOCABULARY else f"the list “{of}”"
-    return f"Under “{prompt}”, over {where}"
+    where = f"list “{of.removeprefix(LIST)}”" if of.startswith(LIST) else of
+    return f"Under “{prompt}”, over the {where}"
 
 
 def _tables(study: Study) -> list[Block]:
@@ -206,30 +207,6 @@ def _tables(study: Study) -> list[Block]:
         "β = 0, where only the replies of the highest reward are left."
     )
     return [*blocks, Text(how, "how")]
-
-
-def findings(every: pl.DataFrame | None, names: Mapping[str, str]) -> list[Finding]:
-    """How few replies are left at a KL of one nat, where a policy has lost half of them."""
-    if every is None:
-        return []
-    found = []
-    over = every.filter(of=VOCABULARY)
-    for (prompt,), own in over.group_by("prompt", maintain_order=True):
-        start = own.filter(method=BEST_OF_N, n=1).select("model", before="replies")
-        at = own.filter(pl.col("method") == OPTIMAL, (pl.col("kl") - SHOWN_KL).abs() < 1e-6)
-        both = at.join(start, on="model", how="inner", validate="1:1").sort("replies", "model")
-        narrowed = both.filter(pl.col("replies") < pl.col("before") / 2)
-        if narrowed.height == 0:
-            continue
-        first = narrowed.row(0, named=True)
-        text = (
-            f"Under “{prompt}”, a policy trained to a KL of {SHOWN_KL:g} nat would spread over "
-            f"less than half as many replies as {first['reference']} in {narrowed.height} of "
-            f"{both.height} models; fewest with {names[first['model']]}: "
-            f"{first['replies']:.0f} instead of {first['before']:.0f}."
-        )
-        found.append(Finding(text=text, picture=f"policies_{VOCABULARY}_{prompt}"))
-    return found
 
 
 _MOVERS: tuple[Column, ...] = (

@@ -11,7 +11,7 @@ from analysis.figures import style
 
 _PANEL = (2.5, 2.2)  # Inches.
 _COLUMNS = 4
-_MOST = 12  # Panels; more models would be too small to read.
+MOST = 12  # Panels; more models would be too small to read.
 # Colour and dashes: the lines often lie on one another.
 _HOW = {
     "single": (style.FAINT, "-"),
@@ -54,7 +54,7 @@ def crossed(table: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
       names: slug -> nickname.
     """
     models = [model for model in names if model in table["optimised"]]
-    figure, axes = style.panels(names, models[:_MOST], _COLUMNS, _PANEL)
+    figure, axes = style.panels(names, models[:MOST], _COLUMNS, _PANEL)
     shades = style.colours(names)
     for optimised, ax in axes.items():
         for read in models:
@@ -75,7 +75,7 @@ def ensembles(table: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
       names: slug -> nickname.
     """
     models = [model for model in names if model in table["read"]]
-    figure, axes = style.panels(names, models[:_MOST], _COLUMNS, _PANEL)
+    figure, axes = style.panels(names, models[:MOST], _COLUMNS, _PANEL)
     for read, ax in axes.items():
         for how, (colour, dashes) in _HOW.items():
             own = table.filter(read=read, optimised=how)

@@ -30,6 +30,7 @@ TOKENS: Columns = {
     "rank": pl.UInt32,
     "token_id": pl.UInt32,
     "token": pl.String,
+    **dict.fromkeys(("rank_before", "rank_after"), pl.UInt32),
     **dict.fromkeys(("before", "after", "shift"), pl.Float64),
     "beyond_noise": pl.Boolean,
 }
@@ -55,7 +56,8 @@ class Limits:
       kendall: least τ-b between before and after.
       ends: tokens at each end that are compared.
       kept: least share of the tokens at either end that are still there.
-      words: largest shift of the mean percentile of a kind of words that is certain (q < .05).
+      words: largest significant (q < .05) shift of the mean percentile of a kind of words, as a
+        share: 0.05 is five percentile points.
     """
 
     kendall: float
@@ -77,21 +79,22 @@ class Limits:
 
 
 def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.DataFrame:
-    """How alike both models rank the vocabulary under each prompt, and how alike two readings do.
+    """How alike both models rank the vocabulary under each prompt, and two sweeps of one model.
 
     Args:
       run: what `two_models` returned.
-      noise: name of a pair of readings of one model -> a run of the two, made by `two_models`.
+      noise: name of a pair of sweeps of one model, and a run of the two, made by `two_models`.
       limits: how many tokens are an end.
 
     Returns:
       Rows of `changes.csv`. Shifts are of percentiles, 0 to 1; shift_99 is the absolute shift that
       99 % of the tokens stay below. beyond_noise is the share of tokens that moved further than
-      `shift_99` of the noise: .01 where before and after differ by noise alone; null without noise.
+      `shift_99` of the noisiest pair: about .01 where before and after differ as that pair does;
+      null without noise.
     """
     frames = []
     for prompt in run.vocabulary_prompts:
-        floor = _floor(noise, prompt)
+        floor = _floor(noise, prompt, 0.99)
         for of, own in [(CHANGE, run), *noise]:
             if prompt in own.vocabulary_prompts:
                 row = _alike(*_rewards(own, prompt), limits.ends)
@@ -105,20 +108,23 @@ def moved_tokens(run: Run, noise: Sequence[tuple[str, Run]], count: int) -> pl.D
     """The tokens whose percentile rose and fell most under each prompt; ties by id.
 
     Returns:
-      Rows of `changes_tokens.csv`: end is "rose" or "fell".
+      Rows of `changes_tokens.csv`: end is "rose" or "fell"; ranks are from 1, the best; a token is
+      beyond noise if it moved further than every token does between two sweeps of one model.
     """
     tokens = run.vocabulary(AFTER).select("token_id", "token").collect()
     texts = dict(tokens.iter_rows())
     rows = []
     for prompt in run.vocabulary_prompts:
         ids, before, after = _percentiles(run, prompt)
-        shift, floor = after - before, _floor(noise, prompt)
+        shift, floor = after - before, _floor(noise, prompt, 1.0)
+        places = [ranks.average_ranks(-x).astype(np.int64) for x in (before, after)]
         for end, sign in (("rose", -1), ("fell", 1)):
             chosen = np.argsort(sign * shift, kind="stable")[:count]
             chosen = chosen[sign * shift[chosen] < 0]
             for rank, i in enumerate(chosen.tolist(), start=1):
                 keys = {"prompt": prompt, "end": end, "rank": rank}
                 named = {"token_id": int(ids[i]), "token": texts[int(ids[i])]}
+                named |= {"rank_before": places[0][i], "rank_after": places[1][i]}
                 moved = {"before": before[i], "after": after[i], "shift": shift[i]}
                 beyond = None if floor is None else bool(abs(shift[i]) > floor)
                 rows.append({**keys, **named, **moved, "beyond_noise": beyond})
@@ -152,16 +158,22 @@ def shift_map(run: Run, prompt: str) -> Array:
     return np.histogram2d(before, after, bins=_CELLS, range=((0, 1), (0, 1)))[0]
 
 
-def checks(summary: pl.DataFrame, words: pl.DataFrame, limits: Limits) -> pl.DataFrame:
+def checks(
+    summary: pl.DataFrame,
+    words: pl.DataFrame,
+    noise_words: Sequence[pl.DataFrame],
+    limits: Limits,
+) -> pl.DataFrame:
     """Every comparison with a limit, and whether it holds.
 
     Args:
       summary: what `changes` returned.
       words: what `moved_words` returned.
+      noise_words: the same of each pair of sweeps of one model.
       limits: the limits.
 
     Returns:
-      Rows of `changes_checks.csv`: noise is what two readings of one model give, the worst of them,
+      Rows of `changes_checks.csv`: noise is what two sweeps of one model give, the worst of them,
       or null.
     """
     rows = []
@@ -177,16 +189,23 @@ def checks(summary: pl.DataFrame, words: pl.DataFrame, limits: Limits) -> pl.Dat
             least = noise[column].min() if noise.height else None
             keys = {"prompt": prompt, "check": check, "what": "", "measured": measured}
             rows.append({**keys, "noise": least, "limit": limit, "holds": measured >= limit})
-        certain = words.filter(pl.col("prompt") == prompt, pl.col("q") < 0.05)
-        worst = certain.sort(
+        significant = words.filter(pl.col("prompt") == prompt, pl.col("q") < 0.05)
+        worst = significant.sort(
             pl.col("shift").abs(), "list", "words", descending=[True, False, False]
+        )
+        noise_shift = max(
+            (_largest_shift(w.filter(prompt=prompt)) for w in noise_words), default=None
         )
         shift = worst["shift"][0] if worst.height else 0.0
         what = worst["words"][0] if worst.height else ""
-        keys = {"prompt": prompt, "check": "largest certain shift of words", "what": what}
+        keys = {
+            "prompt": prompt,
+            "check": "largest significant shift of a kind of words",
+            "what": what,
+        }
         holds = abs(shift) <= limits.words
         rows.append(
-            {**keys, "measured": shift, "noise": None, "limit": limits.words, "holds": holds}
+            {**keys, "measured": shift, "noise": noise_shift, "limit": limits.words, "holds": holds}
         )
     return pl.DataFrame(rows, schema=CHECKS)
 
@@ -211,10 +230,16 @@ def _shift(run: Run, prompt: str) -> Array:
     return np.asarray(after - before)
 
 
-def _floor(noise: Sequence[tuple[str, Run]], prompt: str) -> float | None:
-    """The absolute shift that 99 % of the tokens stay below in the noisiest pair of readings."""
+def _largest_shift(words: pl.DataFrame) -> float:
+    """The largest absolute shift of the kinds of words that are tested; 0 where none is."""
+    tested = words.filter(pl.col("p").is_not_nan())["shift"].abs()
+    return float(tested.max() or 0.0)  # type: ignore[arg-type]  # polars: any value
+
+
+def _floor(noise: Sequence[tuple[str, Run]], prompt: str, share: float) -> float | None:
+    """The absolute shift that a share of the tokens stays below in the noisiest pair of sweeps."""
     shifts = [_shift(run, prompt) for _, run in noise if prompt in run.vocabulary_prompts]
-    return max((float(np.quantile(np.abs(s), 0.99)) for s in shifts), default=None)
+    return max((float(np.quantile(np.abs(s), share)) for s in shifts), default=None)
 
 
 def _alike(before: Array, after: Array, ends: int) -> dict[str, float]:

@@ -32,8 +32,7 @@ ENSEMBLES: Columns = {
     "models": pl.Int64,
     **dict.fromkeys(("kl", "gain"), pl.Float64),
 }
-# A curve falls, or turns down after it has risen, where it ends this far below its peak. Rewards of
-# one model in float32 and in bfloat16 differ by less.
+# A curve that ends this far below its peak turns down if it had risen as far, and else falls.
 RISES, TURNS, FALLS = "rises", "turns down", "falls"
 LEAST_LOSS = 0.1  # standard deviations of the read reward under the reference policy
 _LOW_QUANTILE = 0.25
@@ -85,7 +84,8 @@ def pairs_of(replies: Replies, curves: pl.DataFrame) -> pl.DataFrame:
         found = correlation[places[names["optimised"]], places[names["read"]]]
         ends = {"peak_kl": kls[peak], "peak_gain": gains[peak]}
         ends |= {"last_kl": kls[-1], "last_gain": gains[-1], "loss": loss}
-        course = RISES if loss < LEAST_LOSS else TURNS if peak else FALLS
+        turned = TURNS if gains[peak] >= LEAST_LOSS else FALLS
+        course = RISES if loss < LEAST_LOSS else turned
         rows.append({**names, "correlation": found, **ends, "course": course})
     frame = pl.DataFrame(rows, schema=PAIRS)
     return frame.sort("loss", "optimised", "read", descending=[True, False, False])
@@ -95,7 +95,7 @@ def losses_of(replies: Replies, pairs: pl.DataFrame, count: int) -> pl.DataFrame
     """The replies that carry the loss of each pair that falls or turns down.
 
     Between the peak and the last policy, a reply of standardised read reward z contributes
-    (π_peak - π_last) z to the loss; the contributions of all replies sum to it.
+    (π_peak - π_last)(z - mean z at the peak) to the loss; the contributions sum to it.
 
     Returns:
       Rows of `overoptimisation_replies.csv`, the largest contributions first.
@@ -105,10 +105,10 @@ def losses_of(replies: Replies, pairs: pl.DataFrame, count: int) -> pl.DataFrame
     rows: list[dict[str, Any]] = []
     for pair in pairs.filter(pl.col("course") != RISES).to_dicts():
         a, b = places[pair["optimised"]], places[pair["read"]]
-        known = {0.0: np.exp(replies.log_p)}
-        known |= {nats: np.exp(policy) for nats, _, policy in replies.policies(a)}
-        peak, last = known[pair["peak_kl"]], known[pair["last_kl"]]
-        contribution = (peak - last) * z[b]
+        start = pair["peak_kl"] == 0
+        peak = np.exp(replies.log_p) if start else replies.policy(a, pair["peak_kl"])
+        last = replies.policy(a, pair["last_kl"])
+        contribution = (peak - last) * (z[b] - peak @ z[b])
         chosen = np.argsort(-contribution, kind="stable")[:count]
         for rank, i in enumerate(chosen.tolist(), start=1):
             numbers = {"at_peak": peak[i], "at_last": last[i], "loss": contribution[i]}

@@ -19,7 +19,9 @@ SHOWN_KL = 1.0  # Nats at which the page lists replies: as far as best of 6.
 KEYS: Columns = dict.fromkeys(("of", "prompt", "model"), pl.String)
 POLICIES: Columns = {
     **KEYS,
-    **dict.fromkeys(("reference", "method"), pl.String),
+    "reference": pl.String,
+    "covered": pl.Float64,
+    "method": pl.String,
     "n": pl.Int64,
     **dict.fromkeys(("beta", "kl", "bound", "reward", "gain", "entropy", "replies"), pl.Float64),
     "top_id": pl.UInt32,
@@ -50,8 +52,7 @@ def policies_of(replies: Replies) -> pl.DataFrame:
     Returns:
       Rows of `policies.csv`. gain is the rise of the mean reward in standard deviations under the
       reference policy. The last optimal policy of a model has β = 0: it says the replies of the
-      highest reward alone, and no policy is further away. A model that gives all replies one
-      reward has no rows.
+      highest reward alone, and no policy is further away.
     """
     rows = [row for at in range(len(replies.models)) for row in _rows_of(replies, at)]
     return pl.DataFrame(rows, schema=POLICIES)
@@ -59,12 +60,11 @@ def policies_of(replies: Replies) -> pl.DataFrame:
 
 def _rows_of(replies: Replies, at: int) -> Iterator[dict[str, Any]]:
     reward, z = replies.rewards[at], replies.standardised[at]
-    if np.ptp(reward) == 0:
-        return
-    # Of two rewards, the unit: one standard deviation of z in units of the reward.
+    # The reward's standard deviation under the reference, in its own unit.
     unit = float(np.ptp(reward) / np.ptp(z))
-    keys = {"of": replies.of, "prompt": replies.prompt, "model": replies.models[at]}
-    keys["reference"] = replies.reference
+    keys: dict[str, Any] = {"of": replies.of, "prompt": replies.prompt}
+    keys |= {"model": replies.models[at]}
+    keys |= {"reference": replies.reference, "covered": replies.covered}
     for _, strength, policy in replies.policies(at):
         own = {"method": OPTIMAL, "n": None, "beta": unit / strength, "bound": None}
         yield {**keys, **own, **_numbers(replies, at, policy)}

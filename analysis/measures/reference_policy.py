@@ -13,6 +13,7 @@ from analysis.statistics.exact_policies import normalised, optimal, strengths
 
 CHAT = ".chat"
 VOCABULARY = "vocabulary"
+LIST = "list "
 # Nats from the reference policy at which policies are compared.
 KLS = (
     *(0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5),
@@ -25,7 +26,8 @@ class Replies:
     """A set of replies to one prompt: their probability in a language model, and their rewards.
 
     Attributes:
-      of: "vocabulary" (each reply is one token), or the name of a list.
+      of: `VOCABULARY` (each reply is one token; where models of several tokenizers share a
+        prompt, followed by the language model's slug), or "list " and the name of a list.
       prompt: id of the reward models' prompt.
       reference: slug of the language model.
       form: id of the prompt as the language model was given it; it has the same text.
@@ -50,15 +52,10 @@ class Replies:
 
     @cached_property
     def standardised(self) -> Array:
-        """Rewards in standard deviations from the mean, both under the reference policy [M, N].
-
-        A model that gives all these replies one reward has 0 everywhere.
-        """
+        """Rewards [M, N] in standard deviations from the mean, under the reference policy."""
         p = np.exp(self.log_p)
         centred = self.rewards - (self.rewards @ p)[:, None]
-        flat = np.ptp(self.rewards, axis=1) == 0
-        spread = np.where(flat, np.inf, np.sqrt(centred**2 @ p))
-        return np.asarray(centred / spread[:, None])
+        return np.asarray(centred / np.sqrt(centred**2 @ p)[:, None])
 
     @cached_property
     def strengths(self) -> Array:
@@ -67,6 +64,16 @@ class Replies:
         Per standard deviation of its reward under the reference policy; NaN out of reach.
         """
         return np.array([strengths(self.log_p, z, np.array(KLS)) for z in self.standardised])
+
+    @property
+    def is_vocabulary(self) -> bool:
+        """Whether each reply is one token."""
+        return not self.of.startswith(LIST)
+
+    def policy(self, model: int, nats: float) -> Array:
+        """Probabilities [N] of the optimal policy of the model at an index, at a KL of `KLS`."""
+        strength = self.strengths[model][KLS.index(nats)]
+        return np.exp(optimal(self.log_p, self.standardised[model], strength))
 
     def policies(self, model: int) -> list[tuple[float, float, Array]]:
         """KL, 1/β and log-probabilities [N] of the optimal policies of the model at an index."""
@@ -82,23 +89,29 @@ def vocabularies(run: Run, models: Sequence[str]) -> Iterator[Replies]:
       run: the run.
       models: slugs of the reward models, in the order of `Replies.models`. A model is taken with
         a language model of the same vocabulary alone: of two tokenizers, "one token" is not the
-        same set of replies.
+        same set of replies. Results that are not complete are left out, and so are models that
+        give all replies one reward.
     """
     for prompt in run.vocabulary_prompts:
-        scored = [model for model in models if (model, prompt) in run.results]
+        whole = (m for m in models if (m, prompt) in run.results)
+        scored = [model for model in whole if run.results[model, prompt].complete]
         keys = dict.fromkeys(run.same_vocabulary(model) for model in scored)
         for key in keys:
-            own = tuple(model for model in scored if run.same_vocabulary(model) == key)
+            own = [model for model in scored if run.same_vocabulary(model) == key]
             asked = [(m, form) for m, form in run.logprobs if run.same_vocabulary(m) == key]
             chosen = _form_of(run, prompt, asked)
-            if chosen is not None:
-                yield _tokens(run, prompt, own, *chosen)
+            if chosen is None:
+                continue
+            reference, form = chosen
+            both = _tokens(run, prompt, own, reference, form)
+            of = VOCABULARY if len(keys) == 1 else f"{VOCABULARY} of {reference}"
+            yield from _replies(of, prompt, own, reference, form, both)
 
 
 def lists(run: Run, models: Sequence[str]) -> Iterator[Replies]:
     """Every list under every prompt under which a language model read it too."""
     for items, prompt in run.lists():
-        own = tuple(model for model in models if (items, model, prompt) in run.items)
+        own = [model for model in models if (items, model, prompt) in run.items]
         asked = [(m, form) for name, m, form in run.item_logprobs if name == items]
         chosen = _form_of(run, prompt, asked)
         if chosen is None or not own:
@@ -107,7 +120,7 @@ def lists(run: Run, models: Sequence[str]) -> Iterator[Replies]:
         rewards = run.item_scores(items, prompt, own).drop("item")
         read = run.replies(items, reference, form).select("item_id", "item", "logprob")
         both = read.join(rewards, on="item_id", how="inner", validate="1:1").sort("item_id")
-        yield _replies(items, prompt, own, reference, form, both)
+        yield from _replies(LIST + items, prompt, own, reference, form, both)
 
 
 def without_reference(run: Run, models: Sequence[str]) -> list[str]:
@@ -123,34 +136,43 @@ def _form_of(run: Run, prompt: str, asked: Sequence[tuple[str, str]]) -> tuple[s
     return min(alike, key=lambda pair: (not pair[1].endswith(CHAT), *pair), default=None)
 
 
-def _tokens(run: Run, prompt: str, models: tuple[str, ...], reference: str, form: str) -> Replies:
+def _tokens(
+    run: Run, prompt: str, models: Sequence[str], reference: str, form: str
+) -> pl.DataFrame:
+    """token_id, token, logprob, and a column per model."""
     both = run.next_tokens(reference, form).select("token_id", "token", "logprob")
     for model in models:
         own = dict(zip(("token_id", model), run.rewards(model, prompt), strict=True))
         frame = pl.DataFrame(own, schema={"token_id": pl.UInt32, model: pl.Float32})
         both = both.join(frame, on="token_id", how="inner", validate="1:1")
-    return _replies(VOCABULARY, prompt, models, reference, form, both.sort("token_id"))
+    return both.sort("token_id")
 
 
 def _replies(
-    of: str,
-    prompt: str,
-    models: tuple[str, ...],
-    reference: str,
-    form: str,
-    both: pl.DataFrame,
-) -> Replies:
-    """`both`: id, text, logprob, and a column per model."""
+    of: str, prompt: str, models: Sequence[str], reference: str, form: str, both: pl.DataFrame
+) -> Iterator[Replies]:
+    """One `Replies`; none without two replies, or a model that tells them apart.
+
+    `both` has an id, a text, logprob, and a column per model.
+    """
+    if both.height < 2:
+        return
     log_p = both["logprob"].to_numpy().astype(np.float64)
-    return Replies(
-        of=of,
-        prompt=prompt,
-        reference=reference,
-        form=form,
-        ids=both[:, 0].to_numpy(),
-        texts=both[:, 1],
-        log_p=normalised(log_p),
-        covered=float(np.exp(log_p).sum()),
-        models=models,
-        rewards=both.select(models).to_numpy().T.astype(np.float64),
-    )
+    normal = normalised(log_p)
+    p = np.exp(normal)
+    rewards = both.select(models).to_numpy().T.astype(np.float64)
+    spread = np.sqrt((rewards - (rewards @ p)[:, None]) ** 2 @ p)
+    differ = spread > 1e-9 * np.abs(rewards).max(axis=1)
+    if differ.any():
+        yield Replies(
+            of=of,
+            prompt=prompt,
+            reference=reference,
+            form=form,
+            ids=both[:, 0].to_numpy(),
+            texts=both[:, 1],
+            log_p=normal,
+            covered=float(np.exp(log_p).sum()),
+            models=tuple(model for model, own in zip(models, differ, strict=True) if own),
+            rewards=rewards[differ],
+        )

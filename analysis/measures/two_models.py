@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from analysis.cache import Cache
+from analysis.measures.reference_policy import CHAT
 from analysis.run import Run
 from engine.errors import AssayError
 from engine.runs.reader import Result
@@ -30,7 +31,7 @@ def two_models(
     named = {side: _only(run, slug, side) for side, (run, slug) in sides.items()}
     _check_vocabularies(before, after, named)
     kept = _prompts(before, after, named, prompts)
-    results = {}
+    results: dict[tuple[str, str], Result] = {}
     for side, (run, _) in sides.items():
         for prompt in kept:
             result = _scored(run, named[side])[prompt]
@@ -39,7 +40,7 @@ def two_models(
         before,
         folders=tuple(dict.fromkeys((*before.folders, *after.folders))),
         models={side: run.models.get(named[side], {}) for side, (run, _) in sides.items()},
-        prompts={prompt: before.prompts[prompt] for prompt in kept},
+        prompts={prompt: before.prompts.get(prompt) or after.prompts[prompt] for prompt in kept},
         results=results,
         items={},
         logprobs={},
@@ -52,9 +53,14 @@ def two_models(
 
 
 def _scored(run: Run, model: str) -> dict[str, Result]:
-    """Prompt -> result over the vocabulary: rewards, or a language model's log-probabilities."""
+    """Prompt -> result over the vocabulary: rewards, or a language model's log-probabilities.
+
+    The chat form of a language model's prompt stands for the prompt where that is its only form.
+    """
     kinds = (run.logprobs, run.results)
-    return {p: r for results in kinds for (m, p), r in results.items() if m == model}
+    found = [(p, r) for results in kinds for (m, p), r in results.items() if m == model]
+    chat = {p.removesuffix(CHAT): r for p, r in found if p.endswith(CHAT)}
+    return chat | {p: r for p, r in found if not p.endswith(CHAT)}
 
 
 def _only(run: Run, slug: str, side: str) -> str:
@@ -81,22 +87,36 @@ def _check_vocabularies(before: Run, after: Run, named: dict[str, str]) -> None:
         )
 
 
+def _check_modes(first: Result, second: Result) -> None:
+    """Refuses two readings of a token: as an id or as text, at the last id or before a pad."""
+    for key in ("mode", "pooling"):
+        both = [result.fingerprint.get(key) for result in (first, second)]
+        if first.kind == second.kind and both[0] != both[1]:
+            raise AssayError(
+                f"prompt {first.prompt!r}: --before was swept with {key}={both[0]!r}, --after with "
+                f"{both[1]!r}; allowed: the same {key}"
+            )
+
+
 def _prompts(before: Run, after: Run, named: dict[str, str], chosen: Sequence[str]) -> list[str]:
     """The prompts to compare, in the order of the first run."""
     asked = {BEFORE: _scored(before, named[BEFORE]), AFTER: _scored(after, named[AFTER])}
-    both = [prompt for prompt in before.prompts if all(prompt in own for own in asked.values())]
+    both = [prompt for prompt in asked[BEFORE] if prompt in asked[AFTER]]
     for side, own in asked.items():
         missing = [prompt for prompt in chosen if prompt not in own]
         alone = [prompt for prompt in own if prompt not in both] if not chosen else []
         if missing or alone:
-            where = f"not in --{side}" if missing else f"in --{side} alone"
+            name = (missing or alone)[0]
+            said = f"--{side} has no prompt {name!r}" if missing else f"only --{side} has {name!r}"
             allowed = f"--config.compared={','.join(both)}" if both else "runs under one prompt"
-            raise AssayError(f"prompt {(missing or alone)[0]!r} is {where}; allowed: {allowed}")
+            raise AssayError(f"{said}; allowed: {allowed}")
     kept = [prompt for prompt in both if not chosen or prompt in chosen]
     for prompt in kept:
-        if before.prompts[prompt] != after.prompts[prompt]:
+        _check_modes(asked[BEFORE][prompt], asked[AFTER][prompt])
+        texts = [run.prompts.get(prompt) or run.prompts[prompt + CHAT] for run in (before, after)]
+        if texts[0] != texts[1]:
             raise AssayError(
-                f"prompt {prompt!r} is {before.prompts[prompt]!r} in --before and "
-                f"{after.prompts[prompt]!r} in --after; allowed: the same text"
+                f"prompt {prompt!r} is {texts[0]!r} in --before and {texts[1]!r} in --after; "
+                "allowed: the same text"
             )
     return kept

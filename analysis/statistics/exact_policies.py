@@ -13,6 +13,9 @@ import scipy.special
 
 from analysis.statistics import Array
 
+_FLAT = 1e-9  # a spread of rewards, relative to the largest: below, they differ by rounding
+_CLOSE = 1e-8  # relative error of a KL
+
 
 def normalised(log_p: Array) -> Array:
     """Log-probabilities [N] shifted so that the probabilities sum to 1."""
@@ -53,9 +56,9 @@ def best_of(log_p: Array, reward: Array, n: float) -> Array:
       log π [N]; very unlikely replies may be -inf.
     """
     # Replies of one reward win together: with the mass above a, and their own mass b, the chance
-    # is (1 - a)^n - (1 - a - b)^n.
+    # is (1 - a)^n - (1 - a - b)^n. A mass below the smallest number counts as that number.
     _, group = np.unique(-np.asarray(reward, np.float64), return_inverse=True)
-    own = np.bincount(group, np.exp(log_p))
+    own = np.maximum(np.bincount(group, np.exp(log_p)), np.finfo(np.float64).tiny)
     above = np.minimum(np.cumsum(own) - own, 1.0)
     share = np.where(above < 1, np.minimum(own / np.maximum(1 - above, own), 1.0), 1.0)
     with np.errstate(divide="ignore"):
@@ -96,26 +99,29 @@ def strengths(log_p: Array, reward: Array, kls: Array) -> Array:
       kls: KLs in nats, ascending [K].
 
     Returns:
-      1/β [K]; NaN where no β reaches the KL: above -log(probability of the best replies).
+      1/β [K]; NaN where no β reaches the KL: above -log(probability of the best replies), and
+      everywhere for rewards that are equal but for rounding.
     """
     reward = np.asarray(reward, np.float64)
     p, gap = np.exp(log_p), reward - reward.max()
     found = np.full(len(kls), np.nan)
-    most = -math.log(p[gap == 0].sum())
-    start = 1 / max(math.sqrt(p @ (gap - p @ gap) ** 2), 1e-300)
+    spread = math.sqrt(p @ (gap - p @ gap) ** 2)
+    if spread <= _FLAT * np.abs(reward).max():
+        return found
+    most, start = -float(scipy.special.logsumexp(log_p[gap == 0])), 1 / spread
     for at, wanted in enumerate(kls):
         if not wanted < most * (1 - 1e-9):
             break
-        found[at] = start = _solved(p, gap, float(wanted), start)
+        found[at] = start = _solved(log_p, gap, float(wanted), start)
     return found
 
 
-def _solved(p: Array, gap: Array, wanted: float, guess: float) -> float:
+def _solved(log_p: Array, gap: Array, wanted: float, guess: float) -> float:
     """1/β of one KL: Newton's method on sqrt(KL), which is nearly linear in 1/β, in a bracket."""
     low, high = 0.0, math.inf
     for _ in range(200):
-        nats, variance = _kl_and_variance(p, gap, guess)
-        if abs(nats - wanted) <= 1e-10 * wanted:
+        nats, variance = _kl_and_variance(log_p, gap, guess)
+        if abs(nats - wanted) <= _CLOSE * wanted:
             break
         low, high = (guess, high) if nats < wanted else (low, guess)
         slope = guess * variance / (2 * math.sqrt(nats)) if nats > 0 else 0.0
@@ -126,10 +132,12 @@ def _solved(p: Array, gap: Array, wanted: float, guess: float) -> float:
     return guess
 
 
-def _kl_and_variance(p: Array, gap: Array, strength: float) -> tuple[float, float]:
+def _kl_and_variance(log_p: Array, gap: Array, strength: float) -> tuple[float, float]:
     """KL(π ‖ p), and the variance of the reward under π; dKL/d(1/β) is variance / β."""
-    weights = p * np.exp(strength * gap)
+    exponent = log_p + strength * gap
+    top = float(exponent.max())
+    weights = np.exp(exponent - top)
     total = weights.sum()
     mean = weights @ gap / total
-    nats = strength * mean - math.log(total)
+    nats = strength * mean - top - math.log(total)
     return max(0.0, float(nats)), float(weights @ (gap - mean) ** 2 / total)

@@ -54,7 +54,7 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint
     done = command("diff", *flags)
     assert done.code == 0, done.err
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
-    assert table["of"].to_list() == ["change", "noise: after in float32 and bfloat16"]
+    assert table["of"].to_list() == ["change", "noise: after in float32 and bfloat16 (noise)"]
     change, noise = table["mean_shift"]
     assert change == 0 < noise
     again = command("diff", *flags)
@@ -79,7 +79,7 @@ def test_the_figures_are_drawn(command, both, tmp_path):
         (["--before={before}", "--after={short}"], "have two vocabularies (300 and 2 tokens)"),
         (
             ["--before={before}", "--after={same}", "--config.compared=worst"],
-            "prompt 'worst' is not in --before; allowed: --config.compared=greatest",
+            "diff: --before has no prompt 'worst'; allowed: --config.compared=greatest",
         ),
         (
             ["--before={before}", "--after={same}", "--before_model=x"],
@@ -91,7 +91,7 @@ def test_the_figures_are_drawn(command, both, tmp_path):
         ),
         (
             ["--before={before}", "--after={same}", "--noise={other}"],
-            "of neither model; allowed: another reading of the checkpoint",
+            "of neither model; allowed: another sweep of the checkpoint",
         ),
         (["--before={model}", "--after={same}"], "diff: --run is missing; allowed: a folder"),
     ],

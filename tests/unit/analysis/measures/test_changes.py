@@ -67,16 +67,40 @@ def test_words_that_are_loved_now_have_moved_and_others_have_not(readings):
 def test_the_verdict_names_what_does_not_hold_and_is_silent_about_noise(readings):
     for after, holds in (("loved", False), ("noisy", True)):
         run, noise = _both(readings, after)
-        verdict = checks(changes(run, noise, LIMITS), moved_words(run, KINDS), LIMITS)
+        verdict = _verdict(run, noise)
         assert verdict["holds"].all() is holds
         assert bool(findings(verdict)) is not holds
-    said = " ".join(finding.text for finding in findings(_verdict(readings)))
-    assert "largest certain shift of words (loved)" in said
+    said = " ".join(finding.text for finding in findings(_verdict(*_both(readings, "loved"))))
+    assert "largest significant shift of a kind of words (loved)" in said
 
 
-def _verdict(readings):
-    run, noise = _both(readings, "loved")
-    return checks(changes(run, noise, LIMITS), moved_words(run, KINDS), LIMITS)
+def _verdict(run, noise):
+    words = [moved_words(pair, KINDS) for _, pair in noise]
+    return checks(changes(run, noise, LIMITS), moved_words(run, KINDS), words, LIMITS)
+
+
+def test_the_noise_stands_beside_every_limit(readings):
+    verdict = _verdict(*_both(readings, "loved"))
+    assert verdict["noise"].null_count() == 0
+    kendall, top, bottom, words = verdict["noise"]
+    assert kendall > 0.99
+    assert top == bottom == 1.0
+    assert 0 < words < 0.01
+
+
+def test_hardly_a_listed_token_is_beyond_noise_where_there_is_noise_alone(tmp_path, rewards):
+    rng = np.random.default_rng(5)
+    sweeps = [_load(tmp_path / str(i), rewards + 0.1 * rng.normal(size=N)) for i in range(3)]
+    noise = [("noise", two_models(sweeps[0], sweeps[1]))]
+    tokens = moved_tokens(two_models(sweeps[1], sweeps[2]), noise, 20)
+    assert tokens["beyond_noise"].sum() <= 4  # of 40
+
+
+def test_rewards_without_an_order_are_undefined_and_do_not_hold(tmp_path):
+    flat = _load(tmp_path / "flat", np.ones(N))
+    run = two_models(flat, flat)
+    verdict = checks(changes(run, [], LIMITS), moved_words(run, KINDS), [], LIMITS)
+    assert "Kendall’s τ is undefined" in findings(verdict)[0].text
 
 
 def test_as_many_tokens_as_expected_move_beyond_noise_where_there_is_noise_alone(readings):
@@ -102,8 +126,9 @@ def test_a_kind_of_fewer_than_five_stems_has_no_test(readings):
     run, _ = _both(readings, "loved")
     words = moved_words(run, KINDS.with_columns(stem=pl.lit("one")))
     assert words["p"].is_nan().all()
-    verdict = checks(changes(run, [], LIMITS), words, LIMITS)
-    assert verdict.filter(check="largest certain shift of words")["measured"].to_list() == [0.0]
+    verdict = checks(changes(run, [], LIMITS), words, [], LIMITS)
+    check = "largest significant shift of a kind of words"
+    assert verdict.filter(check=check)["measured"].to_list() == [0.0]
 
 
 def test_the_chapter_says_the_verdict(readings, settings):

@@ -60,13 +60,35 @@ def test_a_run_of_several_models_needs_a_name(tmp_path):
 def test_a_prompt_of_one_run_alone_is_refused_unless_others_are_chosen(tmp_path):
     more = _run(tmp_path / "a", prompts=("greatest", "worst"))
     one = _run(tmp_path / "b")
-    with pytest.raises(AssayError, match=r"'worst' is in --before alone; .*=greatest"):
+    with pytest.raises(AssayError, match=r"only --before has 'worst'; .*=greatest"):
         two_models(more, one)
-    with pytest.raises(AssayError, match="'worst' is not in --after"):
+    with pytest.raises(AssayError, match="--after has no prompt 'worst'"):
         two_models(more, one, ["worst"])
     assert list(two_models(more, one, ["greatest"]).prompts) == ["greatest"]
     with pytest.raises(AssayError, match="allowed: runs under one prompt"):
         two_models(_run(tmp_path / "c", prompts=("worst",)), one)
+
+
+def test_another_mode_is_refused(tmp_path):
+    first = _run(tmp_path / "a")
+    _run(tmp_path / "b")
+
+    def textual(content):
+        for result in content["results"].values():
+            result["fingerprint"]["mode"] = "text"
+
+    runs.edit_manifest(tmp_path / "b", textual)
+    with pytest.raises(AssayError, match="--after with 'text'; allowed: the same mode"):
+        two_models(first, analysis.load(tmp_path / "b"))
+
+
+def test_a_chat_form_stands_for_its_prompt(tmp_path):
+    folder = runs.write_run(tmp_path / "b", {"v": TOKENS}, {}, {})
+    runs.add_logprobs(folder, "lm", "v", "greatest.chat", [-1.0, -2.0, -3.0])
+    text = _run(tmp_path / "a").prompts["greatest"]
+    runs.edit_manifest(folder, lambda c: c["prompts"].update({"greatest.chat": text}))
+    run = two_models(analysis.load(folder), analysis.load(tmp_path / "a"))
+    assert run.rewards("before", "greatest")[1].tolist() == [-1, -2, -3]
 
 
 def test_one_prompt_of_two_texts_is_refused(tmp_path):
