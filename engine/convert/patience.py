@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 from huggingface_hub.errors import OfflineModeIsEnabled
-from huggingface_hub.utils import parse_ratelimit_headers
+from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 # Waited for one answer at most; the hub counts requests in windows of five minutes.
 LONGEST_S = 600.0
@@ -57,7 +57,7 @@ class Patience:
         def patient(request: httpx2.Request, **options: Any) -> httpx2.Response:
             return self._send(send, request, options)
 
-        client.send = patient  # type: ignore[assignment, method-assign]
+        client.send = patient  # type: ignore[method-assign]
         try:
             yield
         finally:

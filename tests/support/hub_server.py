@@ -226,7 +226,8 @@ class _Answers(_Handler):
         elif found := re.fullmatch("/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             name, revision, what = map(urllib.parse.unquote, found.groups())
         elif found := re.fullmatch("/api/resolve-cache/models/([^/]+/[^/]+)/([^/]+)/(.+)", path):
-            return self._small(*found.groups(), fault)
+            name, commit, what = found.groups()
+            return self._small(name, commit, what, fault)
         else:
             return self.error(404, "RepoNotFound")
         repository = self.hub.repositories.get(name)
