@@ -35,7 +35,7 @@ _WRITING: dict[int | None, str] = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make it writable"),
 }
 _OTHER_SIZE = re.compile(r"Consistency check failed: .* of size (\d+) but has size (\d+)")
-_SHA256 = re.compile("[0-9a-f]{64}")  # name of a large file in the cache
+_SHA256 = re.compile("[0-9a-f]{64}")  # name of a large file among the blobs of the cache
 
 
 def snapshot(source: str, revision: str | None, patterns: Sequence[str], size: int = 0) -> Path:
@@ -104,7 +104,7 @@ def verify(source: str, files: Sequence[Path]) -> None:
     Raises:
       AssayError: a file differs.
     """
-    blobs = {file: file.resolve() for file in files}  # named after their sha256
+    blobs = {file: file.parent / file.readlink() for file in files if file.is_symlink()}
     stated = {file: blob for file, blob in blobs.items() if _SHA256.fullmatch(blob.name)}
     total = sum(blob.stat().st_size for blob in stated.values())
     with (
@@ -113,15 +113,15 @@ def verify(source: str, files: Sequence[Path]) -> None:
     ):
 
         def differs(file: Path) -> bool:
-            with stated[file].open("rb") as content:
+            with file.open("rb") as content:
                 digest = hashlib.file_digest(content, "sha256").hexdigest()
-            bar.update(stated[file].stat().st_size)
+            bar.update(file.stat().st_size)
             return digest != stated[file].name
 
         damaged = [file for file, bad in zip(stated, pool.map(differs, stated), strict=True) if bad]
     for file in damaged:
-        stated[file].unlink()
-        file.unlink()
+        for path in (file.resolve(), stated[file], file):  # a blob may be a link itself
+            path.unlink(missing_ok=True)
     if damaged:
         names = ", ".join(file.name for file in damaged)
         raise AssayError(

@@ -81,7 +81,8 @@ class Hub:
             if path.is_file()
         }
         repository = self.repositories.setdefault(name, Repository({}, {}))
-        commit = hashlib.sha1(repr([name, branch, sorted(files.items())]).encode()).hexdigest()
+        described = [name, branch, {path: _sha1(content) for path, content in files.items()}]
+        commit = hashlib.sha1(repr(described).encode()).hexdigest()
         repository.commits[commit] = files
         repository.names[branch] = commit
         return commit
@@ -161,6 +162,10 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: Hub
 
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # a client that went away
+            super().handle()
+
     def do_HEAD(self) -> None:
         self._handle()
 
@@ -177,12 +182,11 @@ class _Handler(BaseHTTPRequestHandler):
         )
         self.hub.asked.append(asked)
         fault = self.hub.fault_of(f"{self.command} {self.path}")
-        with contextlib.suppress(ConnectionError):
-            if fault and fault.status:
-                time.sleep(fault.pause)
-                self.answer(fault.status, fault.headers)
-            else:
-                self.serve(self.path.split("?")[0], fault)
+        if fault and fault.status:
+            time.sleep(fault.pause)
+            self.answer(fault.status, fault.headers)
+        else:
+            self.serve(self.path.split("?")[0], fault)
 
     def serve(self, path: str, fault: Fault | None) -> None:
         raise NotImplementedError

@@ -4,14 +4,15 @@ import os
 import re
 import signal
 import threading
+from pathlib import Path
 
 import huggingface_hub.constants
 import numpy as np
 import pytest
 
 from engine.convert import downloads
-from engine.convert import hub as hub_ids
 from engine.convert.hub import fetch, fetch_config
+from engine.errors import AssayError
 from tests.support import hub_server, tiny
 
 NAME = "owner/tiny"
@@ -181,7 +182,7 @@ def test_other_bytes_of_the_same_size_are_noticed_and_not_kept(hub, large):
     damaged = bytearray(content)
     damaged[LARGE // 2] ^= 1
     hub.served[hub_server.sha256(content)] = bytes(damaged)
-    with pytest.raises(hub_ids.AssayError) as caught:
+    with pytest.raises(AssayError) as caught:
         fetch(NAME, None)
     what = "model.safetensors: other bytes than the hub states (sha256); removed, run it again"
     assert str(caught.value) == f"{NAME}: {what}"
@@ -200,3 +201,20 @@ def test_an_interrupted_download_ends_at_once_and_keeps_whole_files(hub, large, 
         fetch(NAME, None, begun)
     assert not list(cache.rglob("model.safetensors"))
     assert list(cache.rglob("tokenizer.json"))
+
+
+def test_a_file_is_compared_with_its_own_name_where_the_cache_links_it_to_another(tmp_path):
+    content = b"the true bytes"
+    shared = tmp_path / "shared" / hub_server.sha256(b"a hash of another kind")
+    blob = tmp_path / "blobs" / hub_server.sha256(content)
+    pointer = tmp_path / "snapshots" / "commit" / "model.safetensors"
+    for path in (shared, blob, pointer):
+        path.parent.mkdir(parents=True)
+    shared.write_bytes(content)
+    blob.symlink_to(shared)
+    pointer.symlink_to(Path("../../blobs") / blob.name)
+    downloads.verify(NAME, [pointer])
+    shared.write_bytes(content[::-1])
+    with pytest.raises(AssayError, match="other bytes than the hub states"):
+        downloads.verify(NAME, [pointer])
+    assert not any(path.is_symlink() or path.exists() for path in (shared, blob, pointer))
