@@ -238,7 +238,8 @@ def _refusal(error: BaseException, source: str, revision: str | None) -> str:
             "`hf auth login`"
         )
     if found(errors.RevisionNotFoundError):
-        return f"{source}: no revision {revision!r}; allowed: a commit, tag or branch of {page}"
+        name = revision or constants.DEFAULT_REVISION
+        return f"{source}: no revision {name!r}; allowed: a commit, tag or branch of {page}"
     if found(errors.RepositoryNotFoundError):
         return (
             f"source={source!r}: no such folder, and no repository {page}, unless a private one; "

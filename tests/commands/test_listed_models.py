@@ -173,3 +173,15 @@ def test_a_hub_id_of_other_shapes_is_refused_before_its_weights_are_fetched(
         assert hub.downloads("model.safetensors") == []
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
     assert done.err[0].startswith(f"convert: {name}: config.json has hidden_size=")
+
+
+def test_a_language_models_copy_of_its_embedding_does_not_count(tmp_path):
+    spec = known_models.KNOWN["gemma-2-9b"]  # whose bytes are not stated
+    shapes = tensors_of(spec)
+    del shapes["score.weight"]
+    listed.check_tensors(write(tmp_path / "without", spec, shapes, "BF16"), spec)
+    shapes["lm_head.weight"] = shapes["model.embed_tokens.weight"]
+    listed.check_tensors(write(tmp_path / "with", spec, shapes, "BF16"), spec)
+    shapes["other.weight"] = [1]
+    with pytest.raises(AssayError, match="9,241,705,985 numbers in its tensors; google/gemma-2-9b"):
+        listed.check_tensors(write(tmp_path / "more", spec, shapes, "BF16"), spec)

@@ -34,19 +34,19 @@ def checkpoint(published, tmp_path_factory) -> Checkpoint:
 
 
 @pytest.fixture
-def cache(tmp_path) -> Iterator[Path]:
+def hub_cache(tmp_path) -> Iterator[Path]:
     """The cache of the hub's client: after the test it holds no file that is not whole."""
     yield tmp_path / "cache"
     assert list((tmp_path / "cache").rglob("*.incomplete")) == []
 
 
 @pytest.fixture
-def hub(monkeypatch, cache) -> Iterator[hub_server.Hub]:
+def hub(monkeypatch, hub_cache) -> Iterator[hub_server.Hub]:
     """A hub of this machine, to which the hub's client is pointed; busy, it is asked again soon."""
     monkeypatch.setattr(patience, "_FIRST_S", 0.02)
     monkeypatch.setattr(patience, "_MARGIN_S", 0.02)
     with hub_server.running() as running:
-        hub_server.point(monkeypatch, running, cache)
+        hub_server.point(monkeypatch, running, hub_cache)
         yield running
 
 

@@ -190,7 +190,7 @@ def test_other_bytes_of_the_same_size_are_noticed_and_not_kept(hub, large):
     same_files(fetch(NAME, None).folder, large)
 
 
-def test_an_interrupted_download_ends_at_once_and_keeps_whole_files(hub, large, cache):
+def test_an_interrupted_download_ends_at_once_and_keeps_whole_files(hub, large, hub_cache):
     hub.fails("GET /[0-9a-f]{64}", pause=0.1)  # twenty seconds for the whole
     timer = threading.Timer(0.7, os.kill, [os.getpid(), signal.SIGINT])
 
@@ -199,8 +199,8 @@ def test_an_interrupted_download_ends_at_once_and_keeps_whole_files(hub, large, 
 
     with pytest.raises(KeyboardInterrupt):
         fetch(NAME, None, begun)
-    assert not list(cache.rglob("model.safetensors"))
-    assert list(cache.rglob("tokenizer.json"))
+    assert not list(hub_cache.rglob("model.safetensors"))
+    assert list(hub_cache.rglob("tokenizer.json"))
 
 
 def test_a_file_is_compared_with_its_own_name_where_the_cache_links_it_to_another(tmp_path):

@@ -19,13 +19,13 @@ A_FILE = "GET /[0-9a-f]{64}"
 AGAIN = "run it again, complete files are kept"
 
 
-def refusal(cache, *arguments, **options) -> str:
+def refusal(hub_cache, *arguments, **options) -> str:
     """The one line with which a fetch fails; no weights are to be seen in the cache."""
     with pytest.raises(AssayError) as caught:
         fetch(*arguments, **options)
     assert "\n" not in str(caught.value)
     assert hub_server.SIGNATURE not in str(caught.value)
-    assert list(cache.rglob("*.safetensors")) == []
+    assert list(hub_cache.rglob("*.safetensors")) == []
     return str(caught.value)
 
 
@@ -37,60 +37,61 @@ def whole(hub, tmp_path):
     return folder
 
 
-def test_a_repository_that_is_not_there(hub, whole, cache):
-    assert refusal(cache, "owner/other", None) == (
+def test_a_repository_that_is_not_there(hub, whole, hub_cache):
+    assert refusal(hub_cache, "owner/other", None) == (
         f"source='owner/other': no such folder, and no repository {hub.url}/owner/other, unless a "
         "private one; allowed: an existing folder, a hub id owner/name, or after `hf auth login` a "
         "repository that the login may read"
     )
 
 
-def test_a_name_that_no_repository_can_have(hub, cache):
-    assert refusal(cache, "owner/not a name", None) == (
+def test_a_name_that_no_repository_can_have(hub, hub_cache):
+    assert refusal(hub_cache, "owner/not a name", None) == (
         "source='owner/not a name'; allowed: an existing folder or a hub id owner/name"
     )
     assert hub.asked == []
 
 
-@pytest.mark.parametrize("revision", ["v2", "0" * 40])
-def test_a_revision_that_is_not_there(hub, whole, cache, revision):
-    message = (
-        f"{NAME}: no revision '{revision}'; allowed: a commit, tag or branch of {hub.url}/{NAME}"
+@pytest.mark.parametrize("revision", ["v2", "0" * 40, None])
+def test_a_revision_that_is_not_there(hub, whole, hub_cache, revision):
+    del hub.repositories[NAME].names["main"]
+    assert refusal(hub_cache, NAME, revision) == (
+        f"{NAME}: no revision '{revision or 'main'}'; allowed: a commit, tag or branch of "
+        f"{hub.url}/{NAME}"
     )
-    assert refusal(cache, NAME, revision) == message
 
 
 @pytest.mark.parametrize(
     ("status", "who"), [(401, "nobody is logged in"), (403, "the login has none")]
 )
-def test_a_gated_repository(hub, whole, cache, status, who):
+def test_a_gated_repository(hub, whole, hub_cache, status, who):
     hub.repositories[NAME].gated = status
-    assert refusal(cache, NAME, None) == (
+    assert refusal(hub_cache, NAME, None) == (
         f"{NAME}: gated, and {who}; accept the licence at {hub.url}/{NAME} and log in with "
         "`hf auth login`"
     )
 
 
-def test_a_token_that_the_hub_refuses(hub, whole, cache):
+def test_a_token_that_the_hub_refuses(hub, whole, hub_cache):
     message = "Invalid credentials in Authorization header"
     hub.fails("GET /api", status=401, headers={"X-Error-Message": message})
-    assert refusal(cache, NAME, None) == (
+    assert refusal(hub_cache, NAME, None) == (
         f"{NAME}: the hub refuses the login (401); log in with `hf auth login`, or unset HF_TOKEN"
     )
 
 
-def test_a_file_that_its_host_forbids(hub, whole, cache):
+def test_a_file_that_its_host_forbids(hub, whole, hub_cache):
     hub.fails(A_FILE, status=403)
     assert re.fullmatch(
         rf"{NAME}: the hub forbids {hub.content_url}/[0-9a-f]{{64}} \(403\); log in with "
         "`hf auth login` and an account that may read it",
-        refusal(cache, NAME, None),
+        refusal(hub_cache, NAME, None),
     )
 
 
-def test_a_hub_that_asks_for_a_longer_wait_than_anyone_has(hub, whole, cache, capsys):
+def test_a_hub_that_asks_for_a_longer_wait_than_anyone_has(hub, whole, hub_cache, capsys):
     hub.fails(A_FILE, status=429, headers={"Retry-After": "3600"})
-    assert refusal(cache, NAME, None) == (
+    assert refusal(hub_cache, NAME, None) == (
         f"{NAME}: the hub answers 429, too many requests and asks to wait 3,600 s; run it again "
         "later, complete files are kept"
     )
@@ -99,11 +100,11 @@ def test_a_hub_that_asks_for_a_longer_wait_than_anyone_has(hub, whole, cache, ca
 
 @pytest.mark.parametrize("pattern", ["GET /api", "HEAD ", A_FILE])
 def test_a_hub_that_stays_busy_is_given_up_after_a_bounded_time(
-    hub, whole, cache, capsys, monkeypatch, pattern
+    hub, whole, hub_cache, capsys, monkeypatch, pattern
 ):
     monkeypatch.setattr(patience, "LONGEST_S", 0.2)
     hub.fails(pattern, status=503)
-    assert refusal(cache, NAME, None) == (
+    assert refusal(hub_cache, NAME, None) == (
         f"{NAME}: the hub answers 503, unavailable; run it again later, complete files are kept"
     )
     lines = capsys.readouterr().err.splitlines()
@@ -116,46 +117,46 @@ def test_a_hub_that_stays_busy_is_given_up_after_a_bounded_time(
 
 
 @pytest.mark.parametrize("revision", [None, "0" * 40])
-def test_a_hub_out_of_reach(hub, cache, monkeypatch, capsys, revision):
+def test_a_hub_out_of_reach(hub, hub_cache, monkeypatch, capsys, revision):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", url)
     assert re.fullmatch(
         rf"{NAME}: {url} cannot be reached \(.*Connection refused\), and the hub's cache does not "
         "hold the model; check the network and HF_ENDPOINT, or name an existing folder",
-        refusal(cache, NAME, revision),
+        refusal(hub_cache, NAME, revision),
     )
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("revision", [None, "v1"])
-def test_a_process_that_must_stay_offline(hub, whole, cache, monkeypatch, revision):
+def test_a_process_that_must_stay_offline(hub, whole, hub_cache, monkeypatch, revision):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     what = "the revision 'v1'" if revision else "the model"
-    assert refusal(cache, NAME, revision) == (
-        f"{NAME}: HF_HUB_OFFLINE is set, and the hub's cache {cache} does not hold {what}; unset "
-        "it, or name an existing folder"
+    assert refusal(hub_cache, NAME, revision) == (
+        f"{NAME}: HF_HUB_OFFLINE is set, and the hub's cache {hub_cache} does not hold {what}; "
+        "unset it, or name an existing folder"
     )
 
 
-def test_a_download_that_only_began_is_not_taken_for_the_model(hub, whole, cache, monkeypatch):
+def test_a_download_that_only_began_is_not_taken_for_the_model(hub, whole, hub_cache, monkeypatch):
     hub.fails(A_FILE, status=403)
-    refusal(cache, NAME, None)
+    refusal(hub_cache, NAME, None)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert "HF_HUB_OFFLINE is set, and the hub's cache" in refusal(cache, NAME, None)
+    assert "HF_HUB_OFFLINE is set, and the hub's cache" in refusal(hub_cache, NAME, None)
 
 
-def test_a_hub_that_hangs(hub, whole, cache, monkeypatch):
+def test_a_hub_that_hangs(hub, whole, hub_cache, monkeypatch):
     monkeypatch.setattr(patience, "_SILENT_S", 0.2)
     hub.fails("GET /api", status=200, pause=0.5)
-    assert refusal(cache, NAME, None) == f"{NAME}: the download broke off (timed out); {AGAIN}"
+    assert refusal(hub_cache, NAME, None) == f"{NAME}: the download broke off (timed out); {AGAIN}"
 
 
 @pytest.mark.parametrize("less", [1, -1])
-def test_a_file_of_another_size_than_announced(hub, whole, cache, less):
+def test_a_file_of_another_size_than_announced(hub, whole, hub_cache, less):
     size = (whole / "model.safetensors").stat().st_size
     hub.stated["model.safetensors"] = size - less
-    assert refusal(cache, NAME, None) == (
+    assert refusal(hub_cache, NAME, None) == (
         f"{NAME}: a file has {size:,} bytes; announced: {size - less:,}; it was not kept, run it "
         "again"
     )
@@ -163,38 +164,38 @@ def test_a_file_of_another_size_than_announced(hub, whole, cache, less):
     assert fetch(NAME, None).folder.is_dir()
 
 
-def test_a_connection_that_breaks_again_and_again(hub, whole, cache, monkeypatch):
+def test_a_connection_that_breaks_again_and_again(hub, whole, hub_cache, monkeypatch):
     waits = []
     monkeypatch.setattr(huggingface_hub.file_download.time, "sleep", waits.append)
     hub.fails(A_FILE, after=100)
     assert re.fullmatch(
         rf"{NAME}: the download broke off \(peer closed connection .*\); {AGAIN}",
-        refusal(cache, NAME, None),
+        refusal(hub_cache, NAME, None),
     )
     assert len(waits) == 5
 
 
-def test_a_disk_without_room(hub, tmp_path, cache):
+def test_a_disk_without_room(hub, tmp_path, hub_cache):
     folder = tiny.write_model(tmp_path / "large")
     (folder / "model.safetensors").write_bytes(bytes(3 * 2**20))
     hub.add(NAME, folder)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))
     try:
-        message = refusal(cache, NAME, None)
+        message = refusal(hub_cache, NAME, None)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert message == (
-        f"{NAME}: cannot write to the hub's cache {cache} (File too large); make room there, or "
-        "set HF_HUB_CACHE to another folder; complete files are kept"
+        f"{NAME}: cannot write to the hub's cache {hub_cache} (File too large); make room there, "
+        "or set HF_HUB_CACHE to another folder; complete files are kept"
     )
     assert fetch(NAME, None).folder.is_dir()
 
 
-def test_what_is_no_hub_at_all(hub, cache):
+def test_what_is_no_hub_at_all(hub, hub_cache):
     hub.fails("GET /api", status=200, headers={"Content-Type": "text/html"})
     message = rf"{NAME}: the download failed \(JSONDecodeError: .*\)"
-    assert re.fullmatch(message, refusal(cache, NAME, None))
+    assert re.fullmatch(message, refusal(hub_cache, NAME, None))
 
 
 def without_weights(folder):
@@ -221,20 +222,20 @@ def without_a_shard(folder):
     ],
 )
 def test_weights_that_are_not_listed_are_missed_before_any_is_fetched(
-    hub, tmp_path, cache, change, message
+    hub, tmp_path, hub_cache, change, message
 ):
     folder = tiny.write_model(tmp_path / "damaged")
     change(folder)
     hub.add(NAME, folder)
-    assert re.match(f"{NAME} {message}", refusal(cache, NAME, None))
+    assert re.match(f"{NAME} {message}", refusal(hub_cache, NAME, None))
     assert hub.downloads("a.safetensors") == []
 
 
-def test_weights_of_another_size_than_published_are_not_fetched(hub, whole, cache):
+def test_weights_of_another_size_than_published_are_not_fetched(hub, whole, hub_cache):
     size = (whole / "model.safetensors").stat().st_size
     for published in (size - 2**21, size, 2 * size):  # a header has bytes too, at most 2**20
         message = f"files of {size:,} bytes; published: {published:,} bytes of tensors"
-        told = refusal(cache, NAME, None, tensor_bytes=published)
+        told = refusal(hub_cache, NAME, None, tensor_bytes=published)
         assert re.fullmatch(rf"{NAME} at \w{{12}}: {message}", told)
     assert hub.downloads("model.safetensors") == []
     held = sum(tensor.nbytes for tensor in load_file(whole / "model.safetensors").values())
