@@ -12,6 +12,7 @@ import pytest
 
 from engine.convert import downloads
 from engine.convert.hub import fetch, fetch_config
+from engine.convert.patience import Patience
 from engine.errors import AssayError
 from tests.support import hub_server, tiny
 
@@ -155,11 +156,12 @@ def test_a_busy_hub_is_asked_again_and_the_wait_is_told(hub, tiny_folder, capsys
     assert line == f"{NAME}: the hub answers {status}; trying again in 0 s, for at most 10 min"
 
 
-def test_several_files_that_wait_at_the_same_time_are_told_once(hub, tiny_folder, capsys):
-    hub.add(NAME, tiny_folder)
-    hub.fails("HEAD .*json", times=3, status=429, headers={"Retry-After": "1"})
-    fetch(NAME, None)
-    assert len(capsys.readouterr().err.splitlines()) == 1
+def test_several_files_that_wait_at_the_same_time_are_told_once():
+    lines: list[str] = []
+    waiting = Patience(NAME, lines.append)
+    for _ in range(3):
+        waiting._tell_once("answers 429", 60.0)
+    assert lines == [f"{NAME}: the hub answers 429; trying again in 60 s, for at most 10 min"]
 
 
 def test_progress_has_bytes_and_rate_where_standard_error_is_no_terminal(

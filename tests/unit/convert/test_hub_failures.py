@@ -102,7 +102,7 @@ def test_a_hub_that_asks_for_a_longer_wait_than_anyone_has(hub, whole, hub_cache
 def test_a_hub_that_stays_busy_is_given_up_after_a_bounded_time(
     hub, whole, hub_cache, capsys, monkeypatch, pattern
 ):
-    monkeypatch.setattr(patience, "LONGEST_S", 0.2)
+    monkeypatch.setattr(patience, "LONGEST_S", 0.5)
     hub.fails(pattern, status=503)
     assert refusal(hub_cache, NAME, None) == (
         f"{NAME}: the hub answers 503, unavailable; run it again later, complete files are kept"
