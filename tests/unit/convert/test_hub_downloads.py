@@ -14,6 +14,7 @@ from engine.convert import downloads
 from engine.convert.hub import fetch, fetch_config
 from engine.convert.patience import Patience
 from engine.errors import AssayError
+from engine.progress import progress
 from tests.support import hub_server, tiny
 
 NAME = "owner/tiny"
@@ -167,9 +168,10 @@ def test_several_files_that_wait_at_the_same_time_are_told_once():
 def test_progress_has_bytes_and_rate_where_standard_error_is_no_terminal(
     hub, large, capsys, monkeypatch
 ):
-    at_once = downloads.progress
     monkeypatch.setattr(
-        downloads, "progress", lambda total, unit, *, what, **delay: at_once(total, unit, what=what)
+        downloads,
+        "progress",
+        lambda total, unit, *, what, **delay: progress(total, unit, what=what),
     )
     fetch(NAME, None)
     bars = capsys.readouterr().err.replace("\r", "\n").splitlines()

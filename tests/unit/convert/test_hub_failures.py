@@ -5,7 +5,6 @@ import resource
 import socket
 
 import huggingface_hub.constants
-import huggingface_hub.file_download
 import pytest
 from safetensors.numpy import load_file
 
@@ -166,7 +165,7 @@ def test_a_file_of_another_size_than_announced(hub, whole, hub_cache, less):
 
 def test_a_connection_that_breaks_again_and_again(hub, whole, hub_cache, monkeypatch):
     waits = []
-    monkeypatch.setattr(huggingface_hub.file_download.time, "sleep", waits.append)
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", waits.append)
     hub.fails(A_FILE, after=100)
     assert re.fullmatch(
         rf"{NAME}: the download broke off \(peer closed connection .*\); {AGAIN}",
