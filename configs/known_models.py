@@ -21,8 +21,8 @@ class ModelSpec:
       `--config.bos=double`.
     weights: hub id of the reward model from whose weights it was trained, if any. Such models agree
       partly for that reason.
-    tensor_bytes: bytes of all tensors in the repository, if known; a conversion that reads another
-      number is refused.
+    tensor_bytes: bytes of all tensors in the repository, if stated somewhere; a conversion that
+      reads another number is refused. `known_shapes.expected_bytes` computes those of others.
     head: kind of the head (`HeadConfig.kind`), "" for a language model; a conversion that finds
       another kind is refused.
     dtype: dtype of the published weights, as far as known; a conversion reports a difference.
@@ -284,7 +284,14 @@ NEXT = _by_slug(
 )
 
 
-def _gemma(name: str, base: str, size_b: float) -> ModelSpec:
+def _gemma(
+    name: str,
+    base: str,
+    size_b: float,
+    *,
+    dtype: str = "bfloat16",
+    tensor_bytes: int | None = None,
+) -> ModelSpec:
     """A language model, pretrained or instruction-tuned (`-it`)."""
     return ModelSpec(
         hub_id=f"google/{name}",
@@ -292,19 +299,21 @@ def _gemma(name: str, base: str, size_b: float) -> ModelSpec:
         developer="Google",
         base=base,
         size_b=size_b,
-        dtype="bfloat16",
+        dtype=dtype,
+        tensor_bytes=tensor_bytes,
     )
 
 
+# Bytes as the index files of the repositories state them (`total_size`).
 LANGUAGE_MODELS = _by_slug(
-    _gemma("gemma-2b", "Gemma", 2),
+    _gemma("gemma-2b", "Gemma", 2, tensor_bytes=5_012_344_832),
     _gemma("gemma-2b-it", "Gemma", 2),
-    _gemma("gemma-7b", "Gemma", 7),
+    _gemma("gemma-7b", "Gemma", 7, tensor_bytes=17_075_361_792),
     _gemma("gemma-7b-it", "Gemma", 7),
-    _gemma("gemma-2-2b", "Gemma 2", 2),
-    _gemma("gemma-2-2b-it", "Gemma 2", 2),
+    _gemma("gemma-2-2b", "Gemma 2", 2, dtype="float32", tensor_bytes=10_457_367_552),
+    _gemma("gemma-2-2b-it", "Gemma 2", 2, tensor_bytes=5_228_683_776),
     _gemma("gemma-2-9b", "Gemma 2", 9),
-    _gemma("gemma-2-9b-it", "Gemma 2", 9),
+    _gemma("gemma-2-9b-it", "Gemma 2", 9, tensor_bytes=18_483_411_968),
     _gemma("gemma-2-27b", "Gemma 2", 27),
     _gemma("gemma-2-27b-it", "Gemma 2", 27),
 )

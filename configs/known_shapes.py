@@ -1,7 +1,8 @@
 """Shapes of the decoders of `configs/known_models.py`, as their config.json gives them.
 
 `assay plan` reads them for a model that is named but not at hand, and benchmarks make models of
-full size from them. Conversion never does: it reads the model's own file.
+full size from them. Conversion reads the model's own file, and refuses one that says of a listed
+model something else.
 """
 
 from configs.known_models import ModelSpec
@@ -35,6 +36,16 @@ _SHAPES = {
     ("InternLM2", 7): (4096, 32, 32, 8, 128, 14336, 92544),
     ("InternLM2", 20): (6144, 48, 48, 8, 128, 16384, 92544),
 }
+# Rows of the embedding where a base's models differ: of those that are left out they are not known.
+_ROWS = {
+    "skywork-reward-llama-3.1-8b": 128257,
+    "qrm-llama3.1-8b": 128257,
+    "grm-llama3.2-3b-rewardmodel-ft": 128257,
+    "armorm-llama3-8b-v0.1": 128257,
+}
+# Whether these were published in 16 or 32 bits was not confirmed.
+_SIZE_OF_A_NUMBER_UNKNOWN = {"gemma-2-9b", "gemma-2-27b"}
+_DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 # What else differs between the sizes of a base.
 _OF_SIZE: dict[tuple[str, float], dict[str, object]] = {
     ("Gemma 2", 2): {"query_pre_attn_scalar": 256},
@@ -100,3 +111,36 @@ def config_json(spec: ModelSpec) -> dict[str, object]:
         "architectures": [name + ending],
         "model_type": kind,
     }
+
+
+def rows(spec: ModelSpec) -> int | None:
+    """Rows of a listed model's embedding; None where they are not known."""
+    if spec.base.startswith("Llama"):  # some have a row more, for padding
+        return _ROWS.get(spec.slug)
+    return _SHAPES[spec.base, spec.size_b][_NAMES.index("vocab_size")]
+
+
+def numbers(spec: ModelSpec) -> int | None:
+    """How many numbers all tensors of a listed model hold; None where that is not known.
+
+    It is not for heads other than linear ones, whose inner sizes config.json does not give.
+    """
+    vocabulary = rows(spec)
+    if vocabulary is None or spec.head not in ("", "linear"):
+        return None
+    width, layers, heads, kv_heads, head_dim, ffn, _ = _SHAPES[spec.base, spec.size_b]
+    attention = 2 * (heads + kv_heads) * head_dim * width
+    if spec.base == "Qwen 3":
+        attention += 2 * head_dim  # norms of queries and keys
+    norms = (4 if spec.base == "Gemma 2" else 2) * width
+    layer = attention + 3 * width * ffn + norms
+    head = width if spec.head else 0  # all listed language models share the embedding's tensor
+    return vocabulary * width + layers * layer + width + head
+
+
+def expected_bytes(spec: ModelSpec) -> int | None:
+    """Bytes of all tensors of a listed model: as stated, else computed; None where not known."""
+    held = numbers(spec)
+    if spec.tensor_bytes is not None or held is None or spec.slug in _SIZE_OF_A_NUMBER_UNKNOWN:
+        return spec.tensor_bytes
+    return held * _DTYPE_BYTES[spec.dtype]

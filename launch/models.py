@@ -4,7 +4,7 @@ import itertools
 import sys
 from collections.abc import Sequence
 
-from configs import known_models
+from configs import known_models, known_shapes
 from launch.common import command
 
 _TABLES = {
@@ -17,8 +17,11 @@ _HEADER = (
     ("    ", "hub id", "revision", "dtype"),
 )
 _LEGEND = """\
-rank: RewardBench's. BOS, date: policy of the chat template. dtype: as published, where known.
-A conversion that finds another head or other tensor bytes is refused. -: none."""
+rank: RewardBench's. BOS, date: policy of the chat template. -: none.
+tensor bytes: as the repository states them, or computed from the shapes. dtype: as far as known.
+revision: the commit that is fetched; unpinned: the newest one.
+A conversion that finds another head, other shapes or other tensor bytes is refused."""
+_COMMIT = 12  # characters of a commit that are shown
 
 
 def main(argv: Sequence[str]) -> int:
@@ -39,10 +42,12 @@ def table() -> str:
 
 def _row(spec: known_models.ModelSpec) -> tuple[tuple[str, ...], ...]:
     rank = "-" if spec.rewardbench_rank is None else str(spec.rewardbench_rank)
-    size = "not known" if spec.tensor_bytes is None else f"{spec.tensor_bytes:,}"
+    expected = known_shapes.expected_bytes(spec)
+    size = "unknown" if expected is None else f"{expected:,}"
     model = (rank, spec.nickname, spec.developer, spec.base, f"{spec.size_b:g}B")
     policy = (spec.head or "-", spec.bos, spec.date or "-", size)
-    return (*model, *policy), ("", spec.hub_id, spec.revision or "not pinned", spec.dtype)
+    revision = spec.revision[:_COMMIT] if spec.revision else "unpinned"
+    return (*model, *policy), ("", spec.hub_id, revision, spec.dtype)
 
 
 def _text(row: Sequence[Sequence[str]], widths: Sequence[Sequence[int]]) -> str:

@@ -1,10 +1,10 @@
 """A Hugging Face repository as a local folder: weights, configs and tokenizer, never code."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine.convert import safetensors
+from engine.convert import downloads, safetensors
 from engine.convert.hf_config import decoder_config, is_language_model
 from engine.convert.hf_values import Json
 from engine.convert.safetensors import read_json
@@ -14,6 +14,7 @@ from engine.text.tokenizer import load_tokenizer
 
 # The files that are fetched first; no code and no pickled weights.
 _SMALL = ("*.json", "*.jinja", "tokenizer.model")
+_HEADER_BYTES = 2**20  # of a safetensors file, at most: names and places of its tensors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,20 +30,25 @@ def fetch(
     source: str,
     revision: str | None,
     before_weights: Callable[[Json, int], object] = lambda hf, cached: None,
+    *,
+    tensor_bytes: int | None = None,
 ) -> Source:
     """Opens a local folder, or downloads the weights, configs and tokenizer of a hub id.
 
-    Weights are downloaded only after config.json and the tokenizer have been understood.
+    Weights are downloaded only after config.json, the tokenizer and the sizes of the files have
+    been understood. What was downloaded is compared with the hashes that the hub states.
 
     Args:
       source: a folder, or a hub id `owner/name`.
       revision: commit, tag or branch of a hub id; None: the main branch.
       before_weights: called before the weights of a hub id are downloaded, with its config.json and
         the bytes of weights that the cache holds already.
+      tensor_bytes: bytes of all tensors of a hub id, if known; files of another size are not
+        downloaded. Of a folder, `convert_model` compares them.
 
     Raises:
-      AssayError: no such folder and no repository that the hub serves; or conversion would refuse
-        its config.json or tokenizer.
+      AssayError: no such folder and no repository that the hub serves; conversion would refuse its
+        config.json, tokenizer or sizes; or the download fails.
     """
     if Path(source).is_dir():
         if revision:
@@ -51,7 +57,7 @@ def fetch(
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise AssayError(f"source={source!r}; allowed: an existing folder or a hub id owner/name")
     folder = _snapshot(source, revision, _SMALL)
-    revision = folder.name  # snapshots lie in a folder named after their commit
+    commit = folder.name  # snapshots lie in a folder named after their commit
     with prefixed(source):
         hf = read_json(folder / "config.json")
         decoder_config(hf)
@@ -60,9 +66,15 @@ def fetch(
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
     indexed = (folder / safetensors.INDEX).is_file()
     weights = safetensors.indexed_names(folder) if indexed else [safetensors.SINGLE]
-    files = [folder / name for name in weights]
-    before_weights(hf, sum(file.stat().st_size for file in files if file.is_file()))
-    return Source(folder=_snapshot(source, revision, weights), name=source, revision=revision)
+    sizes = downloads.sizes(source, commit)
+    _check_sizes(f"{source} at {commit[:12]}", folder, weights, sizes, tensor_bytes)
+    cached = [folder / name for name in weights if (folder / name).is_file()]
+    before_weights(hf, sum(file.stat().st_size for file in cached))
+    wanted = [name for name in weights if folder / name not in cached]
+    if wanted:
+        _snapshot(source, commit, weights, sum(sizes.get(name, 0) for name in wanted))
+        downloads.verify(source, [folder / name for name in wanted if (folder / name).is_file()])
+    return Source(folder=folder, name=source, revision=commit)
 
 
 def fetch_config(source: str) -> Json:
@@ -71,19 +83,38 @@ def fetch_config(source: str) -> Json:
     Raises:
       AssayError: no repository that the hub serves, or one without a readable config.json.
     """
+    folder = _snapshot(source, None, ["config.json"])
     with prefixed(source):
-        return read_json(_snapshot(source, None, ["config.json"]) / "config.json")
+        return read_json(folder / "config.json")
 
 
-def _snapshot(source: str, revision: str | None, patterns: Sequence[str]) -> Path:
+def _snapshot(source: str, revision: str | None, patterns: Sequence[str], size: int = 0) -> Path:
     """Downloads the files of a hub id that match the patterns, or finds them in the hub's cache."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    return downloads.snapshot(source, revision, patterns, size)
 
-    try:
-        return Path(snapshot_download(source, revision=revision, allow_patterns=list(patterns)))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
+
+def _check_sizes(
+    place: str,
+    folder: Path,
+    weights: Sequence[str],
+    sizes: Mapping[str, int],
+    tensor_bytes: int | None,
+) -> None:
+    """Checks what a repository lists of its weights, if that is known.
+
+    Raises:
+      AssayError: files are missing, or have other bytes in all than their tensors can have.
+    """
+    if not sizes:
+        return
+    if not any(name in sizes for name in weights):
+        with prefixed(place):
+            safetensors.shard_names(folder)  # says what is allowed
+    missing = [name for name in weights if name not in sizes]
+    if missing:
+        raise AssayError(f"{place}: no {missing[0]}, which {safetensors.INDEX} names")
+    total = sum(sizes[name] for name in weights)
+    if tensor_bytes and not 0 < total - tensor_bytes <= _HEADER_BYTES * len(weights):
         raise AssayError(
-            f"source={source!r}: no such folder, and the hub says: {reason}"
-        ) from error
+            f"{place}: files of {total:,} bytes; published: {tensor_bytes:,} bytes of tensors"
+        )

@@ -16,6 +16,7 @@ from engine.errors import AssayError
 from engine.planning import admission
 from engine.runs import storage
 from engine.text.chat_template import TemplatePolicy
+from launch.common import listed
 from launch.common.subjects import subject_of
 
 
@@ -30,6 +31,7 @@ def convert(
     head: str = "",
     softcap: bool = True,
     check_memory: bool = True,
+    check_listed: bool = True,
 ) -> Checkpoint:
     """Fetches a source and converts it, with a progress bar.
 
@@ -43,20 +45,33 @@ def convert(
       head: another published reading of the head.
       softcap: whether Gemma 2's attention soft-cap applies.
       check_memory: whether host memory and disk must suffice.
+      check_listed: whether shapes and bytes must be those that are published of `spec`.
+
+    Raises:
+      AssayError: the download fails, or the source is not what it should be; nothing is written.
     """
     refuse_existing(destination)
     pinned = spec.revision if spec and not Path(name).is_dir() else None
     is_folder = Path(name).is_dir()
 
     def check(hf: Json, cached: int = 0) -> None:
+        if spec and check_listed:
+            listed.check_config(name, hf, spec)
         if check_memory:
             local = None if storage.is_remote(destination) else str(destination)
             subject = subject_of(name, hf, spec)
             admission.check_conversion(subject, local, download=not is_folder, cached=cached)
 
-    source = fetch(name, revision or pinned, check)
-    if is_folder and (hf := _readable(source.folder)):
-        check(hf)
+    tensor_bytes = spec.tensor_bytes if spec and check_listed else None
+    source = fetch(name, revision or pinned, check, tensor_bytes=tensor_bytes)
+    readable = True
+    if is_folder:
+        hf = _readable(source.folder)
+        readable = hf is not None
+        if hf is not None:
+            check(hf)
+    if spec and check_listed and readable:
+        listed.check_tensors(source.folder, spec)
     with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
 
         def progress(done: int, total: int) -> None:
@@ -70,7 +85,7 @@ def convert(
             policy=policy,
             head=head or (spec.head if spec else ""),
             softcap=softcap,
-            tensor_bytes=spec.tensor_bytes if spec else None,
+            tensor_bytes=tensor_bytes,
             progress=progress,
         )
 

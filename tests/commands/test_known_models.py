@@ -6,10 +6,10 @@ import re
 import polars as pl
 import pytest
 
-from configs import known_models, prompts
+from configs import known_models, known_shapes, prompts
 from engine.checkpoint.restore import parameters
 from engine.convert import gates
-from engine.convert.hf_config import decoder_config, output_config
+from engine.convert.hf_config import decoder_config, is_language_model, output_config
 from engine.models.heads import HEADS, HeadConfig
 from engine.runs.schema import check_names
 from launch import models
@@ -171,12 +171,37 @@ KNOWN_BYTES = {
     "grm-gemma2-2b-rewardmodel-ft": 5_228_688_384,
     "grm-llama3.2-3b-rewardmodel-ft": 6_425_511_936,
 }
+# Their rows, their head's sizes, or the size of their numbers are not known.
+UNKNOWN_BYTES = {
+    "qrm-gemma-2-27b",
+    "skywork-reward-llama-3.1-8b-v0.2",
+    "qrm-llama3.1-8b",
+    "urm-llama-3.1-8b",
+    "grm-llama3-8b-rewardmodel-ft",
+    "armorm-llama3-8b-v0.1",
+    "skywork-reward-v2-llama-3.1-8b",
+    "skywork-reward-v2-llama-3.2-1b",
+    "skywork-reward-v2-llama-3.2-3b",
+    "fsfairx-llama3-rm-v0.1",
+    "llama-3.1-tulu-3-8b-rm",
+    "grm-llama3-8b-sftreg",
+    "inf-orm-llama3.1-70b",
+    "gemma-2-9b",
+    "gemma-2-27b",
+}
 
 
 def numbers(slug: str) -> int:
     """How many numbers all parameters of a model have, by abstract evaluation."""
     fields, head, _ = STRUCTURES[slug]
+    return held(fields, head)
+
+
+def held(fields, head) -> int:
     decoder = decoder_config(fields)
+    if is_language_model(fields):
+        output = output_config(fields, decoder)
+        return sum(math.prod(p.shape) for p in parameters(decoder, output).values())
     config = HeadConfig(
         depth=decoder.num_layers,
         width=decoder.width,
@@ -226,7 +251,7 @@ def test_the_table_says_of_each_model_all_that_is_known_within_100_columns():
     assert max(map(len, lines)) <= 100
     for spec in known_models.KNOWN.values():
         (at,) = [i for i, line in enumerate(lines) if spec.nickname in line.split()]
-        rank, size = spec.rewardbench_rank, spec.tensor_bytes
+        rank, size = spec.rewardbench_rank, known_shapes.expected_bytes(spec)
         assert re.split("  +", lines[at]) == [
             "-" if rank is None else str(rank),
             spec.nickname,
@@ -236,10 +261,16 @@ def test_the_table_says_of_each_model_all_that_is_known_within_100_columns():
             spec.head or "-",
             spec.bos,
             spec.date or "-",
-            "not known" if size is None else f"{size:,}",
+            "unknown" if size is None else f"{size:,}",
         ]
-        revision = spec.revision or "not pinned"
+        revision = spec.revision[:12] if spec.revision else "unpinned"
         assert re.split("  +", lines[at + 1]) == ["", spec.hub_id, revision, spec.dtype]
+    text = "\n".join(lines)
+    assert (
+        text.count("unpinned") == sum(s.revision is None for s in known_models.KNOWN.values()) + 1
+    )
+    assert "54,454,265,856" in text  # as the repository states them
+    assert "15,136,819,200" in text  # computed: Qwen 3 8B without its output head
 
 
 def test_the_follow_up_has_54_distinct_prompts():
@@ -273,6 +304,41 @@ def test_a_model_has_the_numbers_of_its_structure_and_no_more(slug):
 @pytest.mark.parametrize("slug", KNOWN_BYTES)
 def test_in_16_bits_a_model_has_the_published_bytes(slug):
     assert 2 * numbers(slug) == KNOWN_BYTES[slug] == known_models.KNOWN[slug].tensor_bytes
+
+
+COMPUTED = [s for s, spec in known_models.KNOWN.items() if known_shapes.numbers(spec) is not None]
+
+
+@pytest.mark.parametrize("slug", COMPUTED)
+def test_the_numbers_of_a_listed_model_are_those_of_its_parameters(slug):
+    spec = known_models.KNOWN[slug]
+    fields = known_shapes.config_json(spec) | {"vocab_size": known_shapes.rows(spec)}
+    assert known_shapes.numbers(spec) == held(fields, LINEAR)
+    assert slug not in STRUCTURES or known_shapes.numbers(spec) == numbers(slug)
+
+
+def test_stated_bytes_are_those_that_the_shapes_give():
+    stated = [spec for spec in known_models.KNOWN.values() if spec.tensor_bytes is not None]
+    assert {spec.slug for spec in stated} == {
+        *KNOWN_BYTES,
+        "gemma-2b",
+        "gemma-7b",
+        "gemma-2-2b",
+        "gemma-2-2b-it",
+        "gemma-2-9b-it",
+    }
+    for spec in stated:
+        size = 4 if spec.dtype == "float32" else 2
+        assert (
+            size * known_shapes.numbers(spec)
+            == spec.tensor_bytes
+            == known_shapes.expected_bytes(spec)
+        )
+
+
+def test_bytes_are_unknown_where_a_size_is():
+    found = {s for s, spec in known_models.KNOWN.items() if not known_shapes.expected_bytes(spec)}
+    assert found == UNKNOWN_BYTES
 
 
 @pytest.mark.needs_shared

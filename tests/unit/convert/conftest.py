@@ -1,12 +1,16 @@
 """A small Hugging Face folder, saved once a session; each test damages a copy of its own."""
 
+import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from engine.checkpoint.card import Checkpoint
-from tests.support import folders, torch_models
+from engine.convert import patience
+from tests.support import folders, hub_server, tiny, torch_models
 
 MODEL = "gqa"
 
@@ -27,3 +31,38 @@ def folder(published, tmp_path) -> Path:
 def checkpoint(published, tmp_path_factory) -> Checkpoint:
     """The folder converted."""
     return folders.convert(published, tmp_path_factory.mktemp("converted") / "checkpoint")
+
+
+@pytest.fixture
+def hub_cache(tmp_path) -> Iterator[Path]:
+    """The cache of the hub's client: after the test it holds no file that is not whole."""
+    yield tmp_path / "cache"
+    assert list((tmp_path / "cache").rglob("*.incomplete")) == []
+
+
+@pytest.fixture
+def hub(monkeypatch, hub_cache) -> Iterator[hub_server.Hub]:
+    """A hub of this machine, to which the hub's client is pointed; busy, it is asked again soon."""
+    monkeypatch.setattr(patience, "_FIRST_S", 0.02)
+    monkeypatch.setattr(patience, "_MARGIN_S", 0.02)
+    with hub_server.running() as running:
+        hub_server.point(monkeypatch, running, hub_cache)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory) -> Path:
+    """A tiny model in two shards, beside files that nobody may fetch; not to be changed."""
+    folder = tiny.write_model(tmp_path_factory.mktemp("tiny") / "hf")
+    whole = folder / "model.safetensors"
+    tensors = load_file(whole)
+    names = sorted(tensors)
+    shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, members in shards.items():
+        save_file({name: tensors[name] for name in members}, folder / file)
+    index = {name: file for file, members in shards.items() for name in members}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    whole.unlink()
+    for name in ("modeling_own.py", "pytorch_model.bin", "optimizer.pt", "README.md"):
+        (folder / name).write_text("never fetched")
+    return folder

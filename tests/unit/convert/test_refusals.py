@@ -316,14 +316,6 @@ def test_what_is_neither_a_folder_nor_a_hub_id_is_refused(source):
         fetch(source, None)
 
 
-@pytest.mark.parametrize("source", ["owner/name", "owner/not a name"])
-def test_a_hub_id_that_the_hub_does_not_serve_is_refused_in_one_line(source):
-    message = f"^source='{source}': no such folder, and the hub says: .+$"
-    with pytest.raises(AssayError, match=message) as caught:
-        fetch(source, None)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_local_folder_has_no_revision(folder):
     with pytest.raises(AssayError, match=r"^revision='main'; allowed: none for the local folder "):
         fetch(str(folder), "main")

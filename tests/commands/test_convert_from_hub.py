@@ -1,0 +1,117 @@
+"""`assay convert` of a hub id: the same checkpoint as from the folder, and an orderly end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.checkpoint.card import Checkpoint
+from tests.support import hub_server, tiny
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "owner/tiny-rm"
+DESCRIBING = ("source", "revision", "sha256")  # of model.json: where files came from, and its hash
+TIMES = ("_CHECKPOINT_METADATA", "commit_success.txt")  # files that say when they were written
+
+
+@pytest.fixture
+def hub(tmp_path):
+    with hub_server.running() as running:
+        yield running
+
+
+def files_of(checkpoint: Path) -> dict[str, bytes]:
+    files = {str(p.relative_to(checkpoint)): p for p in checkpoint.rglob("*") if p.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if path.name not in TIMES}
+
+
+def start(hub, tmp_path, *flags) -> subprocess.Popen:
+    """The command in a process of its own, to which the hub is named by its environment alone."""
+    environment = os.environ | hub_server.environment(hub, tmp_path / "cache")
+    command = [sys.executable, "-m", "launch.convert", f"--source={NAME}", *flags]
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_checkpoint_from_a_hub_is_the_one_from_the_folder(command, hub, tmp_path, monkeypatch):
+    folder = tiny.write_model(tmp_path / "tiny-rm", head="urm")
+    commit = hub.add(NAME, folder, "v1")
+    hub.add(NAME, tiny.write_model(tmp_path / "newer", seed=1))
+    fetched, local = tmp_path / "fetched", tmp_path / "local"
+    assert command("convert", f"--source={folder}", f"--checkpoint={local}").code == 0
+    hub_server.point(monkeypatch, hub, tmp_path / "cache")
+    flags = (f"--source={NAME}", "--revision=v1", f"--checkpoint={fetched}")
+    done = command("convert", *flags)
+    assert (done.code, done.err) == (0, [])
+    assert done.out == [f"{fetched}: tiny-rm, 3 layers, urm head, 320 tokens, float32"]
+    here, there = files_of(fetched), files_of(local)
+    mine, theirs = json.loads(here.pop("model.json")), json.loads(there.pop("model.json"))
+    assert here == there
+    assert (mine["source"], mine["revision"]) == (NAME, commit)
+    assert (theirs["source"], theirs["revision"]) == (str(folder), None)
+    without = [{k: v for k, v in c.items() if k not in DESCRIBING} for c in (mine, theirs)]
+    assert without[0] == without[1]
+    cards = [Checkpoint.open(path).card for path in (fetched, local)]
+    assert cards[0].checkpoint_hash == cards[1].checkpoint_hash
+    again = command("convert", *flags)
+    assert (again.code, len(again.err)) == (2, 1)  # it exists; nothing is asked for
+    assert len(hub.downloads("model.safetensors")) == 1
+
+
+def test_a_download_that_fails_writes_no_checkpoint(command, hub, tmp_path, monkeypatch):
+    hub.add(NAME, tiny.write_model(tmp_path / "tiny-rm"))
+    hub_server.point(monkeypatch, hub, tmp_path / "cache")
+    hub.repositories[NAME].gated = 401
+    done = command("convert", f"--source={NAME}", f"--checkpoint={tmp_path / 'ck'}")
+    assert (done.code, done.out) == (2, [])
+    (line,) = done.err
+    assert line.startswith(f"convert: {NAME}: gated, and nobody is logged in; accept the licence")
+    assert not (tmp_path / "ck").exists()
+
+
+@pytest.mark.slow
+def test_a_hub_is_named_by_the_environment_and_a_busy_one_waited_for(hub, tmp_path):
+    hub.add(NAME, tiny.write_model(tmp_path / "tiny-rm"))
+    hub.fails("GET /api", times=1, status=429, headers={"Retry-After": "0"})
+    process = start(hub, tmp_path, f"--checkpoint={tmp_path / 'ck'}")
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err.splitlines()) == (
+        0,
+        [
+            f"{NAME}: the hub answers 429, too many requests; trying again in 1 s, "
+            "for at most 10 min"
+        ],
+    )
+    assert out.splitlines()[-1].startswith(f"{tmp_path / 'ck'}: tiny-rm, 3 layers")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_download_that_is_stopped_leaves_one_line_and_whole_files(hub, tmp_path, number, code):
+    folder = tiny.write_model(tmp_path / "tiny-rm")
+    (folder / "model.safetensors").write_bytes(bytes(20 * 2**20))
+    hub.add(NAME, folder)
+    hub.fails("GET /[0-9a-f]{64}", pause=0.1)  # half a minute for the whole
+    process = start(hub, tmp_path, f"--checkpoint={tmp_path / 'ck'}")
+    while not hub.downloads("model.safetensors") and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    word = {130: "interrupted", 143: "stopped by SIGTERM"}[code]
+    assert (process.returncode, out) == (code, "")
+    assert err.splitlines() == [f"convert: {word}; run it again to go on"]
+    files = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert "tokenizer.json" in files
+    assert not [name for name in files if name.endswith((".incomplete", ".safetensors"))]
+    assert not (tmp_path / "ck").exists()
