@@ -10,8 +10,8 @@ import polars as pl
 from analysis.run import Run
 from analysis.statistics import Array
 from analysis.statistics.exact_policies import normalised, optimal, strengths
+from engine.runs import schema
 
-CHAT = ".chat"
 VOCABULARY = "vocabulary"
 LIST = "list "
 # Nats from the reference policy at which policies are compared.
@@ -133,7 +133,7 @@ def without_reference(run: Run, models: Sequence[str]) -> list[str]:
 def _form_of(run: Run, prompt: str, asked: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
     """Language model and form for `prompt`: the chat form before the plain one, then by slug."""
     alike = [(m, form) for m, form in asked if run.prompts[form] == run.prompts[prompt]]
-    return min(alike, key=lambda pair: (not pair[1].endswith(CHAT), *pair), default=None)
+    return min(alike, key=lambda pair: (not pair[1].endswith(schema.CHAT), *pair), default=None)
 
 
 def _tokens(

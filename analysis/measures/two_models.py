@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 
 from analysis.cache import Cache
-from analysis.measures.reference_policy import CHAT
 from analysis.run import Run
 from engine.errors import AssayError
 from engine.runs.reader import Result
+from engine.runs.schema import CHAT
 
 BEFORE, AFTER = "before", "after"
 
