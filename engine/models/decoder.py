@@ -233,6 +233,20 @@ class Decoder(nnx.Module):
                 residuals.append(_take(x, read))
         return tuple(residuals)
 
+    def respond_and_keep(
+        self, prefix: KeyValues, x: Residual, places: Places, read: Int[Array, "C Y"]
+    ) -> tuple[Float[Array, "C Y D"], KeyValues]:
+        """`respond` after all layers, and keys and values of all positions [L, C, T, K, H]."""
+        angles, last = self._angles(places.position), self.config.num_layers - 1
+
+        @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
+        def layer(x: Residual, index: Index) -> tuple[Residual, KeyValues]:
+            return self._response_layer(index, x, prefix, places, angles)
+
+        x, own = jax.lax.scan(layer, x, jnp.arange(last))
+        x, deepest = self._response_layer(last, x, prefix, places, angles, read)
+        return x, jax.tree.map(lambda each, one: jnp.append(each, one[None], 0), own, deepest)
+
     def continued(
         self, prefix: KeyValues, x: Residual, shared: Int[Array, "C"]
     ) -> Float[Array, "C T D"]:
