@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from engine.models import attention
@@ -118,8 +119,12 @@ class Layer(nnx.Module):
     def _summed(self, axes: str, x: Array, weight: Param) -> Residual:
         """The product that devices along `model` add up."""
         added = jnp.einsum(axes, x, weight[...], preferred_element_type=self.sums)
-        # Otherwise XLA may move the cast to float32 in front of the sum over devices.
-        return added if self.sums == FLOAT32 else jax.lax.optimization_barrier(added)
+        if self.sums == FLOAT32:
+            return added
+        # Without the barrier XLA may move the cast to float32 in front of the sum over devices.
+        # Without the constraint it may divide the residual stream, for few rows at a time.
+        added = jax.lax.with_sharding_constraint(added, PartitionSpec())
+        return jax.lax.optimization_barrier(added)
 
     def _by_head(self, x: Float[Array, "C T E"]) -> Float[Array, "C T _ H"]:
         """E = N·H or K·H, split."""
