@@ -29,12 +29,11 @@ _PROCESS_BYTES = 200 * 2**20
 _TOKEN_BYTES = 1100
 # Of a TPU's activations, those that its vector memory holds take no HBM (bench.planner).
 _VECTOR_MEMORY = 128 * 2**20
-# What compiling the larger program of a search adds, in float32 and in 16 bits.
-_SEARCH_BYTES = {4: 300 * 2**20, 2: 460 * 2**20}
-# Copies of [attempts, T, V] float32 in a step of a search: one-hot rows, gradient, gain, its noise
-# and its order.
-_ROW_COPIES = 6
-_GRADIENT_COPIES = 2  # of them: one-hot rows, gradient
+# What compiling the larger program of a search adds.
+_SEARCH_BYTES = 460 * 2**20
+# Tables [attempts, T, V] float32 in a step of a search: the gain (or its noise) and what orders it;
+# with a gradient its slopes too, of a block and of all.
+_TABLES, _GRADIENT_TABLES = 2, 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,23 +130,27 @@ def of_search(model: Model, work: SearchWork) -> Account:
     rows, own = work.block_rows, work.row_positions
     scores = rows * own * _position_bytes(model, _prefix(work), own) * work.together
     c, b = model.held, model.item_bytes
-    table = 4 * work.attempts * work.length * c.vocab_size
+    # Attempts are computed in whole blocks.
+    table = 4 * BLOCK_PARENTS * work.parent_blocks * work.length * c.vocab_size
     if not work.gradient:
-        return _searched(model, work, scores + _ROW_COPIES * table)
+        return _searched(model, work, scores, _TABLES * table)
     kept = b * 3 * c.ffn_width // model.model + 12 * c.width
-    saved = BLOCK_PARENTS * own * work.together * kept * c.num_layers
-    return _searched(model, work, max(scores, saved) + _ROW_COPIES * table)
+    saved = BLOCK_PARENTS * work.own * work.together * kept * c.num_layers
+    if model.platform == CPU and b < 4:  # XLA widens the embedding that slopes are multiplied by
+        saved += 4 * c.vocab_size * c.width
+    return _searched(model, work, max(scores, saved), (_TABLES + _GRADIENT_TABLES) * table)
 
 
-def _searched(model: Model, work: SearchWork, step: int) -> Account:
+def _searched(model: Model, work: SearchWork, step: int, tables: int) -> Account:
     """The account of a step of a search, with what compiling it takes.
 
-    Its self-check computes two conversations for each prompt: of the ids, and of their text.
+    The self-check computes two conversations for each prompt: of the ids, and of their text. A
+    TPU's vector memory does not hold the tables.
     """
     checked = _whole_bytes(model, work.prefix, work.own, 2 * work.together)
     found = _account(model, _prefix(work) * work.together, max(step, checked))
-    compiler = _SEARCH_BYTES[model.item_bytes] if model.platform == CPU else 0
-    return dataclasses.replace(found, process=found.process + compiler)
+    compiler = _SEARCH_BYTES if model.platform == CPU else 0
+    return dataclasses.replace(found, step=found.step + tables, process=found.process + compiler)
 
 
 def weight_bytes(model: Model) -> int:

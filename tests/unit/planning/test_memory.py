@@ -119,7 +119,7 @@ def test_converting_holds_the_two_largest_blocks():
 
 
 def test_a_search_counts_what_it_holds_for_each_token_of_the_vocabulary():
-    llama = model_of("skywork-reward-llama-3.1-8b")
+    llama = model_of("skywork-reward-llama-3.1-8b", "gpu")
     one = SearchWork(prefix=64, suffix=1, length=8, candidates=64, attempts=1)
     five = dataclasses.replace(one, attempts=5)
     more = memory.of_search(llama, five).step - memory.of_search(llama, one).step
