@@ -39,6 +39,8 @@ class Kind:
       share: of the peak that a sweep is assumed to reach.
       link_bytes_per_s: that a device sends around a ring of devices along the axis `model`.
       link_s: the least seconds of a sum over them: assumed, measured nowhere.
+      layer_s: seconds of a layer's small operations in a short pass: of v6e by its compiler's
+        estimate for an 8B model, of others assumed.
       source: where the numbers come from.
     """
 
@@ -53,6 +55,7 @@ class Kind:
     source: str
     link_bytes_per_s: float = math.inf
     link_s: float = 0.0
+    layer_s: float = 0.0
 
     def predicts(self, dtype: str) -> bool:
         """Whether a rate is known."""
@@ -94,6 +97,7 @@ _LINKS = {
 }  # fmt: skip
 _PCIE = 32e9
 _LINK_S = {"gpu": 15e-6, "tpu": 5e-6}
+_LAYER_S = 50e-6
 
 
 def _maker(
@@ -113,6 +117,7 @@ def _maker(
             source=source,
             link_bytes_per_s=_LINKS.get(name, _PCIE),
             link_s=_LINK_S[platform],
+            layer_s=_LAYER_S,
         )
 
 

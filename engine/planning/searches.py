@@ -60,10 +60,11 @@ def floor_seconds(model: Model, kind: Kind, work: SearchWork) -> float:
 
 
 def step_seconds(model: Model, kind: Kind, work: SearchWork) -> float:
-    """The expected seconds of a step, with what devices along `model` send one another."""
-    rate = kind.rate(model.dtype)
+    """The expected seconds of a step, with small operations and sums over `model`."""
+    rate, small = kind.rate(model.dtype), model.config.num_layers * kind.layer_s
     return sum(
-        each.runs * (_seconds(model, kind, each, rate) + sums_seconds(model, kind, each.positions))
+        each.runs
+        * (small + _seconds(model, kind, each, rate) + sums_seconds(model, kind, each.positions))
         for each in passes(model, work)
     )
 
