@@ -83,13 +83,15 @@ def test_a_language_model_has_no_search(plans):
 def test_a_search_has_a_mesh_of_its_own_and_a_floor(plans, command):
     (one,) = plans(f"--source={LLAMA}", "--devices=v6e-8")["plans"]
     assert one["mesh"] == {"data": 8, "model": 1}
-    assert one["search_mesh"] == {"data": 1, "model": 8}
+    assert one["search_mesh"] == {"data": 2, "model": 4}  # one block for each direction
+    (up,) = plans(f"--source={LLAMA}", "--devices=v6e-8", "--config.direction=max")["plans"]
+    assert up["search_mesh"] == {"data": 1, "model": 8}
     assert 0.1 * one["search_s"] < one["search_floor_s"] < one["search_s"]
     (named,) = plans(f"--source={LLAMA}", "--devices=v6e-8", "--config.mesh.model=2")["plans"]
     assert named["mesh"] == named["search_mesh"] == {"data": 4, "model": 2}
     done = command("plan", f"--source={LLAMA}", "--devices=v6e-8")
     (row,) = [line for line in done.out if line.startswith("v6e-8 ")]
-    assert row.endswith("1x8")
+    assert row.endswith("2x4")
 
 
 def test_times_in_16_bits_on_a_cpu_that_is_not_here_are_not_predicted(plans, command):
