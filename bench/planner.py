@@ -28,6 +28,7 @@ from pathlib import Path
 from configs import known_models, known_shapes
 from engine.planning import memory
 from engine.planning.plans import Subject
+from engine.planning.work import SearchWork
 from launch.common.subjects import subject_of
 
 CPU_TOLERANCE, TPU_TOLERANCE = 0.20, 0.10
@@ -116,6 +117,37 @@ def for_tpu(topology: str, slug: str, model_axis: int, candidates: int) -> Compa
     )
 
 
+def search_for_tpu(
+    topology: str, slug: str, model_axis: int, candidates: int, length: int
+) -> Compared:
+    """Memory of a search's step that is compiled for a TPU, as for `for_tpu`.
+
+    Args:
+      topology: chip and shape of a slice.
+      slug: of a model of configs/known_models.py.
+      model_axis: size of the mesh axis `model`.
+      candidates: of a step; there is one attempt.
+      length: tokens of the reply.
+    """
+    from bench.compiled import chips, programs
+
+    mesh = chips.mesh_of(topology, model_axis)
+    model = subject_of_slug(slug).on("tpu", "bfloat16", mesh.shape["data"], model_axis)
+    work = programs.Work(candidates=1, prefix=PREFIX, own=OWN, length=length, searched=candidates)
+    passes = programs.Programs(model.config, model.heads[0], mesh, model.dtype, work)
+    plan = passes.lower("gcg").compile().memory_analysis()
+    searched = SearchWork(
+        prefix=PREFIX, suffix=OWN - 1, length=length, candidates=candidates, attempts=1
+    )
+    account = memory.of_search(model, searched)
+    return Compared(
+        f"{slug}, {topology}, model={model_axis}, search {candidates} x {length}, GiB",
+        account.total / memory.GIB,
+        plan.peak_memory_in_bytes / memory.GIB,
+        TPU_TOLERANCE,
+    )
+
+
 def table(rows: Sequence[Compared]) -> str:
     """The comparisons as text."""
     from bench.support.table import aligned
@@ -148,6 +180,9 @@ def main() -> None:
     for topology in filter(None, asked.slices.split(",")):
         rows.append(for_tpu(topology, "skywork-reward-v2-llama-3.2-1b", 1, 4096))
         rows.append(for_tpu(topology, "skywork-reward-llama-3.1-8b-v0.2", 2, 1024))
+        if asked.searches:
+            for sizes in ((64, 8), (512, 20)):
+                rows.append(search_for_tpu(topology, "skywork-reward-llama-3.1-8b-v0.2", 8, *sizes))
     print(table(rows))
     if wrong := [row.what for row in rows if not row.holds]:
         raise SystemExit(f"bench.planner: beyond tolerance: {'; '.join(wrong)}")

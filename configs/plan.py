@@ -15,7 +15,9 @@ def get_config():
     config.dtype = "auto"  # as in configs/common.py
     # Candidates per step on each device, or `auto`, as in configs/common.py.
     config.step_size = config_dict.FieldReference("auto", field_type=object)
-    # Devices along the mesh axis `model`; 0: the fewest on which the model fits.
+    config.self_check = 16  # as in configs/common.py
+    # Devices along the mesh axis `model`; 0: the fewest on which the model fits, and for the search
+    # the number that makes it fastest.
     config.mesh = ml_collections.ConfigDict({"model": 0})
     # Positions of a prompt, and of each candidate, template included. 0: those of the checkpoint's
     # template; where there is none at hand 64, and 3 (a template adds one or two closing tokens).

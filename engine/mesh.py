@@ -151,6 +151,9 @@ def in_blocks(function: Callable[[Any, Any], Any], mesh: Mesh, shared: Any, bloc
     def own(shared: Any, blocks: Any) -> Any:
         def one(index: Any, results: Any) -> Any:
             block = jax.tree.map(lambda b: b[index], blocks)
+            # A single block is the same in every round, and XLA would compute it outside the loop,
+            # or half of it there and again inside.
+            index, block = jax.lax.optimization_barrier((index, block))
             return jax.tree.map(
                 lambda every, own: every.at[index].set(own), results, function(shared, block)
             )

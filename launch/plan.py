@@ -1,8 +1,8 @@
 """Says whether a model fits on a machine, and how long it would take. See configs/plan.py.
 
 Nothing is loaded. Memory follows from the model's shapes; times from the speed that a maker states,
-and the share of it that a sweep is assumed to reach. They leave out imports, compilation, reading
-the weights, and communication inside a model that is split over devices.
+and the share of it that a sweep is assumed to reach. They leave out imports, compilation, and
+reading the weights from disk.
 """
 
 import dataclasses
@@ -24,13 +24,15 @@ from engine.convert.safetensors import read_json
 from engine.errors import AssayError, prefixed
 from engine.planning import machines
 from engine.planning.memory import in_words
-from engine.planning.plans import Plan, Subject, Work, plan, splits
+from engine.planning.plans import Plan, SearchPlan, Subject, plan, splits
+from engine.planning.work import Named, SearchWork, SweepWork
 from engine.runs import storage
 from engine.scoring.reward_passes import PREFIX_MULTIPLE, dtype_named
 from launch.common import command, scoring
 from launch.common.subjects import subject_of
 
 _PREFIX, _OWN = 64, 3  # positions, where no template is at hand
+_UNKNOWN = "not predicted"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -65,14 +67,18 @@ def report(given: command.Given) -> str:
     if given.price is not None and not 0 <= given.price < 1e9:
         raise AssayError(f"price={given.price}; allowed: numbers >= 0")
     subject, prefix, own = _subject(source)
-    work = _work(given.config, given.prompts, prefix, own)
+    _check(given.config)
+    named = _named(given.config)
+    sweep = _sweep(given.config, given.prompts, prefix, own)
+    search = _search(given.config, sweep)
     for devices in asked:
-        _check_mesh(subject, devices, work)
-    plans = [plan(subject, devices, work) for devices in asked]
+        _check_mesh(subject, devices, named)
+    plans = [plan(subject, devices, sweep, search, named) for devices in asked]
     if given.json:
+        work = {"sweep": dataclasses.asdict(sweep), "search": dataclasses.asdict(search)}
         rows = [_fields(one, given.price) for one in plans]
-        return json.dumps({"model": subject.name, **dataclasses.asdict(work), "plans": rows})
-    return _text(subject, work, plans, given.price)
+        return json.dumps({"model": subject.name, **work, "plans": rows})
+    return _text(subject, sweep, search, plans, given.price)
 
 
 def _subject(source: str) -> tuple[Subject, int, int]:
@@ -110,8 +116,8 @@ def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Subject, int, int]:
     return subject, padded, 1 + max(len(prompt.suffix) for prompt in prompts)
 
 
-def _work(config: ConfigDict, prompts: int, prefix: int, own: int) -> Work:
-    for name in ("length", "candidates", "steps", "restarts"):
+def _check(config: ConfigDict) -> None:
+    for name in ("length", "candidates", "steps", "restarts", "self_check"):
         if config[name] < 1:
             raise AssayError(f"{name}={config[name]}; allowed: integers >= 1")
     for name in ("prefix", "own"):
@@ -119,31 +125,52 @@ def _work(config: ConfigDict, prompts: int, prefix: int, own: int) -> Work:
             raise AssayError(f"{name}={config[name]}; allowed: integers >= 0")
     if config.direction not in ("max", "min", "both"):
         raise AssayError(f"direction={config.direction!r}; allowed: 'max', 'min', 'both'")
+
+
+def _named(config: ConfigDict) -> Named:
     dtype = None if config.dtype == "auto" else str(dtype_named(config.dtype))
-    return Work(
+    return Named(dtype=dtype, model_axis=config.mesh.model or None)
+
+
+def _sweep(config: ConfigDict, prompts: int, prefix: int, own: int) -> SweepWork:
+    """The sweep, where `prefix` and `own` are the template's."""
+    return SweepWork(
         prompts=prompts,
         prefix=config.prefix or prefix,
         own=config.own or own,
         step_size=scoring.step_size(config.step_size),
-        model_axis=config.mesh.model or None,
-        dtype=dtype,
+        self_check=config.self_check,
+    )
+
+
+def _search(config: ConfigDict, sweep: SweepWork) -> SearchWork:
+    return SearchWork(
+        prefix=sweep.prefix,
+        suffix=sweep.own - 1,
         length=config.length,
         candidates=config.candidates,
         steps=config.steps,
         attempts=config.restarts * (2 if config.direction == "both" else 1),
+        packed=config.length > 1,
     )
 
 
-def _check_mesh(subject: Subject, devices: machines.Devices, work: Work) -> None:
+def _check_mesh(subject: Subject, devices: machines.Devices, named: Named) -> None:
     allowed = list(splits(subject.config, devices.count))
-    if work.model_axis is not None and work.model_axis not in allowed:
+    if named.model_axis is not None and named.model_axis not in allowed:
         raise AssayError(
-            f"mesh.model={work.model_axis} of {devices.name}; allowed: "
+            f"mesh.model={named.model_axis} of {devices.name}; allowed: "
             f"{', '.join(map(str, allowed))}"
         )
 
 
-def _text(subject: Subject, work: Work, plans: Sequence[Plan], price: float | None) -> str:
+def _text(
+    subject: Subject,
+    sweep: SweepWork,
+    search: SearchWork,
+    plans: Sequence[Plan],
+    price: float | None,
+) -> str:
     first, config = plans[0], subject.config
     weights = first.disk_bytes / 2
     lines = [
@@ -151,13 +178,13 @@ def _text(subject: Subject, work: Work, plans: Sequence[Plan], price: float | No
         f"{config.vocab_size:,} tokens, {in_words(weights)} of weights in {subject.dtype}",
         f"converting it: {in_words(first.host_bytes)} of host memory; {in_words(weights)} of disk "
         f"for the source and {in_words(weights)} for the checkpoint",
-        f"planned: a sweep of {work.prompts} prompts ({work.prefix} positions, then {work.own} of "
-        f"each candidate) and a search of {work.steps} steps ({work.candidates} candidates of "
-        f"{work.length} tokens)",
+        f"planned: a sweep of {sweep.prompts} prompts ({sweep.prefix} positions, then {sweep.own} "
+        f"of each candidate) and a search of {search.steps} steps ({search.attempts} times "
+        f"{search.candidates} candidates of {search.length} tokens)",
         "",
     ]
-    header = ("devices", "fits", "mesh", "step", "dtype", "a device needs", "sweep", "search")
-    rows = [header + (("cost",) if price is not None else ())]
+    header = ("devices", "fits", "mesh", "step", "dtype", "a device needs", "sweep")
+    rows = [(*header, "search", "its mesh", *(["cost"] if price is not None else []))]
     rows += [_row(one, price) for one in plans]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
@@ -171,36 +198,58 @@ def _text(subject: Subject, work: Work, plans: Sequence[Plan], price: float | No
 
 
 def _row(one: Plan, price: float | None) -> tuple[str, ...]:
-    searched = "" if one.search_s is None else _seconds(one.search_s)
-    if one.search_bytes > one.usable_bytes:
-        searched = f"needs {in_words(one.search_bytes)}"
-    cells = (
+    cells = [
         one.devices.name,
         "yes" if one.fits else "no",
-        f"{one.model.data}x{one.model.model}",
+        _mesh(one),
         f"{one.step_size:,}",
         one.model.dtype,
         f"{in_words(one.account.total)} of {in_words(one.usable_bytes)}",
-        _seconds(one.sweep_s) if one.fits else "",
-        searched if one.fits else "",
-    )
-    if price is None:
-        return cells
-    return (*cells, f"{_cost(one, price):,.2f}" if one.fits else "")
+    ]
+    if one.fits:
+        cells += [_seconds(one.sweep_s), *_searched(one)]
+        cells += [] if price is None else [_money(_cost(one, price))]
+    return (*cells, *[""] * (9 + (price is not None) - len(cells)))
+
+
+def _searched(one: Plan) -> tuple[str, str]:
+    """Time and mesh of a search."""
+    if one.search is None:
+        return "", ""
+    if one.search.account.total > one.usable_bytes:
+        return f"needs {in_words(one.search.account.total)}", ""
+    return _seconds(one.search.seconds), _mesh(one.search)
+
+
+def _mesh(one: Plan | SearchPlan) -> str:
+    return f"{one.model.data}x{one.model.model}"
 
 
 def _said(one: Plan) -> str:
-    kind = one.devices.kind
-    rate = kind.rate(one.model.dtype)
+    kind, dtype = one.devices.kind, one.model.dtype
+    memory = f"{kind.name}: {in_words(one.usable_bytes)} of {in_words(kind.memory_bytes)} usable"
+    if not kind.predicts(dtype):
+        return (
+            f"{memory}; times in {dtype} are not predicted: they depend on instructions that the "
+            f"CPU may have or lack; --devices=cpu measures them where it runs ({kind.source})"
+        )
+    rate = kind.rate(dtype)
     return (
-        f"{kind.name}: {in_words(one.usable_bytes)} of {in_words(kind.memory_bytes)} usable; "
-        f"{rate / kind.share / 1e12:,.3g} TFLOP/s in {one.model.dtype}, of which a sweep is "
-        f"assumed to reach {kind.share:.0%} ({kind.source})"
+        f"{memory}; {rate / kind.share / 1e12:,.3g} TFLOP/s in {dtype}, of which a sweep is "
+        f"assumed to reach {kind.share:.0%}, and {kind.bytes_per_s / 1e12:,.3g} TB/s of memory "
+        f"({kind.source})"
     )
 
 
-def _cost(one: Plan, price: float) -> float:
-    return (one.sweep_s + (one.search_s or 0)) / 3600 * price * one.devices.count
+def _cost(one: Plan, price: float) -> float | None:
+    if one.sweep_s is None:
+        return None
+    searched = 0.0 if one.search is None else one.search.seconds or 0.0
+    return (one.sweep_s + searched) / 3600 * price * one.devices.count
+
+
+def _money(cost: float | None) -> str:
+    return _UNKNOWN if cost is None else f"{cost:,.2f}"
 
 
 # Any: values of several types.
@@ -212,20 +261,33 @@ def _fields(one: Plan, price: float | None) -> dict[str, Any]:
         "step_size": one.step_size,
         "dtype": one.model.dtype,
         "device_bytes": dataclasses.asdict(one.account) | {"total": one.account.total},
-        "search_bytes": one.search_bytes,
         "usable_bytes": one.usable_bytes,
         "host_bytes": one.host_bytes,
         "disk_bytes": one.disk_bytes,
         "sweep_s": one.sweep_s,
-        "search_s": one.search_s,
+        **_search_fields(one.search),
         "cost": None if price is None or not one.fits else _cost(one, price),
         "would_fit": one.would_fit,
         "assumed": _said(one),
     }
 
 
-def _seconds(seconds: float) -> str:
+# Any: values of several types.
+def _search_fields(one: SearchPlan | None) -> dict[str, Any]:
+    if one is None:
+        return {"search_s": None}
+    return {
+        "search_s": one.seconds,
+        "search_floor_s": one.floor_s,
+        "search_mesh": {"data": one.model.data, "model": one.model.model},
+        "search_bytes": one.account.total,
+    }
+
+
+def _seconds(seconds: float | None) -> str:
     """`3.4 s`, `12 min`, `5.1 h`: two digits, since no more is known."""
+    if seconds is None:
+        return _UNKNOWN
     for unit, length in (("days", 86400 * 2), ("h", 7200), ("min", 180)):
         if seconds >= length:
             value = seconds / {"days": 86400, "h": 3600, "min": 60}[unit]

@@ -21,7 +21,7 @@ from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
 from engine.planning import flops, machines, plans
 from engine.planning.admission import subject_of
-from engine.planning.plans import Work
+from engine.planning.work import SearchWork, SweepWork
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import PREFIX_MULTIPLE, RewardScorer, dtype_named
 from engine.search.run_folder import search_sequences
@@ -48,20 +48,21 @@ def peak_of(call: Callable[[], object]) -> int:
     return resident("VmHWM") - before
 
 
-def work_of(checkpoint: Checkpoint) -> Work:
-    """A sweep of the prompt, and the default search in both directions."""
+def sweep_of(checkpoint: Checkpoint) -> SweepWork:
+    """A sweep of the prompt."""
     prompt = checkpoint.template.split(PROMPT["greatest"])
     padded = -(-len(prompt.prefix) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
-    return Work(
-        prompts=1,
-        prefix=padded,
-        own=1 + len(prompt.suffix),
-        step_size=STEP,
-        model_axis=1,
-        dtype=None,
+    return SweepWork(prefix=padded, own=1 + len(prompt.suffix), step_size=STEP)
+
+
+def search_of(checkpoint: Checkpoint) -> SearchWork:
+    """The default search of the prompt, in both directions."""
+    prompt = checkpoint.template.split(PROMPT["greatest"])
+    return SearchWork(
+        prefix=len(prompt.prefix),
+        suffix=len(prompt.suffix),
         length=DEFAULTS["length"],
         candidates=DEFAULTS["candidates"],
-        steps=2,
         attempts=2,
     )
 
@@ -87,7 +88,7 @@ def sweep_memory(path: str, dtype: str, run: str) -> tuple[float, float]:
     measured = peak_of(score)
     checkpoint = Checkpoint.open(path)
     model = subject_of([checkpoint]).on("cpu", dtype)
-    predicted = plans.sweep_account(model, work_of(checkpoint)).total
+    predicted = plans.sweep_account(model, sweep_of(checkpoint)).total
     return predicted / MIB, measured / MIB
 
 
@@ -101,7 +102,7 @@ def search_memory(path: str, dtype: str, run: str) -> tuple[float, float]:
     )
     checkpoint = Checkpoint.open(path)
     model = subject_of([checkpoint]).on("cpu", dtype)
-    return plans.search_account(model, work_of(checkpoint)).total / MIB, measured / MIB
+    return plans.search_account(model, search_of(checkpoint)).total / MIB, measured / MIB
 
 
 def step_time(path: str, dtype: str, rounds: int) -> tuple[float, float]:
@@ -111,7 +112,7 @@ def step_time(path: str, dtype: str, rounds: int) -> tuple[float, float]:
     disturbs least; with nothing else running, wall time is the same divided by the cores.
     """
     checkpoint = Checkpoint.open(path)
-    work, mesh, config = work_of(checkpoint), build_mesh(), checkpoint.card.decoder
+    work, mesh, config = sweep_of(checkpoint), build_mesh(), checkpoint.card.decoder
     restored = restore([checkpoint], mesh, dtype_named(dtype))
     scorer = RewardScorer.build(*restored, mesh, step_size=STEP)
     prompt = checkpoint.template.split(PROMPT["greatest"])

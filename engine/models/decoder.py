@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from engine.models import attention
@@ -118,8 +119,12 @@ class Layer(nnx.Module):
     def _summed(self, axes: str, x: Array, weight: Param) -> Residual:
         """The product that devices along `model` add up."""
         added = jnp.einsum(axes, x, weight[...], preferred_element_type=self.sums)
-        # Otherwise XLA may move the cast to float32 in front of the sum over devices.
-        return added if self.sums == FLOAT32 else jax.lax.optimization_barrier(added)
+        if self.sums == FLOAT32:
+            return added
+        # Without the barrier XLA may move the cast to float32 in front of the sum over devices.
+        # Without the constraint it may divide the residual stream, for few rows at a time.
+        added = jax.lax.with_sharding_constraint(added, PartitionSpec())
+        return jax.lax.optimization_barrier(added)
 
     def _by_head(self, x: Float[Array, "C T E"]) -> Float[Array, "C T _ H"]:
         """E = N·H or K·H, split."""
@@ -232,6 +237,20 @@ class Decoder(nnx.Module):
             else:
                 residuals.append(_take(x, read))
         return tuple(residuals)
+
+    def respond_and_keep(
+        self, prefix: KeyValues, x: Residual, places: Places, read: Int[Array, "C Y"]
+    ) -> tuple[Float[Array, "C Y D"], KeyValues]:
+        """`respond` after all layers, and keys and values of all positions [L, C, T, K, H]."""
+        angles, last = self._angles(places.position), self.config.num_layers - 1
+
+        @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
+        def layer(x: Residual, index: Index) -> tuple[Residual, KeyValues]:
+            return self._response_layer(index, x, prefix, places, angles)
+
+        x, own = jax.lax.scan(layer, x, jnp.arange(last))
+        x, deepest = self._response_layer(last, x, prefix, places, angles, read)
+        return x, jax.tree.map(lambda each, one: jnp.append(each, one[None], 0), own, deepest)
 
     def continued(
         self, prefix: KeyValues, x: Residual, shared: Int[Array, "C"]

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from engine.models.config import DecoderConfig
 from engine.models.decoder import FLOAT32, Decoder, behind
 from engine.models.heads import OBJECTIVES, HeadConfig, Readout
-from engine.types import Candidates, Places, Prefix
+from engine.types import Candidates, KeyValues, Places, Prefix
 
 
 class RewardModels(nnx.Module):
@@ -71,6 +71,18 @@ class RewardModels(nnx.Module):
         residuals = self.decoder.respond(prefix.key_values, x, places, read, self.depths)
         flat = [r.reshape(-1, r.shape[-1]) for r in residuals]
         return self._read(flat, prefix.gates).reshape(-1, *read.shape)
+
+    def respond_and_keep(
+        self,
+        prefix: Prefix,
+        x: Float[Array, "C T D"],
+        places: Places,
+        read: Int[Array, "C Y"],
+    ) -> tuple[Float[Array, "W C Y"], KeyValues]:
+        """`respond_embedded` of a single model, and keys and values of all positions of x."""
+        residual, own = self.decoder.respond_and_keep(prefix.key_values, x, places, read)
+        flat = residual.reshape(-1, residual.shape[-1])
+        return self._read([flat], prefix.gates).reshape(-1, *read.shape), own
 
     def extend(self, prefix: Prefix, ids: Int[Array, "T"], length: Int[Array, ""]) -> Prefix:
         """The prefix with `ids` behind its first `length` positions; the gates do not change."""

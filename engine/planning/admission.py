@@ -19,7 +19,8 @@ from engine.errors import AssayError
 from engine.planning import memory, plans
 from engine.planning.machines import device_memory, free_disk, free_memory
 from engine.planning.memory import Account, Model, in_words
-from engine.planning.plans import Subject, Work
+from engine.planning.plans import Subject
+from engine.planning.work import SELF_CHECK, SearchWork, SweepWork
 from engine.scoring.reward_passes import SHORT
 
 _PROMPT = 64  # positions of a prompt that is not known yet
@@ -69,7 +70,14 @@ def subject_of(group: Sequence[Checkpoint]) -> Subject:
     return Subject(slugs, cards[0].decoder, tuple(c.head for c in cards), cards[0].dtype)
 
 
-def step_for(subject: Subject, place: Place, dtype: str, prefix: int, own: int | None) -> int:
+def step_for(
+    subject: Subject,
+    place: Place,
+    dtype: str,
+    prefix: int,
+    own: int | None,
+    self_check: int = SELF_CHECK,
+) -> int:
     """The candidates of a step on each device that `step_size=auto` takes.
 
     Args:
@@ -78,15 +86,23 @@ def step_for(subject: Subject, place: Place, dtype: str, prefix: int, own: int |
       dtype: of the decoder.
       prefix: positions of the longest prompt.
       own: positions of a candidate; None for replies of any length.
+      self_check: conversations that the plain pass computes together.
     """
     if not _splits(subject, place):  # no step is computed
         place = dataclasses.replace(place, model=1)
     model = _model(subject, place, dtype)
-    return plans.fitting_step(model, place.usable(subject), _work(prefix, own or SHORT))[0]
+    work = SweepWork(prefix=prefix, own=own or SHORT, self_check=self_check)
+    return plans.fitting_step(model, place.usable(subject), work)[0]
 
 
 def refusal(
-    subject: Subject, place: Place, dtype: str, prefix: int, own: int, step_size: int
+    subject: Subject,
+    place: Place,
+    dtype: str,
+    prefix: int,
+    own: int,
+    step_size: int,
+    self_check: int = SELF_CHECK,
 ) -> str:
     """Why models cannot be scored here; "" if they can.
 
@@ -97,9 +113,16 @@ def refusal(
       prefix: positions of the longest prompt.
       own: positions of the shortest candidate.
       step_size: candidates per step on each device.
+      self_check: conversations that the plain pass computes together.
     """
-    work = dataclasses.replace(_work(prefix, own), step_size=step_size)
-    return _refusal(subject, place, dtype, work, plans.sweep_account)
+    work = SweepWork(prefix=prefix, own=own, step_size=step_size, self_check=self_check)
+    return _refusal(
+        subject,
+        place,
+        dtype,
+        lambda model: plans.sweep_account(model, work),
+        lambda model, usable: plans.ways_to_sweep(subject, model, usable, work),
+    )
 
 
 def admit(
@@ -120,55 +143,33 @@ def admit(
     subject, place = subject_of([checkpoint]), Place.of(mesh)
     step = step_size
     if step is None:
-        step = step_for(subject, place, dtype, _PROMPT, None)
-    if check and (reason := refusal(subject, place, dtype, _PROMPT, 1, step)):
+        step = step_for(subject, place, dtype, _PROMPT, None, self_check=1)
+    if check and (reason := refusal(subject, place, dtype, _PROMPT, 1, step, self_check=1)):
         raise AssayError(reason)
     return step
 
 
-def check_search(
-    checkpoint: Checkpoint,
-    mesh: Mesh,
-    dtype: str,
-    *,
-    prefix: int,
-    own: int,
-    length: int,
-    candidates: int,
-    attempts: int,
-    together: int,
-    gradient: bool,
-    enumerates: bool,
-) -> None:
+def check_search(checkpoint: Checkpoint, mesh: Mesh, dtype: str, work: SearchWork) -> None:
     """Checks that a model can be searched here.
 
     Args:
       checkpoint: the model.
       mesh: where it is loaded.
       dtype: of the decoder.
-      prefix: positions of the longest prompt.
-      own: positions of a single token and what closes it.
-      length: tokens of a reply.
-      candidates: of a step.
-      attempts: searches side by side.
-      together: prompts that are judged by the mean of their rewards.
-      gradient: whether a step takes one.
-      enumerates: whether a step scores `candidates` whole replies, as `beam` does.
+      work: the search.
 
     Raises:
       AssayError: it is too large.
     """
-    work = dataclasses.replace(
-        _work(prefix, own),
-        length=length,
-        candidates=candidates,
-        attempts=attempts,
-        together=together,
-        gradient=gradient,
-        enumerates=enumerates,
-    )
     subject = subject_of([checkpoint])
-    if reason := _refusal(subject, Place.of(mesh), dtype, work, plans.search_account):
+
+    def account(model: Model) -> Account:
+        return plans.search_account(model, work)
+
+    def ways(model: Model, usable: float) -> list[str]:
+        return plans.ways_to_fit(subject, model, usable, account)
+
+    if reason := _refusal(subject, Place.of(mesh), dtype, account, ways):
         raise AssayError(reason)
 
 
@@ -225,22 +226,30 @@ def _refusal(
     subject: Subject,
     place: Place,
     dtype: str,
-    work: Work,
-    account: Callable[[Model, Work], Account],
+    account: Callable[[Model], Account],
+    ways: Callable[[Model, float], list[str]],
 ) -> str:
+    """Why models do not fit; "" if they do.
+
+    Args:
+      subject: the models.
+      place: where they are loaded.
+      dtype: of the decoder.
+      account: bytes on each device.
+      ways: settings with which they would fit, from the model and the bytes of a device.
+    """
     if not _splits(subject, place):  # loading them says which meshes are allowed
         return ""
     model = _model(subject, place, dtype)
-    found, usable = account(model, work), place.usable(subject)
+    found, usable = account(model), place.usable(subject)
     if found.total <= usable:
         return ""
     step = f"a step {in_words(found.step)}"
     parts = f"weights {in_words(found.weights)}, {step}, the rest {in_words(found.rest)}"
-    ways = plans.would_fit(subject, model, usable, work, account)
-    ways = ways or [f"{in_words(found.total)} of free memory"]
+    would = ways(model, usable) or [f"{in_words(found.total)} of free memory"]
     return (
         f"{subject.name}: needs {in_words(found.total)} of memory on a device in {dtype} "
-        f"({parts}), {in_words(usable)} are free; {' or '.join(ways)} would fit; {_WAY_OUT}"
+        f"({parts}), {in_words(usable)} are free; {' or '.join(would)} would fit; {_WAY_OUT}"
     )
 
 
@@ -256,22 +265,6 @@ def _splits(subject: Subject, place: Place) -> bool:
 def _model(subject: Subject, place: Place, dtype: str) -> Model:
     known = place.platform if place.platform in plans.STEPS else "gpu"
     return subject.on(known, dtype, place.data, place.model)
-
-
-def _work(prefix: int, own: int) -> Work:
-    """A sweep of one prompt; the fields of a search are not read."""
-    return Work(
-        prompts=1,
-        prefix=prefix,
-        own=own,
-        step_size=None,
-        model_axis=None,
-        dtype=None,
-        length=1,
-        candidates=1,
-        steps=1,
-        attempts=1,
-    )
 
 
 def _free(mesh: Mesh) -> int | None:

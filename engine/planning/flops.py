@@ -7,7 +7,10 @@ position needs q, o and the feed-forward. The counts leave out padding:
     gradient = 2 · response + 2·T·V·D   backward through activations, then to the one-hot rows
     step     = gradient + the parent appended to the prefix + one response per candidate
 
-They also leave out norms, rotations, softmax and heads (below 1 % for every published size).
+On accelerators the gradient's pass gives what appending the parent does. It is counted all the same
+(about 1 % of a step), so that a budget of operations gives the same search everywhere.
+
+The counts also leave out norms, rotations, softmax and heads (below 1 % for every published size).
 """
 
 from collections import Counter

@@ -2,17 +2,21 @@
 
 import dataclasses
 import difflib
+import math
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 
 from engine.errors import AssayError
+from engine.models.config import DecoderConfig, Rope
+from engine.models.decoder import Layer
 
 GIB = 2**30
 TERA = 1e12
@@ -28,10 +32,15 @@ class Kind:
       platform: `cpu`, `gpu` or `tpu`.
       memory_bytes: of one device.
       usable: share of the memory that a program may take.
-      rate_16: peak FLOP/s of dense matmuls with 16-bit operands and float32 sums.
+      rate_16: peak FLOP/s of dense matmuls with 16-bit operands and float32 sums; None where that
+        is not known.
       rate_32: the same in float32, without lower precision inside.
       bytes_per_s: of its memory.
       share: of the peak that a sweep is assumed to reach.
+      link_bytes_per_s: that a device sends around a ring of devices along the axis `model`.
+      link_s: the least seconds of a sum over them: assumed, measured nowhere.
+      layer_s: seconds of a layer's small operations in a short pass: of v6e by its compiler's
+        estimate for an 8B model, of others assumed.
       source: where the numbers come from.
     """
 
@@ -39,15 +48,27 @@ class Kind:
     platform: str
     memory_bytes: float
     usable: float
-    rate_16: float
+    rate_16: float | None
     rate_32: float
     bytes_per_s: float
     share: float
     source: str
+    link_bytes_per_s: float = math.inf
+    link_s: float = 0.0
+    layer_s: float = 0.0
+
+    def predicts(self, dtype: str) -> bool:
+        """Whether a rate is known."""
+        return self._peak(dtype) is not None
 
     def rate(self, dtype: str) -> float:
-        """FLOP/s that a sweep is assumed to reach."""
-        return self.share * (self.rate_32 if dtype == "float32" else self.rate_16)
+        """FLOP/s that a sweep is assumed to reach, where `predicts` says that it is known."""
+        return self.share * (self._peak(dtype) or math.nan)
+
+    def _peak(self, dtype: str) -> float | None:
+        # XLA multiplies float16 in float32 on a CPU.
+        wide = dtype == "float32" or (dtype == "float16" and self.platform == "cpu")
+        return self.rate_32 if wide else self.rate_16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +88,17 @@ _USABLE = {"gpu": 0.75, "tpu": 1.0, "cpu": 0.9}
 _SHARES = {"v5e": 0.65, "v5p": 0.7, "v6e": 0.45}
 _SHARE = 0.5
 
+# Bytes/s that one device sends around a ring: by NVLink in one direction, by PCIe where there is
+# none, along one axis of a TPU's torus in both directions; by their makers.
+_LINKS = {
+    "B200-180GB": 900e9, "H200-141GB": 450e9, "H100-80GB": 450e9, "A100-80GB": 300e9,
+    "A100-40GB": 300e9, "T4-16GB": 16e9,
+    "v4": 90e9, "v5e": 90e9, "v5p": 180e9, "v6e": 180e9,
+}  # fmt: skip
+_PCIE = 32e9
+_LINK_S = {"gpu": 15e-6, "tpu": 5e-6}
+_LAYER_S = 50e-6
+
 
 def _maker(
     platform: str, rows: Sequence[tuple[str, float, float, float, float]], source: str
@@ -83,6 +115,9 @@ def _maker(
             bytes_per_s=moved * TERA,
             share=_SHARES.get(name, _SHARE),
             source=source,
+            link_bytes_per_s=_LINKS.get(name, _PCIE),
+            link_s=_LINK_S[platform],
+            layer_s=_LAYER_S,
         )
 
 
@@ -117,6 +152,18 @@ _CORE_RATE = 80e9
 _CPU_SHARE = 0.92  # of the rate of the same matmuls alone, in CPU time (bench.planner)
 _CPU_BYTES_PER_S = 20e9
 _MEASURED_S = 0.5
+_SMALL_LAYER = DecoderConfig(  # whose feed-forward is timed
+    vocab_size=1,
+    width=768,
+    ffn_width=2048,
+    num_layers=1,
+    num_heads=1,
+    num_kv_heads=1,
+    head_size=2,
+    rms_eps=1e-5,
+    rope=Rope(theta=1e4),
+    max_positions=1,
+)
 
 
 def parse(text: str) -> list[Devices]:
@@ -180,14 +227,25 @@ def _stated_cpu(given: str, memory: str) -> Kind:
     return cpu(size * GIB, _CORES * _CORE_RATE, f"stated: {_CORES} cores", _USABLE["cpu"])
 
 
-def cpu(memory: float, rate: float, source: str, usable: float = 1.0) -> Kind:
-    """A CPU with bytes of memory, FLOP/s of float32 matmuls, and the source of these numbers."""
+def cpu(
+    memory: float, rate: float, source: str, usable: float = 1.0, gain: float | None = None
+) -> Kind:
+    """A CPU.
+
+    Args:
+      memory: bytes.
+      rate: FLOP/s of float32 matmuls.
+      source: of these numbers.
+      usable: share of the memory that a program may take.
+      gain: how many times faster a step is in bfloat16 than in float32; None where that is not
+        known: it depends on the CPU's instructions.
+    """
     return Kind(
         name="cpu",
         platform="cpu",
         memory_bytes=memory,
         usable=usable,
-        rate_16=1.1 * rate,  # without instructions for 16 bits: smaller activations save a tenth
+        rate_16=None if gain is None else gain * rate,
         rate_32=rate,
         bytes_per_s=_CPU_BYTES_PER_S,
         share=_CPU_SHARE,
@@ -196,11 +254,12 @@ def cpu(memory: float, rate: float, source: str, usable: float = 1.0) -> Kind:
 
 
 def this_cpu() -> Kind:
-    """This machine: the memory that is free, and the measured rate of float32 matmuls."""
+    """This machine: the memory that is free, and the measured speed of matmuls."""
     free = free_memory()
     if free is None:
         raise AssayError("devices='cpu': this system does not tell its memory; allowed: cpu-<n>GB")
-    return cpu(free, matmul_rate(), "measured here: free memory, float32 matmul")
+    source = "measured here: free memory, float32 matmul, a feed-forward in both dtypes"
+    return cpu(free, matmul_rate(), source, gain=bfloat16_gain())
 
 
 def matmul_rate(shape: tuple[int, int, int] = (2048, 1024, 1024), dtype: str = "float32") -> float:
@@ -209,13 +268,39 @@ def matmul_rate(shape: tuple[int, int, int] = (2048, 1024, 1024), dtype: str = "
     cpu = jax.local_devices(backend="cpu")[0]
     left, right = (jax.device_put(jnp.ones(size, dtype), cpu) for size in ((m, k), (k, n)))
     matmul = jax.jit(lambda a, b: jnp.matmul(a, b, precision="highest"))
-    matmul(left, right).block_until_ready()
-    best, stop = float("inf"), time.perf_counter() + _MEASURED_S
+    return 2 * m * k * n / _best_s(lambda: matmul(left, right))
+
+
+def bfloat16_gain() -> float:
+    """How many times faster a layer's feed-forward is on this CPU in bfloat16 than in float32.
+
+    It is the engine's own: XLA uses a CPU's instructions for bfloat16 (AMX) in some forms only, and
+    rounding takes time too.
+    """
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        wide, half = (_best_s(_feed_forward(jnp.dtype(d))) for d in ("float32", "bfloat16"))
+    return wide / half
+
+
+def _feed_forward(dtype: jnp.dtype, rows: int = 1024) -> Callable[[], jax.Array]:
+    layer = Layer(_SMALL_LAYER, dtype, jnp.dtype("float32"))
+    layer.for_cpu = True
+    graph, params = nnx.split(layer)
+    one = jax.tree.map(lambda p: p[0], params)
+    apply = jax.jit(lambda params, x: x + nnx.merge(graph, params).feed_forward(x))
+    x = jnp.ones((rows, 1, _SMALL_LAYER.width))
+    return lambda: apply(one, x)
+
+
+def _best_s(call: Callable[[], jax.Array]) -> float:
+    """Seconds of a call: the least within half a second, without the first, which compiles."""
+    call().block_until_ready()
+    best, stop = math.inf, time.perf_counter() + _MEASURED_S
     while time.perf_counter() < stop:
         began = time.perf_counter()
-        matmul(left, right).block_until_ready()
+        call().block_until_ready()
         best = min(best, time.perf_counter() - began)
-    return 2 * m * k * n / best
+    return best
 
 
 def free_memory() -> int | None:

@@ -17,6 +17,7 @@ from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
 from engine.planning import flops
+from engine.planning.work import BLOCK_PARENTS, SELF_CHECK, SearchWork
 from engine.scoring.language_passes import largest_step
 from engine.scoring.reward_passes import PREFIX_MULTIPLE
 
@@ -28,17 +29,11 @@ _PROCESS_BYTES = 200 * 2**20
 _TOKEN_BYTES = 1100
 # Of a TPU's activations, those that its vector memory holds take no HBM (bench.planner).
 _VECTOR_MEMORY = 128 * 2**20
-# What compiling the larger program of a search adds, in float32 and in 16 bits.
-_SEARCH_BYTES = {4: 300 * 2**20, 2: 460 * 2**20}
-# Attempts whose parents a device runs through the model together in a search. A parent is so short
-# that reading the weights takes most of its time. A single attempt is doubled, so that there is one
-# shape.
-BLOCK_PARENTS = 2
-SELF_CHECK = 16  # rows of the self-check, as in configs/common.py: a test compares the two
-# Copies of [attempts, T, V] float32 in a step of a search: one-hot rows, gradient, gain, its noise
-# and its order.
-_ROW_COPIES = 6
-_GRADIENT_COPIES = 2  # of them: one-hot rows, gradient
+# What compiling the larger program of a search adds.
+_SEARCH_BYTES = 460 * 2**20
+# Tables [attempts, T, V] float32 in a step of a search: the gain (or its noise) and what orders it;
+# with a gradient its slopes too, of a block and of all.
+_TABLES, _GRADIENT_TABLES = 2, 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,56 +120,52 @@ def of_scoring(
     return _account(model, prefix, max(step, _whole_bytes(model, prefix, own, self_check)))
 
 
-def of_search(
-    model: Model,
-    *,
-    prefix: int,
-    length: int,
-    suffix: int,
-    attempts: int,
-    prompts: int,
-    rows: int,
-    gradient: bool = True,
-) -> Account:
+def of_search(model: Model, work: SearchWork) -> Account:
     """Bytes of a search by the compiled step.
 
     Args:
       model: the model.
-      prefix: positions of a prompt, padding and the reply included.
-      length: tokens of the reply.
-      suffix: positions behind it.
-      attempts: that run side by side.
-      prompts: that are judged together.
-      rows: rows of candidates that a device scores at a time; a row holds a whole reply.
-      gradient: whether a step takes one.
+      work: the search.
     """
-    own = length + suffix
-    scores = rows * own * _position_bytes(model, prefix, own) * prompts
+    rows, own = work.block_rows, work.row_positions
+    scores = rows * own * _position_bytes(model, _prefix(work), own) * work.together
     c, b = model.held, model.item_bytes
-    table = 4 * attempts * length * c.vocab_size
-    if not gradient:
-        table *= _ROW_COPIES - _GRADIENT_COPIES
-        return _searched(model, prefix, own, prompts, scores + table)
+    # Attempts are computed in whole blocks.
+    table = 4 * BLOCK_PARENTS * work.parent_blocks * work.length * c.vocab_size
+    if not work.gradient:
+        return _searched(model, work, scores, _TABLES * table)
     kept = b * 3 * c.ffn_width // model.model + 12 * c.width
-    saved = BLOCK_PARENTS * own * prompts * kept * c.num_layers
-    # The one-hot rows are float32, so a 16-bit embedding is multiplied as float32.
-    embedding = 4 * c.vocab_size * c.width // model.model if b < 4 else 0
-    step = max(scores, saved + embedding) + _ROW_COPIES * table
-    return _searched(model, prefix, own, prompts, step)
+    saved = BLOCK_PARENTS * work.own * work.together * kept * c.num_layers
+    if model.platform == CPU and b < 4:  # XLA widens the embedding that slopes are multiplied by
+        saved += 4 * c.vocab_size * c.width
+    return _searched(model, work, max(scores, saved), (_TABLES + _GRADIENT_TABLES) * table)
 
 
-def _searched(model: Model, prefix: int, own: int, prompts: int, step: int) -> Account:
-    """The account of a step of a search, with what compiling it takes; it checks one sequence."""
-    step = max(step, _whole_bytes(model, prefix, own, 1))
-    found = _account(model, prefix * prompts, step)
-    compiler = _SEARCH_BYTES[model.item_bytes] if model.platform == CPU else 0
-    return dataclasses.replace(found, process=found.process + compiler)
+def _searched(model: Model, work: SearchWork, step: int, tables: int) -> Account:
+    """The account of a step of a search, with what compiling it takes.
+
+    The self-check computes two conversations for each prompt: of the ids, and of their text. A
+    TPU's vector memory does not hold the tables.
+    """
+    checked = _whole_bytes(model, work.prefix, work.own, 2 * work.together)
+    found = _account(model, _prefix(work) * work.together, max(step, checked))
+    compiler = _SEARCH_BYTES if model.platform == CPU else 0
+    return dataclasses.replace(found, step=found.step + tables, process=found.process + compiler)
 
 
 def weight_bytes(model: Model) -> int:
     """Bytes of the parameters on each device; readouts are float32."""
-    one = _parameters(model)
-    return sum(_on_device(model, name, parameter) for name, parameter in one)
+    return _bytes_of(model, "")
+
+
+def layer_bytes(model: Model) -> int:
+    """Bytes of all layers' parameters on each device, which a pass reads at least once."""
+    return _bytes_of(model, "decoder.layers.")
+
+
+def embedding_bytes(model: Model) -> int:
+    """Bytes of the embedding on each device."""
+    return _bytes_of(model, "decoder.embedding")
 
 
 def checkpoint_bytes(
@@ -245,6 +236,11 @@ def _account(model: Model, prefix: int, step: int) -> Account:
     )
 
 
+def _prefix(work: SearchWork) -> int:
+    """Positions of a prompt with room for the reply, padding included."""
+    return -(-(work.prefix + work.length) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+
+
 def _whole_bytes(model: Model, prefix: int, own: int, self_check: int) -> int:
     """Bytes of activations of the larger pass over whole sequences: the prompt, the self-check."""
     whole = -(-(prefix + own) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
@@ -274,6 +270,12 @@ def _position_bytes(model: Model, prefix: int, own: int) -> int:
     logits = (4 + b) * (c.num_heads // split) * (prefix + own)
     attention = 4 * c.width + b * (heads + 2 * shared) + logits + 4 * heads
     return max(ffn, attention)
+
+
+def _bytes_of(model: Model, prefix: str) -> int:
+    """Bytes on each device of the parameters whose names begin with `prefix`."""
+    every = _parameters(model)
+    return sum(_on_device(model, name, one) for name, one in every if name.startswith(prefix))
 
 
 def _parameters(model: Model) -> list[tuple[str, Parameter]]:

@@ -10,5 +10,6 @@ step         the compiled step: propose, score, keep
 baselines    methods without a gradient that enumerate the vocabulary
 drivers      host loop of one search: compiled steps or enumeration, until it ends
 trace        best sequence after each step; its file, from which a search resumes
+jobs         which searches a run lacks, entered in its manifest and checked
 run_folder   searches of several models and prompts into a run folder
 """

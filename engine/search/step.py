@@ -20,8 +20,7 @@ from jaxtyping import Float, Int
 from engine import mesh as meshes
 from engine.models.decoder import behind
 from engine.models.reward_model import RewardModels
-from engine.planning.memory import BLOCK_PARENTS
-from engine.planning.plans import BLOCK_ROWS
+from engine.planning.work import BLOCK_PARENTS, BLOCK_ROWS
 from engine.search import buffer, packing, proposals
 from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, fitness
 from engine.search.settings import STEP_METHODS, SearchSettings
@@ -133,9 +132,13 @@ def _expand(
     draw_key, propose_key, noise_key = jax.vmap(lambda k: jax.random.split(k, 3), 0, 1)(keys)
     draw = functools.partial(buffer.draw_parent, spread=settings.spread)
     parents = jax.vmap(draw)(draw_key, state.buffer, state.buffer_rewards)
+    written = None
     if takes_gradient(settings):
         with jax.named_scope("gradient"):
-            parent_rewards, slopes = slopes_of(model, inputs, parents, settings, mesh)
+            parent_rewards, slopes, own = slopes_and_keys_values(
+                model, inputs, parents, settings, mesh
+            )
+            written = None if model.decoder.layers.for_cpu else own
             gain = _gains(model, inputs, parents, slopes, settings)
     else:
         parent_rewards = jnp.full(parents.shape[0], UNKNOWN)
@@ -145,7 +148,8 @@ def _expand(
         replace = replacements(state.step, inputs.steps, settings)
         ids = _proposals(inputs, propose_key, parents, gain, replace, settings)
     with jax.named_scope("score"):
-        rewards = score_candidates(model, inputs, parents, ids, first_changes(settings), mesh)
+        first = first_changes(settings)
+        rewards = score_candidates(model, inputs, parents, ids, first, mesh, written)
     order = jnp.argsort(-fitness(rewards, settings.target), axis=1)
     return Ranked(
         ids=jnp.take_along_axis(ids, order[..., None], axis=1),
@@ -217,31 +221,44 @@ def slopes_of(
     Returns:
       Signed rewards, and the gradient of `fitness` of them.
     """
+    return slopes_and_keys_values(model, inputs, parents, settings, mesh)[:2]
+
+
+def slopes_and_keys_values(
+    model: RewardModels,
+    inputs: StepInputs,
+    parents: Int[Array, "A T"],
+    settings: SearchSettings,
+    mesh: Mesh,
+) -> tuple[Float[Array, "A"], Float[Array, "A T V"], KeyValues]:
+    """What `slopes_of` returns, and what `keys_values_of` does, which a gradient computes too."""
     signs = jnp.ones_like(inputs.signs) if settings.wrong_sign else inputs.signs
 
     def of_rows(
         x: Float[Array, "T D"], sign: Array, model: RewardModels, inputs: StepInputs
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, tuple[Array, KeyValues]]:
         row = jnp.concatenate([x[None], model.decoder.embed(inputs.suffix[None])], axis=1)
         last = jnp.full((1, 1), row.shape[1] - 1)
 
-        def of_prompt(prefix: Prefix, length: Array) -> Array:
+        def of_prompt(prefix: Prefix, length: Array) -> tuple[Array, KeyValues]:
             places = behind(length[None], row.shape[1])
-            return model.respond_embedded(prefix, row, places, last)[0, 0, 0]
+            rewards, own = model.respond_and_keep(prefix, row, places, last)
+            return rewards[0, 0, 0], jax.tree.map(lambda each: each[:, 0, : len(x)], own)
 
-        reward = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths).mean()
-        return fitness(sign * reward, settings.target), reward
+        rewards, own = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
+        return fitness(sign * rewards.mean(), settings.target), (rewards.mean(), own)
 
     def of_attempt(
         model: RewardModels, inputs: StepInputs, attempt: tuple[Array, Array]
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array, KeyValues]:
         parent, sign = attempt
         x = model.decoder.embed(parent[None])[0]
-        (_, reward), slopes = jax.value_and_grad(of_rows, has_aux=True)(x, sign, model, inputs)
-        return reward, model.decoder.row_slopes(slopes[None])[0]
+        (_, found), slopes = jax.value_and_grad(of_rows, has_aux=True)(x, sign, model, inputs)
+        reward, own = found
+        return reward, model.decoder.row_slopes(slopes[None])[0], own
 
-    rewards, slopes = _by_attempt(of_attempt, model, inputs, (parents, signs), mesh)
-    return inputs.signs * rewards, slopes
+    rewards, slopes, own = _by_attempt(of_attempt, model, inputs, (parents, signs), mesh)
+    return inputs.signs * rewards, slopes, own
 
 
 def keys_values_of(
@@ -269,6 +286,7 @@ def score_candidates(
     ids: Int[Array, "A C T"],
     first: Sequence[int],
     mesh: Mesh,
+    written: KeyValues | None = None,
 ) -> Float[Array, "A C"]:
     """Signed rewards of the candidates of each attempt.
 
@@ -284,7 +302,10 @@ def score_candidates(
       ids: the candidates.
       first: first position in which each candidate may differ from its parent [C], ascending.
       mesh: where the model is.
+      written: what `keys_values_of` returns, where it is known.
     """
+    if written is None:
+        written = keys_values_of(model, inputs, parents, mesh)
     (attempts, candidates, length), (graph, params) = ids.shape, nnx.split(model)
     layout = packing.pack(first, length + len(inputs.suffix), BLOCK_ROWS)
     behind_it = jnp.broadcast_to(inputs.suffix, (attempts, candidates, len(inputs.suffix)))
@@ -315,7 +336,7 @@ def score_candidates(
         own = jax.tree.map(lambda every: every[attempt], written)
         return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths, own).mean(0)
 
-    shared = params, inputs, keys_values_of(model, inputs, parents, mesh)
+    shared = params, inputs, written
     scored = meshes.in_blocks(of_block, mesh, shared, (attempt, *blocks))
     means = scored.reshape(attempts, -1)[:, layout.where]
     rewards = inputs.signs[:, None] * means

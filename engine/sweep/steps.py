@@ -54,7 +54,7 @@ def choose_step(
     longest = max(len(prompt.prefix) for prompt in prompts)
     own = None if listed else 1 + max(len(prompt.suffix) for prompt in prompts)
     subject = admission.subject_of(group)
-    return admission.step_for(subject, place, settings.dtype, longest, own)
+    return admission.step_for(subject, place, settings.dtype, longest, own, settings.self_check)
 
 
 def begun_with(manifest: Manifest, path: str) -> int | None:
@@ -94,6 +94,7 @@ def refusals(
             max(len(prompt.prefix) for prompt in prompts),
             1 + min(len(prompt.suffix) for prompt in prompts),
             step,
+            min(settings.self_check, max(len(own[0].rows) for own in passes)),
         )
         if reason:
             reasons[slugs] = reason

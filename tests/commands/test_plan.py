@@ -70,13 +70,50 @@ def test_folder_config_and_checkpoint_of_a_model_agree(plans, checkpoint, tmp_pa
 
 def test_a_checkpoint_gives_the_positions_of_its_template(plans, checkpoint):
     found = plans(f"--source={checkpoint().path}", "--devices=cpu-8GB")
-    assert (found["own"], found["prefix"] % 16) == (3, 0)
+    assert (found["sweep"]["own"], found["sweep"]["prefix"] % 16) == (3, 0)
+    assert found["search"]["suffix"] == 2
 
 
 def test_a_language_model_has_no_search(plans):
     (one,) = plans("--source=gemma-2-2b", "--devices=H100")["plans"]
     assert one["search_s"] is None
     assert one["sweep_s"] > 0
+
+
+def test_a_search_has_a_mesh_of_its_own_and_a_floor(plans, command):
+    (one,) = plans(f"--source={LLAMA}", "--devices=v6e-8")["plans"]
+    assert one["mesh"] == {"data": 8, "model": 1}
+    assert one["search_mesh"] == {"data": 2, "model": 4}  # one block for each direction
+    (up,) = plans(f"--source={LLAMA}", "--devices=v6e-8", "--config.direction=max")["plans"]
+    assert up["search_mesh"] == {"data": 1, "model": 8}
+    assert 0.1 * one["search_s"] < one["search_floor_s"] < one["search_s"]
+    (named,) = plans(f"--source={LLAMA}", "--devices=v6e-8", "--config.mesh.model=2")["plans"]
+    assert named["mesh"] == named["search_mesh"] == {"data": 4, "model": 2}
+    done = command("plan", f"--source={LLAMA}", "--devices=v6e-8")
+    (row,) = [line for line in done.out if line.startswith("v6e-8 ")]
+    assert row.endswith("2x4")
+
+
+def test_times_in_16_bits_on_a_cpu_that_is_not_here_are_not_predicted(plans, command):
+    flags = ["--source=grm-gemma2-2b-rewardmodel-ft", "--devices=cpu-64GB"]
+    (one,) = plans(*flags, "--config.dtype=bfloat16", "--price=1")["plans"]
+    assert (one["fits"], one["sweep_s"], one["search_s"], one["cost"]) == (True, None, None, None)
+    done = command("plan", *flags, "--config.dtype=bfloat16", "--price=1")
+    (row,) = [line for line in done.out if line.startswith("cpu-64GB ")]
+    assert row.count("not predicted") == 3
+    assert any("instructions that the CPU may have or lack" in line for line in done.out)
+    (half,) = plans(*flags, "--config.dtype=float16")["plans"]
+    (whole,) = plans(*flags, "--config.dtype=float32")["plans"]
+    assert half["sweep_s"] == whole["sweep_s"]  # XLA multiplies float16 in float32
+
+
+def test_the_self_check_that_is_named_counts(plans):
+    def needed(rows):
+        flags = [f"--source={LLAMA}", "--devices=H100", "--config.step_size=16"]
+        (one,) = plans(*flags, f"--config.self_check={rows}")["plans"]
+        return one["device_bytes"]["step"]
+
+    assert needed(1600) == pytest.approx(100 * needed(16), rel=0.01)
 
 
 def test_this_machine_is_measured(plans, checkpoint):

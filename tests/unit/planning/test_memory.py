@@ -9,8 +9,9 @@ import pytest
 
 from configs import known_models, known_shapes, sweep
 from engine.checkpoint.restore import parameters, restore
-from engine.planning import memory, plans
+from engine.planning import memory, plans, work
 from engine.planning.memory import Model
+from engine.planning.work import SearchWork
 from engine.scoring import language_passes
 from launch.common.subjects import subject_of
 from tests.support.parity import make_mesh
@@ -95,7 +96,7 @@ def test_the_prompts_own_pass_and_the_self_check_count_where_a_step_needs_less()
     logits = 6 * 32 * 4000**2  # float32 logits, and exponentials in 16 bits, of 32 heads
     assert step(4000, 1) > logits - 2**27  # which the vector memory holds
     assert step(4000, 16) > 16 * logits - 2**27
-    assert sweep.get_config().self_check == memory.SELF_CHECK
+    assert sweep.get_config().self_check == work.SELF_CHECK
 
 
 def test_a_language_model_is_charged_for_the_step_that_it_takes():
@@ -118,9 +119,10 @@ def test_converting_holds_the_two_largest_blocks():
     assert (one, both) == (process + embedding, process + embedding + layer)
 
 
-def test_a_search_counts_its_one_hot_rows():
-    llama = model_of("skywork-reward-llama-3.1-8b")
-    of = dict(prefix=72, length=8, suffix=1, prompts=1, rows=32)
-    one, five = (memory.of_search(llama, attempts=n, **of).step for n in (1, 5))
-    assert five - one >= 4 * 3 * 4 * 8 * 128_256  # rows, gradient and gain of four more attempts
+def test_a_search_counts_what_it_holds_for_each_token_of_the_vocabulary():
+    llama = model_of("skywork-reward-llama-3.1-8b", "gpu")
+    one = SearchWork(prefix=64, suffix=1, length=8, candidates=64, attempts=1)
+    five = dataclasses.replace(one, attempts=5)
+    more = memory.of_search(llama, five).step - memory.of_search(llama, one).step
+    assert more >= 4 * 2 * 4 * 8 * 128_256  # slopes and gain of four more attempts
     assert plans.STEPS["cpu"] > plans.LEAST_STEP

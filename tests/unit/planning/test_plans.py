@@ -6,21 +6,11 @@ import pytest
 
 from configs import known_models, known_shapes
 from engine.planning import machines, memory, plans
-from engine.planning.plans import Work
+from engine.planning.work import Named, SearchWork, SweepWork
 from launch.common.subjects import subject_of
 
-WORK = Work(
-    prompts=3,
-    prefix=64,
-    own=3,
-    step_size=None,
-    model_axis=None,
-    dtype=None,
-    length=8,
-    candidates=64,
-    steps=500,
-    attempts=2,
-)
+SWEEP = SweepWork(prompts=3, prefix=64, own=3)
+SEARCH = SearchWork(prefix=64, suffix=2, length=8, candidates=64, steps=500, attempts=2)
 LLAMA, GEMMA = "skywork-reward-llama-3.1-8b", "skywork-reward-gemma-2-27b"
 
 
@@ -29,9 +19,10 @@ def subject(slug):
     return subject_of(slug, known_shapes.config_json(spec), spec)
 
 
-def planned(slug, devices, **changes):
+def planned(slug, devices, dtype=None, model_axis=None, search=SEARCH, **changes):
     (one,) = machines.parse(devices)
-    return plans.plan(subject(slug), one, dataclasses.replace(WORK, **changes))
+    sweep, named = dataclasses.replace(SWEEP, **changes), Named(dtype=dtype, model_axis=model_axis)
+    return plans.plan(subject(slug), one, sweep, search, named)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +78,7 @@ def test_a_search_is_charged_for_its_prompts_and_its_method():
     model = subject(LLAMA).on("gpu", None)
 
     def account(**changes):
-        return plans.search_account(model, dataclasses.replace(WORK, **changes))
+        return plans.search_account(model, dataclasses.replace(SEARCH, **changes))
 
     gradient, without = account(), account(gradient=False)
     assert gradient.step - without.step >= 4 * 2 * 2 * 8 * 128_256  # one-hot rows and gradient
@@ -117,4 +108,4 @@ def test_time_follows_prompts_devices_and_the_vocabulary():
 def test_a_step_of_few_candidates_is_bound_by_reading_the_weights():
     few = planned(LLAMA, "H100", step_size=16, prompts=1)
     steps = 128_256 / 16
-    assert few.sweep_s == pytest.approx(steps * memory.weight_bytes(few.model) / 3.35e12)
+    assert few.sweep_s == pytest.approx(steps * memory.layer_bytes(few.model) / 3.35e12)

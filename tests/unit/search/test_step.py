@@ -222,6 +222,39 @@ def test_each_parent_is_appended_once_a_step_however_many_blocks_it_has(checkpoi
     assert sorted(appended) == sorted(parents.tolist())
 
 
+def test_a_gradient_gives_the_keys_and_values_that_appending_the_parent_gives(checkpoint):
+    scorer = searches.scorer(checkpoint())
+    asked = problem(checkpoint(), *PROMPTS, restarts=2)
+    what, parents = build_step_inputs(asked, scorer), jnp.asarray(random_ids(1, 2, 3))
+
+    @jax.jit
+    def both(params):
+        model = nnx.merge(scorer.graph, params)
+        found = step.slopes_and_keys_values(model, what, parents, asked.settings, scorer.mesh)
+        return found[2], step.keys_values_of(model, what, parents, scorer.mesh)
+
+    found, expected = both(scorer.params)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert one.shape[:2] == (2, 2) and one.shape[3] == 3  # attempts, prompts; tokens
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+        assert np.ptp(one) > 0.1
+
+
+def test_on_accelerators_no_parent_is_appended_where_a_gradient_is_taken(checkpoint, monkeypatch):
+    scorer = searches.scorer(checkpoint())
+    model = nnx.merge(scorer.graph, scorer.params)
+    model.decoder.layers.for_cpu = False
+    scorer = dataclasses.replace(scorer, graph=nnx.split(model)[0])
+    asked = problem(checkpoint(), *PROMPTS, candidates=20, length=5, initial="qwxyz", topk=32)
+    monkeypatch.setattr(RewardModels, "extend", None)
+    ranked = searches.expanded(asked, scorer)
+    for ids, rewards in zip(np.asarray(ranked.ids), np.asarray(ranked.rewards), strict=True):
+        expected = plain_rewards(scorer, asked, ids)
+        np.testing.assert_allclose(rewards, expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(TypeError):  # without a gradient it is
+        searches.expanded(problem(checkpoint(), method="mutate"), scorer)
+
+
 @pytest.mark.parametrize("direction", ["max", "min"])
 def test_the_top_proposal_moves_the_reward_the_sought_way_to_first_order(checkpoint, direction):
     scorer = searches.scorer(checkpoint())

@@ -173,6 +173,15 @@ def test_a_step_that_is_too_large_is_refused_with_one_that_fits(tiny, run, free)
     assert run.sweep([tiny], ONE, mesh=ALONE, step_size=512)
 
 
+def test_a_self_check_that_is_too_large_is_refused_unless_the_list_is_short(tiny, run, free):
+    free(needed(tiny, 512))
+    many = dict(mesh=ALONE, step_size=16, self_check=100_000)
+    with pytest.raises(AssayError, match=re.escape("self_check=1 would fit; --config.check")):
+        run.sweep([tiny], ONE, **many)
+    assert not run.folder.exists()
+    assert run.score([tiny], ONE, "short", ["love", "hate"], **many) == 2
+
+
 def test_a_model_that_is_too_large_does_not_keep_others_from_being_computed(
     checkpoint, tiny, run, free
 ):
