@@ -20,7 +20,7 @@ def text(rows: Sequence[Row]) -> str:
     """The rows as an aligned table."""
     header = (
         "model", "slice", "data×model", "pass", "peak GiB", "ms", "of peak", "floor ms",
-        "FLOPs", "all-reduces", "copies GB", "vocabulary s", "compiled s",
+        "FLOPs", "all-reduces", "copies GB", "vocabulary s", "compiler s",
     )  # fmt: skip
     return aligned([header, *map(_cells, rows)])
 
@@ -40,7 +40,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         _sums(row) if row.fits else row.note,
         _copies([row]) if row.fits else "",
         _number(row.vocabulary_s, ".1f"),
-        f"{row.compile_s:.0f}",
+        _number(row.compile_s, ".0f"),
     )
 
 
