@@ -1,8 +1,10 @@
 """TPU slices that need not be there: what is stated of their chips, devices to compile for."""
 
 import dataclasses
+import math
 import os
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 
 import jax
@@ -53,6 +55,12 @@ def has_compiler() -> bool:
     return find_spec("libtpu") is not None or os.path.isdir(os.path.join(_ASIDE, "libtpu"))
 
 
+def compiler_version() -> str:
+    """Version of libtpu."""
+    _find()
+    return version("libtpu")
+
+
 def mesh_of(topology: str, model: int) -> Mesh:
     """A `data` × `model` mesh over all chips of a slice that need not be there.
 
@@ -60,10 +68,7 @@ def mesh_of(topology: str, model: int) -> Mesh:
       topology: chip and shape of the slice, such as `v5e:2x4`.
       model: size of the axis `model`.
     """
-    os.environ.update(_WITHOUT_TPU)
-    jax.config.update("jax_platforms", "cpu")
-    if _ASIDE not in sys.path:
-        sys.path.append(_ASIDE)
+    _find()
     description = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     devices = description.devices
     return jax.make_mesh(
@@ -78,3 +83,16 @@ def chip_of(topology: str) -> tuple[Chip, Kind]:
     """The chip of a topology, and its memory and speed."""
     name = topology.partition(":")[0]
     return CHIPS[name], KINDS[name]
+
+
+def count_of(topology: str) -> int:
+    """Chips of a topology."""
+    return math.prod(int(n) for n in topology.partition(":")[2].split("x"))
+
+
+def _find() -> None:
+    """Makes libtpu importable; jax itself must not look for a TPU."""
+    os.environ.update(_WITHOUT_TPU)
+    jax.config.update("jax_platforms", "cpu")
+    if _ASIDE not in sys.path:
+        sys.path.append(_ASIDE)

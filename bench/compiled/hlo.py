@@ -160,7 +160,7 @@ class Program:
                 kind = instruction.op.removesuffix("-start")
                 if kind not in _COLLECTIVES or not self.times[name]:
                     continue
-                arrays = self._operand_arrays(body, instruction)
+                arrays = self.operand_arrays(body, instruction)
                 found.append(
                     Collective(
                         kind=kind,
@@ -193,7 +193,7 @@ class Program:
     def matmuls(self) -> list[tuple[str, ...]]:
         """Dtypes of the operands of each matmul; on TPUs they are convolutions."""
         return [
-            tuple(array.dtype for array in self._operand_arrays(body, i))
+            tuple(array.dtype for array in self.operand_arrays(body, i))
             for body in self.computations.values()
             for i in body
             if i.op.partition("-")[0] in ("dot", "convolution")
@@ -280,9 +280,10 @@ class Program:
             for callee in i.called.values()
         }
 
-    def _operand_arrays(
+    def operand_arrays(
         self, body: Sequence[Instruction], instruction: Instruction
     ) -> tuple[Array, ...]:
+        """Types of what an instruction of a computation reads."""
         by_name = {i.name: i for i in body}
         return tuple(
             array

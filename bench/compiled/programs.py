@@ -14,6 +14,7 @@ from engine.checkpoint.restore import abstract, parameters
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.planning import flops
+from engine.planning.memory import SELF_CHECK
 from engine.planning.work import BLOCK_ROWS
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import packing
@@ -23,7 +24,7 @@ from engine.search.step import StepInputs, build_step, first_changes
 from engine.types import Candidates, KeyValues, Prefix
 
 PASSES = ("prefill", "score", "plain", "gcg")
-PLAIN_ROWS = 32  # rows of the self-check on each device
+PLAIN_ROWS = SELF_CHECK  # rows of the self-check on each device
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

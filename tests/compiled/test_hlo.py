@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from bench.compiled import hlo
+from bench.compiled import hlo, products
 from engine import mesh as meshes
 from engine.checkpoint import layouts, restore
 from tests.support import parity
@@ -109,3 +109,32 @@ def test_restoring_into_a_second_stack_is_seen(monkeypatch):
     monkeypatch.setattr(jax, "jit", lambda f, donate_argnums=(), **kept: right(f, **kept))
     with pytest.raises(AssertionError):
         check_restoring_in_place("D(NH)")
+
+
+def test_matmuls_in_a_loop_count_in_each_round():
+    def loop(params, x):
+        return jax.lax.fori_loop(0, LAYERS, lambda i, x: jnp.sin(x @ params[i]), x)
+
+    counted = products.matmul_flops(program(loop, stacked(), rows()))
+    assert counted == LAYERS * 2 * ROWS * WIDTH * WIDTH
+
+
+@pytest.mark.parametrize(
+    ("options", "each"),
+    [
+        ({"padding": "VALID"}, 6 * 3),  # places of the result, times the kernel's
+        ({"padding": ((1, 1),)}, 8 * 3 - 2),  # two products read padding
+        ({"padding": ((1, 1),), "window_strides": (2,)}, 4 * 3 - 1),
+        ({"padding": ((0, 0),), "lhs_dilation": (2,)}, 20),  # 13 places, without the zeros between
+    ],
+)
+def test_products_with_padding_are_not_counted(options, each):
+    """TPUs write batched matmuls as convolutions that read mostly padding."""
+    given, kernel = (jax.ShapeDtypeStruct(s, jnp.float32) for s in ((4, 8, 5), (3, 5, 7)))
+    settings = {"window_strides": (1,), "dimension_numbers": ("NHC", "HIO", "NHC"), **options}
+
+    def convolve(x, w):
+        return jax.lax.conv_general_dilated(x, w, **settings)
+
+    counted = products.matmul_flops(program(convolve, given, kernel))
+    assert counted == 2 * 4 * 5 * 7 * each

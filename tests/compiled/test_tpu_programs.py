@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.compiled import chips, hlo
-from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN, PROGRAMS
+from bench.compiled import chips, hlo, products
+from engine.planning import flops
+from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN, PREFIX, PROGRAMS
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,6 +41,17 @@ def test_no_weight_is_copied_transposed_or_converted(compiled, name):
     assert [(c.op, str(c.array), c.times) for c in copies] == []
 
 
+def test_weights_in_orders_that_a_tpu_copies_are_seen(compiled):
+    copied = {str(c.array) for c in compiled["planted"].weight_copies()}
+    width, size = DECODER.width, DECODER.head_size
+    assert f"bf16[{LAYERS},{width},{DECODER.num_heads},{size}]" in copied  # q
+    assert f"bf16[{LAYERS},{width},{DECODER.num_kv_heads},{size}]" in copied  # k, v
+
+
+def test_matmuls_in_float32_are_seen(compiled):
+    assert ("f32", "f32") in compiled["planted"].matmuls()
+
+
 def test_a_search_widens_no_weight(compiled):
     assert compiled["gcg"].upcasts() == []
     assert ("f32", "f32") not in compiled["gcg"].matmuls()
@@ -48,6 +60,12 @@ def test_a_search_widens_no_weight(compiled):
 @pytest.mark.parametrize("model", [1, 2])
 def test_every_matmul_reads_bfloat16(programs, model):
     assert set(programs[model].matmuls()) == {("bf16", "bf16")}
+
+
+@pytest.mark.parametrize("model", [1, 2])
+def test_matmuls_do_what_is_counted_and_no_more(programs, model):
+    counted = CANDIDATES * flops.response(DECODER, OWN, PREFIX) / model
+    assert products.matmul_flops(programs[model]) == pytest.approx(counted, rel=5e-3)
 
 
 def test_layers_are_one_loop_and_the_last_layer_is_behind_it(programs):

@@ -1,0 +1,210 @@
+"""Rows of compiled passes as a text table, and as the tables of docs/compiled-programs-tpu.md."""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bench.compiled import structures
+from bench.compiled.programs import PASSES
+from bench.compiled.rows import Row
+from bench.compiled.structures import Structure
+from bench.support.table import aligned
+from engine.errors import AssayError
+from engine.planning.machines import GIB
+from engine.planning.plans import Plan
+
+BEGIN, END = "<!-- rows of bench.aot_tpu -->\n", "<!-- end of the rows -->\n"
+
+
+def text(rows: Sequence[Row]) -> str:
+    """The rows as an aligned table."""
+    header = (
+        "model", "slice", "data×model", "pass", "peak GiB", "ms", "of peak", "floor ms",
+        "FLOPs", "all-reduces", "copies GB", "vocabulary s", "compiler s",
+    )  # fmt: skip
+    return aligned([header, *map(_cells, rows)])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    case = row.case
+    return (
+        case.structure,
+        case.slice,
+        case.mesh,
+        f"{case.name} {case.count}" if case.count else case.name,
+        _memory(row),
+        _number(row.ms, ".1f"),
+        _percent(row.share_of_peak),
+        _number(row.floor_ms, ".1f"),
+        _number(_ratio(row.flops, row.counted_flops), ".2f"),
+        _sums(row) if row.fits else row.note,
+        _copies([row]) if row.fits else "",
+        _number(row.vocabulary_s, ".1f"),
+        _number(row.compile_s, ".0f"),
+    )
+
+
+def markdown(rows: Iterable[Row], listed: Sequence[Structure], slices: Sequence[str]) -> str:
+    """Two tables with a line for each structure and slice, and how much of them is missing.
+
+    Args:
+      rows: of any passes; those on other meshes than the planner's are left out.
+      listed: the models, in the order of the lines.
+      slices: the slices of each, in order.
+    """
+    found = {(r.case.structure, r.case.slice, r.case.name): r for r in rows if r.planned}
+    sweeps, others = [*_head(_SWEEP)], [*_head(_OTHERS)]
+    wanted = 0
+    for structure in listed:
+        for slice_ in slices:
+            plan = structures.planned(structure, slice_)
+            passes = {name: found.get((structure.name, slice_, name)) for name in PASSES}
+            what = [structure.name, slice_]
+            sweeps.append(_cells_of([*what, *_sweep(plan, passes["score"])], _SWEEP))
+            wanted += plan.fits
+            if any(row for name, row in passes.items() if name != "score" and plan.fits):
+                others.append(_cells_of([*what, *_others(passes)], _OTHERS))
+    counts = {name: sum(r.fits for r in found.values() if r.case.name == name) for name in PASSES}
+    counted = "; ".join(f"{_NAMES[name]} {counts[name]}" for name in PASSES)
+    parts = [
+        f"Compiled, of {wanted} pairs of model and slice that fit: {counted}.",
+        *("", "### Step of a sweep", "", *sweeps, ""),
+        *_errors(found.values()),
+        *("### Prompt, self-check and step of a search", "", *others),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def write(page: Path, content: str) -> None:
+    """Replaces what stands between the two comments of a page.
+
+    Raises:
+      AssayError: they are not there.
+    """
+    before, begin, rest = page.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise AssayError(f"page={str(page)!r}: no {BEGIN.strip()} and {END.strip()} in it")
+    page.write_text(f"{before}{begin}\n{content}\n{end}{after}")
+
+
+_SWEEP = (
+    "model", "slice", "data × model", "step", "GiB", "planned", "ms", "of peak", "FLOPs",
+    "sums over `model`", "copies, GB", "vocabulary, s",
+)  # fmt: skip
+_OTHERS = (
+    "model", "slice", "data × model", "prompt, GiB", "ms", "check, GiB", "ms", "search, GiB",
+    "planned", "ms", "of floor", "sums over `model`", "copies, GB",
+)  # fmt: skip
+
+
+_NAMES = {
+    "score": "steps of a sweep",
+    "prefill": "prompts",
+    "plain": "self-checks",
+    "gcg": "steps of a search",
+}
+
+
+def _head(names: Sequence[str]) -> tuple[str, str]:
+    return _cells_of(names, names), "|" + "---|" * len(names)
+
+
+def _cells_of(cells: Sequence[str], names: Sequence[str]) -> str:
+    return "| " + " | ".join([*cells, *[""] * (len(names) - len(cells))]) + " |"
+
+
+def _sweep(plan: Plan, row: Row | None) -> list[str]:
+    if not plan.fits:
+        return ["–", "–", f"does not fit; {plan.would_fit} would"]
+    gib = _number(plan.account.total / GIB, ".1f")
+    if row is None:
+        mesh = f"{plan.model.data}×{plan.model.model}"
+        return [mesh, f"{plan.step_size:,}", "not compiled", gib]
+    cells = [row.case.mesh, f"{row.case.count:,}", _memory(row), _number(row.planned_gib, ".1f")]
+    if not row.fits:
+        return cells
+    return [
+        *cells,
+        _number(row.ms, ".1f"),
+        _percent(row.share_of_peak),
+        _number(_ratio(row.flops, row.counted_flops), ".2f"),
+        _sums(row),
+        _copies([row]),
+        _number(row.vocabulary_s, ".1f"),
+    ]
+
+
+def _others(passes: dict[str, Row | None]) -> list[str]:
+    search = passes["gcg"]
+    known = [row for name, row in passes.items() if row and name != "score"]
+    cells = [known[0].case.mesh]
+    for name in ("prefill", "plain", "gcg"):
+        row = passes[name]
+        cells += [_peak(row), *([_planned(search)] if name == "gcg" else [])]
+        cells.append(_number(row and row.ms, ".1f"))
+    cells.append(_number(search and _ratio(_with_sums(search), search.floor_ms), ".1f", "×"))
+    return [*cells, _sums(search) if search else "", _copies(known)]
+
+
+def _errors(rows: Iterable[Row]) -> list[str]:
+    """How far the planner's memory is from the compiler's."""
+    errors = {
+        f"{r.case.structure} on {r.case.slice}": r.planned_gib / r.peak_gib - 1
+        for r in rows
+        if r.fits and r.case.name == "score" and r.planned_gib and r.peak_gib
+    }
+    if not errors:
+        return []
+    low, high = min(errors, key=errors.__getitem__), max(errors, key=errors.__getitem__)
+    return [
+        f"The planner's account of a step is between {errors[low]:+.1%} ({low}) and "
+        f"{errors[high]:+.1%} ({high}) of the compiler's.",
+        "",
+    ]
+
+
+def _with_sums(row: Row) -> float | None:
+    return None if row.ms is None else row.ms + (row.collective_ms or 0.0)
+
+
+def _planned(row: Row | None) -> str:
+    return _number(row and row.planned_gib, ".1f")
+
+
+def _copies(rows: Iterable[Row]) -> str:
+    return f"{sum(sum(r.weight_copies.values()) for r in rows) / 1e9:.2f}"
+
+
+def _memory(row: Row | None) -> str:
+    if row is None or row.peak_gib is None:
+        return ""
+    fits = "" if row.fits else "needs "
+    return f"{fits}{row.peak_gib:.1f} of {row.usable_gib:.1f}"
+
+
+def _peak(row: Row | None) -> str:
+    return "" if row is None else _memory(row).partition(" of")[0]
+
+
+def _sums(row: Row) -> str:
+    """Number, dtypes, payload and time of the all-reduces."""
+    found = {k.split()[1]: v for k, v in row.collectives.items() if k.startswith("all-reduce ")}
+    number, size = (sum(v[i] for v in found.values()) for i in (0, 1))
+    if not number or row.case.model_axis == 1:
+        return "–"
+    return (
+        f"{number:.0f} {' '.join(sorted(found))}, {size / 1e9:.2f} GB, {row.collective_ms:.1f} ms"
+    )
+
+
+def _ratio(value: float | None, of: float | None) -> float | None:
+    return value / of if value is not None and of else None
+
+
+def _percent(share: float | None) -> str:
+    return _number(share and 100 * share, ".0f", " %")
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "" if value is None or math.isnan(value) else f"{value:{form}}{unit}"

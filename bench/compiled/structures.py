@@ -1,0 +1,105 @@
+"""The decoders of the listed reward models, each shape once, and the mesh planned for it."""
+
+import dataclasses
+
+from bench.compiled import chips
+from bench.compiled.programs import Work
+from bench.support.heads import linear_head
+from configs import known_models, known_shapes
+from configs.known_models import ModelSpec
+from engine.convert.hf_config import decoder_config
+from engine.errors import AssayError
+from engine.models.config import DecoderConfig, Rope
+from engine.planning import plans
+from engine.planning.machines import Devices
+from engine.planning.plans import Plan, Subject
+
+DTYPE = "bfloat16"
+# `model_type` -> positions of a candidate: a reply of one token, and the template's end.
+_OWN = {"llama": 2, "gemma2": 3, "qwen3": 3, "internlm2": 4}
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """A decoder, under the base and size of the first listed model that has it.
+
+    Attributes:
+      name: such as `Llama 3.1 8B`.
+      slugs: of the models that have it.
+      decoder: of the first of them. Others may differ in the numbers of their rotary embedding.
+      own: positions of a candidate.
+    """
+
+    name: str
+    slugs: tuple[str, ...]
+    decoder: DecoderConfig
+    own: int
+
+    def with_layers(self, layers: int) -> "Structure":
+        """The same with fewer layers."""
+        window = self.decoder.window_layers[:layers]
+        decoder = dataclasses.replace(self.decoder, num_layers=layers, window_layers=window)
+        return dataclasses.replace(self, decoder=decoder)
+
+
+def listed() -> list[Structure]:
+    """All structures, in the order of configs/known_models.py."""
+    found: dict[DecoderConfig, Structure] = {}
+    for slug, spec in (known_models.MODELS | known_models.NEXT).items():
+        structure = _structure(slug, spec)
+        # Neither numbers of the rotary embedding nor the longest context change a program.
+        shape = dataclasses.replace(structure.decoder, rope=Rope(theta=1.0), max_positions=1)
+        first = found.setdefault(shape, dataclasses.replace(structure, slugs=()))
+        found[shape] = dataclasses.replace(first, slugs=(*first.slugs, slug))
+    return list(found.values())
+
+
+def named(slugs: list[str]) -> list[Structure]:
+    """The structures of some models, each once; all of them for `all`.
+
+    Raises:
+      AssayError: a name that is not listed.
+    """
+    structures = listed()
+    known = {slug for structure in structures for slug in structure.slugs}
+    if unknown := [slug for slug in slugs if slug not in known and slug != "all"]:
+        raise AssayError(f"models={unknown[0]!r}; allowed: all, {', '.join(sorted(known))}")
+    return [s for s in structures if "all" in slugs or {*slugs} & {*s.slugs}]
+
+
+def planned(structure: Structure, slice_: str, asked: plans.Work | None = None) -> Plan:
+    """What `assay plan` answers for the chips of a slice.
+
+    Args:
+      structure: the model.
+      slice_: chip and shape of the slice.
+      asked: what is to be computed; None: what `work` gives.
+    """
+    (_, kind), count = chips.chip_of(slice_), chips.count_of(slice_)
+    decoder = structure.decoder
+    subject = Subject(structure.name, decoder, (linear_head(decoder),), DTYPE)
+    devices = Devices(f"{kind.name}-{count}", count, kind)
+    return plans.plan(subject, devices, asked or work(structure))
+
+
+def work(structure: Structure) -> plans.Work:
+    """A sweep and a search of the sizes of the page, of which the planner chooses mesh and step."""
+    sizes = {field.name: field.default for field in dataclasses.fields(Work)}
+    return plans.Work(
+        prompts=1,
+        prefix=sizes["prefix"],
+        own=structure.own,
+        step_size=None,
+        model_axis=None,
+        dtype=DTYPE,
+        length=sizes["length"],
+        candidates=sizes["searched"],
+        steps=1,
+        attempts=1,
+    )
+
+
+def _structure(slug: str, spec: ModelSpec) -> Structure:
+    hf = known_shapes.config_json(spec)
+    own = _OWN[str(hf["model_type"])]
+    return Structure(f"{spec.base} {spec.size_b:g}B", (slug,), decoder_config(hf), own)

@@ -1,0 +1,114 @@
+"""Structures of listed models, and rows of compiled passes: in a file, and as a page's tables."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from bench import aot_tpu
+from bench.compiled import page, structures
+from bench.compiled.rows import Case, Kept, Row
+from configs import known_models
+from engine.errors import AssayError
+
+ROOT = Path(__file__).resolve().parents[2]
+CASE = Case(
+    structure="Llama 3.1 8B",
+    slice="v6e:2x4",
+    model_axis=2,
+    name="score",
+    count=2048,
+    own=2,
+    prefix=64,
+    length=8,
+    layers=32,
+    dtype="bfloat16",
+    versions="jax 1, libtpu 2",
+)
+ROW = Row(
+    case=CASE,
+    fits=True,
+    planned=True,
+    planned_gib=9.0,
+    peak_gib=10.0,
+    usable_gib=31.25,
+    ms=40.0,
+    flops=1.02e12,
+    counted_flops=1e12,
+    share_of_peak=0.6,
+    floor_ms=20.0,
+    collectives={"all-reduce bf16": (64, 2e9), "all-gather f32": (1, 8192.0)},
+    collective_ms=11.0,
+    vocabulary_s=2.5,
+)
+
+(LLAMA,) = structures.named(["skywork-reward-llama-3.1-8b"])
+
+
+def test_every_listed_reward_model_has_one_structure():
+    slugs = [slug for structure in structures.listed() for slug in structure.slugs]
+    assert sorted(slugs) == sorted(known_models.MODELS | known_models.NEXT)
+
+
+def test_models_of_equal_shape_are_one_structure_and_others_are_not():
+    by_name = {structure.name: structure.slugs for structure in structures.listed()}
+    assert len(by_name) == 13
+    assert "armorm-llama3-8b-v0.1" in by_name["Llama 3.1 8B"]  # other rotary frequencies
+    assert by_name["InternLM2 7B"] == ("internlm2-7b-reward",)  # another vocabulary
+
+
+def test_a_model_that_is_not_listed_is_refused():
+    with pytest.raises(AssayError, match=r"models='gpt2'; allowed: all, "):
+        structures.named(["gpt2"])
+
+
+def test_rows_are_appended_and_read_back(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    Kept(file).add(ROW)
+    other = dataclasses.replace(ROW, case=dataclasses.replace(CASE, slice="v5e:2x4"))
+    Kept(file).add(other)
+    assert Kept(file).rows == {ROW.case: ROW, other.case: other}
+
+
+def test_a_line_of_the_page_holds_the_numbers_of_its_row():
+    table = page.markdown([ROW], [LLAMA], ["v6e:2x4"])
+    line = next(line for line in table.splitlines() if "v6e:2x4" in line)
+    for number in ("4×2", "2,048", "10.0 of 31.2", "9.0", "40.0", "60 %", "1.02", "2.5"):
+        assert f"| {number} |" in line
+    assert "64 bf16, 2.00 GB, 11.0 ms" in line
+    assert "-10.0% (Llama 3.1 8B on v6e:2x4)" in table
+
+
+def test_what_was_not_compiled_is_counted_and_has_the_planners_mesh():
+    table = page.markdown([ROW], [LLAMA], ["v6e:2x4", "v5e:2x4"])
+    assert "of 2 pairs of model and slice that fit: prompts 0; steps of a sweep 1;" in table
+    assert "| Llama 3.1 8B | v5e:2x4 | 8×1 | 2,048 | not compiled | 14.4 |" in table
+
+
+def test_a_model_that_the_planner_refuses_need_not_be_compiled():
+    large = structures.named(["inf-orm-llama3.1-70b"])
+    table = page.markdown([], large, ["v5e:2x4"])
+    assert "of 0 pairs" in table
+    assert "does not fit; 16 of these devices would" in table
+
+
+def test_a_page_keeps_what_stands_around_the_tables(tmp_path):
+    file = tmp_path / "page.md"
+    file.write_text(f"before\n{page.BEGIN}old\n{page.END}after\n")
+    page.write(file, "new\n")
+    page.write(file, "newer\n")
+    assert file.read_text() == f"before\n{page.BEGIN}\nnewer\n\n{page.END}after\n"
+
+
+def test_a_page_without_a_place_for_tables_is_refused(tmp_path):
+    file = tmp_path / "page.md"
+    file.write_text("text\n")
+    with pytest.raises(AssayError, match=r"rows of bench\.aot_tpu"):
+        page.write(file, "new\n")
+    assert file.read_text() == "text\n"
+
+
+def test_the_documentation_holds_the_kept_rows():
+    kept = Kept(ROOT / "bench/compiled/rows.jsonl")
+    written = page.markdown(kept.rows.values(), structures.listed(), aot_tpu.PAGE_SLICES)
+    assert written in (ROOT / "docs/compiled-programs-tpu.md").read_text()
