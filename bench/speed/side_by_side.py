@@ -1,6 +1,6 @@
 """Many small models on one host: one process for all of them, or shards side by side.
 
-    python -m bench.speed.side_by_side [--models=10] [--rounds=3] [--layers=8] [--replies=0]
+    python -m bench.speed.side_by_side [--models=10] [--rounds=3] [--distinct] [--replies=0]
 
 Models of random weights, each with a decoder of its own, score their vocabulary or a list of
 replies in three ways, in turns: one command that uses every core; as many shards as cores, each
@@ -26,6 +26,9 @@ from tests.support import folders, tiny
 
 _MODELS = flags.DEFINE_integer("models", 10, "Models, each on a decoder of its own.")
 _LAYERS = flags.DEFINE_integer("layers", 8, "Layers of a model.")
+_DISTINCT = flags.DEFINE_bool(
+    "distinct", False, "A layer more for each model: none shares programs."
+)
 _WIDTH = flags.DEFINE_integer("width", 256, "Width of a model.")
 _REPLIES = flags.DEFINE_integer("replies", 0, "Replies of a list; 0: the vocabulary.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Rounds; each goes every way once.", lower_bound=1)
@@ -41,7 +44,7 @@ def models(folder: Path) -> list[Path]:
         shape = {
             "hidden_size": width,
             "intermediate_size": 3 * width,
-            "num_hidden_layers": _LAYERS.value,
+            "num_hidden_layers": _LAYERS.value + seed * _DISTINCT.value,
             "num_attention_heads": width // 32,
             "num_key_value_heads": width // 64,
             "head_dim": 32,
