@@ -8,6 +8,7 @@ parts written and renamed, the manifest written, or at any time; to one process,
 A chain ends well if every part has the bytes of an undisturbed run, and `assay verify` agrees. The
 table counts rows lost, doubled or different (there must be none), device steps that were taken
 again, and processes that ended otherwise than documented. Exit status 1 if anything is wrong.
+Ctrl-C ends it after the chains that are done, with their table.
 
 The models are tiny and random: what is tested is the bookkeeping, not the arithmetic.
 """
@@ -303,7 +304,8 @@ def main(_: Sequence[str]) -> None:
     with store("s3" in _PLACES.value) as server:
         lab = Lab(out, server)
         lab.prepare()
-        with tqdm(total=_KILLS.value, unit=" kills") as bar:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+        with contextlib.suppress(KeyboardInterrupt), tqdm(total=_KILLS.value, unit=" kills") as bar:
             for place, processes in itertools.cycle(kinds):
                 own: dict[tuple[str, str], Counts] = collections.defaultdict(Counts)
                 chain(lab, draw.choice(COMMANDS), place, processes, draw, own)

@@ -20,7 +20,7 @@ from engine.errors import AssayError
 
 HEARTBEAT_S = 2.0  # between two signs of life
 SILENCE_S = 30.0  # without a sign of life, after which a process counts as lost
-_FAREWELL_S = 3.0  # for the others to read why the command ends
+_FAREWELL_S = 10.0  # for the others to read why the command ends, and to say so
 _HELLO_BYTES = 4096
 
 LOST, REFUSED = 3, 2  # exit codes: a process was killed, lost or missing; bad input
@@ -80,6 +80,15 @@ class Peer:
                 return message
         return None
 
+    def drain(self, deadline: float) -> None:
+        """Reads until the peer sends nothing more, or until `time.monotonic()` is `deadline`."""
+        if self.silent:
+            return
+        with contextlib.suppress(OSError):
+            self._socket.settimeout(max(0.01, deadline - time.monotonic()))
+        while time.monotonic() < deadline and self.read():
+            pass
+
     def finish_sending(self) -> None:
         """Tells the peer that nothing more comes; what was sent before still arrives."""
         with contextlib.suppress(OSError):
@@ -126,19 +135,38 @@ class Channel:
         for peer in self.peers:
             peer.send(message)
 
-    def end(self, failure: Failure | None = None) -> None:
-        """Ends the watch, so that processes may end; waits until the peers have read why.
-
-        Args:
-          failure: why they must end; without one, all are done.
-        """
+    def finish(self) -> None:
+        """Ends the watch because all are done, so that processes may end one by one."""
         self._over.set()
-        self.send(**(_message(failure) if failure else {"kind": "over"}))
+        self.send(kind="over")
         for peer in self.peers:
             peer.finish_sending()
+        self._await_farewells()
+
+    def tell(self, failure: Failure) -> None:
+        """Ends the watch, and tells the peers why all must end."""
+        self._over.set()
+        self.send(**_message(failure))
+
+    def part(self) -> None:
+        """Waits until this process may end after `tell`, when it has said why it ends.
+
+        Process 0 ends first, after the others have said why they end. Where another process is
+        gone, the C++ libraries below jax may abort process 0 at any time, and its line with it;
+        in the others an abort is held back (`launch.common.native_output`).
+        """
+        if self.index != 0:
+            for peer in self.peers:
+                peer.finish_sending()
+        self._await_farewells()
+
+    def _await_farewells(self) -> None:
+        """Reads until the peers send nothing more: what they are sent may be lost otherwise."""
         deadline = time.monotonic() + _FAREWELL_S
-        for thread in self._readers:
-            if thread is not threading.current_thread():
+        for peer, thread in zip(self.peers, self._readers, strict=True):
+            if thread is threading.current_thread():
+                peer.drain(deadline)
+            else:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def _beat(self) -> None:
@@ -151,7 +179,7 @@ class Channel:
             index=peer.index, of=len(self.hosts), host=peer.host, reason=reason, code=LOST
         )
         while message := peer.read():
-            if message["kind"] == "failed":
+            if message["kind"] == "failed" and not self._over.is_set():
                 failure = _failure(message)
                 break
             if message["kind"] == "over":

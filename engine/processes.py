@@ -149,6 +149,35 @@ def agree(what: str, value: Any) -> None:
     from_first(what, lambda: True)
 
 
+def first_failure(what: str, own: str) -> str:
+    """What went wrong on any process, told to all of them; returns when all have called it.
+
+    Args:
+      what: name of what was tried on every process.
+      own: what went wrong on this one; "" where nothing did.
+
+    Returns:
+      "" where nothing went wrong anywhere. Else the reason of the first process that has one; the
+      process is named unless all have the same reason.
+    """
+    if _channel is None:
+        return own
+    if _channel.index != 0:
+        _channel.send(kind="tried", what=what, reason=own)
+        return from_first(what, lambda: "")
+    reasons = [own]
+    for peer in _channel.peers:
+        message = peer.inbox.get()
+        if message["what"] != what:
+            raise ProcessError(_of(peer, f"does {message['what']!r}, but process 0 does {what!r}"))
+        reasons.append(message["reason"])
+    first = next((index for index, reason in enumerate(reasons) if reason), 0)
+    told = reasons[first]
+    if len(set(reasons)) > 1:
+        told = f"process {first} of {len(reasons)} ({_channel.hosts[first]}): {told}"
+    return from_first(what, lambda: told)
+
+
 def place() -> str:
     """`process 1 of 4 (host)` where there are several, else nothing."""
     if _channel is None:
@@ -206,7 +235,7 @@ def end(line: str, code: int, failure: Failure | None = None) -> NoReturn:
     if not _ending.acquire(blocking=False):
         threading.Event().wait()  # another thread ends the process
     if _channel and failure:
-        _channel.end(failure)
+        _channel.tell(failure)
     callbacks = threading.Thread(target=_run_callbacks, daemon=True)
     callbacks.start()
     callbacks.join(_CALLBACKS_S)
@@ -214,6 +243,8 @@ def end(line: str, code: int, failure: Failure | None = None) -> NoReturn:
         sys.stdout.flush()
     with contextlib.suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), f"{_one_line(line)}\n".encode(errors="replace"))
+    if _channel:
+        _channel.part()
     os._exit(code)
 
 
@@ -231,7 +262,7 @@ def finish() -> None:
         _channel.send(kind="digest", what="the end", sha256="")
         if (message := _channel.peers[0].inbox.get())["kind"] != "over":
             raise AssayError(f"is done, but process 0 computes {message['what']!r}")
-    _channel.end()
+    _channel.finish()
 
 
 def _of(peer: Peer, reason: str) -> Failure:

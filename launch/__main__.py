@@ -1,10 +1,13 @@
 """`assay <command> …`, the same as `python -m launch.<command> …`."""
 
+import functools
 import importlib
 import importlib.metadata
+import signal
 import sys
 from collections.abc import Sequence
 
+from launch.common import stopping
 from launch.common.output import show
 from launch.common.spelling import nearest
 
@@ -40,7 +43,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         near = nearest(name, modules)
         print(f"assay: {name!r} is no command{near}; `assay` lists them", file=sys.stderr)
         return 2
-    return importlib.import_module(f"launch.{modules[name]}").main(arguments)
+    return _run(modules[name], arguments)
+
+
+def _run(module: str, arguments: Sequence[str]) -> int:
+    """Imports a command, which may take seconds, and runs it; a signal ends it in one line."""
+    stop = functools.partial(stopping.end, module)
+    try:
+        with stopping.on_signal(stop):
+            # A KeyboardInterrupt in the middle of an import would be reported as its failure.
+            ignored = (
+                signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            )  # as in a script's background
+            interrupt = () if ignored else (signal.SIGINT,)
+            with stopping.on_signal(stop, (*stopping.SIGNALS, *interrupt)):
+                command = importlib.import_module(f"launch.{module}")
+            status: int = command.main(arguments)
+            return status
+    except KeyboardInterrupt:  # outside of the command's own, which says the same
+        print(f"{module}: {stopping.INTERRUPTION}", file=sys.stderr)
+        return stopping.INTERRUPTED
 
 
 def _listing() -> str:

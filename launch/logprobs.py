@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.logprobs import LogprobSettings, next_tokens, replies
-from launch.common import command, findings, items, locking, scoring, sharding
+from launch.common import command, items, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
@@ -24,7 +24,7 @@ def logprobs(given: command.Given) -> str:
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=vocab)
     common, mesh = scoring.shared_settings(given.config, models)
     settings = LogprobSettings(form=given.config.form, **common)
-    ended = findings.show_models
+    ended = sharding.show_models(given)
     with locking.held(given, run, "logprobs"):
         if given.items is None:
             place = f"{run}/logprobs"

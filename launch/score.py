@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.rewards import sweep_replies
-from launch.common import command, findings, items, locking, scoring, sharding
+from launch.common import command, items, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
@@ -21,7 +21,7 @@ def score(given: command.Given) -> str:
     settings, mesh = scoring.settings(given.config, models)
     with locking.held(given, run, "score"):
         rewards = sweep_replies(
-            models, prompts, name, replies, run, settings, mesh, findings.show_models
+            models, prompts, name, replies, run, settings, mesh, sharding.show_models(given)
         )
     what = scoring.outcome(rewards, "rewards")
     return f"{run}/items/{name}: {len(models)} models × {len(prompts)} prompts, {what}"

@@ -20,7 +20,7 @@ def sweep(given: command.Given) -> str:
     settings, mesh = scoring.settings(given.config, models)
     with locking.held(given, run, "sweep"):
         rewards = sweep_vocabulary(
-            models, prompts, run, settings, mesh, findings.show, findings.show_models
+            models, prompts, run, settings, mesh, findings.show, sharding.show_models(given)
         )
     what = scoring.outcome(rewards, "rewards")
     return f"{run}/scores: {len(models)} models × {len(prompts)} prompts, {what}"

@@ -83,7 +83,7 @@ def sweep(
         manifest.admit("prompts", f"p{number}", "What?")
         fingerprint = {"prefix_ids": list(PROMPT.prefix), "rows": len(listed), "part_size": rows}
         manifest.admit_result(path, fingerprint)
-        spans = parts.missing(manifest.run / path, len(listed), rows)
+        spans = parts.missing(manifest.names(path), len(listed), rows)
         model = types.SimpleNamespace(card=CARD)
         result = Result(
             checkpoint=model,

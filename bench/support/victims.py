@@ -25,7 +25,7 @@ from engine.scoring import batches, reward_passes
 from engine.search import drivers
 
 PHASES = ("restore", "compile", "step", "write", "rename", "manifest", "anytime")
-_LIMIT_S = 240.0  # after which a process counts as hung
+_LIMIT_S = 900.0  # after which a process counts as hung
 
 
 @dataclasses.dataclass(frozen=True)

@@ -166,7 +166,12 @@ class _Reader:
 
     def __enter__(self) -> "_Reader":
         self.verifier = self._open.enter_context(blocks.Verifier())
-        self._orbax = self._open.enter_context(ocp.StandardCheckpointer())
+        # Else all processes wait for one another after each block, also for one that has failed.
+        own = jax.process_index()
+        alone = ocp.options.MultiprocessingOptions(primary_host=own, active_processes={own})
+        self._orbax = self._open.enter_context(
+            ocp.StandardCheckpointer(multiprocessing_options=alone)
+        )
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -35,6 +35,7 @@ class Manifest:
         self.environment: Json = {}
         self.computed_by: Json = {}
         self._saved_at, self._cost_s = -float("inf"), 0.0  # by time.monotonic
+        self._names: dict[str, list[str]] | None = None  # of the files in each folder
 
     @classmethod
     def open(cls, run: str) -> "Manifest":
@@ -93,6 +94,18 @@ class Manifest:
         if storage.is_file(folder):  # of a search
             return True
         return any(not storage.is_temporary(folder / name) for name in storage.names(folder))
+
+    def names(self, path: str) -> list[str]:
+        """Names of the files in a result's folder, as they were when this was first asked.
+
+        The whole run is listed once: a store takes a request for each listing.
+        """
+        if self._names is None:
+            self._names = {}
+            for file in storage.tree(self.run):
+                folder, _, name = file.rpartition("/")
+                self._names.setdefault(folder, []).append(name)
+        return self._names.get(path, [])
 
     def result(self, path: str) -> Json:
         """The entry of one result, to read."""

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import io
+from collections.abc import Iterable
 
 import polars as pl
 from etils import epath
@@ -19,16 +20,22 @@ def ranges(rows: int, part_size: int) -> list[Span]:
     return [(start, min(start + part_size, rows)) for start in range(0, rows, part_size)]
 
 
-def missing(folder: epath.Path, rows: int, part_size: int) -> list[Span]:
-    """The row ranges of the parts that do not exist yet."""
-    present = set(storage.names(folder))
+def missing(names: Iterable[str], rows: int, part_size: int) -> list[Span]:
+    """The row ranges of the parts that do not exist yet.
+
+    Args:
+      names: of the files in the result's folder.
+      rows: of the result.
+      part_size: rows per part.
+    """
+    present = set(names)
     return [r for r in ranges(rows, part_size) if schema.part_name(*r) not in present]
 
 
-def foreign(folder: epath.Path, rows: int, part_size: int) -> list[str]:
-    """Names of parts in a result's folder that hold other row ranges than the result's parts."""
+def foreign(names: Iterable[str], rows: int, part_size: int) -> list[str]:
+    """Names of parts that hold other row ranges than the result's parts; see `missing`."""
     known = {schema.part_name(*r) for r in ranges(rows, part_size)}
-    found = (name for name in storage.names(folder) if provenance.part_span(name) is not None)
+    found = (name for name in names if provenance.part_span(name) is not None)
     return sorted(name for name in found if name not in known)
 
 
@@ -54,7 +61,12 @@ class Table:
 
 
 def read_frame(
-    path: epath.Path, recorded: str | None, wanted: Json, *, may_be_old: bool = False
+    path: epath.Path,
+    recorded: str | None,
+    wanted: Json,
+    *,
+    may_be_old: bool = False,
+    data: bytes | None = None,
 ) -> Table:
     """Reads a file of a run, and checks that it is whole and what it should be.
 
@@ -64,12 +76,13 @@ def read_frame(
       wanted: what it must say about itself (`provenance.difference`).
       may_be_old: accept a file that says nothing about itself and is not in the manifest, as
         tables of earlier versions.
+      data: its bytes, if they were read already.
 
     Raises:
       AssayError: the file is damaged, nothing vouches for it, or it belongs to something else; the
         line says what to remove.
     """
-    data = storage.read(path)
+    data = storage.read(path) if data is None else data
     digest, whole = hashlib.sha256(data).hexdigest(), provenance.is_whole(data)
     if whole is False:
         raise AssayError(f"{path}: damaged; remove it and run again")
@@ -89,7 +102,12 @@ def read_frame(
 
 
 def read_part(
-    folder: epath.Path, start: int, stop: int, recorded: str | None, wanted: Json
+    folder: epath.Path,
+    start: int,
+    stop: int,
+    recorded: str | None,
+    wanted: Json,
+    data: bytes | None = None,
 ) -> Table:
     """Reads a part that exists; see `read_frame`.
 
@@ -97,7 +115,7 @@ def read_part(
       AssayError: as `read_frame`, or the part has another number of rows than its name says.
     """
     path = folder / schema.part_name(start, stop)
-    table = read_frame(path, recorded, wanted)
+    table = read_frame(path, recorded, wanted, data=data)
     if len(table.frame) != stop - start:
         raise AssayError(
             f"{path}: {len(table.frame)} rows, expected {stop - start}; remove it and run again"

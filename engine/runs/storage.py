@@ -6,10 +6,11 @@ disk and a store is here and nowhere else:
 - A disk renames a file atomically. A store has no rename, but an object appears only when all of
   its bytes have arrived; so objects are written under their own name.
 - Listings of a store are never cached, so that a part is listed as soon as it is written.
-- A request that fails because the store is busy or the connection broke is sent again, by the
-  store's own library. What cannot be repaired by waiting is one line.
+- What fails because the store is busy or the connection broke is tried again, for a minute
+  (`engine.runs.patience`). What cannot be repaired by waiting is one line.
 """
 
+import collections
 import contextlib
 import importlib.util
 import logging
@@ -26,15 +27,16 @@ import fsspec
 from etils import epath
 
 from engine.errors import AssayError
+from engine.runs import patience
 
 PathLike = str | os.PathLike[str]
 
 # Scheme of a URL -> the package that reads it, and the extra of Assay that installs the package.
 _PACKAGES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gcs")}
 _ALLOWED = "a local path, s3://<bucket>/<path> or gs://<bucket>/<path>"
-# Seven attempts with growing pauses take about half a minute, in which most stores recover. What
-# the user sets (FSSPEC_S3_CONFIG_KWARGS, a file in ~/.config/fsspec) wins.
-_RETRIES = {"retries": {"mode": "standard", "total_max_attempts": 7}}
+# Of each request, as a file may take many. What the user sets (FSSPEC_S3_CONFIG_KWARGS, a file in
+# ~/.config/fsspec) wins.
+_RETRIES = {"retries": {"mode": "standard", "total_max_attempts": 2}}
 fsspec.config.conf.setdefault("s3", {}).setdefault("config_kwargs", _RETRIES)
 for _scheme in _PACKAGES:
     fsspec.config.conf.setdefault(_scheme, {})["use_listings_cache"] = False
@@ -42,17 +44,15 @@ for _scheme in _PACKAGES:
 logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 _REQUESTS = 16  # side by side
-
-_CREDENTIALS = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "RequestExpired")
-_BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "429")
-_BUSY += ("500", "502", "503")  # where the answer has no body
+_AHEAD = 2 * _REQUESTS  # files that are held in memory
 
 
 def path_of(name: PathLike) -> epath.Path:
     """The path that a user names.
 
     Raises:
-      AssayError: a URL of a store that Assay does not know, or whose package is not installed.
+      AssayError: a URL of a store that Assay does not know, or whose package is not installed; a
+        wrong ASSAY_STORE_PATIENCE.
     """
     text = os.fspath(name)
     scheme, found, rest = text.partition("://")
@@ -66,6 +66,7 @@ def path_of(name: PathLike) -> epath.Path:
             f"{text}: {scheme}:// needs the package {package}; install it with "
             f"`pip install 'assay[{extra}]'`"
         )
+    patience.patience_s()  # a wrong value is told now, not when the store fails
     return epath.Path(text)
 
 
@@ -81,7 +82,7 @@ def read(path: epath.Path) -> bytes:
       AssayError: no such file, or it cannot be read.
     """
     with reported(path):
-        return _store(path).cat_file(str(path)) if is_remote(path) else path.read_bytes()
+        return _call(path, "cat_file") if is_remote(path) else path.read_bytes()
 
 
 def read_if_there(path: epath.Path) -> bytes | None:
@@ -91,7 +92,7 @@ def read_if_there(path: epath.Path) -> bytes | None:
       AssayError: it cannot be read.
     """
     with reported(path), contextlib.suppress(FileNotFoundError):
-        return _store(path).cat_file(str(path)) if is_remote(path) else path.read_bytes()
+        return _call(path, "cat_file") if is_remote(path) else path.read_bytes()
     return None
 
 
@@ -105,6 +106,27 @@ def read_all(paths: Sequence[epath.Path]) -> list[bytes]:
         return [read(path) for path in paths]
     with ThreadPoolExecutor(_REQUESTS) as pool:
         return list(pool.map(read, paths))
+
+
+def read_ahead(paths: Sequence[epath.Path]) -> Iterator[bytes]:
+    """The bytes of many files in order, of which a store sends the next ones side by side.
+
+    Raises:
+      AssayError: as `read`.
+    """
+    if not paths or not is_remote(paths[0]):
+        yield from map(read, paths)
+        return
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        coming = collections.deque(pool.submit(read, path) for path in paths[:_AHEAD])
+        try:
+            for path in [*paths[_AHEAD:], *[None] * len(coming)]:
+                yield coming.popleft().result()
+                if path is not None:
+                    coming.append(pool.submit(read, path))
+        finally:
+            for future in coming:
+                future.cancel()
 
 
 def exists(path: epath.Path) -> bool:
@@ -131,7 +153,7 @@ def names(folder: epath.Path) -> list[str]:
     with reported(folder), contextlib.suppress(FileNotFoundError):
         if not is_remote(folder):
             return sorted(os.listdir(folder))
-        entries = {entry.rstrip("/") for entry in _store(folder).ls(str(folder), detail=False)}
+        entries = {entry.rstrip("/") for entry in _call(folder, "ls", detail=False)}
         # A "folder" made by a web console is an empty object, which is listed in itself.
         own = str(folder).partition("://")[2].rstrip("/")
         return sorted(entry.rpartition("/")[2] for entry in entries - {own})
@@ -153,7 +175,7 @@ def write_atomic(path: epath.Path, data: bytes) -> None:
     """
     with reported(path):
         if is_remote(path):
-            _store(path).pipe_file(str(path), data)
+            _call(path, "pipe_file", data)
             return
         temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +204,7 @@ def create(path: epath.Path, data: bytes) -> bool:
     with reported(path):
         if is_remote(path):
             try:
-                _store(path).pipe_file(str(path), data, mode="create")
+                _call(path, "pipe_file", data, mode="create")
             except FileExistsError:
                 return read_if_there(path) == data
             return True
@@ -198,7 +220,7 @@ def remove(path: epath.Path) -> None:
     """Removes a file; one that is gone already is no error."""
     with reported(path), contextlib.suppress(FileNotFoundError):
         if is_remote(path):
-            _store(path).rm_file(str(path))
+            _call(path, "rm_file")
         else:
             path.unlink()
 
@@ -217,10 +239,8 @@ def upload(folder: pathlib.Path, target: epath.Path) -> None:
     """Copies all files of a local folder into a folder of a store, side by side."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     with reported(target):
-        _store(target).put(
-            [str(file) for file in files],
-            [str(target / file.relative_to(folder).as_posix()) for file in files],
-        )
+        names = [str(target / file.relative_to(folder).as_posix()) for file in files]
+        patience.patiently(target, lambda: _store(target).put([str(f) for f in files], names))
 
 
 @contextlib.contextmanager
@@ -261,7 +281,7 @@ def reported(path: PathLike) -> Iterator[None]:
         raise
     except Exception as error:  # the errors of stores have no common type
         if is_remote(path):
-            raise AssayError(f"{os.fspath(path)}: {_reason(error)}") from error
+            raise AssayError(f"{os.fspath(path)}: {patience.reason(error)}") from error
         if isinstance(error, OSError):
             raise AssayError(f"{os.fspath(path)}: {error.strerror or error}") from error
         raise
@@ -269,7 +289,17 @@ def reported(path: PathLike) -> Iterator[None]:
 
 def _store(path: PathLike) -> Any:  # fsspec has no types
     """The file system of a URL; fsspec keeps one for each scheme."""
-    return fsspec.filesystem(os.fspath(path).partition("://")[0])
+    store = fsspec.filesystem(os.fspath(path).partition("://")[0])
+    store.retries = 1  # of s3fs, which would try everything five times, on top of ours
+    return store
+
+
+# Any: as the methods of fsspec.
+def _call(path: PathLike, method: str, *arguments: Any, **named: Any) -> Any:
+    """Calls a method of a URL's file system, with the URL as first argument."""
+    return patience.patiently(
+        path, lambda: getattr(_store(path), method)(os.fspath(path), *arguments, **named)
+    )
 
 
 def tree(folder: epath.Path) -> list[str]:
@@ -279,7 +309,7 @@ def tree(folder: epath.Path) -> list[str]:
             root = pathlib.Path(folder)
             return sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
         prefix = str(folder).partition("://")[2].rstrip("/") + "/"
-        return sorted(p.removeprefix(prefix) for p in _store(folder).find(str(folder)))
+        return sorted(p.removeprefix(prefix) for p in _call(folder, "find"))
 
 
 def _kind(path: epath.Path) -> str | None:
@@ -288,7 +318,7 @@ def _kind(path: epath.Path) -> str | None:
         return "directory" if path.is_dir() else "file" if path.exists() else None
     with reported(path):
         try:
-            return str(_store(path).info(str(path))["type"])
+            return str(_call(path, "info")["type"])
         except FileNotFoundError:
             return None
 
@@ -303,45 +333,3 @@ def _write_synced(path: epath.Path, data: bytes, mode: str) -> None:
         except OSError:
             path.unlink(missing_ok=True)
             raise
-
-
-def _reason(error: Exception) -> str:
-    """What a store refused, in one line, and what to do about it."""
-    code = _code(error)
-    said = " ".join((str(error) or repr(error)).split())
-    if code in _CREDENTIALS:
-        return f"the store's credentials have expired ({code}); renew them and run again"
-    if "Credential" in type(error).__name__:
-        return f"the store's credentials are missing ({said}); set them and run again"
-    if code == "NoSuchBucket":
-        return "no such bucket; make it, or name another"
-    if isinstance(error, PermissionError) or code == "401" or said.startswith("Forbidden"):
-        return f"the store refuses ({code or said}); check credentials and permissions"
-    if code in ("400", "Bad Request"):  # a request about an object without its bytes has no more
-        return "the store refuses (400); check credentials, which may have expired, and region"
-    if isinstance(error, FileNotFoundError):
-        return "no such file, or no such bucket"
-    if code in _BUSY or isinstance(error, TimeoutError) or _is_connection(error):
-        return (
-            f"the store does not answer ({code or said}), after several attempts; "
-            "what is finished is kept: run again later"
-        )
-    return f"the store failed ({code or said})"
-
-
-def _code(error: Exception) -> str:
-    """The code in a store's answer: `SlowDown`, or `503` where the answer has no more."""
-    for one in (error, error.__cause__):
-        response = getattr(one, "response", None)
-        if isinstance(response, dict):
-            return str(response.get("Error", {}).get("Code", ""))
-        code = getattr(one, "code", None) or getattr(one, "status", None)
-        if code:
-            return str(code)
-    return ""
-
-
-def _is_connection(error: Exception) -> bool:
-    """Whether no answer came: errors of aiohttp and botocore, by name, to import neither."""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    return bool(kinds & {"HTTPClientError", "ClientError", "ConnectionError", "FSTimeoutError"})

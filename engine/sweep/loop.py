@@ -89,7 +89,8 @@ def run(
 ) -> int:
     """Computes what is missing.
 
-    In a single process, models that fail do not keep the others from being computed.
+    Models that fail do not keep the others from being computed. Of several processes, a failure
+    that concerns models alone is one of loading them, or of their numbers; any other stops all.
 
     Args:
       manifest: of the run, with every result entered.
@@ -120,13 +121,13 @@ def run(
             pending, key=lambda same: ([r.checkpoint for r in same], step_of(same))
         ):
             models = [checkpoint.card.slug for checkpoint in checkpoints]
-            memory = memory_errors(models, mesh, "step_size", step)
-            with ledger.group(models), memory, Writer(manifest) as writer:
+            memory = functools.partial(memory_errors, models, mesh, "step_size", step)
+            with ledger.group(models), memory(), Writer(manifest) as writer:
                 bar.set_description(f"loading {models[0]}")
+                here = functools.partial(_load, load, checkpoints, step, memory())
+                scorer = functools.partial(ledger.everywhere, models, "loading", here)
                 computed += _compute(
-                    _Work(manifest, load(checkpoints, step), settings, bar, writer, ledger),
-                    own,
-                    finished,
+                    _Work(manifest, scorer(), settings, bar, writer, ledger), own, finished
                 )
     if processes.writes():
         if pending:
@@ -136,6 +137,17 @@ def run(
         if any(outcome.failure for outcome in outcomes):
             raise SomeFailed(outcomes)
     return computed
+
+
+def _load(
+    load: Callable[[Sequence[Checkpoint], int], Scorer],
+    checkpoints: Sequence[Checkpoint],
+    step: int,
+    memory: contextlib.AbstractContextManager[None],
+) -> Scorer:
+    """Loads models; where memory runs out, that is one of the errors of loading."""
+    with memory:
+        return load(checkpoints, step)
 
 
 def _compute(
@@ -171,26 +183,21 @@ class _Work:
             return 0
         first, others = results[0], f" +{len(results) - 1}" if len(results) > 1 else ""
         self.bar.set_description(f"{first.model}{others} · {first.prompt}")
-        prefix = self.scorer.prefill(first.rows.prompt)
+        prefill = functools.partial(self.scorer.prefill, first.rows.prompt)
+        models = [result.model for result in results]
+        prefix = self.ledger.everywhere(models, f"prompt {first.prompt!r}", prefill)
         coefficients = self.scorer.coefficients(prefix)
         # Process 0 alone reads and writes parts; the others compute with it.
         known = [self._known(result) for result in results] if processes.writes() else []
-        together = sorted(result.model for result in results)
+        together = sorted(models)
         for span in _spans(results):
             began, before = time.perf_counter(), self.bar.n
             scored = self.scorer.score(prefix, first.rows, *span, self.bar.update)
             self.bar.update(span[1] - span[0] - (self.bar.n - before))  # duplicates took no step
-            if not processes.writes():
-                continue
-            new = []
-            for result, numbers, values, weights in zip(
-                results, known, scored, coefficients, strict=True
-            ):
-                if span in result.spans and not self.ledger.failed(result.model):
-                    with self._alone(result):
-                        new.append((result, self._filled(result, span, numbers, values), weights))
-            seconds = (time.perf_counter() - began) / len(results)
-            self.writer.submit(functools.partial(self._write, span, new, together, seconds))
+            if processes.writes():
+                each = list(zip(results, known, scored, coefficients, strict=True))
+                seconds = (time.perf_counter() - began) / len(results)
+                self._keep(span, each, together, seconds)
             if self._all_failed(results):
                 return 0
         sample = self._sample(first.rows)
@@ -202,7 +209,7 @@ class _Work:
         return sum(stop - start for result in going for start, stop in result.spans)
 
     def _all_failed(self, results: Sequence[Result]) -> bool:
-        return all(self.ledger.failed(result.model) for result in results)
+        return self.ledger.all_failed([result.model for result in results])
 
     @contextlib.contextmanager
     def _alone(self, result: Result) -> Iterator[None]:
@@ -210,7 +217,7 @@ class _Work:
         try:
             yield
         except AssayError as error:
-            self.ledger.fail([result.model], error)
+            self.ledger.fail([result.model], error, known=True)
 
     def _known(self, result: Result) -> np.ndarray:
         """Numbers that duplicates take from parts on disk: float32 [columns, rows]."""
@@ -221,6 +228,28 @@ class _Work:
                 if (start, stop) not in result.spans:
                     numbers[:, start:stop] = read_numbers(self.manifest, result, (start, stop))
         return numbers
+
+    def _keep(
+        self,
+        span: Span,
+        each: Sequence[tuple[Result, np.ndarray, np.ndarray, Json | None]],
+        together: list[str],
+        seconds: float,
+    ) -> None:
+        """Checks the numbers of one span, and writes them beside the next step; see `_write`.
+
+        Args:
+          span: the rows.
+          each: results with all numbers so far, those of the span and coefficients.
+          together: models of the pass.
+          seconds: computing time of each part.
+        """
+        new = []
+        for result, numbers, values, weights in each:
+            if span in result.spans and not self.ledger.failed(result.model):
+                with self._alone(result):
+                    new.append((result, self._filled(result, span, numbers, values), weights))
+        self.writer.submit(functools.partial(self._write, span, new, together, seconds))
 
     def _filled(
         self, result: Result, span: Span, numbers: np.ndarray, values: np.ndarray

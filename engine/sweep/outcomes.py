@@ -6,7 +6,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import jax
 from jax.sharding import Mesh
@@ -41,6 +41,7 @@ class Outcome:
     failure: str = ""
 
 
+Made = TypeVar("Made")
 Ended = Callable[[Sequence[Outcome]], object]  # called when every model was computed or failed
 
 
@@ -55,6 +56,10 @@ class SomeFailed(AssayError):
         super().__init__(
             f"{len(failed)} of {len(outcomes)} models failed: {', '.join(failed)}{rest}"
         )
+
+
+class Agreed(AssayError):
+    """Models that failed alike for all processes, none of which computes them."""
 
 
 class Asked(Protocol):
@@ -100,23 +105,62 @@ class Ledger:
         for model in models:
             self._seconds[model] += (time.perf_counter() - began) / len(models)
 
-    def fail(self, models: Sequence[str], error: AssayError) -> None:
+    def fail(self, models: Sequence[str], error: AssayError, *, known: bool = False) -> None:
         """Records why some models failed, and says so; the others go on.
+
+        Args:
+          models: slugs.
+          error: what they failed of.
+          known: whether the other processes know of it, or will ask (`all_failed`).
 
         Raises:
           AssayError: `error`, where nothing can go on: there are no other models, another command
-            writes the run, or there are several processes, which stop together because none could
-            know that another one goes on.
+            writes the run, or other processes would wait for this one in a pass that it left.
         """
-        others = any(model not in models for model in self._seconds)
-        if not others or processes.count() > 1 or isinstance(error, LockError):
+        left = processes.count() > 1 and not (known or isinstance(error, Agreed))
+        if left or not self.has_others(models) or isinstance(error, LockError):
             raise error
         self._failures = dict.fromkeys(models, str(error)) | self._failures
-        tqdm.write(f"{error}; going on with the other models", file=sys.stderr)
+        if processes.writes():
+            tqdm.write(f"{error}; going on with the other models", file=sys.stderr)
+
+    def everywhere(self, models: Sequence[str], what: str, call: Callable[[], Made]) -> Made:
+        """The value of a call that every process makes, if none of them fails.
+
+        Args:
+          models: that fail together if it fails anywhere.
+          what: name of the call.
+          call: needs no other process until it has succeeded.
+
+        Raises:
+          Agreed: it raised an AssayError on some process; raised on all of them.
+          AssayError: it did so on this one, and there are no other processes, or no other models.
+        """
+        made, reason = [], ""
+        try:
+            made.append(call())
+        except AssayError as error:
+            if processes.count() == 1 or not self.has_others(models):
+                raise
+            reason = str(error)
+        if reason := processes.first_failure(f"{what} of {', '.join(models)}", reason):
+            made.clear()  # before other models are loaded
+            raise Agreed(reason)
+        return made.pop()
+
+    def has_others(self, models: Sequence[str]) -> bool:
+        """Whether there are models beside some of them."""
+        return any(model not in models for model in self._seconds)
 
     def failed(self, model: str) -> bool:
-        """Whether a model has failed."""
+        """Whether a model has failed, as far as this process knows."""
         return model in self._failures
+
+    def all_failed(self, models: Sequence[str]) -> bool:
+        """Whether all of some models have failed, as process 0 knows it; all processes ask."""
+        return processes.from_first(
+            f"failures of {', '.join(models)}", lambda: all(map(self.failed, models))
+        )
 
     def outcomes(self, manifest: Manifest, results: Sequence[Asked]) -> list[Outcome]:
         """What became of each model, in the order of their first results."""

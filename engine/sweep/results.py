@@ -9,7 +9,7 @@ from etils import epath
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import parts, provenance, schema
+from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
@@ -58,30 +58,32 @@ class Result:
 def check_present(manifest: Manifest, results: Sequence[Result], part_size: int) -> None:
     """Reads every part of the results that is on disk; enters those that the manifest lacks.
 
+    A store sends several parts at a time.
+
     Raises:
       AssayError: a part is damaged, belongs to another result, or holds other row ranges; parts of
         a result that goes on were computed elsewhere, or in one pass with other models.
     """
-    every = [(r, parts.ranges(len(r.rows), part_size)) for r in results]
+    present: list[tuple[Result, Span]] = []
+    for result in results:
+        folder = manifest.run / result.path
+        for name in parts.foreign(manifest.names(result.path), len(result.rows), part_size):
+            raise AssayError(
+                f"{folder / name}: no part of a result of {len(result.rows)} rows with "
+                f"part_size={part_size}; remove it and run again"
+            )
+        missing = set(result.spans)
+        spans = parts.ranges(len(result.rows), part_size)
+        present += [(result, span) for span in spans if span not in missing]
     together = models_together(results)
-    with progress(
-        sum(len(spans) for _, spans in every), "parts", what="checking", delay_s=5
-    ) as bar:
-        for result, spans in every:
-            folder = manifest.run / result.path
-            for name in parts.foreign(folder, len(result.rows), part_size):
-                raise AssayError(
-                    f"{folder / name}: no part of a result of {len(result.rows)} rows with "
-                    f"part_size={part_size}; remove it and run again"
-                )
-            missing = set(result.spans)
-            for span in spans:
-                if span not in missing:
-                    table = _read(manifest, result, span)
-                    if missing:
-                        models = together[id(result.rows)]
-                        _check_same(folder, table.about or {}, models, manifest.computed_by)
-                bar.update()
+    files = [manifest.run / r.path / schema.part_name(*span) for r, span in present]
+    with progress(len(files), "parts", what="checking", delay_s=5) as bar:
+        for (result, span), data in zip(present, storage.read_ahead(files), strict=True):
+            about = _read(manifest, result, span, data).about or {}
+            if result.spans:
+                models = together[id(result.rows)]
+                _check_same(manifest.run / result.path, about, models, manifest.computed_by)
+            bar.update()
 
 
 def models_together(results: Sequence[Result]) -> dict[int, list[str]]:
@@ -156,14 +158,14 @@ def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by:
             )
 
 
-def _read(manifest: Manifest, result: Result, span: Span) -> parts.Table:
+def _read(manifest: Manifest, result: Result, span: Span, data: bytes | None = None) -> parts.Table:
     folder, name = manifest.run / result.path, schema.part_name(*span)
     recorded = manifest.recorded(result.path, name)
     wanted = {
         **manifest.about(result.path),
         "rows": provenance.part_rows(*span, len(result.rows)),
     }
-    table = parts.read_part(folder, *span, recorded, wanted)
+    table = parts.read_part(folder, *span, recorded, wanted, data)
     if dict(table.frame.schema) != result.part_columns:
         raise AssayError(f"{folder / name}: other columns than the result's; remove it")
     if recorded is None:  # the process ended between writing the part and the manifest

@@ -146,7 +146,7 @@ def admit_result(
         step_size = begun_with(manifest, path) or step_size
     spans = processes.from_first(
         f"missing parts of {path}",
-        lambda: parts.missing(manifest.run / path, len(rows), settings.part_size),
+        lambda: parts.missing(manifest.names(path), len(rows), settings.part_size),
     )
     spans = [(start, stop) for start, stop in spans]  # other processes receive lists
     fingerprint = {

@@ -73,8 +73,7 @@ def refusals(
     Only models with missing parts count.
 
     Raises:
-      AssayError: none of them can, or one of them cannot and there are several processes; results
-        of one pass were begun with different steps.
+      AssayError: none of them can; results of one pass were begun with different steps.
     """
     reasons: dict[tuple[str, ...], str] = {}
     groups: dict[tuple[str, ...], list[list[Result]]] = {}
@@ -98,7 +97,7 @@ def refusals(
         )
         if reason:
             reasons[slugs] = reason
-    if reasons and (len(reasons) == len(groups) or processes.count() > 1):
+    if reasons and len(reasons) == len(groups):
         raise AssayError(next(iter(reasons.values())))
     return reasons
 

@@ -5,10 +5,11 @@
 #     SHARDS=8 launch/cluster/one_host.sh sweep --checkpoint=a,b,… --run=…  one shard on each GPU
 #     PROCESSES=8 launch/cluster/one_host.sh sweep …                        one process per GPU
 #
-# One process over all GPUs is the simplest and the default. SHARDS runs small models side by side.
+# SHARDS runs small models side by side, and ends with one table of all models.
 #
 #   DRY_RUN=1   print the commands instead of running them
 #   PORT=7007   where the processes meet; PORT + 10000 must be free too
+#   LOGS=…      folder of the shards' progress and errors, which exists; by default a new one
 set -euo pipefail
 
 run() {
@@ -25,26 +26,39 @@ worst() {
   for status in "$@"; do
     if (( status != 0 && status != 3 )); then return "$status"; fi
   done
-  if [[ " $* " == *" 3 "* ]]; then return 3; fi
+  [[ " $* " != *" 3 "* ]] || return 3
+}
+
+# One table of those that end the shards' logs, and the last line of each log without one.
+table() {
+  awk -v form='%-40s %7s %10s %8s  %s\n' '
+    { sub(/.*\r/, "") }
+    /[^ ]/ { last[FILENAME] = $0 }
+    /^[^ ]+ +[0-9]+\/[0-9]+ +[0-9,]+ +[0-9.]+  (complete$|failed: )/ {
+      if (!n++) printf form, "model", "prompts", "new rows", "seconds", "status"
+      match($0, /(complete|failed: .*)$/)
+      printf form, $1, $2, $3, $4, substr($0, RSTART)
+      told[FILENAME] = 1
+    }
+    END { for (i = 1; i < ARGC; i++) if (!told[ARGV[i]]) print ARGV[i] ": " last[ARGV[i]] }' "$@"
 }
 
 command=("${ASSAY:-assay}" "$@")
 count=${SHARDS:-${PROCESSES:-1}}
 if (( count == 1 )); then run "${command[@]}"; exit; fi
 
-jobs=()
+start() { run env "CUDA_VISIBLE_DEVICES=$i" "${command[@]}" "${own[@]}"; }
+
+logs=$([[ ${DRY_RUN:-} || ! ${SHARDS:-} ]] || echo "${LOGS:-$(mktemp -d)}")
+if [[ $logs ]]; then echo "progress and errors: $logs/shard-*-of-$count" >&2; fi
+jobs=() files=()
 for (( i = 0; i < count; i++ )); do
-  if [[ ${SHARDS:-} ]]; then
-    own=("--shard=$((i + 1))/$count")
-  else
-    own=("--coordinator=127.0.0.1:${PORT:-7007}" "--processes=$count" "--process=$i")
-  fi
-  if [[ ${DRY_RUN:-} ]]; then
-    run env "CUDA_VISIBLE_DEVICES=$i" "${command[@]}" "${own[@]}"
-  else
-    run env "CUDA_VISIBLE_DEVICES=$i" "${command[@]}" "${own[@]}" &
-    jobs+=("$!")
-  fi
+  own=("--coordinator=127.0.0.1:${PORT:-7007}" "--processes=$count" "--process=$i")
+  if [[ ${SHARDS:-} ]]; then own=("--shard=$((i + 1))/$count"); fi
+  if [[ $logs ]]; then files+=("$logs/shard-$((i + 1))-of-$count"); fi
+  if [[ ${DRY_RUN:-} ]]; then start; continue; fi
+  if [[ $logs ]]; then start 2>"${files[i]}" & else start & fi
+  jobs+=("$!")
 done
 trap 'kill -TERM "${jobs[@]}" 2>/dev/null || true' TERM INT USR1
 
@@ -56,4 +70,5 @@ for job in "${jobs[@]}"; do
   while kill -0 "$job" 2>/dev/null; do status=0; wait "$job" || status=$?; done
   statuses+=("$status")
 done
+if [[ $logs ]]; then table "${files[@]}" >&2; fi
 worst "${statuses[@]}"

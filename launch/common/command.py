@@ -58,7 +58,7 @@ def run(
     given = FlagValues()
     given.set_gnu_getopt(True)
     try:
-        with _quiet(), stopping.on_signal(functools.partial(_stop, name)):
+        with _quiet(), stopping.on_signal(functools.partial(stopping.end, name)):
             _define_common(given, config)
             for define_flags in define:
                 define_flags(given)
@@ -75,7 +75,7 @@ def run(
         code = getattr(error, "exit_status", processes.REFUSED)
         return _failed(name, error, message, code)
     except KeyboardInterrupt as error:
-        return _failed(name, error, "interrupted; run it again to go on", 130)
+        return _failed(name, error, stopping.INTERRUPTION, stopping.INTERRUPTED)
     except Exception as error:  # an unexpected one must end the other processes too
         if processes.count() == 1:
             raise
@@ -93,12 +93,6 @@ def _failed(name: str, error: BaseException, message: str, code: int) -> int:
         processes.fail(name, error, message, code)
     print(f"{name}: {message}", file=sys.stderr)
     return error.failure.code if isinstance(error, processes.ProcessError) else code
-
-
-def _stop(name: str, received: str) -> None:
-    """Ends this process and all others, in whatever they are."""
-    line = f"stopped by {received}; run it again to go on"
-    processes.fail(name, SystemExit(line), line, stopping.STOPPED)
 
 
 def _wait_for_the_cause(error: Exception) -> None:

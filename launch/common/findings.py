@@ -34,7 +34,12 @@ def extremes(model: str, prompt: str, scores: pl.DataFrame) -> str:
 def show_models(outcomes: Sequence[Outcome]) -> None:
     """Prints `table` on standard error, if there are several models."""
     if len(outcomes) > 1:
-        tqdm.write(table(outcomes), file=sys.stderr)
+        show_table(outcomes)
+
+
+def show_table(outcomes: Sequence[Outcome]) -> None:
+    """Prints `table` on standard error, for a single model too: as of a shard, among others."""
+    tqdm.write(table(outcomes), file=sys.stderr)
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

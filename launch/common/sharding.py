@@ -10,6 +10,8 @@ from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.planning import flops
 from engine.runs.shards import Shard
+from engine.sweep.outcomes import Ended
+from launch.common import findings
 from launch.common.command import Given
 
 Group = Sequence[Checkpoint]  # models that share a pass
@@ -24,6 +26,11 @@ def define_flags(given: FlagValues) -> None:
         "Give every command the same list.",
         flag_values=given,
     )
+
+
+def show_models(given: Given) -> Ended:
+    """What prints the models at the end: a table, also of a shard's single model."""
+    return findings.show_models if given.shard is None else findings.show_table
 
 
 def share(

@@ -1,4 +1,4 @@
-"""SIGTERM, and the signal that SLURM sends before it: an orderly end within a second.
+"""SIGTERM, the signal that SLURM sends before it, and Ctrl-C: an orderly end within a second.
 
 Python runs signal handlers between two steps of the main thread, which may be minutes apart while
 XLA compiles. So a thread waits for the byte that the interpreter writes when a signal arrives.
@@ -8,27 +8,47 @@ import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+from engine import processes
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-STOPPED = 143  # exit code: 128 + SIGTERM
+STOPPED, INTERRUPTED = 143, 130  # exit codes: 128 + SIGTERM or SIGINT
+INTERRUPTION = "interrupted; run it again to go on"
+
+
+def end(name: str, received: str) -> NoReturn:
+    """Ends this process, and all others of its command, because of a signal, in one line.
+
+    Args:
+      name: of the command.
+      received: name of the signal.
+    """
+    if received == signal.SIGINT.name:
+        processes.fail(name, KeyboardInterrupt(), INTERRUPTION, INTERRUPTED)
+    line = f"stopped by {received}; run it again to go on"
+    processes.fail(name, SystemExit(line), line, STOPPED)
 
 
 @contextlib.contextmanager
-def on_signal(stop: Callable[[str], object]) -> Iterator[None]:
+def on_signal(
+    stop: Callable[[str], object], signals: Sequence[signal.Signals] = SIGNALS
+) -> Iterator[None]:
     """Calls `stop` with a signal's name, in a thread; does nothing outside the main thread.
 
     Args:
       stop: ends the process.
+      signals: that it is called for; those of one inside another win.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     reader, writer = socket.socketpair()
     writer.setblocking(False)
-    watcher = threading.Thread(target=_watch, args=[reader, stop], daemon=True)
+    watcher = threading.Thread(target=_watch, args=[reader, stop, signals], daemon=True)
     watcher.start()
-    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    before = {number: signal.signal(number, lambda *_: None) for number in signals}
     descriptor = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     try:
         yield
@@ -41,7 +61,9 @@ def on_signal(stop: Callable[[str], object]) -> Iterator[None]:
         reader.close()
 
 
-def _watch(reader: socket.socket, stop: Callable[[str], object]) -> None:
+def _watch(
+    reader: socket.socket, stop: Callable[[str], object], signals: Sequence[signal.Signals]
+) -> None:
     while received := reader.recv(1):
-        if received[0] in SIGNALS:
+        if received[0] in signals:
             stop(signal.Signals(received[0]).name)

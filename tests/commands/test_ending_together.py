@@ -1,12 +1,16 @@
 """Several processes of one command: a failure, a kill or a signal of one ends all of them."""
 
+import io
 import re
 import shutil
 import signal
+import socket
 import time
 
+import polars as pl
 import pytest
 
+from engine.runs import provenance
 from tests.support import processes
 from tests.support.processes import (
     HOST,
@@ -135,7 +139,7 @@ def test_a_damaged_checkpoint_on_one_process_ends_all(checkpoint, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_failed_self_check_on_process_0_is_no_success_elsewhere(checkpoints, tmp_path):
+def test_a_damaged_part_on_process_0_is_no_success_elsewhere(checkpoints, tmp_path):
     flags = [checkpoints["reward"], *SMALL, "--config.prompts=greatest", f"--run={tmp_path}/run"]
     assert_quiet_but_for_the_first(run_to_the_end("sweep", 2, *flags))
     part = sorted(tmp_path.glob("run/scores/*/*/part-*"))[0]
@@ -143,3 +147,55 @@ def test_a_failed_self_check_on_process_0_is_no_success_elsewhere(checkpoints, t
     sorted(tmp_path.glob("run/scores/*/*/part-*"))[1].unlink()
     ended = run_to_the_end("sweep", 2, *flags)
     assert_one_line_each(ended, 2, rf"process 0 of 2 \({HOST}\): {re.escape(str(part))}: .*")
+
+
+# --- Models that fail, of several -------------------------------------------------------------
+
+
+def false_part(run, slug, prompt):
+    """A part of a finished result says other rewards than the model gives, and all is in order."""
+    path = f"scores/model={slug}/prompt={prompt}"
+    part = sorted((run / path).glob("part-*"))[0]
+    data = part.read_bytes()
+    frame = pl.read_parquet(io.BytesIO(data)).with_columns(pl.col("reward") + 1)
+    part.write_bytes(provenance.to_parquet(frame, provenance.read(data)))
+    Run(run).edit_manifest(lambda content: content["results"].pop(path))
+
+
+@pytest.mark.slow
+def test_models_that_fail_do_not_stop_the_others_of_several_processes(checkpoint, tmp_path):
+    """One is damaged on one host, one gives no number, and one has a part that is wrong."""
+    good, nan, false = checkpoint(), checkpoint("nan", seed=3, nan_token=7), checkpoint("f", seed=4)
+    other, lost = checkpoint("other", seed=1), tmp_path / "lost"
+    shutil.copytree(other.path, lost)
+    shutil.rmtree(lost / "params/layers/001")
+    flags = [*SMALL, "--config.prompts=greatest"]
+    run = Run(tmp_path / "run")
+    first = run_to_the_end("sweep", 2, f"--checkpoint={false.path}", *flags, f"--run={run.folder}")
+    assert_quiet_but_for_the_first(first)
+    false_part(run.folder, "f", "greatest")
+
+    def own(index):
+        models = [nan.path, lost if index else other.path, false.path, good.path]
+        return ["--checkpoint=" + ",".join(map(str, models))]
+
+    ended = run_to_the_end("sweep", 2, *flags, f"--run={run.folder}", own=own)
+    line = (
+        f"sweep: process 0 of 2 ({socket.gethostname()}): 3 of 4 models failed: nan, other, f; "
+        "the others are complete"
+    )
+    assert [(one.code, one.out, one.err[-1]) for one in ended] == [(1, [], line)] * 2
+    assert ended[1].err == [line]
+    table = {row.split()[0]: row for row in ended[0].err if " failed: " in row or "complete" in row}
+    assert re.search(r"0/1 .* failed: .*not finite for token_id 7", table["nan"])
+    assert re.search(rf"failed: process 1 of 2 \({HOST}\): .*damaged checkpoint", table["other"])
+    assert "failed: self-check of scores/model=f" in table["f"]
+    assert re.search(r"1/1 +288 .* complete", table["tiny"])
+    assert {path.split("/")[1] for path in run.parts()} == {"model=tiny", "model=f"}
+
+    alone = Run(tmp_path / "alone")
+    flags = [f"--checkpoint={good.path}", *flags]
+    assert_quiet_but_for_the_first(run_to_the_end("sweep", 1, *flags, f"--run={alone.folder}"))
+    ours = {path: sha for path, sha in run.hashes().items() if "model=tiny" in path}
+    assert ours == alone.hashes()
+    assert run.manifest()["results"]["scores/model=tiny/prompt=greatest"]["complete"]

@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -276,8 +277,73 @@ def test_one_shard_per_gpu(parse):
 def test_the_status_of_a_host_is_that_of_the_process_that_failed(tmp_path, statuses, worst):
     each = "".join(f"{i}) exit {status};;" for i, status in enumerate(statuses.split()))
     path = recorder(tmp_path, "assay", f"case $CUDA_VISIBLE_DEVICES in {each} esac")
-    done = bash(CLUSTER / "one_host.sh", *FLAGS, path=path, SHARDS="3")
+    done = bash(CLUSTER / "one_host.sh", *FLAGS, path=path, PROCESSES="3")
     assert (done.returncode, done.stderr) == (worst, "")
+    done = bash(CLUSTER / "one_host.sh", *FLAGS, path=path, SHARDS="3", LOGS=tmp_path)
+    assert done.returncode == worst
+
+
+TABLE = """\
+tiny  1/1     288      1.5  complete
+other-model  0/2       0      0.5  failed: /x: 12.3  failed: complete
+sweep: 1 of 2 models failed: other-model; the others are complete
+"""
+
+
+def test_shards_end_with_one_table(tmp_path):
+    logs = [f"model prompts\nloading:  0%\rloading: 50%\r   \r{TABLE}", "0%\r\nsweep: no model\n"]
+    for index, log in enumerate([*logs, ""]):
+        (tmp_path / f"log-{index}").write_text(log)
+    says = f'cat "{tmp_path}/log-$CUDA_VISIBLE_DEVICES" >&2'
+    path = recorder(tmp_path / "bin", "assay", says)
+    done = bash(CLUSTER / "one_host.sh", *FLAGS, path=path, SHARDS="3", LOGS=tmp_path)
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        f"progress and errors: {tmp_path}/shard-*-of-3",
+        f"{'model':<40} prompts   new rows  seconds  status",
+        f"{'tiny':<40}     1/1        288      1.5  complete",
+        f"{'other-model':<40}     0/2          0      0.5  failed: /x: 12.3  failed: complete",
+        f"{tmp_path}/shard-2-of-3: sweep: no model",
+        f"{tmp_path}/shard-3-of-3: ",
+    ]
+
+
+@pytest.mark.slow
+def test_models_side_by_side_are_those_of_one_command(command, checkpoint, tmp_path):
+    """Two shards run at once; a model that fails stops neither."""
+    good = [checkpoint(), checkpoint("other", seed=1), checkpoint("wide", seed=2)]
+    lost = tmp_path / "lost"
+    shutil.copytree(checkpoint("lost", seed=5).path, lost)
+    shutil.rmtree(lost / "params/layers/001")
+    path = recorder(tmp_path / "bin", "assay", f'exec {shlex.quote(sys.executable)} -m launch "$@"')
+    run, whole = tmp_path / "run", Run(tmp_path / "whole")
+    done = subprocess.run(
+        [
+            *("bash", CLUSTER / "one_host.sh", "sweep", f"--run={run}", *SMALL),
+            f"--checkpoint={lost}," + ",".join(str(model.path) for model in good),
+        ],
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "SHARDS": "2"}
+        | {"LOGS": str(tmp_path), "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")},
+        text=True,
+        capture_output=True,
+        timeout=300,
+    )
+    assert done.returncode == 1, done.stderr
+    _, head, *rows = done.stderr.splitlines()
+    assert head.split() == ["model", "prompts", "new", "rows", "seconds", "status"]
+    table = {row.split()[0]: row.split(maxsplit=4)[1:] for row in rows}
+    assert set(table) == {"lost", "tiny", "other", "wide"}
+    assert all(
+        [*table[m.card.slug][:2], table[m.card.slug][3]] == ["2/2", "576", "complete"] for m in good
+    )
+    assert table["lost"][3].startswith("failed: ") and "damaged checkpoint" in table["lost"][3]
+
+    flags = ("--checkpoint=" + ",".join(str(model.path) for model in good), *SMALL)
+    assert command("sweep", *flags, f"--run={whole.folder}").code == 0
+    shards = [Run(run / f"shard-{k}-of-2") for k in (1, 2)]
+    assert all(shard.parts() for shard in shards)
+    found = {p: sha for shard in shards for p, sha in shard.hashes().items()}
+    assert found == whole.hashes()
 
 
 def test_a_signal_reaches_every_process_of_a_host(tmp_path):

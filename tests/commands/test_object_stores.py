@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 from analysis.report import folder
 from engine.errors import AssayError
-from engine.runs import lock, storage
+from engine.runs import lock, patience, storage
 from tests.support import object_store, runs
 from tests.support.object_store import BUCKET
 
@@ -37,10 +39,9 @@ def proxy(server, monkeypatch):
     with object_store.Proxy(server.url) as proxy:
         for name, value in {**object_store.KEYS, "AWS_ENDPOINT_URL": proxy.url}.items():
             monkeypatch.setenv(name, value)
-        # Three attempts instead of seven: a fault that lasts is told after a second.
-        config = {"retries": {"mode": "standard", "total_max_attempts": 3}}
-        monkeypatch.setitem(fsspec.config.conf["s3"], "config_kwargs", config)
-        monkeypatch.setenv("FSSPEC_S3_CONFIG_KWARGS", json.dumps(config))
+        # A second instead of a minute.
+        monkeypatch.setenv(patience.VARIABLE, "1")
+        monkeypatch.setattr(patience, "_outage", patience._Outage())
         fsspec.get_filesystem_class("s3").clear_instance_cache()
         yield proxy
         fsspec.get_filesystem_class("s3").clear_instance_cache()
@@ -247,6 +248,8 @@ def test_a_fault_that_lasts_is_one_line_and_the_next_sweep_goes_on(
     done = command("sweep", *flags, f"--run={RUN}")
     assert done.code == 2
     [line] = [line for line in done.err if line.startswith("sweep:")]
+    waited = [line for line in done.err if line.endswith("; trying again for up to 1 s")]
+    assert len(waited) == (fault in ("busy", "connection lost"))
     assert line.startswith(f"sweep: {RUN}/")
     assert f": {message}" in line
     assert "Traceback" not in "\n".join(done.err)
@@ -257,6 +260,77 @@ def test_a_fault_that_lasts_is_one_line_and_the_next_sweep_goes_on(
     done = command("sweep", *flags, f"--run={RUN}")
     assert done.out == [f"{RUN}/scores: 1 models × 1 prompts, 188 new rewards"]
     same(store.objects("out/run"), expected)
+
+
+def test_a_store_that_goes_away_is_told_at_once_and_ends_the_sweep_soon(
+    command, swept, store, proxy, monkeypatch
+):
+    """It accepts connections and never answers. What ends the sweep in order waits no more."""
+    config = {"read_timeout": 0.5, "retries": {"mode": "standard", "total_max_attempts": 2}}
+    monkeypatch.setitem(fsspec.config.conf["s3"], "config_kwargs", config)
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    flags, expected = swept
+    decide, asked = after_parts(1, object_store.HANG), []
+
+    def hang(request):
+        fault = decide(request)
+        asked.extend([request] if fault else [])
+        return fault
+
+    proxy.faults = hang
+    done = command("sweep", *flags, f"--run={RUN}")
+    assert done.code == 2
+    told = [line for line in done.err if "the store does not answer" in line]
+    assert len(told) == 2
+    assert re.fullmatch(rf"{RUN}/.*; trying again for up to 1 s", told[0])
+    assert re.fullmatch(rf"sweep: {RUN}/.*, after several attempts; what is finished .*", told[1])
+    # Two attempts of the part that failed; then the manifest, the lock and the thread that holds it
+    # find that out once each, with the two attempts of a request.
+    assert len(asked) <= 14
+
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    monkeypatch.setattr(patience, "_outage", patience._Outage())
+    proxy.faults = lambda request: None
+    assert command("sweep", *flags, f"--run={RUN}").code == 0
+    same(store.objects("out/run"), expected)
+
+
+def test_a_wrong_patience_is_one_line(command, model, store, monkeypatch):
+    monkeypatch.setenv(patience.VARIABLE, "a minute")
+    done = command("sweep", f"--checkpoint={model}", f"--run={RUN}", *SMALL)
+    assert (done.code, done.err) == (
+        2,
+        ["sweep: ASSAY_STORE_PATIENCE='a minute'; allowed: seconds >= 0"],
+    )
+
+
+def test_a_complete_run_is_listed_once_however_many_results_it_has(command, model, store, proxy):
+    flags = (f"--checkpoint={model}", f"--run={RUN}", *SMALL[:2])
+    listings = []
+    for prompts in ("greatest", "greatest,best,worst"):
+        assert command("sweep", *flags, f"--config.prompts={prompts}").code == 0
+        before = len(proxy.requests)
+        again = command("sweep", *flags, f"--config.prompts={prompts}")
+        assert again.out[0].endswith("complete already")
+        asked = [request.path for request in proxy.requests[before:] if request.method == "GET"]
+        listings.append([path for path in asked if "list-type" in path])
+        parts = [path for path in asked if "part-" in path]
+        assert len(parts) == len(set(parts)) == 3 * len(prompts.split(","))  # each is read once
+    assert len(listings[0]) == len(listings[1])
+
+
+def test_parts_of_a_store_are_read_side_by_side_and_come_in_order(store, monkeypatch):
+    paths = [storage.path_of(f"s3://{BUCKET}/{number:03}") for number in range(100)]
+    for path in paths:
+        store.write(path.name, path.name.encode())
+    together, read = threading.Barrier(4), storage.read
+
+    def meet(path):
+        together.wait(timeout=60)  # four readers at a time, or none goes on
+        return read(path)
+
+    monkeypatch.setattr(storage, "read", meet)
+    assert list(storage.read_ahead(paths)) == [path.name.encode() for path in paths]
 
 
 REFUSED: dict[str, tuple[str, dict[str, str | None], str]] = {
@@ -301,8 +375,10 @@ def test_a_store_that_cannot_be_used_is_one_line(
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
     done = command("sweep", f"--checkpoint={model}", f"--run={run}", *SMALL)
     assert done.code == 2
-    assert len(done.err) == 1
-    assert done.err[0].startswith(f"sweep: {message}")
+    waited = [f"{RUN}: the store does not answer (Could not "] if case == "nobody there" else []
+    assert len(done.err) == len(waited) + 1
+    for line, begins in zip(done.err, [*waited, f"sweep: {message}"], strict=True):
+        assert line.startswith(begins)
     assert not store.keys()
 
 

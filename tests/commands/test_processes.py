@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import run_to_the_end
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -106,6 +108,21 @@ def test_of_two_commands_on_one_run_the_second_is_refused_or_waits(checkpoint, t
     assert told in waiting + err
     assert len(parts(tmp_path / "run")) == 288
     assert not (tmp_path / "run" / ".lock").exists()
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_written_is_one_line(checkpoint, tmp_path):
+    """On a file system that is mounted read-only: root may write into any other folder."""
+    mounted = f'mount -t tmpfs -o ro none {tmp_path} && exec "$@"'
+    [ended] = run_to_the_end(
+        "sweep",
+        1,
+        f"--checkpoint={checkpoint().path}",
+        f"--run={tmp_path}/run",
+        before=lambda index: ["unshare", "-rm", "sh", "-c", mounted, "sh"],
+    )
+    assert (ended.code, ended.out) == (2, [])
+    assert ended.err == [f"sweep: run {tmp_path}/run: Read-only file system"]
 
 
 def test_a_misspelt_key_is_one_line_wherever_the_command_is_started(command, tmp_path, monkeypatch):

@@ -38,16 +38,19 @@ class Fault:
       status: of the answer; 0 closes the connection without one.
       code: of S3, in the body of the answer.
       after: whether the request reaches the server, so that only its answer is lost.
+      hangs: whether no answer comes, and the connection stays.
     """
 
     status: int = 0
     code: str = ""
     after: bool = False
+    hangs: bool = False
 
 
 SLOW_DOWN = Fault(503, "SlowDown")
 CUT = Fault()
 CUT_AFTER = Fault(after=True)
+HANG = Fault(hangs=True)
 EXPIRED = Fault(403, "ExpiredToken")
 DENIED = Fault(403, "AccessDenied")
 
@@ -129,6 +132,7 @@ class Proxy:
         self.requests: list[Request] = []
         self._target = urlsplit(url)
         self._lock = threading.Lock()
+        self._closed = threading.Event()
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -138,6 +142,7 @@ class Proxy:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -165,6 +170,7 @@ class Proxy:
                     text = f"<Error>{code}</Error>".encode()
                     _answer(self, fault.status, {"Content-Type": "application/xml"}, text)
                 else:
+                    proxy._closed.wait(60 if fault.hangs else 0)
                     self.close_connection = True
 
             do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = handle_any

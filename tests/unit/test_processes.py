@@ -58,6 +58,7 @@ def test_one_process_decides_everything_itself():
     value = object()
     assert processes.from_first("value", lambda: value) is value
     processes.agree("values", value)  # not even read
+    assert processes.first_failure("trial", "damaged") == "damaged"
     processes.finish()
 
 
@@ -117,6 +118,51 @@ time.sleep(100)
 """
     line = f"test: process 1 of 2 ({HOST}): ill\n"
     assert ends(start(body, 2)) == [(2, f"last {i}\nfirst {i}\n", line) for i in range(2)]
+
+
+def test_the_first_process_leaves_its_line_before_the_others_are_gone(start, tmp_path):
+    """Below jax, libraries may abort process 0 as soon as another process is gone."""
+    body = f"""
+import os, pathlib, threading
+other = pathlib.Path({str(tmp_path / "pid")!r})
+if index: other.write_text(str(os.getpid()))
+processes.agree("beginnings", 1)
+def abort_when_it_is_gone(stat):
+    while stat.read_text().rpartition(")")[2].split()[0] not in "ZX":
+        time.sleep(0.001)
+    os.abort()
+if index == 0:
+    stat = pathlib.Path("/proc") / other.read_text() / "stat"
+    threading.Thread(target=abort_when_it_is_gone, args=[stat], daemon=True).start()
+    processes.at_exit(lambda: time.sleep(1))
+    time.sleep(100)
+raise ValueError("ill")
+"""
+    assert ends(start(body, 2)) == [(2, "", f"test: process 1 of 2 ({HOST}): ill\n")] * 2
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ('""', ""),
+        ('"damaged"', "damaged"),
+        ('"damaged" if index == 1 else ""', f"process 1 of 3 ({HOST}): damaged"),
+        ('f"damaged {index}" if index else ""', f"process 1 of 3 ({HOST}): damaged 1"),
+        ('"" if index else "full"', f"process 0 of 3 ({HOST}): full"),
+    ],
+)
+def test_all_learn_what_failed_on_any_process_and_go_on(start, own, told):
+    body = f"""
+print(repr(processes.first_failure("trial", {own})))
+print(processes.from_first("value", lambda: 7))
+"""
+    assert ends(start(body)) == [(0, f"{told!r}\n7\ndone {i}\n", "") for i in range(3)]
+
+
+def test_a_process_that_tries_something_else_is_named(start):
+    line = f"test: process 1 of 2 ({HOST}): does 'that', but process 0 does 'this'\n"
+    body = 'processes.first_failure("that" if index else "this", "")'
+    assert ends(start(body, 2)) == [(2, "", line)] * 2
 
 
 def test_a_process_of_another_number_is_refused(start):

@@ -46,9 +46,9 @@ def test_the_same_frame_gives_the_same_bytes(folder):
 
 
 def test_missing_are_the_ranges_that_have_no_part(folder):
-    assert parts.missing(folder, 8, 3) == [(0, 3), (3, 6), (6, 8)]
+    assert parts.missing(storage.names(folder), 8, 3) == [(0, 3), (3, 6), (6, 8)]
     write_part(folder, 3, 6)
-    assert parts.missing(folder, 8, 3) == [(0, 3), (6, 8)]
+    assert parts.missing(storage.names(folder), 8, 3) == [(0, 3), (6, 8)]
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
