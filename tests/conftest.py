@@ -1,5 +1,6 @@
 """Environment of the tests, the two reasons a test may be skipped for, and hypothesis profiles."""
 
+import gc
 import os
 import tempfile
 from importlib.metadata import version
@@ -57,6 +58,13 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "needs_shared: reads files under ../shared")
     config.addinivalue_line("markers", "slow: only `make test-all` runs it")
     config.addinivalue_line("markers", "needs_accelerator: runs on a GPU or TPU only")
+
+
+def pytest_collection_finish(session):
+    """What was imported stays: the garbage collector need not look at it again, nor often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_runtest_setup(item):

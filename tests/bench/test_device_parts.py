@@ -19,6 +19,7 @@ from bench.device.worker import SECTIONS
 from engine.models.config import inverse_frequencies
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
+from tests.support import slow
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,7 +65,7 @@ def test_transformers_makes_the_same_model_of_a_config(name):
     np.testing.assert_allclose(rotary.inv_freq.numpy(), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "gemma-2-27b"])
+@pytest.mark.parametrize("name", slow.all_but(["gemma-2-27b"], ["llama-3.1-8b"]))
 def test_random_weights_give_rewards_that_are_finite_and_vary(name):
     model = models.named(name, toy=True)
     mesh = models.one_device()
@@ -168,6 +169,7 @@ def test_replies_have_the_lengths_of_their_list():
     assert sum(replies.LISTS["list"].values()) == 7530
 
 
+@pytest.mark.slow
 def test_a_model_whose_weights_differ_on_the_device_disagrees(monkeypatch):
     model = models.named("llama-3.1-8b", toy=True)
     model = dataclasses.replace(model, hf={**model.hf, **agreement._SIZES})
@@ -218,6 +220,7 @@ def test_no_other_section_imports_torch():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_in_time_is_said_over_how_many_steps(monkeypatch):
     bench = bench_of(models.named("llama-3.1-8b", toy=True))
     bench.fastest = 16, 100.0  # 512 tokens would take 5 s

@@ -69,6 +69,7 @@ def test_the_convention_that_made_the_rewards_alone_reproduces_them(released):
     assert " yes" not in goldens.table(wrong, off)
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_the_verdict(released, tmp_path, capsys):
     status = goldens.main(
         [

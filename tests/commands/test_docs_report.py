@@ -13,6 +13,7 @@ from configs import analyze
 from launch.__main__ import main
 from launch.common.reporting import settings_of
 
+pytestmark = pytest.mark.slow  # a report of every chapter
 DOCS = Path(__file__).parents[2] / "docs"
 WORDS = [f" {a}o{b}" for a in "abcdefgh" for b in "lmnrst"]
 TOKENS = [token for word in WORDS for token in (word, word.title())]

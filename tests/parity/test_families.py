@@ -18,7 +18,7 @@ CHECKS = {
 }
 
 
-QUICK = ("gemma2", "qwen2, window", "qwen3", "mistral")
+QUICK = ("gemma2", "qwen2, window", "qwen3")
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -189,8 +189,6 @@ BUGS = {
 QUICK = (
     "no biases in GRM's value head",
     "gate read at the pattern's end",
-    "no ReLU in the gate",
-    "no softmax temperature, QRM",
     "first quantile for their mean",
     "log-variances for means",
 )

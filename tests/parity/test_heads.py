@@ -67,6 +67,7 @@ def test_a_card_with_its_head_survives_json(loaded, name):
     assert Card.from_json(card.to_json()) == card
 
 
+@pytest.mark.slow
 def test_a_gate_is_the_same_on_a_mesh_of_several_devices(loaded):
     case = loaded("QRM-Llama v2")
     mesh = parity.make_mesh(2, 2)

@@ -44,7 +44,7 @@ CONFIGS = {
     "qwen3, tied": lambda: tied("qwen3", True),
     "mistral, untied": lambda: tied("mistral", False),
 }
-QUICK = ("llama, tied", "gemma2", "qwen2, untied")
+QUICK = ("gemma2", "qwen2, untied")
 LENGTHS = (1, 2, 7)  # of replies, in characters
 TEXTS = [chr(33 + 5 * i) + "x" * (n - 2) + "?" * (n > 1) for i, n in enumerate(2 * LENGTHS)]
 
@@ -256,7 +256,7 @@ BUGS = {
 }
 
 
-QUICK_BUGS = ("no final soft-cap", "untied head ignored", "targets shifted by one")
+QUICK_BUGS = ("untied head ignored", "targets shifted by one")
 
 
 @pytest.mark.parametrize("bug", slow.all_but(QUICK_BUGS, BUGS))
@@ -280,9 +280,8 @@ def numbers(scorer) -> tuple[np.ndarray, ...]:
     return opened.logprobs, scored, scorer.plain([[*prefix, *own] for own in rows.ids], len(prefix))
 
 
-@pytest.mark.parametrize(
-    ("data", "model", "step_size"), slow.all_but([(2, 2, 8)], [(4, 1, 4), (2, 2, 8), (1, 4, 1)])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("data", "model", "step_size"), [(4, 1, 4), (2, 2, 8), (1, 4, 1)])
 def test_mesh_and_step_size_leave_log_probabilities_unchanged(language, data, model, step_size):
     _, checkpoint, scorer = language("llama, tied")
     expected = numbers(scorer)

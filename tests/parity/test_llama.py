@@ -81,6 +81,7 @@ def test_several_heads_at_several_depths_reward_as_torch_does_in_one_pass(family
         parity.assert_close(plain[row], expected, scale=expected.std())
 
 
+@pytest.mark.slow
 def test_a_model_scored_with_others_gets_the_rewards_it_gets_alone(family):
     group = [checkpoint for _, _, checkpoint in family]
     prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
@@ -90,7 +91,7 @@ def test_a_model_scored_with_others_gets_the_rewards_it_gets_alone(family):
         parity.assert_close(together[row], alone, scale=alone.std(), tolerance=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", slow.all_but(["bfloat16"], ["float16"]))
 def test_16_bit_decoders_differ_from_float32_by_their_rounding(pair_of, dtype):
     pair = pair_of("gqa-llama3-default")
     prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
@@ -101,7 +102,7 @@ def test_16_bit_decoders_differ_from_float32_by_their_rounding(pair_of, dtype):
     assert 0 < error <= TOLERANCES[dtype]
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", slow.all_but(["bfloat16"], ["float16"]))
 def test_16_bit_decoders_give_float32_rewards_without_ties(pair, dtype):
     rounded = parity.restore(pair.checkpoint, dtype=dtype)
     candidates = parity.ragged_candidates()

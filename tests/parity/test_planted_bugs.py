@@ -403,7 +403,7 @@ BUGS = {
     "q and k norms after RoPE": (coded(norm_after_rope), "qwen3", BOTH),
     "q and k norms swapped": (swapped("q_norm", "k_norm"), "qwen3", BOTH),
 }
-# One of every way to plant, in every family.
+# One of every way to plant, in Llama, Gemma 2 and Qwen 3.
 QUICK = (
     "no RoPE",
     "wrong head order, candidates",
@@ -413,11 +413,8 @@ QUICK = (
     "k and v swapped",
     "no soft-cap",
     "attention's norms swapped",
-    "the first Gemma without embedding scale",
-    "no q bias",
     "q and k norms swapped",
     "no q and k norms",
-    "Mistral's window in no layer",
 )
 
 

@@ -18,7 +18,7 @@ from engine.search import step
 from engine.search.buffer import start
 from engine.search.drivers import build_step_inputs
 from tests.parity import test_language_models as language
-from tests.support import folders, parity, searches, torch_models
+from tests.support import folders, parity, searches, slow, torch_models
 
 FULL = "precision = [HIGHEST, HIGHEST]"
 
@@ -77,7 +77,7 @@ def test_passes_of_a_linear_head_ask_for_full_precision(pair_of, name):
     check(*reward_programs(pair_of(name).restored.scorer))
 
 
-@pytest.mark.parametrize("name", ["URM", "QRM-Gemma", "INF-ORM"])
+@pytest.mark.parametrize("name", slow.all_but(["QRM-Gemma"], ["URM", "INF-ORM"]))
 def test_heads_and_gates_ask_for_full_precision(loaded, name):
     check(*reward_programs(loaded(name).restored.scorer))
 
@@ -89,6 +89,7 @@ def test_passes_of_a_language_model_ask_for_full_precision(pair_of, tmp_path):
     check(*language_programs(language.restore(checkpoint)))
 
 
+@pytest.mark.slow
 def test_a_search_asks_for_full_precision(checkpoint):
     check(*search_programs(checkpoint()))
 
@@ -101,6 +102,7 @@ def default_precision():
         yield
 
 
+@pytest.mark.slow
 def test_a_pass_at_the_devices_own_precision_is_found(pair_of, checkpoint):
     pair, tiny = pair_of("gemma2"), checkpoint()
     step.compiled_step.cache_clear()

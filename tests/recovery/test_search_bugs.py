@@ -89,6 +89,9 @@ def check_texts(model):
     assert rejected["max"] > 0  # the check had something to refuse
 
 
+CHECKS = (check_rewards, check_proposals, check_slopes, check_texts)
+
+
 @pytest.fixture
 def traced_anew():
     """A bug shows only in a step that is traced while it is there, and must not stay."""
@@ -97,7 +100,7 @@ def traced_anew():
     step.compiled_step.cache_clear()
 
 
-@pytest.mark.parametrize("check", [check_rewards, check_proposals, check_slopes, check_texts])
+@pytest.mark.parametrize("check", slow.all_but([check_rewards], CHECKS))
 def test_without_a_bug_every_check_passes(checkpoint, check):
     check(checkpoint())
 
@@ -173,15 +176,7 @@ BUGS = {
 }
 
 
-QUICK = (
-    "wrong sign in min",
-    "constraint mask ignored",
-    "positions off by one",
-    "round trips not checked",
-)
-
-
-@pytest.mark.parametrize("bug", slow.all_but(QUICK, BUGS))
+@pytest.mark.parametrize("bug", slow.all_but(["positions off by one"], BUGS))
 def test_a_planted_bug_is_found(checkpoint, monkeypatch, traced_anew, bug):
     plant, check = BUGS[bug]
     plant(monkeypatch)

@@ -1,6 +1,7 @@
 """What comes out of a search: allowed tokens, fixed positions kept, texts that tokenise back."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ _TEXTS = ("l", "o", "v", "e", "love", " love", " ", "t", "h", "the", " the", "w"
 _INITIAL = "ow!z"
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(
     seed=st.integers(0, 10**6),

@@ -14,7 +14,7 @@ from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
 from engine.search.settings import METHODS
 from engine.search.trace import Trace, end_step
-from tests.support import tiny
+from tests.support import slow, tiny
 from tests.support.searches import problem, scorer, settings
 
 
@@ -22,7 +22,7 @@ def traced(asked: SearchObjective, model) -> Trace:
     return run_search(asked, scorer(model), None, lambda steps, trace: None)[0]
 
 
-@pytest.mark.parametrize("direction", ["max", "min"])
+@pytest.mark.parametrize("direction", slow.all_but(["min"], ["max"]))
 def test_one_token_and_every_token_proposed_finds_the_sweeps_end(checkpoint, direction):
     model = checkpoint()
     asked = problem(model, direction=direction, length=1, topk=285, candidates=285, steps=2)
@@ -34,7 +34,7 @@ def test_one_token_and_every_token_proposed_finds_the_sweeps_end(checkpoint, dir
     assert traced(asked, model).ids[-1].tolist() == [[best]] * 2
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", slow.all_but(["gcg", "repeat", "coordinate", "beam"], METHODS))
 def test_every_method_finds_what_its_model_gives_that_reward(checkpoint, method):
     model = checkpoint()
     asked = problem(model, method=method, direction="min", steps=80, candidates=15, round_trip=True)
@@ -67,6 +67,7 @@ def test_a_beam_of_every_token_is_exhaustive(checkpoint):
     )
 
 
+@pytest.mark.slow
 def test_a_budget_of_flops_is_kept(checkpoint):
     asked = problem(checkpoint(), steps=100)
     first = traced(problem(checkpoint(), steps=1), checkpoint())
@@ -75,7 +76,7 @@ def test_a_budget_of_flops_is_kept(checkpoint):
     assert len(traced(limited, checkpoint()).flops) == 5
 
 
-@pytest.mark.parametrize("method", ["gcg", "repeat"])
+@pytest.mark.parametrize("method", slow.all_but(["repeat"], ["gcg"]))
 def test_progress_counts_the_budget_that_ends_the_search(checkpoint, method):
     model, seen = checkpoint(), []
     budget = {"steps": 10**6, "flops": 2.5e7, "restarts": 1, "every": 1}

@@ -45,6 +45,7 @@ def file_of(run, direction="max", method="gcg", slug="tiny", prompt="who"):
     return run / schema.sequences_path(slug, prompt, direction, method, 0)
 
 
+@pytest.mark.slow
 def test_a_search_is_scored_again_in_its_own_dtype(checkpoint, tmp_path, monkeypatch):
     """In float32, parameters of bfloat16 may not fit on the devices."""
     model, run, dtypes = checkpoint(), tmp_path / "run", []
@@ -100,6 +101,7 @@ def test_a_found_sequence_with_other_bytes_is_refused(checkpoint, tmp_path):
         search(tmp_path / "run", [checkpoint()], steps=2)
 
 
+@pytest.mark.slow
 def test_a_direction_alone_finds_what_it_finds_beside_the_other(checkpoint):
     both = problem(checkpoint(), direction="both", round_trip=True)
     alone = problem(checkpoint(), direction="min", round_trip=True)
@@ -179,6 +181,7 @@ def test_a_command_killed_before_others_scored_what_it_found_has_them_do_it(chec
     assert ("tiny", "other") in table.select("source", "target").rows()
 
 
+@pytest.mark.slow
 def test_one_search_for_several_prompts_climbs_their_mean(checkpoint, tmp_path):
     prompts = {"who": "Who?", "what": "What is the greatest thing?"}
     (found,) = search(tmp_path / "run", [checkpoint()], prompts, joint=True, steps=2)
@@ -285,6 +288,7 @@ def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
     assert (killed / name).read_bytes() == (whole / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_command_killed_between_its_directions_goes_on_to_both(checkpoint, tmp_path, monkeypatch):
     run, asked = tmp_path / "run", {"direction": "both", "steps": 4}
     write = parts.write_frame
@@ -308,6 +312,7 @@ def test_the_api_and_the_command_have_the_same_settings():
     assert command == SearchSettings(**DEFAULTS, direction="both", dtype="float32")
 
 
+@pytest.mark.slow
 def test_the_api_returns_the_trace(checkpoint):
     model = api.load(checkpoint().path, mesh=make_mesh(), step_size=64)
     frame = model.search("Who?", length=3, steps=3, candidates=16, topk=16, direction="min")
@@ -353,6 +358,7 @@ def test_a_budget_that_ends_before_anything_is_found_is_refused(checkpoint, tmp_
     assert not list(tmp_path.rglob("*.safetensors"))  # nothing that more steps would trip over
 
 
+@pytest.mark.slow
 def test_a_direction_that_finds_nothing_is_refused_whatever_the_other_finds(checkpoint, tmp_path):
     few = {
         "method": "random",
@@ -379,8 +385,8 @@ def traced_rewards(asked, model):
     "changes",
     [
         {},
-        {"round_trip": True, "method": "mutate"},
-        {"target": 3.0, "method": "mutate"},
+        pytest.param({"round_trip": True, "method": "mutate"}, marks=pytest.mark.slow),
+        pytest.param({"target": 3.0, "method": "mutate"}, marks=pytest.mark.slow),
         {"method": "beam", "steps": 500},
     ],
 )

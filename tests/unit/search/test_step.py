@@ -68,7 +68,7 @@ HEADS_AND_WAYS = [
 
 @pytest.mark.parametrize(
     ("head", "direction", "fixed"),
-    slow.all_but([("linear", "min", (0,)), ("qrm", "max", ())], HEADS_AND_WAYS),
+    slow.all_but([("linear", "min", (0,))], HEADS_AND_WAYS),
 )
 def test_every_candidate_scores_as_in_the_plain_pass(
     checkpoint, monkeypatch, head, direction, fixed
@@ -255,7 +255,7 @@ def test_on_accelerators_no_parent_is_appended_where_a_gradient_is_taken(checkpo
         searches.expanded(problem(checkpoint(), method="mutate"), scorer)
 
 
-@pytest.mark.parametrize("direction", ["max", "min"])
+@pytest.mark.parametrize("direction", slow.all_but(["min"], ["max"]))
 def test_the_top_proposal_moves_the_reward_the_sought_way_to_first_order(checkpoint, direction):
     scorer = searches.scorer(checkpoint())
     asked = problem(checkpoint(), direction=direction, restarts=1)
@@ -269,6 +269,7 @@ def test_the_top_proposal_moves_the_reward_the_sought_way_to_first_order(checkpo
     assert change > 0 if direction == "max" else change < 0
 
 
+@pytest.mark.slow
 def test_a_target_is_climbed_by_the_squared_distance_to_it(checkpoint):
     scorer = searches.scorer(checkpoint())
     asked = problem(checkpoint(), direction="min", restarts=1)

@@ -13,7 +13,7 @@ from engine.checkpoint.card import Card
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.scoring.rows import TokenRows, reward_position
-from tests.support import tiny
+from tests.support import slow, tiny
 
 PROMPT = "What is the greatest thing?"
 ONE = {"greatest": PROMPT}
@@ -55,8 +55,13 @@ def test_the_reward_position_is_the_librarys(sequence, pad):
     assert reward_position(sequence, pad) == int(positions(torch.tensor([sequence]), pad)[0])
 
 
-@pytest.mark.parametrize("where", PADS)
-@pytest.mark.parametrize("mode", ["ids", "text"])
+@pytest.mark.parametrize(
+    ("mode", "where"),
+    slow.all_but(
+        [("ids", "a reply"), ("text", "nowhere")],
+        [(mode, where) for mode in ("ids", "text") for where in PADS],
+    ),
+)
 def test_a_sweep_reads_each_reward_where_the_library_did(run, padded, where, mode):
     model, network = padded(PADS[where])
     run.sweep([model], ONE, mode=mode, pooling="first_pad")

@@ -103,6 +103,7 @@ def test_eight_devices_write_the_bytes_of_one_whose_thread_pool_is_smaller(model
     assert hashes[0] == hashes[1]
 
 
+@pytest.mark.slow
 def test_the_number_of_devices_leaves_the_plain_pass_unchanged(models, language):
     """Files of searches hold its numbers."""
     sequences, passes = [[*range(3, 12)], [*range(20, 31)]], []
@@ -124,6 +125,7 @@ def test_a_result_is_not_continued_with_another_step_size(models, run):
         run.sweep(models[:1], ONE, step_size=8)
 
 
+@pytest.mark.slow
 def test_a_result_is_not_continued_on_another_model_axis(models, run):
     run.sweep(models[:1], ONE, mesh=make_mesh(2))
     part = next((run.folder / "scores").rglob("part-*"))

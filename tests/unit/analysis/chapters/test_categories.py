@@ -109,6 +109,7 @@ def test_a_difference_of_bases_is_found_with_models_as_units(tmp_path, study_of,
     assert categories.section(study).findings[0].picture == "category_contrasts_words_1"
 
 
+@pytest.mark.slow
 def test_one_model_asked_54_prompts_is_no_evidence_about_its_base(tmp_path, study_of, rng):
     planted = dict.fromkeys([*GEMMA[1:4], *LLAMA[:4]], 0.0) | {"g1": 4.0}
     run = category_runs.category_run(tmp_path / "run", rng, planted, prompts=FOLLOW_UP)

@@ -29,7 +29,7 @@ from analysis.statistics.multiplicity import false_discovery
 from analysis.words.questions import questions
 from bench.claims import items as nulls
 from configs.prompts import FOLLOW_UP
-from tests.support import lists, runs
+from tests.support import lists, runs, slow
 
 PROMPTS = {
     prompt: text
@@ -377,8 +377,10 @@ def test_a_claim_without_an_effect_is_rare(claim):
     assert sum(nulls.claims(null(nulls.synthetic(rng), rng), claim, rng) for _ in range(40)) <= 7
 
 
-@pytest.mark.parametrize("claim", [nulls.AGREE, nulls.OPPOSE, nulls.FRAMING])
-@pytest.mark.parametrize("words", [5, 10])
+SHORT_LISTS = [(claim, n) for claim in (nulls.AGREE, nulls.OPPOSE, nulls.FRAMING) for n in (5, 10)]
+
+
+@pytest.mark.parametrize(("claim", "words"), slow.all_but([(nulls.FRAMING, 5)], SHORT_LISTS))
 def test_a_claim_on_a_short_list_without_an_effect_is_rare(claim, words):
     """At a rate of .05, more than 5 of 20 come once in 3,000 times."""
     rng = np.random.default_rng(2)
