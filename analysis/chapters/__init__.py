@@ -6,6 +6,7 @@ To add one: write the module, and put it into the list below.
 from analysis.chapters import (
     agreement,
     categories,
+    conventions,
     distributions,
     explained,
     framing,
@@ -53,4 +54,5 @@ CHAPTERS: tuple[Chapter, ...] = (
     list_probabilities,
     variance,
     wording,
+    conventions,
 )

@@ -109,3 +109,16 @@ def merged(run: epath.Path, slug: str, own: Mapping[str, Entry]) -> Index:
             )
         before[reading] = entry
     return index
+
+
+def default_of(run: epath.Path) -> epath.Path:
+    """The run folder of the default reading, where a folder holds readings and no run itself."""
+    default = folder_of(run, DEFAULT)
+    bare = not storage.exists(run / schema.MANIFEST) and storage.exists(default / schema.MANIFEST)
+    return default if bare else run
+
+
+def home_of(run: epath.Path) -> epath.Path:
+    """The folder that holds the readings of a run: itself, or where `default_of` found it."""
+    inside = run.name == DEFAULT and run.parent.name == schema.READINGS_DIR
+    return run.parent.parent if inside else run

@@ -32,7 +32,6 @@ from engine.sweep.outcomes import Ended
 from engine.sweep.results import Result
 from engine.text.chat_template import ChatTemplate
 
-
 # Puts models that share a pass on the devices, for steps of a size.
 Load = Callable[[Sequence[Checkpoint], int], RewardScorer]
 

@@ -138,7 +138,7 @@ def compute(checkpoint: Checkpoint, readings: Mapping[str, Reading], plan: Plan)
 
 
 def _by_weights(tasks: Sequence[Task], first: Task) -> list[Task]:
-    """Tasks of equal weights and mesh after one another; those of `first`, which are there, lead."""
+    """Tasks of equal weights and mesh after one another; those of `first` lead."""
     keys = list(dict.fromkeys(task.key for task in (first, *tasks)))
     return sorted(tasks, key=lambda task: keys.index(task.key))
 
