@@ -23,7 +23,14 @@ from engine.sweep.rewards import SweepSettings
 from launch.common import command, locking, published, scoring
 from launch.common.reading_lists import lists_of
 from launch.common.reading_runs import Failed, Plan, compute
-from launch.common.readings import DIMENSIONS, Choices, check_dimensions, readings_of, values_of
+from launch.common.readings import (
+    DIMENSIONS,
+    Choices,
+    Values,
+    check_dimensions,
+    readings_of,
+    values_of,
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -106,7 +113,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _readings(
-    given: command.Given, models: Sequence[Checkpoint], every: Sequence[dict], plan: Plan
+    given: command.Given, models: Sequence[Checkpoint], every: Sequence[Values], plan: Plan
 ) -> str:
     """Scores the models under their readings; says what was written."""
     new, count, failures = 0, 0, []

@@ -111,6 +111,13 @@ def merged(run: epath.Path, slug: str, own: Mapping[str, Entry]) -> Index:
     return index
 
 
+def folders_of(run: epath.Path) -> list[epath.Path]:
+    """The run folders of all readings of a run that have a manifest, sorted by name."""
+    inside = run / schema.READINGS_DIR
+    folders = [inside / name for name in storage.names(inside)]
+    return [folder for folder in folders if storage.exists(folder / schema.MANIFEST)]
+
+
 def default_of(run: epath.Path) -> epath.Path:
     """The run folder of the default reading, where a folder holds readings and no run itself."""
     default = folder_of(run, DEFAULT)

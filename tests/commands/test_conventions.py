@@ -120,8 +120,12 @@ def test_a_sweep_of_the_run_is_the_default_reading(command, dated, folder, monke
     assert calls[0] == 0 and calls[1] > 0
     part = "scores/model=dated/prompt=best/part-0000000-0016384.parquet"
     assert (folder / part).read_bytes() == (folder / "readings/default" / part).read_bytes()
-    assert command("verify", f"--run={folder}").code == 0
-    assert command("verify", f"--run={folder}/readings/default").code == 0
+    verified = command("verify", f"--run={folder}")
+    assert verified.code == 0
+    names = [line.partition(":")[0].removeprefix(f"{folder}") for line in verified.out]
+    assert names[:3] == ["", "/readings/bos-none", "/readings/default"]
+    next((folder / "readings/bos-none/scores").rglob("*.parquet")).unlink()
+    assert command("verify", f"--run={folder}").code == 1
 
 
 @pytest.fixture

@@ -15,12 +15,11 @@ from analysis.words import lexicons
 from engine.errors import AssayError
 from engine.runs.readings import DEFAULT, Entry, write_index
 from engine.runs.storage import path_of
-from tests.support import runs
+from tests.support import groups, runs
 
 SETTINGS = {"bos": "template", "dtype": "float32"}
 NOISE = "noise-step-4"
 NAMES = {"bos-none": {"bos": "none"}, "dtype-float16": {"dtype": "float16"}}
-PEOPLE = ("women", "men", "Jews", "Muslims", "Christians", "blacks", "whites")
 
 
 @pytest.fixture
@@ -38,8 +37,8 @@ def words():
 def readings(tmp_path, rng, words):
     """Reading -> (prompt -> rewards by token), written as a run of readings."""
 
-    def write(rewards, slug="m", entries=None):
-        tokens = words["word"].to_list()
+    def write(rewards, slug="m", entries=None, tokens=None):
+        tokens = words["word"].to_list() if tokens is None else tokens
         for name, by_prompt in rewards.items():
             scores = {(slug, prompt): values for prompt, values in by_prompt.items()}
             folder = tmp_path / "run" / "readings" / name
@@ -60,8 +59,8 @@ def readings(tmp_path, rng, words):
 
 @pytest.fixture
 def study_of(settings, options):
-    def compute(folder):
-        chosen = dataclasses.replace(settings, top=20, options=options())
+    def compute(folder, **changed):
+        chosen = dataclasses.replace(settings, top=20, options=options(**changed))
         return analysis.compute(analysis.load(folder), {}, chosen, [conventions])
 
     return compute
@@ -161,6 +160,42 @@ def test_a_significance_that_comes_is_gained(readings, study_of, taste, rng):
     study = study_of(readings({DEFAULT: noise, "bos-none": taste, NOISE: moved(noise, rng, 1e-6)}))
     assert set(findings_of(study, "bos-none", "slope of sentiment").values()) == {"gained"}
     assert "become sure under one" in texts(study)[0]
+
+
+@pytest.mark.slow
+def test_a_reading_that_favours_a_slighted_group_reverses_contrast_and_order(
+    readings, study_of, tmp_path
+):
+    table, terms = groups.vocabulary(), tmp_path / "terms.csv"
+    groups.of_two_groups().write_csv(terms)
+
+    def planted(shift):
+        [own] = groups.rewards(table, np.random.default_rng(3), 1, {"northerners": shift})
+        return {"best": own}
+
+    rewards = {DEFAULT: planted(-9.0), "bos-none": planted(9.0), NOISE: planted(-9.0)}
+    folder = readings(rewards, tokens=table["token"].to_list())
+    study = study_of(folder, permutations=999, identity=str(terms))
+    contrasts = findings_of(study, "bos-none", "group of people")
+    assert contrasts["best · side · northerners"] == "reversed"
+    assert contrasts["best · gender · women"] == ""
+    assert findings_of(study, "bos-none", "order of groups")["best · side"] == "other"
+    assert set(findings_of(study, NOISE, "order of groups").values()) == {""}
+    survival = study.tables["conventions_survival"].filter(finding="order of groups")
+    assert survival["other"].item() == 1 < survival["findings"].item()
+
+
+def test_a_reading_that_ranks_against_people_reverses_rho(readings, study_of, taste, rng):
+    folder = readings({DEFAULT: taste, "bos-none": taste, NOISE: taste})
+    people = {f"item {i}": float(60 - i) for i in range(60)}
+    for name, sign in ((DEFAULT, 1), ("bos-none", -1), (NOISE, 1)):
+        own = {item: sign * elo + 5 * rng.normal() for item, elo in people.items()}
+        runs.add_items(folder / "readings" / name, "elo", "m", "best", own)
+        runs.add_humans(folder / "readings" / name, "elo", people)
+    study = study_of(folder)
+    assert findings_of(study, "bos-none", "ρ with people") == {"elo · best": "reversed"}
+    assert findings_of(study, NOISE, "ρ with people") == {"elo · best": ""}
+    assert "the ρ with people of m (elo · best) is reversed with bos none" in texts(study)[0]
 
 
 def test_tau_overlap_and_jumps_are_those_of_a_slow_count(readings, study_of, taste, rng, words):
