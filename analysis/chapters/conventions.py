@@ -303,8 +303,9 @@ _FURTHEST = "Tokens that jump furthest"
 _HOW = (
     "A finding is sure where its chapter says so: q < .05, and for groups of people also a "
     "contrast that few ordinary kinds have. Kept: sure, with the same sign, under every reading "
-    "(or, of tokens and orders, the same set or order). A change that computing the default "
-    "reading again makes too does not count."
+    "(or, of tokens and orders, the same set or order). An estimate that is kept may still leave "
+    "the default’s 95% interval. A change that computing the default reading again makes too does "
+    "not count."
 )
 _SUMMARY: tuple[Column, ...] = (
     ("label", "reading", "text"),
@@ -323,6 +324,7 @@ _SURVIVAL: tuple[Column, ...] = (
     ("findings", "all", "count"),
     ("sure", "sure by default", "count"),
     ("kept", "kept by every reading", "count"),
+    ("moved", "of these, outside the interval under some", "count"),
     (REVERSED, "reversed by some", "count"),
     (LOST, "lost by some", "count"),
     (OTHER, "other set or order by some", "count"),

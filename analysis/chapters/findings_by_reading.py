@@ -300,7 +300,8 @@ def survival(table: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
       finding, findings (of all models), sure (under the default reading; all of what no test
-      decides), kept (of these, under every reading), reversed, lost, other (of these, under some
+      decides), kept (of these, under every reading), moved (of the kept, those whose estimate
+      leaves the default's interval under some), reversed, lost, other (of the sure, under some
       reading; one may be both reversed and lost), gained (not sure under the default reading, and
       sure under some). Changes that the noise floor makes too do not count.
     """
@@ -312,13 +313,16 @@ def survival(table: pl.DataFrame) -> pl.DataFrame:
     told = each.group_by(keys, maintain_order=True).agg(
         sure=pl.col("default_sure").first().fill_null(value=True),
         **{kind: (pl.col("change") == kind).any() for kind in kinds},
+        outside=pl.col("outside").fill_null(value=False).any(),
     )
+    kept = pl.col("sure") & ~pl.any_horizontal(REVERSED, LOST, OTHER)
     counts = told.group_by("finding", maintain_order=True).agg(
         findings=pl.len().cast(pl.Int64),
-        kept=(pl.col("sure") & ~pl.any_horizontal(REVERSED, LOST, OTHER)).sum().cast(pl.Int64),
+        kept=kept.sum().cast(pl.Int64),
+        moved=(kept & pl.col("outside")).sum().cast(pl.Int64),
         **{name: pl.col(name).sum().cast(pl.Int64) for name in ("sure", *kinds)},
     )
-    return counts.select("finding", "findings", "sure", "kept", *kinds)
+    return counts.select("finding", "findings", "sure", "kept", "moved", *kinds)
 
 
 def examples(table: pl.DataFrame) -> Iterator[dict[str, object]]:

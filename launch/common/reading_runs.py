@@ -6,7 +6,6 @@ computed.
 """
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -19,11 +18,11 @@ from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import provenance, schema, storage
+from engine.runs.lock import LockError
 from engine.runs.manifest import Manifest, empty
 from engine.runs.reader import Json
 from engine.runs.readings import DEFAULT, Entry, folder_of, merged, write_index
 from engine.scoring.reward_passes import RewardScorer, dtype_named, rows_of_step
-from engine.sweep.outcomes import Outcome, SomeFailed
 from engine.sweep.rewards import SweepSettings, sweep_replies, sweep_vocabulary
 from engine.sweep.setup import tokens_of
 from engine.sweep.steps import begun_with
@@ -300,9 +299,12 @@ class _Worker:
                 self._weights = Weights(task.reading, task.mesh)
             try:
                 new += self._compute(task, self._weights)
-            except SomeFailed as error:  # why, `_note` was told
+            except LockError:
+                raise
+            except AssayError as error:
                 if task.name == DEFAULT:
-                    raise AssayError(self.failures[DEFAULT]) from error
+                    raise
+                self.failures[task.name] = str(error)
         return new
 
     def _compute(self, task: Task, weights: "Weights") -> int:
@@ -316,26 +318,16 @@ class _Worker:
             step_size=task.step or self._step,
             check_memory=plan.settings.check_memory and not weights.loaded,
         )
-        note = functools.partial(self._note, task.name)
-        new = sweep_vocabulary(
-            [model], plan.prompts, str(run), settings, task.mesh, ended=note, load=weights
-        )
+        new = sweep_vocabulary([model], plan.prompts, str(run), settings, task.mesh, load=weights)
         if task.name == DEFAULT:
             self._step = _begun(run, model.card.slug)
         settings = dataclasses.replace(settings, step_size=task.step or self._step)
         for one in plan.lists:
             listed = (one.prompts, one.name, one.replies)
-            new += sweep_replies(
-                [model], *listed, str(run), settings, task.mesh, ended=note, load=weights
-            )
+            new += sweep_replies([model], *listed, str(run), settings, task.mesh, load=weights)
             if not storage.exists(humans := run / schema.humans_path(one.name)):
                 storage.write_atomic(humans, one.humans)
         return new
-
-    def _note(self, name: str, outcomes: Sequence[Outcome]) -> None:
-        for outcome in outcomes:
-            if outcome.failure:
-                self.failures[name] = outcome.failure
 
 
 class Weights:

@@ -53,7 +53,7 @@ def times(run):
 def test_every_dimension_that_the_model_allows_is_a_reading(command, dated, folder, tmp_path):
     done = command("conventions", f"--checkpoint={dated.path}", f"--run={folder}", *FEW)
     assert done.code == 0, done.err
-    assert done.out[-1].endswith("12 readings of 1 models × 1 prompts, 440 new rewards")
+    assert done.out[-1].endswith("12 readings of 1 models × 1 prompts, 480 new rewards")
     own = read_index(path_of(folder))["dated"]
     computed = {name for name, entry in own.items() if not entry.same_as}
     assert computed == {"default", "noise-mesh-2x2", "noise-step-16", *READINGS}
@@ -118,7 +118,7 @@ def test_a_sweep_of_the_run_is_the_default_reading(command, dated, folder, monke
     done = command("conventions", *common, "--config.dimensions=bos")
     assert done.code == 0, done.err
     assert calls[0] == 0 and calls[1] > 0
-    part = "scores/model=dated/prompt=best/part-0000000-0016384.parquet"
+    part = "scores/model=dated/prompt=best/part-0000000-0000288.parquet"
     assert (folder / part).read_bytes() == (folder / "readings/default" / part).read_bytes()
     verified = command("verify", f"--run={folder}")
     assert verified.code == 0
@@ -144,7 +144,7 @@ def test_a_reading_that_overflows_does_not_stop_the_others(command, large, folde
         "conventions", *arguments, "--config.dimensions=dtype", "--config.dtypes=float16,bfloat16"
     )
     assert done.code == 1
-    assert "readings that could not be computed: dtype-float16" in done.err[-1]
+    assert "large: readings that could not be computed: dtype-float16 (model" in done.err[-1]
     own = read_index(path_of(folder))["large"]
     assert [name for name, entry in own.items() if entry.failure] == ["dtype-float16"]
     assert len(rewards(folder, "dtype-bfloat16", "large")) == 40

@@ -75,3 +75,9 @@ def test_some_tokens_are_scored_again_by_the_plain_pass(run, trims):
 def test_a_number_of_tokens_that_is_none_is_refused(run, checkpoint, tokens):
     with pytest.raises(AssayError, match=r"tokens=.*; allowed: integers >= 1"):
         run.sweep([checkpoint()], ONE, tokens=tokens)
+
+
+def test_a_reward_that_is_not_finite_is_named_by_its_token(run, checkpoint):
+    with pytest.raises(AssayError, match="not finite for token_id 137 ") as refused:
+        run.sweep([checkpoint("broken", nan_token=137)], ONE, tokens=280)
+    assert "(1 of 100 rows from 100)" in str(refused.value)

@@ -198,6 +198,16 @@ def test_a_reading_that_ranks_against_people_reverses_rho(readings, study_of, ta
     assert "the ρ with people of m (elo · best) is reversed with bos none" in texts(study)[0]
 
 
+def test_an_estimate_that_stays_sure_may_leave_the_interval(readings, study_of, taste, rng):
+    weaker = {
+        p: (1 if p == "best" else 0.3) * x + rng.normal(size=len(x)) for p, x in taste.items()
+    }
+    study = study_of(readings({DEFAULT: taste, "bos-none": weaker, NOISE: dict(taste)}))
+    survival = study.tables["conventions_survival"]
+    row = survival.row(by_predicate=pl.col("finding") == "slope of sentiment", named=True)
+    assert (row["sure"], row["kept"], row["moved"]) == (4, 4, 2)
+
+
 def test_tau_overlap_and_jumps_are_those_of_a_slow_count(readings, study_of, taste, rng, words):
     other = moved(taste, rng, 1.0)
     study = study_of(readings({DEFAULT: taste, "bos-none": other, NOISE: dict(taste)}))
