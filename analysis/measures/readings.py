@@ -16,6 +16,7 @@ from engine.runs.reader import read_contents
 from engine.runs.readings import DEFAULT, Entry, Index
 from engine.runs.schema import Columns
 
+_ONE_DEVICE = "1x1"
 _READING: Columns = dict.fromkeys(("model", "reading", "prompt"), pl.String)
 AGREEMENT: Columns = {
     **_READING,
@@ -94,7 +95,8 @@ def label(entry: Entry, default: Entry) -> str:
     own = entry.settings
     differ = [f"{k} {v}" for k, v in own.items() if default.settings.get(k) not in (None, v)]
     if entry.noise:
-        return f"noise: step {own.get('step', '?')}, mesh {own.get('mesh', '?')}"
+        mesh = own.get("mesh", _ONE_DEVICE)
+        return f"noise: step {own.get('step', '?')}" + f", mesh {mesh}" * (mesh != _ONE_DEVICE)
     return ", ".join(differ) or DEFAULT
 
 
@@ -137,7 +139,9 @@ def jumps(found: Readings, count: int) -> pl.DataFrame:
             continue
         places = [ranks.percentiles(each) for each in (own, default)]
         jump = places[0] - places[1]
-        first = np.lexsort((ids, -np.abs(jump)))[:count]
+        first = np.lexsort((ids, -np.abs(jump)))[: min(count, np.count_nonzero(jump))]
+        if not len(first):  # the same order
+            continue
         frame = pl.DataFrame(
             {
                 **{"model": model, "reading": name, "prompt": prompt},
