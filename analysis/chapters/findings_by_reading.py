@@ -102,7 +102,7 @@ _ROW: Columns = {
     **dict.fromkeys(("value", "low", "high", "q"), pl.Float64),
     "sure": pl.Boolean,
 }
-_KEYS: Columns = dict.fromkeys(("model", "reading"), pl.String) | {"noise": pl.Boolean}
+_KEYS: Columns = {**dict.fromkeys(("model", "reading"), pl.String), "noise": pl.Boolean}
 FINDINGS: Columns = {
     **_KEYS,
     **_ROW,

@@ -39,8 +39,8 @@ def reading_dots(
         ax.axhline(at, color=style.GRID, linewidth=0.6, zorder=0)
         for place, row in zip(shift, own.iter_rows(named=True), strict=True):
             marker = prompts[row["prompt"]][1]
-            dot = {"color": colours[row["model"]], "markersize": 4}
-            ax.plot(row["kendall"], at + place, marker, **dot)
+            colour = colours[row["model"]]
+            ax.plot(row["kendall"], at + place, marker, color=colour, markersize=4)
     ax.set_yticks(range(len(labels)), [style.drawable(label, 44) for _, label in labels])
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)

@@ -14,4 +14,5 @@ def end_overlap(x: Array, y: Array, count: int, highest: bool) -> int:
       count: things at the end; N where that is less.
       highest: whether the highest are compared.
     """
-    return len(np.intersect1d(*(ranks.extremes(each, count, highest) for each in (x, y))))
+    ends = [ranks.extremes(each, count, highest) for each in (x, y)]
+    return len(np.intersect1d(ends[0], ends[1]))

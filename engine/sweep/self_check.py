@@ -17,7 +17,7 @@ def check_finite(
     start: int,
     names: Sequence[str],
     values: np.ndarray,
-    ids: Sequence[int] | None = None,
+    ids: Sequence[int] | Sequence[str] | None = None,
 ) -> None:
     """Refuses numbers that are not finite.
 

@@ -77,11 +77,20 @@ def test_every_dimension_that_the_model_allows_is_a_reading(command, dated, fold
     assert "bos single (default) and bos double (default)" in page
 
 
+def counted(monkeypatch, name) -> list:
+    """What each call of a function that `reading_runs` uses has returned."""
+    original, results = getattr(reading_runs, name), []
+
+    def call(*args, **kwargs):
+        results.append(original(*args, **kwargs))
+        return results[-1]
+
+    monkeypatch.setattr(reading_runs, name, call)
+    return results
+
+
 def test_weights_are_restored_once_for_readings_of_text(command, dated, folder, monkeypatch):
-    calls, restore = [], reading_runs.restore
-    monkeypatch.setattr(
-        reading_runs, "restore", lambda *a, **k: calls.append(1) or restore(*a, **k)
-    )
+    calls = counted(monkeypatch, "restore")
     arguments = [f"--checkpoint={dated.path}", f"--run={folder}", *CHEAP]
     done = command("conventions", *arguments)
     assert done.code == 0, done.err
@@ -108,13 +117,7 @@ def test_a_killed_command_goes_on(command, dated, folder, monkeypatch):
 def test_a_sweep_of_the_run_is_the_default_reading(command, dated, folder, monkeypatch):
     common = [f"--checkpoint={dated.path}", f"--run={folder}", *FEW[1:]]
     assert command("sweep", *common).code == 0
-    calls = []
-    original = reading_runs.sweep_vocabulary
-    monkeypatch.setattr(
-        reading_runs,
-        "sweep_vocabulary",
-        lambda *a, **k: calls.append(original(*a, **k)) or calls[-1],
-    )
+    calls = counted(monkeypatch, "sweep_vocabulary")
     done = command("conventions", *common, "--config.dimensions=bos")
     assert done.code == 0, done.err
     assert calls[0] == 0 and calls[1] > 0
