@@ -38,6 +38,11 @@ EVERY_PROMPT = True  # see analysis/report/few_prompts.py
 
 _NONE = "No other readings of the models were scored (assay conventions)."
 _JUMPS = 5  # Tokens of each reading, model and prompt.
+_COUNTED = (
+    (REVERSED, "is reversed", "are reversed"),
+    (LOST, "is no longer sure", "are no longer sure"),
+    (GAINED, "other becomes sure", "others become sure"),
+)
 _SAID = {REVERSED: "is reversed", LOST: "is no longer sure", GAINED: "becomes sure"}
 
 
@@ -194,20 +199,19 @@ def _changed(
     total = {name: int(counts[name].sum()) for name in ("sure", "kept", REVERSED, LOST, GAINED)}
     others = table_.filter(~pl.col("noise"))["reading"].n_unique()
     said = [
-        f"{total[kind]} {words}"
-        for kind, words in ((REVERSED, "reversed"), (LOST, "no longer sure"))
+        f"{total[kind]} {one if total[kind] == 1 else many}"
+        for kind, one, many in _COUNTED
         if total[kind]
     ]
-    under = f"under some reading, {' and '.join(said)}" if said else ""
-    gained = f"{total[GAINED]} others become sure under one" if total[GAINED] else ""
-    tail = "; ".join(part for part in (under, gained) if part)
     name = study.names.get(example["model"], example["model"])
+    every = "the one other reading" if others == 1 else f"all {others} other readings"
     return (
         f"Of {total['sure']} findings that are sure under the default reading, {total['kept']} "
-        f"are sure, with the same sign, under each of {others} other readings; {tail}. For "
-        f"example, the {example['finding']} of {name} ({example['of']}) {_SAID[example['change']]} "
-        f"with {named[example['reading']]}: {_number(example, 'default_')} by default, "
-        f"{_number(example, '')} then. The noise floor changes none of those counted."
+        f"{'keeps' if total['kept'] == 1 else 'keep'} sign and significance under {every}; under "
+        f"some, {listed(said)}. For example, the {example['finding']} of {name} "
+        f"({example['of']}) {_SAID[example['change']]} with {named[example['reading']]}: "
+        f"{_number(example, 'default_')} by default, {_number(example, '')} then. The noise floor "
+        "changes none of those counted."
     )
 
 
@@ -350,7 +354,7 @@ _CHANGED: tuple[Column, ...] = (
     ("default_q", "q", "p"),
     ("value", "then", "number"),
     ("q", "q", "p"),
-    ("outside", "outside the default’s interval", "bool"),
+    ("outside", "outside interval", "bool"),
 )
 _JUMPED: tuple[Column, ...] = (
     MODEL,

@@ -215,11 +215,15 @@ def _beside(default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
 
 
 def _orders(default: _Effects, own: _Effects) -> pl.DataFrame:
-    """The order of the groups of each axis by their mean percentile: τ with the default's."""
+    """The order of the groups of an axis by their mean percentile: τ with the default's.
+
+    Axes of which no group differs from the others under the default reading have no order.
+    """
     rows = []
     if default.groups is not None and own.groups is not None:
         keys = ["prompt", "axis", "group"]
-        tested = default.groups.filter(pl.col("p").is_not_nan())
+        differ = pl.col("differs").any().over("prompt", "axis")
+        tested = default.groups.filter(differ).filter(pl.col("p").is_not_nan())
         means = tested.select(*keys, default="mean_percentile").join(
             own.groups.select(*keys, "mean_percentile"), on=keys, how="inner", validate="1:1"
         )

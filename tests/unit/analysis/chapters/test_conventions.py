@@ -112,7 +112,7 @@ def test_a_reading_that_reverses_the_rewards_reverses_its_findings(readings, stu
     kept = {r["finding"]: (r["sure"], r["kept"], r["reversed"]) for r in survival.to_dicts()}
     assert kept["slope of sentiment"] == (4, 0, 4) and kept["r of framing"] == (1, 1, 0)
     changed, furthest = texts(study)
-    assert "are sure under the default reading" in changed and "4 reversed" in changed
+    assert "are sure under the default reading" in changed and "4 are reversed" in changed
     assert "is reversed with bos none" in changed
     assert furthest.startswith("Of the readings, bos none changes the order of the tokens most")
     assert "−1.00" in furthest
@@ -152,14 +152,14 @@ def test_a_significance_that_goes_is_lost_and_one_that_comes_is_gained(
     floor = {NOISE: moved(taste, rng, 1e-6)}
     study = study_of(readings({DEFAULT: taste, "bos-none": noise, **floor}))
     assert set(findings_of(study, "bos-none", "slope of sentiment").values()) == {"lost"}
-    assert "4 no longer sure" in texts(study)[0] or "5 no longer sure" in texts(study)[0]
+    assert "5 are no longer sure" in texts(study)[0]  # r of framing too
 
 
 def test_a_significance_that_comes_is_gained(readings, study_of, taste, rng):
     noise = {p: rng.normal(size=len(x)) for p, x in taste.items()}
     study = study_of(readings({DEFAULT: noise, "bos-none": taste, NOISE: moved(noise, rng, 1e-6)}))
     assert set(findings_of(study, "bos-none", "slope of sentiment").values()) == {"gained"}
-    assert "become sure under one" in texts(study)[0]
+    assert "others become sure" in texts(study)[0]
 
 
 @pytest.mark.slow
@@ -179,10 +179,9 @@ def test_a_reading_that_favours_a_slighted_group_reverses_contrast_and_order(
     contrasts = findings_of(study, "bos-none", "group of people")
     assert contrasts["best · side · northerners"] == "reversed"
     assert contrasts["best · gender · women"] == ""
-    assert findings_of(study, "bos-none", "order of groups")["best · side"] == "other"
-    assert set(findings_of(study, NOISE, "order of groups").values()) == {""}
-    survival = study.tables["conventions_survival"].filter(finding="order of groups")
-    assert survival["other"].item() == 1 < survival["findings"].item()
+    # Of the axes, one has groups that differ; the others have no order to change.
+    assert findings_of(study, "bos-none", "order of groups") == {"best · side": "other"}
+    assert findings_of(study, NOISE, "order of groups") == {"best · side": ""}
 
 
 def test_a_reading_that_ranks_against_people_reverses_rho(readings, study_of, taste, rng):
