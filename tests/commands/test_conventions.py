@@ -141,6 +141,7 @@ def large(tmp_path):
     return folders.convert(source, tmp_path / "large", "large")
 
 
+@pytest.mark.slow
 def test_a_reading_that_overflows_does_not_stop_the_others(command, large, folder, tmp_path):
     arguments = [f"--checkpoint={large.path}", f"--run={folder}", *FEW]
     done = command(
