@@ -17,7 +17,7 @@ from etils import epath
 from analysis import checks
 from analysis.cache import Cache
 from analysis.statistics import Array
-from engine.runs import schema, shards, storage
+from engine.runs import readings, schema, shards, storage
 from engine.runs.reader import (
     KINDS,
     Result,
@@ -229,13 +229,15 @@ def load(
     run: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     allow_incomplete: bool = False,
+    finished_only: bool = False,
 ) -> Run:
     """Opens a run folder, or several as one, and checks every score before anything is computed.
 
     Args:
       run: one run folder, local or in an object store, or a sequence of them; the folder of all
-        shards stands for its shards.
+        shards stands for its shards, and one that holds only readings for the default one.
       allow_incomplete: accept a sweep that has not finished, and take the parts it has written.
+      finished_only: leave out results that have not finished.
 
     Raises:
       RunError: not a run folder; nothing scored; an unfinished result (unless allowed); bytes
@@ -245,11 +247,14 @@ def load(
     """
     paths = [run] if isinstance(run, str | os.PathLike) else list(run)
     named = [storage.path_of(path) for path in paths]
+    named = [readings.default_of(folder) for folder in named]
     folders = tuple(shards.expanded(named, allow_incomplete=allow_incomplete))
     if not folders:
         raise RunError("no run folder was named")
     contents = merge([read_contents(folder) for folder in folders])
-    kept = (checks.present(result, allow_incomplete) for result in contents.results.values())
+    every = contents.results.values()
+    chosen = [result for result in every if result.complete or not finished_only]
+    kept = (checks.present(result, allow_incomplete) for result in chosen)
     results = [result for result in kept if result is not None]
     by_kind = {kind: [r for r in results if r.kind == kind] for kind in KINDS}
     scores, logprobs, items, replies = (by_kind[kind] for kind in KINDS)

@@ -13,7 +13,7 @@ def get_config():
     """Every setting of `launch.convert`."""
     config = ml_collections.ConfigDict()
     config.slug = ""  # the model's name in runs; by default the last part of the source
-    config.bos = ""  # template | single | double (as in the paper); by default that of the entry
+    config.bos = ""  # template | none | single | double (as in the paper); default: the entry's
     config.date = ""  # the date that some templates print; by default that of the entry
     config.head = ""  # another published reading of the head: urm-helpfulness (as in the paper)
     config.softcap = True  # Gemma 2's attention soft-cap; the paper's library version had none

@@ -20,6 +20,7 @@ COMMANDS = {
     "sweep": "Score every token of the vocabulary as the reply to each prompt.",
     "score": "Score a list of replies of any length.",
     "search": "Search the token sequences with the highest and lowest reward.",
+    "conventions": "Score models under many readings: which findings survive?",
     "logprobs": "Compute log-probabilities of a language model.",
     "import_scores": "Import scores that others released into a run.",
     "verify": "Check a run: every hash, row and id; rebuild a lost manifest.",

@@ -17,7 +17,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.progress import progress
-from engine.runs import lock, shards, storage
+from engine.runs import lock, readings, schema, shards, storage
 from engine.runs.manifest import Manifest
 from engine.runs.rebuild import rebuild
 from engine.runs.verify import AGAIN, Findings, unchecked, verify
@@ -48,7 +48,7 @@ def define_flags(given: FlagValues) -> None:
 
 
 def check(problems: list[str], given: command.Given) -> str:
-    """Flags -> checks of a run, or of all shards of one; what remains is added to `problems`.
+    """Flags -> checks of a run, its readings, or all its shards; what remains goes to `problems`.
 
     Returns:
       A line for each folder.
@@ -60,6 +60,10 @@ def check(problems: list[str], given: command.Given) -> str:
     if not storage.is_folder(run):
         raise AssayError(f"run {run}: no such folder")
     folders = shards.expanded([run], allow_incomplete=False)
+    others = readings.folders_of(run)
+    if others and not storage.exists(run / schema.MANIFEST):
+        folders = []  # it holds readings only
+    folders += others
     return "\n".join(_checked(folder, models, given, problems) for folder in folders)
 
 

@@ -6,6 +6,7 @@ To add one: write the module, and put it into the list below.
 from analysis.chapters import (
     agreement,
     categories,
+    conventions,
     distributions,
     explained,
     framing,
@@ -57,4 +58,5 @@ CHAPTERS: tuple[Chapter, ...] = (
     overoptimisation,
     variance,
     wording,
+    conventions,
 )

@@ -19,6 +19,7 @@ ORDER = (
     "framing",
     "items_framing",
     "wording",
+    "conventions",
     "variance",
     "overoptimisation",
     "policies",

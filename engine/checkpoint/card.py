@@ -101,7 +101,7 @@ class Card:
     @functools.cached_property
     def checkpoint_hash(self) -> str:
         """One hash of everything that can change a reward."""
-        kept = {k: v for k, v in dataclasses.asdict(self).items() if k not in _DESCRIBING}
+        kept = {k: v for k, v in self._fields().items() if k not in _DESCRIBING}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
     @functools.cached_property
@@ -113,8 +113,12 @@ class Card:
 
     def to_json(self) -> str:
         """The text of model.json: the fields, and the sha256 of them."""
-        fields = dataclasses.asdict(self)
+        fields = self._fields()
         return json.dumps({**fields, "sha256": _sha256(fields)}, indent=1) + "\n"
+
+    # Any: what JSON holds.
+    def _fields(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"policy": self.policy.to_json()}
 
     @classmethod
     def from_json(cls, text: str) -> "Card":

@@ -52,6 +52,7 @@ ITEMS_DIR = "items"
 SEQUENCES_DIR = "sequences"
 LOGPROBS_DIR = "logprobs"
 ITEM_LOGPROBS_DIR = "item_logprobs"
+READINGS_DIR = "readings"  # runs of other readings of the models (`engine.runs.readings`)
 HUMANS = "humans.parquet"
 FOLDERS = (VOCAB_DIR, SCORES_DIR, ITEMS_DIR, SEQUENCES_DIR, LOGPROBS_DIR, ITEM_LOGPROBS_DIR)
 CHAT = ".chat"  # ends the id of a prompt in a language model's chat template

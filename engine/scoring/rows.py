@@ -185,6 +185,29 @@ class TokenTextRows(ReplyRows):
 
 
 @dataclasses.dataclass(frozen=True)
+class ChosenTokenRows(ReplyRows):
+    """Some tokens of the vocabulary as the reply, by id or by the text that they decode to.
+
+    Attributes:
+      token_ids: ids of the tokens, ascending; `replies` are their texts, in the same order.
+    """
+
+    token_ids: Sequence[int]
+
+    part_columns = schema.SCORE_COLUMNS
+
+    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
+        """Token ids of the whole conversations of some rows."""
+        if self.mode == "text":
+            return super().sequences(rows)
+        return [[*self.prompt.prefix, self.token_ids[row], *self.prompt.suffix] for row in rows]
+
+    def keys(self, start: int, stop: int) -> KeyColumns:
+        """Key columns of rows [start, stop)."""
+        return {"token_id": list(self.token_ids[start:stop])}
+
+
+@dataclasses.dataclass(frozen=True)
 class NextTokenRows(Rows):
     """Every token of the vocabulary as the one that a language model says next."""
 

@@ -264,7 +264,8 @@ class _Work:
         part[...] = values
         places, sources = rows.duplicates(start, stop)
         part[:, places] = numbers[:, sources]
-        check_finite(result.model, next(iter(rows.part_columns)), start, result.columns, part)
+        key = next(iter(rows.part_columns))
+        check_finite(result.model, key, start, result.columns, part, rows.keys(start, stop)[key])
         return part
 
     def _write(

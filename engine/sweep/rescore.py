@@ -154,7 +154,8 @@ def _rows(checkpoint: Checkpoint, path: str, content: Json, frame: pl.DataFrame)
     pad = pad_token(checkpoint, fingerprint.get("pooling", "last"))
     if kind == schema.SCORES_DIR:
         size, mode = fingerprint["rows"], fingerprint["mode"]
-        return token_rows(checkpoint.template, prompt, size, mode, pad)
+        chosen = frame["token_id"].to_list() if "tokens" in fingerprint else None
+        return token_rows(checkpoint.template, prompt, size, mode, pad, chosen)
     template = checkpoint.template
     return ReplyRows(template.split(prompt), template, texts, fingerprint["mode"], pad=pad)
 

@@ -20,6 +20,7 @@ from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
     MODES,
     POOLINGS,
+    ChosenTokenRows,
     ReplyRows,
     RewardRows,
     TokenRows,
@@ -31,20 +32,26 @@ from engine.sweep.outcomes import Ended
 from engine.sweep.results import Result
 from engine.text.chat_template import ChatTemplate
 
+# Puts models that share a pass on the devices, for steps of a size.
+Load = Callable[[Sequence[Checkpoint], int], RewardScorer]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepSettings(loop.Settings):
-    """How rewards are computed. The three settings here are part of a result's fingerprint."""
+    """How rewards are computed. The settings here are part of a result's fingerprint."""
 
     mode: str  # how a reply becomes token ids: `ids` or `text`
     pooling: str  # where the reward is read: `last` or `first_pad`
     objectives: str  # columns beside the reward: one of `heads.OBJECTIVES`
+    tokens: int | None = None  # of a vocabulary, drawn at random with `seed`; None: all
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("mode", self.mode, MODES)
         check_choice("pooling", self.pooling, POOLINGS)
         check_choice("objectives", self.objectives, OBJECTIVES)
+        if self.tokens is not None and (type(self.tokens) is not int or self.tokens < 1):
+            raise AssayError(f"tokens={self.tokens!r}; allowed: integers >= 1")
 
 
 def sweep_vocabulary(
@@ -55,6 +62,7 @@ def sweep_vocabulary(
     mesh: Mesh,
     finished: Callable[[str, str, pl.DataFrame], object] = lambda *result: None,
     ended: Ended = lambda outcomes: None,
+    load: Load | None = None,
 ) -> int:
     """Scores every token under every prompt and model into `run/scores`.
 
@@ -68,6 +76,7 @@ def sweep_vocabulary(
       finished: called as soon as a model has all rewards under a prompt, with its slug, the
         prompt's id and a frame of token_id, token and reward.
       ended: called at the end with what became of each model.
+      load: puts models on the devices; by default each call of this function restores them.
 
     Returns:
       The number of rewards that were computed; 0 if the run was complete.
@@ -82,8 +91,9 @@ def sweep_vocabulary(
     results, place = [], Place.of(mesh)
     for group in sharing_groups(checkpoints):
         pad, size = pad_token(group[0], settings.pooling), setup.tokens_of(group[0])
+        chosen = chosen_tokens(size, settings.tokens, settings.seed)
         every = {
-            prompt: token_rows(group[0].template, text, size, settings.mode, pad)
+            prompt: token_rows(group[0].template, text, size, settings.mode, pad, chosen)
             for prompt, text in prompts.items()
         }
         results += _admit(manifest, group, every, schema.scores_path, settings, mesh, place)
@@ -93,12 +103,13 @@ def sweep_vocabulary(
     setup.begin(manifest, vocabularies, results, settings.part_size)
 
     def tell(result: Result, numbers: np.ndarray) -> None:
-        columns = {"token_id": range(len(numbers[0])), "reward": numbers[0]}
+        columns = {**result.rows.keys(0, len(result.rows)), "reward": numbers[0]}
         scores = pl.DataFrame(columns, schema.SCORE_COLUMNS)
         tokens = pl.Series(result.checkpoint.template.tokens, dtype=pl.String)
-        finished(result.model, result.prompt, scores.with_columns(token=tokens))
+        own = tokens.gather(scores["token_id"])
+        finished(result.model, result.prompt, scores.with_columns(token=own))
 
-    load = functools.partial(_load, settings, mesh, refused)
+    load = load or functools.partial(_load, settings, mesh, refused)
     return loop.run(manifest, results, load, settings, mesh, tell, ended)
 
 
@@ -111,6 +122,7 @@ def sweep_replies(
     settings: SweepSettings,
     mesh: Mesh,
     ended: Ended = lambda outcomes: None,
+    load: Load | None = None,
 ) -> int:
     """Scores the list `replies` of any lengths into `run/items/<name>`; see `sweep_vocabulary`."""
     if not replies:
@@ -131,16 +143,39 @@ def sweep_replies(
     refused = steps.refusals(results, settings, place)
     steps.advise(results, settings.part_size, place.data)
     setup.begin(manifest, {}, results, settings.part_size)
-    load = functools.partial(_load, settings, mesh, refused)
+    load = load or functools.partial(_load, settings, mesh, refused)
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
+def chosen_tokens(size: int, count: int | None, seed: int) -> Sequence[int] | None:
+    """Ids of a fixed random subset of a vocabulary, ascending; None where that is all of it.
+
+    Args:
+      size: of the vocabulary.
+      count: of the subset; None for all.
+      seed: of the draw.
+    """
+    if count is None or count >= size:
+        return None
+    drawn = np.random.default_rng([seed, size]).choice(size, count, replace=False)
+    ids: list[int] = np.sort(drawn).tolist()
+    return ids
+
+
 def token_rows(
-    template: ChatTemplate, prompt: str, size: int, mode: str, pad: int | None
+    template: ChatTemplate,
+    prompt: str,
+    size: int,
+    mode: str,
+    pad: int | None,
+    chosen: Sequence[int] | None = None,
 ) -> RewardRows:
-    """Every token of the vocabulary as the reply to a prompt."""
+    """Every token of the vocabulary as the reply to a prompt, or the `chosen` ones."""
     check_choice("mode", mode, MODES)
     split = template.split(prompt)
+    if chosen is not None:
+        texts = [template.tokens[token_id] for token_id in chosen]
+        return ChosenTokenRows(split, template, texts, mode, chosen, pad=pad)
     if mode == "ids":
         return TokenRows(split, size, pad=pad)
     return TokenTextRows(split, template, template.tokens, mode, pad=pad)
@@ -182,9 +217,11 @@ def _admit(
       mesh: the devices.
       place: the same, with their free memory.
     """
-    choices = {"mode": settings.mode}
+    choices: dict[str, object] = {"mode": settings.mode}
     if settings.pooling != "last":  # runs that are older than this setting have no such key
         choices["pooling"] = settings.pooling
+    if any(isinstance(each, ChosenTokenRows) for each in rows.values()):
+        choices["tokens"] = {"count": settings.tokens, "seed": settings.seed}
     pairs = [(prompt, checkpoint) for prompt in rows for checkpoint in group]
     paths = [path_of(checkpoint.card.slug, prompt) for prompt, checkpoint in pairs]
     step = steps.choose_step(
@@ -194,7 +231,11 @@ def _admit(
         [each.prompt for each in rows.values()],
         settings,
         place,
-        listed=any(isinstance(each, ReplyRows) for each in rows.values()),
+        listed=any(
+            isinstance(each, ReplyRows)
+            and not (isinstance(each, ChosenTokenRows) and each.mode == "ids")
+            for each in rows.values()
+        ),
     )
     return [
         setup.admit_result(

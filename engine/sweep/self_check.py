@@ -12,16 +12,22 @@ SELF_CHECK_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}
 
 
 def check_finite(
-    model: str, key: str, start: int, names: Sequence[str], values: np.ndarray
+    model: str,
+    key: str,
+    start: int,
+    names: Sequence[str],
+    values: np.ndarray,
+    ids: Sequence[int] | Sequence[str] | None = None,
 ) -> None:
     """Refuses numbers that are not finite.
 
     Args:
       model: slug.
       key: name of the rows' ids: `token_id` or `item_id`.
-      start: id of the first row.
+      start: number of the first row.
       names: column names.
       values: float32 [columns, rows].
+      ids: of the rows; their numbers by default.
 
     Raises:
       AssayError: a number is not finite; the message names its column and rows.
@@ -29,9 +35,10 @@ def check_finite(
     for name, numbers in zip(names, values, strict=True):
         bad = np.flatnonzero(~np.isfinite(numbers))
         if len(bad):
-            ids = ", ".join(str(start + i) for i in bad[:5]) + (", …" if len(bad) > 5 else "")
+            first = [start + i if ids is None else ids[i] for i in bad[:5]]
+            said = ", ".join(map(str, first)) + (", …" if len(bad) > 5 else "")
             raise AssayError(
-                f"model {model!r}: the {name} is not finite for {key} {ids} "
+                f"model {model!r}: the {name} is not finite for {key} {said} "
                 f"({len(bad)} of {len(numbers)} rows from {start}); none of these rows was written"
             )
 

@@ -360,7 +360,7 @@ def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
         "checkpoint_hash": card.checkpoint_hash,
         "decoder_hash": card.decoder_hash,
         "vocab": card.tokenizer_hash,
-        "template": dataclasses.asdict(card.policy),
+        "template": card.policy.to_json(),
     }
     admit(manifest, "models", card.slug, entry)
 

@@ -14,7 +14,8 @@ from engine.text import template_sandbox
 from engine.text.template_trace import Frame
 from engine.types import PromptIds
 
-BOS_POLICIES = ("template", "single", "double")
+BOS_POLICIES = ("template", "none", "single", "double")
+NEWLINES = ("keep", "trim")
 
 # Replies without a common first or last token: what their conversations have in common is text of
 # the template.
@@ -30,25 +31,42 @@ class TemplatePolicy:
     """How a conversation becomes token ids; part of a model's specification.
 
     Attributes:
-      bos: `template` keeps the BOS tokens that the template writes; `single` makes it exactly one;
-        `double` lets the tokenizer add its own in front of the rendered text, as the pipeline of
-        Christian et al. 2025 did.
+      bos: `template` keeps the BOS tokens that the template writes; `none` removes those in front,
+        as pipelines do that add their own; `single` makes it exactly one; `double` lets the
+        tokenizer add its own in front of the rendered text, as the pipeline of Christian et al.
+        2025 did.
       date: the date for templates that print one; None leaves it to the template.
+      newlines: `keep` or `trim` the line ends with which the rendered text begins, directly or
+        behind its BOS; some templates begin with one by mistake.
     """
 
     bos: str
     date: str | None
+    newlines: str = "keep"
 
     def __post_init__(self) -> None:
-        if self.bos not in BOS_POLICIES:
-            allowed = ", ".join(map(repr, BOS_POLICIES))
-            raise AssayError(f"template.bos={self.bos!r}; allowed: {allowed}")
+        for name, allowed in (("bos", BOS_POLICIES), ("newlines", NEWLINES)):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise AssayError(
+                    f"template.{name}={value!r}; allowed: {', '.join(map(repr, allowed))}"
+                )
 
     # Any: parsed JSON.
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`, for `model.json`."""
+        """The inverse of `to_json`."""
         return cls(**fields)
+
+    # Any: what JSON holds.
+    def to_json(self) -> dict[str, Any]:
+        """The fields, for `model.json`, manifests and hashes.
+
+        `newlines` is younger than the others and left out where it is `keep`, so that hashes of
+        older checkpoints stay as they are.
+        """
+        fields = dataclasses.asdict(self)
+        return {k: v for k, v in fields.items() if (k, v) != ("newlines", "keep")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +85,9 @@ class ChatTemplate:
             )
         if not isinstance(self._source, str):
             raise AssayError(f"tokenizer {name}: its chat template is no text; allowed: Jinja")
-        if self.policy.bos == "single" and self.tokenizer.bos_token_id is None:
-            raise AssayError("template.bos='single'; this tokenizer defines no BOS token")
+        bos = self.policy.bos
+        if bos in ("none", "single") and self.tokenizer.bos_token_id is None:
+            raise AssayError(f"template.bos={bos!r}; this tokenizer defines no BOS token")
 
     @functools.cached_property
     def tokens(self) -> list[str]:
@@ -95,14 +114,24 @@ class ChatTemplate:
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
         """Token ids of rendered conversations under the BOS policy."""
+        if self.policy.newlines == "trim":
+            texts = [self.trimmed(text) for text in texts]
         add_special_tokens = self.policy.bos == "double"
         encoded: list[list[int]] = self.tokenizer(texts, add_special_tokens=add_special_tokens)[
             "input_ids"
         ]
-        if self.policy.bos != "single":
+        if self.policy.bos not in ("none", "single"):
             return encoded
         bos = self.tokenizer.bos_token_id
-        return [[bos, *itertools.dropwhile(lambda i: i == bos, ids)] for ids in encoded]
+        first = [bos] if self.policy.bos == "single" else []
+        return [[*first, *itertools.dropwhile(lambda i: i == bos, ids)] for ids in encoded]
+
+    def trimmed(self, text: str) -> str:
+        """A rendered conversation without the line ends at its start or behind its BOS."""
+        bos, rest = self.tokenizer.bos_token or "", text
+        while bos and rest.startswith(bos):
+            rest = rest[len(bos) :]
+        return text[: len(text) - len(rest)] + rest.lstrip("\n")
 
     def sequences(
         self,
@@ -237,7 +266,7 @@ class ChatTemplate:
         ids = self.tokenise(texts[:1])[0]
         opening = _Opening(shared[:at], mark, tuple(ids[: len(ids) - len(rest)]))
         # A lone BOS in front may come from the policy or from the text itself.
-        if self.policy.bos == "single" and len(opening.ids) < 2:
+        if self.policy.bos in ("none", "single") and len(opening.ids) < 2:
             return None
         whole = self.tokenise(texts)
         return opening if self._tokenise_rest(opening, texts) == whole else None

@@ -1,4 +1,4 @@
-"""The conversion that launch.convert and bench.peers.goldens share."""
+"""The conversion of launch.convert."""
 
 from pathlib import Path
 

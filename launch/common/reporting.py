@@ -16,6 +16,7 @@ from configs import known_models
 from demo.embedded_models import EMBEDDED
 from engine.errors import AssayError
 from engine.runs.reader import read_contents
+from engine.runs.readings import default_of
 from engine.runs.shards import expanded
 
 
@@ -34,7 +35,7 @@ def write_report(
     """
     settings = settings or settings_of(defaults.get_config())
     check_target(target, runs)
-    runs = expanded(runs, allow_incomplete=settings.allow_incomplete)
+    runs = expanded(map(default_of, runs), allow_incomplete=settings.allow_incomplete)
     for run in runs:  # before the first line of progress
         read_contents(run)
     progress = _clock()

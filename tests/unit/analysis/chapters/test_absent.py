@@ -73,6 +73,8 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica, co
         *("categories", "category_framings", "category_models", "category_contrasts"),
         *("category_logprobs", "wording_variance", "wording_agreement", "wording_spread"),
         *("wording_tests", "wording_comparison", "wording_favoured"),
+        *("conventions_readings", "conventions_findings", "conventions_summary"),
+        *("conventions_survival", "conventions_jumps", "conventions_missing"),
     }
     assert tables.reason("rsa", "greatest") == "What explains agreement takes 4 models or more."
     why = "Fewer than two models were scored under this prompt."

@@ -1,0 +1,369 @@
+"""Scores a model under many readings, each into a run folder of its own; resumable.
+
+What readings share is done once: weights are restored once for all readings that need the same
+ones, and a reading that gives the token ids of an earlier one under the same settings is not
+computed.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+
+from etils import epath
+from jax.sharding import Mesh
+
+from engine import mesh as meshes
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import restore
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from engine.runs import provenance, schema, storage
+from engine.runs.lock import LockError
+from engine.runs.manifest import Manifest, empty
+from engine.runs.reader import Json
+from engine.runs.readings import DEFAULT, Entry, folder_of, merged, write_index
+from engine.scoring.reward_passes import RewardScorer, dtype_named, rows_of_step
+from engine.sweep.rewards import SweepSettings, sweep_replies, sweep_vocabulary
+from engine.sweep.setup import tokens_of
+from engine.sweep.steps import begun_with
+from launch.common.readings import Reading, reread
+
+_NOISE_STEP = 4  # the noise floor's steps are smaller by this factor
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Listed:
+    """A list of replies whose ranks by people are known: scored under every reading too.
+
+    Attributes:
+      name: of the list.
+      replies: the texts.
+      humans: bytes of its table of people's ranks.
+      prompts: prompt id -> text, under which it was scored in the run.
+    """
+
+    name: str
+    replies: Sequence[str]
+    humans: bytes
+    prompts: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is scored under each reading.
+
+    Attributes:
+      run: the folder that holds the readings.
+      prompts: prompt id -> text, of vocabularies.
+      lists: of replies.
+      settings: of the default reading; a reading changes mode, pooling and dtype.
+      mesh: the devices.
+    """
+
+    run: epath.Path
+    prompts: Mapping[str, str]
+    lists: Sequence[Listed]
+    settings: SweepSettings
+    mesh: Mesh
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """A reading to compute.
+
+    Attributes:
+      name: of the reading.
+      reading: its values.
+      step: candidates per step; None: the default reading's.
+      mesh: the devices.
+    """
+
+    name: str
+    reading: Reading
+    step: int | None
+    mesh: Mesh
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Tasks of equal keys need the same parameters on the same devices."""
+        return self.reading.weights, id(self.mesh)
+
+
+class Failed(AssayError):
+    """Some readings could not be computed; the others are complete."""
+
+    exit_status = 1
+
+
+def compute(checkpoint: Checkpoint, readings: Mapping[str, Reading], plan: Plan) -> int:
+    """Scores a model under its readings.
+
+    Args:
+      checkpoint: the model.
+      readings: name -> reading, the default one first.
+      plan: what is scored.
+
+    Returns:
+      The number of new rewards.
+
+    Raises:
+      AssayError: as `sweep_vocabulary`; a reading of the same name that means something else.
+      Failed: some readings could not be computed, such as one that overflows in float16.
+    """
+    same, failures = coincidences(checkpoint, readings, plan)
+    entries = {
+        name: Entry(settings=dataclasses.asdict(reading), same_as=same.get(name))
+        for name, reading in readings.items()
+    }
+    index = _Index(plan.run, checkpoint.card.slug, entries)
+    tasks = [
+        Task(name=name, reading=reading, step=None, mesh=plan.mesh)
+        for name, reading in readings.items()
+        if name not in same and name not in failures
+    ]
+    worker = _Worker(checkpoint, plan, adopt(checkpoint, readings[DEFAULT], plan))
+    new = worker.run(tasks[:1], len(tasks))  # the default one, which gives the size of a step
+    noise = noise_tasks(checkpoint, readings[DEFAULT], plan, worker.step)
+    for task in noise:
+        index.add(task.name, Entry(settings=_described(task, worker.step), noise=True))
+    index.write(failures)
+    new += worker.run(_by_weights([*tasks[1:], *noise], tasks[0]), len(tasks) + len(noise))
+    failures |= worker.failures
+    index.write(failures)
+    if failures:
+        named = "; ".join(f"{name} ({why})" for name, why in failures.items())
+        raise Failed(f"{checkpoint.card.slug}: readings that could not be computed: {named}")
+    return new
+
+
+def _by_weights(tasks: Sequence[Task], first: Task) -> list[Task]:
+    """Tasks of equal weights and mesh after one another; those of `first` lead."""
+    keys = list(dict.fromkeys(task.key for task in (first, *tasks)))
+    return sorted(tasks, key=lambda task: keys.index(task.key))
+
+
+def coincidences(
+    checkpoint: Checkpoint, readings: Mapping[str, Reading], plan: Plan
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Readings that need not be computed, or cannot be.
+
+    Returns:
+      Name -> the earlier reading that gives the same token ids under the same settings; and name ->
+      why its template cannot be used.
+
+    Raises:
+      AssayError: the default reading's template cannot be used.
+    """
+    first: dict[tuple[object, ...], str] = {}
+    same, failures = {}, {}
+    texts = dict(plan.prompts) | {k: v for one in plan.lists for k, v in one.prompts.items()}
+    for name, reading in readings.items():
+        template = reread(checkpoint, reading).template
+        try:
+            splits = tuple((s.prefix, s.suffix) for s in map(template.split, texts.values()))
+        except AssayError as error:
+            if name == DEFAULT:
+                raise
+            failures[name] = str(error)
+            continue
+        key = (*reading.weights, reading.mode, reading.pooling, splits)
+        if first.setdefault(key, name) != name:
+            same[name] = first[key]
+    return same, failures
+
+
+def noise_tasks(checkpoint: Checkpoint, reading: Reading, plan: Plan, step: int) -> list[Task]:
+    """The default reading again, in smaller steps and, on several devices, split over two.
+
+    Args:
+      checkpoint: the model.
+      reading: the default one.
+      plan: what is scored.
+      step: candidates per step of the default reading.
+    """
+    size = tokens_of(checkpoint)
+    # A short list of tokens takes smaller steps than it may: its own size counts.
+    taken = rows_of_step(min(plan.settings.tokens or size, size), 1, step)
+    smaller = max(1, taken // _NOISE_STEP)
+    found = [Task(name=f"noise-step-{smaller}", reading=reading, step=smaller, mesh=plan.mesh)]
+    axis, devices = plan.mesh.shape["model"], plan.mesh.devices.size
+    other = 2 * axis if devices % (2 * axis) == 0 else axis // 2
+    if devices == 1:
+        return found
+    mesh = build_mesh(other)
+    try:
+        meshes.check_mesh(mesh, checkpoint.card.decoder)
+    except AssayError:  # the model cannot be split so
+        return found
+    name = f"noise-mesh-{mesh.shape['data']}x{other}"
+    return [*found, Task(name=name, reading=reading, step=None, mesh=mesh)]
+
+
+def adopt(checkpoint: Checkpoint, reading: Reading, plan: Plan) -> int | None:
+    """Takes over what a sweep has computed in the run itself, where it is the default reading.
+
+    Its parts say what computed them, and are checked like those of any run.
+
+    Returns:
+      The step that it was computed with; None where nothing was taken over.
+    """
+    target = folder_of(plan.run, DEFAULT)
+    model = reread(checkpoint, reading)
+    if begun := _begun(target, model.card.slug):
+        return begun
+    if plan.settings.tokens is not None or not storage.exists(plan.run / schema.MANIFEST):
+        return None
+    done = Manifest.open(str(plan.run)).content["results"]
+    paths = {prompt: schema.scores_path(model.card.slug, prompt) for prompt in plan.prompts}
+    found = {prompt: done[path] for prompt, path in paths.items() if path in done}
+    steps = {entry["fingerprint"].get("step_size") for entry in found.values()}
+    if len(found) < len(paths) or len(steps) > 1:
+        return None
+    for prompt, entry in found.items():
+        wanted = _fingerprint(model, reading, plan, plan.prompts[prompt])
+        if not entry["complete"] or entry["fingerprint"] | wanted != entry["fingerprint"]:
+            return None
+        if {"objectives", "pooling", "tokens"} & (set(entry["fingerprint"]) - set(wanted)):
+            return None
+    if not storage.exists(target / schema.MANIFEST):
+        Manifest(target, empty()).save()
+    for prompt, entry in found.items():
+        for part in entry["parts"]:
+            data = storage.read(plan.run / paths[prompt] / part)
+            storage.write_atomic(target / paths[prompt] / part, data)
+    return steps.pop()
+
+
+def _fingerprint(model: Checkpoint, reading: Reading, plan: Plan, prompt: str) -> Json:
+    """What the fingerprint of the default reading will hold, the step aside."""
+    split = model.template.split(prompt)
+    return {
+        "checkpoint_hash": model.card.checkpoint_hash,
+        "mode": reading.mode,
+        "dtype": reading.dtype,
+        "rows": tokens_of(model),
+        "part_size": plan.settings.part_size,
+        "prefix_ids": list(split.prefix),
+        "suffix_ids": list(split.suffix),
+        "numerics": provenance.NUMERICS,
+        **({} if reading.pooling == "last" else {"pooling": reading.pooling}),
+        **({} if plan.settings.step_size is None else {"step_size": plan.settings.step_size}),
+        **meshes.identity(plan.mesh),
+    }
+
+
+class _Index:
+    """The entries of one model in the index of a run."""
+
+    def __init__(self, run: epath.Path, slug: str, entries: Mapping[str, Entry]):
+        self._run, self._slug, self._entries = run, slug, dict(entries)
+        merged(run, slug, entries)  # raises where a name stands for something else
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Adds an entry, to be written."""
+        self._entries[name] = entry
+
+    def write(self, failures: Mapping[str, str]) -> None:
+        """Writes all entries, with the failures so far (name -> reason)."""
+        own = {
+            name: dataclasses.replace(entry, failure=failures.get(name, ""))
+            for name, entry in self._entries.items()
+        }
+        write_index(self._run, merged(self._run, self._slug, own))
+
+
+class _Worker:
+    """Computes readings of one model, those that share weights after one another."""
+
+    def __init__(self, checkpoint: Checkpoint, plan: Plan, step: int | None):
+        self.failures: dict[str, str] = {}
+        self._checkpoint, self._plan = checkpoint, plan
+        self._step = step if plan.settings.step_size is None else plan.settings.step_size
+        self._weights: Weights | None = None
+        self._begun = 0
+
+    @property
+    def step(self) -> int:
+        """Candidates per step of the default reading, once it was computed."""
+        assert self._step is not None
+        return self._step
+
+    def run(self, tasks: Sequence[Task], of: int) -> int:
+        """Computes some of `of` readings; returns the number of new rewards."""
+        new, slug = 0, self._checkpoint.card.slug
+        for task in tasks:
+            self._begun += 1
+            print(f"{slug}: reading {self._begun}/{of}: {task.name}", file=sys.stderr, flush=True)
+            if self._weights is None or not self._weights.fits(task):
+                self._weights = None  # released before others are loaded
+                self._weights = Weights(task.reading, task.mesh)
+            try:
+                new += self._compute(task, self._weights)
+            except LockError:
+                raise
+            except AssayError as error:
+                if task.name == DEFAULT:
+                    raise
+                self.failures[task.name] = str(error)
+        return new
+
+    def _compute(self, task: Task, weights: "Weights") -> int:
+        plan, reading = self._plan, task.reading
+        run, model = folder_of(plan.run, task.name), reread(self._checkpoint, reading)
+        settings = dataclasses.replace(
+            plan.settings,
+            mode=reading.mode,
+            pooling=reading.pooling,
+            dtype=reading.dtype,
+            step_size=task.step or self._step,
+            check_memory=plan.settings.check_memory and not weights.loaded,
+        )
+        new = sweep_vocabulary([model], plan.prompts, str(run), settings, task.mesh, load=weights)
+        if task.name == DEFAULT:
+            self._step = _begun(run, model.card.slug)
+        settings = dataclasses.replace(settings, step_size=task.step or self._step)
+        for one in plan.lists:
+            listed = (one.prompts, one.name, one.replies)
+            new += sweep_replies([model], *listed, str(run), settings, task.mesh, load=weights)
+            if not storage.exists(humans := run / schema.humans_path(one.name)):
+                storage.write_atomic(humans, one.humans)
+        return new
+
+
+class Weights:
+    """Loads a model once, for all readings of the same weights on a mesh."""
+
+    def __init__(self, reading: Reading, mesh: Mesh):
+        self._key, self._mesh = reading.weights, mesh
+        self._dtype = dtype_named(reading.dtype)
+        self._scorer: RewardScorer | None = None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the model is on the devices."""
+        return self._scorer is not None
+
+    def fits(self, task: Task) -> bool:
+        """Whether a task needs these weights on this mesh."""
+        return self._key == task.reading.weights and self._mesh is task.mesh
+
+    def __call__(self, group: Sequence[Checkpoint], step_size: int) -> RewardScorer:
+        """The model, for steps of a size."""
+        if self._scorer is None:
+            meshes.check_mesh(self._mesh, group[0].card.decoder)
+            restored = restore(group, self._mesh, self._dtype)
+            self._scorer = RewardScorer.build(*restored, self._mesh, step_size=step_size)
+        return dataclasses.replace(self._scorer, step_size=step_size)
+
+
+def _begun(run: epath.Path, slug: str) -> int | None:
+    """The step of a model's results in a run; None where it has none."""
+    manifest = Manifest.open(str(run))
+    paths = (path for path in manifest.content["results"] if f"/model={slug}/" in path)
+    return next((step for path in paths if (step := begun_with(manifest, path))), None)
+
+
+def _described(task: Task, step: int) -> dict[str, str]:
+    """The settings of a reading of the noise floor: the default ones, its step and its mesh."""
+    shape = "x".join(str(size) for size in task.mesh.shape.values())
+    return {**dataclasses.asdict(task.reading), "step": str(task.step or step), "mesh": shape}

@@ -1,0 +1,194 @@
+"""Readings of a model: every reasonable way to put a prompt and a reply before it, and to read it.
+
+A reading is a value for each of `DIMENSIONS`. The default reading is the checkpoint's own policy
+under the settings of the command; the others differ from it in one dimension, or in any number.
+"""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+
+from engine.checkpoint.card import Checkpoint
+from engine.errors import AssayError
+from engine.runs.readings import DEFAULT
+from engine.scoring.reward_passes import dtype_named
+from engine.scoring.rows import MODES, POOLINGS, check_choice
+from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from launch.common.spelling import nearest
+
+# Dates that are no date: the template's own, and an empty one.
+OWN_DATE, NO_DATE = "template", "empty"
+_URM = ("urm", "urm-helpfulness")
+_PROBE = "What?"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One way to read a model.
+
+    Attributes:
+      bos: as `TemplatePolicy.bos`.
+      date: the date for a template that prints one; `OWN_DATE` or `NO_DATE`.
+      newlines: as `TemplatePolicy.newlines`.
+      mode: how a reply becomes token ids, `ids` or `text`.
+      pooling: where the reward is read, `last` or `first_pad`.
+      head: kind of the head: of URM's two published readings, one.
+      softcap: `on` or `off`; `none` for a model without a soft-cap of attention.
+      dtype: of the decoder.
+    """
+
+    bos: str
+    date: str
+    newlines: str
+    mode: str
+    pooling: str
+    head: str
+    softcap: str
+    dtype: str
+
+    @property
+    def weights(self) -> tuple[str, str, str]:
+        """What decides which parameters are on the devices: readings with equal ones share them."""
+        return self.head, self.softcap, self.dtype
+
+    @property
+    def policy(self) -> TemplatePolicy:
+        """How a conversation becomes token ids."""
+        date = {OWN_DATE: None, NO_DATE: ""}.get(self.date, self.date)
+        return TemplatePolicy(bos=self.bos, date=date, newlines=self.newlines)
+
+
+DIMENSIONS = tuple(field.name for field in dataclasses.fields(Reading))
+Values = Mapping[str, Sequence[str]]  # dimension -> its values, the default one first
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What is tried beside the default reading.
+
+    Attributes:
+      dimensions: names of `DIMENSIONS`; others keep their default value.
+      mode: of the default reading.
+      pooling: of the default reading.
+      dtype: of the default reading.
+      dtypes: that are tried.
+      dates: that are tried beside the checkpoint's and the template's own.
+    """
+
+    dimensions: Sequence[str]
+    mode: str
+    pooling: str
+    dtype: str
+    dtypes: Sequence[str]
+    dates: Sequence[str]
+
+    def __post_init__(self) -> None:
+        for name in self.dimensions:
+            if name not in DIMENSIONS:
+                allowed = ", ".join(DIMENSIONS)
+                raise AssayError(
+                    f"dimensions={name!r}{nearest(name, DIMENSIONS)}; allowed: {allowed}"
+                )
+        check_choice("mode", self.mode, MODES)
+        check_choice("pooling", self.pooling, POOLINGS)
+        for dtype in (self.dtype, *self.dtypes):
+            dtype_named(dtype)
+
+
+def values_of(checkpoint: Checkpoint, choices: Choices) -> Values:
+    """The values of every dimension that the model allows, the default one first.
+
+    A model without a soft-cap, or a template that prints no date, has one value there.
+    """
+    card, template = checkpoint.card, checkpoint.template
+    policy = card.policy
+    has_bos = template.tokenizer.bos_token_id is not None
+    head = card.head.kind
+    capped = card.decoder.attention_softcap is not None
+    found = {
+        "bos": [policy.bos, *(("none", "single") if has_bos else ()), "double"],
+        "date": _dates(template, choices.dates),
+        "newlines": [policy.newlines, *(("keep", "trim") if _has_newlines(template) else ())],
+        "mode": [choices.mode, *MODES],
+        "pooling": [choices.pooling, *(POOLINGS if card.pad_token_id is not None else ())],
+        "head": [head, *(_URM if head in _URM else ())],
+        "softcap": ["on", "off"] if capped else ["none"],
+        "dtype": [choices.dtype, *choices.dtypes],
+    }
+    kept = {name: list(dict.fromkeys(values)) for name, values in found.items()}
+    return {name: own if name in choices.dimensions else own[:1] for name, own in kept.items()}
+
+
+def check_dimensions(asked: Sequence[str], every: Sequence[Values]) -> None:
+    """Refuses dimensions that were asked for by name and that no model has.
+
+    Args:
+      asked: names of dimensions.
+      every: the values of each model.
+    """
+    for name in asked:
+        if not any(len(values[name]) > 1 for values in every):
+            have = [n for n in DIMENSIONS if any(len(values[n]) > 1 for values in every)]
+            raise AssayError(
+                f"dimensions={name!r}: the models allow one value of it only; allowed for them: "
+                f"{', '.join(have) or 'none'}"
+            )
+
+
+def readings_of(values: Values, *, all_combinations: bool) -> dict[str, Reading]:
+    """Name -> reading: the default one, then each other value alone, or all combinations."""
+    default = {name: own[0] for name, own in values.items()}
+    found = {DEFAULT: Reading(**default)}
+    if all_combinations:
+        for cells in itertools.product(*values.values()):
+            changed = {n: v for n, v in zip(values, cells, strict=True) if v != default[n]}
+            found[_name(changed) or DEFAULT] = Reading(**default | changed)
+        return found
+    for name, own in values.items():
+        for value in own[1:]:
+            found[_name({name: value})] = Reading(**default | {name: value})
+    return found
+
+
+def reread(checkpoint: Checkpoint, reading: Reading) -> Checkpoint:
+    """The same weights under a changed card; nothing that changes affects the parameters."""
+    card = checkpoint.card
+    decoder = card.decoder
+    if reading.softcap == "off":
+        decoder = dataclasses.replace(decoder, attention_softcap=None)
+    head = dataclasses.replace(card.head, kind=reading.head)
+    card = dataclasses.replace(card, decoder=decoder, head=head, policy=reading.policy)
+    return dataclasses.replace(checkpoint, card=card)
+
+
+def _dates(template: ChatTemplate, dates: Sequence[str]) -> list[str]:
+    """The template's date, then those that change what it renders."""
+    own = template.policy.date
+    default = {None: OWN_DATE, "": NO_DATE}.get(own, own) or OWN_DATE
+    # Today's date is no reading that anybody could repeat.
+    today = "strftime_now" in str(template.tokenizer.get_chat_template())
+    tried = [default, *dates, *(() if today else (OWN_DATE,)), NO_DATE]
+    named = {OWN_DATE: None, NO_DATE: ""}
+    rendered: dict[str, str] = {}
+    for date in dict.fromkeys(tried):
+        policy = dataclasses.replace(template.policy, date=named.get(date, date))
+        try:
+            [text] = ChatTemplate(template.tokenizer, policy).render(_PROBE, ["a"])
+        except AssayError:
+            continue  # the template refuses such a date
+        if text not in rendered.values():
+            rendered[date] = text
+    return [default, *(date for date in rendered if date != default)]
+
+
+def _has_newlines(template: ChatTemplate) -> bool:
+    """Whether a conversation begins with line ends, directly or behind its BOS."""
+    [text] = template.render(_PROBE, ["a"])
+    return template.trimmed(text) != text
+
+
+def _name(changed: Mapping[str, str]) -> str:
+    """Name of a reading, and of its folder: `bos-none.dtype-float16`."""
+    named = (f"{name}-{value}".lower() for name, value in changed.items())
+    return ".".join(re.sub(r"[^a-z0-9_-]+", "-", one) for one in named)

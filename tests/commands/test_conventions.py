@@ -1,0 +1,200 @@
+"""`assay conventions`: each reading is computed once, is resumable, and stands on the page."""
+
+import json
+
+import polars as pl
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import analysis
+from engine.runs.readings import read_index
+from engine.runs.storage import path_of
+from launch.common import reading_runs
+from tests.support import folders, tiny
+from tests.unit.sweep.test_sweep import Killed, killed_after
+
+# A BOS, a line end behind it, and a date.
+TEMPLATE = "{{ bos_token }}\n\nToday: {{ date_string | default('1 May') }}" + tiny.CHATML
+READINGS = {
+    "bos-none",
+    "date-26-jul-2024",
+    "date-empty",
+    "newlines-trim",
+    "mode-text",
+    "pooling-first_pad",
+    "head-urm-helpfulness",
+    "dtype-bfloat16",
+    "dtype-float16",
+}
+FEW = ["--config.tokens=40", "--config.prompts=best", "--config.self_check=2"]
+CHEAP = [*FEW, "--config.dimensions=bos,newlines"]
+
+
+@pytest.fixture
+def dated(checkpoint):
+    return checkpoint("dated", template=TEMPLATE, head="urm", pad_token_id=5)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run"
+
+
+def rewards(run, reading, slug="dated"):
+    files = sorted((run / "readings" / reading / f"scores/model={slug}/prompt=best").iterdir())
+    return pl.concat([pl.read_parquet(file) for file in files])
+
+
+def times(run):
+    return {p: p.stat().st_mtime_ns for p in run.glob("readings/*/scores/**/*.parquet")}
+
+
+@pytest.mark.slow
+def test_every_dimension_that_the_model_allows_is_a_reading(command, dated, folder, tmp_path):
+    done = command("conventions", f"--checkpoint={dated.path}", f"--run={folder}", *FEW)
+    assert done.code == 0, done.err
+    assert done.out[-1].endswith("12 readings of 1 models × 1 prompts, 480 new rewards")
+    own = read_index(path_of(folder))["dated"]
+    computed = {name for name, entry in own.items() if not entry.same_as}
+    assert computed == {"default", "noise-mesh-2x2", "noise-step-16", *READINGS}
+    assert {name: e.same_as for name, e in own.items() if e.same_as} == {
+        "bos-single": "default",
+        "bos-double": "default",
+    }
+    noise = [name for name, entry in own.items() if entry.noise]
+    default = rewards(folder, "default")
+    for name in computed - {"default", "pooling-first_pad", *noise}:
+        assert not default.equals(rewards(folder, name)), name
+    # The whole is read as a run, and the page compares the readings.
+    assert analysis.load(folder).rewards("dated", "best")[0].shape == (40,)
+    report = tmp_path / "report"
+    done = command("analyze", f"--run={folder}", f"--report={report}")
+    assert done.code == 0, done.err
+    table = pl.read_csv(report / "tables/conventions_summary.csv")
+    assert set(table["reading"]) == {*READINGS, *noise}
+    assert table.filter("noise")["kendall_low"].min() > 0.99
+    page = (report / "index.html").read_text()
+    assert "bos single (default) and bos double (default)" in page
+
+
+def counted(monkeypatch, name) -> list:
+    """What each call of a function that `reading_runs` uses has returned."""
+    original, results = getattr(reading_runs, name), []
+
+    def call(*args, **kwargs):
+        results.append(original(*args, **kwargs))
+        return results[-1]
+
+    monkeypatch.setattr(reading_runs, name, call)
+    return results
+
+
+def test_weights_are_restored_once_for_readings_of_text(command, dated, folder, monkeypatch):
+    calls = counted(monkeypatch, "restore")
+    arguments = [f"--checkpoint={dated.path}", f"--run={folder}", *CHEAP]
+    done = command("conventions", *arguments)
+    assert done.code == 0, done.err
+    assert len(calls) == 2  # one more for the mesh of the noise floor
+    before = times(folder)
+    assert command("conventions", *arguments).out[-1].endswith("complete already")
+    assert len(calls) == 2 and times(folder) == before
+
+
+def test_a_killed_command_goes_on(command, dated, folder, monkeypatch):
+    arguments = [f"--checkpoint={dated.path}", f"--run={folder}", *CHEAP]
+    with monkeypatch.context() as patched:
+        killed_after(patched, reading_runs, "sweep_vocabulary", 2)
+        with pytest.raises(Killed):
+            command("conventions", *arguments)
+    before = times(folder)
+    assert len(before) == 2  # the default reading and the next
+    assert command("conventions", *arguments).code == 0
+    after = times(folder)
+    assert before.items() <= after.items() and len(after) == 5
+    assert len(analysis.load(folder).results) == 1
+
+
+def test_a_sweep_of_the_run_is_the_default_reading(command, dated, folder, monkeypatch):
+    common = [f"--checkpoint={dated.path}", f"--run={folder}", *FEW[1:]]
+    assert command("sweep", *common).code == 0
+    calls = counted(monkeypatch, "sweep_vocabulary")
+    done = command("conventions", *common, "--config.dimensions=bos")
+    assert done.code == 0, done.err
+    assert calls[0] == 0 and calls[1] > 0
+    part = "scores/model=dated/prompt=best/part-0000000-0000288.parquet"
+    assert (folder / part).read_bytes() == (folder / "readings/default" / part).read_bytes()
+    verified = command("verify", f"--run={folder}")
+    assert verified.code == 0
+    names = [line.partition(":")[0].removeprefix(f"{folder}") for line in verified.out]
+    assert names[:3] == ["", "/readings/bos-none", "/readings/default"]
+    next((folder / "readings/bos-none/scores").rglob("*.parquet")).unlink()
+    assert command("verify", f"--run={folder}").code == 1
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A model whose hidden states overflow in float16, and in float32 do not."""
+    source = tiny.write_model(tmp_path / "hf", template=TEMPLATE)
+    tensors = load_file(source / "model.safetensors")
+    tensors["model.layers.1.mlp.down_proj.weight"] *= 1e6
+    save_file(tensors, source / "model.safetensors")
+    return folders.convert(source, tmp_path / "large", "large")
+
+
+@pytest.mark.slow
+def test_a_reading_that_overflows_does_not_stop_the_others(command, large, folder, tmp_path):
+    arguments = [f"--checkpoint={large.path}", f"--run={folder}", *FEW]
+    done = command(
+        "conventions", *arguments, "--config.dimensions=dtype", "--config.dtypes=float16,bfloat16"
+    )
+    assert done.code == 1
+    assert "large: readings that could not be computed: dtype-float16 (model" in done.err[-1]
+    own = read_index(path_of(folder))["large"]
+    assert [name for name, entry in own.items() if entry.failure] == ["dtype-float16"]
+    assert len(rewards(folder, "dtype-bfloat16", "large")) == 40
+    report = tmp_path / "report"
+    assert command("analyze", f"--run={folder}", f"--report={report}").code == 0
+    assert "dtype float16 could not be compared" in (report / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.dimensions=bso"], "dimensions='bso' (did you mean 'bos'?); allowed: bos, date"),
+        (["--config.dimensions=softcap"], "dimensions='softcap': the models allow one value of it"),
+        (["--config.prompts=bset"], "prompts='bset' (did you mean 'best'?)"),
+        (["--config.dtypes=fp8"], "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
+        (["--config.tokens=many"], "tokens='many'; allowed: integers >= 1"),
+        (["--config.mode=words"], "mode='words'; allowed: 'ids', 'text'"),
+        (["--config.lists=elo"], "lists='elo': run "),
+        (["--published=card"], "published='card': nothing is known of the card of 'dated'"),
+        (["--published=scores.csv"], "--layout is missing; allowed: elo, tokens, items, long"),
+        (["--published=no.csv", "--layout=elo"], "published=no.csv: No such file"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(command, dated, folder, arguments, message):
+    done = command("conventions", f"--checkpoint={dated.path}", f"--run={folder}", *arguments)
+    assert done.code == 2 and len(done.err) == 1
+    assert message in done.err[0]
+    assert not folder.exists()
+
+
+def test_nothing_to_do_is_refused(command, dated):
+    done = command("conventions", f"--checkpoint={dated.path}")
+    assert done.err == ["conventions: --run is missing; allowed: a run folder, or --published"]
+
+
+def test_a_reading_of_another_meaning_is_refused(command, dated, folder):
+    arguments = [f"--checkpoint={dated.path}", f"--run={folder}", *CHEAP]
+    assert command("conventions", *arguments).code == 0
+    done = command("conventions", *arguments, "--config.mode=text")
+    assert done.code == 2
+    assert "the reading 'default' of 'dated' was begun with mode='ids', not 'text'" in done.err[-1]
+
+
+def test_a_damaged_index_is_named(command, dated, folder, tmp_path):
+    assert command("conventions", f"--checkpoint={dated.path}", f"--run={folder}", *CHEAP).code == 0
+    index = folder / "readings/index.json"
+    index.write_text(json.dumps({"version": 7}))
+    done = command("analyze", f"--run={folder}", f"--report={tmp_path / 'report'}")
+    assert done.code == 2 and "index.json: version=7; allowed: 1" in done.err[-1]

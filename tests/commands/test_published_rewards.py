@@ -1,0 +1,172 @@
+"""`assay conventions --published` finds the reading under which transformers made the rewards."""
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from configs import known_goldens, known_models
+from configs.prompts import ELO
+from engine.mesh import build_mesh
+from launch.common import published
+from launch.common.readings import Choices, values_of
+from tests.support import folders, tiny, torch_models
+
+MODEL = "tests/tiny-gemma"
+SLUG = "tiny-gemma"
+ITEMS = ("love", "war", "the", "truth", "7", "<script>")  # a token each: one shape to compile
+DATE = "26 Jul 2024"
+# A BOS of the template's own beside the tokenizer's, and a date.
+TEMPLATE = "{{ bos_token }}{{ date_string | default('1 Jan 2020') }}\n" + tiny.CHATML
+CHOICES = Choices(
+    dimensions=("bos", "date", "softcap", "dtype"),
+    mode="text",
+    pooling="last",
+    dtype="float32",
+    dtypes=("float32", "bfloat16"),
+    dates=(DATE,),
+)
+MADE_UNDER = ("double", DATE, "on", "float32")
+
+
+@torch.inference_mode()
+def by_transformers(network, tokenizer) -> list[float]:
+    """The paper's pipeline: rendered as text, tokenised with the tokenizer's own BOS in front."""
+    rewards = []
+    for item in ITEMS:
+        turns = [
+            {"role": "user", "content": ELO["elo_greatest"]},
+            {"role": "assistant", "content": item},
+        ]
+        text = tokenizer.apply_chat_template(turns, tokenize=False, date_string=DATE)
+        ids = tokenizer(text, return_tensors="pt")["input_ids"]
+        assert ids[0, :2].tolist() == [tokenizer.bos_token_id] * 2
+        rewards.append(network(ids).logits.item())
+    return rewards
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """A folder with the model's checkpoint and its rewards in the released layout (`elo.csv`)."""
+    folder = tmp_path_factory.mktemp("published")
+    config = torch_models.CONFIGS["gemma2"]()
+    config.vocab_size = 320
+    network, tokenizer = torch_models.enlarged(config), tiny.tokenizer(TEMPLATE, adds_bos=True)
+    network.save_pretrained(folder / "hf")
+    tokenizer.save_pretrained(folder / "hf")
+    folders.convert(folder / "hf", folder / "checkpoint", SLUG)
+    ranks = range(1, len(ITEMS) + 1)
+    columns = {"elo_rank": ranks, "elo_score": ranks, "name": ITEMS, "elo_matches": ranks}
+    rewards = by_transformers(network, tokenizer)
+    pl.DataFrame({**columns, MODEL: rewards}).write_csv(folder / "elo.csv")
+    ids = [tokenizer.convert_tokens_to_ids(item) for item in ITEMS[:4]]
+    tokens = {"token_id": ids, "token_name": ITEMS[:4], "token_decoded": ITEMS[:4]}
+    prompt = {ELO["elo_greatest"]: rewards[:4]}
+    pl.DataFrame({**tokens, **prompt}).write_csv(folder / "tokens.csv")
+    return folder
+
+
+@pytest.fixture
+def model(released):
+    from engine.checkpoint.card import Checkpoint
+
+    return Checkpoint.open(released / "checkpoint")
+
+
+@pytest.mark.slow
+def test_the_reading_that_made_the_rewards_alone_reproduces_them(released, model):
+    [right] = published.released(
+        released / "elo.csv", "elo", model, prompt="elo_greatest", rows=64, tolerance=1e-3
+    )
+    wrong = dataclasses.replace(right, rewards=(*right.rewards[:-1], 0.0))
+    values = values_of(model, CHOICES)
+    names = published.varied(values)
+    assert names == ["bos", "date", "softcap", "dtype"]
+    outcomes = published.compare(model, [right, wrong], values, build_mesh())
+    # Soft-cap, dtype, BOS (none, one, two), date (its own, the released one, an empty one).
+    assert len(outcomes) == 2 * 2 * 3 * 3
+    own, off = ({c: r[i] for c, r in outcomes.items()} for i in range(2))
+    assert [c for c, r in own.items() if right.reproduced(r)] == [MADE_UNDER]
+    assert "bos double, date 26 Jul 2024" in published.verdict(right, own, names)
+    assert published.table(right, own, names).count(" yes") == 1
+    assert "reproduced by none of 36 readings" in published.verdict(wrong, off, names)
+    assert " yes" not in published.table(wrong, off, names)
+    assert any("template = single" in cells for cells in outcomes)
+
+
+FLAGS = ["--config.dimensions=bos,date", "--config.dates=26 Jul 2024", "--config.mode=text"]
+
+
+@pytest.mark.parametrize(
+    ("file", "layout", "rows"),
+    [("elo.csv", "elo", "3 items"), ("tokens.csv", "tokens", "3 tokens")],
+)
+def test_the_command_ends_with_the_verdict(command, released, file, layout, rows):
+    done = command(
+        "conventions",
+        f"--checkpoint={released / 'checkpoint'}",
+        f"--published={released / file}",
+        f"--layout={layout}",
+        *(["--published_prompt=elo_greatest"] if layout == "elo" else []),
+        "--config.published_rows=3",
+        *FLAGS,
+    )
+    assert done.code == 0, done.err
+    assert done.out[-1] == (
+        f"tiny-gemma, {file} under 'elo_greatest', {rows}: reproduced by bos double, "
+        "date 26 Jul 2024"
+    )
+
+
+def test_rewards_of_nothing_are_reproduced_by_nothing():
+    one = published.Published(
+        name="x", prompt="?", replies=("a",), rewards=(float(1),), tolerance=1.0
+    )
+    cells = {("on",): np.array([np.nan]), ("off",): np.array([2.5])}
+    assert published.verdict(one, cells, ["softcap"]) == (
+        "x: reproduced by none of 2 readings; nearest (off by 1.5): softcap off"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"token_id": [3, 4, 5, 6]}, "are others than those of 'tiny-gemma', first token_id 3"),
+        ({"token_id": [3, 4, 5, 9000]}, "token_id 9000; allowed: ids of the tokenizer of 'tiny-"),
+    ],
+)
+def test_a_file_with_other_tokens_is_one_line(command, released, tmp_path, change, message):
+    frame = pl.read_csv(released / "tokens.csv")
+    path = tmp_path / "tokens.csv"
+    frame.with_columns(**{name: pl.Series(values) for name, values in change.items()}).write_csv(
+        path
+    )
+    checkpoint = f"--checkpoint={released / 'checkpoint'}"
+    done = command("conventions", checkpoint, f"--published={path}", "--layout=tokens")
+    assert done.code == 2 and len(done.err) == 1
+    assert message in done.err[0]
+
+
+def test_a_file_without_the_model_is_one_line(command, released, tmp_path):
+    frame = pl.read_csv(released / "elo.csv").rename({MODEL: "someone/other"})
+    frame.write_csv(tmp_path / "elo.csv")
+    done = command(
+        "conventions",
+        f"--checkpoint={released / 'checkpoint'}",
+        f"--published={tmp_path / 'elo.csv'}",
+        "--layout=elo",
+        "--published_prompt=elo_greatest",
+    )
+    assert done.code == 2
+    assert done.err == [
+        f"conventions: published={tmp_path / 'elo.csv'}: no rewards of 'tiny-gemma'; it has other"
+    ]
+
+
+def test_goldens_are_of_known_models_and_name_their_source():
+    assert set(known_goldens.GOLDENS) <= set(known_models.KNOWN)
+    assert set(known_goldens.NOISE) == set(known_models.MODELS)
+    for golden in (one for own in known_goldens.GOLDENS.values() for one in own):
+        assert golden.source and len(golden.replies) == len(golden.rewards)

@@ -1,0 +1,262 @@
+"""Conventions: a finding that a reading changes is found, and noise changes none."""
+
+import dataclasses
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import analysis
+from analysis.chapters import conventions
+from analysis.chapters import findings_by_reading as by_reading
+from analysis.measures.readings import readings_of
+from analysis.words import lexicons
+from engine.errors import AssayError
+from engine.runs.readings import DEFAULT, Entry, write_index
+from engine.runs.storage import path_of
+from tests.support import groups, runs
+
+SETTINGS = {"bos": "template", "dtype": "float32"}
+NOISE = "noise-step-4"
+NAMES = {"bos-none": {"bos": "none"}, "dtype-float16": {"dtype": "float16"}}
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+@pytest.fixture(scope="module")
+def words():
+    """Words with their valence: what a model's rewards follow here."""
+    return lexicons.afinn().filter(pl.col("word").str.contains(r"^[a-z]+$")).head(400)
+
+
+@pytest.fixture
+def readings(tmp_path, rng, words):
+    """Reading -> (prompt -> rewards by token), written as a run of readings."""
+
+    def write(rewards, slug="m", entries=None, tokens=None):
+        tokens = words["word"].to_list() if tokens is None else tokens
+        for name, by_prompt in rewards.items():
+            scores = {(slug, prompt): values for prompt, values in by_prompt.items()}
+            folder = tmp_path / "run" / "readings" / name
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            runs.write_run(folder, {"v": tokens}, {slug: "v"}, scores, size=1000)
+        own = entries or {
+            name: Entry(
+                settings=SETTINGS | NAMES.get(name, {"step": "4"} if name == NOISE else {}),
+                noise=name == NOISE,
+            )
+            for name in rewards
+        }
+        write_index(path_of(tmp_path / "run"), {slug: own})
+        return tmp_path / "run"
+
+    return write
+
+
+@pytest.fixture
+def study_of(settings, options):
+    def compute(folder, **changed):
+        chosen = dataclasses.replace(settings, top=20, options=options(**changed))
+        return analysis.compute(analysis.load(folder), {}, chosen, [conventions])
+
+    return compute
+
+
+@pytest.fixture
+def taste(rng, words):
+    """Rewards that rise with valence under `best` and fall under `worst`."""
+    value = words["value"].to_numpy()
+    noise = rng.normal(size=(2, len(value)))
+    return {"best": value + noise[0], "worst": -value + noise[1]}
+
+
+def moved(taste, rng, size):
+    return {p: x + size * rng.normal(size=len(x)) for p, x in taste.items()}
+
+
+def texts(study):
+    return [finding.text for finding in conventions.findings(study)]
+
+
+def findings_of(study, reading, kind):
+    table = study.tables["conventions_findings"].filter(reading=reading, finding=kind)
+    return {row["of"]: row["change"] for row in table.iter_rows(named=True)}
+
+
+def test_a_reading_that_reverses_the_rewards_reverses_its_findings(readings, study_of, taste, rng):
+    reverse = {p: -x for p, x in taste.items()}
+    study = study_of(
+        readings(
+            {
+                DEFAULT: taste,
+                "bos-none": reverse,
+                "dtype-float16": moved(taste, rng, 0.01),
+                NOISE: moved(taste, rng, 1e-6),
+            }
+        )
+    )
+    slopes = findings_of(study, "bos-none", "slope of sentiment")
+    assert set(slopes.values()) == {"reversed"} and len(slopes) == 4
+    # r does not change where the rewards under both prompts turn round.
+    assert findings_of(study, "bos-none", "r of framing") == {"best · worst": ""}
+    assert set(findings_of(study, "dtype-float16", "slope of sentiment").values()) == {""}
+    over = study.tables["conventions_summary"]
+    row = over.row(by_predicate=pl.col("reading") == "bos-none", named=True)
+    assert (row["label"], row["reversed"], row["top_high"]) == ("bos none", 4, 0.0)
+    assert row["kendall_low"] == pytest.approx(-1)
+    survival = study.tables["conventions_survival"]
+    kept = {r["finding"]: (r["sure"], r["kept"], r["reversed"]) for r in survival.to_dicts()}
+    assert kept["slope of sentiment"] == (4, 0, 4) and kept["r of framing"] == (1, 1, 0)
+    changed, furthest = texts(study)
+    assert "are sure under the default reading" in changed and "4 are reversed" in changed
+    assert "is reversed with bos none" in changed
+    assert furthest.startswith("Of the readings, bos none changes the order of the tokens most")
+    assert "−1.00" in furthest
+
+
+def test_noise_alone_changes_nothing(readings, study_of, taste, rng):
+    study = study_of(
+        readings({DEFAULT: taste, "bos-none": dict(taste), NOISE: moved(taste, rng, 1e-6)})
+    )
+    assert not texts(study)
+    assert not by_reading.changes(study.tables["conventions_findings"]).height
+    shown = [block.text for block in conventions.section(study).blocks if block.kind == "text"]
+    assert any(text.startswith("No reading changes the sign or the significance") for text in shown)
+
+
+def test_what_the_noise_floor_changes_too_does_not_count(readings, study_of, taste):
+    reverse = {p: -x for p, x in taste.items()}
+    study = study_of(readings({DEFAULT: taste, "bos-none": reverse, NOISE: reverse}))
+    table = study.tables["conventions_findings"]
+    assert table.filter(reading="bos-none", change="reversed").height == 4
+    assert not by_reading.changes(table).height
+    assert not texts(study)
+
+
+def test_without_a_noise_floor_nothing_is_claimed(readings, study_of, taste):
+    reverse = {p: -x for p, x in taste.items()}
+    study = study_of(readings({DEFAULT: taste, "bos-none": reverse}))
+    assert not texts(study)
+    shown = [block.text for block in conventions.section(study).blocks if block.kind == "text"]
+    assert "No noise floor was computed, so no change is called a finding." in shown
+
+
+def test_a_significance_that_goes_is_lost_and_one_that_comes_is_gained(
+    readings, study_of, taste, rng
+):
+    noise = {p: rng.normal(size=len(x)) for p, x in taste.items()}
+    floor = {NOISE: moved(taste, rng, 1e-6)}
+    study = study_of(readings({DEFAULT: taste, "bos-none": noise, **floor}))
+    assert set(findings_of(study, "bos-none", "slope of sentiment").values()) == {"lost"}
+    assert "5 are no longer sure" in texts(study)[0]  # r of framing too
+
+
+def test_a_significance_that_comes_is_gained(readings, study_of, taste, rng):
+    noise = {p: rng.normal(size=len(x)) for p, x in taste.items()}
+    study = study_of(readings({DEFAULT: noise, "bos-none": taste, NOISE: moved(noise, rng, 1e-6)}))
+    assert set(findings_of(study, "bos-none", "slope of sentiment").values()) == {"gained"}
+    assert "others become sure" in texts(study)[0]
+
+
+@pytest.mark.slow
+def test_a_reading_that_favours_a_slighted_group_reverses_contrast_and_order(
+    readings, study_of, tmp_path
+):
+    table, terms = groups.vocabulary(), tmp_path / "terms.csv"
+    groups.of_two_groups().write_csv(terms)
+
+    def planted(shift):
+        [own] = groups.rewards(table, np.random.default_rng(3), 1, {"northerners": shift})
+        return {"best": own}
+
+    rewards = {DEFAULT: planted(-9.0), "bos-none": planted(9.0), NOISE: planted(-9.0)}
+    folder = readings(rewards, tokens=table["token"].to_list())
+    study = study_of(folder, permutations=999, identity=str(terms))
+    contrasts = findings_of(study, "bos-none", "group of people")
+    assert contrasts["best · side · northerners"] == "reversed"
+    assert contrasts["best · gender · women"] == ""
+    # Of the axes, one has groups that differ; the others have no order to change.
+    assert findings_of(study, "bos-none", "order of groups") == {"best · side": "other"}
+    assert findings_of(study, NOISE, "order of groups") == {"best · side": ""}
+
+
+def test_a_reading_that_ranks_against_people_reverses_rho(readings, study_of, taste, rng):
+    folder = readings({DEFAULT: taste, "bos-none": taste, NOISE: taste})
+    people = {f"item {i}": float(60 - i) for i in range(60)}
+    for name, sign in ((DEFAULT, 1), ("bos-none", -1), (NOISE, 1)):
+        own = {item: sign * elo + 5 * rng.normal() for item, elo in people.items()}
+        runs.add_items(folder / "readings" / name, "elo", "m", "best", own)
+        runs.add_humans(folder / "readings" / name, "elo", people)
+    study = study_of(folder)
+    assert findings_of(study, "bos-none", "ρ with people") == {"elo · best": "reversed"}
+    assert findings_of(study, NOISE, "ρ with people") == {"elo · best": ""}
+    assert "the ρ with people of m (elo · best) is reversed with bos none" in texts(study)[0]
+
+
+def test_an_estimate_that_stays_sure_may_leave_the_interval(readings, study_of, taste, rng):
+    weaker = {
+        p: (1 if p == "best" else 0.3) * x + rng.normal(size=len(x)) for p, x in taste.items()
+    }
+    study = study_of(readings({DEFAULT: taste, "bos-none": weaker, NOISE: dict(taste)}))
+    survival = study.tables["conventions_survival"]
+    row = survival.row(by_predicate=pl.col("finding") == "slope of sentiment", named=True)
+    assert (row["sure"], row["kept"], row["moved"]) == (4, 4, 2)
+
+
+def test_tau_overlap_and_jumps_are_those_of_a_slow_count(readings, study_of, taste, rng, words):
+    other = moved(taste, rng, 1.0)
+    study = study_of(readings({DEFAULT: taste, "bos-none": other, NOISE: dict(taste)}))
+    table = study.tables["conventions_readings"]
+    row = table.row(
+        by_predicate=(pl.col("reading") == "bos-none") & (pl.col("prompt") == "best"), named=True
+    )
+    x, y = (each["best"].astype(np.float32) for each in (taste, other))
+    signs = [np.sign((a - x) * (b - y)).sum() for a, b in zip(x, y, strict=True)]
+    assert row["kendall"] == pytest.approx(sum(signs) / (len(x) * (len(x) - 1)), abs=1e-6)
+    top = set(np.argsort(-x)[:20]) & set(np.argsort(-y)[:20])
+    low = set(np.argsort(x)[:20]) & set(np.argsort(y)[:20])
+    assert (row["top"], row["bottom"], row["tokens"]) == (len(top), len(low), len(x))
+    jumps = study.tables["conventions_jumps"].filter(prompt="best")
+    places = [np.argsort(np.argsort(v)) / (len(v) - 1) for v in (x, y)]
+    far = places[1] - places[0]
+    assert jumps["token"][0] == words["word"][int(np.argmax(np.abs(far)))]
+    assert abs(jumps["jump"][0]) == pytest.approx(np.abs(far).max(), abs=0.01)
+
+
+def test_a_run_without_readings_has_no_section(make_run, study_of):
+    folder = make_run({"v": ["a", "b"]}, {"m": "v"}, {("m", "best"): [1.0, 2.0]})
+    study = study_of(folder)
+    assert conventions.section(study).is_empty
+    assert "assay conventions" in study.tables.reason("conventions_readings")
+
+
+def test_a_reading_that_is_not_finished_is_left_out_and_named(readings, study_of, taste, rng):
+    folder = readings({DEFAULT: taste, "bos-none": dict(taste), NOISE: moved(taste, rng, 1e-6)})
+    runs.edit_manifest(
+        folder / "readings/bos-none",
+        lambda content: [r.update(complete=False) for r in content["results"].values()],
+    )
+    study = study_of(folder)
+    assert set(study.tables["conventions_readings"]["reading"]) == {NOISE}
+    blocks = conventions.section(study).blocks
+    said = [block.text for block in blocks if block.kind == "text"]
+    assert any("bos none could not be compared (not finished" in text for text in said)
+
+
+def test_a_damaged_part_of_a_reading_is_refused(readings, taste):
+    folder = readings({DEFAULT: taste, "bos-none": dict(taste)})
+    part = next((folder / "readings/bos-none/scores").rglob("*.parquet"))
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+    with pytest.raises(AssayError, match="not the bytes that the manifest names"):
+        readings_of(analysis.load(folder))
+
+
+def test_an_index_that_is_none_is_refused(readings, taste):
+    folder = readings({DEFAULT: taste})
+    (folder / "readings/index.json").write_text(json.dumps({"version": 1, "models": {"m": 3}}))
+    with pytest.raises(AssayError, match="no index of readings"):
+        readings_of(analysis.load(folder))
