@@ -19,6 +19,7 @@ COMMANDS = {
     "search": "Search the token sequences with the highest and lowest reward.",
     "logprobs": "Compute log-probabilities of a language model.",
     "import_scores": "Import scores that others released into a run.",
+    "reproduce": "Compute the paper again, and compare it number by number.",
     "verify": "Check a run: every hash, row and id; rebuild a lost manifest.",
     "analyze": "Write the report of one or several runs.",
 }

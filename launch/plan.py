@@ -28,6 +28,7 @@ from engine.planning.plans import Plan, Subject, Work, plan, splits
 from engine.runs import storage
 from engine.scoring.reward_passes import PREFIX_MULTIPLE, dtype_named
 from launch.common import command, scoring
+from launch.common.durations import in_hours
 from launch.common.subjects import subject_of
 
 _PREFIX, _OWN = 64, 3  # positions, where no template is at hand
@@ -171,7 +172,7 @@ def _text(subject: Subject, work: Work, plans: Sequence[Plan], price: float | No
 
 
 def _row(one: Plan, price: float | None) -> tuple[str, ...]:
-    searched = "" if one.search_s is None else _seconds(one.search_s)
+    searched = "" if one.search_s is None else in_hours(one.search_s)
     if one.search_bytes > one.usable_bytes:
         searched = f"needs {in_words(one.search_bytes)}"
     cells = (
@@ -181,7 +182,7 @@ def _row(one: Plan, price: float | None) -> tuple[str, ...]:
         f"{one.step_size:,}",
         one.model.dtype,
         f"{in_words(one.account.total)} of {in_words(one.usable_bytes)}",
-        _seconds(one.sweep_s) if one.fits else "",
+        in_hours(one.sweep_s) if one.fits else "",
         searched if one.fits else "",
     )
     if price is None:
@@ -222,15 +223,6 @@ def _fields(one: Plan, price: float | None) -> dict[str, Any]:
         "would_fit": one.would_fit,
         "assumed": _said(one),
     }
-
-
-def _seconds(seconds: float) -> str:
-    """`3.4 s`, `12 min`, `5.1 h`: two digits, since no more is known."""
-    for unit, length in (("days", 86400 * 2), ("h", 7200), ("min", 180)):
-        if seconds >= length:
-            value = seconds / {"days": 86400, "h": 3600, "min": 60}[unit]
-            return f"{value:.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
 if __name__ == "__main__":
