@@ -92,7 +92,8 @@ class Compared:
     @property
     def counts(self) -> dict[str, int]:
         """Kind of verdict -> how many values have it."""
-        found = [one.verdict.kind for one in (*self.lines, *self.lists) if one.verdict]
+        found = [line.verdict.kind for line in self.lines]
+        found += [one.verdict.kind for one in self.lists if one.verdict]
         counted = collections.Counter(found)
         return {kind: counted[kind] for kind in verdicts.KINDS}
 

@@ -5,6 +5,7 @@ import os
 import pathlib
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import polars as pl
 
@@ -94,7 +95,7 @@ def complete(run: str | os.PathLike[str]) -> Run | None:
     if not contents.searches and not any(r.complete for r in contents.results.values()):
         return None
     found = load(run, allow_incomplete=True)
-    kept = {
+    kept: dict[str, Any] = {  # Any: results by keys of different kinds
         kind: {key: each for key, each in getattr(found, kind).items() if each.complete}
         for kind in ("results", "items", "logprobs", "item_logprobs")
     }
@@ -128,13 +129,22 @@ def own_of(
     study: Study | None,
     infos: Mapping[str, ModelInfo],
     failures: Mapping[str, str] | None = None,
+    reasons: Mapping[Key, str] | None = None,
 ) -> Own:
-    """A reading's tables as `compare` takes them; `study` None: nothing of it was run."""
+    """A reading's tables as `compare` takes them.
+
+    Args:
+      name: of the reading.
+      study: its tables; None: nothing of it was run.
+      infos: slug -> metadata of every model that may be asked for.
+      failures: slug -> why a model has no results.
+      reasons: key of a table -> why it is absent, where the caller knows better than the study.
+    """
     made = {} if study is None else _frames(study)
     return Own(
         name=name,
         tables=made,
-        reasons={} if study is None else study.tables.absent,
+        reasons={**({} if study is None else study.tables.absent), **(reasons or {})},
         slugs={info.nickname: slug for slug, info in infos.items()},
         failures=failures or {},
     )

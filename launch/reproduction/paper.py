@@ -50,7 +50,7 @@ def write(
         study = _study(asked, reading, published, infos)
         if study is not None:
             studies[reading.id] = study
-        found[reading.id] = tables.own_of(reading.name, study, infos, failures)
+        found[reading.id] = tables.own_of(reading.name, study, infos, failures, _absent(asked))
     both = Readings(paper=found[PAPER], ours=found[OURS], noise=found.get(NOISE))
     compared = comparison.compare(published, both)
     own.replaced(published, found[PAPER]).write(asked.root / "own")
@@ -105,6 +105,15 @@ def _failures(asked: Asked, states: Sequence[State]) -> dict[str, str]:
         if state.failure:
             reasons[state.spec.slug] = state.failure
     return reasons
+
+
+def _absent(asked: Asked) -> dict[tuple[str, ...], str]:
+    """Table -> why it is absent: what compares with people needs their ranks."""
+    if asked.elo is not None and asked.elo.humans is not None:
+        return {}
+    what = "no items were given" if asked.elo is None else "the items have no human ranks"
+    reason = f"{what}: give --elo, a CSV of the authors' release"
+    return {(name,): reason for name in ("humans_correlation", "humans_gap", "humans_kendall")}
 
 
 def _said(asked: Asked, state: State, readings: Sequence[Reading]) -> str:

@@ -15,7 +15,7 @@ from engine.planning.plans import Plan, Subject, Work, plan
 from launch.common.durations import in_hours
 from launch.common.subjects import subject_of
 from launch.reproduction import results, sources
-from launch.reproduction.asked import ITEMS, LOGPROBS, SEARCH, SWEEP, Asked
+from launch.reproduction.asked import CONVERT, ITEMS, LOGPROBS, SEARCH, SWEEP, Asked
 from launch.reproduction.readings import Reading
 
 _PREFIX, _OWN = 64, 3  # positions of a prompt and of a candidate with what closes its turn
@@ -30,6 +30,7 @@ class Step:
 
     Attributes:
       spec: the model.
+      tokens: of its vocabulary.
       fetch: bytes to download; 0 for a folder, or where they are in the cache already.
       known: whether the registry states the bytes; else they are expected from the shapes.
       checkpoint: bytes of the checkpoint that is to be made.
@@ -40,6 +41,7 @@ class Step:
     """
 
     spec: ModelSpec
+    tokens: int
     fetch: int
     known: bool
     checkpoint: int
@@ -73,12 +75,13 @@ def _step(
     for stage in asked.stages_of(spec):
         places = results.wanted(asked, spec, stage, readings)
         todo.append((stage, len([p for p in places if p not in there]), len(places)))
-    left = any(missing for _, missing, _ in todo)
+    left = any(missing for _, missing, _ in todo) or (asked.runs(CONVERT) and not todo)
     made = asked.checkpoint(spec).exists()
     fetched = made or sources.is_fetched(asked, spec)
     plans = [plan(subject, one, _work(asked, len(readings))) for one in devices]
     return Step(
         spec=spec,
+        tokens=subject.config.vocab_size,
         fetch=0 if fetched or not left else size,
         known=spec.tensor_bytes is not None,
         checkpoint=0 if made or not left else int(size * _PART),
@@ -162,12 +165,12 @@ def disk(asked: Asked, planned: Sequence[Step]) -> Disk:
     """The peak of the disk: sources, checkpoints and results."""
     each = [step.fetch + step.checkpoint for step in planned]
     rows = sum(
-        missing * known_shapes.config_json(step.spec)["vocab_size"]  # type: ignore[operator]
+        missing * step.tokens
         for step in planned
         for stage, missing, _ in step.todo
         if stage in (SWEEP, LOGPROBS)
     )
-    written = int(rows) * _ROW_BYTES
+    written = rows * _ROW_BYTES
     found = free_disk(asked.root)
     return Disk(
         keep_all=sum(each) + written,

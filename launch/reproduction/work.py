@@ -1,9 +1,10 @@
 """The work on each model: fetch, convert, score, search. A failure does not stop the others."""
 
+import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import Checkpoint
@@ -66,22 +67,24 @@ def _model(asked: Asked, state: State, readings: Sequence[Reading]) -> None:
     todo = [stage for stage, places in missing.items() if places]
     convert = asked.runs(CONVERT) and not asked.stages_of(spec)  # --only=convert
     if todo or convert:
-        checkpoint = _staged(state, CONVERT, lambda: sources.converted(asked, spec))
+        with _noted(state, CONVERT):
+            checkpoint = sources.converted(asked, spec)
         for stage in todo:
             _say(f"{spec.nickname}: {stage}")
-            _staged(state, stage, lambda s=stage: _RUN[s](asked, checkpoint, readings))
+            with _noted(state, stage):
+                _RUN[stage](asked, checkpoint, readings)
     elif asked.stages_of(spec):
         _say(f"{spec.nickname}: complete already")
     if asked.keep == "none" and not convert and (freed := sources.remove(asked, spec)):
         _say(f"{spec.nickname}: {freed / 2**30:,.1f} GiB removed (--keep=none)")
 
 
-def _staged(state: State, stage: str, body: Callable[[], Checkpoint | None]) -> Checkpoint:
-    """Runs a stage, and notes whether it was done or failed."""
+@contextlib.contextmanager
+def _noted(state: State, stage: str) -> Iterator[None]:
+    """Notes whether a stage was done or failed."""
     state.stages[stage] = "failed"
-    found = body()
+    yield
     state.stages[stage] = "done"
-    return found  # type: ignore[return-value] # only the conversion's is read
 
 
 def _sweep(asked: Asked, converted: Checkpoint, readings: Sequence[Reading]) -> None:

@@ -68,7 +68,7 @@ def write(folder: Path, slug: str, cache: Path) -> Path:
     """
     stand_in, spec = {**MODELS, **LANGUAGE}[slug], known_models.KNOWN[slug]
     own = folder / spec.hub_id.replace("/", "--")
-    published.load(stand_in.template, own, cache)
+    published.write(stand_in.template, own, cache)
     config = _config(stand_in, slug)
     (own / "config.json").write_text(json.dumps(config))
     save_file(_tensors(stand_in, config, slug), own / "model.safetensors")
