@@ -97,6 +97,24 @@ class Compared:
         counted = collections.Counter(found)
         return {kind: counted[kind] for kind in verdicts.KINDS}
 
+    @property
+    def run_lines(self) -> list[Line]:
+        """The numbers that the run has."""
+        return [line for line in self.lines if line.verdict.kind != verdicts.NOT_RUN]
+
+    @property
+    def run_lists(self) -> list[TokenList]:
+        """The lists that the run has."""
+        kinds = [(one, one.verdict) for one in self.lists]
+        return [one for one, verdict in kinds if not verdict or verdict.kind != verdicts.NOT_RUN]
+
+    @property
+    def not_run(self) -> list[tuple[str, int]]:
+        """Why published values have no counterpart, and how many for each reason."""
+        found = [line.verdict for line in self.lines] + [one.verdict for one in self.lists]
+        reasons = [v.why for v in found if v is not None and v.kind == verdicts.NOT_RUN]
+        return collections.Counter(reasons).most_common()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Readings:

@@ -75,7 +75,7 @@ class Own:
         if found is None:
             raise Missing(self._why(slug, keys[0]))
         name = "token_id" if exhibit == "table_2" else "token"
-        rows = found.sort("rank").select(name, number, "token").iter_rows()
+        rows = found.sort("rank").select(pl.col(name).alias("key"), number, "token").iter_rows()
         return [Entry(str(key), float(score), text) for key, score, text in rows]
 
     def score(self, prompt: str, model: str, token_id: int) -> float:

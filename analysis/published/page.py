@@ -64,6 +64,7 @@ def render(
         "shown": shown,
         "signed": signed,
         "symbol": SYMBOLS.__getitem__,
+        "short": lambda kind: {verdicts.NOISE: "noise"}.get(kind, kind),
     }
     sheets = [_REPORT / "style.css", _TEMPLATES / "paper.css"]
     return environment.get_template("paper.html.j2").render(

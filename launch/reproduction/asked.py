@@ -138,7 +138,7 @@ def _models(chosen: Sequence[str], listed: str) -> tuple[list[ModelSpec], list[M
     """
     names = {**_by_name(known_models.MODELS), **_by_name(known_models.LANGUAGE_MODELS)}
     found = []
-    for name in (one.strip() for one in chosen):
+    for name in [one.strip() for one in chosen] or [""]:
         if name == "paper":
             found += list(known_models.MODELS)
         elif name.lower() in names:

@@ -32,7 +32,7 @@ class Step:
       spec: the model.
       tokens: of its vocabulary.
       fetch: bytes to download; 0 for a folder, or where they are in the cache already.
-      known: whether the registry states the bytes; else they are expected from the shapes.
+      known: whether a folder or the registry states the bytes; else the shapes let expect them.
       checkpoint: bytes of the checkpoint that is to be made.
       host: bytes of memory to convert it.
       todo: stages that are not complete, each with the results that it lacks and has in all.
@@ -70,7 +70,10 @@ def _step(
 ) -> Step:
     subject = subject_of(spec.slug, known_shapes.config_json(spec), spec)
     item = 4 if spec.dtype == "float32" else 2
-    size = spec.tensor_bytes or memory.checkpoint_bytes(subject.config, subject.heads[0], item)
+    expected = memory.checkpoint_bytes(subject.config, subject.heads[0], item)
+    folder = sources.folder_of(asked, spec)
+    weights = [path.stat().st_size for path in folder.glob("*.safetensors")] if folder else []
+    size = sum(weights) or spec.tensor_bytes or expected
     todo = []
     for stage in asked.stages_of(spec):
         places = results.wanted(asked, spec, stage, readings)
@@ -83,7 +86,7 @@ def _step(
         spec=spec,
         tokens=subject.config.vocab_size,
         fetch=0 if fetched or not left else size,
-        known=spec.tensor_bytes is not None,
+        known=bool(weights) or spec.tensor_bytes is not None,
         checkpoint=0 if made or not left else int(size * _PART),
         host=memory.host_bytes(subject.config, subject.heads[0], item, blocks=2),
         todo=todo,

@@ -1,24 +1,29 @@
 """Ten folders that stand in for the paper's models: their classes, key names and real tokenizers.
 
-Sizes are shrunken and weights random, so no number is the paper's. The vocabularies are whole, or
-cut to a share of the ids where a test needs speed: the rest of the conversion, the template and
-the gate's pattern of ids are those of the published models.
+Sizes are shrunken and weights random, so no number is the paper's. A whole vocabulary takes half a
+minute of CPU time per model and prompt. A cut one keeps the first ids of the published tokenizer,
+its rules and its special tokens. Those of Gemma keep their ids; Llama's, which follow the others,
+move down, and with them the ids at which a gate reads (`pattern`).
 """
 
 import dataclasses
+import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from configs import known_models, known_shapes
+from engine.text.tokenizer import load_tokenizer
 from tests.support import published
 
 WIDTH, FFN, LAYERS, HEADS, KEYS, SIZE, HIDDEN = 16, 16, 1, 2, 1, 8, 8
-_ROWS = {"llama": 128_256, "gemma": 256_000}
+CUT = 3000  # ids that a cut vocabulary keeps
+_CHARACTERS = 400  # beyond them: Gemma's characters are its last ids
 GATED_LLAMA, GATED_GEMMA = "LlamaForRewardModelWithGating", "Gemma2ForRewardModelWithGating"
 URM = "LlamaForSequenceClassificationWithNormal_Weights"
 
@@ -58,26 +63,72 @@ MODELS: Mapping[str, StandIn] = {
 LANGUAGE = {"gemma-2-2b-it": StandIn("Gemma2ForCausalLM", "lm", "gemma", 0)}
 
 
-def write(folder: Path, slug: str, cache: Path) -> Path:
+def write(folder: Path, slug: str, cache: Path, *, whole: bool = False) -> Path:
     """Writes the folder of a model below `folder`, named owner--name as the command looks for it.
 
     Args:
       folder: of all models.
       slug: one of `MODELS` or `LANGUAGE`.
       cache: folder of the published tokenizers.
+      whole: whether it has the whole vocabulary.
     """
     stand_in, spec = {**MODELS, **LANGUAGE}[slug], known_models.KNOWN[slug]
     own = folder / spec.hub_id.replace("/", "--")
     published.write(stand_in.template, own, cache)
-    config = _config(stand_in, slug)
+    if not whole:
+        (own / "tokenizer.json").write_text(_cut_text(own / "tokenizer.json"))
+    tokenizer = json.loads((own / "tokenizer.json").read_text(encoding="utf-8"))
+    config = _config(stand_in, slug, tokenizer)
     (own / "config.json").write_text(json.dumps(config))
     save_file(_tensors(stand_in, config, slug), own / "model.safetensors")
     return own
 
 
-def _config(stand_in: StandIn, slug: str) -> dict[str, object]:
-    spec = known_models.KNOWN[slug]
-    rows = _ROWS["gemma" if stand_in.template == "gemma" else "llama"] + stand_in.more
+def pattern(folder: Path) -> tuple[int, ...]:
+    """The ids that close the user's turn and open the assistant's, in a cut Llama vocabulary."""
+    tokenizer = load_tokenizer(folder)
+    text = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _cut_text(path: Path) -> str:
+    content = path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    if digest not in _CUTS:
+        _CUTS[digest] = json.dumps(_cut(json.loads(content)))
+    return _CUTS[digest]
+
+
+_CUTS: dict[str, str] = {}  # sha256 of a tokenizer.json -> the cut one
+
+
+def _cut(tokenizer: dict[str, Any]) -> dict[str, Any]:  # Any: parsed JSON
+    """A tokenizer.json with the first `CUT` ids; more characters and special tokens follow them."""
+    model = tokenizer["model"]
+    vocab = {token: i for token, i in model["vocab"].items() if i < CUT}
+    beyond = sorted((i, token) for token, i in model["vocab"].items() if i >= CUT)
+    chars = [token for _, token in beyond if len(token) == 1][:_CHARACTERS]
+    vocab |= {token: CUT + at for at, token in enumerate(chars)}
+    pairs = [m if isinstance(m, list) else m.split(" ") for m in model["merges"]]
+    merges = [p for p in pairs if p[0] in vocab and p[1] in vocab and p[0] + p[1] in vocab]
+    added = [token for token in tokenizer["added_tokens"] if token["id"] < CUT]
+    more = [t for t in tokenizer["added_tokens"] if t["id"] >= CUT and t["special"]]
+    moved = {token["content"]: len(vocab) + at for at, token in enumerate(more)}
+    added += [{**token, "id": moved[token["content"]]} for token in more]
+    processor = json.loads(json.dumps(tokenizer["post_processor"]))
+    for step in [processor, *processor.get("processors", [])] if processor else []:
+        for name, special in step.get("special_tokens", {}).items():
+            special["ids"] = [moved.get(name, i) for i in special["ids"]]
+    model = {**model, "vocab": vocab, "merges": merges}
+    return {**tokenizer, "model": model, "added_tokens": added, "post_processor": processor}
+
+
+def _config(stand_in: StandIn, slug: str, tokenizer: Mapping[str, Any]) -> dict[str, object]:
+    spec, gemma = known_models.KNOWN[slug], stand_in.template == "gemma"
+    added = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    size = 1 + max([*tokenizer["model"]["vocab"].values(), *added.values()])
+    begin = 0 if gemma else added["<|begin_of_text|>"] - 128_000
+    rows, pad = size + stand_in.more, stand_in.pad + begin
     config = known_shapes.config_json(spec) | {
         "architectures": [stand_in.architecture],
         "vocab_size": rows,
@@ -87,7 +138,7 @@ def _config(stand_in: StandIn, slug: str) -> dict[str, object]:
         "num_attention_heads": HEADS,
         "num_key_value_heads": KEYS,
         "head_dim": SIZE,
-        "pad_token_id": stand_in.pad,
+        "pad_token_id": pad,
         "torch_dtype": "float16" if slug == "grm-gemma2-2b-rewardmodel-ft" else "bfloat16",
     }
     if stand_in.template == "gemma":
