@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from analysis import display
 from analysis.published import verdicts
 from analysis.published.data import Published
 from analysis.published.exhibits import EXHIBITS, LOGPROBS, NEEDS, Exhibit
@@ -231,6 +232,8 @@ def _line(
         explained=readings.why(row["exhibit"], row["model"]),
         missing=missing,
     )
+    if verdict.kind == verdicts.SAME and 0 < abs(printed) <= row["within"]:
+        verdict = Verdict(verdicts.SAME, f"read to ±{row['within']:g}, no less than the value")
     return Line(
         of=" · ".join(filter(None, (row["model"], row["other"]))),
         quantity=_quantity(row),
@@ -366,7 +369,7 @@ def _scores(part: pl.DataFrame, readings: Readings) -> list[Line]:
         )
         lines.append(
             Line(
-                of=f"{row['model']} · {row['token']}",
+                of=f"{row['model']} · {display.plain(row['token'])}",
                 quantity=f"reward, {row['end']} {row['rank']}",
                 published=f"{row['score']:g}",
                 own=own,
@@ -441,6 +444,8 @@ def _remarks(exhibit: Exhibit, readings: Readings) -> list[str]:
 def _missing(exhibit: Exhibit, readings: Readings) -> str:
     """Why the run has nothing of an exhibit."""
     tables = readings.paper.tables
+    if exhibit.id == "figure_a3" and ("bing_effects",) not in tables:
+        return "Not run: it needs the Bing lexicon (--config.bing)."
     wanted = {"sweep": "moments", "items": "humans_correlation", "search": "sequences"}
     if exhibit.stage == LOGPROBS:
         there = any(key[0] == "logprobs" for key in tables)

@@ -81,13 +81,14 @@ def render(
 
 
 def shown(value: float | str | None, published: str) -> str:
-    """A number of the run with two digits more than the published one."""
+    """A number of the run with two digits more than the published one, where that has few."""
     if value is None:
         return "–"
     if isinstance(value, str):
         return value
     digits = len(published.partition(".")[2])
-    text = f"{value:.{digits + 2}f}" if 0 < digits < 7 else f"{value:.6g}"
+    more = 2 if digits < 4 else 0
+    text = f"{value:.{digits + more}f}" if 0 < digits < 7 else f"{value:.6g}"
     return style.minus(text)
 
 

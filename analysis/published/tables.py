@@ -233,6 +233,7 @@ _NAMES = (
     "rsa",
     "rsa_fit",
     "sentiment_slopes",
+    "bing_effects",
     "frequency_slopes",
     "framing",
     "humans_correlation",

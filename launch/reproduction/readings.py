@@ -21,14 +21,15 @@ PAPER, OURS, NOISE = "paper", "ours", "noise"
 # Convention -> the paper's, ours. The same as the table in docs/reproduce-the-paper.md.
 CONVENTIONS = (
     ("a token as the reply", "its text, the conversation tokenised as a whole", "its id"),
-    ("BOS", "the tokenizer's beside the template's: two, where the template has one", "the card's"),
-    ("date in Llama 3.1's and 3.2's template", "26 Jul 2024", "26 Jul 2024"),
+    ("BOS", "the tokenizer’s too: two, where the template has one", "the card’s"),
+    ("date in the template of Llama 3.1 and 3.2", "26 Jul 2024", "26 Jul 2024"),
     ("where the reward is read", "before the first pad token", "at the last token"),
-    ("Gemma 2's attention soft-cap", "left out", "applied"),
-    ("URM's reward", "its first output", "the weighted sum"),
-    ("a token with a leading space and a lexicon's word", "do not match", "match"),
+    ("Gemma 2’s attention soft-cap", "left out", "applied"),
+    ("URM’s reward", "its first output", "the weighted sum"),
+    ("a token with a leading space and a lexicon’s word", "do not match", "match"),
     ("items that people compared fewer than 50 times", "count", "are left out"),
-    ("the models' median rank of an item", "counts people as a model", "is the models' own"),
+    ("the models’ median rank of an item", "counts people as a model", "is the models’ own"),
+    ("lineage as a trait that explains agreement", "left out", "tested with the others"),
 )
 
 
