@@ -165,8 +165,10 @@ class Disk:
 
 
 def disk(asked: Asked, planned: Sequence[Step]) -> Disk:
-    """The peak of the disk: sources, checkpoints and results."""
-    each = [step.fetch + step.checkpoint for step in planned]
+    """The peak of the root's disk: checkpoints, results, and downloads if they go there too."""
+    found, cache = free_disk(asked.root), free_disk(sources.cache())
+    together = found is None or cache is None or found.number == cache.number
+    each = [step.checkpoint + (step.fetch if together else 0) for step in planned]
     rows = sum(
         missing * step.tokens
         for step in planned
@@ -174,7 +176,6 @@ def disk(asked: Asked, planned: Sequence[Step]) -> Disk:
         if stage in (SWEEP, LOGPROBS)
     )
     written = rows * _ROW_BYTES
-    found = free_disk(asked.root)
     return Disk(
         keep_all=sum(each) + written,
         keep_none=max(each, default=0) + written,
@@ -271,7 +272,8 @@ def _disk_lines(asked: Asked, planned: Sequence[Step]) -> list[str]:
     free = "unknown" if found.free is None else in_words(found.free)
     lines = [
         f"disk at its peak: {in_words(found.keep_all)} with --keep=all, "
-        f"{in_words(found.keep_none)} with --keep=none; free at {asked.root}: {free}"
+        f"{in_words(found.keep_none)} with --keep=none; free at {asked.root}: {free}",
+        f"downloads go to {sources.cache()}",
     ]
     if found.free is not None and found.needed(asked.keep) > found.free:
         other = found.keep_none <= found.free and asked.keep == "all"

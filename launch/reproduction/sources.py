@@ -34,6 +34,13 @@ def folder_of(asked: Asked, spec: ModelSpec) -> Path | None:
     )
 
 
+def cache() -> Path:
+    """The folder into which the hub's client downloads."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE)
+
+
 def is_fetched(asked: Asked, spec: ModelSpec) -> bool:
     """Whether a model's weights need no download: a folder holds them, or the hub's cache does.
 
@@ -102,9 +109,7 @@ def _note_download(asked: Asked, spec: ModelSpec) -> None:
 
 
 def _cache_of(hub_id: str) -> Path:
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    return Path(HF_HUB_CACHE) / f"models--{hub_id.replace('/', '--')}"
+    return cache() / f"models--{hub_id.replace('/', '--')}"
 
 
 def _forget(hub_id: str) -> int:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from configs.known_models import ModelSpec
@@ -50,11 +51,20 @@ def work(asked: Asked, readings: Sequence[Reading]) -> list[State]:
             _model(asked, state, readings)
         except LockError:
             raise
-        except (AssayError, OSError) as error:
-            state.failure = " ".join(str(error).split())
+        except Exception as error:  # whatever it is, the other models need not wait for it
+            state.failure = _reason(error)
             _say(f"{state.spec.nickname}: {state.failure}; going on with the other models")
         state.seconds = time.monotonic() - began
     return states
+
+
+def _reason(error: Exception) -> str:
+    """An error in one line; an unexpected one with its type. `python -X dev` prints its place."""
+    if isinstance(error, AssayError):
+        return " ".join(str(error).split())
+    if sys.flags.dev_mode:
+        traceback.print_exception(error)
+    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"[:500]
 
 
 def _model(asked: Asked, state: State, readings: Sequence[Reading]) -> None:
