@@ -81,6 +81,7 @@ def done(folders, elo, tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_a_page_about_one_model_of_ten(done):
     page = (done / "paper.html").read_text(encoding="utf-8")
     assert "R-Gem-2B" in page
@@ -92,6 +93,7 @@ def test_a_page_about_one_model_of_ten(done):
     assert names == {"paper", "ours"}
 
 
+@pytest.mark.slow
 def test_its_values_are_written_in_the_form_of_the_published_ones(done):
     own = data.read(done / "own")
     assert set(own.numbers["model"]) == {"R-Gem-2B"}
@@ -99,6 +101,7 @@ def test_its_values_are_written_in_the_form_of_the_published_ones(done):
     assert set(own.tokens["exhibit"]) == {"table_2", "table_a6", "table_a7"}
 
 
+@pytest.mark.slow
 def test_compared_with_its_own_values_everything_is_the_same(command, done, folders, elo):
     more = (f"--elo={elo}", "--only=page", f"--published={done / 'own'}")
     found = command("reproduce", *flags(done, folders, *more))
@@ -107,11 +110,13 @@ def test_compared_with_its_own_values_everything_is_the_same(command, done, fold
     assert re.search(r"\(\d+ same, 0 within noise, 0 differs, 36 not run\)", found.out[-1])
 
 
+@pytest.mark.slow
 def test_compared_with_the_paper_nothing_but_table_1_is_the_same(command, done, folders, elo):
     found = command("reproduce", *flags(done, folders, f"--elo={elo}", "--only=page"))
     assert re.search(r"\(4 same, 0 within noise, \d+ differs, \d+ not run\)", found.out[-1])
 
 
+@pytest.mark.slow
 def test_a_second_call_computes_nothing(command, done, folders, elo):
     before = parts(done)
     found = command("reproduce", *flags(done, folders, f"--elo={elo}"))
@@ -163,6 +168,7 @@ def killed_at(stop, arguments, folder):
     assert process.wait() == -signal.SIGKILL, log.read_text()
 
 
+@pytest.mark.slow
 def test_one_model_that_fails_does_not_stop_the_rest(command, folders, tmp_path):
     broken = tmp_path / "models"
     broken.mkdir()
@@ -182,6 +188,7 @@ def test_one_model_that_fails_does_not_stop_the_rest(command, folders, tmp_path)
     assert "not finite" in page
 
 
+@pytest.mark.slow
 def test_keep_none_removes_checkpoints_and_never_a_users_folder(command, folders, tmp_path):
     root = tmp_path / "root"
     arguments = flags(root, folders, "--only=sweep", "--keep=none")
@@ -227,6 +234,7 @@ def test_a_plan_prints_a_table_and_writes_nothing(command, tmp_path, monkeypatch
     assert not root.exists()
 
 
+@pytest.mark.slow
 def test_a_plan_counts_what_is_complete(command, done, folders, elo):
     more = (f"--elo={elo}", "--plan", "--devices=cpu-8GB")
     found = command("reproduce", *flags(done, folders, *more))

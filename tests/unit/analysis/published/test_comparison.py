@@ -80,15 +80,14 @@ def test_a_second_dtype_gives_the_noise_of_each_models_own_unit(published):
 
 
 def test_noise_of_a_correlation_is_the_largest_over_all_pairs(published):
-    def square(value):
-        frame = pl.DataFrame({"model": ["one", "two", "three"]})
-        cells = {"one": [1.0, value, 0.35], "two": [value, 1.0, 0.43], "three": [0.35, 0.43, 1.0]}
-        return frame.with_columns(**{name: pl.Series(each) for name, each in cells.items()})
+    def square(first, last):
+        cells = {"one": [1.0, first, 0.35], "two": [first, 1.0, last], "three": [0.35, last, 1.0]}
+        return pl.DataFrame({"model": list(cells), **cells})
 
     key = ("kendall_tau", "greatest")
-    paper = own("paper", {key: square(0.5)})
-    noise = own("noise", {key: square(0.57)})
-    readings = Readings(paper=paper, ours=own("ours", {key: square(0.56)}), noise=noise)
+    paper = own("paper", {key: square(0.5, 0.43)})
+    noise = own("noise", {key: square(0.5, 0.5)})  # another pair moves by .07
+    readings = Readings(paper=paper, ours=own("ours", {key: square(0.56, 0.43)}), noise=noise)
     found = lines(compared(published, readings)["figure_2a"])
     pair = found["N-Gem-27B · S-Gem-27B", "Kendall’s τ"]
     assert (pair.published, pair.verdict.kind) == ("0.56", verdicts.NOISE)
