@@ -14,7 +14,7 @@ NEEDS: Final = {
 _NO_NUMBERS = (
     "The paper shows a figure without numbers, so there is nothing to compare digit by digit."
 )
-_NOT_AT_HAND = "The published list was not at hand where Assay was built: only ours is shown."
+_NOT_AT_HAND = "The published list was not at hand where Assay was built: only this run’s is shown."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +119,7 @@ EXHIBITS: Final = (
         "Longer replies with the highest and lowest rewards that a search found",
         SEARCH,
         "A search depends on its random numbers and on ties: another run of the paper’s own code "
-        "finds other sequences. Only ours are shown.",
+        "finds other sequences. Only this run’s are shown.",
     ),
     Exhibit(
         "figure_5a",

@@ -107,8 +107,8 @@ def summary(lines: Sequence[Line]) -> str:
     sizes = sorted(abs(line.difference or 0.0) for line in off)
     largest = max(off, key=lambda line: abs(line.difference or 0.0))
     return (
-        f"{len(lines)} published values; half of ours are within {sizes[len(sizes) // 2]:.2g}, the "
-        f"largest difference is {signed(largest.difference)} ({largest.of})"
+        f"{len(lines)} published values; half of this run’s are within "
+        f"{sizes[len(sizes) // 2]:.2g}, the largest difference is {signed(largest.difference)} ({largest.of})"
     )
 
 
