@@ -106,9 +106,10 @@ def summary(lines: Sequence[Line]) -> str:
         return f"{len(lines)} published values"
     sizes = sorted(abs(line.difference or 0.0) for line in off)
     largest = max(off, key=lambda line: abs(line.difference or 0.0))
+    middle = f"{sizes[len(sizes) // 2]:.2g}"
     return (
-        f"{len(lines)} published values; half of this run’s are within "
-        f"{sizes[len(sizes) // 2]:.2g}, the largest difference is {signed(largest.difference)} ({largest.of})"
+        f"{len(lines)} published values; half of this run’s are within {middle}, the largest "
+        f"difference is {signed(largest.difference)} ({largest.of})"
     )
 
 
