@@ -74,6 +74,7 @@ def write(folder: Path, slug: str, cache: Path, *, whole: bool = False) -> Path:
     """
     stand_in, spec = {**MODELS, **LANGUAGE}[slug], known_models.KNOWN[slug]
     own = folder / spec.hub_id.replace("/", "--")
+    folder.mkdir(parents=True, exist_ok=True)
     published.write(stand_in.template, own, cache)
     if not whole:
         (own / "tokenizer.json").write_text(_cut_text(own / "tokenizer.json"))
