@@ -10,7 +10,8 @@ import jinja2
 from analysis import display
 from analysis.figures import style
 from analysis.published import verdicts
-from analysis.published.comparison import Compared, Line, TokenList, totals
+from analysis.published.comparison import totals
+from analysis.published.records import Compared, Line, TokenList
 
 _TEMPLATES = pathlib.Path(__file__).parent / "templates"
 _REPORT = pathlib.Path(__file__).parents[1] / "report" / "templates"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from analysis import AnalyzeSettings, ModelInfo, Study
 from analysis.published import comparison, data, own, page, tables
-from analysis.published.comparison import Compared, Readings
 from analysis.published.data import Published
+from analysis.published.records import Compared, Readings
 from configs import analyze as defaults
 from configs import known_models
 from engine.runs import storage

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from analysis.published import comparison, data, page, verdicts
-from analysis.published.comparison import Readings
 from analysis.published.own import Own, replaced
+from analysis.published.records import Readings
 
 SLUGS = {"N-Gem-27B": "one", "S-Gem-27B": "two", "R-Gem-2B": "three", "gemma-2-2b-it": "lm"}
 SCRIPT = "<script>alert(1)</script>"
