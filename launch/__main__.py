@@ -23,6 +23,7 @@ COMMANDS = {
     "conventions": "Score models under many readings: which findings survive?",
     "logprobs": "Compute log-probabilities of a language model.",
     "import_scores": "Import scores that others released into a run.",
+    "reproduce": "Compute the paper again, and compare it number by number.",
     "verify": "Check a run: every hash, row and id; rebuild a lost manifest.",
     "diff": "Say what changed between two reward models, with a verdict.",
     "analyze": "Write the report of one or several runs.",

@@ -29,6 +29,7 @@ from engine.planning.work import Named, SearchWork, SweepWork
 from engine.runs import storage
 from engine.scoring.reward_passes import PREFIX_MULTIPLE, dtype_named
 from launch.common import command, scoring
+from launch.common.durations import in_hours
 from launch.common.subjects import subject_of
 
 _PREFIX, _OWN = 64, 3  # positions, where no template is at hand
@@ -285,14 +286,7 @@ def _search_fields(one: SearchPlan | None) -> dict[str, Any]:
 
 
 def _seconds(seconds: float | None) -> str:
-    """`3.4 s`, `12 min`, `5.1 h`: two digits, since no more is known."""
-    if seconds is None:
-        return _UNKNOWN
-    for unit, length in (("days", 86400 * 2), ("h", 7200), ("min", 180)):
-        if seconds >= length:
-            value = seconds / {"days": 86400, "h": 3600, "min": 60}[unit]
-            return f"{value:.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return _UNKNOWN if seconds is None else in_hours(seconds)
 
 
 if __name__ == "__main__":

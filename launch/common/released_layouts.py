@@ -106,9 +106,23 @@ def elo(released: Released, choices: Choices) -> Content:
     """elo_rank, elo_score, name, elo_matches, then one column per model."""
     models = _after(released, ("elo_rank", "elo_score", "name", "elo_matches"), "model")
     prompt = _prompt_of_file(released, choices)
+    humans = people(released)
+    rows = humans.select("item")
+    columns = [
+        Column(model_id(name), prompt, _single(released.numbers(name)), rows) for name in models
+    ]
+    return Content(columns=columns, humans=humans)
+
+
+def people(released: Released) -> pl.DataFrame:
+    """What people think of the items of a file in the layout `elo`: `schema.HUMAN_COLUMNS`.
+
+    Raises:
+      AssayError: an item is empty or stands there twice, or a number is none.
+    """
     names = released.text("name")
     released.once(names, "name")
-    humans = pl.DataFrame(
+    return pl.DataFrame(
         {
             "item_id": range(len(names)),
             "item": names,
@@ -118,11 +132,6 @@ def elo(released: Released, choices: Choices) -> Content:
         },
         schema=schema.HUMAN_COLUMNS,
     )
-    rows = humans.select("item")
-    columns = [
-        Column(model_id(name), prompt, _single(released.numbers(name)), rows) for name in models
-    ]
-    return Content(columns=columns, humans=humans)
 
 
 def tokens(released: Released, choices: Choices) -> Content:

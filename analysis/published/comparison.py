@@ -1,0 +1,334 @@
+"""Each published value beside that of a run, with a verdict, in the order of the paper."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from analysis import display
+from analysis.published import verdicts
+from analysis.published.data import Published
+from analysis.published.exhibits import EXHIBITS, LOGPROBS, NEEDS, Exhibit
+from analysis.published.own import TEN, Missing, Own, lists_of
+from analysis.published.records import Compared, Line, Readings, TokenList
+from analysis.published.verdicts import Entry, Verdict
+
+SHOWN = 20  # tokens of a list for which nothing is published
+_SCORE = 5e-6  # half a unit of the last digit of a printed reward
+
+
+def compare(published: Published, readings: Readings) -> list[Compared]:
+    """Every exhibit with its values.
+
+    Args:
+      published: what to compare with.
+      readings: the run.
+    """
+    return [_exhibit(exhibit, published, readings) for exhibit in EXHIBITS]
+
+
+def totals(compared: Iterable[Compared]) -> dict[str, int]:
+    """Kind of verdict -> number of values, over all exhibits."""
+    each = [one.counts for one in compared]
+    return {kind: sum(counts[kind] for counts in each) for kind in verdicts.KINDS}
+
+
+def _exhibit(exhibit: Exhibit, published: Published, readings: Readings) -> Compared:
+    if exhibit.id == "table_1":
+        lines = [line for row in published.models.to_dicts() for line in _model(row, readings)]
+        return Compared(exhibit=exhibit, lines=lines, lists=(), remarks=())
+    numbers = published.numbers.filter(exhibit=exhibit.id)
+    noise = _noises(numbers, readings)
+    lines = [_line(row, readings, noise) for row in numbers.to_dicts()]
+    tokens = published.tokens.filter(exhibit=exhibit.id)
+    by = ("prompt", "model", "end")
+    lists = [_list(part, readings) for part in tokens.partition_by(*by, maintain_order=True)]
+    lines += [line for part in _scored(tokens) for line in _scores(part, readings)]
+    if tokens.is_empty() and numbers.is_empty():
+        lists = _unpublished(exhibit, readings)
+    return Compared(
+        exhibit=exhibit,
+        lines=lines,
+        lists=lists,
+        remarks=_remarks(exhibit, readings),
+        shown=_shown(exhibit, readings.paper),
+        missing=_missing(exhibit, readings),
+    )
+
+
+def _model(row: Mapping[str, Any], readings: Readings) -> list[Line]:  # Any: cells of a table
+    """A row of Table 1 against the registry's entry of the model."""
+    known = readings.paper.tables.get(("models",))
+    slug = readings.paper.slugs.get(row["nickname"], "")
+    own = None if known is None else known.filter(model=slug)
+    lines = []
+    for name in ("base", "developer", "size_b", "rewardbench_rank"):
+        value = own[name][0] if own is not None and own.height else None
+        printed = row[name]
+        verdict = Verdict(verdicts.SAME if value == printed else verdicts.DIFFERS)
+        if value is None:
+            reason = readings.paper.failures.get(slug, "the model was not scored")
+            verdict = Verdict(verdicts.NOT_RUN, reason)
+        lines.append(
+            Line(
+                of=row["nickname"],
+                quantity=_TABLE_1[name],
+                published=_short(printed),
+                own=None if value is None else _short(value),
+                ours=None if value is None else _short(value),
+                difference=None,
+                verdict=verdict,
+                source=row["source"],
+            )
+        )
+    return lines
+
+
+_TABLE_1 = {
+    "base": "base model",
+    "developer": "developer",
+    "size_b": "size (10⁹ parameters)",
+    "rewardbench_rank": "rank on RewardBench",
+}
+
+
+def _short(value: Any) -> str:  # Any: text or a number
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _line(
+    row: Mapping[str, Any], readings: Readings, noise: Mapping[tuple[str, str], float]
+) -> Line:
+    own, missing = _number(readings.paper, row)
+    ours, _ = _number(readings.ours, row)
+    printed = float(row["value"])
+    verdict = verdicts.of_number(
+        printed,
+        row["within"],
+        own,
+        noise=noise.get(_group(row)),
+        others={readings.ours.name: ours},
+        explained=readings.why(row["exhibit"], row["model"]),
+        missing=missing,
+    )
+    if verdict.kind == verdicts.SAME and 0 < abs(printed) <= row["within"]:
+        verdict = Verdict(verdicts.SAME, f"read to ±{row['within']:g}, no less than the value")
+    return Line(
+        of=" · ".join(filter(None, (row["model"], row["other"]))),
+        quantity=_quantity(row),
+        published=row["value"],
+        own=own,
+        ours=ours,
+        difference=None if own is None else own - printed,
+        verdict=verdict,
+        source=row["source"],
+    )
+
+
+def _quantity(row: Mapping[str, Any]) -> str:
+    name = QUANTITIES[row["quantity"]]
+    return f"{name}, “{row['prompt']}”" if row["quantity"].endswith("slope") else name
+
+
+QUANTITIES = {
+    "mean": "mean",
+    "variance": "variance",
+    "skewness": "skewness",
+    "kendall": "Kendall’s τ",
+    "spearman": "Spearman’s ρ",
+    "rbo": "rank-biased overlap",
+    "pearson": "Pearson’s r with the agreement",
+    "r_squared": "R² of the joint regression",
+    "sentiment_slope": "slope",
+    "frequency_slope": "slope",
+    "rank_gap": "rank of the models less that of people",
+}
+_OF_REWARD = ("mean", "variance", "skewness", "sentiment_slope", "frequency_slope")
+
+
+def _group(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Values that share a measure of noise: those in a model's unit of reward, or all of a kind."""
+    of_model = row["quantity"] in _OF_REWARD
+    return row["quantity"], row["model"] if of_model else ""
+
+
+def _noises(numbers: pl.DataFrame, readings: Readings) -> dict[tuple[str, str], float]:
+    """Group -> the largest difference between two dtypes in it; none where only one was run."""
+    if readings.noise is None:
+        return {}
+    found: dict[tuple[str, str], float] = {}
+    for row in numbers.to_dicts():
+        one, _ = _number(readings.paper, row)
+        other, _ = _number(readings.noise, row)
+        if one is not None and other is not None:
+            group = _group(row)
+            found[group] = max(found.get(group, 0.0), abs(one - other))
+    return found
+
+
+def _number(own: Own, row: Mapping[str, Any]) -> tuple[float | None, str]:
+    try:
+        return own.number(row), ""
+    except Missing as missing:
+        return None, str(missing)
+
+
+def _list(part: pl.DataFrame, readings: Readings) -> TokenList:
+    first = part.row(0, named=True)
+    where = tuple(first[k] for k in ("exhibit", "prompt", "model", "end"))
+    by_id = first["exhibit"] == "table_2"
+    rows = part.sort("rank").to_dicts()
+    printed = [Entry(str(row["token_id"]) if by_id else row["token"]) for row in rows]
+    own, missing = _entries(readings.paper, where)
+    ours, _ = _entries(readings.ours, where)
+    noise = None
+    if readings.noise is not None and own is not None:
+        other, _ = _entries(readings.noise, where)
+        if other is not None:
+            noise = len(printed) - verdicts.at_their_rank(own[: len(printed)], other)
+    verdict = verdicts.of_list(
+        printed,
+        own,
+        descending=first["end"] == "top",
+        noise=noise,
+        others={readings.ours.name: ours},
+        explained=readings.why(first["exhibit"], first["model"]),
+        missing=missing,
+    )
+    texts = {str(row["token_id"]): row["token"] for row in rows} if by_id else {}
+    return TokenList(
+        model=first["model"],
+        end=first["end"],
+        published=[row["token"] for row in rows],
+        own=_texts(own, len(printed), texts),
+        ours=_texts(ours, len(printed), texts),
+        common=0 if own is None else verdicts.shared(printed, own),
+        at_rank=0 if own is None else verdicts.at_their_rank(printed, own),
+        verdict=verdict,
+        source=first["source"],
+    )
+
+
+def _texts(entries: Sequence[Entry] | None, count: int, texts: Mapping[str, str]) -> list[str]:
+    if entries is None:
+        return []
+    return [entry.text or texts.get(entry.key, entry.key) for entry in entries[:count]]
+
+
+def _entries(own: Own, where: tuple[str, ...]) -> tuple[list[Entry] | None, str]:
+    exhibit, prompt, model, end = where
+    try:
+        return own.entries(exhibit, prompt, model, end), ""
+    except Missing as missing:
+        return None, str(missing)
+
+
+def _scored(tokens: pl.DataFrame) -> list[pl.DataFrame]:
+    """Published lists whose rewards are printed too."""
+    scored = tokens.filter(pl.col("score").is_not_null())
+    return scored.partition_by("model", "end", maintain_order=True)
+
+
+def _scores(part: pl.DataFrame, readings: Readings) -> list[Line]:
+    """The printed rewards of tokens, against those of the same token ids."""
+    lines = []
+    for row in part.to_dicts():
+        own, missing = _score(readings.paper, row)
+        ours, _ = _score(readings.ours, row)
+        other = None if readings.noise is None else _score(readings.noise, row)[0]
+        noise = None if own is None or other is None else abs(own - other)
+        verdict = verdicts.of_number(
+            row["score"],
+            _SCORE,
+            own,
+            noise=noise,
+            others={readings.ours.name: ours},
+            explained=readings.why(row["exhibit"], row["model"]),
+            missing=missing,
+        )
+        lines.append(
+            Line(
+                of=f"{row['model']} · {display.plain(row['token'])}",
+                quantity=f"reward, {row['end']} {row['rank']}",
+                published=f"{row['score']:g}",
+                own=own,
+                ours=ours,
+                difference=None if own is None else own - row["score"],
+                verdict=verdict,
+                source=row["source"],
+            )
+        )
+    return lines
+
+
+def _score(own: Own, row: Mapping[str, Any]) -> tuple[float | None, str]:
+    try:
+        return own.score(row["prompt"], row["model"], row["token_id"]), ""
+    except Missing as missing:
+        return None, str(missing)
+
+
+def _unpublished(exhibit: Exhibit, readings: Readings) -> list[TokenList]:
+    """Lists of a run for which the published ones were not at hand."""
+    lists = []
+    for prompt in exhibit.prompts:
+        for model in lists_of(readings.paper, exhibit.id, prompt):
+            for end in ("top", "bottom"):
+                where = (exhibit.id, prompt, model, end)
+                own, ours = (_entries(o, where)[0] for o in (readings.paper, readings.ours))
+                lists.append(
+                    TokenList(
+                        model=model,
+                        end=end,
+                        published=(),
+                        own=_texts(own, SHOWN, {}),
+                        ours=_texts(ours, SHOWN, {}),
+                        common=0,
+                        at_rank=0,
+                        verdict=None,
+                        source="",
+                    )
+                )
+    return lists
+
+
+def _shown(exhibit: Exhibit, own: Own) -> list[tuple[str, ...]]:
+    """Rows of a table of the run with a header, for an exhibit whose numbers are not published."""
+    nicknames = {slug: nickname for nickname, slug in own.slugs.items()}
+    if exhibit.id == "gcg" and ("sequences",) in own.tables:
+        found = own.tables["sequences",].select("model", "direction", "reward", "text")
+        rows = [(nicknames.get(m, m), d, f"{r:.3f}", t) for m, d, r, t in found.iter_rows()]
+        return [("model", "direction", "reward", "text"), *rows]
+    if exhibit.id == "figure_4" and ("framing",) in own.tables:
+        both = own.tables["framing",].filter(
+            pl.col("prompt_a").is_in(["best", "worst"]), pl.col("prompt_b").is_in(["best", "worst"])
+        )
+        numbers = both.select("model", "pearson", "ci_low", "ci_high").iter_rows()
+        rows = [(nicknames.get(m, m), f"{r:.3f}", f"{a:.3f} to {b:.3f}") for m, r, a, b in numbers]
+        return [("model", "Pearson’s r of “best” and “worst”", "95 % interval"), *rows]
+    return []
+
+
+def _remarks(exhibit: Exhibit, readings: Readings) -> list[str]:
+    said = [exhibit.note] if exhibit.note else []
+    count = len(readings.paper.scored)
+    if exhibit.of_shared and 0 < count < TEN:
+        said.append(
+            f"The shared vocabulary is here that of {count} of the ten models: it holds other "
+            "tokens than the paper’s, so its numbers differ from the printed ones for that reason."
+        )
+    return said
+
+
+def _missing(exhibit: Exhibit, readings: Readings) -> str:
+    """Why the run has nothing of an exhibit."""
+    tables = readings.paper.tables
+    if exhibit.id == "figure_a3" and ("bing_effects",) not in tables:
+        return "Not run: it needs the Bing lexicon (--config.bing)."
+    wanted = {"sweep": "moments", "items": "humans_correlation", "search": "sequences"}
+    if exhibit.stage == LOGPROBS:
+        there = any(key[0] == "logprobs" for key in tables)
+    else:
+        frame = tables.get((wanted[exhibit.stage],))
+        there = frame is not None and frame.height > 0
+    return "" if there else f"Not run: it needs {NEEDS[exhibit.stage]}."

@@ -1,0 +1,295 @@
+"""The values of a run, found by the names that the published ones have."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from analysis.published.data import Published
+from analysis.published.verdicts import Entry
+
+Key = tuple[str, ...]
+CHAT = ".chat"  # what the id of a prompt ends with where a language model read it in its template
+TEN = 10  # models of the paper
+
+
+class Missing(Exception):
+    """A value that a run does not have; the message says why, as a part of a sentence."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Own:
+    """Tables of one reading of the models.
+
+    Attributes:
+      name: of the reading, as a reader knows it: "the paper's conventions".
+      tables: key of a table, as `analysis.study` has it -> table.
+      reasons: key of an absent table -> why it is absent.
+      slugs: nickname -> slug of every model that may be asked for.
+      failures: slug -> why a model has no results, as far as it is known.
+    """
+
+    name: str
+    tables: Mapping[Key, pl.DataFrame]
+    reasons: Mapping[Key, str]
+    slugs: Mapping[str, str]
+    failures: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def scored(self) -> list[str]:
+        """Slugs of the reward models that scored their vocabulary under "greatest"."""
+        moments = self.tables.get(("moments",))
+        return [] if moments is None else moments["model"].unique(maintain_order=True).to_list()
+
+    def number(self, row: Mapping[str, Any]) -> float:  # Any: cells of `data.NUMBERS`
+        """The number that a row of `numbers.csv` is of.
+
+        Raises:
+          Missing: the run has none.
+        """
+        find = _NUMBERS[row["exhibit"], row["quantity"]]
+        value = find(self, row)
+        if value is None:
+            raise Missing("too few words or items to compute it")
+        return float(value)
+
+    def entries(self, exhibit: str, prompt: str, model: str, end: str) -> list[Entry]:
+        """The list of a model at one end, the extreme first.
+
+        Args:
+          exhibit: table of the paper, as in `tokens.csv`.
+          prompt: prompt id.
+          model: nickname.
+          end: `top` or `bottom`.
+
+        Raises:
+          Missing: the run has none.
+        """
+        key, number = _LISTS[exhibit]
+        slug = self._slug(model)
+        keys = [tuple(part.format(prompt=p) for part in key) for p in (prompt, prompt + CHAT)]
+        frames = [self.tables[key] for key in keys if key in self.tables]
+        own = [f.filter(model=slug, end=end) for f in frames]
+        found = next((f for f in own if f.height), None)
+        if found is None:
+            raise Missing(self._why(slug, keys[0]))
+        name = "token_id" if exhibit == "table_2" else "token"
+        rows = found.sort("rank").select(pl.col(name).alias("key"), number, "token").iter_rows()
+        return [Entry(str(key), float(score), text) for key, score, text in rows]
+
+    def score(self, prompt: str, model: str, token_id: int) -> float:
+        """Reward of one token of Table 2.
+
+        Raises:
+          Missing: the run has none.
+        """
+        slug = self._slug(model)
+        own = self.table("printed_scores").filter(model=slug, prompt=prompt, token_id=token_id)
+        if not own.height:
+            raise Missing(self._why(slug, ("printed_scores",)))
+        return float(own["reward"].item())
+
+    def table(self, *key: str) -> pl.DataFrame:
+        """A table by its key.
+
+        Raises:
+          Missing: the run has none.
+        """
+        if key not in self.tables:
+            raise Missing(self._why("", key))
+        return self.tables[key]
+
+    def cell(self, key: Key, column: str, model: str = "", **where: str) -> float | None:
+        """The number in one column of the one row that a table has for a model.
+
+        Raises:
+          Missing: the run has no such row.
+        """
+        slug = self._slug(model) if model else ""
+        chosen = {**where, **({"model": slug} if model else {})}
+        if key not in self.tables:
+            raise Missing(self._why(slug, key))
+        own = self.tables[key].filter(**chosen)
+        if not own.height:
+            raise Missing(self._why(slug, key))
+        value: float | None = own[column][0]
+        return value
+
+    def square(self, key: Key, model: str, other: str) -> float | None:
+        """A cell of a square table.
+
+        Raises:
+          Missing: one of the two is not in it.
+        """
+        if other == "human":
+            return self.cell(key, other, model)
+        slug = self._slug(other)
+        if slug not in self.table(*key).columns:
+            raise Missing(self._why(slug, key))
+        return self.cell(key, slug, model)
+
+    def listed(self, name: str, prompt: str) -> Key:
+        """Key of the table `name` of the list that was scored under a prompt.
+
+        Raises:
+          Missing: there is none.
+        """
+        for key in self.tables:
+            if key[0] == name and key[-1] == prompt:
+                return key
+        raise Missing(self._why("", (name,)))
+
+    def of_all(self) -> None:
+        """Checks that all models of the paper were scored.
+
+        Raises:
+          Missing: they were not; a number over all models is then of other models.
+        """
+        count = len(self.scored)
+        if count < TEN:
+            raise Missing(f"it is over all ten models, and {count} were scored")
+
+    def _slug(self, nickname: str) -> str:
+        if nickname not in self.slugs:
+            raise Missing(f"{nickname} is no model of this registry")
+        return self.slugs[nickname]
+
+    def _why(self, slug: str, key: Key) -> str:
+        if slug in self.failures:
+            return self.failures[slug]
+        for known, reason in self.reasons.items():
+            if known == key or (len(key) == 1 and known[0] == key[0]):
+                return _clause(reason)
+        return "the model was not scored" if slug else "nothing was scored for it"
+
+
+def replaced(published: Published, own: Own) -> Published:
+    """The published rows with a run's own values, to compare a later run with.
+
+    Rows that the run has no value for are left out.
+    """
+    numbers = []
+    for row in published.numbers.iter_rows(named=True):
+        try:
+            value = repr(own.number(row))
+        except Missing:
+            continue
+        numbers.append({**row, "value": value, "within": 0.0, "source": own.name})
+    lists = published.tokens.partition_by("exhibit", "prompt", "model", "end", maintain_order=True)
+    tokens = [_replaced(part, own) for part in lists]
+    return Published(
+        models=published.models,
+        numbers=pl.DataFrame(numbers, schema=published.numbers.schema),
+        tokens=pl.concat([published.tokens.clear(), *tokens]),
+    )
+
+
+def _replaced(part: pl.DataFrame, own: Own) -> pl.DataFrame:
+    first = part.row(0, named=True)
+    try:
+        entries = own.entries(*(first[k] for k in ("exhibit", "prompt", "model", "end")))
+    except Missing:
+        return part.clear()
+    entries = entries[: part.height]
+    by_id = first["exhibit"] == "table_2"
+    ids = [int(e.key) if by_id else None for e in entries]
+    scores = [e.score if by_id else None for e in entries]
+    texts = [e.text for e in entries]
+    return part.head(len(entries)).with_columns(
+        token_id=pl.Series(ids, dtype=pl.Int64),
+        token=pl.Series(texts, dtype=pl.String),
+        score=pl.Series(scores, dtype=pl.Float64),
+        source=pl.lit(own.name),
+    )
+
+
+def _clause(sentence: str) -> str:
+    """A sentence as a part of one: no full stop."""
+    return sentence.rstrip(".")
+
+
+def _moment(own: Own, row: Mapping[str, Any]) -> float | None:
+    return own.cell(("moments",), row["quantity"], row["model"], prompt=row["prompt"])
+
+
+def _matrix(name: str) -> Any:  # Any: one of the functions of `_NUMBERS`
+    return lambda own, row: own.square((name, row["prompt"]), row["model"], row["other"])
+
+
+def _of_all_models(own: Own, key: Key, column: str, **where: str) -> float | None:
+    own.of_all()
+    return own.cell(key, column, **where)
+
+
+def _rsa(own: Own, row: Mapping[str, Any]) -> float | None:
+    return _of_all_models(own, ("rsa", row["prompt"]), "pearson_r", predictor=row["other"])
+
+
+def _joint(own: Own, row: Mapping[str, Any]) -> float | None:
+    return _of_all_models(own, ("rsa_fit",), "r_squared", prompt=row["prompt"])
+
+
+def _sentiment(own: Own, row: Mapping[str, Any]) -> float | None:
+    where = {"prompt": row["prompt"], "valence": row["other"]}
+    return own.cell(("sentiment_slopes",), "slope", row["model"], **where)
+
+
+def _frequency(own: Own, row: Mapping[str, Any]) -> float | None:
+    return own.cell(("frequency_slopes",), "slope", row["model"], prompt=row["prompt"])
+
+
+def _people(own: Own, row: Mapping[str, Any]) -> float | None:
+    return own.cell(("humans_correlation",), "spearman", row["model"], prompt=row["prompt"])
+
+
+def _gap(own: Own, row: Mapping[str, Any]) -> float | None:
+    key = ("humans_gap",)
+    own.table(*key)
+    return _of_all_models(own, key, "gap", prompt=row["prompt"], item=row["other"])
+
+
+def _among_people(own: Own, row: Mapping[str, Any]) -> float | None:
+    return own.square(own.listed("humans_kendall", row["prompt"]), row["model"], row["other"])
+
+
+_NUMBERS: Mapping[tuple[str, str], Any] = {  # Any: functions of an Own and a row
+    **{("table_3", moment): _moment for moment in ("mean", "variance", "skewness")},
+    ("figure_2a", "kendall"): _matrix("kendall_tau"),
+    ("figure_2c", "pearson"): _rsa,
+    ("figure_2c", "r_squared"): _joint,
+    ("figure_3c", "sentiment_slope"): _sentiment,
+    ("figure_3d", "frequency_slope"): _frequency,
+    ("figure_5a", "spearman"): _people,
+    ("figure_5b", "rank_gap"): _gap,
+    ("figure_a1", "spearman"): _matrix("spearman"),
+    ("figure_a1", "rbo"): _matrix("rbo"),
+    ("figure_a5", "kendall"): _among_people,
+}
+# Exhibit -> key of the table that holds its lists, and the column of its number.
+_LISTS: Mapping[str, tuple[Key, str]] = {
+    "table_2": (("top_bottom", "{prompt}"), "reward"),
+    "table_a1": (("logprobs", "{prompt}"), "logprob"),
+    "table_a2": (("logprobs", "{prompt}"), "logprob"),
+    "table_a3": (("logprobs", "{prompt}"), "logprob"),
+    "table_a4": (("framing_logprobs_sum",), "logprob"),
+    "table_a5": (("framing_logprobs_difference",), "logprob"),
+    "table_a6": (("top_bottom", "{prompt}"), "reward"),
+    "table_a7": (("shared_top_bottom", "{prompt}"), "reward"),
+    "table_a8": (("shared_sum",), "reward"),
+    "table_a9": (("shared_difference",), "reward"),
+}
+
+
+def lists_of(own: Own, exhibit: str, prompt: str) -> Sequence[str]:
+    """Nicknames of the models of which a run has the lists of an exhibit, in the paper's order."""
+    if exhibit not in _LISTS:
+        return []
+    found = []
+    for nickname in own.slugs:
+        try:
+            own.entries(exhibit, prompt, nickname, "top")
+        except Missing:
+            continue
+        found.append(nickname)
+    return found

@@ -1,0 +1,123 @@
+"""paper.html: the comparison as one page that loads nothing. Jinja2 escapes what it is given."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+
+from analysis import display
+from analysis.figures import style
+from analysis.published import verdicts
+from analysis.published.comparison import totals
+from analysis.published.records import Compared, Line, TokenList
+
+_TEMPLATES = pathlib.Path(__file__).parent / "templates"
+_REPORT = pathlib.Path(__file__).parents[1] / "report" / "templates"
+_FOLDED_ABOVE = 12  # numbers of an exhibit
+SYMBOLS = {
+    verdicts.SAME: "same",
+    verdicts.NOISE: "noise",
+    verdicts.DIFFERS: "differs",
+    verdicts.NOT_RUN: "notrun",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class About:
+    """What a reader of the page has to know of the run.
+
+    Attributes:
+      models: nickname, and what was done or why it failed, of every model that was asked for.
+      settings: name of a convention, in the paper's reading, and in ours.
+      facts: lines about devices, dtypes and versions.
+      published: what it was compared with: the paper, or a folder of values.
+    """
+
+    models: Sequence[tuple[str, str]]
+    settings: Sequence[tuple[str, str, str]]
+    facts: Sequence[str]
+    published: str
+
+
+def render(
+    compared: Sequence[Compared],
+    about: About,
+    figures: Mapping[str, Sequence[tuple[str, str]]],
+) -> str:
+    """The page as one string of HTML.
+
+    Args:
+      compared: every exhibit, in the order of the paper.
+      about: the run.
+      figures: exhibit -> data URI and caption of each of its figures.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([_TEMPLATES, _REPORT]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "segments": display.segments,
+        "shown": shown,
+        "signed": signed,
+        "symbol": SYMBOLS.__getitem__,
+        "short": lambda kind: {verdicts.NOISE: "noise"}.get(kind, kind),
+    }
+    sheets = [_REPORT / "style.css", _TEMPLATES / "paper.css"]
+    return environment.get_template("paper.html.j2").render(
+        compared=compared,
+        about=about,
+        figures=figures,
+        kinds=verdicts.KINDS,
+        totals=totals(compared),
+        folded_above=_FOLDED_ABOVE,
+        summary=summary,
+        rows_of=rows_of,
+        style="".join(sheet.read_text(encoding="utf-8") for sheet in sheets),
+    )
+
+
+def shown(value: float | str | None, published: str) -> str:
+    """A number of the run with two digits more than the published one, where that has few."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    digits = len(published.partition(".")[2])
+    more = 2 if digits < 4 else 0
+    text = f"{value:.{digits + more}f}" if 0 < digits < 7 else f"{value:.6g}"
+    return style.minus(text)
+
+
+def signed(value: float | None) -> str:
+    """A difference with its sign; a dash where there is none."""
+    if value is None or value != value:
+        return "–"
+    return style.minus(f"{value:+.3g}") if value else "0"
+
+
+def summary(lines: Sequence[Line]) -> str:
+    """How far a run's numbers are from the published ones, in one sentence."""
+    off = [line for line in lines if line.difference is not None]
+    if not off:
+        return f"{len(lines)} published values"
+    sizes = sorted(abs(line.difference or 0.0) for line in off)
+    largest = max(off, key=lambda line: abs(line.difference or 0.0))
+    middle = f"{sizes[len(sizes) // 2]:.2g}"
+    return (
+        f"{len(lines)} published values; half of this run’s are within {middle}, the largest "
+        f"difference is {signed(largest.difference)} ({largest.of})"
+    )
+
+
+def rows_of(one: TokenList) -> list[tuple[int, Any, Any, Any]]:  # Any: text or None
+    """Rank, published token, and the run's in both readings; None beyond the end of a list."""
+    count = max(len(one.published), len(one.own), len(one.ours))
+    columns = [
+        [*each, *[None] * (count - len(each))] for each in (one.published, one.own, one.ours)
+    ]
+    return list(zip(range(1, count + 1), *columns, strict=True))

@@ -1,0 +1,130 @@
+"""What a comparison consists of: numbers and lists beside the published ones, by exhibit."""
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from analysis.published import verdicts
+from analysis.published.exhibits import Exhibit
+from analysis.published.own import Own
+from analysis.published.verdicts import Verdict
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Line:
+    """A published number beside a run's.
+
+    Attributes:
+      of: what it is of: a model, two models, an item.
+      quantity: what is measured, and under which prompt where there are several.
+      published: as it is printed.
+      own: the run's number in the paper's conventions; None where there is none.
+      ours: the same in our conventions.
+      difference: own less published.
+      verdict: of the paper's conventions.
+      source: of the published number.
+    """
+
+    of: str
+    quantity: str
+    published: str
+    own: float | str | None
+    ours: float | str | None
+    difference: float | None
+    verdict: Verdict
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenList:
+    """One end of a model's ranking, published and of a run.
+
+    Attributes:
+      model: nickname.
+      end: `top` or `bottom`.
+      published: tokens, the extreme first; none where the published list is not at hand.
+      own: those in the paper's conventions.
+      ours: those in our conventions.
+      common: published tokens among as many of the run's.
+      at_rank: those that have the same rank.
+      verdict: None where nothing is published.
+      source: of the published list.
+    """
+
+    model: str
+    end: str
+    published: Sequence[str]
+    own: Sequence[str]
+    ours: Sequence[str]
+    common: int
+    at_rank: int
+    verdict: Verdict | None
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compared:
+    """A table or figure of the paper, compared.
+
+    Attributes:
+      exhibit: which.
+      lines: its numbers.
+      lists: its lists of tokens.
+      remarks: what a reader has to know of this comparison.
+      shown: a table of the run, where nothing is published digit by digit; its header comes first.
+      missing: why the run has nothing of it; "" where it has.
+    """
+
+    exhibit: Exhibit
+    lines: Sequence[Line]
+    lists: Sequence[TokenList]
+    remarks: Sequence[str]
+    shown: Sequence[Sequence[str]] = ()
+    missing: str = ""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Kind of verdict -> how many values have it."""
+        found = [line.verdict.kind for line in self.lines]
+        found += [one.verdict.kind for one in self.lists if one.verdict]
+        counted = collections.Counter(found)
+        return {kind: counted[kind] for kind in verdicts.KINDS}
+
+    @property
+    def run_lines(self) -> list[Line]:
+        """The numbers that the run has."""
+        return [line for line in self.lines if line.verdict.kind != verdicts.NOT_RUN]
+
+    @property
+    def run_lists(self) -> list[TokenList]:
+        """The lists that the run has."""
+        kinds = [(one, one.verdict) for one in self.lists]
+        return [one for one, verdict in kinds if not verdict or verdict.kind != verdicts.NOT_RUN]
+
+    @property
+    def not_run(self) -> list[tuple[str, int]]:
+        """Why published values have no counterpart, and how many for each reason."""
+        found = [line.verdict for line in self.lines] + [one.verdict for one in self.lists]
+        reasons = [v.why for v in found if v is not None and v.kind == verdicts.NOT_RUN]
+        return collections.Counter(reasons).most_common()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Readings:
+    """The tables of a run under each reading of the models.
+
+    Attributes:
+      paper: in the paper's conventions; the verdicts are of this one.
+      ours: in ours.
+      noise: in the paper's conventions and another dtype; None where it was not run.
+      explained: (exhibit, nickname or "") -> what an analysis of conventions says of a difference.
+    """
+
+    paper: Own
+    ours: Own
+    noise: Own | None = None
+    explained: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+
+    def why(self, exhibit: str, model: str) -> str:
+        """What explains a difference, for a model or for the whole exhibit; "" where nothing."""
+        return self.explained.get((exhibit, model), self.explained.get((exhibit, ""), ""))

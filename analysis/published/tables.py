@@ -1,0 +1,247 @@
+"""The tables and figures of a run that the paper has too: a part of the chapters of the report."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from analysis.blocks import Picture, Section, pictures
+from analysis.chapters import (
+    agreement,
+    distributions,
+    explained,
+    framing,
+    frequency,
+    humans,
+    language_models,
+    model_list,
+    sentiment,
+    sequences,
+    shared_ends,
+    tokens,
+)
+from analysis.figures.heat_map import heat_map
+from analysis.model_info import ModelInfo
+from analysis.options import AnalyzeSettings
+from analysis.published.data import Published
+from analysis.published.exhibits import EXHIBITS, Exhibit
+from analysis.published.own import Key, Own
+from analysis.report import drawing
+from analysis.run import Run, load
+from analysis.study import Chapter, Study, Table, compute, required, table
+from engine.runs import storage
+from engine.runs.reader import read_contents, searched
+from engine.runs.schema import MANIFEST
+
+_GREATEST = "greatest"
+# Tables of a chapter that the paper has only under "greatest", and tables that it does not have.
+_ONE_PROMPT = ("kendall_tau", "spearman", "rbo", "mds", "explanation", "rsa")
+_LEFT_OUT = ("kendall_pairs", "blocs", "consensus", "logprobs_rewards", "logprobs_ratio")
+_CHAPTERS: tuple[Chapter, ...] = (
+    model_list,
+    tokens,
+    shared_ends,
+    distributions,
+    agreement,
+    explained,
+    sentiment,
+    frequency,
+    framing,
+    humans,
+    sequences,
+    language_models,
+)
+_WITH_PICTURES = (distributions, explained, sentiment, frequency, framing, humans)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A chapter without the tables that the paper does not have."""
+
+    chapter: Chapter
+
+    def tables(self, study: Study) -> Iterator[Table]:
+        return (each for each in self.chapter.tables(study) if _wanted(each.key))
+
+
+@dataclasses.dataclass(frozen=True)
+class _PrintedScores:
+    """The rewards of the tokens of which the paper prints the reward: ("printed_scores",)."""
+
+    published: Published
+    slugs: Mapping[str, str]
+
+    def tables(self, study: Study) -> Iterator[Table]:
+        make = partial(printed_scores, study.run, self.published, self.slugs)
+        yield table("printed_scores", make=make)
+
+
+def complete(run: str | os.PathLike[str]) -> Run | None:
+    """The complete results of a run; None where it has none.
+
+    What a failed model left behind is no result: it is computed to the end later, or not at all.
+
+    Raises:
+      RunError: the run is damaged.
+    """
+    folder = storage.path_of(run)
+    if not storage.exists(folder / MANIFEST):
+        return None
+    contents = read_contents(folder)
+    if not contents.searches and not any(r.complete for r in contents.results.values()):
+        return None
+    found = load(run, allow_incomplete=True)
+    kept: dict[str, Any] = {  # Any: results by keys of different kinds
+        kind: {key: each for key, each in getattr(found, kind).items() if each.complete}
+        for kind in ("results", "items", "logprobs", "item_logprobs")
+    }
+    there = {model for model, _ in kept["results"]} | {model for _, model, _ in kept["items"]}
+    there |= {searched(path) for path in found.searches}
+    models = {slug: record for slug, record in found.models.items() if slug in there}
+    return dataclasses.replace(found, models=models, **kept)
+
+
+def study_of(
+    run: Run,
+    infos: Mapping[str, ModelInfo],
+    settings: AnalyzeSettings,
+    published: Published,
+) -> Study:
+    """The tables of a run that the paper has.
+
+    Args:
+      run: complete results.
+      infos: slug -> metadata of every model that may be asked for.
+      settings: of the analyses.
+      published: whose tokens are looked up.
+    """
+    slugs = {info.nickname: slug for slug, info in infos.items()}
+    chapters = [*(_Part(chapter) for chapter in _CHAPTERS), _PrintedScores(published, slugs)]
+    return compute(run, infos, settings, chapters)  # type: ignore[arg-type] # no sections are asked
+
+
+def own_of(
+    name: str,
+    study: Study | None,
+    infos: Mapping[str, ModelInfo],
+    failures: Mapping[str, str] | None = None,
+    reasons: Mapping[Key, str] | None = None,
+) -> Own:
+    """A reading's tables as `compare` takes them.
+
+    Args:
+      name: of the reading.
+      study: its tables; None: nothing of it was run.
+      infos: slug -> metadata of every model that may be asked for.
+      failures: slug -> why a model has no results.
+      reasons: key of a table -> why it is absent, where the caller knows better than the study.
+    """
+    made = {} if study is None else _frames(study)
+    return Own(
+        name=name,
+        tables=made,
+        reasons={**({} if study is None else study.tables.absent), **(reasons or {})},
+        slugs={info.nickname: slug for slug, info in infos.items()},
+        failures=failures or {},
+    )
+
+
+def printed_scores(run: Run, published: Published, slugs: Mapping[str, str]) -> pl.DataFrame:
+    """model, prompt, token_id, reward: the tokens whose rewards are printed.
+
+    Raises:
+      Absent: none of their models was scored.
+    """
+    frames = [pl.DataFrame(schema=_SCORES)]
+    scored = published.tokens.filter(pl.col("token_id").is_not_null())
+    for (model, prompt), part in scored.group_by("model", "prompt", maintain_order=True):
+        slug = slugs.get(str(model), "")
+        if (slug, prompt) in run.results:
+            ids, rewards = run.rewards(slug, str(prompt))
+            own = pl.DataFrame({"token_id": ids, "reward": rewards})
+            own = own.with_columns(model=pl.lit(slug), prompt=pl.lit(str(prompt)))
+            frames.append(own.select(list(_SCORES)).cast(pl.Schema(_SCORES)))
+            frames[-1] = frames[-1].filter(pl.col("token_id").is_in(part["token_id"].to_list()))
+    return required(pl.concat(frames), "None of the models was scored under that prompt.")
+
+
+_SCORES = {
+    "model": pl.String,
+    "prompt": pl.String,
+    "token_id": pl.Int64,
+    "reward": pl.Float64,
+}
+
+
+def draw(study: Study, folder: pathlib.Path) -> dict[str, list[tuple[str, str]]]:
+    """Draws the figures of the exhibits into a folder.
+
+    Returns:
+      Exhibit -> data URI and caption of each of its figures.
+    """
+    there = [*_heat_maps(study)]
+    for chapter in _WITH_PICTURES:
+        there += pictures(chapter.section(study).blocks)
+    of = {e.id: [p for p in there if _belongs(p, e)] for e in EXHIBITS}
+    chosen = [picture for own in of.values() for picture in own]
+    section = Section(id="paper", title="", label="", lead="", blocks=chosen)
+    drawn = drawing.draw([section], folder)
+    return {name: [(drawn[p.stem], p.caption) for p in own] for name, own in of.items()}
+
+
+def _belongs(picture: Picture, exhibit: Exhibit) -> bool:
+    stem = picture.stem
+    return any(
+        stem == wanted or (stem.startswith(wanted) and wanted.endswith("_"))
+        for wanted in exhibit.pictures
+    )
+
+
+def _heat_maps(study: Study) -> Iterator[Picture]:
+    matrix = study.tables.get("kendall_tau", _GREATEST)
+    if matrix is not None:
+        caption = "Kendall’s τ-b on the shared vocabulary, in the order of the paper."
+        yield Picture("kendall_tau", caption, partial(heat_map, matrix, study.names, "Kendall’s τ"))
+
+
+def _wanted(key: Key) -> bool:
+    if key[0] in _LEFT_OUT:
+        return False
+    return key[0] not in _ONE_PROMPT or key[-1] == _GREATEST
+
+
+def _frames(study: Study) -> dict[Key, pl.DataFrame]:
+    """Every table that is written, by its key."""
+    return {(name, *rest): f for name in _NAMES for rest, f in study.tables.of(name).items()}
+
+
+_NAMES = (
+    "models",
+    "top_bottom",
+    "shared_top_bottom",
+    "shared_sum",
+    "shared_difference",
+    "moments",
+    "kendall_tau",
+    "spearman",
+    "rbo",
+    "mds",
+    "rsa",
+    "rsa_fit",
+    "sentiment_slopes",
+    "bing_effects",
+    "frequency_slopes",
+    "framing",
+    "humans_correlation",
+    "humans_gap",
+    "humans_kendall",
+    "sequences",
+    "logprobs",
+    "framing_logprobs_sum",
+    "framing_logprobs_difference",
+    "printed_scores",
+)

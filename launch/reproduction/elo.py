@@ -1,0 +1,80 @@
+"""The EloEverything items: their names and, where a file has them, what people think of them."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from engine.errors import AssayError
+from engine.runs import parts, provenance, schema, storage
+from launch.common import items
+from launch.common.released_layouts import people
+from launch.common.released_tables import read
+
+_OF_PEOPLE = ("elo_rank", "elo_score", "elo_matches")
+
+
+@dataclasses.dataclass(frozen=True)
+class EloList:
+    """A list of items.
+
+    Attributes:
+      name: of the list in a run.
+      replies: the items, in the file's order.
+      humans: columns `schema.HUMAN_COLUMNS`, or None where the file does not have them.
+    """
+
+    name: str
+    replies: Sequence[str]
+    humans: pl.DataFrame | None
+
+
+def read_elo(path: Path, column: str) -> EloList:
+    """The items of a file: one of the authors' release, or any list that `assay score` takes.
+
+    Args:
+      path: the file; in the layout `elo` of `assay import_scores` it has human ranks.
+      column: of a .csv or .parquet that holds the items.
+
+    Raises:
+      AssayError: no such file or column, an empty or repeated item, or a rank that is no number.
+    """
+    if not path.is_file():
+        raise AssayError(f"--elo={path}: no such file")
+    name = items.list_name(path)
+    if path.suffix == ".txt":
+        return EloList(name, _once(path, items.read_items(path, column)), None)
+    released = read(path)
+    if all(each in released.frame.columns for each in _OF_PEOPLE) and column == "name":
+        humans = people(released)
+        return EloList(name, humans["item"].to_list(), humans)
+    return EloList(name, _once(path, items.read_items(path, column)), None)
+
+
+def write_people(run: str, elo: EloList) -> None:
+    """Writes what people think of the items into a run; nothing where that is not known.
+
+    Raises:
+      AssayError: the run has other human scores of the list.
+    """
+    if elo.humans is None:
+        return
+    name = schema.humans_path(elo.name)
+    path, about = storage.path_of(run) / name, provenance.of_table(name)
+    if not storage.exists(path):
+        parts.write_frame(path, elo.humans, about)
+    elif not parts.read_frame(path, None, about).frame.equals(elo.humans):
+        raise AssayError(
+            f"run {run}: other human scores of the list {elo.name!r} are there already; "
+            "allowed: the same file as before, or another --root"
+        )
+
+
+def _once(path: Path, replies: Sequence[str]) -> Sequence[str]:
+    seen: set[str] = set()
+    for reply in replies:
+        if reply in seen:
+            raise AssayError(f"--elo={path}: {reply!r} stands there twice; allowed: once")
+        seen.add(reply)
+    return replies

@@ -1,0 +1,157 @@
+"""The last stage: tables of each reading, the comparison with the published values, paper.html."""
+
+import collections
+import dataclasses
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from analysis import AnalyzeSettings, ModelInfo, Study
+from analysis.published import comparison, data, own, page, tables
+from analysis.published.data import Published
+from analysis.published.records import Compared, Readings
+from configs import analyze as defaults
+from configs import known_models
+from engine.runs import storage
+from launch.common import reporting
+from launch.reproduction import results
+from launch.reproduction.asked import Asked
+from launch.reproduction.readings import CONVENTIONS, NOISE, OURS, PAPER, Reading
+from launch.reproduction.work import State
+
+NAME = "paper.html"
+_TOP = 60  # tokens per end: more than are printed, because of ties
+
+
+def write(
+    asked: Asked,
+    readings: Sequence[Reading],
+    states: Sequence[State],
+    published: Published,
+    compared_with: str,
+) -> tuple[Path, list[Compared]]:
+    """Compares what the runs hold with the published values, and writes the page.
+
+    Args:
+      asked: the call.
+      readings: of its runs.
+      states: what became of each model.
+      published: the values to compare with.
+      compared_with: what they are, for the reader.
+
+    Returns:
+      Path of the page, and the comparison.
+    """
+    infos, failures = _infos(), _failures(asked, states)
+    studies: dict[str, Study] = {}
+    found = {}
+    for reading in readings:
+        print(f"tables: {reading.name}", file=sys.stderr, flush=True)
+        study = _study(asked, reading, published, infos)
+        if study is not None:
+            studies[reading.id] = study
+        found[reading.id] = tables.own_of(reading.name, study, infos, failures, _absent(asked))
+    both = Readings(paper=found[PAPER], ours=found[OURS], noise=found.get(NOISE))
+    compared = comparison.compare(published, both)
+    own.replaced(published, found[PAPER]).write(asked.root / "own")
+    print("figures", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        drawn = tables.draw(studies[PAPER], Path(folder)) if PAPER in studies else {}
+    about = page.About(
+        models=[(s.spec.nickname, _said(asked, s, readings)) for s in states],
+        settings=CONVENTIONS,
+        facts=_facts(studies.get(PAPER)),
+        published=compared_with,
+    )
+    path = asked.root / NAME
+    text = page.render(compared, about, drawn)
+    storage.write_atomic(storage.path_of(path), text.encode())
+    return path, compared
+
+
+def settings_of(asked: Asked, reading: Reading) -> AnalyzeSettings:
+    """The settings of a reading's analyses: the paper's, or the defaults of the report."""
+    config = defaults.get_config()
+    config.top = _TOP
+    options = config.options
+    options.shared_ends = True
+    for key in ("afinn", "frequency", "bing", "permutations", "bootstraps"):
+        options[key] = asked.config[key]
+    if reading.paper:
+        options.match_trim, options.humans_matches, options.humans_in_median = "never", 0, True
+    return reporting.settings_of(config)
+
+
+def _study(
+    asked: Asked, reading: Reading, published: Published, infos: Mapping[str, ModelInfo]
+) -> Study | None:
+    run = tables.complete(asked.run(reading.id))
+    if run is None:
+        return None
+    if reading.paper:  # which does not test lineage
+        infos = {slug: dataclasses.replace(info, lineage=None) for slug, info in infos.items()}
+    return tables.study_of(run, infos, settings_of(asked, reading), published)
+
+
+def _infos() -> dict[str, ModelInfo]:
+    """The models of the paper, reward models first."""
+    every = reporting.metadata()
+    return {slug: every[slug] for slug in (*known_models.MODELS, *known_models.LANGUAGE_MODELS)}
+
+
+def _failures(asked: Asked, states: Sequence[State]) -> dict[str, str]:
+    """Slug -> why a model has no results, where a reader would ask."""
+    reasons = {slug: "not among --models" for slug in _infos()}
+    for state in states:
+        reasons.pop(state.spec.slug, None)
+        if state.failure:
+            reasons[state.spec.slug] = state.failure
+    return reasons
+
+
+def _absent(asked: Asked) -> dict[tuple[str, ...], str]:
+    """Table -> why it is absent: what compares with people needs their ranks."""
+    if asked.elo is not None and asked.elo.humans is not None:
+        return {}
+    what = "no items were given" if asked.elo is None else "the items have no human ranks"
+    reason = f"{what}: give --elo, a CSV of the authors' release"
+    return {(name,): reason for name in ("humans_correlation", "humans_gap", "humans_kendall")}
+
+
+def _said(asked: Asked, state: State, readings: Sequence[Reading]) -> str:
+    """A model's state for a reader: results that are complete, and why others are not."""
+    there, counts = results.complete(asked), collections.Counter[str]()
+    parts = []
+    for stage in asked.stages_of(state.spec):
+        places = results.wanted(asked, state.spec, stage, readings)
+        counts[stage] = sum(place in there for place in places)
+        parts.append(f"{stage} {counts[stage]} of {len(places)}")
+    if state.failure:
+        parts.append(f"failed: {state.failure}")
+    return "; ".join(parts) or "no results were asked for"
+
+
+def _facts(study: Study | None) -> list[str]:
+    if study is None:
+        return ["No result is complete yet."]
+    run = study.run
+    every = [*run.results.values(), *run.items.values(), *run.logprobs.values()]
+    dtypes = sorted({str(result.fingerprint.get("dtype")) for result in every})
+    folders = ", ".join(str(folder) for folder in run.folders)
+    lines = [f"Run of the paper’s conventions: {folders}, dtype {', '.join(dtypes)}."]
+    matched = study.tables.get("matches", "frequency")
+    if matched is not None and matched.height:
+        lines.append(f"Word frequencies are from {matched['source'][0]}.")
+    return lines
+
+
+def read_published(folder: str) -> tuple[Published, str]:
+    """What to compare with: the paper, or the folder `own` of another reproduction.
+
+    Raises:
+      AssayError: the folder does not hold such values.
+    """
+    if not folder:
+        return data.read(), "the paper and the files of its authors’ release"
+    return data.read(Path(folder)), f"the values in {folder}"

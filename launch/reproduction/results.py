@@ -1,0 +1,58 @@
+"""Which results a model has to have, and which of them are complete in the runs."""
+
+from collections.abc import Mapping, Sequence
+
+from configs.known_models import ModelSpec
+from engine.runs import reader, schema, storage
+from launch.reproduction.asked import ITEMS, LOGPROBS, SEARCH, SWEEP, Asked
+from launch.reproduction.readings import OURS, PAPER, Reading
+
+Place = tuple[str, str]  # a reading's id, and the path of a result in its run
+_SEARCHED = "greatest"  # the prompt of the search, as in the paper
+
+
+def wanted(asked: Asked, spec: ModelSpec, stage: str, readings: Sequence[Reading]) -> list[Place]:
+    """The results of a stage for a model, over all readings."""
+    slug, ids = spec.slug, [reading.id for reading in readings]
+    if stage == SWEEP:
+        return [(one, schema.scores_path(slug, prompt)) for one in ids for prompt in asked.prompts]
+    if stage == ITEMS and asked.elo is not None:
+        prompt = asked.item_prompt[0]
+        return [(one, schema.items_path(asked.elo.name, slug, prompt)) for one in ids]
+    if stage == LOGPROBS:
+        forms = {prompt: schema.prompt_in_form(prompt, form_of(spec)) for prompt in asked.prompts}
+        return [(PAPER, schema.logprobs_path(slug, prompt)) for prompt in forms.values()]
+    if stage == SEARCH:
+        own, prompt = asked.config.search, next(iter(search_prompts(asked)), "")
+        directions = ("max", "min") if own.direction == "both" else (own.direction,)
+        return [
+            (PAPER, schema.sequences_path(slug, prompt, d, own.method, own.seed))
+            for d in directions
+        ]
+    return []
+
+
+def search_prompts(asked: Asked) -> Mapping[str, str]:
+    """The prompt that searches answer: "greatest", or the first that is asked."""
+    named = asked.prompts.get(_SEARCHED)
+    return {_SEARCHED: named} if named else dict(list(asked.prompts.items())[:1])
+
+
+def form_of(spec: ModelSpec) -> str:
+    """How a language model reads a prompt: instruction-tuned ones in their template."""
+    return "chat" if spec.slug.endswith("-it") else "pretrained"
+
+
+def complete(asked: Asked) -> set[Place]:
+    """The results that are complete in the runs of the root.
+
+    Raises:
+      RunError: a manifest that cannot be read.
+    """
+    found = set()
+    for one in (PAPER, OURS, "noise"):
+        folder = storage.path_of(asked.run(one))
+        if storage.exists(folder / schema.MANIFEST):
+            results = reader.read_json(folder / schema.MANIFEST)["results"]
+            found |= {(one, path) for path, record in results.items() if record.get("complete")}
+    return found

@@ -1,0 +1,145 @@
+"""The work on each model: fetch, convert, score, search. A failure does not stop the others."""
+
+import contextlib
+import dataclasses
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from configs.known_models import ModelSpec
+from engine.checkpoint.card import Checkpoint
+from engine.errors import AssayError
+from engine.runs.lock import LockError
+from engine.sweep.logprobs import LogprobSettings, next_tokens
+from engine.sweep.rewards import sweep_replies, sweep_vocabulary
+from launch.common import searching
+from launch.reproduction import results, sources
+from launch.reproduction.asked import CONVERT, ITEMS, LOGPROBS, SEARCH, SWEEP, Asked
+from launch.reproduction.elo import write_people
+from launch.reproduction.readings import PAPER, Reading
+
+
+@dataclasses.dataclass
+class State:
+    """What became of a model in one call.
+
+    Attributes:
+      spec: the model.
+      stages: stage -> "complete already", "done", "failed" or "".
+      failure: why it failed, one line; "" where it did not.
+      seconds: wall time.
+    """
+
+    spec: ModelSpec
+    stages: dict[str, str]
+    failure: str = ""
+    seconds: float = 0.0
+
+
+def work(asked: Asked, readings: Sequence[Reading]) -> list[State]:
+    """Computes what is missing, model by model.
+
+    Raises:
+      LockError: another command writes a run.
+    """
+    states = [State(spec, {}) for spec in asked.models]
+    for number, state in enumerate(states, 1):
+        began = time.monotonic()
+        _say(f"[{number}/{len(states)}] {state.spec.nickname} ({state.spec.hub_id})")
+        try:
+            _model(asked, state, readings)
+        except LockError:
+            raise
+        except Exception as error:  # whatever it is, the other models need not wait for it
+            state.failure = _reason(error)
+            _say(f"{state.spec.nickname}: {state.failure}; going on with the other models")
+        state.seconds = time.monotonic() - began
+    return states
+
+
+def _reason(error: Exception) -> str:
+    """An error in one line; an unexpected one with its type. `python -X dev` prints its place."""
+    if isinstance(error, AssayError):
+        return " ".join(str(error).split())
+    if sys.flags.dev_mode:
+        traceback.print_exception(error)
+    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"[:500]
+
+
+def _model(asked: Asked, state: State, readings: Sequence[Reading]) -> None:
+    spec, there = state.spec, results.complete(asked)
+    missing = {
+        stage: [p for p in results.wanted(asked, spec, stage, readings) if p not in there]
+        for stage in asked.stages_of(spec)
+    }
+    state.stages = {stage: "" if places else "complete" for stage, places in missing.items()}
+    todo = [stage for stage, places in missing.items() if places]
+    convert = asked.runs(CONVERT) and not asked.stages_of(spec)  # --only=convert
+    if todo or convert:
+        with _noted(state, CONVERT):
+            checkpoint = sources.converted(asked, spec)
+        for stage in todo:
+            _say(f"{spec.nickname}: {stage}")
+            with _noted(state, stage):
+                _RUN[stage](asked, checkpoint, readings)
+    elif asked.stages_of(spec):
+        _say(f"{spec.nickname}: complete already")
+    if asked.keep == "none" and not convert and (freed := sources.remove(asked, spec)):
+        _say(f"{spec.nickname}: {freed / 2**30:,.1f} GiB removed (--keep=none)")
+
+
+@contextlib.contextmanager
+def _noted(state: State, stage: str) -> Iterator[None]:
+    """Notes whether a stage was done or failed."""
+    state.stages[stage] = "failed"
+    yield
+    state.stages[stage] = "done"
+
+
+def _sweep(asked: Asked, converted: Checkpoint, readings: Sequence[Reading]) -> None:
+    for reading in readings:
+        checkpoint = reading.checkpoint(converted)
+        settings, mesh = reading.settings(asked.config, checkpoint, listed=False)
+        sweep_vocabulary([checkpoint], asked.prompts, asked.run(reading.id), settings, mesh)
+
+
+def _items(asked: Asked, converted: Checkpoint, readings: Sequence[Reading]) -> None:
+    assert asked.elo is not None
+    prompt = dict([asked.item_prompt])
+    for reading in readings:
+        checkpoint, run = reading.checkpoint(converted), asked.run(reading.id)
+        settings, mesh = reading.settings(asked.config, checkpoint, listed=True)
+        named = (asked.elo.name, asked.elo.replies)
+        sweep_replies([checkpoint], prompt, *named, run, settings, mesh)
+        write_people(run, asked.elo)
+
+
+def _search(asked: Asked, converted: Checkpoint, readings: Sequence[Reading]) -> None:
+    """Searches in the paper's conventions."""
+    checkpoint = next(r for r in readings if r.id == PAPER).checkpoint(converted)
+    config = asked.config.search
+    own, mesh = searching.settings(config, [checkpoint])
+    searching.search(
+        [checkpoint], results.search_prompts(asked), asked.run(PAPER), own, mesh, config
+    )
+
+
+def _logprobs(asked: Asked, converted: Checkpoint, readings: Sequence[Reading]) -> None:
+    reading = next(r for r in readings if r.id == PAPER)
+    common, mesh = reading.common(asked.config, converted)
+    spec = next(s for s in asked.languages if s.slug == converted.card.slug)
+    settings = LogprobSettings(form=results.form_of(spec), **common)
+    next_tokens([converted], asked.prompts, asked.run(PAPER), settings, mesh)
+
+
+_RUN: Mapping[str, Callable[[Asked, Checkpoint, Sequence[Reading]], None]] = {
+    SWEEP: _sweep,
+    ITEMS: _items,
+    SEARCH: _search,
+    LOGPROBS: _logprobs,
+}
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,156 @@
+"""The whole reproduction on ten folders that stand in for the paper's models.
+
+Their classes, tensor names, templates and tokenizers are the published ones; sizes are shrunken and
+weights random (tests/support/stand_ins.py).
+"""
+
+import re
+
+import polars as pl
+import pytest
+
+from analysis.published import data
+from configs import known_models
+from engine.convert import gates
+from tests.support import stand_ins
+
+pytestmark = pytest.mark.slow  # npm fetches the tokenizers
+
+SMALL = (
+    "--config.check_identity=false",
+    "--config.self_check=2",
+    "--config.step_size=4096",
+    "--config.search.steps=2",
+    "--config.search.candidates=4",
+    "--config.search.length=2",
+    "--config.search.buffer=2",
+    "--config.search.topk=4",
+    "--config.permutations=99",
+    "--config.bootstraps=99",
+)
+# Published slopes that are smaller than a figure can be read to are met by any small slope.
+SMALL_SLOPES = 12
+
+
+def counts(line):
+    """`page: … (3 same, 0 within noise, …)` -> kind -> count."""
+    return {kind: int(n) for n, kind in re.findall(r"(\d+) ([a-z ]+?)(?:,|\))", line)}
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory):
+    """Items with human ranks, among them those that Figure 5B names."""
+    named = data.read().numbers.filter(exhibit="figure_5b")["other"].to_list()
+    names = [*named, *(f"thing number {i}" for i in range(25))]
+    count = range(1, len(names) + 1)
+    columns = {"elo_rank": count, "elo_score": [1700 - i for i in count], "name": names}
+    path = tmp_path_factory.mktemp("elo") / "items.csv"
+    pl.DataFrame({**columns, "elo_matches": 60, "a/b": 0.0}).write_csv(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def ten(request, items, tmp_path_factory):
+    """Root and flags of a reproduction of the ten models and one language model, and its output."""
+    from launch import reproduce
+
+    cache = request.config.cache.mkdir("tokenizers")
+    folder = tmp_path_factory.mktemp("models")
+    for slug in (*stand_ins.MODELS, *stand_ins.LANGUAGE):
+        stand_ins.write(folder, slug, cache)
+    root = tmp_path_factory.mktemp("ten") / "root"
+    language = next(iter(stand_ins.LANGUAGE))
+    flags = [
+        f"--root={root}",
+        f"--source-dir={folder}",
+        f"--elo={items}",
+        f"--config.language_models={language}",
+        "--config.searched=skywork-reward-gemma-2-27b",
+        *SMALL,
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        own = stand_ins.pattern(folder / "nicolinho--QRM-Llama3.1-8B")
+        patch.setitem(gates.PATTERNS, "llama", own)
+        assert reproduce.main(flags) == 0
+    return root, flags
+
+
+def test_every_value_that_depends_on_weights_differs_from_the_papers(ten):
+    root, _ = ten
+    page = (root / "paper.html").read_text(encoding="utf-8")
+    found = {
+        section.partition('"')[0]: section.count('class="verdict same"')
+        for section in page.split('<section id="')[1:]
+    }
+    met = {exhibit: count for exhibit, count in found.items() if count}
+    assert met.pop("table_1") > 0  # the registry is the paper's table
+    assert set(met) <= {"figure_3c", "figure_3d", "figure_2a", "figure_a1"}
+    assert sum(met.values()) <= SMALL_SLOPES
+    assert "differs" in page
+    assert "attention soft-cap" in page
+
+
+def test_all_ten_models_have_all_results_in_both_readings(ten):
+    root, _ = ten
+    page = (root / "paper.html").read_text(encoding="utf-8")
+    assert page.count("sweep 6 of 6; items 2 of 2") == 10
+    assert "search 2 of 2" in page
+    assert "logprobs 3 of 3" in page
+    own = data.read(root / "own")
+    published = data.read()
+    nicknames = [spec.nickname for spec in known_models.MODELS.values()]
+    assert set(nicknames) <= set(own.numbers["model"])
+    lost = published.numbers.join(
+        own.numbers, on=["exhibit", "quantity", "prompt", "model", "other"], how="anti"
+    )
+    assert lost.is_empty()
+
+
+def test_compared_with_its_own_values_everything_is_the_same(ten, command):
+    root, flags = ten
+    found = command("reproduce", *flags, "--only=page", f"--published={root / 'own'}")
+    assert found.code == 0
+    said = counts(found.out[-1])
+    assert said["same"] > 400
+    assert (said["differs"], said["within noise"]) == (0, 0)
+    assert said["not run"] == 0
+
+
+def test_a_changed_published_value_and_a_changed_token_are_found(ten, command, tmp_path):
+    root, flags = ten
+    own = data.read(root / "own")
+    first = own.numbers["exhibit"] == "figure_2a"
+    at = first.arg_true()[0]
+    values = own.numbers["value"].to_list()
+    values[at] = str(float(values[at]) + 1e-6)
+    tokens = own.tokens["token"].to_list()
+    there = (own.tokens["exhibit"] == "table_a6").arg_true()[0]
+    tokens[there] = "no such token"
+    data.Published(
+        models=own.models,
+        numbers=own.numbers.with_columns(value=pl.Series(values)),
+        tokens=own.tokens.with_columns(token=pl.Series(tokens)),
+    ).write(tmp_path)
+    found = command("reproduce", *flags, "--only=page", f"--published={tmp_path}")
+    assert counts(found.out[-1])["differs"] == 2
+
+
+def test_a_whole_published_vocabulary_goes_through(request, command, tmp_path):
+    """With the ids at which the published gate reads: 128,256 tokens in both readings."""
+    slug = "qrm-llama3.1-8b"
+    cache = request.config.cache.mkdir("tokenizers")
+    stand_ins.write(tmp_path / "models", slug, cache, whole=True)
+    root = tmp_path / "root"
+    found = command(
+        "reproduce",
+        f"--root={root}",
+        f"--source-dir={tmp_path / 'models'}",
+        f"--models={slug}",
+        "--only=sweep",
+        "--config.prompts=greatest",
+        *SMALL,
+    )
+    assert found.code == 0
+    scores = pl.read_parquet(root / "runs" / "paper" / "scores" / "**" / "*.parquet")
+    assert scores.height == 128_256
+    assert scores["reward"].is_finite().all()

@@ -1,0 +1,196 @@
+"""Published values beside those of made-up tables: numbers, lists, noise, reasons, and the page."""
+
+import re
+
+import polars as pl
+import pytest
+
+from analysis.published import comparison, data, page, verdicts
+from analysis.published.own import Own, replaced
+from analysis.published.records import Readings
+
+SLUGS = {"N-Gem-27B": "one", "S-Gem-27B": "two", "R-Gem-2B": "three", "gemma-2-2b-it": "lm"}
+SCRIPT = "<script>alert(1)</script>"
+
+
+def moments(shift=0.0):
+    rows = {"N-Gem-27B": (1.876, 0.193, 0.437), "S-Gem-27B": (-30.0, 11.986, 0.878)}
+    return pl.DataFrame(
+        [
+            {"model": SLUGS[name], "prompt": "greatest", "mean": mean + shift, **rest}
+            for name, (mean, variance, skewness) in rows.items()
+            for rest in [{"variance": variance, "skewness": skewness}]
+        ]
+    )
+
+
+def ends(model, top, number="reward"):
+    rows = [
+        {"model": model, "end": end, "rank": rank, "token_id": rank, "token": token}
+        | {number: float(-rank if end == "top" else rank)}
+        for end, tokens in (("top", top), ("bottom", top[::-1]))
+        for rank, token in enumerate(tokens, 1)
+    ]
+    return pl.DataFrame(rows)
+
+
+def own(name, tables, **more):
+    return Own(name=name, tables=tables, reasons=more.pop("reasons", {}), slugs=SLUGS, **more)
+
+
+@pytest.fixture
+def published():
+    return data.read()
+
+
+@pytest.fixture
+def printed(published):
+    """The tokens that Table A6 prints at the top of R-Gem-2B."""
+    part = published.tokens.filter(exhibit="table_a6", model="R-Gem-2B", end="top")
+    return part.sort("rank")["token"].to_list()
+
+
+def compared(published, readings):
+    return {one.exhibit.id: one for one in comparison.compare(published, readings)}
+
+
+def lines(one):
+    return {(line.of, line.quantity): line for line in one.lines}
+
+
+def test_numbers_are_compared_model_by_model(published):
+    paper = own("paper", {("moments",): moments()})
+    table = compared(published, Readings(paper=paper, ours=own("ours", {})))["table_3"]
+    found = lines(table)
+    assert found["N-Gem-27B", "mean"].verdict.kind == verdicts.SAME
+    mean = found["S-Gem-27B", "mean"]
+    assert (mean.published, mean.own, mean.verdict.kind) == ("-30.422", -30.0, verdicts.DIFFERS)
+    assert mean.difference == pytest.approx(0.422)
+    assert table.counts == {"same": 5, "within noise": 0, "differs": 1, "not run": 24}
+
+
+def test_a_second_dtype_gives_the_noise_of_each_models_own_unit(published):
+    paper = own("paper", {("moments",): moments()})
+    for shift, kind in ((0.4, verdicts.DIFFERS), (0.43, verdicts.NOISE)):
+        noise = own("noise", {("moments",): moments(shift)})
+        readings = Readings(paper=paper, ours=own("ours", {}), noise=noise)
+        found = lines(compared(published, readings)["table_3"])
+        assert found["S-Gem-27B", "mean"].verdict.kind == kind
+        assert found["S-Gem-27B", "variance"].verdict.kind == verdicts.SAME
+
+
+def test_noise_of_a_correlation_is_the_largest_over_all_pairs(published):
+    def square(first, last):
+        cells = {"one": [1.0, first, 0.35], "two": [first, 1.0, last], "three": [0.35, last, 1.0]}
+        return pl.DataFrame({"model": list(cells), **cells})
+
+    key = ("kendall_tau", "greatest")
+    paper = own("paper", {key: square(0.5, 0.43)})
+    noise = own("noise", {key: square(0.5, 0.5)})  # another pair moves by .07
+    readings = Readings(paper=paper, ours=own("ours", {key: square(0.56, 0.43)}), noise=noise)
+    found = lines(compared(published, readings)["figure_2a"])
+    pair = found["N-Gem-27B · S-Gem-27B", "Kendall’s τ"]
+    assert (pair.published, pair.verdict.kind) == ("0.56", verdicts.NOISE)
+    plain = Readings(paper=paper, ours=readings.ours)
+    pair = lines(compared(published, plain)["figure_2a"])["N-Gem-27B · S-Gem-27B", "Kendall’s τ"]
+    assert (pair.verdict.kind, pair.verdict.why) == (verdicts.DIFFERS, "the same in ours")
+
+
+def test_lists_are_compared_end_by_end(published, printed):
+    paper = own("paper", {("top_bottom", "greatest"): ends("three", [*printed, "x", "y"])})
+    table = compared(published, Readings(paper=paper, ours=own("ours", {})))["table_a6"]
+    found = {(one.model, one.end): one for one in table.lists}
+    top, bottom = (found["R-Gem-2B", end] for end in ("top", "bottom"))
+    assert (top.verdict.kind, top.common, top.at_rank) == (verdicts.SAME, 20, 20)
+    assert (bottom.verdict.kind, bottom.common) == (verdicts.DIFFERS, 0)
+    assert found["N-Gem-27B", "top"].verdict.kind == verdicts.NOT_RUN
+    assert top.own == printed
+
+
+def test_what_is_not_there_says_why(published):
+    paper = own(
+        "paper",
+        {("moments",): moments()},
+        reasons={("humans_correlation",): "No items. "},
+        failures={"three": "no room on the disk"},
+    )
+    found = compared(published, Readings(paper=paper, ours=own("ours", {})))
+    mean = lines(found["table_3"])["R-Gem-2B", "mean"]
+    assert mean.verdict == verdicts.Verdict(verdicts.NOT_RUN, "no room on the disk")
+    people = found["figure_5a"]
+    assert people.missing.startswith("Not run: it needs the EloEverything items")
+    assert "No items. " in dict(people.not_run)
+    gap = found["figure_2c"].lines[0]
+    assert gap.verdict.why == "it is over all ten models, and 2 were scored"
+    assert any("2 of the ten models" in remark for remark in found["table_3"].remarks)
+
+
+def test_an_analysis_of_conventions_is_named_where_a_value_differs(published):
+    readings = Readings(
+        paper=own("paper", {("moments",): moments()}),
+        ours=own("ours", {}),
+        explained={("table_3", "S-Gem-27B"): "one BOS gives −30.42"},
+    )
+    found = lines(compared(published, readings)["table_3"])
+    assert found["S-Gem-27B", "mean"].verdict.why == "one BOS gives −30.42"
+    assert found["N-Gem-27B", "mean"].verdict.why == ""
+
+
+def test_a_value_as_small_as_its_tolerance_says_so(published):
+    slopes = pl.DataFrame({"model": ["one"], "prompt": ["greatest"], "valence": ["positive"]})
+    tables = {("sentiment_slopes",): slopes.with_columns(slope=0.002)}
+    changed = published.numbers.with_columns(
+        value=pl.when(pl.col("model") == "N-Gem-27B").then(pl.lit("0.001")).otherwise("value")
+    )
+    small = data.Published(models=published.models, numbers=changed, tokens=published.tokens)
+    readings = Readings(paper=own("paper", tables), ours=own("ours", {}))
+    found = lines(compared(small, readings)["figure_3c"])[
+        "N-Gem-27B · positive", "slope, “greatest”"
+    ]
+    assert found.verdict.kind == verdicts.SAME
+    assert found.verdict.why == "read to ±0.005, no less than the value"
+
+
+def test_replaced_by_its_own_values_a_run_is_the_same_everywhere(published, printed):
+    tables = {("moments",): moments(), ("top_bottom", "greatest"): ends("three", printed * 3)}
+    paper = own("paper", tables)
+    found = compared(replaced(published, paper), Readings(paper=paper, ours=own("ours", {})))
+    kinds = comparison.totals(one for name, one in found.items() if name != "table_1")
+    assert kinds["same"] == 6 + 2 + 2  # numbers; the ends of Table A6, and of Table 2
+    assert kinds["not run"] == 44  # rewards of the tokens of Table 2: these tables lack them
+    assert kinds["differs"] == kinds["within noise"] == 0
+
+
+def test_language_models_are_found_in_the_form_that_they_read(published):
+    tables = {("logprobs", "greatest.chat"): ends("lm", ["a", "b"], "logprob")}
+    paper = own("paper", tables)
+    (top, bottom) = [
+        one
+        for one in compared(published, Readings(paper=paper, ours=paper))["table_a1"].lists
+        if one.model == "gemma-2-2b-it"
+    ]
+    assert (top.own, bottom.own) == (["a", "b"], ["b", "a"])
+
+
+def test_the_page_escapes_tokens_and_reasons_and_loads_nothing(published):
+    hostile = [SCRIPT, *map(str, range(30))]
+    paper = own(
+        "paper",
+        {("moments",): moments(), ("top_bottom", "greatest"): ends("three", hostile)},
+        failures={"two": SCRIPT},
+    )
+    about = page.About(models=[("R-Gem-2B", SCRIPT)], settings=[], facts=[SCRIPT], published=SCRIPT)
+    html = page.render(
+        comparison.compare(published, Readings(paper=paper, ours=own("ours", {}))), about, {}
+    )
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    assert not re.findall(r"""(?:src|href)=["'](?!data:|#)""", html)
+    assert "default-src &#39;none&#39;" in html or "default-src 'none'" in html
+
+
+def test_numbers_are_shown_with_a_true_minus_and_few_digits():
+    assert page.shown(-0.55123, "0.55") == "−0.5512"
+    assert page.shown(4.34375, "4.34375") == "4.34375"
+    assert page.shown(None, "1") == "–"
+    assert [page.signed(x) for x in (0.5, -0.0001, 0.0, None)] == ["+0.5", "−0.0001", "0", "–"]

@@ -1,0 +1,189 @@
+"""The published values that ship: what the paper's tables, figures and files state."""
+
+import csv
+import dataclasses
+import math
+
+import polars as pl
+import pytest
+
+from analysis.published import data
+from analysis.published.comparison import QUANTITIES
+from analysis.published.exhibits import EXHIBITS
+from analysis.published.own import _LISTS, _NUMBERS
+from configs import known_models
+from engine.errors import AssayError
+
+
+@pytest.fixture(scope="module")
+def published():
+    return data.read()
+
+
+def test_every_value_names_its_source_its_exhibit_and_known_models(published):
+    exhibits = {exhibit.id for exhibit in EXHIBITS}
+    nicknames = {spec.nickname for spec in known_models.KNOWN.values()}
+    for frame in (published.numbers, published.tokens):
+        assert frame["source"].str.len_chars().min() > 0
+        assert set(frame["exhibit"]) <= exhibits
+        assert set(frame["model"]) - {""} <= nicknames
+    pairs = set(published.numbers.select("exhibit", "quantity").iter_rows())
+    assert pairs == set(_NUMBERS)
+    assert set(published.numbers["quantity"]) == set(QUANTITIES)
+    assert set(published.tokens["exhibit"]) <= set(_LISTS)
+
+
+def test_a_value_stands_there_once(published):
+    keys = ["exhibit", "quantity", "prompt", "model", "other"]
+    assert not published.numbers.select(keys).is_duplicated().any()
+    keys = ["exhibit", "prompt", "model", "end", "rank"]
+    assert not published.tokens.select(keys).is_duplicated().any()
+
+
+def test_table_1_is_the_registry_of_the_papers_models(published):
+    listed = [
+        (spec.rewardbench_rank, spec.nickname, spec.developer, spec.base, float(spec.size_b))
+        for spec in known_models.MODELS.values()
+    ]
+    columns = ("rewardbench_rank", "nickname", "developer", "base", "size_b")
+    assert published.models.select(columns).rows() == listed
+
+
+def test_what_is_written_is_read_back(published, tmp_path):
+    published.write(tmp_path)
+    again = data.read(tmp_path)
+    for field in dataclasses.fields(published):
+        assert getattr(again, field.name).equals(getattr(published, field.name))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("numbers", "a,b\n1,2\n", "columns a, b, …; allowed: exhibit, quantity"),
+        ("tokens", None, "No such file"),
+        (
+            "numbers",
+            "exhibit,quantity,prompt,model,other,value,within,source\nx,y,z,m,o,many,0,s\n",
+            "value='many'; allowed: numbers",
+        ),
+    ],
+)
+def test_a_folder_of_other_files_is_refused_in_one_line(published, tmp_path, name, text, message):
+    published.write(tmp_path)
+    path = tmp_path / f"{name}.csv"
+    path.unlink()
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    with pytest.raises(AssayError) as caught:
+        data.read(tmp_path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# What follows compares with ../shared/reference, cell by cell.
+
+
+def reference(shared, name):
+    with (shared / "reference" / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+def value_of(published, **where):
+    own = published.numbers.filter(**where)
+    assert own.height == 1, where
+    return own["value"].item()
+
+
+@pytest.mark.needs_shared
+@pytest.mark.parametrize(
+    ("exhibit", "quantity", "name"),
+    [
+        ("figure_2a", "kendall", "kendall_tau_fig2a.csv"),
+        ("figure_a1", "spearman", "spearman_figA1.csv"),
+        ("figure_a1", "rbo", "rbo_p0.9_figA1.csv"),
+        ("figure_a5", "kendall", "elo_kendall_GE.csv"),
+    ],
+)
+def test_matrices_are_the_reference(published, shared, exhibit, quantity, name):
+    header, *rows = reference(shared, name)
+    own = published.numbers.filter(exhibit=exhibit, quantity=quantity)
+    found = {
+        frozenset((row["model"], row["other"])): row["value"] for row in own.iter_rows(named=True)
+    }
+    pairs = {
+        frozenset((row[0].replace("Human", "human"), column.replace("Human", "human"))): cell
+        for row in rows
+        for column, cell in zip(header[1:], row[1:], strict=True)
+        if column != row[0]
+    }
+    assert found.keys() == pairs.keys()
+    assert all(float(found[pair]) == float(pairs[pair]) for pair in pairs)
+
+
+@pytest.mark.needs_shared
+def test_moments_and_slopes_are_the_reference(published, shared):
+    for model, *cells in reference(shared, "table_3_distribution_moments.csv")[1:]:
+        for quantity, cell in zip(("mean", "variance", "skewness"), cells, strict=True):
+            own = value_of(published, exhibit="table_3", quantity=quantity, model=model)
+            assert float(own) == float(cell)
+    header, *rows = reference(shared, "fig3cd_digitised_slopes.csv")
+    prompts = {"Great": "greatest", "Greatest": "greatest", "Best": "best", "Worst": "worst"}
+    count = 0
+    for model, *cells in rows:
+        for name, cell in zip(header[1:], cells, strict=True):
+            if not cell:
+                continue
+            kind, _, rest = name.partition("_")
+            prompt, _, side = rest.partition("-")
+            other = {"Neg": "negative", "Pos": "positive", "": ""}[side]
+            exhibit = {"sentiment": "figure_3c", "logfreq": "figure_3d"}[kind]
+            where = {"exhibit": exhibit, "prompt": prompts[prompt], "other": other}
+            assert float(value_of(published, model=model, **where)) == float(cell)
+            count += 1
+    both = published.numbers.filter(pl.col("exhibit").is_in(["figure_3c", "figure_3d"]))
+    assert both.height == count
+
+
+@pytest.mark.needs_shared
+@pytest.mark.parametrize(
+    ("exhibit", "name"),
+    [
+        ("table_a1", "table_a1_logprobs_greatest.csv"),
+        ("table_a6", "table_a6_raw_vocab_greatest.csv"),
+        ("table_a7", "table_a7_shared_vocab_greatest.csv"),
+    ],
+)
+def test_lists_of_tokens_are_the_reference(published, shared, exhibit, name):
+    header, *lines = reference(shared, name)
+    middle = next(at for at, line in enumerate(lines) if line[0] == "...")
+    for column, model in enumerate(header):
+        own = published.tokens.filter(exhibit=exhibit, model=model.rpartition("/")[2])
+        top, bottom = (own.filter(end=end).sort("rank")["token"].to_list() for end in ENDS)
+        assert top == [line[column] for line in lines[:middle]]
+        assert bottom[::-1] == [line[column] for line in lines[middle + 1 :]]
+    assert published.tokens.filter(exhibit=exhibit)["model"].n_unique() == len(header)
+
+
+ENDS = ("top", "bottom")
+
+
+@pytest.mark.needs_shared
+@pytest.mark.parametrize(("model", "letter"), [("R-Gem-2B", "a"), ("R-Lla-3B", "b")])
+def test_table_2_is_the_reference(published, shared, model, letter):
+    _, *lines = reference(shared, f"table_2{letter}_top_bottom_tokens_{model}.csv")
+    rows = [(int(i), token, float(score)) for i, token, score in lines if i != "..."]
+    own = published.tokens.filter(exhibit="table_2", model=model)
+    columns = ("token_id", "token", "score")
+    top, bottom = (own.filter(end=end).sort("rank").select(columns).rows() for end in ENDS)
+    assert [*top, *bottom[::-1]] == rows
+
+
+def test_half_a_unit_of_the_last_digit_is_allowed(published):
+    for row in published.numbers.iter_rows(named=True):
+        digits = len(row["value"].partition(".")[2])
+        if row["exhibit"] in ("figure_3c", "figure_3d"):  # read off a figure
+            assert row["within"] == 0.005
+        elif row["exhibit"] == "figure_5b":  # ranks and medians of two of them
+            assert row["within"] == 0.25
+        else:
+            assert math.isclose(row["within"], 0.5 * 10**-digits)
