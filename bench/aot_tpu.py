@@ -33,11 +33,12 @@ from absl import app, flags, logging
 from bench.compiled import chips, page, structures
 from bench.compiled.programs import PASSES, Work
 from bench.compiled.rows import Case, Kept, Row, compile_pass
-from bench.compiled.structures import Structure
+from bench.compiled.structures import Asked, Structure
 from engine.errors import AssayError
 from engine.planning import plans
 from engine.planning.machines import GIB
 from engine.planning.plans import Plan
+from engine.planning.work import Named
 
 PAGE_SLICES = ["v5e:2x4", "v6e:2x4", "v5p:2x2x2", "v5e:8x8"]
 
@@ -100,15 +101,13 @@ def rows_of(
             return
 
 
-def _asked(structure: Structure, axis: int, candidates: int) -> plans.Work:
-    return dataclasses.replace(
-        structures.work(structure),
-        prefix=_PREFIX.value,
-        step_size=candidates or None,
-        model_axis=axis or None,
-        dtype=_DTYPE.value,
-        length=_LENGTH.value,
-        candidates=_SEARCHED.value,
+def _asked(structure: Structure, axis: int, candidates: int) -> Asked:
+    usual, prefix = structures.work(structure), _PREFIX.value
+    searched = {"length": _LENGTH.value, "candidates": _SEARCHED.value}
+    return Asked(
+        dataclasses.replace(usual.sweep, prefix=prefix, step_size=candidates or None),
+        dataclasses.replace(usual.search, prefix=prefix, **searched),
+        Named(dtype=_DTYPE.value, model_axis=axis or None),
     )
 
 
@@ -122,14 +121,14 @@ def _work(structure: Structure, plan: Plan) -> Work:
     )
 
 
-def _account(plan: Plan, axis: int, asked: plans.Work, name: str) -> float | None:
+def _account(plan: Plan, axis: int, asked: Asked, name: str) -> float | None:
     """GiB of a pass by the planner; it has no account of the others alone."""
     count = plan.model.data * plan.model.model
     model = dataclasses.replace(plan.model, data=count // axis, model=axis)
     if name == "score":
-        sized = dataclasses.replace(asked, step_size=plan.step_size)
+        sized = dataclasses.replace(asked.sweep, step_size=plan.step_size)
         return plans.sweep_account(model, sized).total / GIB
-    return plans.search_account(model, asked).total / GIB if name == "gcg" else None
+    return plans.search_account(model, asked.search).total / GIB if name == "gcg" else None
 
 
 def _check_flags() -> list[Structure]:

@@ -14,8 +14,7 @@ from engine.checkpoint.restore import abstract, parameters
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.planning import flops
-from engine.planning.work import SELF_CHECK
-from engine.planning.work import BLOCK_ROWS
+from engine.planning.work import BLOCK_ROWS, SELF_CHECK
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import packing
 from engine.search.buffer import State

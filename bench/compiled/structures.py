@@ -13,10 +13,20 @@ from engine.models.config import DecoderConfig, Rope
 from engine.planning import plans
 from engine.planning.machines import Devices
 from engine.planning.plans import Plan, Subject
+from engine.planning.work import Named, SearchWork, SweepWork
 
 DTYPE = "bfloat16"
 # `model_type` -> positions of a candidate: a reply of one token, and the template's end.
 _OWN = {"llama": 2, "gemma2": 3, "qwen3": 3, "internlm2": 4}
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What a plan is made of: a sweep, a search, and the settings that are named."""
+
+    sweep: SweepWork
+    search: SearchWork
+    named: Named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +77,7 @@ def named(slugs: list[str]) -> list[Structure]:
     return [s for s in structures if "all" in slugs or {*slugs} & {*s.slugs}]
 
 
-def planned(structure: Structure, slice_: str, asked: plans.Work | None = None) -> Plan:
+def planned(structure: Structure, slice_: str, asked: Asked | None = None) -> Plan:
     """What `assay plan` answers for the chips of a slice.
 
     Args:
@@ -79,24 +89,22 @@ def planned(structure: Structure, slice_: str, asked: plans.Work | None = None) 
     decoder = structure.decoder
     subject = Subject(structure.name, decoder, (linear_head(decoder),), DTYPE)
     devices = Devices(f"{kind.name}-{count}", count, kind)
-    return plans.plan(subject, devices, asked or work(structure))
+    asked = asked or work(structure)
+    return plans.plan(subject, devices, asked.sweep, asked.search, asked.named)
 
 
-def work(structure: Structure) -> plans.Work:
+def work(structure: Structure) -> Asked:
     """A sweep and a search of the sizes of the page, of which the planner chooses mesh and step."""
     sizes = {field.name: field.default for field in dataclasses.fields(Work)}
-    return plans.Work(
-        prompts=1,
+    search = SearchWork(
         prefix=sizes["prefix"],
-        own=structure.own,
-        step_size=None,
-        model_axis=None,
-        dtype=DTYPE,
+        suffix=structure.own - 1,
         length=sizes["length"],
         candidates=sizes["searched"],
-        steps=1,
         attempts=1,
     )
+    sweep = SweepWork(prefix=sizes["prefix"], own=structure.own)
+    return Asked(sweep, search, Named(dtype=DTYPE))
 
 
 def _structure(slug: str, spec: ModelSpec) -> Structure:

@@ -11,7 +11,8 @@ from engine.errors import AssayError
 from engine.planning import machines, memory
 from engine.planning.machines import Devices, free_disk
 from engine.planning.memory import in_words
-from engine.planning.plans import Plan, Subject, Work, plan
+from engine.planning.plans import Plan, Subject, plan
+from engine.planning.work import Named, SearchWork, SweepWork
 from launch.common.durations import in_hours
 from launch.common.subjects import subject_of
 from launch.reproduction import results, sources
@@ -81,7 +82,7 @@ def _step(
     left = any(missing for _, missing, _ in todo) or (asked.runs(CONVERT) and not todo)
     made = asked.checkpoint(spec).exists()
     fetched = made or sources.is_fetched(asked, spec)
-    plans = [plan(subject, one, _work(asked, len(readings))) for one in devices]
+    plans = [_plan(asked, subject, one) for one in devices]
     return Step(
         spec=spec,
         tokens=subject.config.vocab_size,
@@ -95,27 +96,26 @@ def _step(
     )
 
 
-def _work(asked: Asked, readings: int) -> Work:
+def _plan(asked: Asked, subject: Subject, devices: Devices) -> Plan:
     own = asked.config.search
-    return Work(
-        prompts=1,
+    search = SearchWork(
         prefix=_PREFIX,
-        own=_OWN,
-        step_size=None,
-        model_axis=None,
-        dtype=None if asked.config.dtype == "auto" else asked.config.dtype,
+        suffix=_OWN - 1,
         length=own.length,
         candidates=own.candidates,
         steps=own.steps,
         attempts=own.restarts * (2 if own.direction == "both" else 1),
+        packed=own.length > 1,
     )
+    named = Named(dtype=None if asked.config.dtype == "auto" else asked.config.dtype)
+    return plan(subject, devices, SweepWork(prefix=_PREFIX, own=_OWN), search, named)
 
 
 def _seconds(
     asked: Asked, subject: Subject, one: Plan, todo: Sequence[tuple[str, int, int]], readings: int
 ) -> float | None:
     """Seconds of the stages that are not complete, by the time of one sweep."""
-    if not one.fits:
+    if not one.fits or one.sweep_s is None:
         return None
     total = 0.0
     for stage, missing, of in todo:
@@ -124,8 +124,8 @@ def _seconds(
         if stage == ITEMS and asked.elo is not None:
             share = len(asked.elo.replies) / subject.config.vocab_size * (_OWN + _ITEM) / _OWN
             total += missing * share * one.sweep_s
-        if stage == SEARCH and one.search_s is not None:
-            total += missing / of * one.search_s
+        if stage == SEARCH and one.search is not None:
+            total += missing / of * (one.search.seconds or 0.0)
     return total
 
 
