@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from engine.search import run_folder
+from engine.search import jobs
 from engine.search.drivers import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
