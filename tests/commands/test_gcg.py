@@ -46,6 +46,7 @@ def test_a_found_sequence_is_placed_among_the_single_tokens_of_a_sweep(command, 
     assert command("gcg", *where, *FLAGS).out[-1].endswith("0 new; complete already")
 
 
+@pytest.mark.slow
 def test_without_a_sweep_no_percentile_is_said(command, model, tmp_path):
     done = command("gcg", f"--checkpoint={model}", f"--run={tmp_path / 'run'}", *FLAGS)
     assert done.code == 0

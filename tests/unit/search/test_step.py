@@ -255,7 +255,8 @@ def test_on_accelerators_no_parent_is_appended_where_a_gradient_is_taken(checkpo
         searches.expanded(problem(checkpoint(), method="mutate"), scorer)
 
 
-@pytest.mark.parametrize("direction", slow.all_but(["min"], ["max"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["max", "min"])
 def test_the_top_proposal_moves_the_reward_the_sought_way_to_first_order(checkpoint, direction):
     scorer = searches.scorer(checkpoint())
     asked = problem(checkpoint(), direction=direction, restarts=1)
@@ -374,6 +375,7 @@ def test_a_reward_that_is_not_finite_is_the_best_whatever_is_climbed(keep, targe
     assert state.best_rewards.tolist() == [BROKEN]
 
 
+@pytest.mark.slow
 def test_four_devices_score_as_one(checkpoint):
     asked = problem(checkpoint(), candidates=18, topk=16)
     parents, ids = random_ids(0, 2, 3), random_ids(1, 2, 18, 3)

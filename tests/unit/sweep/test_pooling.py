@@ -75,6 +75,7 @@ def test_a_sweep_reads_each_reward_where_the_library_did(run, padded, where, mod
     assert (np.unique(rewards).size == 1) == (where == "the prompt")
 
 
+@pytest.mark.slow
 def test_a_pad_that_closes_the_reply_is_not_read(run, other_run, padded):
     model, network = padded(IDS("<|im_start|>"), SUFFIX)
     run.sweep([model], ONE, pooling="first_pad")

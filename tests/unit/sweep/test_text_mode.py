@@ -104,7 +104,7 @@ def test_a_result_is_not_continued_in_another_mode(run, trims):
 # Once each
 
 
-@pytest.mark.parametrize("part_size", [31, 97, 1000])
+@pytest.mark.parametrize("part_size", slow.all_but([31], [97, 1000]))
 def test_identical_conversations_are_scored_once_and_have_one_reward(
     run, trims, monkeypatch, part_size
 ):

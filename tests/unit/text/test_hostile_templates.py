@@ -62,6 +62,7 @@ def test_a_template_that_never_ends_is_stopped_in_any_thread_and_the_next_one_re
     assert len(ended) == 2
 
 
+@pytest.mark.slow
 def test_a_template_that_never_ends_is_stopped_where_the_timer_s_signal_is_ignored():
     script = (
         "import signal; signal.signal(signal.SIGPROF, signal.SIG_IGN)\n"
@@ -73,6 +74,7 @@ def test_a_template_that_never_ends_is_stopped_where_the_timer_s_signal_is_ignor
     assert b"stopped after 2 seconds of CPU time" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_template_that_loops_for_some_replies_alone_is_stopped_in_a_sweep():
     loops = f"{{% if message['content'] == 'the war' %}}{LOOP}{{% endif %}}"
     chat = template(

@@ -18,7 +18,7 @@ from analysis.chapters import (
 from analysis.figures import human_ranks, model_map, reward_by_valence, style, token_bars
 from analysis.figures.group_dots import group_dots
 from analysis.figures.heat_map import heat_map
-from tests.support import large_runs, runs
+from tests.support import large_runs, runs, slow
 
 MODEL = "urm-llama-3.1-8b"
 PROMPTS = list(runs.PROMPTS)
@@ -41,7 +41,15 @@ def draw(figure, tmp_path):
     assert all(path.stat().st_size > 0 for path in paths.values())
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.__name__.split(".")[-1])
+def name_of(chapter):
+    return chapter.__name__.split(".")[-1]
+
+
+LONG = ("agreement", "groups", "humans", "objectives", "sentiment")  # seconds each
+SHORT = [chapter for chapter in CHAPTERS if name_of(chapter) not in LONG]
+
+
+@pytest.mark.parametrize("chapter", slow.all_but(SHORT, CHAPTERS), ids=name_of)
 def test_the_figures_of_a_chapter_draw_their_tables(chapter, full, tmp_path):
     found = blocks.pictures(chapter.section(full).blocks)
     partials = [picture.draw for picture in found if isinstance(picture.draw, functools.partial)]
