@@ -122,8 +122,10 @@ class Layer(nnx.Module):
         if self.sums == FLOAT32:
             return added
         # Without the barrier XLA may move the cast to float32 in front of the sum over devices.
-        # Without the constraint it may divide the residual stream, for few rows at a time.
-        added = jax.lax.with_sharding_constraint(added, PartitionSpec())
+        # Without the constraint it may divide the residual stream of few rows. A pass that is not
+        # divided over `data` (the prompt's) has no mesh in its context.
+        if not jax.sharding.get_abstract_mesh().empty:
+            added = jax.lax.with_sharding_constraint(added, PartitionSpec())
         return jax.lax.optimization_barrier(added)
 
     def _by_head(self, x: Float[Array, "C T E"]) -> Float[Array, "C T _ H"]:
