@@ -25,22 +25,24 @@ from analysis.blocks import (
     rows,
 )
 from analysis.chapters import findings_by_reading as by_reading
-from analysis.chapters.findings_by_reading import GAINED, LOST, OTHER, REVERSED
+from analysis.chapters.findings_by_reading import ABSENT, GAINED, LOST, OTHER, REVERSED
 from analysis.figures import style
 from analysis.figures.reading_dots import reading_dots
 from analysis.measures import readings
 from analysis.measures.readings import Readings, label
 from analysis.sentences import decimals, listed, q_value
 from analysis.study import Absent, Study, Table, table
-from engine.runs.readings import DEFAULT
+from engine.runs.readings import DEFAULT, NOISE_MESH
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
 
 _NONE = "No other readings of the models were scored (assay conventions)."
+_ROUNDING = 1e-9  # of τ
 _JUMPS = 5  # Tokens of each reading, model and prompt.
 _COUNTED = (
     (REVERSED, "is reversed", "are reversed"),
     (LOST, "is no longer sure", "are no longer sure"),
+    (ABSENT, "cannot be computed", "cannot be computed"),
     (GAINED, "other becomes sure", "others become sure"),
 )
 _SAID = {REVERSED: "is reversed", LOST: "is no longer sure", GAINED: "becomes sure"}
@@ -72,8 +74,8 @@ def summary(agreement: pl.DataFrame, findings: pl.DataFrame, found: Readings) ->
     Returns:
       reading, label (what differs from the default), noise, models, kendall_low, kendall_high (of
       τ with the default), top_low, top_high (share of the highest tokens in common), findings
-      (that a test decides), reversed, lost, gained (of them; a reading changes more than its noise
-      floor does).
+      (that a test decides), reversed, lost, gained, absent (of them; those that the noise floor
+      changes too do not count).
     """
     keys = ["reading", "noise"]
     taus = agreement.group_by(keys, maintain_order=True).agg(
@@ -84,15 +86,16 @@ def summary(agreement: pl.DataFrame, findings: pl.DataFrame, found: Readings) ->
         top_high=(pl.col("top") / pl.col("ends")).max(),
     )
     decided = findings.filter(pl.col("default_sure").is_not_null())
+    kinds = (REVERSED, LOST, GAINED, ABSENT)
     changed = pl.when("as_noise", ~pl.col("noise")).then(pl.lit("")).otherwise("change")
     counts = decided.group_by("reading").agg(
         findings=pl.len().cast(pl.Int64),
-        **{kind: (changed == kind).sum().cast(pl.Int64) for kind in (REVERSED, LOST, GAINED)},
+        **{kind: (changed == kind).sum().cast(pl.Int64) for kind in kinds},
     )
     named = labels(found)
     order = {name: place for place, name in enumerate(named)}
     joined = taus.join(counts, on="reading", how="left", validate="1:1", maintain_order="left")
-    joined = joined.with_columns(pl.col("findings", REVERSED, LOST, GAINED).fill_null(0))
+    joined = joined.with_columns(pl.col("findings", *kinds).fill_null(0))
     return (
         joined.with_columns(
             label=pl.col("reading").replace_strict(named),
@@ -143,8 +146,8 @@ def section(study: Study) -> Section:
         caption = (
             "How far the order of the tokens under a reading agrees with that under the default "
             "one: a dot for each model and prompt. Grey: the noise floor, which is the default "
-            "reading computed again in other steps or on another mesh. What is as far right as "
-            "that changes nothing."
+            "reading computed again in other steps or, with several devices, on another mesh. What "
+            "is as far right as that changes nothing."
         )
         draw = partial(reading_dots, agreement, named, study.names)
         blocks += [Text(_scored(study, agreement), "how"), Picture("conventions", caption, draw)]
@@ -175,16 +178,21 @@ def section(study: Study) -> Section:
 
 
 def findings(study: Study) -> Iterator[Finding]:
-    """What changes by more than the noise floor: findings, and the order of tokens."""
+    """What changes by more than the noise floor: findings, and the order of tokens.
+
+    That a q crosses .05 is no finding of its own: one must be reversed, or its estimate must leave
+    the default's interval.
+    """
     table_ = study.tables.get("conventions_findings")
     over = study.tables.get("conventions_summary")
     if table_ is None or over is None or not over["noise"].any():
         return  # without a noise floor nothing can be said
     named = dict(over.select("reading", "label").iter_rows())
-    first = next(by_reading.examples(table_), None)
+    clear = (r for r in by_reading.examples(table_) if r["change"] == REVERSED or r["outside"])
+    first = next(clear, None)
     if first is not None:
         yield Finding(text=_changed(study, table_, first, named), picture="conventions")
-    if (text := _furthest(over)) is not None:
+    if (text := _furthest(study, study.tables["conventions_readings"], named)) is not None:
         yield Finding(text=text, picture="conventions")
 
 
@@ -196,23 +204,40 @@ def _changed(
 ) -> str:
     """How many findings change under some reading, and the clearest that does."""
     counts = by_reading.survival(table_.filter(pl.col("default_sure").is_not_null()))
-    total = {name: int(counts[name].sum()) for name in ("sure", "kept", REVERSED, LOST, GAINED)}
-    others = table_.filter(~pl.col("noise"))["reading"].n_unique()
+    total = {name: int(counts[name].sum()) for name in ("sure", "kept", *_SAID, ABSENT)}
     said = [
         f"{total[kind]} {one if total[kind] == 1 else many}"
         for kind, one, many in _COUNTED
         if total[kind]
     ]
     name = study.names.get(example["model"], example["model"])
-    every = "the one other reading" if others == 1 else f"all {others} other readings"
+    keep = "keeps" if total["kept"] == 1 else "keep"
     return (
         f"Of {total['sure']} findings that are sure under the default reading, {total['kept']} "
-        f"{'keeps' if total['kept'] == 1 else 'keep'} sign and significance under {every}; under "
-        f"some, {listed(said)}. For example, the {example['finding']} of {name} "
+        f"{keep} sign and significance under {_every(table_)}; under some, {listed(said)}. For example, the {example['finding']} of {name} "
         f"({example['of']}) {_SAID[example['change']]} with {named[example['reading']]}: "
-        f"{_number(example, 'default_')} by default, {_number(example, '')} then. The noise floor "
-        "changes none of those counted."
+        f"{_number(example, 'default_')} by default, {_number(example, '')} then. "
+        f"{_NO_FLOOR if _floor_is_empty(study) else 'The noise floor changes none of them.'}"
     )
+
+
+def _every(table_: pl.DataFrame) -> str:
+    """How many other readings a model has: `all 5 other readings`."""
+    others = table_.filter(~pl.col("noise")).group_by("model").agg(pl.col("reading").n_unique())
+    counts = sorted(set(others["reading"].to_list()))
+    if counts == [1]:
+        return "the one other reading"
+    if len(counts) == 1:
+        return f"all {counts[0]} other readings"
+    return f"all other readings of their model ({counts[0]} to {counts[-1]})"
+
+
+def _floor_is_empty(study: Study) -> bool:
+    """Whether computing the default reading again changed neither an order nor a finding."""
+    taus = study.tables["conventions_readings"].filter("noise")["kendall"].fill_nan(None)
+    table_ = study.tables["conventions_findings"]
+    changed = table_.filter("noise", pl.col("change") != "")
+    return bool((taus.drop_nulls() >= 1 - _ROUNDING).all()) and not changed.height
 
 
 def _number(row: Mapping[str, Any], of: str) -> str:  # Any: cells of a table
@@ -221,20 +246,35 @@ def _number(row: Mapping[str, Any], of: str) -> str:  # Any: cells of a table
     return style.minus(f"{value:.{digits}f}") + f" ({q_value(row[f'{of}q'])})"
 
 
-def _furthest(over: pl.DataFrame) -> str | None:
-    """The reading that moves tokens furthest, where even its best τ is below the noise floor."""
-    floor = over.filter("noise")["kendall_low"].min()
-    below = over.filter(~pl.col("noise"), pl.col("kendall_high") < floor).sort("kendall_low")
-    if floor is None or not below.height:
+def _furthest(study: Study, agreement: pl.DataFrame, named: Mapping[str, str]) -> str | None:
+    """The largest change of an order of tokens that is beyond the noise floor of its model."""
+    taus = agreement.filter(pl.col("kendall").is_not_nan())
+    floor = taus.filter("noise").group_by("model").agg(floor=pl.col("kendall").min())
+    others = taus.filter(~pl.col("noise")).join(floor, on="model", how="inner", validate="m:1")
+    below = others.filter(pl.col("kendall") < pl.col("floor"))
+    if not below.height:
         return None
-    row = below.row(0, named=True)
-    taus = " to ".join(dict.fromkeys(decimals(row[f"kendall_{end}"]) for end in ("low", "high")))
-    shares = " to ".join(dict.fromkeys(f"{100 * row[f'top_{end}']:.0f}" for end in ("low", "high")))
+    row = below.sort("kendall", "model", "reading", "prompt").row(0, named=True)
+    model, reading = row["model"], named[row["reading"]]
+    share = f"{100 * row['top'] / row['ends']:.0f}"
     return (
-        f"Of the readings, {row['label']} changes the order of the tokens most: Kendall’s τ with "
-        f"the default is {taus}, and {shares}% of the highest tokens stay among the highest. The "
-        f"noise floor has τ of at least {float(floor):.4f}."  # type: ignore[arg-type]
+        f"Of all readings, {reading} changes an order of tokens most, that of "
+        f"{study.names.get(model, model)} under “{row['prompt']}”: Kendall’s τ with the default is "
+        f"{decimals(row['kendall'])}, and {share}% of the highest tokens stay among the highest. "
+        f"{_elsewhere(taus, row)}The noise floor of this model has τ of at least "
+        f"{row['floor']:.4f}."
     )
+
+
+def _elsewhere(taus: pl.DataFrame, row: Mapping[str, Any]) -> str:  # Any: cells of a table
+    """τ of the reading of a row over all models and prompts, where it has several."""
+    own = taus.filter(reading=row["reading"])
+    if own.height == 1:
+        return ""
+    ends = dict.fromkeys(decimals(float(n)) for n in (own["kendall"].min(), own["kendall"].max()))  # type: ignore[arg-type]
+    models, every = own["model"].n_unique(), taus["model"].n_unique()
+    which = f"the {models} of {every} models with this reading" if every > 1 else "all prompts"
+    return f"Over {which} τ is {' to '.join(ends)}. "
 
 
 def _of_findings(study: Study) -> list[Block]:
@@ -254,17 +294,29 @@ def _of_findings(study: Study) -> list[Block]:
         blocks.append(
             Text("No noise floor was computed, so no change is called a finding.", "note")
         )
-    elif not decided.height:
+    elif decided.filter(pl.col("change") != ABSENT).is_empty():
         text = (
             "No reading changes the sign or the significance of a finding beyond the noise floor."
         )
         blocks.append(Text(text))
-    title = "Findings whose sign or significance a reading changes"
+    title = "Findings whose sign or significance a reading changes, or that it cannot compute"
     return [
         *blocks,
         *rows(_labelled(decided, over), _CHANGED, "conventions_findings.csv", title),
+        *_of_floor(study, over),
         Text(_HOW, "how"),
     ]
+
+
+def _of_floor(study: Study, over: pl.DataFrame) -> list[Block]:
+    """What the noise floor is made of, and whether it excludes anything."""
+    floor = over.filter("noise")["reading"]
+    said = []
+    if len(floor) and not floor.str.starts_with(NOISE_MESH).any():
+        said.append(_ONE_MESH)
+    if len(floor) and _floor_is_empty(study):
+        said.append(_NO_FLOOR)
+    return [Text(text, "note") for text in said]
 
 
 def _labelled(frame: pl.DataFrame, over: pl.DataFrame) -> pl.DataFrame:
@@ -312,12 +364,17 @@ def _of_missing(study: Study) -> list[Block]:
 
 
 _FURTHEST = "Tokens that jump furthest"
+_NO_FLOOR = "Recomputing changed nothing, so this noise floor excludes nothing."
+_ONE_MESH = (
+    "The noise floor here is other steps alone: another mesh takes several devices, and a model "
+    "that can be split over them otherwise."
+)
 _HOW = (
     "A finding is sure where its chapter says so: q < .05, and for groups of people also a "
     "contrast that few ordinary kinds have. Kept: sure, with the same sign, under every reading "
     "(or, of tokens and orders, the same set or order); moved: the estimate leaves the default’s "
-    "95% interval under some reading all the same. A change that computing the default reading "
-    "again makes too does not count."
+    "95% interval under some reading all the same. What computing the default reading again "
+    "changes too does not count. Absent: the reading has no such estimate."
 )
 _SUMMARY: tuple[Column, ...] = (
     ("label", "reading", "text"),
@@ -330,6 +387,7 @@ _SUMMARY: tuple[Column, ...] = (
     (REVERSED, "reversed", "count"),
     (LOST, "lost", "count"),
     (GAINED, "gained", "count"),
+    (ABSENT, "absent", "count"),
 )
 _SURVIVAL: tuple[Column, ...] = (
     ("finding", "finding", "text"),
@@ -340,6 +398,7 @@ _SURVIVAL: tuple[Column, ...] = (
     (REVERSED, "reversed", "count"),
     (LOST, "lost", "count"),
     (OTHER, "other set or order", "count"),
+    (ABSENT, "absent", "count"),
     (GAINED, "gained", "count"),
 )
 _CHANGED: tuple[Column, ...] = (

@@ -95,7 +95,7 @@ KINDS = (
     ),
 )
 ORDER, TOP, BOTTOM = "order of groups", "highest tokens", "lowest tokens"
-REVERSED, LOST, GAINED, OTHER = "reversed", "lost", "gained", "other"
+REVERSED, LOST, GAINED, OTHER, ABSENT = "reversed", "lost", "gained", "other", "absent"
 
 _ROW: Columns = {
     **dict.fromkeys(("finding", "of"), pl.String),
@@ -127,7 +127,8 @@ def findings_table(study: Study, found: Readings, agreement: pl.DataFrame) -> pl
       high (95 %), q, sure; the same of the default reading (default_value, …); outside (value lies
       outside the default's interval), change (`reversed`: sure under both, with other signs;
       `lost`, `gained`: sure under one; `other`: an order, or a set of tokens, that is not the
-      default's; "" for none), as_noise (the noise floor changes it as much).
+      default's; `absent`: the reading has no such estimate; "" for none), as_noise (the noise floor
+      changes it too; of an order or a set, as far).
     """
     frames = [pl.DataFrame(schema=FINDINGS).drop("as_noise")]
     for model in found.models():
@@ -188,19 +189,18 @@ def _rows(table: pl.DataFrame, kind: Kind) -> pl.DataFrame:
 
 
 def _beside(default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
-    """Findings beside those of the default reading; one that either lacks is left out."""
-    joined = own.join(
-        default,
-        on=["finding", "of"],
-        how="inner",
-        validate="1:1",
-        suffix="_d",
-        maintain_order="left",
+    """The default reading's findings, each beside the own one, which may be absent."""
+    keys = ["finding", "of"]
+    named = {name: f"{name}_d" for name in _ROW if name not in keys}
+    joined = default.rename(named).join(
+        own, on=keys, how="left", validate="1:1", maintain_order="left"
     )
     both = pl.col("sure") & pl.col("sure_d")
     turned = both & (pl.col("value").sign() != pl.col("value_d").sign())
     change = (
-        pl.when(turned)
+        pl.when(pl.col("value").is_null())
+        .then(pl.lit(ABSENT))
+        .when(turned)
         .then(pl.lit(REVERSED))
         .when(pl.col("sure_d") & ~pl.col("sure"))
         .then(pl.lit(LOST))
@@ -210,8 +210,7 @@ def _beside(default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
     )
     inside = pl.col("value").is_between(pl.col("low_d"), pl.col("high_d"))
     table = joined.with_columns(change=change, outside=~inside)
-    named = {f"{name}_d": f"default_{name}" for name in _ROW if name not in ("finding", "of")}
-    return table.rename(named).select(_COMPARED)
+    return table.rename({new: f"default_{old}" for old, new in named.items()}).select(_COMPARED)
 
 
 def _orders(default: _Effects, own: _Effects) -> pl.DataFrame:
@@ -219,20 +218,25 @@ def _orders(default: _Effects, own: _Effects) -> pl.DataFrame:
 
     Axes of which no group differs from the others under the default reading have no order.
     """
-    rows = []
-    if default.groups is not None and own.groups is not None:
+    rows: list[tuple[str, str, float | None, float]] = []
+    if default.groups is not None:
         keys = ["prompt", "axis", "group"]
         differ = pl.col("differs").any().over("prompt", "axis")
         tested = default.groups.filter(differ).filter(pl.col("p").is_not_nan())
+        groups_ = default.groups.clear() if own.groups is None else own.groups
         means = tested.select(*keys, default="mean_percentile").join(
-            own.groups.select(*keys, "mean_percentile"), on=keys, how="inner", validate="1:1"
+            groups_.select(*keys, own=pl.col("mean_percentile").fill_nan(None)),
+            on=keys,
+            how="left",
+            validate="1:1",
         )
         for (prompt, axis), part in means.sort(keys).group_by(
             "prompt", "axis", maintain_order=True
         ):
             if part.height > 1:
-                tau = tau_b(part["default"].to_numpy(), part["mean_percentile"].to_numpy())
-                rows.append((ORDER, f"{prompt} · {axis}", tau, 1.0))
+                both = part.drop_nulls("own")
+                tau = tau_b(both["default"].to_numpy(), both["own"].to_numpy())
+                rows.append((ORDER, f"{prompt} · {axis}", tau if both.height > 1 else None, 1.0))
     return _without_test(rows)
 
 
@@ -250,15 +254,24 @@ def _sets(agreement: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=schema), *frames])
 
 
-def _without_test(rows: Sequence[tuple[str, str, float, float]]) -> pl.DataFrame:
-    """Findings that no test decides: kind, what it is of, how alike it is, and what is the same."""
+def _without_test(rows: Sequence[tuple[str, str, float | None, float]]) -> pl.DataFrame:
+    """Findings that no test decides.
+
+    Args:
+      rows: kind, what it is of, how alike it is (None: the reading has none), what is the same.
+    """
     schema = {**{n: FINDINGS[n] for n in ("finding", "of", "value", "default_value")}}
     nothing = {
         f"{of}{name}": pl.lit(None, dtype=pl.Float64)
         for of in ("", "default_")
         for name in ("low", "high", "q")
     }
-    changed = pl.when(pl.col("value") < pl.col("default_value")).then(pl.lit(OTHER))
+    changed = (
+        pl.when(pl.col("value").is_null())
+        .then(pl.lit(ABSENT))
+        .when(pl.col("value") < pl.col("default_value"))
+        .then(pl.lit(OTHER))
+    )
     frame = pl.DataFrame(rows, schema=schema, orient="row").with_columns(
         **nothing,
         sure=pl.lit(None, dtype=pl.Boolean),
@@ -275,20 +288,17 @@ def _with_keys(rows: pl.DataFrame, keys: Mapping[str, object]) -> pl.DataFrame:
 
 
 def _with_noise(table: pl.DataFrame) -> pl.DataFrame:
-    """`as_noise`: whether the noise floor of the model changes a finding in the same way.
+    """`as_noise`: whether the noise floor of the model changes a finding too, in whatever way.
 
-    Of what no test decides, whether it changes it as far.
+    Of an order or a set of tokens, whether it changes it as far.
     """
     keys = ["model", "finding", "of"]
     floor = table.filter("noise", pl.col("change") != "")
-    floor = floor.group_by(*keys, "change").agg(floor=pl.col("value").min())
-    joined = table.join(
-        floor, on=[*keys, "change"], how="left", validate="m:1", maintain_order="left"
-    )
-    decided = pl.col("change") != OTHER
-    as_far = pl.col("value") >= pl.col("floor")
-    alike = pl.col("floor").is_not_null() & (decided | as_far)
-    return joined.with_columns(as_noise=alike.fill_null(value=False)).drop("floor")
+    floor = floor.group_by(keys).agg(floor=pl.col("value").min(), moves=pl.lit(value=True))
+    joined = table.join(floor, on=keys, how="left", validate="m:1", maintain_order="left")
+    as_far = (pl.col("change") != OTHER) | (pl.col("value") >= pl.col("floor"))
+    alike = (pl.col("change") != "") & pl.col("moves") & as_far
+    return joined.with_columns(as_noise=alike.fill_null(value=False)).drop("floor", "moves")
 
 
 def changes(table: pl.DataFrame) -> pl.DataFrame:
@@ -305,21 +315,22 @@ def survival(table: pl.DataFrame) -> pl.DataFrame:
     Returns:
       finding, findings (of all models), sure (under the default reading; all of what no test
       decides), kept (of these, under every reading), moved (of the kept, those whose estimate
-      leaves the default's interval under some), reversed, lost, other (of the sure, under some
-      reading; one may be both reversed and lost), gained (not sure under the default reading, and
-      sure under some). Changes that the noise floor makes too do not count.
+      leaves the default's interval under some), reversed, lost, other, absent (of the sure, under
+      some reading; one may be both reversed and lost), gained (not sure under the default reading,
+      and sure under some). Changes that the noise floor makes too do not count.
     """
     keys = ["finding", "model", "of"]
     each = table.filter(~pl.col("noise")).with_columns(
         pl.when("as_noise").then(pl.lit("")).otherwise("change").alias("change")
     )
-    kinds = (REVERSED, LOST, OTHER, GAINED)
+    kinds = (REVERSED, LOST, OTHER, ABSENT, GAINED)
     told = each.group_by(keys, maintain_order=True).agg(
         sure=pl.col("default_sure").first().fill_null(value=True),
         **{kind: (pl.col("change") == kind).any() for kind in kinds},
         outside=pl.col("outside").fill_null(value=False).any(),
     )
-    kept = pl.col("sure") & ~pl.any_horizontal(REVERSED, LOST, OTHER)
+    told = told.with_columns(pl.col(ABSENT) & pl.col("sure"))
+    kept = pl.col("sure") & ~pl.any_horizontal(REVERSED, LOST, OTHER, ABSENT)
     counts = told.group_by("finding", maintain_order=True).agg(
         findings=pl.len().cast(pl.Int64),
         kept=kept.sum().cast(pl.Int64),
@@ -335,7 +346,7 @@ def examples(table: pl.DataFrame) -> Iterator[dict[str, object]]:
     Reversals come first, then those whose estimate leaves the default's interval; among them the
     one whose larger q (of both, for a reversal; of the sure one otherwise) is lowest.
     """
-    decided = changes(table).filter(pl.col("change") != OTHER)
+    decided = changes(table).filter(pl.col("change").is_in((REVERSED, LOST, GAINED)))
     both = pl.max_horizontal("q", "default_q")
     order = decided.with_columns(
         kind=pl.col("change").replace_strict({REVERSED: 0, LOST: 1, GAINED: 1}, default=2),

@@ -26,6 +26,7 @@ from engine.runs import schema, storage
 from engine.runs.reader import RunError
 
 DEFAULT = "default"  # the reading that others are compared with
+NOISE_STEP, NOISE_MESH = "noise-step-", "noise-mesh-"  # how readings of the noise floor begin
 VERSION = 1
 _INDEX = "index.json"
 

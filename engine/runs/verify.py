@@ -11,6 +11,7 @@ from engine.errors import AssayError
 from engine.runs import lock, parts, provenance, schema, storage
 from engine.runs.reader import REBUILD, Json, RunError, read_json
 from engine.runs.rebuild import collect
+from engine.runs.token_ids import ids_hash
 
 AGAIN = "run the command again"
 _KINDS: dict[str, schema.Columns] = {
@@ -125,14 +126,16 @@ def _result(run: epath.Path, path: str, entry: Json, found: Findings) -> Iterato
             yield f"{name} has {len(table.frame)} rows, the manifest says {part['rows']}"
         yield from _columns(name, path, entry, table.frame)
         key = table.frame.to_series(0)
-        drawn = "tokens" in entry["fingerprint"]  # some tokens of a vocabulary: any ids
+        drawn = "tokens" in entry["fingerprint"]  # some tokens of a vocabulary: see `_draw`
         inside = key.is_between(span[0], span[1] - 1).all() or _imported(entry) or drawn
         if not inside:
             yield f"{name} holds other ids than its name says; remove it and {AGAIN}"
         ids.append(key.to_numpy())
         found.files, found.rows = found.files + 1, found.rows + len(key)
     if len(ids) == len(entry["parts"]):  # else what is missing was said
-        yield from _coverage(np.concatenate(ids) if ids else np.empty(0, int), total)
+        every = np.concatenate(ids) if ids else np.empty(0, int)
+        yield from _coverage(every, total)
+        yield from _draw(every, total, entry)
 
 
 def _coverage(ids: np.ndarray, total: int | None) -> Iterator[str]:
@@ -142,6 +145,14 @@ def _coverage(ids: np.ndarray, total: int | None) -> Iterator[str]:
         yield f"{len(ids) - len(distinct)} ids occur twice; remove the folder and {AGAIN}"
     if total is not None and len(distinct) < total:
         yield f"{total - len(distinct)} of {total} rows are missing; {AGAIN}"
+
+
+def _draw(ids: np.ndarray, total: int | None, entry: Json) -> Iterator[str]:
+    """Other ids than the subset of a vocabulary that the fingerprint names."""
+    # Results of earlier versions have no hash.
+    wanted = entry["fingerprint"].get("tokens", {}).get("sha256")
+    if wanted is not None and len(ids) == total and ids_hash(ids) != wanted:
+        yield f"holds other token ids than were drawn; remove the folder and {AGAIN}"
 
 
 def _search(run: epath.Path, path: str, entry: Json, found: Findings) -> Iterator[str]:

@@ -16,6 +16,7 @@ from engine.models.heads import OBJECTIVES
 from engine.planning.admission import Place
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
+from engine.runs.token_ids import ids_hash
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
     MODES,
@@ -220,8 +221,12 @@ def _admit(
     choices: dict[str, object] = {"mode": settings.mode}
     if settings.pooling != "last":  # runs that are older than this setting have no such key
         choices["pooling"] = settings.pooling
-    if any(isinstance(each, ChosenTokenRows) for each in rows.values()):
-        choices["tokens"] = {"count": settings.tokens, "seed": settings.seed}
+    for chosen in (each for each in rows.values() if isinstance(each, ChosenTokenRows)):
+        choices["tokens"] = {
+            "count": settings.tokens,
+            "seed": settings.seed,
+            "sha256": ids_hash(chosen.token_ids),
+        }
     pairs = [(prompt, checkpoint) for prompt in rows for checkpoint in group]
     paths = [path_of(checkpoint.card.slug, prompt) for prompt, checkpoint in pairs]
     step = steps.choose_step(

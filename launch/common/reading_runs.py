@@ -21,7 +21,15 @@ from engine.runs import provenance, schema, storage
 from engine.runs.lock import LockError
 from engine.runs.manifest import Manifest, empty
 from engine.runs.reader import Json
-from engine.runs.readings import DEFAULT, Entry, folder_of, merged, write_index
+from engine.runs.readings import (
+    DEFAULT,
+    NOISE_MESH,
+    NOISE_STEP,
+    Entry,
+    folder_of,
+    merged,
+    write_index,
+)
 from engine.scoring.reward_passes import RewardScorer, dtype_named, rows_of_step
 from engine.sweep.rewards import SweepSettings, sweep_replies, sweep_vocabulary
 from engine.sweep.setup import tokens_of
@@ -173,7 +181,9 @@ def coincidences(
 
 
 def noise_tasks(checkpoint: Checkpoint, reading: Reading, plan: Plan, step: int) -> list[Task]:
-    """The default reading again, in smaller steps and, on several devices, split over two.
+    """The default reading again, in other steps and, on several devices, on another mesh.
+
+    Steps are smaller; they are of 2 where the default reading takes 1.
 
     Args:
       checkpoint: the model.
@@ -184,8 +194,9 @@ def noise_tasks(checkpoint: Checkpoint, reading: Reading, plan: Plan, step: int)
     size = tokens_of(checkpoint)
     # A short list of tokens takes smaller steps than it may: its own size counts.
     taken = rows_of_step(min(plan.settings.tokens or size, size), 1, step)
-    smaller = max(1, taken // _NOISE_STEP)
-    found = [Task(name=f"noise-step-{smaller}", reading=reading, step=smaller, mesh=plan.mesh)]
+    # A step of 1 has no smaller one; the same step would be the same computation, no noise.
+    again = max(1, taken // _NOISE_STEP) if taken > 1 else 2
+    found = [Task(name=f"{NOISE_STEP}{again}", reading=reading, step=again, mesh=plan.mesh)]
     axis, devices = plan.mesh.shape["model"], plan.mesh.devices.size
     other = 2 * axis if devices % (2 * axis) == 0 else axis // 2
     if devices == 1:
@@ -195,7 +206,7 @@ def noise_tasks(checkpoint: Checkpoint, reading: Reading, plan: Plan, step: int)
         meshes.check_mesh(mesh, checkpoint.card.decoder)
     except AssayError:  # the model cannot be split so
         return found
-    name = f"noise-mesh-{mesh.shape['data']}x{other}"
+    name = f"{NOISE_MESH}{mesh.shape['data']}x{other}"
     return [*found, Task(name=name, reading=reading, step=None, mesh=mesh)]
 
 

@@ -1,5 +1,6 @@
 """`assay conventions`: each reading is computed once, is resumable, and stands on the page."""
 
+import dataclasses
 import json
 
 import polars as pl
@@ -7,10 +8,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import analysis
+from engine.mesh import build_mesh
 from engine.runs.readings import read_index
 from engine.runs.storage import path_of
 from launch.common import reading_runs
+from launch.common.reading_runs import Plan, noise_tasks
 from tests.support import folders, tiny
+from tests.support.sweeps import SETTINGS
 from tests.unit.sweep.test_sweep import Killed, killed_after
 
 # A BOS, a line end behind it, and a date.
@@ -98,6 +102,14 @@ def test_weights_are_restored_once_for_readings_of_text(command, dated, folder, 
     before = times(folder)
     assert command("conventions", *arguments).out[-1].endswith("complete already")
     assert len(calls) == 2 and times(folder) == before
+
+
+def test_the_noise_floor_never_takes_the_same_step_again(checkpoint):
+    model = checkpoint()
+    settings = dataclasses.replace(SETTINGS, tokens=40)
+    plan = Plan(run=None, prompts={}, lists=[], settings=settings, mesh=build_mesh())
+    steps = {n: noise_tasks(model, None, plan, n)[0].step for n in (1, 2, 3, 16, 1024)}
+    assert steps == {1: 2, 2: 1, 3: 1, 16: 4, 1024: 16}
 
 
 def test_a_killed_command_goes_on(command, dated, folder, monkeypatch):

@@ -10,7 +10,9 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import storage
+from engine.runs.token_ids import ids_hash
 from engine.runs.verify import verify
+from engine.sweep import rewards
 from engine.sweep.rescore import rescore, whole
 from tests.support.tiny import TRIMMED
 
@@ -37,9 +39,27 @@ def test_the_draw_is_part_of_the_fingerprint(run, checkpoint):
     run.sweep([checkpoint()], ONE, tokens=70)
     manifest = json.loads((run.folder / "manifest.json").read_text())
     fingerprint = manifest["results"][PATH.format("tiny")]["fingerprint"]
-    assert fingerprint["tokens"] == {"count": 70, "seed": 0} and fingerprint["rows"] == 70
+    ids = run.frame(PATH.format("tiny"))["token_id"].to_numpy()
+    assert fingerprint["tokens"] == {"count": 70, "seed": 0, "sha256": ids_hash(ids)}
+    assert fingerprint["rows"] == 70
     with pytest.raises(AssayError, match="was begun with tokens"):
         run.sweep([checkpoint()], ONE, tokens=70, seed=1)
+
+
+def test_a_draw_of_other_ids_is_refused_before_a_part_is_added(run, checkpoint, monkeypatch):
+    run.sweep([checkpoint()], ONE, tokens=70, part_size=30)
+    sorted((run.folder / PATH.format("tiny")).iterdir())[0].unlink()
+    other = list(range(70))  # what another NumPy might draw with the same seed
+    monkeypatch.setattr(rewards, "chosen_tokens", lambda size, count, seed: other)
+    with pytest.raises(AssayError, match="was begun with tokens"):
+        run.sweep([checkpoint()], ONE, tokens=70, part_size=30)
+
+
+def test_ids_that_were_not_drawn_are_a_problem(run, checkpoint, monkeypatch):
+    monkeypatch.setattr(rewards, "ids_hash", lambda ids: ids_hash([1, 2]))
+    run.sweep([checkpoint()], ONE, tokens=70)
+    [problem] = verify(storage.path_of(run.folder)).problems
+    assert "holds other token ids than were drawn; remove the folder and run" in problem
 
 
 def test_as_many_tokens_as_there_are_is_a_whole_sweep(run, other_run, checkpoint):

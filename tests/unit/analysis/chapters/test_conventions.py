@@ -114,7 +114,7 @@ def test_a_reading_that_reverses_the_rewards_reverses_its_findings(readings, stu
     changed, furthest = texts(study)
     assert "are sure under the default reading" in changed and "4 are reversed" in changed
     assert "is reversed with bos none" in changed
-    assert furthest.startswith("Of the readings, bos none changes the order of the tokens most")
+    assert furthest.startswith("Of all readings, bos none changes an order of tokens most, that")
     assert "−1.00" in furthest
 
 
@@ -135,6 +135,139 @@ def test_what_the_noise_floor_changes_too_does_not_count(readings, study_of, tas
     assert table.filter(reading="bos-none", change="reversed").height == 4
     assert not by_reading.changes(table).height
     assert not texts(study)
+
+
+def row(of="a", change="", model="m", reading="bos-none", noise=False, **cells):
+    """A row of `conventions_findings.csv`: a sure finding of value 1 in (0.5, 1.5)."""
+    default = {"value": 1.0, "low": 0.5, "high": 1.5, "q": 0.01, "sure": True}
+    own = {**default, **{k: v for k, v in cells.items() if k in default}}
+    return {
+        **{"model": model, "reading": reading, "noise": noise, "finding": "skewness", "of": of},
+        **own,
+        **{f"default_{name}": value for name, value in default.items()},
+        **{"outside": False, "change": change, "as_noise": False},
+    }
+
+
+def findings_frame(*rows):
+    return pl.DataFrame(rows, schema=by_reading.FINDINGS, orient="row")
+
+
+def test_noise_of_another_kind_counts_as_noise_too():
+    table = findings_frame(
+        row(change="reversed", value=-1.0), row(change="lost", reading=NOISE, noise=True)
+    )
+    told = by_reading._with_noise(table.drop("as_noise"))
+    assert told["as_noise"].to_list() == [True, True]
+    assert not by_reading.changes(told).height
+
+
+class Made(dict):
+    """Tables of a study."""
+
+    tables = property(lambda self: self)
+    names = property(lambda self: {})
+
+
+def study_with(table, taus):
+    """A study with `conventions_*` of (model, reading, noise) -> τ."""
+    keys = ("model", "reading", "noise")
+    own = [
+        {
+            **dict(zip(keys, key, strict=True)),
+            "prompt": "best",
+            "kendall": tau,
+            "ends": 20,
+            "top": 9,
+        }
+        for key, tau in taus.items()
+    ]
+    agreement = pl.DataFrame(own)
+    over = agreement.select("reading", "noise").unique(maintain_order=True)
+    return Made(
+        conventions_findings=table,
+        conventions_readings=agreement,
+        conventions_summary=over.with_columns(label=pl.col("reading")),
+    )
+
+
+TAUS = {("m", NOISE, True): 1.0, ("m", "bos-none", False): 1.0}
+
+
+def test_a_q_that_barely_crosses_is_no_finding_of_the_page():
+    barely = row(change="lost", q=0.051, sure=False)
+    assert not texts(study_with(findings_frame(barely), TAUS))
+    [said] = texts(study_with(findings_frame(barely | {"outside": True}), TAUS))
+    assert said.endswith("Recomputing changed nothing, so this noise floor excludes nothing.")
+
+
+def test_a_noise_floor_that_moves_tokens_excludes_something():
+    table = findings_frame(row(change="lost", sure=False) | {"outside": True})
+    [said] = texts(study_with(table, TAUS | {("m", NOISE, True): 0.99}))
+    assert said.endswith("The noise floor changes none of them.")
+
+
+def test_the_page_says_where_the_noise_floor_has_no_other_mesh():
+    table = findings_frame(row())
+    study = study_with(table, TAUS)
+    said = [b.text for b in conventions._of_floor(study, study["conventions_summary"])]
+    assert said[0].startswith("The noise floor here is other steps alone") and len(said) == 2
+    study = study_with(table, TAUS | {("m", "noise-mesh-2x2", True): 0.9})
+    assert not conventions._of_floor(study, study["conventions_summary"])
+
+
+def test_readings_are_counted_within_a_model():
+    one, two = row(), row(model="n", reading="dtype-float16")
+    assert conventions._every(findings_frame(one, two)) == "the one other reading"
+    three = row(model="n", reading="mode-text")
+    said = conventions._every(findings_frame(one, two, three))
+    assert said == "all other readings of their model (1 to 2)"
+
+
+def test_the_largest_change_may_be_of_one_model_of_several():
+    taus = {
+        ("m", NOISE, True): 0.99,
+        ("n", NOISE, True): 0.1,
+        ("m", "bos-none", False): 0.2,
+        ("n", "bos-none", False): 1.0,
+        ("m", "date-empty", False): 0.5,
+        ("n", "mode-text", False): 0.15,  # beyond m's noise floor, not beyond n's
+    }
+    [said] = texts(study_with(findings_frame(row()), taus))
+    assert said == (
+        "Of all readings, bos-none changes an order of tokens most, that of m under “best”: "
+        "Kendall’s τ with the default is 0.20, and 45% of the highest tokens stay among the "
+        "highest. Over the 2 of 2 models with this reading τ is 0.20 to 1.00. The noise floor of "
+        "this model has τ of at least 0.9900."
+    )
+
+
+def test_a_finding_that_a_reading_cannot_compute_is_absent_and_not_kept():
+    default = pl.DataFrame(
+        [("skewness", of, 1.0, 0.5, 1.5, 0.01, True) for of in "ab"],
+        schema=by_reading._ROW,
+        orient="row",
+    )
+    beside = by_reading._beside(default, default.filter(of="a"))
+    assert beside["change"].to_list() == ["", "absent"]
+    keys = {"model": "m", "reading": "bos-none", "noise": False}
+    table = by_reading._with_noise(by_reading._with_keys(beside, keys))
+    [counted] = by_reading.survival(table).to_dicts()
+    assert (counted["sure"], counted["kept"], counted["absent"]) == (2, 1, 1)
+    assert not list(by_reading.examples(table))
+
+
+def test_an_order_of_groups_that_a_reading_lacks_is_absent():
+    groups_ = pl.DataFrame(
+        {
+            **{"prompt": ["best"] * 2, "axis": ["side"] * 2, "group": ["x", "y"]},
+            **{"mean_percentile": [0.2, 0.8], "differs": [True, False], "p": [0.01, 0.01]},
+        }
+    )
+    nothing = pl.DataFrame(schema=by_reading._ROW)
+    with_groups, without = (by_reading._Effects(rows=nothing, groups=g) for g in (groups_, None))
+    assert by_reading._orders(with_groups, without)["change"].to_list() == ["absent"]
+    assert by_reading._orders(with_groups, with_groups)["change"].to_list() == [""]
 
 
 def test_without_a_noise_floor_nothing_is_claimed(readings, study_of, taste):
