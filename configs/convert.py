@@ -15,6 +15,7 @@ def get_config():
     config.slug = ""  # the model's name in runs; by default the last part of the source
     config.bos = ""  # template | none | single | double (as in the paper); default: the entry's
     config.date = ""  # the date that some templates print; by default that of the entry
+    config.newlines = ""  # keep | trim the line ends that the rendered text begins with; keep
     config.head = ""  # another published reading of the head: urm-helpfulness (as in the paper)
     config.softcap = True  # Gemma 2's attention soft-cap; the paper's library version had none
     config.check_memory = True  # refuse to begin where host memory or disk do not suffice

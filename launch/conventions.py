@@ -19,6 +19,7 @@ from engine import mesh as meshes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import storage
+from engine.runs.lock import LockError
 from engine.sweep.rewards import SweepSettings
 from launch.common import command, locking, published, scoring
 from launch.common.reading_lists import lists_of
@@ -83,7 +84,13 @@ def conventions(given: command.Given) -> str:
         )
         lines.append(_readings(given, models, every, plan))
     for model, own in zip(models, sets, strict=False):
-        lines += published.compared(model, own, every[models.index(model)], mesh)
+        lines += published.compared(
+            model,
+            own,
+            every[models.index(model)],
+            mesh,
+            check_memory=given.config.check_memory,
+        )
     return "\n".join(lines)
 
 
@@ -91,6 +98,8 @@ def _settings(given: command.Given, models: Sequence[Checkpoint]) -> tuple[Sweep
     config = given.config
     common, mesh = scoring.shared_settings(config, models)
     tokens = None if config.tokens == "all" else config.tokens
+    if tokens is not None and (type(tokens) is not int or tokens < 1):
+        raise AssayError(f"tokens={tokens!r}; allowed: 'all', or integers >= 1")
     own = {"mode": config.mode, "pooling": config.pooling, "objectives": "none"}
     return SweepSettings(**own, tokens=tokens, **common), mesh
 
@@ -116,15 +125,22 @@ def _readings(
     given: command.Given, models: Sequence[Checkpoint], every: Sequence[Values], plan: Plan
 ) -> str:
     """Scores the models under their readings; says what was written."""
-    new, count, failures = 0, 0, []
+    named = [
+        readings_of(values, all_combinations=given.config.all_combinations) for values in every
+    ]
+    new, count, failures = 0, sum(map(len, named)), []
     with locking.held(given, str(plan.run), "conventions"):
-        for model, values in zip(models, every, strict=True):
-            readings = readings_of(values, all_combinations=given.config.all_combinations)
-            count += len(readings)
+        for model, readings in zip(models, named, strict=True):
             try:
                 new += compute(model, readings, plan)
+            except LockError:
+                raise
             except Failed as failed:
                 failures.append(str(failed))
+            except AssayError as error:  # the default reading: the other models do not need it
+                if len(models) == 1:
+                    raise
+                failures.append(f"{model.card.slug}: no reading could be computed: {error}")
     if failures:
         raise Failed("; ".join([*failures, "the others are complete"]))
     what = scoring.outcome(new, "rewards")

@@ -49,6 +49,7 @@ def convert(given: command.Given) -> str:
     policy = TemplatePolicy(
         bos=config.bos or (spec.bos if spec else "template"),
         date=config.date or (spec.date if spec else "") or None,
+        newlines=config.newlines or "keep",
     )
     checkpoint = converting.convert(
         name,

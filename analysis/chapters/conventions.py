@@ -214,7 +214,8 @@ def _changed(
     keep = "keeps" if total["kept"] == 1 else "keep"
     return (
         f"Of {total['sure']} findings that are sure under the default reading, {total['kept']} "
-        f"{keep} sign and significance under {_every(table_)}; under some, {listed(said)}. For example, the {example['finding']} of {name} "
+        f"{keep} sign and significance under {_every(table_)}; under some, {listed(said)}. "
+        f"For example, the {example['finding']} of {name} "
         f"({example['of']}) {_SAID[example['change']]} with {named[example['reading']]}: "
         f"{_number(example, 'default_')} by default, {_number(example, '')} then. "
         f"{_NO_FLOOR if _floor_is_empty(study) else 'The noise floor changes none of them.'}"

@@ -40,7 +40,7 @@ def convert(
       destination: checkpoint folder to make. If it exists, nothing is fetched.
       spec: the model's entry in configs/known_models.py, for its revision, tensor bytes and head.
       slug: the model's name in runs.
-      policy: BOS and date policy.
+      policy: policy of BOS, date and newlines.
       revision: of a hub id, instead of the pinned one.
       head: another published reading of the head.
       softcap: whether Gemma 2's attention soft-cap applies.

@@ -6,6 +6,7 @@ token ids share a row of the table.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,9 +18,11 @@ from jax.sharding import Mesh
 from configs.known_goldens import GOLDENS, NOISE
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
+from engine.planning import admission
 from engine.progress import progress
 from engine.scoring.reward_passes import RewardScorer, score_buckets
 from engine.scoring.rows import ReplyRows, RewardRows
+from engine.sweep.outcomes import memory_errors
 from engine.sweep.rewards import pad_token, token_rows
 from launch.common.command import Given
 from launch.common.output import show
@@ -129,30 +132,59 @@ def released(
     return [_sampled(column, content, path, rows, tolerance) for column in own]
 
 
-def compared(model: Checkpoint, sets: Sequence[Published], values: Values, mesh: Mesh) -> list[str]:
-    """Prints a table for each set; returns a line for each, which names what reproduces it."""
-    outcomes = compare(model, sets, values, mesh)
+def compared(
+    model: Checkpoint, sets: Sequence[Published], values: Values, mesh: Mesh, *, check_memory: bool
+) -> list[str]:
+    """Prints a table for each set; returns a line for each, which names what reproduces it.
+
+    Raises:
+      AssayError: as `compare`.
+    """
+    outcomes, reasons = compare(model, sets, values, mesh, check_memory=check_memory)
+    count = f"{len(reasons)} reading{'s' * (len(reasons) > 1)}"
+    unusable = f"; {count} could not be used ({reasons[0]})" if reasons else ""
     lines = []
     for index, one in enumerate(sets):
         own = {cells: rewards[index] for cells, rewards in outcomes.items()}
         show(f"{table(one, own, varied(values))}\n")
-        lines.append(f"{model.card.slug}, {verdict(one, own, varied(values))}")
+        lines.append(f"{model.card.slug}, {verdict(one, own, varied(values))}{unusable}")
     return lines
 
 
 def compare(
-    model: Checkpoint, sets: Sequence[Published], values: Values, mesh: Mesh
-) -> dict[Cells, list[np.ndarray]]:
-    """Rewards of every set (float32 [replies]) under every combination of readings."""
+    model: Checkpoint, sets: Sequence[Published], values: Values, mesh: Mesh, *, check_memory: bool
+) -> tuple[dict[Cells, list[np.ndarray]], list[str]]:
+    """Scores every set under every combination of readings.
+
+    Args:
+      model: the model.
+      sets: what is scored.
+      values: of every dimension.
+      mesh: the devices.
+      check_memory: whether readings that do not fit the memory are left out.
+
+    Returns:
+      Rewards of every set (float32 [replies]) by reading; for each reading that cannot be used,
+      why not.
+
+    Raises:
+      AssayError: no reading can be used, or memory ran out.
+    """
     readings = readings_of(values, all_combinations=True).values()
     ordered = sorted(readings, key=lambda reading: reading.weights)
     outcomes: dict[Cells, list[np.ndarray]] = {}
+    reasons: list[str] = []
     with progress(len(ordered), "readings", what="scoring", delay_s=5) as bar:
         for _, same in itertools.groupby(ordered, key=lambda reading: reading.weights):
-            for alike, rewards in _scored(model, sets, list(same), mesh):
-                outcomes[_cells(alike, varied(values))] = rewards
+            for alike, rewards in _scored(model, sets, list(same), mesh, check_memory):
                 bar.update(len(alike))
-    return outcomes
+                if isinstance(rewards, str):
+                    reasons += [rewards] * len(alike)
+                else:
+                    outcomes[_cells(alike, varied(values))] = rewards
+    if not outcomes:
+        raise AssayError(f"published: none of {len(ordered)} readings can be used: {reasons[0]}")
+    return outcomes, reasons
 
 
 def varied(values: Values) -> list[str]:
@@ -267,20 +299,55 @@ def _check_tokens(path: Path, vocabulary: pl.DataFrame, model: Checkpoint) -> No
 
 
 def _scored(
-    model: Checkpoint, sets: Sequence[Published], readings: Sequence[Reading], mesh: Mesh
-) -> Iterator[tuple[list[Reading], list[np.ndarray]]]:
-    """Readings of the same weights: those that give the same token ids, and their rewards."""
+    model: Checkpoint,
+    sets: Sequence[Published],
+    readings: Sequence[Reading],
+    mesh: Mesh,
+    check_memory: bool,
+) -> Iterator[tuple[list[Reading], list[np.ndarray] | str]]:
+    """Readings of the same weights that give the same token ids, and their rewards.
+
+    Of those that cannot be used, why not.
+    """
     alike: dict[object, tuple[list[Reading], list[RewardRows]]] = {}
     for reading in readings:
         try:
             rows = [_rows(reread(model, reading), one, reading) for one in sets]
-        except AssayError:
-            continue  # the template cannot be used so
-        alike.setdefault(str([_read_ids(each) for each in rows]), ([], rows))[0].append(reading)
+            ids = [_read_ids(each) for each in rows]
+        except AssayError as error:
+            yield [reading], str(error)  # the template cannot be used so
+            continue
+        alike.setdefault(str(ids), ([], rows))[0].append(reading)
+    usable = [reading for same, _ in alike.values() for reading in same]
+    every = [each for _, rows in alike.values() for each in rows]
+    if not usable:
+        return
+    if check_memory and (reason := _refusal(reread(model, usable[0]), every, usable[0], mesh)):
+        yield usable, reason
+        return
+    guarded = functools.partial(
+        memory_errors, [model.card.slug], mesh, "published_rows", max(map(len, every))
+    )
     weights = Weights(readings[0], mesh)  # released when this generator ends
     for same, rows in alike.values():
-        scorer = weights([reread(model, same[0])], STEP_SIZE)
-        yield same, [_rewards(scorer, each) for each in rows]
+        with guarded():
+            scorer = weights([reread(model, same[0])], STEP_SIZE)
+            rewards = [_rewards(scorer, each) for each in rows]
+        yield same, rewards
+
+
+def _refusal(model: Checkpoint, rows: Sequence[RewardRows], reading: Reading, mesh: Mesh) -> str:
+    """Why the model does not fit the memory in the reading's dtype; "" if it does."""
+    prompts = [each.prompt for each in rows]
+    return admission.refusal(
+        admission.subject_of([model]),
+        admission.Place.of(mesh),
+        reading.dtype,
+        max(len(prompt.prefix) for prompt in prompts),
+        1 + min(len(prompt.suffix) for prompt in prompts),
+        STEP_SIZE,
+        self_check=1,
+    )
 
 
 def _rows(model: Checkpoint, published: Published, reading: Reading) -> RewardRows:

@@ -1,4 +1,4 @@
-"""Readings of a model: every reasonable way to put a prompt and a reply before it, and to read it.
+"""Readings of a model: every reasonable way to show it a conversation and take its reward.
 
 A reading is a value for each of `DIMENSIONS`. The default reading is the checkpoint's own policy
 under the settings of the command; the others differ from it in one dimension, or in any number.
@@ -137,17 +137,26 @@ def check_dimensions(asked: Sequence[str], every: Sequence[Values]) -> None:
 
 
 def readings_of(values: Values, *, all_combinations: bool) -> dict[str, Reading]:
-    """Name -> reading: the default one, then each other value alone, or all combinations."""
+    """Name -> reading: the default one, then each other value alone, or all combinations.
+
+    Raises:
+      AssayError: two of them have one name.
+    """
     default = {name: own[0] for name, own in values.items()}
-    found = {DEFAULT: Reading(**default)}
     if all_combinations:
-        for cells in itertools.product(*values.values()):
-            changed = {n: v for n, v in zip(values, cells, strict=True) if v != default[n]}
-            found[_name(changed) or DEFAULT] = Reading(**default | changed)
-        return found
-    for name, own in values.items():
-        for value in own[1:]:
-            found[_name({name: value})] = Reading(**default | {name: value})
+        cells = itertools.product(*values.values())
+        every = [dict(zip(values, own, strict=True)) for own in cells]
+    else:
+        every = [default | {name: v} for name, own in values.items() for v in own[1:]]
+    found = {DEFAULT: Reading(**default)}
+    for own in every:
+        changed = {name: value for name, value in own.items() if value != default[name]}
+        name = _name(changed) or DEFAULT
+        if found.setdefault(name, Reading(**own)) != Reading(**own):
+            raise AssayError(
+                f"two readings have the name {name!r}, one of them {changed}; allowed: values that "
+                "differ in letters or digits"
+            )
     return found
 
 

@@ -9,7 +9,9 @@ import torch
 
 from configs import known_goldens, known_models
 from configs.prompts import ELO
+from engine.errors import AssayError
 from engine.mesh import build_mesh
+from engine.planning import admission
 from launch.common import published
 from launch.common.readings import Choices, values_of
 from tests.support import folders, tiny, torch_models
@@ -84,7 +86,10 @@ def test_the_reading_that_made_the_rewards_alone_reproduces_them(released, model
     values = values_of(model, CHOICES)
     names = published.varied(values)
     assert names == ["bos", "date", "softcap", "dtype"]
-    outcomes = published.compare(model, [right, wrong], values, build_mesh())
+    outcomes, reasons = published.compare(
+        model, [right, wrong], values, build_mesh(), check_memory=True
+    )
+    assert not reasons
     # Soft-cap, dtype, BOS (none, one, two), date (its own, the released one, an empty one).
     assert len(outcomes) == 2 * 2 * 3 * 3
     own, off = ({c: r[i] for c, r in outcomes.items()} for i in range(2))
@@ -94,6 +99,63 @@ def test_the_reading_that_made_the_rewards_alone_reproduces_them(released, model
     assert "reproduced by none of 36 readings" in published.verdict(wrong, off, names)
     assert " yes" not in published.table(wrong, off, names)
     assert any("template = single" in cells for cells in outcomes)
+
+
+@pytest.fixture
+def bos_readings(checkpoint, monkeypatch):
+    """Compares one reply under two readings of BOS of a tiny model that is never loaded."""
+    model = checkpoint()
+    one = published.Published(name="x", prompt="?", replies=("a",), rewards=(0.0,), tolerance=1.0)
+    values = values_of(model, dataclasses.replace(CHOICES, dimensions=("bos",)))
+    values = {**values, "bos": ["template", "none"]}
+    monkeypatch.setattr(published, "Weights", lambda reading, mesh: lambda group, step: None)
+    monkeypatch.setattr(published, "_rewards", lambda scorer, rows: np.zeros(1, np.float32))
+
+    def compared():
+        return published.compared(model, [one], values, build_mesh(), check_memory=True)
+
+    return compared
+
+
+def refusing(*refused):
+    """`_rows` that cannot use the template under some BOS policies."""
+    original = published._rows
+
+    def rows(model, one, reading):
+        if reading.bos in refused:
+            raise AssayError("the template raised an exception")
+        return original(model, one, reading)
+
+    return rows
+
+
+def test_readings_that_cannot_be_used_are_counted(bos_readings, monkeypatch):
+    assert "could not be used" not in bos_readings()[0]
+    monkeypatch.setattr(published, "_rows", refusing("none"))
+    [line] = bos_readings()
+    assert line.endswith("; 1 reading could not be used (the template raised an exception)")
+
+
+def test_a_model_without_any_reading_that_can_be_used_is_refused(bos_readings, monkeypatch):
+    monkeypatch.setattr(published, "_rows", refusing("template", "none"))
+    with pytest.raises(AssayError, match="none of 2 readings can be used: the template raised"):
+        bos_readings()
+
+
+def test_published_rewards_ask_for_memory_before_a_model_is_loaded(bos_readings, monkeypatch):
+    tiny_place = admission.Place("cpu", 1, 1, free=1, sharing=1)
+    monkeypatch.setattr(admission.Place, "of", lambda mesh: tiny_place)
+    with pytest.raises(AssayError, match=r"can be used: tiny: needs .* are free"):
+        bos_readings()
+
+
+def test_published_rewards_that_run_out_of_memory_are_one_line(bos_readings, monkeypatch):
+    def rewards(scorer, rows):
+        raise MemoryError
+
+    monkeypatch.setattr(published, "_rewards", rewards)
+    with pytest.raises(AssayError, match=r"tiny: the host is out of memory .*lower published_rows"):
+        bos_readings()
 
 
 FLAGS = ["--config.dimensions=bos,date", "--config.dates=26 Jul 2024", "--config.mode=text"]
