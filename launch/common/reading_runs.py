@@ -17,6 +17,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.mesh import build_mesh
+from engine.planning import admission
 from engine.runs import provenance, schema, storage
 from engine.runs.lock import LockError
 from engine.runs.manifest import Manifest, empty
@@ -263,6 +264,35 @@ def _fingerprint(model: Checkpoint, reading: Reading, plan: Plan, prompt: str) -
     }
 
 
+def fitting_step(model: Checkpoint, task: Task, plan: Plan, step: int) -> int:
+    """The default reading's step, or a smaller one if the model does not fit with it.
+
+    A reading in float32 takes more memory than a default one in bfloat16.
+
+    Args:
+      model: under the task's reading.
+      task: the reading, and its mesh.
+      plan: what is scored.
+      step: of the default reading.
+    """
+    settings = plan.settings
+    if settings.step_size is not None or not settings.check_memory:
+        return step
+    prompts = [*plan.prompts.values(), *(t for one in plan.lists for t in one.prompts.values())]
+    splits = [model.template.split(text) for text in prompts]
+    prefix, suffixes = max(len(s.prefix) for s in splits), [len(s.suffix) for s in splits]
+    where = (
+        admission.subject_of([model]),
+        admission.Place.of(task.mesh),
+        task.reading.dtype,
+        prefix,
+    )
+    if not admission.refusal(*where, 1 + min(suffixes), step, settings.self_check):
+        return step
+    own = None if plan.lists or task.reading.mode == "text" else 1 + max(suffixes)
+    return min(step, admission.step_for(*where, own, settings.self_check))
+
+
 class _Index:
     """The entries of one model in the index of a run."""
 
@@ -321,18 +351,19 @@ class _Worker:
     def _compute(self, task: Task, weights: "Weights") -> int:
         plan, reading = self._plan, task.reading
         run, model = folder_of(plan.run, task.name), reread(self._checkpoint, reading)
+        step = self._step_of(task, model, weights)
         settings = dataclasses.replace(
             plan.settings,
             mode=reading.mode,
             pooling=reading.pooling,
             dtype=reading.dtype,
-            step_size=task.step or self._step,
+            step_size=step,
             check_memory=plan.settings.check_memory and not weights.loaded,
         )
         new = sweep_vocabulary([model], plan.prompts, str(run), settings, task.mesh, load=weights)
         if task.name == DEFAULT:
-            self._step = _begun(run, model.card.slug)
-        settings = dataclasses.replace(settings, step_size=task.step or self._step)
+            self._step = step = _begun(run, model.card.slug)
+        settings = dataclasses.replace(settings, step_size=step)
         for one in plan.lists:
             listed = (one.prompts, one.name, one.replies)
             new += sweep_replies([model], *listed, str(run), settings, task.mesh, load=weights)
@@ -340,9 +371,31 @@ class _Worker:
                 storage.write_atomic(humans, one.humans)
         return new
 
+    def _step_of(self, task: Task, model: Checkpoint, weights: "Weights") -> int | None:
+        """Candidates per step of a task; None for a default reading that is to choose it."""
+        named = self._plan.settings.step_size is not None
+        if task.step or task.name == DEFAULT or self._step is None or named:
+            return task.step or self._step
+        step = _begun(folder_of(self._plan.run, task.name), model.card.slug) or weights.step
+        if step is None and weights.loaded:  # by the default reading; their memory is not free
+            step = self._step
+        elif step is None:
+            step = fitting_step(model, task, self._plan, self._step)
+        if step < self._step:
+            said = f"steps of {step}, not {self._step}, as memory allows"
+            print(f"{model.card.slug}: {task.name}: {said}", file=sys.stderr, flush=True)
+        weights.step = step
+        return step
+
 
 class Weights:
-    """Loads a model once, for all readings of the same weights on a mesh."""
+    """Loads a model once, for all readings of the same weights on a mesh.
+
+    Attributes:
+      step: candidates per step of these readings, where it was found already.
+    """
+
+    step: int | None = None
 
     def __init__(self, reading: Reading, mesh: Mesh):
         self._key, self._mesh = reading.weights, mesh

@@ -15,7 +15,8 @@ from engine.runs.readings import read_index
 from engine.runs.storage import path_of
 from launch import conventions as launch_conventions
 from launch.common import reading_runs
-from launch.common.reading_runs import Plan, noise_tasks
+from launch.common.reading_runs import Plan, Task, fitting_step, noise_tasks
+from launch.common.readings import DIMENSIONS, Reading
 from tests.support import folders, tiny
 from tests.support.sweeps import SETTINGS
 from tests.unit.sweep.test_sweep import Killed, killed_after
@@ -113,6 +114,36 @@ def test_the_noise_floor_never_takes_the_same_step_again(checkpoint):
     plan = Plan(run=None, prompts={}, lists=[], settings=settings, mesh=build_mesh())
     steps = {n: noise_tasks(model, None, plan, n)[0].step for n in (1, 2, 3, 16, 1024)}
     assert steps == {1: 2, 2: 1, 3: 1, 16: 4, 1024: 16}
+
+
+def test_a_reading_takes_smaller_steps_only_where_memory_refuses(checkpoint, monkeypatch):
+    model, reading = checkpoint(), Reading(**dict.fromkeys(DIMENSIONS, "ids"))
+    task = Task(name="dtype-float32", reading=reading, step=None, mesh=build_mesh())
+    settings = dataclasses.replace(SETTINGS, step_size=None)
+    plan = Plan(run=None, prompts={"p": "?"}, lists=[], settings=settings, mesh=task.mesh)
+    monkeypatch.setattr(reading_runs.admission, "step_for", lambda *given: 8)
+    monkeypatch.setattr(reading_runs.admission, "refusal", lambda *given: "")
+    assert fitting_step(model, task, plan, 32) == 32
+    monkeypatch.setattr(reading_runs.admission, "refusal", lambda *given: "too large")
+    assert fitting_step(model, task, plan, 32) == 8
+    named = dataclasses.replace(plan, settings=SETTINGS)  # a step that the user names
+    assert fitting_step(model, task, named, 32) == 32
+
+
+@pytest.mark.slow
+def test_a_reading_that_takes_smaller_steps_says_so_and_goes_on_with_them(
+    command, checkpoint, folder, monkeypatch
+):
+    monkeypatch.setattr(reading_runs, "fitting_step", lambda model, task, plan, step: 8)
+    arguments = [f"--checkpoint={checkpoint().path}", f"--run={folder}", *FEW]
+    arguments += ["--config.dimensions=dtype", "--config.dtypes=bfloat16"]
+    done = command("conventions", *arguments)
+    assert any("tiny: dtype-bfloat16: steps of 8, not " in line for line in done.err)
+    content = json.loads((folder / "readings/dtype-bfloat16/manifest.json").read_text())
+    [result] = content["results"].values()
+    assert result["fingerprint"]["step_size"] == 8
+    monkeypatch.undo()
+    assert command("conventions", *arguments).out[-1].endswith("complete already")
 
 
 def test_a_killed_command_goes_on(command, dated, folder, monkeypatch):
