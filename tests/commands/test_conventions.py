@@ -11,6 +11,7 @@ import analysis
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
+from engine.planning import admission
 from engine.runs.readings import read_index
 from engine.runs.storage import path_of
 from launch import conventions as launch_conventions
@@ -121,10 +122,10 @@ def test_a_reading_takes_smaller_steps_only_where_memory_refuses(checkpoint, mon
     task = Task(name="dtype-float32", reading=reading, step=None, mesh=build_mesh())
     settings = dataclasses.replace(SETTINGS, step_size=None)
     plan = Plan(run=None, prompts={"p": "?"}, lists=[], settings=settings, mesh=task.mesh)
-    monkeypatch.setattr(reading_runs.admission, "step_for", lambda *given: 8)
-    monkeypatch.setattr(reading_runs.admission, "refusal", lambda *given: "")
+    monkeypatch.setattr(admission, "step_for", lambda *given: 8)
+    monkeypatch.setattr(admission, "refusal", lambda *given: "")
     assert fitting_step(model, task, plan, 32) == 32
-    monkeypatch.setattr(reading_runs.admission, "refusal", lambda *given: "too large")
+    monkeypatch.setattr(admission, "refusal", lambda *given: "too large")
     assert fitting_step(model, task, plan, 32) == 8
     named = dataclasses.replace(plan, settings=SETTINGS)  # a step that the user names
     assert fitting_step(model, task, named, 32) == 32
