@@ -130,7 +130,12 @@ def test_a_run_killed_before_its_first_manifest_can_be_started_again(tmp_path):
 def test_only_folders_of_the_asked_kind_are_listed(manifest, monkeypatch):
     """A run may hold many readings, each with as many files as the run itself."""
     listed, tree = [], storage.tree
-    monkeypatch.setattr(storage, "tree", lambda folder: listed.append(folder) or tree(folder))
+
+    def tree_here(folder):
+        listed.append(folder)
+        return tree(folder)
+
+    monkeypatch.setattr(storage, "tree", tree_here)
     for _ in range(2):
         assert manifest.names(RESULT) == ["part-0000000-0000100.parquet"]
         assert manifest.names("scores/model=m/prompt=q") == []
