@@ -148,7 +148,7 @@ class Channel:
         self._over.set()
         self.send(**_message(failure))
 
-    def part(self) -> None:
+    def leave(self) -> None:
         """Waits until this process may end after `tell`, when it has said why it ends.
 
         Process 0 ends first, after the others have said why they end. Where another process is

@@ -149,16 +149,20 @@ def agree(what: str, value: Any) -> None:
     from_first(what, lambda: True)
 
 
-def first_failure(what: str, own: str) -> str:
+def first_failure(what: str, own: str, *, alike: bool = False) -> str:
     """What went wrong on any process, told to all of them; returns when all have called it.
 
     Args:
       what: name of what was tried on every process.
       own: what went wrong on this one; "" where nothing did.
+      alike: whether processes can go on together only if all have the same reason, or none has any.
 
     Returns:
       "" where nothing went wrong anywhere. Else the reason of the first process that has one; the
       process is named unless all have the same reason.
+
+    Raises:
+      ProcessError: on process 0, where reasons must be alike and are not; it names that process.
     """
     if _channel is None:
         return own
@@ -174,7 +178,10 @@ def first_failure(what: str, own: str) -> str:
     first = next((index for index, reason in enumerate(reasons) if reason), 0)
     told = reasons[first]
     if len(set(reasons)) > 1:
-        told = f"process {first} of {len(reasons)} ({_channel.hosts[first]}): {told}"
+        failure = _failure(first, _channel.hosts[first], told)
+        if alike:
+            raise ProcessError(failure)
+        told = str(failure)
     return from_first(what, lambda: told)
 
 
@@ -244,7 +251,7 @@ def end(line: str, code: int, failure: Failure | None = None) -> NoReturn:
     with contextlib.suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), f"{_one_line(line)}\n".encode(errors="replace"))
     if _channel:
-        _channel.part()
+        _channel.leave()
     os._exit(code)
 
 
@@ -266,7 +273,11 @@ def finish() -> None:
 
 
 def _of(peer: Peer, reason: str) -> Failure:
-    return Failure(index=peer.index, of=count(), host=peer.host, reason=reason, code=REFUSED)
+    return _failure(peer.index, peer.host, reason)
+
+
+def _failure(index: int, host: str, reason: str) -> Failure:
+    return Failure(index=index, of=count(), host=host, reason=reason, code=REFUSED)
 
 
 def _run_callbacks() -> None:

@@ -54,9 +54,8 @@ def _run(module: str, arguments: Sequence[str]) -> int:
     try:
         with stopping.on_signal(stop):
             # A KeyboardInterrupt in the middle of an import would be reported as its failure.
-            ignored = (
-                signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-            )  # as in a script's background
+            # A shell's script ignores SIGINT for commands in its background.
+            ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
             interrupt = () if ignored else (signal.SIGINT,)
             with stopping.on_signal(stop, (*stopping.SIGNALS, *interrupt)):
                 command = importlib.import_module(f"launch.{module}")

@@ -1,9 +1,13 @@
 """One command at a time writes a run: `hold` takes the run's lock, `confirm` makes sure of it.
 
 The lock is a file in the run folder that names its holder, who rewrites it every `BEAT_S` seconds.
-A lock is stale when its process is gone from this host, or when its content did not change for
-`STALE_S` seconds as the next command's own clock counts them; that command then takes it over. The
-clocks of two hosts are never compared, and neither are times of files.
+A lock is stale when its process is gone from this host, or when its content did not change for as
+long as it says (`stale_after_s`), as the next command's own clock counts it; that command then
+takes it over. The clocks of two hosts are never compared, and neither are times of files.
+
+A late write does harm: it would overwrite the lock of a command that took over. So a lock is
+rewritten without patience (`engine.runs.patience`), directly after it was read. The command's other
+writes are patient; a lock in a store is stale only after such a write has succeeded or failed.
 """
 
 import contextlib
@@ -23,11 +27,12 @@ from typing import NoReturn
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import storage
+from engine.runs import patience, storage
 
 NAME = ".lock"
 BEAT_S = 15.0
-STALE_S = 60.0
+STALE_S = 60.0  # on a disk; in a store, plus the holder's patience
+_LONGEST_GAP_S = 15.0  # between two looks at a lock, of an observer that counts its age
 _SETTLE_S = 0.5  # between taking a stale lock over and reading it back
 _POLL_S = 1.0
 
@@ -50,9 +55,10 @@ class Holder:
     process_began: str  # as the operating system counts it: a process id may be given again
     command: str
     began: str  # UTC
+    stale_after_s: float  # seconds without a change after which the lock is stale
 
     @classmethod
-    def here(cls, command: str) -> "Holder":
+    def here(cls, command: str, stale_after_s: float) -> "Holder":
         """This process."""
         return cls(
             token=uuid.uuid4().hex,
@@ -62,13 +68,14 @@ class Holder:
             process_began=process_began(os.getpid()),
             command=command,
             began=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            stale_after_s=stale_after_s,
         )
 
     @classmethod
     def read(cls, data: bytes) -> "Holder | None":
         """The holder that a lock's content names; None where it names none."""
         try:
-            fields = json.loads(data)
+            fields = {"stale_after_s": STALE_S, **json.loads(data)}  # earlier versions lack it
             return cls(**{field.name: fields[field.name] for field in dataclasses.fields(cls)})
         except (ValueError, KeyError, TypeError):
             return None
@@ -109,7 +116,7 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator["Lock"]:
     """
     folder = storage.path_of(run)
     made = _make(folder)
-    lock = Lock(folder / NAME, Holder.here(command))
+    lock = Lock(folder / NAME, Holder.here(command, _stale_after_s(folder)))
     try:
         lock.take(wait)
         _held[str(folder)] = lock
@@ -165,7 +172,8 @@ class Lock:
             if watch.is_alive and not wait:
                 _refuse(self.path.parent, holder)
             if not told:
-                doing = "waiting for" if wait else f"up to {STALE_S:.0f} s to see if it runs:"
+                to_see = f"up to {watch.stale_after_s:.0f} s to see if it runs:"
+                doing = "waiting for" if wait else to_see
                 print(
                     f"run {self.path.parent} is locked; {doing} {holder or 'an unknown command'}",
                     file=sys.stderr,
@@ -193,7 +201,8 @@ class Lock:
             return True
         if not watch.is_stale(_content(self.path)):
             return False
-        storage.write_atomic(self.path, self._content())
+        with patience.single_attempts():  # a late one might overwrite a lock that is not stale
+            storage.write_atomic(self.path, self._content())
         time.sleep(_SETTLE_S)  # of several that take it over at once, the last one has it
         return self._is_own()
 
@@ -201,7 +210,7 @@ class Lock:
         while not self._stop.wait(BEAT_S):
             self._beats += 1
             # A file system that fails now may work at the next beat; `confirm` tells the command.
-            with contextlib.suppress(AssayError):
+            with contextlib.suppress(AssayError), patience.single_attempts():
                 if not self._is_own():
                     return
                 storage.write_atomic(self.path, self._content())
@@ -220,21 +229,30 @@ class _Watch:
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
         self._content: bytes | None = None
-        self._since = clock()
+        self._since = self._looked = clock()
         self.is_alive = False
         self.holder: Holder | None = None
+
+    @property
+    def stale_after_s(self) -> float:
+        """Seconds without a change after which the lock is stale."""
+        return self.holder.stale_after_s if self.holder else STALE_S
 
     def is_stale(self, content: bytes) -> bool:
         """Looks at the content of a lock; says whether its holder has ended."""
         self.holder = Holder.read(content)
+        now = self._clock()
+        gap_s, self._looked = now - self._looked, now
         if content != self._content:
             # It changed while this process watched; one without content may have been removed.
             self.is_alive = self._content is not None and content != b""
-            self._content, self._since = content, self._clock()
+            self._content, self._since = content, now
+        elif gap_s > _LONGEST_GAP_S:  # as in an outage, in which the holder could not write either
+            self._since = now
         if self.holder is not None and self.holder.is_local:
             self.is_alive = not self.holder.is_gone
             return self.holder.is_gone
-        return self._clock() - self._since >= STALE_S
+        return now - self._since >= self.stale_after_s
 
 
 def is_running(pid: int, began: str) -> bool:
@@ -287,6 +305,15 @@ def _remove_empty(folders: list[epath.Path]) -> None:
             if any(folder.iterdir()):
                 return
             folder.rmdir()
+
+
+def _stale_after_s(folder: storage.PathLike) -> float:
+    """Seconds without a change after which a lock is stale.
+
+    A command may write for as long as its patience after it has confirmed its lock; the last beat
+    before that was up to `BEAT_S` earlier, and an attempt without an answer takes half a minute.
+    """
+    return STALE_S + (patience.patience_s() if storage.is_remote(folder) else 0.0)
 
 
 def _content(path: epath.Path) -> bytes:

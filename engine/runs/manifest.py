@@ -35,7 +35,7 @@ class Manifest:
         self.environment: Json = {}
         self.computed_by: Json = {}
         self._saved_at, self._cost_s = -float("inf"), 0.0  # by time.monotonic
-        self._names: dict[str, list[str]] | None = None  # of the files in each folder
+        self._names: dict[str, dict[str, list[str]]] = {}  # top folder -> folder -> its files
 
     @classmethod
     def open(cls, run: str) -> "Manifest":
@@ -98,14 +98,16 @@ class Manifest:
     def names(self, path: str) -> list[str]:
         """Names of the files in a result's folder, as they were when this was first asked.
 
-        The whole run is listed once: a store takes a request for each listing.
+        `scores/` and the like are listed once each: a store takes a request for each listing.
         """
-        if self._names is None:
-            self._names = {}
-            for file in storage.tree(self.run):
-                folder, _, name = file.rpartition("/")
-                self._names.setdefault(folder, []).append(name)
-        return self._names.get(path, [])
+        top = path.split("/", 1)[0]
+        if top not in self._names:
+            listed: dict[str, list[str]] = {}
+            for file in storage.tree(self.run / top):
+                folder, _, name = f"{top}/{file}".rpartition("/")
+                listed.setdefault(folder, []).append(name)
+            self._names[top] = listed
+        return self._names[top].get(path, [])
 
     def result(self, path: str) -> Json:
         """The entry of one result, to read."""

@@ -1,15 +1,16 @@
-"""How long a store may fail: what it refuses in passing is tried again for a minute.
+"""How long a store may fail: temporary failures are retried for a minute.
 
-A store that is away is told at the first failure that two attempts could not mend, and ends the
+A store that is away is reported at the first failure that two attempts could not mend, and ends the
 command when the time is over: the attempts of its library would take many minutes, without a word.
 """
 
+import contextlib
 import os
 import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -32,7 +33,7 @@ _CONNECTION |= {"TimeoutError", "IncompleteRead", "IncompleteReadError", "Respon
 
 
 def patiently(path: str | os.PathLike[str], call: Callable[[], T]) -> T:
-    """Calls a store again while it fails in passing.
+    """Calls a store again while its failures are temporary; once within `single_attempts`.
 
     Args:
       path: what is asked for, for the line that says so.
@@ -48,10 +49,30 @@ def patiently(path: str | os.PathLike[str], call: Callable[[], T]) -> T:
             return call()
         except Exception as error:  # the errors of stores have no common type
             began = time.monotonic() if began is None else began
-            if not passes(error) or not _outage.may_wait(path, error, began):
+            if _here.once or not is_temporary(error) or not _outage.may_wait(path, error, began):
                 raise
         time.sleep(pause * random.uniform(0.5, 1.0))
         pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+@contextlib.contextmanager
+def single_attempts() -> Iterator[None]:
+    """Makes one attempt per call of this thread, and prints nothing about a failure.
+
+    For writes that would do harm if they arrived late. A failure here leaves the patience of other
+    calls as it is.
+    """
+    before, _here.once = _here.once, True
+    try:
+        yield
+    finally:
+        _here.once = before
+
+
+class _Here(threading.local):
+    """What is known of the calls of one thread."""
+
+    once = False  # whether each is made only once
 
 
 class _Outage:
@@ -91,6 +112,7 @@ class _Outage:
             return True
 
 
+_here = _Here()
 _outage = _Outage()
 
 
@@ -110,7 +132,7 @@ def patience_s() -> float:
     return seconds
 
 
-def passes(error: Exception) -> bool:
+def is_temporary(error: Exception) -> bool:
     """Whether an error of a store may be gone when the same is tried again."""
     if isinstance(error, FileNotFoundError | FileExistsError | PermissionError):
         return False

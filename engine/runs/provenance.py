@@ -30,12 +30,18 @@ from engine.runs.reader import Json
 KEY = "assay"
 NAMED = ("models", "prompts", "lists")  # what results refer to by name
 VERSION = 1
-# Part of every fingerprint: raised by one when the same inputs give other numbers than before, on
-# the same devices and libraries, if only in their last bits. Fingerprints without it count as 1.
-NUMERICS = 2
+# Part of every fingerprint, by platform of the devices: raised by one when the same inputs give
+# other numbers than before, on the same devices and libraries, if only in their last bits.
+# Fingerprints without it count as 1.
+NUMERICS = {"cpu": 2, "gpu": 3, "tpu": 3}
 _SEAL = b'"file_sha256": "'  # no text of the object can hold it: JSON would escape its quotes
 _ZEROS = b"0" * 64
 _PATH = re.compile(r"(?:items|item_logprobs)/(?P<list>(?!model=)[^/]+)/")
+
+
+def numerics(platform: str) -> int:
+    """The number of `NUMERICS` for a platform as `jax.default_backend` names it."""
+    return NUMERICS.get(platform, max(NUMERICS.values()))
 
 
 def to_parquet(frame: pl.DataFrame, about: Json) -> bytes:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 import safetensors.numpy
 from etils import epath
@@ -153,5 +154,5 @@ def _identity(objective: SearchObjective, model_axis: int) -> dict[str, Any]:
         "prompts": prompts,
         "tokens": int(objective.allowed.sum()),
         "model_axis": model_axis,
-        "numerics": provenance.NUMERICS,
+        "numerics": provenance.numerics(jax.default_backend()),
     }

@@ -58,8 +58,8 @@ class SomeFailed(AssayError):
         )
 
 
-class Agreed(AssayError):
-    """Models that failed alike for all processes, none of which computes them."""
+class FailedEverywhere(AssayError):
+    """Models that failed for all processes, none of which computes them."""
 
 
 class Asked(Protocol):
@@ -117,7 +117,7 @@ class Ledger:
           AssayError: `error`, where nothing can go on: there are no other models, another command
             writes the run, or other processes would wait for this one in a pass that it left.
         """
-        left = processes.count() > 1 and not (known or isinstance(error, Agreed))
+        left = processes.count() > 1 and not (known or isinstance(error, FailedEverywhere))
         if left or not self.has_others(models) or isinstance(error, LockError):
             raise error
         self._failures = dict.fromkeys(models, str(error)) | self._failures
@@ -133,8 +133,9 @@ class Ledger:
           call: needs no other process until it has succeeded.
 
         Raises:
-          Agreed: it raised an AssayError on some process; raised on all of them.
+          FailedEverywhere: it raised an AssayError on some process; raised on all of them.
           AssayError: it did so on this one, and there are no other processes, or no other models.
+          ProcessError: it did so on some TPU hosts only; raised on process 0, which ends all.
         """
         made, reason = [], ""
         try:
@@ -143,9 +144,13 @@ class Ledger:
             if processes.count() == 1 or not self.has_others(models):
                 raise
             reason = str(error)
-        if reason := processes.first_failure(f"{what} of {', '.join(models)}", reason):
+        # A process that fails has launched fewer programs than the others. TPUs may halt if hosts
+        # launch programs in different orders.
+        in_order = jax.default_backend() == "tpu"
+        what = f"{what} of {', '.join(models)}"
+        if reason := processes.first_failure(what, reason, alike=in_order):
             made.clear()  # before other models are loaded
-            raise Agreed(reason)
+            raise FailedEverywhere(reason)
         return made.pop()
 
     def has_others(self, models: Sequence[str]) -> bool:

@@ -106,7 +106,7 @@ def numerics(manifest: Manifest, path: str, *, whole: bool) -> dict[str, int]:
     if whole and present is not None:
         kept = present["fingerprint"]
         return {"numerics": kept["numerics"]} if "numerics" in kept else {}
-    return {"numerics": provenance.NUMERICS}
+    return {"numerics": provenance.numerics(jax.default_backend())}
 
 
 def admit_result(

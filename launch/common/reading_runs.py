@@ -9,6 +9,7 @@ import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 
+import jax
 from etils import epath
 from jax.sharding import Mesh
 
@@ -257,7 +258,7 @@ def _fingerprint(model: Checkpoint, reading: Reading, plan: Plan, prompt: str) -
         "part_size": plan.settings.part_size,
         "prefix_ids": list(split.prefix),
         "suffix_ids": list(split.suffix),
-        "numerics": provenance.NUMERICS,
+        "numerics": provenance.numerics(jax.default_backend()),
         **({} if reading.pooling == "last" else {"pooling": reading.pooling}),
         **({} if plan.settings.step_size is None else {"step_size": plan.settings.step_size}),
         **meshes.identity(plan.mesh),

@@ -493,7 +493,8 @@ def test_a_lock_that_is_released_while_a_command_waits_for_it_is_taken(store, pr
     proxy.faults = release_before_the_first_look
     with lock.hold(RUN, "sweep", wait=True):
         proxy.faults = lambda request: None
-        assert b"sweep" in store.read("out/run/.lock")
+        held = json.loads(store.read("out/run/.lock"))
+        assert (held["command"], held["stale_after_s"]) == ("sweep", lock.STALE_S + 1)
 
 
 def test_what_another_process_wrote_is_listed_and_read_at_once(store, proxy):

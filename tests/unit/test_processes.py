@@ -159,6 +159,22 @@ print(processes.from_first("value", lambda: 7))
     assert ends(start(body)) == [(0, f"{told!r}\n7\ndone {i}\n", "") for i in range(3)]
 
 
+@pytest.mark.parametrize(("index", "others"), [(1, '""'), (1, '"full"'), (0, '""')])
+def test_where_reasons_must_be_alike_one_that_differs_ends_all(start, index, others):
+    body = f"""
+processes.first_failure("trial", "damaged" if index == {index} else {others}, alike=True)
+"""
+    first = 0 if others != '""' else index
+    reason = "damaged" if first == index else "full"
+    line = f"test: process {first} of 2 ({HOST}): {reason}\n"
+    assert ends(start(body, 2)) == [(2, "", line)] * 2
+
+
+def test_where_reasons_must_be_alike_and_are_all_go_on(start):
+    body = 'print(processes.first_failure("trial", "damaged", alike=True))'
+    assert ends(start(body, 2)) == [(0, f"damaged\ndone {i}\n", "") for i in range(2)]
+
+
 def test_a_process_that_tries_something_else_is_named(start):
     line = f"test: process 1 of 2 ({HOST}): does 'that', but process 0 does 'this'\n"
     body = 'processes.first_failure("that" if index else "this", "")'

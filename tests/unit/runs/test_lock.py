@@ -14,7 +14,7 @@ import pytest
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import lock
+from engine.runs import lock, patience, storage
 from engine.runs.manifest import Manifest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -60,7 +60,7 @@ def end(process):
 
 def written(folder, **changes):
     """Writes a lock as another command would have, and returns its holder."""
-    holder = dataclasses.replace(lock.Holder.here("score"), **changes)
+    holder = dataclasses.replace(lock.Holder.here("score", lock.STALE_S), **changes)
     folder.mkdir(exist_ok=True)
     (folder / lock.NAME).write_text(json.dumps({**dataclasses.asdict(holder), "beats": 0}))
     return holder
@@ -187,12 +187,89 @@ def test_an_observer_counts_from_when_it_first_looked():
     now = [1e6]
     watch = lock._Watch(lambda: now[0])
     assert not watch.is_stale(b"a")
-    now[0] += lock.STALE_S - 1
-    assert not watch.is_stale(b"a")
-    now[0] += 2
+    looked_from = now[0]
+    while now[0] < looked_from + lock.STALE_S - 1:
+        now[0] += 1
+        assert not watch.is_stale(b"a")
+    now[0] += 1
     assert watch.is_stale(b"a")
     assert not watch.is_stale(b"b")
     assert watch.is_alive
+
+
+def test_an_observer_that_could_not_look_for_a_while_counts_anew():
+    """In an outage the holder could not rewrite its lock either."""
+    now = [0.0]
+    watch = lock._Watch(lambda: now[0])
+    assert not watch.is_stale(b"a")
+    now[0] += lock.STALE_S + 1
+    assert not watch.is_stale(b"a")
+    for _ in range(int(lock.STALE_S) - 1):
+        now[0] += 1
+        assert not watch.is_stale(b"a")
+    now[0] += 1
+    assert watch.is_stale(b"a")
+
+
+def test_a_lock_says_itself_when_it_is_stale(folder):
+    written(folder, host="elsewhere", stale_after_s=lock.STALE_S + 5)
+    now, content = [0.0], (folder / lock.NAME).read_bytes()
+    watch = lock._Watch(lambda: now[0])
+    for now[0] in range(int(lock.STALE_S) + 5):
+        assert not watch.is_stale(content)
+    now[0] += 1
+    assert watch.is_stale(content)
+
+
+def test_a_lock_of_an_earlier_version_does_not_say_it():
+    fields = dataclasses.asdict(lock.Holder.here("score", 99.0))
+    del fields["stale_after_s"]
+    assert lock.Holder.read(json.dumps(fields).encode()).stale_after_s == lock.STALE_S
+
+
+def test_a_lock_in_a_store_is_stale_only_after_the_patience_of_its_holder(monkeypatch):
+    monkeypatch.setenv(patience.VARIABLE, "600")
+    assert lock._stale_after_s("s3://bucket/run") == lock.STALE_S + 600
+    assert lock._stale_after_s("/tmp/run") == lock.STALE_S
+
+
+def test_a_holder_asks_a_store_that_is_away_once_a_beat(folder, quick, monkeypatch, capfd):
+    """It does not print, and leaves its patience to the command."""
+    beats, read = [], storage.read_if_there
+
+    def away():
+        beats.append(1)
+        raise TimeoutError
+
+    def read_here(path):
+        if threading.current_thread().name != "assay-lock":
+            return read(path)
+        with storage.reported(path):
+            return patience.patiently(path, away)
+
+    monkeypatch.setenv(patience.VARIABLE, "0.1")
+    outage = patience._Outage()
+    monkeypatch.setattr(patience, "_outage", outage)
+    with lock.hold(str(folder), "sweep"), monkeypatch.context() as patch:
+        patch.setattr(storage, "read_if_there", read_here)
+        while len(beats) < 3:
+            time.sleep(0.001)
+    assert capfd.readouterr().err == ""
+    assert outage._given_up == -float("inf")
+
+
+def test_a_stale_lock_is_taken_over_by_a_single_attempt(folder, monkeypatch):
+    """A write that arrived late might overwrite a lock that is not stale."""
+    written(folder, process_began="1")
+    single, write = [], storage.write_atomic
+
+    def write_here(path, data):
+        single.append(patience._here.once)
+        write(path, data)
+
+    monkeypatch.setattr(storage, "write_atomic", write_here)
+    with lock.hold(str(folder), "sweep"):
+        assert single == [True]
 
 
 def test_a_holder_rewrites_its_lock(folder, quick):
@@ -235,7 +312,7 @@ def test_of_many_that_find_a_stale_lock_one_has_it(folder, monkeypatch):
     start, outcomes = threading.Barrier(8), []
 
     def attempt():
-        mine = lock.Lock(epath.Path(folder / lock.NAME), lock.Holder.here("sweep"))
+        mine = lock.Lock(epath.Path(folder / lock.NAME), lock.Holder.here("sweep", lock.STALE_S))
         start.wait()
         try:
             mine.take(False)

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from engine.errors import AssayError
+from engine.runs import storage
 from engine.runs.manifest import Manifest
 
 FINGERPRINT = {"checkpoint_hash": "aa", "mode": "ids", "dtype": "float32", "part_size": 100}
@@ -124,3 +125,18 @@ def test_a_file_is_no_run(tmp_path):
 def test_a_run_killed_before_its_first_manifest_can_be_started_again(tmp_path):
     (tmp_path / ".manifest.json.0123abcd.tmp").write_text("{")
     assert Manifest.open(str(tmp_path)).content["results"] == {}
+
+
+def test_only_folders_of_the_asked_kind_are_listed(manifest, monkeypatch):
+    """A run may hold many readings, each with as many files as the run itself."""
+    listed, tree = [], storage.tree
+
+    def tree_here(folder):
+        listed.append(folder)
+        return tree(folder)
+
+    monkeypatch.setattr(storage, "tree", tree_here)
+    for _ in range(2):
+        assert manifest.names(RESULT) == ["part-0000000-0000100.parquet"]
+        assert manifest.names("scores/model=m/prompt=q") == []
+    assert listed == [manifest.run / "scores"]

@@ -156,7 +156,7 @@ def test_a_complete_search_of_an_earlier_version_is_read_and_another_is_not_mixe
     next(iter(manifest["results"].values()))["complete"] = False
     del manifest["sha256"]
     (run / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(AssayError, match=r"was begun with numerics .*, not 2; use another run"):
+    with pytest.raises(AssayError, match=r"was begun with numerics .*, not \d; use another run"):
         search(run, [checkpoint()], steps=2)
 
 
@@ -240,7 +240,7 @@ def _path(path):
 def test_an_unfinished_search_of_an_earlier_version_is_refused(checkpoint, tmp_path, monkeypatch):
     state = _path(tmp_path / "state.safetensors")
     with monkeypatch.context() as patch:
-        patch.setattr(provenance, "NUMERICS", 1)
+        patch.setattr(provenance, "numerics", lambda platform: 1)
         run_search(problem(checkpoint()), scorer(checkpoint()), state, lambda steps, trace: None)
     with pytest.raises(AssayError, match=r"an unfinished search with another numerics; remove it"):
         run_search(problem(checkpoint()), scorer(checkpoint()), state, lambda steps, trace: None)

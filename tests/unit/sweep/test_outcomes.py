@@ -4,8 +4,10 @@ import dataclasses
 import json
 import weakref
 
+import jax
 import pytest
 
+from engine import processes
 from engine.errors import AssayError
 from engine.runs import lock
 from engine.runs.manifest import Manifest
@@ -35,7 +37,7 @@ def test_a_model_that_failed_is_released_before_the_next_one_is_loaded():
 def test_no_model_goes_on_when_another_command_writes_the_run(tmp_path):
     with lock.hold(str(tmp_path), "sweep"):
         manifest = Manifest.open(str(tmp_path))
-        other = dataclasses.replace(lock.Holder.here("score"), host="elsewhere")
+        other = dataclasses.replace(lock.Holder.here("score", lock.STALE_S), host="elsewhere")
         (tmp_path / lock.NAME).write_text(json.dumps(dataclasses.asdict(other)))
         message = "was taken over by `assay score` on elsewhere"
         with pytest.raises(AssayError, match=message), Ledger(["one", "two"]).group(["one"]):
@@ -66,3 +68,14 @@ def test_an_error_after_all_have_failed_is_raised_where_no_model_is_left():
 def test_a_single_model_that_fails_ends_the_command():
     with pytest.raises(AssayError, match="not finite"):
         Ledger(["one"]).fail(["one"], AssayError("not finite"))
+
+
+@pytest.mark.parametrize(("platform", "alike"), [("cpu", False), ("gpu", False), ("tpu", True)])
+def test_on_tpus_models_go_on_only_where_all_processes_failed_alike(monkeypatch, platform, alike):
+    asked = []
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    monkeypatch.setattr(
+        processes, "first_failure", lambda what, own, *, alike: asked.append((what, own, alike))
+    )
+    assert Ledger(["one", "two"]).everywhere(["one"], "weights", lambda: 7) == 7
+    assert asked == [("weights of one", "", alike)]
