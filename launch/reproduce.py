@@ -20,7 +20,7 @@ from engine.planning import machines
 from launch.common import command, locking
 from launch.common.durations import in_hours
 from launch.reproduction import paper, planning, results
-from launch.reproduction.asked import KEEP, PAGE, STAGES, Asked, asked
+from launch.reproduction.asked import CONVERT, KEEP, PAGE, STAGES, Asked, asked
 from launch.reproduction.readings import Reading, readings
 from launch.reproduction.work import State, work
 
@@ -54,8 +54,8 @@ def define_flags(given: FlagValues) -> None:
         "column": ("name", "Column of --elo that holds the items."),
         "keep": (
             "all",
-            f"{' or '.join(KEEP)}: with none, what was downloaded for a model and its checkpoint "
-            "are removed when its results are complete.",
+            f"{' or '.join(KEEP)}: with none, what was downloaded for a model goes below --root, "
+            "and is removed with its checkpoint when its results of all stages are complete.",
         ),
         "published": (
             "",
@@ -82,7 +82,9 @@ def reproduce(given: command.Given) -> str:
     if given.devices is not None:
         raise AssayError("--devices without --plan; allowed: --plan, which computes nothing")
     published, compared_with = paper.read_published(given.published)
-    planning.check_disk(wanted, planning.steps(wanted, both, []))
+    planned = planning.steps(wanted, both, [])
+    planning.check_sources(wanted, planned)
+    planning.check_disk(wanted, planned)
     wanted.root.mkdir(parents=True, exist_ok=True)
     with _locked(given, wanted, both):
         states = work(wanted, both)
@@ -117,7 +119,10 @@ def _table(wanted: Asked, states: Sequence[State], both: Sequence[Reading]) -> s
             places = results.wanted(wanted, state.spec, stage, both) if asked_for else []
             done = sum(place in there for place in places)
             cells.append(f"{done}/{len(places)}" if places else "–")
-        end = f"failed: {state.failure}" if state.failure else "complete"
+        end = "complete" if any(cell != "–" for cell in cells) else "nothing to compute"
+        if wanted.runs(CONVERT) and not wanted.stages_of(state.spec):
+            end = "converted"
+        end = f"failed: {state.failure}" if state.failure else end
         rows.append((state.spec.nickname, *cells, in_hours(state.seconds), end))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -1,5 +1,6 @@
 """`assay reproduce` on tiny models that stand in for two of the paper's; killed in every stage."""
 
+import json
 import os
 import re
 import signal
@@ -7,13 +8,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 from analysis.published import data
 from configs import known_models
+from engine.errors import AssayError
+from engine.text.chat_template import TemplatePolicy
 from launch.reproduction import planning, sources
+from launch.reproduction.readings import policy_of
 from tests.support import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +27,7 @@ TWO = {
     "skywork": "skywork-reward-gemma-2-27b",
 }
 GEMMA, SKYWORK = TWO.values()
+SPEC = known_models.KNOWN[GEMMA]
 # Tiny models have neither the bytes nor the vocabulary of the published ones.
 TINY = (
     "--config.check_identity=false",
@@ -192,7 +198,7 @@ def test_one_model_that_fails_does_not_stop_the_rest(command, folders, tmp_path)
 @pytest.mark.slow
 def test_keep_none_removes_checkpoints_and_never_a_users_folder(command, folders, tmp_path):
     root = tmp_path / "root"
-    arguments = flags(root, folders, "--only=sweep", "--keep=none")
+    arguments = flags(root, folders, "--only=sweep", "--keep=none", "--config.searched=")
     before = sorted(folders.rglob("*"))
     found = command("reproduce", *arguments)
     assert found.code == 0
@@ -204,24 +210,125 @@ def test_keep_none_removes_checkpoints_and_never_a_users_folder(command, folders
     assert not (root / "checkpoints" / GEMMA).exists()
 
 
-def test_keep_none_removes_only_what_the_command_itself_downloaded(tmp_path, monkeypatch):
-    """A repository that was in the hub's cache before stays there."""
+@pytest.fixture
+def bare(tmp_path, monkeypatch):
+    """A call with --keep=none that asks for one model, and a hub's cache of its own."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    specs = [known_models.KNOWN[slug] for slug in (GEMMA, SKYWORK)]
-    caches = [tmp_path / "hub" / f"models--{s.hub_id.replace('/', '--')}" for s in specs]
-    asked = type("Asked", (), {"root": tmp_path / "root", "keep": "none"})()
-    asked.checkpoint = lambda spec: tmp_path / "root" / "checkpoints" / spec.slug
-    caches[0].mkdir(parents=True)  # before the command
-    for spec in specs:
-        sources._note_download(asked, spec)
-    caches[1].mkdir()
-    (caches[1] / "blob").write_bytes(b"12345")
-    assert [sources.remove(asked, spec) for spec in specs] == [0, 5]
-    assert [cache.exists() for cache in caches] == [True, False]
+    root = tmp_path / "root"
+    one = type("Bare", (), {"root": root, "keep": "none", "source_dir": None})()
+    one.config = SimpleNamespace(verify="auto", check_identity=False, check_memory=True)
+    one.checkpoint = lambda spec: root / "checkpoints" / spec.slug
+    return one
+
+
+def repository(cache):
+    return cache / "models--Ray2333--GRM-gemma2-2B-rewardmodel-ft"
+
+
+def snapshot(cache, *names, index=None):
+    """A revision of R-Gem-2B in a cache, with files of five bytes."""
+    folder = repository(cache) / "snapshots" / (SPEC.revision or "0" * 40)
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).write_bytes(b"12345")
+    if index:
+        text = json.dumps({"weight_map": {name: name for name in index}})
+        (folder / "model.safetensors.index.json").write_text(text)
+    return folder
+
+
+def test_keep_none_downloads_below_the_root_and_removes_nothing_else(bare, tmp_path):
+    """Not even where a download into the hub's cache failed half-way before."""
+    snapshot(tmp_path / "hub", "a.safetensors", index=["a.safetensors", "b.safetensors"])
+    assert sources.cache_of(bare, SPEC) == tmp_path / "root" / "downloads"
+    snapshot(tmp_path / "root" / "downloads", "model.safetensors")
+    assert sources.remove(bare, SPEC) == 5
+    assert repository(tmp_path / "hub").exists()
+    assert not repository(tmp_path / "root" / "downloads").exists()
+
+
+def test_a_whole_model_of_the_hubs_cache_is_used_and_stays(bare, tmp_path):
+    snapshot(tmp_path / "hub", "a.safetensors", index=["a.safetensors"])
+    assert sources.cache_of(bare, SPEC) == tmp_path / "hub"
+    assert sources.remove(bare, SPEC) == 0
+    assert repository(tmp_path / "hub").exists()
+
+
+def test_one_shard_of_two_is_not_the_whole_download(bare, tmp_path):
+    bare.keep = "all"
+    folder = snapshot(tmp_path / "hub", "a.safetensors", index=["a.safetensors", "b.safetensors"])
+    assert sources.fetched_bytes(bare, SPEC, 11) == 5
+    (folder / "b.safetensors").write_bytes(b"123456")
+    assert sources.fetched_bytes(bare, SPEC, 11) == 11
+
+
+def test_links_are_removed_and_not_what_they_lead_to(bare, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    snapshot(elsewhere, "model.safetensors")
+    (tmp_path / "root" / "checkpoints").mkdir(parents=True)
+    bare.checkpoint(SPEC).symlink_to(elsewhere)
+    (tmp_path / "root" / "downloads").symlink_to(elsewhere)
+    assert sources.remove(bare, SPEC) == 0
+    assert not bare.checkpoint(SPEC).is_symlink()
+    assert repository(elsewhere).exists()
+
+
+@pytest.mark.parametrize(
+    ("only", "left"),
+    [("page", "sweep, search"), ("logprobs", "sweep, search"), ("items", "sweep, search")],
+)
+def test_keep_none_keeps_what_a_stage_outside_of_only_needs(command, folders, tmp_path, only, left):
+    """--only=page used to remove the checkpoint of a model without any result."""
+    checkpoint = tmp_path / "root" / "checkpoints" / GEMMA
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "kept").touch()
+    more = (f"--only={only}", "--keep=none")
+    found = command("reproduce", *flags(tmp_path / "root", folders, *more))
+    assert found.code == 0
+    assert f"R-Gem-2B: checkpoint kept, {left} not complete" in found.err
+    assert (checkpoint / "kept").exists()
+    (row,) = [line for line in found.err if line.startswith("R-Gem-2B  ")]
+    assert row.endswith("nothing to compute")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"slug": "other"}, "slug='other'; allowed: "),
+        ({"policy": TemplatePolicy(bos="double", date=None)}, "policy="),
+        ({"head": SimpleNamespace(kind="mlp")}, "head='mlp'; allowed: 'linear'"),
+    ],
+)
+def test_a_checkpoint_that_was_converted_otherwise_is_refused(bare, monkeypatch, changed, message):
+    spec = known_models.KNOWN[SKYWORK]
+    bare.checkpoint(spec).mkdir(parents=True)
+    own = {"slug": spec.slug, "policy": policy_of(spec), "head": SimpleNamespace(kind="linear")}
+
+    def opened(fields):
+        card = SimpleNamespace(**fields)
+        monkeypatch.setattr(sources.Checkpoint, "open", lambda *_, **__: SimpleNamespace(card=card))
+
+    opened(own)
+    assert sources.converted(bare, spec).card.slug == spec.slug
+    opened(own | changed)
+    with pytest.raises(AssayError, match=message):
+        sources.converted(bare, spec)
+
+
+def test_a_checkpoint_without_the_soft_cap_is_not_in_our_conventions():
+    spec = known_models.KNOWN[SKYWORK]
+    head = SimpleNamespace(kind="linear")
+    card = SimpleNamespace(
+        slug=spec.slug, head=head, policy=policy_of(spec), revision=None, decoder=SimpleNamespace()
+    )
+    card.decoder.attention_softcap = 50.0
+    assert sources._differences(card, spec, identity=True) == []
+    card.decoder.attention_softcap = None
+    assert sources._differences(card, spec, identity=True) == [("attention_softcap", None, 50.0)]
 
 
 def test_a_plan_prints_a_table_and_writes_nothing(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("engine.convert.hub._snapshot", None)  # no network
+    monkeypatch.setattr("engine.convert.downloads.snapshot", None)  # no network
     root = tmp_path / "root"
     found = command("reproduce", f"--root={root}", "--plan", "--devices=8xH100-80GB,cpu-24GB")
     assert (found.code, found.err) == (0, [])
@@ -267,6 +374,39 @@ def test_bad_input_is_one_line_and_nothing_is_written(command, tmp_path, flag, m
     assert not (tmp_path / "root").exists()
 
 
+@pytest.mark.slow
+def test_a_folder_with_one_model_of_several_is_no_refusal(command, folders, tmp_path):
+    """What it lacks is said in one line; the page is about the rest."""
+    one = tmp_path / "models"
+    one.mkdir()
+    (one / SKYWORK).symlink_to(folders / SKYWORK)
+    both = flags(tmp_path / "root", one, "--only=convert", models=(GEMMA, SKYWORK))
+    found = command("reproduce", *both)
+    assert found.code == 1
+    assert found.err[0] == f"--source-dir={one}: no folder of 1 of 2 models: R-Gem-2B"
+    rows = {line.split()[0]: line for line in found.err}
+    assert rows["S-Gem-27B"].endswith("converted")
+    assert "failed: --source-dir=" in rows["R-Gem-2B"]
+    planned = command("reproduce", *both, "--plan", "--devices=cpu-8GB")
+    assert "no folder in --source-dir: R-Gem-2B" in planned.out
+
+
+def test_published_values_of_an_unknown_exhibit_are_refused_before_any_work(command, tmp_path):
+    own = data.read()
+    unknown = own.numbers.head(1).with_columns(exhibit=pl.lit("figure_9"))
+    data.Published(models=own.models, numbers=unknown, tokens=own.tokens).write(tmp_path / "own")
+    found = command("reproduce", f"--root={tmp_path / 'root'}", f"--published={tmp_path / 'own'}")
+    assert found.code == 2
+    assert "no numbers 'figure_9 mean'; allowed: " in found.err[0]
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_page_needs_no_folder(command, tmp_path):
+    found = command("reproduce", *flags(tmp_path / "root", tmp_path, "--only=page"))
+    assert found.code == 0
+    assert found.out[-1].startswith("page: ")
+
+
 def test_a_folder_that_lacks_the_model_is_one_line_before_anything_is_done(command, tmp_path):
     found = command("reproduce", *flags(tmp_path / "root", tmp_path))
     assert found.code == 2
@@ -289,7 +429,7 @@ def test_no_room_on_the_disk_is_one_line_that_says_what_would_do(command, tmp_pa
         found = command("reproduce", root)
         assert found.code == 2
         (line,) = found.err
-        assert re.search(rf"860.\d GiB of disk are needed with --keep=all, {room}.0 GiB are", line)
+        assert re.search(rf"870.\d GiB of disk are needed with --keep=all, {room}.0 GiB are", line)
         assert way in line
     assert not (tmp_path / "root").exists()
 

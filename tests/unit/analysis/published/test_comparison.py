@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from analysis.published import comparison, data, page, verdicts
-from analysis.published.own import Own, replaced
+from analysis.published.own import Missing, Own, replaced
 from analysis.published.records import Readings
 
 SLUGS = {"N-Gem-27B": "one", "S-Gem-27B": "two", "R-Gem-2B": "three", "gemma-2-2b-it": "lm"}
@@ -123,6 +123,19 @@ def test_what_is_not_there_says_why(published):
     gap = found["figure_2c"].lines[0]
     assert gap.verdict.why == "it is over all ten models, and 2 were scored"
     assert any("2 of the ten models" in remark for remark in found["table_3"].remarks)
+
+
+def test_a_token_beyond_the_vocabulary_is_named(published):
+    scores = {"model": ["three"], "prompt": ["greatest"], "token_id": [5], "reward": [1.0]}
+    tables = {("moments",): moments(), ("printed_scores",): pl.DataFrame(scores)}
+    paper = own("paper", tables)
+    assert paper.score("greatest", "R-Gem-2B", 5) == 1.0
+    with pytest.raises(Missing, match="token id 9 is not in the vocabulary"):
+        paper.score("greatest", "R-Gem-2B", 9)
+    with pytest.raises(Missing, match="token id 9 is not in the vocabulary"):
+        paper.score("greatest", "S-Gem-27B", 9)
+    with pytest.raises(Missing, match="the model was not scored"):
+        paper.score("best", "R-Gem-2B", 5)
 
 
 def test_an_analysis_of_conventions_is_named_where_a_value_differs(published):
