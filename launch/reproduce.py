@@ -10,18 +10,19 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 
+import jax
 from absl import flags
 from absl.flags import FlagValues
 
 from analysis.published import verdicts
-from analysis.published.comparison import totals
+from analysis.published.comparison import totals, uncounted
 from engine.errors import AssayError
 from engine.planning import machines
 from launch.common import command, locking
 from launch.common.durations import in_hours
 from launch.reproduction import paper, planning, results
 from launch.reproduction.asked import CONVERT, KEEP, PAGE, STAGES, Asked, asked
-from launch.reproduction.readings import Reading, readings
+from launch.reproduction.readings import Reading, check_second_dtype, readings
 from launch.reproduction.work import State, work
 
 
@@ -81,6 +82,7 @@ def reproduce(given: command.Given) -> str:
         return planning.text(wanted, both, planning.steps(wanted, both, devices))
     if given.devices is not None:
         raise AssayError("--devices without --plan; allowed: --plan, which computes nothing")
+    check_second_dtype(wanted.config, jax.devices()[0].platform)
     published, compared_with = paper.read_published(given.published)
     planned = planning.steps(wanted, both, [])
     planning.check_sources(wanted, planned)
@@ -95,6 +97,7 @@ def reproduce(given: command.Given) -> str:
         path, compared = paper.write(wanted, both, states, published, compared_with)
     counts = totals(compared)
     said = ", ".join(f"{counts[kind]} {kind}" for kind in verdicts.KINDS)
+    said += f"; {uncounted(compared)} not counted"
     _check(states, f"; {path} is about the others")
     return f"page: {path.resolve()} ({said})"
 

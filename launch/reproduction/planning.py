@@ -339,7 +339,10 @@ def _not_planned(asked: Asked, planned: Sequence[Step]) -> list[str]:
     if asked.elo is None and asked.runs(ITEMS):
         lines.append("EloEverything: not planned; --elo=<csv of the authors' release> adds it")
     if not asked.config.second_dtype:
-        lines.append("noise between dtypes: not planned; --config.second_dtype=bfloat16 adds it")
+        lines.append(
+            "noise between dtypes: not planned; --config.second_dtype=float32 (on a CPU: bfloat16) "
+            "adds it"
+        )
     return lines
 
 
