@@ -140,7 +140,9 @@ def same_order(published: Sequence[Entry], own: Sequence[Entry], *, descending: 
 
 def _sorted_in_ties(published: Sequence[Entry], values: Sequence[T]) -> list[T]:
     """Values of published tokens, sorted among neighbours of equal printed number."""
-    begins = [a.score is None or a.score != b.score for a, b in itertools.pairwise(published)]
+    begins: list[bool] = [
+        a.score is None or a.score != b.score for a, b in itertools.pairwise(published)
+    ]
     groups = itertools.accumulate([0, *map(int, begins)])
     return [value for _, value in sorted(zip(groups, values, strict=True))]
 
