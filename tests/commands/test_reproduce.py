@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +15,12 @@ import polars as pl
 import pytest
 
 from analysis.published import data
-from configs import known_models
+from configs import known_models, reproduce
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.text.chat_template import TemplatePolicy
 from launch.reproduction import planning, sources
-from launch.reproduction.readings import policy_of
+from launch.reproduction.readings import check_second_dtype, policy_of
 from tests.support import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -437,6 +438,54 @@ def test_no_room_on_the_disk_is_one_line_that_says_what_would_do(command, tmp_pa
         assert re.search(rf"870.\d GiB of disk are needed with --keep=all, {room}.0 GiB are", line)
         assert way in line
     assert not (tmp_path / "root").exists()
+
+
+def test_no_room_on_another_disk_for_the_downloads_is_one_line(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def free(folder):
+        is_cache = str(folder).endswith("hub")
+        return SimpleNamespace(free=(50 if is_cache else 5000) * 2**30, number=int(is_cache))
+
+    monkeypatch.setattr(planning, "free_disk", free)
+    found = command("reproduce", f"--root={tmp_path / 'root'}")
+    assert found.code == 2
+    assert re.search(r"hub: \d+.\d GiB of disk are needed for downloads, 50.0 GiB", found.err[0])
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_partial_only_keeps_every_checkpoint_on_the_disk(monkeypatch):
+    """--only=sweep --keep=none removes nothing before the search is complete."""
+    spec = known_models.KNOWN[GEMMA]
+    step = SimpleNamespace(spec=spec, checkpoint=10, fetch=5, todo=[], tokens=0)
+    for every, peak in ((["sweep"], 15), (["sweep", "search"], 30)):
+        asked = SimpleNamespace(
+            root=Path("/"), stages_of=lambda _: ["sweep"], all_stages_of=lambda _, own=every: own
+        )
+        assert planning.disk(asked, [step, step]).keep_none == peak
+
+
+@pytest.mark.parametrize(
+    ("platform", "dtype", "second", "refused"),
+    [
+        ("gpu", "auto", "bfloat16", True),
+        ("gpu", "auto", "float32", False),
+        ("cpu", "auto", "float32", True),
+        ("cpu", "auto", "bfloat16", False),
+        ("gpu", "float32", "bfloat16", False),
+        ("gpu", "float32", "", False),
+    ],
+)
+def test_a_second_dtype_that_is_the_first_measures_nothing(platform, dtype, second, refused):
+    config = reproduce.get_config()
+    config.dtype, config.second_dtype = dtype, second
+    with pytest.raises(AssayError, match="is the dtype of the run") if refused else nullcontext():
+        check_second_dtype(config, platform)
+
+
+def test_the_search_is_that_of_the_papers_code():
+    search = reproduce.get_config().search
+    assert (search.method, search.wrong_sign, search.restarts) == ("paper", True, 1)
 
 
 def test_a_folder_of_other_weights_is_the_models_one_line(command, folders, tmp_path):

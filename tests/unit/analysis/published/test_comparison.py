@@ -249,6 +249,14 @@ def test_the_page_escapes_tokens_and_reasons_and_loads_nothing(published):
     assert "default-src &#39;none&#39;" in html or "default-src 'none'" in html
 
 
+def test_a_summary_names_the_median_and_the_largest_difference(published):
+    paper = own("paper", {("moments",): moments(2.0)})
+    table = compared(published, Readings(paper=paper, ours=own("ours", {})))["table_3"]
+    assert page.summary(table.run_lines) == (
+        "6 published values; median difference 0; largest +2.42 (S-Gem-27B)"
+    )
+
+
 def test_numbers_are_shown_with_a_true_minus_and_few_digits():
     assert page.shown(-0.55123, "0.55") == "−0.5512"
     assert page.shown(4.34375, "4.34375") == "4.34375"
