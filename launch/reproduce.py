@@ -21,7 +21,7 @@ from engine.planning import machines
 from launch.common import command, locking
 from launch.common.durations import in_hours
 from launch.reproduction import paper, planning, results
-from launch.reproduction.asked import CONVERT, KEEP, PAGE, STAGES, Asked, asked
+from launch.reproduction.asked import CONVERT, ITEMS, KEEP, PAGE, STAGES, SWEEP, Asked, asked
 from launch.reproduction.readings import Reading, check_second_dtype, readings
 from launch.reproduction.work import State, work
 
@@ -82,7 +82,8 @@ def reproduce(given: command.Given) -> str:
         return planning.text(wanted, both, planning.steps(wanted, both, devices))
     if given.devices is not None:
         raise AssayError("--devices without --plan; allowed: --plan, which computes nothing")
-    check_second_dtype(wanted.config, jax.devices()[0].platform)
+    if wanted.config.second_dtype and (wanted.runs(SWEEP) or wanted.runs(ITEMS)):
+        check_second_dtype(wanted.config, jax.devices()[0].platform)
     published, compared_with = paper.read_published(given.published)
     planned = planning.steps(wanted, both, [])
     planning.check_sources(wanted, planned)

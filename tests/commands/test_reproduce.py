@@ -407,6 +407,12 @@ def test_published_values_of_an_unknown_exhibit_are_refused_before_any_work(comm
     assert not (tmp_path / "root").exists()
 
 
+def test_a_page_may_be_made_where_the_second_dtype_would_be_the_first(command, tmp_path):
+    """A run of a GPU in bfloat16 and float32, its page on a CPU."""
+    more = ("--only=page", "--config.second_dtype=float32")
+    assert command("reproduce", *flags(tmp_path / "root", tmp_path, *more)).code == 0
+
+
 def test_a_page_needs_no_folder(command, tmp_path):
     found = command("reproduce", *flags(tmp_path / "root", tmp_path, "--only=page"))
     assert found.code == 0
