@@ -20,14 +20,15 @@ def get_config() -> ml_collections.ConfigDict:
     del config.pooling, config.objectives
     config.prompts = "greatest,best,worst"  # ids of configs/prompts.py
     config.item_prompt = "elo_greatest"  # of the items
-    # Another dtype, such as bfloat16, in which the paper's conventions are run once more. What the
-    # two dtypes differ by is the noise within which a value counts as the same. "": not measured.
+    # Another dtype in which the paper's conventions are run once more: float32 on an accelerator,
+    # bfloat16 on a CPU. What the two differ by is the noise of "within noise". "": not measured.
     config.second_dtype = ""
     # Language models of Tables A1-A5: slugs of `assay models`, "paper" for all ten, "" for none.
     config.language_models = "paper"
     # Models that are searched: "all" of --models, some of their slugs, or "" for none.
     config.searched = "all"
     config.search = gcg.get_config("paper")
+    config.search.wrong_sign = True  # as the paper's code: it minimised by the gradient of max
     # Whether a folder must have the head and the bytes that are known of the published model.
     config.check_identity = True
     config.afinn = ""  # Path of an AFINN file; "": the package afinn, if installed.

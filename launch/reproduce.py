@@ -10,18 +10,19 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 
+import jax
 from absl import flags
 from absl.flags import FlagValues
 
 from analysis.published import verdicts
-from analysis.published.comparison import totals
+from analysis.published.comparison import totals, uncounted
 from engine.errors import AssayError
 from engine.planning import machines
 from launch.common import command, locking
 from launch.common.durations import in_hours
 from launch.reproduction import paper, planning, results
-from launch.reproduction.asked import KEEP, PAGE, STAGES, Asked, asked
-from launch.reproduction.readings import Reading, readings
+from launch.reproduction.asked import CONVERT, ITEMS, KEEP, PAGE, STAGES, SWEEP, Asked, asked
+from launch.reproduction.readings import Reading, check_second_dtype, readings
 from launch.reproduction.work import State, work
 
 
@@ -54,8 +55,8 @@ def define_flags(given: FlagValues) -> None:
         "column": ("name", "Column of --elo that holds the items."),
         "keep": (
             "all",
-            f"{' or '.join(KEEP)}: with none, what was downloaded for a model and its checkpoint "
-            "are removed when its results are complete.",
+            f"{' or '.join(KEEP)}: with none, what was downloaded for a model goes below --root, "
+            "and is removed with its checkpoint when its results of all stages are complete.",
         ),
         "published": (
             "",
@@ -81,8 +82,12 @@ def reproduce(given: command.Given) -> str:
         return planning.text(wanted, both, planning.steps(wanted, both, devices))
     if given.devices is not None:
         raise AssayError("--devices without --plan; allowed: --plan, which computes nothing")
+    if wanted.config.second_dtype and (wanted.runs(SWEEP) or wanted.runs(ITEMS)):
+        check_second_dtype(wanted.config, jax.devices()[0].platform)
     published, compared_with = paper.read_published(given.published)
-    planning.check_disk(wanted, planning.steps(wanted, both, []))
+    planned = planning.steps(wanted, both, [])
+    planning.check_sources(wanted, planned)
+    planning.check_disk(wanted, planned)
     wanted.root.mkdir(parents=True, exist_ok=True)
     with _locked(given, wanted, both):
         states = work(wanted, both)
@@ -93,6 +98,7 @@ def reproduce(given: command.Given) -> str:
         path, compared = paper.write(wanted, both, states, published, compared_with)
     counts = totals(compared)
     said = ", ".join(f"{counts[kind]} {kind}" for kind in verdicts.KINDS)
+    said += f"; {uncounted(compared)} not counted"
     _check(states, f"; {path} is about the others")
     return f"page: {path.resolve()} ({said})"
 
@@ -117,7 +123,10 @@ def _table(wanted: Asked, states: Sequence[State], both: Sequence[Reading]) -> s
             places = results.wanted(wanted, state.spec, stage, both) if asked_for else []
             done = sum(place in there for place in places)
             cells.append(f"{done}/{len(places)}" if places else "–")
-        end = f"failed: {state.failure}" if state.failure else "complete"
+        end = "complete" if any(cell != "–" for cell in cells) else "nothing to compute"
+        if wanted.runs(CONVERT) and not wanted.stages_of(state.spec):
+            end = "converted"
+        end = f"failed: {state.failure}" if state.failure else end
         rows.append((state.spec.nickname, *cells, in_hours(state.seconds), end))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

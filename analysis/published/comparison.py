@@ -1,5 +1,6 @@
 """Each published value beside that of a run, with a verdict, in the order of the paper."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,18 @@ from analysis.published.verdicts import Entry, Verdict
 
 SHOWN = 20  # tokens of a list for which nothing is published
 _SCORE = 5e-6  # half a unit of the last digit of a printed reward
+# Models whose released rewards are numbers of bfloat16; those of QRM and of the others are not.
+_ROUNDED = frozenset(
+    (
+        "S-Gem-27B-v0.2",
+        "S-Gem-27B",
+        "S-Lla-8B-v0.2",
+        "R-Lla-8B",
+        "R-Lla-3B",
+        "F-Lla-8B-v0.1",
+        "R-Gem-2B",
+    )
+)
 
 
 def compare(published: Published, readings: Readings) -> list[Compared]:
@@ -33,13 +46,17 @@ def totals(compared: Iterable[Compared]) -> dict[str, int]:
     return {kind: sum(counts[kind] for counts in each) for kind in verdicts.KINDS}
 
 
+def uncounted(compared: Iterable[Compared]) -> int:
+    """Values that the totals leave out, because any run would have their verdict."""
+    return sum(one.uncounted for one in compared)
+
+
 def _exhibit(exhibit: Exhibit, published: Published, readings: Readings) -> Compared:
     if exhibit.id == "table_1":
         lines = [line for row in published.models.to_dicts() for line in _model(row, readings)]
         return Compared(exhibit=exhibit, lines=lines, lists=(), remarks=())
     numbers = published.numbers.filter(exhibit=exhibit.id)
-    noise = _noises(numbers, readings)
-    lines = [_line(row, readings, noise) for row in numbers.to_dicts()]
+    lines = [_line(row, readings) for row in numbers.to_dicts()]
     tokens = published.tokens.filter(exhibit=exhibit.id)
     by = ("prompt", "model", "end")
     lists = [_list(part, readings) for part in tokens.partition_by(*by, maintain_order=True)]
@@ -79,6 +96,7 @@ def _model(row: Mapping[str, Any], readings: Readings) -> list[Line]:  # Any: ce
                 difference=None,
                 verdict=verdict,
                 source=row["source"],
+                counted=False,  # the registry states the same table
             )
         )
     return lines
@@ -96,22 +114,21 @@ def _short(value: Any) -> str:  # Any: text or a number
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _line(
-    row: Mapping[str, Any], readings: Readings, noise: Mapping[tuple[str, str], float]
-) -> Line:
+def _line(row: Mapping[str, Any], readings: Readings) -> Line:
     own, missing = _number(readings.paper, row)
     ours, _ = _number(readings.ours, row)
+    other = None if readings.noise is None else _number(readings.noise, row)[0]
     printed = float(row["value"])
     verdict = verdicts.of_number(
         printed,
         row["within"],
         own,
-        noise=noise.get(_group(row)),
+        noise=_distance(own, other),
         others={readings.ours.name: ours},
-        explained=readings.why(row["exhibit"], row["model"]),
         missing=missing,
     )
-    if verdict.kind == verdicts.SAME and 0 < abs(printed) <= row["within"]:
+    free = verdict.kind == verdicts.SAME and abs(printed) <= row["within"]
+    if free:
         verdict = Verdict(verdicts.SAME, f"read to ±{row['within']:g}, no less than the value")
     return Line(
         of=" · ".join(filter(None, (row["model"], row["other"]))),
@@ -122,7 +139,12 @@ def _line(
         difference=None if own is None else own - printed,
         verdict=verdict,
         source=row["source"],
+        counted=not free,
     )
+
+
+def _distance(own: float | None, other: float | None) -> float | None:
+    return None if own is None or other is None else abs(own - other)
 
 
 def _quantity(row: Mapping[str, Any]) -> str:
@@ -143,27 +165,6 @@ QUANTITIES = {
     "frequency_slope": "slope",
     "rank_gap": "rank of the models less that of people",
 }
-_OF_REWARD = ("mean", "variance", "skewness", "sentiment_slope", "frequency_slope")
-
-
-def _group(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Values that share a measure of noise: those in a model's unit of reward, or all of a kind."""
-    of_model = row["quantity"] in _OF_REWARD
-    return row["quantity"], row["model"] if of_model else ""
-
-
-def _noises(numbers: pl.DataFrame, readings: Readings) -> dict[tuple[str, str], float]:
-    """Group -> the largest difference between two dtypes in it; none where only one was run."""
-    if readings.noise is None:
-        return {}
-    found: dict[tuple[str, str], float] = {}
-    for row in numbers.to_dicts():
-        one, _ = _number(readings.paper, row)
-        other, _ = _number(readings.noise, row)
-        if one is not None and other is not None:
-            group = _group(row)
-            found[group] = max(found.get(group, 0.0), abs(one - other))
-    return found
 
 
 def _number(own: Own, row: Mapping[str, Any]) -> tuple[float | None, str]:
@@ -178,21 +179,16 @@ def _list(part: pl.DataFrame, readings: Readings) -> TokenList:
     where = tuple(first[k] for k in ("exhibit", "prompt", "model", "end"))
     by_id = first["exhibit"] == "table_2"
     rows = part.sort("rank").to_dicts()
-    printed = [Entry(str(row["token_id"]) if by_id else row["token"]) for row in rows]
+    printed = [Entry(str(row["token_id"]) if by_id else row["token"], row["score"]) for row in rows]
     own, missing = _entries(readings.paper, where)
     ours, _ = _entries(readings.ours, where)
-    noise = None
-    if readings.noise is not None and own is not None:
-        other, _ = _entries(readings.noise, where)
-        if other is not None:
-            noise = len(printed) - verdicts.at_their_rank(own[: len(printed)], other)
+    noise = None if readings.noise is None else _entries(readings.noise, where)[0]
     verdict = verdicts.of_list(
         printed,
         own,
         descending=first["end"] == "top",
         noise=noise,
         others={readings.ours.name: ours},
-        explained=readings.why(first["exhibit"], first["model"]),
         missing=missing,
     )
     texts = {str(row["token_id"]): row["token"] for row in rows} if by_id else {}
@@ -236,14 +232,12 @@ def _scores(part: pl.DataFrame, readings: Readings) -> list[Line]:
         own, missing = _score(readings.paper, row)
         ours, _ = _score(readings.ours, row)
         other = None if readings.noise is None else _score(readings.noise, row)[0]
-        noise = None if own is None or other is None else abs(own - other)
         verdict = verdicts.of_number(
             row["score"],
-            _SCORE,
+            score_within(row["model"], row["score"]),
             own,
-            noise=noise,
+            noise=_distance(own, other),
             others={readings.ours.name: ours},
-            explained=readings.why(row["exhibit"], row["model"]),
             missing=missing,
         )
         lines.append(
@@ -259,6 +253,22 @@ def _scores(part: pl.DataFrame, readings: Readings) -> list[Line]:
             )
         )
     return lines
+
+
+def score_within(model: str, printed: float) -> float:
+    """How far a reward may be from the printed one and still be the same.
+
+    Half a unit of the last printed digit; of models whose rewards the paper has in bfloat16, half a
+    step of bfloat16, where the printed number is one.
+    """
+    fraction, exponent = math.frexp(printed)  # printed = fraction * 2**exponent
+    steps = fraction * 2**_BFLOAT16_BITS
+    if model not in _ROUNDED or not printed or steps != round(steps):
+        return _SCORE
+    return math.ldexp(0.5, exponent - _BFLOAT16_BITS)
+
+
+_BFLOAT16_BITS = 8  # of the significand, the hidden one counted
 
 
 def _score(own: Own, row: Mapping[str, Any]) -> tuple[float | None, str]:

@@ -14,6 +14,10 @@ NEEDS: Final = {
 _NO_NUMBERS = (
     "The paper shows a figure without numbers, so there is nothing to compare digit by digit."
 )
+_LANGUAGE = (
+    "The paper’s reading leaves Gemma 2’s attention soft-cap out of reward models only: language "
+    "models keep it here."
+)
 _NOT_AT_HAND = "The published list was not at hand where Assay was built: only this run’s is shown."
 
 
@@ -49,7 +53,8 @@ EXHIBITS: Final = (
         "Table 2",
         "Highest and lowest tokens of two models, with their rewards",
         SWEEP,
-        "The printed rewards are in steps of 1/32 and coarser: those of bfloat16.",
+        "The printed rewards are in steps of 1/32 and coarser: those of bfloat16. Ours are not "
+        "rounded, so half such a step counts as the same.",
     ),
     Exhibit(
         "figure_1",
@@ -119,7 +124,9 @@ EXHIBITS: Final = (
         "Longer replies with the highest and lowest rewards that a search found",
         SEARCH,
         "A search depends on its random numbers and on ties: another run of the paper’s own code "
-        "finds other sequences. Only this run’s are shown.",
+        "finds other sequences. Only this run’s are shown. As in the paper’s code, the search for "
+        "the lowest reward uses the gradient of maximising. It begins at one sequence of random "
+        "tokens; the paper’s began at four given strings.",
     ),
     Exhibit(
         "figure_5a",
@@ -165,7 +172,7 @@ EXHIBITS: Final = (
             f"Table A{number}",
             f"Next tokens of ten language models under “{prompt}”",
             LOGPROBS,
-            "" if prompt == "greatest" else _NOT_AT_HAND,
+            _LANGUAGE if prompt == "greatest" else f"{_NOT_AT_HAND} {_LANGUAGE}",
             prompts=(prompt,),
         )
         for number, prompt in ((1, "greatest"), (2, "best"), (3, "worst"))
@@ -176,7 +183,7 @@ EXHIBITS: Final = (
             f"Table A{number}",
             f"Next tokens of ten language models: {how} of “best” and “worst”",
             LOGPROBS,
-            _NOT_AT_HAND,
+            f"{_NOT_AT_HAND} {_LANGUAGE}",
             prompts=("best",),
         )
         for number, how in ((4, "sum"), (5, "difference"))

@@ -8,6 +8,7 @@ import polars as pl
 
 from analysis.published.data import Published
 from analysis.published.verdicts import Entry
+from engine.errors import AssayError
 
 Key = tuple[str, ...]
 CHAT = ".chat"  # what the id of a prompt ends with where a language model read it in its template
@@ -85,7 +86,12 @@ class Own:
           Missing: the run has none.
         """
         slug = self._slug(model)
-        own = self.table("printed_scores").filter(model=slug, prompt=prompt, token_id=token_id)
+        scores = self.table("printed_scores").filter(model=slug, prompt=prompt)
+        own = scores.filter(token_id=token_id)
+        moments = self.tables.get(("moments",))
+        scored = moments is not None and moments.filter(model=slug, prompt=prompt).height
+        if not own.height and (scores.height or scored):
+            raise Missing(f"token id {token_id} is not in the vocabulary")
         if not own.height:
             raise Missing(self._why(slug, ("printed_scores",)))
         return float(own["reward"].item())
@@ -162,6 +168,26 @@ class Own:
             if known == key or (len(key) == 1 and known[0] == key[0]):
                 return _clause(reason)
         return "the model was not scored" if slug else "nothing was scored for it"
+
+
+def check_names(published: Published, where: str) -> None:
+    """Checks that a run can have every published value.
+
+    Args:
+      published: the values.
+      where: they are from, for the message.
+
+    Raises:
+      AssayError: a value is of an exhibit or quantity that is not known.
+    """
+    pairs = published.numbers.select("exhibit", "quantity").unique(maintain_order=True)
+    for pair in pairs.iter_rows():
+        if pair not in _NUMBERS:
+            allowed = ", ".join(" ".join(known) for known in _NUMBERS)
+            raise AssayError(f"{where}: no numbers {' '.join(pair)!r}; allowed: {allowed}")
+    for exhibit in published.tokens["exhibit"].unique(maintain_order=True):
+        if exhibit not in _LISTS:
+            raise AssayError(f"{where}: no tokens of {exhibit!r}; allowed: {', '.join(_LISTS)}")
 
 
 def replaced(published: Published, own: Own) -> Published:

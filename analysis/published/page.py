@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import jinja2
 from analysis import display
 from analysis.figures import style
 from analysis.published import verdicts
-from analysis.published.comparison import totals
+from analysis.published.comparison import totals, uncounted
 from analysis.published.records import Compared, Line, TokenList
 
 _TEMPLATES = pathlib.Path(__file__).parent / "templates"
@@ -74,6 +75,7 @@ def render(
         figures=figures,
         kinds=verdicts.KINDS,
         totals=totals(compared),
+        uncounted=uncounted(compared),
         folded_above=_FOLDED_ABOVE,
         summary=summary,
         rows_of=rows_of,
@@ -107,10 +109,9 @@ def summary(lines: Sequence[Line]) -> str:
         return f"{len(lines)} published values"
     sizes = sorted(abs(line.difference or 0.0) for line in off)
     largest = max(off, key=lambda line: abs(line.difference or 0.0))
-    middle = f"{sizes[len(sizes) // 2]:.2g}"
     return (
-        f"{len(lines)} published values; half of this run’s are within {middle}, the largest "
-        f"difference is {signed(largest.difference)} ({largest.of})"
+        f"{len(lines)} published values; median difference {statistics.median(sizes):.2g}; largest "
+        f"{signed(largest.difference)} ({largest.of})"
     )
 
 

@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from analysis.published import verdicts
 from analysis.published.exhibits import Exhibit
@@ -23,6 +23,7 @@ class Line:
       difference: own less published.
       verdict: of the paper's conventions.
       source: of the published number.
+      counted: whether the totals count it; not where any run would have that verdict.
     """
 
     of: str
@@ -33,6 +34,7 @@ class Line:
     difference: float | None
     verdict: Verdict
     source: str
+    counted: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,11 +86,16 @@ class Compared:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Kind of verdict -> how many values have it."""
-        found = [line.verdict.kind for line in self.lines]
+        """Kind of verdict -> how many values that are counted have it."""
+        found = [line.verdict.kind for line in self.lines if line.counted]
         found += [one.verdict.kind for one in self.lists if one.verdict]
         counted = collections.Counter(found)
         return {kind: counted[kind] for kind in verdicts.KINDS}
+
+    @property
+    def uncounted(self) -> int:
+        """Values whose verdict says nothing of the run."""
+        return sum(not line.counted for line in self.lines)
 
     @property
     def run_lines(self) -> list[Line]:
@@ -117,14 +124,8 @@ class Readings:
       paper: in the paper's conventions; the verdicts are of this one.
       ours: in ours.
       noise: in the paper's conventions and another dtype; None where it was not run.
-      explained: (exhibit, nickname or "") -> what an analysis of conventions says of a difference.
     """
 
     paper: Own
     ours: Own
     noise: Own | None = None
-    explained: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
-
-    def why(self, exhibit: str, model: str) -> str:
-        """What explains a difference, for a model or for the whole exhibit; "" where nothing."""
-        return self.explained.get((exhibit, model), self.explained.get((exhibit, ""), ""))

@@ -1,14 +1,17 @@
 """Is a value the published one? Pure functions of numbers and lists.
 
 There are four verdicts: the same to the printed digit; the same within the noise that was measured
-between two dtypes; different, with the convention that explains it where one does; not run, and
-why.
+between two dtypes; different, with the other reading that gives the value where one does; not run,
+and why.
 """
 
 import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+T = TypeVar("T", int, float)
 
 SAME = "same"
 NOISE = "within noise"
@@ -49,7 +52,6 @@ def of_number(
     *,
     noise: float | None = None,
     others: Mapping[str, float | None] | None = None,
-    explained: str = "",
     missing: str = "",
 ) -> Verdict:
     """Compares a number with the published one.
@@ -60,7 +62,6 @@ def of_number(
       own: the same number of a run; None where there is none.
       noise: how far the number moves between two dtypes; None where that was not measured.
       others: name of another reading of the same run -> its number.
-      explained: what an analysis of conventions says about the difference; "" for nothing.
       missing: why there is no number.
     """
     if own is None:
@@ -74,7 +75,7 @@ def of_number(
         for name, value in (others or {}).items()
         if value is not None and _close(value, published, within)
     ]
-    return Verdict(DIFFERS, _because(nearer, explained))
+    return Verdict(DIFFERS, _because(nearer))
 
 
 def of_list(
@@ -82,53 +83,75 @@ def of_list(
     own: Sequence[Entry] | None,
     *,
     descending: bool,
-    noise: int | None = None,
+    noise: Sequence[Entry] | None = None,
     others: Mapping[str, Sequence[Entry] | None] | None = None,
-    explained: str = "",
     missing: str = "",
 ) -> Verdict:
     """Compares a ranked list of tokens with the published one.
 
-    The lists are the same where they hold the same tokens in the same order; tokens of equal number
-    may stand in any order.
+    The lists are the same where they hold the same tokens in the same order; tokens of equal
+    number, printed or of the run, may stand in any order. They differ within noise where they share
+    no fewer tokens than the lists of two dtypes, and no token is further from its rank.
 
     Args:
-      published: the printed list, the extreme first.
+      published: the printed list, the extreme first; with numbers where they are printed.
       own: the list of a run, with numbers, at least as long; None where there is none.
       descending: whether the first has the highest number.
-      noise: tokens that have another rank in another dtype; None where that was not measured.
+      noise: the list in another dtype; None where that was not measured.
       others: name of another reading of the same run -> its list.
-      explained: as for `of_number`.
       missing: why there is no list.
     """
     if own is None:
         return Verdict(NOT_RUN, missing)
     if same_order(published, own, descending=descending):
         return Verdict(SAME)
-    moved = len(published) - at_their_rank(published, own)
-    if noise is not None and moved <= noise:
-        return Verdict(NOISE, f"{noise} of {len(published)} have another rank in another dtype")
+    if noise is not None:
+        first = own[: len(published)]
+        common, shift = shared(first, noise), largest_shift(first, noise)
+        if 0 < common <= shared(published, own) and largest_shift(published, own) <= shift:
+            return Verdict(
+                NOISE,
+                f"two dtypes share {common} of {len(published)} tokens, at most {shift} "
+                f"{'rank' if shift == 1 else 'ranks'} apart",
+            )
     nearer = [
         name
         for name, entries in (others or {}).items()
         if entries is not None and same_order(published, entries, descending=descending)
     ]
-    return Verdict(DIFFERS, _because(nearer, explained))
+    return Verdict(DIFFERS, _because(nearer))
 
 
 def same_order(published: Sequence[Entry], own: Sequence[Entry], *, descending: bool) -> bool:
-    """Whether a list is the published one, up to the order of equal numbers."""
+    """Whether a list is the published one, up to the order of equal numbers in either."""
     places = _places(published, own)
     if any(place is None for place in places) or len(own) < len(published):
         return False
     numbers = [own[place].score for place in places if place is not None]
     if any(number is None for number in numbers):
-        return places == list(range(len(published)))
+        found_places = _sorted_in_ties(published, [p for p in places if p is not None])
+        return found_places == list(range(len(published)))
     sign = -1.0 if descending else 1.0
-    found = [sign * number for number in numbers if number is not None]
+    found = _sorted_in_ties(published, [sign * n for n in numbers if n is not None])
     last = own[len(published) - 1].score
     in_order = all(a <= b for a, b in itertools.pairwise(found))
     return in_order and last is not None and found[-1] == sign * last
+
+
+def _sorted_in_ties(published: Sequence[Entry], values: Sequence[T]) -> list[T]:
+    """Values of published tokens, sorted among neighbours of equal printed number."""
+    begins: list[bool] = [
+        a.score is None or a.score != b.score for a, b in itertools.pairwise(published)
+    ]
+    groups = itertools.accumulate([0, *map(int, begins)])
+    return [value for _, value in sorted(zip(groups, values, strict=True))]
+
+
+def largest_shift(published: Sequence[Entry], own: Sequence[Entry]) -> int:
+    """The largest distance in rank of a published token in another list, of those that it holds."""
+    places = _places(published, own)
+    shifts = [abs(rank - place) for rank, place in enumerate(places) if place is not None]
+    return max(shifts, default=0)
 
 
 def shared(published: Sequence[Entry], own: Sequence[Entry]) -> int:
@@ -156,6 +179,5 @@ def _close(value: float, published: float, within: float) -> bool:
     return abs(value - published) <= within + _SLACK * max(1.0, abs(published))
 
 
-def _because(nearer: Sequence[str], explained: str) -> str:
-    said = [f"the same in {' and in '.join(nearer)}"] if nearer else []
-    return "; ".join([*said, *([explained] if explained else [])])
+def _because(nearer: Sequence[str]) -> str:
+    return f"the same in {' and in '.join(nearer)}" if nearer else ""

@@ -38,7 +38,13 @@ _OTHER_SIZE = re.compile(r"Consistency check failed: .* of size (\d+) but has si
 _SHA256 = re.compile("[0-9a-f]{64}")  # name of a large file among the blobs of the cache
 
 
-def snapshot(source: str, revision: str | None, patterns: Sequence[str], size: int = 0) -> Path:
+def snapshot(
+    source: str,
+    revision: str | None,
+    patterns: Sequence[str],
+    size: int = 0,
+    cache: Path | None = None,
+) -> Path:
     """Downloads the files of a hub id that match the patterns, or finds them in the hub's cache.
 
     Files that are complete stay in the cache when this fails; of others nothing is left.
@@ -48,9 +54,10 @@ def snapshot(source: str, revision: str | None, patterns: Sequence[str], size: i
       revision: commit, tag or branch; None: the main branch.
       patterns: of file names.
       size: bytes that are expected, for the progress bar; 0 where that is not known.
+      cache: folder to use instead of the hub's cache.
 
     Returns:
-      The folder of the revision in the hub's cache, which may hold other files too.
+      The folder of the revision in the cache, which may hold other files too.
 
     Raises:
       AssayError: the files cannot be had; the message says why, and what to do.
@@ -69,16 +76,17 @@ def snapshot(source: str, revision: str | None, patterns: Sequence[str], size: i
                 revision=revision,
                 allow_patterns=list(patterns),
                 tqdm_class=counting,
+                cache_dir=cache,
             )
 
         try:
             with patience.of(get_session()):
                 return Path(_stoppable(download, patience.stopped))
         except Exception as error:  # of the client, its HTTP and its disk: each becomes a line
-            raise AssayError(_refusal(error, source, revision)) from error
+            raise AssayError(_refusal(error, source, revision, cache)) from error
 
 
-def sizes(source: str, commit: str) -> Mapping[str, int]:
+def sizes(source: str, commit: str, cache: Path | None = None) -> Mapping[str, int]:
     """File name -> bytes, of all files of a commit that `snapshot` has been called for.
 
     Empty where that is not known: in a cache that an older client has filled.
@@ -87,7 +95,8 @@ def sizes(source: str, commit: str) -> Mapping[str, int]:
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
     try:
-        return {file.path: file.size for file in get_cached_repo_tree(source, revision=commit)}
+        files = get_cached_repo_tree(source, revision=commit, cache_dir=cache)
+        return {file.path: file.size for file in files}
     except CachedRepoTreeNotFoundError:
         return {}
 
@@ -211,7 +220,9 @@ def _lines_of_the_client(source: str, tell: Callable[[str], None]) -> Iterator[N
             logger.handlers[:], logger.propagate = before, propagates
 
 
-def _refusal(error: BaseException, source: str, revision: str | None) -> str:
+def _refusal(
+    error: BaseException, source: str, revision: str | None, cache: Path | None = None
+) -> str:
     """What went wrong, where, and what to do, in one line."""
     from huggingface_hub import constants, errors
 
@@ -220,14 +231,16 @@ def _refusal(error: BaseException, source: str, revision: str | None) -> str:
     def found(*kinds: type[BaseException]) -> Any:  # Any: with the attributes of its own kind
         return next((cause for cause in causes if isinstance(cause, kinds)), None)
 
-    page, cache = f"{constants.ENDPOINT}/{source}", constants.HF_HUB_CACHE
+    page = f"{constants.ENDPOINT}/{source}"
+    place = f"the hub's cache {constants.HF_HUB_CACHE}" if cache is None else str(cache)
+    instead = "set HF_HUB_CACHE to another folder" if cache is None else "use another disk"
     if gave_up := found(GaveUp):
         return f"{source}: {gave_up}"
     if found(errors.HFValidationError):
         return f"source={source!r}; allowed: an existing folder or a hub id owner/name"
     if found(errors.OfflineModeIsEnabled):
         return (
-            f"{source}: HF_HUB_OFFLINE is set, and the hub's cache {cache} does not hold "
+            f"{source}: HF_HUB_OFFLINE is set, and {place} does not hold "
             f"{'the revision ' + repr(revision) if revision else 'the model'}; unset it, or name "
             "an existing folder"
         )
@@ -251,9 +264,8 @@ def _refusal(error: BaseException, source: str, revision: str | None) -> str:
     disk = [cause for cause in causes if isinstance(cause, OSError) and cause.errno in _WRITING]
     if disk:
         return (
-            f"{source}: cannot write to the hub's cache {cache} ({disk[0].strerror}); "
-            f"{_WRITING[disk[0].errno]}, or set HF_HUB_CACHE to another folder; complete files are "
-            "kept"
+            f"{source}: cannot write to {place} ({disk[0].strerror}); "
+            f"{_WRITING[disk[0].errno]}, or {instead}; complete files are kept"
         )
     if found(httpx2.TransportError):
         reason = _in_one_line(str(found(httpx2.TransportError))) or type(causes[-1]).__name__

@@ -32,6 +32,7 @@ def fetch(
     before_weights: Callable[[Json, int], object] = lambda hf, cached: None,
     *,
     tensor_bytes: int | None = None,
+    cache: Path | None = None,
 ) -> Source:
     """Opens a local folder, or downloads the weights, configs and tokenizer of a hub id.
 
@@ -45,6 +46,7 @@ def fetch(
         the bytes of weights that the cache holds already.
       tensor_bytes: bytes of all tensors of a hub id, if known; files of another size are not
         downloaded. Of a folder, `convert_model` compares them.
+      cache: folder to download into instead of the hub's cache.
 
     Raises:
       AssayError: no such folder and no repository that the hub serves; conversion would refuse its
@@ -56,7 +58,7 @@ def fetch(
         return Source(folder=Path(source), name=source, revision=None)
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise AssayError(f"source={source!r}; allowed: an existing folder or a hub id owner/name")
-    folder = _snapshot(source, revision, _SMALL)
+    folder = downloads.snapshot(source, revision, _SMALL, cache=cache)
     commit = folder.name  # snapshots lie in a folder named after their commit
     with prefixed(source):
         hf = read_json(folder / "config.json")
@@ -66,13 +68,14 @@ def fetch(
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
     indexed = (folder / safetensors.INDEX).is_file()
     weights = safetensors.indexed_names(folder) if indexed else [safetensors.SINGLE]
-    sizes = downloads.sizes(source, commit)
+    sizes = downloads.sizes(source, commit, cache)
     _check_sizes(f"{source} at {commit[:12]}", folder, weights, sizes, tensor_bytes)
     cached = [folder / name for name in weights if (folder / name).is_file()]
     before_weights(hf, sum(file.stat().st_size for file in cached))
     wanted = [name for name in weights if folder / name not in cached]
     if wanted:
-        _snapshot(source, commit, weights, sum(sizes.get(name, 0) for name in wanted))
+        expected = sum(sizes.get(name, 0) for name in wanted)
+        downloads.snapshot(source, commit, weights, expected, cache)
         downloads.verify(source, [folder / name for name in wanted if (folder / name).is_file()])
     return Source(folder=folder, name=source, revision=commit)
 
@@ -83,14 +86,9 @@ def fetch_config(source: str) -> Json:
     Raises:
       AssayError: no repository that the hub serves, or one without a readable config.json.
     """
-    folder = _snapshot(source, None, ["config.json"])
+    folder = downloads.snapshot(source, None, ["config.json"])
     with prefixed(source):
         return read_json(folder / "config.json")
-
-
-def _snapshot(source: str, revision: str | None, patterns: Sequence[str], size: int = 0) -> Path:
-    """Downloads the files of a hub id that match the patterns, or finds them in the hub's cache."""
-    return downloads.snapshot(source, revision, patterns, size)
 
 
 def _check_sizes(

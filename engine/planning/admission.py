@@ -179,6 +179,7 @@ def check_conversion(
     *,
     download: bool,
     cached: int = 0,
+    cache: str | os.PathLike[str] | None = None,
 ) -> None:
     """Checks host memory and disk before anything is downloaded, read or written.
 
@@ -187,6 +188,7 @@ def check_conversion(
       destination: the checkpoint, if it is on a local disk.
       download: whether the weights are fetched into the cache of the hub.
       cached: bytes of weights that the cache holds already.
+      cache: the folder they are fetched into; None: the cache of the hub.
 
     Raises:
       AssayError: too little of either.
@@ -200,7 +202,8 @@ def check_conversion(
             f"free; a machine with {in_words(needed)} free would do; {_WAY_OUT}"
         )
     size = memory.checkpoint_bytes(subject.config, subject.heads[0], item)
-    wanted = {"the checkpoint": destination, "the download": _hub_cache() if download else None}
+    fetched = (cache or _hub_cache()) if download else None
+    wanted = {"the checkpoint": destination, "the download": fetched}
     sizes = {"the checkpoint": size, "the download": max(0, size - cached)}
     per_disk: dict[int, int] = {}  # of the file systems that are written to
     for what, folder in wanted.items():

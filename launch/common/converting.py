@@ -32,6 +32,7 @@ def convert(
     softcap: bool = True,
     check_memory: bool = True,
     check_listed: bool = True,
+    cache: Path | None = None,
 ) -> Checkpoint:
     """Fetches a source and converts it, with a progress bar.
 
@@ -46,6 +47,7 @@ def convert(
       softcap: whether Gemma 2's attention soft-cap applies.
       check_memory: whether host memory and disk must suffice.
       check_listed: whether shapes and bytes must be those that are published of `spec`.
+      cache: folder to download into instead of the hub's cache.
 
     Raises:
       AssayError: the download fails, or the source is not what it should be; nothing is written.
@@ -60,10 +62,12 @@ def convert(
         if check_memory:
             local = None if storage.is_remote(destination) else str(destination)
             subject = subject_of(name, hf, spec)
-            admission.check_conversion(subject, local, download=not is_folder, cached=cached)
+            admission.check_conversion(
+                subject, local, download=not is_folder, cached=cached, cache=cache
+            )
 
     tensor_bytes = spec.tensor_bytes if spec and check_listed else None
-    source = fetch(name, revision or pinned, check, tensor_bytes=tensor_bytes)
+    source = fetch(name, revision or pinned, check, tensor_bytes=tensor_bytes, cache=cache)
     readable = True
     if is_folder:
         hf = _readable(source.folder)

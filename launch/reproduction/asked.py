@@ -48,7 +48,7 @@ class Asked:
       keep: "all", or "none": downloads and checkpoints go when their results are complete.
       prompts: prompt id -> text.
       item_prompt: prompt id and text of the items.
-      searched: slugs of the models that are searched.
+      searched: slugs of the models that are searched, where the stage is asked for.
       config: of configs/reproduce.py.
     """
 
@@ -74,13 +74,17 @@ class Asked:
         return stage in self.stages
 
     def stages_of(self, spec: ModelSpec) -> list[str]:
-        """The stages that give results of a model."""
+        """The stages that were asked for and give results of a model."""
+        return [stage for stage in self.all_stages_of(spec) if self.runs(stage)]
+
+    def all_stages_of(self, spec: ModelSpec) -> list[str]:
+        """The stages that give results of a model, whatever --only says."""
         own = [LOGPROBS] if not spec.head else [SWEEP]
         if spec.head and self.elo is not None:
             own.append(ITEMS)
         if spec.slug in self.searched:
             own.append(SEARCH)
-        return [stage for stage in own if self.runs(stage)]
+        return own
 
     def checkpoint(self, spec: ModelSpec) -> Path:
         """Folder of a model's checkpoint."""
@@ -119,7 +123,7 @@ def asked(given: Given) -> Asked:
         keep=given.keep,
         prompts=chosen_prompts(config.prompts, ()),
         item_prompt=(prompt, PROMPTS[prompt]),
-        searched=_searched(config.searched, slugs) if SEARCH in stages else [],
+        searched=_searched(config.searched, slugs),
         config=config,
     )
 

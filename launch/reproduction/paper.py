@@ -1,6 +1,5 @@
 """The last stage: tables of each reading, the comparison with the published values, paper.html."""
 
-import collections
 import dataclasses
 import sys
 import tempfile
@@ -121,12 +120,12 @@ def _absent(asked: Asked) -> dict[tuple[str, ...], str]:
 
 def _said(asked: Asked, state: State, readings: Sequence[Reading]) -> str:
     """A model's state for a reader: results that are complete, and why others are not."""
-    there, counts = results.complete(asked), collections.Counter[str]()
+    there = results.complete(asked)
     parts = []
     for stage in asked.stages_of(state.spec):
         places = results.wanted(asked, state.spec, stage, readings)
-        counts[stage] = sum(place in there for place in places)
-        parts.append(f"{stage} {counts[stage]} of {len(places)}")
+        done = sum(place in there for place in places)
+        parts.append(f"{stage} {done} of {len(places)}")
     if state.failure:
         parts.append(f"failed: {state.failure}")
     return "; ".join(parts) or "no results were asked for"
@@ -154,4 +153,6 @@ def read_published(folder: str) -> tuple[Published, str]:
     """
     if not folder:
         return data.read(), "the paper and the files of its authors’ release"
-    return data.read(Path(folder)), f"the values in {folder}"
+    published = data.read(Path(folder))
+    own.check_names(published, f"--published={folder}")
+    return published, f"the values in {folder}"

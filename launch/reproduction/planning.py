@@ -1,6 +1,7 @@
 """What a reproduction would take: bytes, disk, memory and hours, from shapes alone."""
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 
 import jax
@@ -33,9 +34,10 @@ class Step:
       spec: the model.
       tokens: of its vocabulary.
       fetch: bytes to download; 0 for a folder, or where they are in the cache already.
-      known: whether a folder or the registry states the bytes; else the shapes let expect them.
+      known: whether a folder or the registry states the bytes; otherwise estimated from the shapes.
       checkpoint: bytes of the checkpoint that is to be made.
       host: bytes of memory to convert it.
+      absent: whether it has work left for which --source-dir lacks its folder.
       todo: stages that are not complete, each with the results that it lacks and has in all.
       plans: for each of the devices.
       seconds: of all stages, for each of the devices; None where it does not fit.
@@ -47,17 +49,14 @@ class Step:
     known: bool
     checkpoint: int
     host: int
+    absent: bool
     todo: Sequence[tuple[str, int, int]]
     plans: Sequence[Plan]
     seconds: Sequence[float | None]
 
 
 def steps(asked: Asked, readings: Sequence[Reading], devices: Sequence[Devices]) -> list[Step]:
-    """One step per model that was asked for.
-
-    Raises:
-      AssayError: a folder of --source-dir is missing.
-    """
+    """One step per model that was asked for."""
     there = results.complete(asked)
     return [_step(asked, spec, readings, devices, there) for spec in asked.models]
 
@@ -81,15 +80,16 @@ def _step(
         todo.append((stage, len([p for p in places if p not in there]), len(places)))
     left = any(missing for _, missing, _ in todo) or (asked.runs(CONVERT) and not todo)
     made = asked.checkpoint(spec).exists()
-    fetched = made or sources.is_fetched(asked, spec)
+    needed = left and not made
     plans = [_plan(asked, subject, one) for one in devices]
     return Step(
         spec=spec,
         tokens=subject.config.vocab_size,
-        fetch=0 if fetched or not left else size,
+        fetch=size - sources.fetched_bytes(asked, spec, size) if needed else 0,
         known=bool(weights) or spec.tensor_bytes is not None,
-        checkpoint=0 if made or not left else int(size * _PART),
+        checkpoint=int(size * _PART) if needed else 0,
         host=memory.host_bytes(subject.config, subject.heads[0], item, blocks=2),
+        absent=needed and asked.source_dir is not None and folder is None,
         todo=todo,
         plans=plans,
         seconds=[_seconds(asked, subject, one, todo, len(readings)) for one in plans],
@@ -165,10 +165,18 @@ class Disk:
 
 
 def disk(asked: Asked, planned: Sequence[Step]) -> Disk:
-    """The peak of the root's disk: checkpoints, results, and downloads if they go there too."""
-    found, cache = free_disk(asked.root), free_disk(sources.cache())
-    together = found is None or cache is None or found.number == cache.number
-    each = [step.checkpoint + (step.fetch if together else 0) for step in planned]
+    """The peak of the root's disk: checkpoints, results, and downloads if they go there too.
+
+    With --keep=none they do, and those of a model stay while a stage that --only leaves out may
+    need them.
+    """
+    found, elsewhere = free_disk(asked.root), _is_elsewhere(asked)
+    shared = [step.checkpoint + (0 if elsewhere else step.fetch) for step in planned]
+    stays: list[int] = []
+    goes = [0]
+    for step in planned:
+        partly = asked.stages_of(step.spec) != asked.all_stages_of(step.spec)
+        (stays if partly else goes).append(step.checkpoint + step.fetch)
     rows = sum(
         missing * step.tokens
         for step in planned
@@ -177,18 +185,43 @@ def disk(asked: Asked, planned: Sequence[Step]) -> Disk:
     )
     written = rows * _ROW_BYTES
     return Disk(
-        keep_all=sum(each) + written,
-        keep_none=max(each, default=0) + written,
+        keep_all=sum(shared) + written,
+        keep_none=sum(stays) + max(goes) + written,
         free=None if found is None else found.free,
     )
 
 
+def _is_elsewhere(asked: Asked) -> bool:
+    """Whether the hub's cache is on another disk than the root."""
+    found, own = free_disk(asked.root), free_disk(sources.cache())
+    return found is not None and own is not None and found.number != own.number
+
+
+def check_sources(asked: Asked, planned: Sequence[Step]) -> None:
+    """Says which models have no folder in --source-dir; they fail, and the others are computed.
+
+    Raises:
+      AssayError: none of the models has a folder.
+    """
+    absent = [step.spec for step in planned if step.absent]
+    if absent and len(absent) == len(planned):
+        raise sources.refusal(asked, absent[0])
+    if absent:
+        print(
+            f"--source-dir={asked.source_dir}: no folder of {len(absent)} of {len(planned)} "
+            f"models: {', '.join(spec.nickname for spec in absent)}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
 def check_disk(asked: Asked, planned: Sequence[Step]) -> None:
-    """Refuses a reproduction for which the disk of the root has no room.
+    """Refuses a reproduction for which the disk of the root, or of the hub's cache, has no room.
 
     Raises:
       AssayError: it has not; the line says whether --keep=none would do.
     """
+    _check_cache(asked, planned)
     found = disk(asked, planned)
     needed = found.needed(asked.keep)
     if not asked.config.check_memory or found.free is None or needed <= found.free:
@@ -201,6 +234,19 @@ def check_disk(asked: Asked, planned: Sequence[Step]) -> None:
         f"{in_words(found.free)} are free; allowed: {way}; --config.check_memory=false starts "
         "anyway"
     )
+
+
+def _check_cache(asked: Asked, planned: Sequence[Step]) -> None:
+    if asked.keep == "none" or not asked.config.check_memory or not _is_elsewhere(asked):
+        return
+    fetched, free = sum(step.fetch for step in planned), free_disk(sources.cache())
+    if free is not None and fetched > free.free:
+        raise AssayError(
+            f"{sources.cache()}: {in_words(fetched)} of disk are needed for downloads, "
+            f"{in_words(free.free)} are free; allowed: HF_HUB_CACHE on a larger disk, fewer "
+            "--models, or --keep=none, which downloads below --root; "
+            "--config.check_memory=false starts anyway"
+        )
 
 
 def text(asked: Asked, readings: Sequence[Reading], planned: Sequence[Step]) -> str:
@@ -225,7 +271,7 @@ def text(asked: Asked, readings: Sequence[Reading], planned: Sequence[Step]) -> 
         "",
         "*: expected from the model's shapes; the others are the bytes of the published tensors",
         *_disk_lines(asked, planned),
-        *_not_planned(asked),
+        *_not_planned(asked, planned),
         *_assumed(planned),
     ]
     return "\n".join(lines)
@@ -261,7 +307,11 @@ def _total(planned: Sequence[Step]) -> tuple[str, ...]:
     for index in range(len(planned[0].plans) if planned else 0):
         each = [step.seconds[index] for step in planned]
         known = [seconds for seconds in each if seconds is not None]
-        some = "" if len(known) == len(each) else f" for {len(known)} of {len(each)}"
+        some = (
+            ""
+            if len(known) == len(each)
+            else f" ({len(known)} of {len(each)} models; the others do not fit)"
+        )
         times.append(_short(sum(known)) + some if known else "none fits")
     fetched, made = (sum(getattr(s, name) for s in planned) for name in ("fetch", "checkpoint"))
     return ("in all", in_words(fetched), in_words(made), "", "", "", *times)
@@ -273,7 +323,7 @@ def _disk_lines(asked: Asked, planned: Sequence[Step]) -> list[str]:
     lines = [
         f"disk at its peak: {in_words(found.keep_all)} with --keep=all, "
         f"{in_words(found.keep_none)} with --keep=none; free at {asked.root}: {free}",
-        f"downloads go to {sources.cache()}",
+        f"downloads go to {sources.cache()}, with --keep=none below {asked.root}",
     ]
     if found.free is not None and found.needed(asked.keep) > found.free:
         other = found.keep_none <= found.free and asked.keep == "all"
@@ -282,13 +332,17 @@ def _disk_lines(asked: Asked, planned: Sequence[Step]) -> list[str]:
     return lines
 
 
-def _not_planned(asked: Asked) -> list[str]:
+def _not_planned(asked: Asked, planned: Sequence[Step]) -> list[str]:
     """What a complete reproduction needs and was not given."""
-    lines = []
+    absent = [step.spec.nickname for step in planned if step.absent]
+    lines = [f"no folder in --source-dir: {', '.join(absent)}"] if absent else []
     if asked.elo is None and asked.runs(ITEMS):
         lines.append("EloEverything: not planned; --elo=<csv of the authors' release> adds it")
     if not asked.config.second_dtype:
-        lines.append("noise between dtypes: not planned; --config.second_dtype=bfloat16 adds it")
+        lines.append(
+            "noise between dtypes: not planned; --config.second_dtype=float32 (on a CPU: bfloat16) "
+            "adds it"
+        )
     return lines
 
 

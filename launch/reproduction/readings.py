@@ -12,7 +12,10 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from configs.known_models import ModelSpec
+from engine.api import default_dtype
 from engine.checkpoint.card import Checkpoint
+from engine.errors import AssayError
+from engine.scoring.reward_passes import dtype_named
 from engine.sweep.rewards import SweepSettings
 from engine.text.chat_template import TemplatePolicy
 from launch.common import scoring
@@ -20,11 +23,16 @@ from launch.common import scoring
 PAPER, OURS, NOISE = "paper", "ours", "noise"
 # Convention -> the paper's, ours. The same as the table in docs/reproduce-the-paper.md.
 CONVENTIONS = (
-    ("a token as the reply", "its text, the conversation tokenised as a whole", "its id"),
-    ("BOS", "the tokenizer’s too: two, where the template has one", "the card’s"),
+    ("a token as the reply", "decoded to text, then the whole conversation is tokenised", "its id"),
+    ("BOS", "added by the tokenizer as well as the template (two in all)", "the card’s"),
     ("date in the template of Llama 3.1 and 3.2", "26 Jul 2024", "26 Jul 2024"),
     ("where the reward is read", "before the first pad token", "at the last token"),
-    ("Gemma 2’s attention soft-cap", "left out", "applied"),
+    ("Gemma 2’s attention soft-cap", "left out, but not of language models", "applied"),
+    (
+        "rounding of rewards",
+        "to bfloat16 in the paper for seven of ten models; not in this run",
+        "none",
+    ),
     ("URM’s reward", "its first output", "the weighted sum"),
     ("a token with a leading space and a lexicon’s word", "do not match", "match"),
     ("items that people compared fewer than 50 times", "count", "are left out"),
@@ -91,6 +99,29 @@ class Reading:
         """Settings that rewards and log-probabilities share (of several types), and the mesh."""
         common, mesh = scoring.shared_settings(config, [checkpoint])
         return common | ({"dtype": self.dtype} if self.dtype else {}), mesh
+
+
+def check_second_dtype(config: ConfigDict, platform: str) -> None:
+    """Checks that a second dtype can measure noise.
+
+    Args:
+      config: of configs/reproduce.py.
+      platform: of the devices, as jax names it.
+
+    Raises:
+      AssayError: it is no dtype, or that of the run.
+    """
+    second = config.second_dtype
+    if not second:
+        return
+    dtype_named(second)
+    first = default_dtype(platform) if config.dtype == "auto" else config.dtype
+    if second == first:
+        other = "float32" if first != "float32" else "bfloat16"
+        raise AssayError(
+            f"second_dtype={second!r} is the dtype of the run (dtype={config.dtype!r}), so nothing "
+            f"would differ; allowed: another one, such as {other!r}"
+        )
 
 
 def readings(config: ConfigDict) -> Sequence[Reading]:

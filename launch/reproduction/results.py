@@ -32,6 +32,20 @@ def wanted(asked: Asked, spec: ModelSpec, stage: str, readings: Sequence[Reading
     return []
 
 
+def incomplete(asked: Asked, spec: ModelSpec, readings: Sequence[Reading]) -> list[str]:
+    """The stages, of those of the whole command, whose results a model lacks.
+
+    Raises:
+      RunError: a manifest that cannot be read.
+    """
+    there = complete(asked)
+    return [
+        stage
+        for stage in asked.all_stages_of(spec)
+        if any(place not in there for place in wanted(asked, spec, stage, readings))
+    ]
+
+
 def search_prompts(asked: Asked) -> Mapping[str, str]:
     """The prompt that searches answer: "greatest", or the first that is asked."""
     named = asked.prompts.get(_SEARCHED)

@@ -1,37 +1,41 @@
 """Where a model's files come from, and which of them may be removed again."""
 
-import json
 import shutil
 from pathlib import Path
 
+from configs import known_shapes
 from configs.known_models import ModelSpec
-from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.card import Card, Checkpoint
+from engine.convert import safetensors
+from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.runs import storage
 from launch.common import converting, scoring
 from launch.reproduction.asked import Asked
 from launch.reproduction.readings import policy_of
 
-_DOWNLOADED = "downloaded.json"  # in the root: hub ids whose files this command put into the cache
+_DOWNLOADS = "downloads"  # in the root: what is downloaded with --keep=none, and removed again
 
 
 def folder_of(asked: Asked, spec: ModelSpec) -> Path | None:
-    """A model's folder in --source-dir; None without the flag.
-
-    Raises:
-      AssayError: the folder lacks it.
-    """
+    """A model's folder in --source-dir; None without the flag, or where the folder lacks it."""
     if asked.source_dir is None:
         return None
-    owner, name = spec.hub_id.split("/")
-    names = (f"{owner}--{name}", spec.slug, name, f"{owner}/{name}")
-    for each in names:
-        if (asked.source_dir / each / "config.json").is_file():
-            return asked.source_dir / each
-    raise AssayError(
-        f"--source-dir={asked.source_dir}: no folder of {spec.hub_id}; allowed: {names[0]} or "
-        f"{spec.slug}, with its config.json"
+    names = (*_names(spec), spec.hub_id.rpartition("/")[2], spec.hub_id)
+    found = [asked.source_dir / name for name in names]
+    return next((each for each in found if (each / "config.json").is_file()), None)
+
+
+def refusal(asked: Asked, spec: ModelSpec) -> AssayError:
+    """What is said of a model that --source-dir lacks."""
+    return AssayError(
+        f"--source-dir={asked.source_dir}: no folder of {spec.hub_id}; allowed: "
+        f"{' or '.join(_names(spec))}, with its config.json"
     )
+
+
+def _names(spec: ModelSpec) -> tuple[str, str]:
+    return spec.hub_id.replace("/", "--"), spec.slug
 
 
 def cache() -> Path:
@@ -41,36 +45,53 @@ def cache() -> Path:
     return Path(HF_HUB_CACHE)
 
 
-def is_fetched(asked: Asked, spec: ModelSpec) -> bool:
-    """Whether a model's weights need no download: a folder holds them, or the hub's cache does.
+def cache_of(asked: Asked, spec: ModelSpec) -> Path:
+    """The folder into which a model is downloaded.
 
-    Raises:
-      AssayError: --source-dir has no folder of the model.
+    The hub's cache; with --keep=none a folder of the root, unless the hub's cache holds the whole
+    model. So nothing has to be removed from the hub's cache, which other programs use too.
     """
-    if folder_of(asked, spec) is not None:
-        return True
-    return any(_cache_of(spec.hub_id).glob("snapshots/*/*.safetensors"))
+    own = asked.root / _DOWNLOADS
+    begun = (own / _repository(spec)).is_dir()
+    if (asked.keep == "none" or begun) and not _is_whole(cache(), spec):
+        return own
+    return cache()
+
+
+def fetched_bytes(asked: Asked, spec: ModelSpec, size: int) -> int:
+    """Bytes of a model's weights that need no download.
+
+    Args:
+      asked: the call.
+      spec: the model.
+      size: bytes of its weights.
+    """
+    place = cache_of(asked, spec)
+    if asked.source_dir is not None or _is_whole(place, spec):
+        return size
+    sums = [sum(_sizes(snapshot)) for snapshot in _snapshots(place, spec)]
+    return min(size, max(sums, default=0))
 
 
 def converted(asked: Asked, spec: ModelSpec) -> Checkpoint:
     """The model's checkpoint; its files are fetched and converted where it is not there.
 
     Raises:
-      AssayError: no such folder or repository, other weights than the registry's, or no room.
+      AssayError: no such folder or repository, other weights than the registry's, no room, or a
+        checkpoint that was converted otherwise.
     """
     destination, config = asked.checkpoint(spec), asked.config
     verify = scoring.verify(config)
     if destination.exists():
         checkpoint = Checkpoint.open(destination, verify=verify)
-        if checkpoint.card.slug != spec.slug:
+        for name, own, allowed in _differences(checkpoint.card, spec, config.check_identity):
             raise AssayError(
-                f"checkpoint {destination}: of {checkpoint.card.slug!r}; allowed: {spec.slug!r}; "
-                "remove it"
+                f"checkpoint {destination}: {name}={own!r}; allowed: {allowed!r}; remove it"
             )
         return checkpoint
     folder = folder_of(asked, spec)
-    if folder is None:
-        _note_download(asked, spec)
+    if folder is None and asked.source_dir is not None:
+        raise refusal(asked, spec)
     checkpoint = converting.convert(
         spec.hub_id if folder is None else str(folder),
         storage.path_of(destination),
@@ -80,40 +101,46 @@ def converted(asked: Asked, spec: ModelSpec) -> Checkpoint:
         revision=None if folder is not None else spec.revision,
         head="" if config.check_identity else spec.head,
         check_memory=config.check_memory,
+        cache=cache_of(asked, spec),
     )
     return Checkpoint.open(checkpoint.path, verify=verify)
 
 
-def remove(asked: Asked, spec: ModelSpec) -> int:
-    """Removes a model's checkpoint, and its download if this command put it into the hub's cache.
+def _differences(card: Card, spec: ModelSpec, identity: bool) -> list[tuple[str, object, object]]:
+    """What a checkpoint states that is not of the model in our conventions: name, own, allowed."""
+    pairs: list[tuple[str, object, object]] = [
+        ("slug", card.slug, spec.slug),
+        ("head", card.head.kind, spec.head or "lm"),
+    ]
+    if spec.head:  # a language model reads no template, or its own
+        pairs.append(("policy", card.policy, policy_of(spec)))
+    if identity:
+        expected = decoder_config(known_shapes.config_json(spec)).attention_softcap
+        pairs.append(("attention_softcap", card.decoder.attention_softcap, expected))
+        if spec.revision and card.revision:
+            pairs.append(("revision", card.revision, spec.revision))
+    return [pair for pair in pairs if pair[1] != pair[2]]
 
-    A folder of --source-dir is never touched.
+
+def remove(asked: Asked, spec: ModelSpec) -> int:
+    """Removes a model's checkpoint, and its download below the root.
+
+    A link is removed, not what it points to. A folder of --source-dir and the hub's cache are never
+    touched.
 
     Returns:
       Bytes that became free.
     """
-    freed, folder = 0, asked.checkpoint(spec)
-    if folder.is_dir():
-        freed += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        shutil.rmtree(folder)
-    if spec.hub_id in _downloaded(asked.root):
-        freed += _forget(spec.hub_id)
-        _write(asked.root, [name for name in _downloaded(asked.root) if name != spec.hub_id])
-    return freed
+    folders = [asked.checkpoint(spec)]
+    if not (asked.root / _DOWNLOADS).is_symlink():  # a link leads to what others may use
+        folders.append(asked.root / _DOWNLOADS / _repository(spec))
+    return sum(_remove(folder) for folder in folders)
 
 
-def _note_download(asked: Asked, spec: ModelSpec) -> None:
-    """Remembers, before anything is fetched, that a model's files will be there for us alone."""
-    if asked.keep == "none" and not _cache_of(spec.hub_id).exists():
-        _write(asked.root, [*_downloaded(asked.root), spec.hub_id])
-
-
-def _cache_of(hub_id: str) -> Path:
-    return cache() / f"models--{hub_id.replace('/', '--')}"
-
-
-def _forget(hub_id: str) -> int:
-    folder = _cache_of(hub_id)
+def _remove(folder: Path) -> int:
+    if folder.is_symlink():
+        folder.unlink()
+        return 0
     if not folder.is_dir():
         return 0
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
@@ -122,16 +149,29 @@ def _forget(hub_id: str) -> int:
     return freed
 
 
-def _downloaded(root: Path) -> list[str]:
-    path = root / _DOWNLOADED
+def _repository(spec: ModelSpec) -> str:
+    return f"models--{spec.hub_id.replace('/', '--')}"
+
+
+def _snapshots(place: Path, spec: ModelSpec) -> list[Path]:
+    """Revisions of a model in a cache: the one that is fetched, where that is pinned."""
+    return sorted((place / _repository(spec)).glob(f"snapshots/{spec.revision or '*'}"))
+
+
+def _sizes(snapshot: Path) -> list[int]:
+    return [path.stat().st_size for path in snapshot.glob("*.safetensors")]
+
+
+def _is_whole(place: Path, spec: ModelSpec) -> bool:
+    """Whether a cache holds all weights of a model."""
+    return any(_has_weights(snapshot) for snapshot in _snapshots(place, spec))
+
+
+def _has_weights(snapshot: Path) -> bool:
+    if not (snapshot / safetensors.INDEX).is_file():
+        return (snapshot / safetensors.SINGLE).is_file()
     try:
-        names = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    except ValueError:
-        return []  # nothing is removed on the word of a damaged file
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-def _write(root: Path, names: list[str]) -> None:
-    root.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(sorted(set(names)))
-    storage.write_atomic(storage.path_of(root / _DOWNLOADED), text.encode())
+        names = safetensors.indexed_names(snapshot)
+    except AssayError:
+        return False
+    return all((snapshot / name).is_file() for name in names)

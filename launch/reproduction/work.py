@@ -1,11 +1,10 @@
 """The work on each model: fetch, convert, score, search. A failure does not stop the others."""
 
-import contextlib
 import dataclasses
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import Checkpoint
@@ -26,13 +25,11 @@ class State:
 
     Attributes:
       spec: the model.
-      stages: stage -> "complete already", "done", "failed" or "".
       failure: why it failed, one line; "" where it did not.
       seconds: wall time.
     """
 
     spec: ModelSpec
-    stages: dict[str, str]
     failure: str = ""
     seconds: float = 0.0
 
@@ -43,7 +40,7 @@ def work(asked: Asked, readings: Sequence[Reading]) -> list[State]:
     Raises:
       LockError: another command writes a run.
     """
-    states = [State(spec, {}) for spec in asked.models]
+    states = [State(spec) for spec in asked.models]
     for number, state in enumerate(states, 1):
         began = time.monotonic()
         _say(f"[{number}/{len(states)}] {state.spec.nickname} ({state.spec.hub_id})")
@@ -68,33 +65,27 @@ def _reason(error: Exception) -> str:
 
 
 def _model(asked: Asked, state: State, readings: Sequence[Reading]) -> None:
-    spec, there = state.spec, results.complete(asked)
-    missing = {
-        stage: [p for p in results.wanted(asked, spec, stage, readings) if p not in there]
-        for stage in asked.stages_of(spec)
-    }
-    state.stages = {stage: "" if places else "complete" for stage, places in missing.items()}
-    todo = [stage for stage, places in missing.items() if places]
+    spec = state.spec
+    todo = [s for s in results.incomplete(asked, spec, readings) if asked.runs(s)]
     convert = asked.runs(CONVERT) and not asked.stages_of(spec)  # --only=convert
     if todo or convert:
-        with _noted(state, CONVERT):
-            checkpoint = sources.converted(asked, spec)
+        checkpoint = sources.converted(asked, spec)
         for stage in todo:
             _say(f"{spec.nickname}: {stage}")
-            with _noted(state, stage):
-                _RUN[stage](asked, checkpoint, readings)
+            _RUN[stage](asked, checkpoint, readings)
     elif asked.stages_of(spec):
         _say(f"{spec.nickname}: complete already")
-    if asked.keep == "none" and not convert and (freed := sources.remove(asked, spec)):
+    if asked.keep == "none" and not convert:
+        _free(asked, spec, readings)
+
+
+def _free(asked: Asked, spec: ModelSpec, readings: Sequence[Reading]) -> None:
+    """Removes a model's files once no stage needs them, whatever --only says."""
+    left = results.incomplete(asked, spec, readings)
+    if left and asked.checkpoint(spec).exists():
+        _say(f"{spec.nickname}: checkpoint kept, {', '.join(left)} not complete")
+    if not left and (freed := sources.remove(asked, spec)):
         _say(f"{spec.nickname}: {freed / 2**30:,.1f} GiB removed (--keep=none)")
-
-
-@contextlib.contextmanager
-def _noted(state: State, stage: str) -> Iterator[None]:
-    """Notes whether a stage was done or failed."""
-    state.stages[stage] = "failed"
-    yield
-    state.stages[stage] = "done"
 
 
 def _sweep(asked: Asked, converted: Checkpoint, readings: Sequence[Reading]) -> None:

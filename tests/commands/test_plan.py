@@ -50,11 +50,11 @@ def test_a_listed_model_needs_no_network(plans, monkeypatch, slug):
 def test_a_hub_id_that_is_not_listed_is_planned_by_its_config_alone(plans, monkeypatch, tmp_path):
     folder, asked = tiny.write_model(tmp_path / "hf"), []
 
-    def snapshot(source, revision, patterns):
+    def snapshot(source, revision, patterns, **_):
         asked.append((source, list(patterns)))
         return folder
 
-    monkeypatch.setattr("engine.convert.hub._snapshot", snapshot)
+    monkeypatch.setattr("engine.convert.downloads.snapshot", snapshot)
     assert plans("--source=someone/tiny", "--devices=cpu-8GB")["plans"][0]["fits"] is True
     assert asked == [("someone/tiny", ["config.json"])]
 

@@ -1,19 +1,26 @@
 """`assay reproduce` on tiny models that stand in for two of the paper's; killed in every stage."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 from analysis.published import data
-from configs import known_models
+from configs import known_models, reproduce
+from engine.checkpoint.card import Checkpoint
+from engine.errors import AssayError
+from engine.text.chat_template import TemplatePolicy
 from launch.reproduction import planning, sources
+from launch.reproduction.readings import check_second_dtype, policy_of
 from tests.support import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +29,7 @@ TWO = {
     "skywork": "skywork-reward-gemma-2-27b",
 }
 GEMMA, SKYWORK = TWO.values()
+SPEC = known_models.KNOWN[GEMMA]
 # Tiny models have neither the bytes nor the vocabulary of the published ones.
 TINY = (
     "--config.check_identity=false",
@@ -106,14 +114,16 @@ def test_compared_with_its_own_values_everything_is_the_same(command, done, fold
     more = (f"--elo={elo}", "--only=page", f"--published={done / 'own'}")
     found = command("reproduce", *flags(done, folders, *more))
     assert found.code == 0
-    # Table 1 lists the nine models that were not run, too: four cells each.
-    assert re.search(r"\(\d+ same, 0 within noise, 0 differs, 36 not run\)", found.out[-1])
+    pattern = r"\(\d+ same, 0 within noise, 0 differs, 0 not run; \d+ not counted\)"
+    assert re.search(pattern, found.out[-1])
 
 
 @pytest.mark.slow
-def test_compared_with_the_paper_nothing_but_table_1_is_the_same(command, done, folders, elo):
+def test_compared_with_the_paper_nothing_is_the_same(command, done, folders, elo):
     found = command("reproduce", *flags(done, folders, f"--elo={elo}", "--only=page"))
-    assert re.search(r"\(4 same, 0 within noise, \d+ differs, \d+ not run\)", found.out[-1])
+    assert re.search(
+        r"\(0 same, 0 within noise, \d+ differs, \d+ not run; \d+ not counted\)", found.out[-1]
+    )
 
 
 @pytest.mark.slow
@@ -192,7 +202,7 @@ def test_one_model_that_fails_does_not_stop_the_rest(command, folders, tmp_path)
 @pytest.mark.slow
 def test_keep_none_removes_checkpoints_and_never_a_users_folder(command, folders, tmp_path):
     root = tmp_path / "root"
-    arguments = flags(root, folders, "--only=sweep", "--keep=none")
+    arguments = flags(root, folders, "--only=sweep", "--keep=none", "--config.searched=")
     before = sorted(folders.rglob("*"))
     found = command("reproduce", *arguments)
     assert found.code == 0
@@ -204,24 +214,125 @@ def test_keep_none_removes_checkpoints_and_never_a_users_folder(command, folders
     assert not (root / "checkpoints" / GEMMA).exists()
 
 
-def test_keep_none_removes_only_what_the_command_itself_downloaded(tmp_path, monkeypatch):
-    """A repository that was in the hub's cache before stays there."""
+@pytest.fixture
+def bare(tmp_path, monkeypatch):
+    """A call with --keep=none that asks for one model, and a hub's cache of its own."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    specs = [known_models.KNOWN[slug] for slug in (GEMMA, SKYWORK)]
-    caches = [tmp_path / "hub" / f"models--{s.hub_id.replace('/', '--')}" for s in specs]
-    asked = type("Asked", (), {"root": tmp_path / "root", "keep": "none"})()
-    asked.checkpoint = lambda spec: tmp_path / "root" / "checkpoints" / spec.slug
-    caches[0].mkdir(parents=True)  # before the command
-    for spec in specs:
-        sources._note_download(asked, spec)
-    caches[1].mkdir()
-    (caches[1] / "blob").write_bytes(b"12345")
-    assert [sources.remove(asked, spec) for spec in specs] == [0, 5]
-    assert [cache.exists() for cache in caches] == [True, False]
+    root = tmp_path / "root"
+    one = type("Bare", (), {"root": root, "keep": "none", "source_dir": None})()
+    one.config = SimpleNamespace(verify="auto", check_identity=False, check_memory=True)
+    one.checkpoint = lambda spec: root / "checkpoints" / spec.slug
+    return one
+
+
+def repository(cache):
+    return cache / "models--Ray2333--GRM-gemma2-2B-rewardmodel-ft"
+
+
+def snapshot(cache, *names, index=None):
+    """A revision of R-Gem-2B in a cache, with files of five bytes."""
+    folder = repository(cache) / "snapshots" / (SPEC.revision or "0" * 40)
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).write_bytes(b"12345")
+    if index:
+        text = json.dumps({"weight_map": {name: name for name in index}})
+        (folder / "model.safetensors.index.json").write_text(text)
+    return folder
+
+
+def test_keep_none_downloads_below_the_root_and_removes_nothing_else(bare, tmp_path):
+    """Not even where a download into the hub's cache failed half-way before."""
+    snapshot(tmp_path / "hub", "a.safetensors", index=["a.safetensors", "b.safetensors"])
+    assert sources.cache_of(bare, SPEC) == tmp_path / "root" / "downloads"
+    snapshot(tmp_path / "root" / "downloads", "model.safetensors")
+    assert sources.remove(bare, SPEC) == 5
+    assert repository(tmp_path / "hub").exists()
+    assert not repository(tmp_path / "root" / "downloads").exists()
+
+
+def test_a_whole_model_of_the_hubs_cache_is_used_and_stays(bare, tmp_path):
+    snapshot(tmp_path / "hub", "a.safetensors", index=["a.safetensors"])
+    assert sources.cache_of(bare, SPEC) == tmp_path / "hub"
+    assert sources.remove(bare, SPEC) == 0
+    assert repository(tmp_path / "hub").exists()
+
+
+def test_one_shard_of_two_is_not_the_whole_download(bare, tmp_path):
+    bare.keep = "all"
+    folder = snapshot(tmp_path / "hub", "a.safetensors", index=["a.safetensors", "b.safetensors"])
+    assert sources.fetched_bytes(bare, SPEC, 11) == 5
+    (folder / "b.safetensors").write_bytes(b"123456")
+    assert sources.fetched_bytes(bare, SPEC, 11) == 11
+
+
+def test_links_are_removed_and_not_what_they_lead_to(bare, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    snapshot(elsewhere, "model.safetensors")
+    (tmp_path / "root" / "checkpoints").mkdir(parents=True)
+    bare.checkpoint(SPEC).symlink_to(elsewhere)
+    (tmp_path / "root" / "downloads").symlink_to(elsewhere)
+    assert sources.remove(bare, SPEC) == 0
+    assert not bare.checkpoint(SPEC).is_symlink()
+    assert repository(elsewhere).exists()
+
+
+@pytest.mark.parametrize(
+    ("only", "left"),
+    [("page", "sweep, search"), ("logprobs", "sweep, search"), ("items", "sweep, search")],
+)
+def test_keep_none_keeps_what_a_stage_outside_of_only_needs(command, folders, tmp_path, only, left):
+    """--only=page used to remove the checkpoint of a model without any result."""
+    checkpoint = tmp_path / "root" / "checkpoints" / GEMMA
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "kept").touch()
+    more = (f"--only={only}", "--keep=none")
+    found = command("reproduce", *flags(tmp_path / "root", folders, *more))
+    assert found.code == 0
+    assert f"R-Gem-2B: checkpoint kept, {left} not complete" in found.err
+    assert (checkpoint / "kept").exists()
+    (row,) = [line for line in found.err if line.startswith("R-Gem-2B  ")]
+    assert row.endswith("nothing to compute")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"slug": "other"}, "slug='other'; allowed: "),
+        ({"policy": TemplatePolicy(bos="double", date=None)}, "policy="),
+        ({"head": SimpleNamespace(kind="mlp")}, "head='mlp'; allowed: 'linear'"),
+    ],
+)
+def test_a_checkpoint_that_was_converted_otherwise_is_refused(bare, monkeypatch, changed, message):
+    spec = known_models.KNOWN[SKYWORK]
+    bare.checkpoint(spec).mkdir(parents=True)
+    own = {"slug": spec.slug, "policy": policy_of(spec), "head": SimpleNamespace(kind="linear")}
+
+    def opened(fields):
+        card = SimpleNamespace(**fields)
+        monkeypatch.setattr(Checkpoint, "open", lambda *_, **__: SimpleNamespace(card=card))
+
+    opened(own)
+    assert sources.converted(bare, spec).card.slug == spec.slug
+    opened(own | changed)
+    with pytest.raises(AssayError, match=message):
+        sources.converted(bare, spec)
+
+
+def test_a_checkpoint_without_the_soft_cap_is_not_in_our_conventions():
+    spec = known_models.KNOWN[SKYWORK]
+    head = SimpleNamespace(kind="linear")
+    card = SimpleNamespace(
+        slug=spec.slug, head=head, policy=policy_of(spec), revision=None, decoder=SimpleNamespace()
+    )
+    card.decoder.attention_softcap = 50.0
+    assert sources._differences(card, spec, identity=True) == []
+    card.decoder.attention_softcap = None
+    assert sources._differences(card, spec, identity=True) == [("attention_softcap", None, 50.0)]
 
 
 def test_a_plan_prints_a_table_and_writes_nothing(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("engine.convert.hub._snapshot", None)  # no network
+    monkeypatch.setattr("engine.convert.downloads.snapshot", None)  # no network
     root = tmp_path / "root"
     found = command("reproduce", f"--root={root}", "--plan", "--devices=8xH100-80GB,cpu-24GB")
     assert (found.code, found.err) == (0, [])
@@ -254,6 +365,8 @@ def test_a_plan_counts_what_is_complete(command, done, folders, elo):
         ("--elo=/nowhere.csv", "--elo=/nowhere.csv: no such file"),
         ("--published=/nowhere", "/nowhere/models.csv: No such file or directory"),
         ("--devices=H100", "--devices without --plan; allowed: --plan"),
+        ("--config.second_dtype=float32", "such as 'bfloat16'"),
+        ("--config.second_dtype=fp8", "dtype='fp8'; allowed: "),
         ("--config.searched=x", "searched='x'; allowed: all, or some of "),
         ("--config.language_models=x", "language_models='x'; allowed: paper, "),
         ("--config.item_prompt=x", "item_prompt='x'; allowed: "),
@@ -265,6 +378,45 @@ def test_bad_input_is_one_line_and_nothing_is_written(command, tmp_path, flag, m
     assert len(found.err) == 1
     assert message in found.err[0]
     assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.slow
+def test_a_folder_with_one_model_of_several_is_no_refusal(command, folders, tmp_path):
+    """What it lacks is said in one line; the page is about the rest."""
+    one = tmp_path / "models"
+    one.mkdir()
+    (one / SKYWORK).symlink_to(folders / SKYWORK)
+    both = flags(tmp_path / "root", one, "--only=convert", models=(GEMMA, SKYWORK))
+    found = command("reproduce", *both)
+    assert found.code == 1
+    assert found.err[0] == f"--source-dir={one}: no folder of 1 of 2 models: R-Gem-2B"
+    rows = {line.split()[0]: line for line in found.err}
+    assert rows["S-Gem-27B"].endswith("converted")
+    assert "failed: --source-dir=" in rows["R-Gem-2B"]
+    planned = command("reproduce", *both, "--plan", "--devices=cpu-8GB")
+    assert "no folder in --source-dir: R-Gem-2B" in planned.out
+
+
+def test_published_values_of_an_unknown_exhibit_are_refused_before_any_work(command, tmp_path):
+    own = data.read()
+    unknown = own.numbers.head(1).with_columns(exhibit=pl.lit("figure_9"))
+    data.Published(models=own.models, numbers=unknown, tokens=own.tokens).write(tmp_path / "own")
+    found = command("reproduce", f"--root={tmp_path / 'root'}", f"--published={tmp_path / 'own'}")
+    assert found.code == 2
+    assert "no numbers 'figure_9 mean'; allowed: " in found.err[0]
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_page_may_be_made_where_the_second_dtype_would_be_the_first(command, tmp_path):
+    """A run of a GPU in bfloat16 and float32, its page on a CPU."""
+    more = ("--only=page", "--config.second_dtype=float32")
+    assert command("reproduce", *flags(tmp_path / "root", tmp_path, *more)).code == 0
+
+
+def test_a_page_needs_no_folder(command, tmp_path):
+    found = command("reproduce", *flags(tmp_path / "root", tmp_path, "--only=page"))
+    assert found.code == 0
+    assert found.out[-1].startswith("page: ")
 
 
 def test_a_folder_that_lacks_the_model_is_one_line_before_anything_is_done(command, tmp_path):
@@ -289,9 +441,57 @@ def test_no_room_on_the_disk_is_one_line_that_says_what_would_do(command, tmp_pa
         found = command("reproduce", root)
         assert found.code == 2
         (line,) = found.err
-        assert re.search(rf"860.\d GiB of disk are needed with --keep=all, {room}.0 GiB are", line)
+        assert re.search(rf"870.\d GiB of disk are needed with --keep=all, {room}.0 GiB are", line)
         assert way in line
     assert not (tmp_path / "root").exists()
+
+
+def test_no_room_on_another_disk_for_the_downloads_is_one_line(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def free(folder):
+        is_cache = str(folder).endswith("hub")
+        return SimpleNamespace(free=(50 if is_cache else 5000) * 2**30, number=int(is_cache))
+
+    monkeypatch.setattr(planning, "free_disk", free)
+    found = command("reproduce", f"--root={tmp_path / 'root'}")
+    assert found.code == 2
+    assert re.search(r"hub: \d+.\d GiB of disk are needed for downloads, 50.0 GiB", found.err[0])
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_partial_only_keeps_every_checkpoint_on_the_disk(monkeypatch):
+    """--only=sweep --keep=none removes nothing before the search is complete."""
+    spec = known_models.KNOWN[GEMMA]
+    step = SimpleNamespace(spec=spec, checkpoint=10, fetch=5, todo=[], tokens=0)
+    for every, peak in ((["sweep"], 15), (["sweep", "search"], 30)):
+        asked = SimpleNamespace(
+            root=Path("/"), stages_of=lambda _: ["sweep"], all_stages_of=lambda _, own=every: own
+        )
+        assert planning.disk(asked, [step, step]).keep_none == peak
+
+
+@pytest.mark.parametrize(
+    ("platform", "dtype", "second", "refused"),
+    [
+        ("gpu", "auto", "bfloat16", True),
+        ("gpu", "auto", "float32", False),
+        ("cpu", "auto", "float32", True),
+        ("cpu", "auto", "bfloat16", False),
+        ("gpu", "float32", "bfloat16", False),
+        ("gpu", "float32", "", False),
+    ],
+)
+def test_a_second_dtype_that_is_the_first_measures_nothing(platform, dtype, second, refused):
+    config = reproduce.get_config()
+    config.dtype, config.second_dtype = dtype, second
+    with pytest.raises(AssayError, match="is the dtype of the run") if refused else nullcontext():
+        check_second_dtype(config, platform)
+
+
+def test_the_search_is_that_of_the_papers_code():
+    search = reproduce.get_config().search
+    assert (search.method, search.wrong_sign, search.restarts) == ("paper", True, 1)
 
 
 def test_a_folder_of_other_weights_is_the_models_one_line(command, folders, tmp_path):
@@ -300,5 +500,5 @@ def test_a_folder_of_other_weights_is_the_models_one_line(command, folders, tmp_
     found = command("reproduce", *named, "--only=sweep")
     assert found.code == 1
     (row,) = [line for line in found.err if line.startswith("R-Gem-2B  ")]
-    assert re.search("failed: .*(published|registry|listed)", row)
+    assert re.search("failed: .*(published|registry|listed|own files)", row)
     assert not (tmp_path / "root" / "checkpoints" / GEMMA).exists()

@@ -55,6 +55,18 @@ def test_weights_configs_and_tokenizer_are_fetched_and_nothing_else_is_asked_for
     assert {one.authorization for one in hub.asked} == {""}  # no token of its own
 
 
+def test_another_cache_is_filled_and_used_instead_of_the_hubs(hub, tiny_folder, tmp_path):
+    hub.add(NAME, tiny_folder)
+    own, shared = tmp_path / "own", Path(huggingface_hub.constants.HF_HUB_CACHE)
+    source = fetch(NAME, None, cache=own)
+    assert source.folder.is_relative_to(own)
+    assert not list(shared.glob("models--*"))
+    told = []
+    assert fetch(NAME, None, lambda hf, cached: told.append(cached), cache=own) == source
+    assert told[0] > 0
+    assert len(hub.downloads("a.safetensors")) == 1
+
+
 def test_the_users_token_reaches_the_hub_and_not_the_host_of_the_files(
     hub, tiny_folder, monkeypatch
 ):

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from analysis.published import comparison, data, page, verdicts
-from analysis.published.own import Own, replaced
+from analysis.published.own import Missing, Own, replaced
 from analysis.published.records import Readings
 
 SLUGS = {"N-Gem-27B": "one", "S-Gem-27B": "two", "R-Gem-2B": "three", "gemma-2-2b-it": "lm"}
@@ -79,21 +79,53 @@ def test_a_second_dtype_gives_the_noise_of_each_models_own_unit(published):
         assert found["S-Gem-27B", "variance"].verdict.kind == verdicts.SAME
 
 
-def test_noise_of_a_correlation_is_the_largest_over_all_pairs(published):
+def test_noise_of_a_value_is_its_own_and_not_that_of_another_pair(published):
     def square(first, last):
         cells = {"one": [1.0, first, 0.35], "two": [first, 1.0, last], "three": [0.35, last, 1.0]}
         return pl.DataFrame({"model": list(cells), **cells})
 
+    def pair(noise):
+        readings = Readings(paper=paper, ours=own("ours", {key: square(0.56, 0.43)}), noise=noise)
+        table = compared(published, readings)["figure_2a"]
+        return lines(table)["N-Gem-27B · S-Gem-27B", "Kendall’s τ"]
+
     key = ("kendall_tau", "greatest")
     paper = own("paper", {key: square(0.5, 0.43)})
-    noise = own("noise", {key: square(0.5, 0.5)})  # another pair moves by .07
-    readings = Readings(paper=paper, ours=own("ours", {key: square(0.56, 0.43)}), noise=noise)
-    found = lines(compared(published, readings)["figure_2a"])
-    pair = found["N-Gem-27B · S-Gem-27B", "Kendall’s τ"]
-    assert (pair.published, pair.verdict.kind) == ("0.56", verdicts.NOISE)
-    plain = Readings(paper=paper, ours=readings.ours)
-    pair = lines(compared(published, plain)["figure_2a"])["N-Gem-27B · S-Gem-27B", "Kendall’s τ"]
-    assert (pair.verdict.kind, pair.verdict.why) == (verdicts.DIFFERS, "the same in ours")
+    other_pair = pair(own("noise", {key: square(0.5, 0.5)}))  # moves by .07
+    assert (other_pair.verdict.kind, other_pair.verdict.why) == (
+        verdicts.DIFFERS,
+        "the same in ours",
+    )
+    same_pair = pair(own("noise", {key: square(0.57, 0.43)}))
+    assert (same_pair.published, same_pair.verdict.kind) == ("0.56", verdicts.NOISE)
+    assert same_pair.verdict.why == "two dtypes differ by 0.07"
+    assert pair(None).verdict.kind == verdicts.DIFFERS
+
+
+@pytest.mark.parametrize(
+    ("model", "printed", "within"),
+    [
+        ("R-Gem-2B", 4.59375, 1 / 64),
+        ("R-Gem-2B", -9.5, 1 / 32),
+        ("R-Gem-2B", 0.0, 5e-6),
+        ("R-Gem-2B", 4.5972, 5e-6),  # of an earlier run of ours, which rounds nothing
+        ("N-Lla-8B", 4.59375, 5e-6),
+    ],
+)
+def test_a_reward_that_the_paper_rounded_to_bfloat16_is_met_within_half_a_step(
+    model, printed, within
+):
+    assert comparison.score_within(model, printed) == within
+
+
+def test_the_unrounded_reward_of_a_perfect_run_is_the_printed_one(published):
+    row = published.tokens.filter(exhibit="table_2", model="R-Gem-2B", end="top", rank=1)
+    token = {name: row[name].to_list() for name in ("prompt", "token_id")}
+    scores = pl.DataFrame({**token, "model": ["three"], "reward": [4.5972]})
+    paper = own("paper", {("printed_scores",): scores})
+    table = compared(published, Readings(paper=paper, ours=own("ours", {})))["table_2"]
+    found = [line for line in table.lines if line.verdict.kind != verdicts.NOT_RUN]
+    assert [(line.published, line.verdict.kind) for line in found] == [("4.59375", verdicts.SAME)]
 
 
 def test_lists_are_compared_end_by_end(published, printed):
@@ -125,15 +157,17 @@ def test_what_is_not_there_says_why(published):
     assert any("2 of the ten models" in remark for remark in found["table_3"].remarks)
 
 
-def test_an_analysis_of_conventions_is_named_where_a_value_differs(published):
-    readings = Readings(
-        paper=own("paper", {("moments",): moments()}),
-        ours=own("ours", {}),
-        explained={("table_3", "S-Gem-27B"): "one BOS gives −30.42"},
-    )
-    found = lines(compared(published, readings)["table_3"])
-    assert found["S-Gem-27B", "mean"].verdict.why == "one BOS gives −30.42"
-    assert found["N-Gem-27B", "mean"].verdict.why == ""
+def test_a_token_beyond_the_vocabulary_is_named(published):
+    scores = {"model": ["three"], "prompt": ["greatest"], "token_id": [5], "reward": [1.0]}
+    tables = {("moments",): moments(), ("printed_scores",): pl.DataFrame(scores)}
+    paper = own("paper", tables)
+    assert paper.score("greatest", "R-Gem-2B", 5) == 1.0
+    with pytest.raises(Missing, match="token id 9 is not in the vocabulary"):
+        paper.score("greatest", "R-Gem-2B", 9)
+    with pytest.raises(Missing, match="token id 9 is not in the vocabulary"):
+        paper.score("greatest", "S-Gem-27B", 9)
+    with pytest.raises(Missing, match="the model was not scored"):
+        paper.score("best", "R-Gem-2B", 5)
 
 
 def test_a_value_as_small_as_its_tolerance_says_so(published):
@@ -149,6 +183,32 @@ def test_a_value_as_small_as_its_tolerance_says_so(published):
     ]
     assert found.verdict.kind == verdicts.SAME
     assert found.verdict.why == "read to ±0.005, no less than the value"
+    assert not found.counted
+
+
+def test_what_any_run_would_meet_is_left_out_of_the_totals(published):
+    slopes = pl.DataFrame({"model": ["one"], "prompt": ["greatest"], "valence": ["positive"]})
+    tables = {("sentiment_slopes",): slopes.with_columns(slope=0.002)}
+    where = (pl.col("exhibit") == "figure_3c") & (pl.col("prompt") == "greatest")
+    chosen = published.numbers.filter(
+        where & (pl.col("model") == "N-Gem-27B") & (pl.col("other") == "positive")
+    )
+    for value in ("0.0", "0.001", "0.2"):
+        only = chosen.with_columns(value=pl.lit(value))
+        small = data.Published(
+            models=published.models, numbers=only, tokens=published.tokens.clear()
+        )
+        every = comparison.compare(
+            small, Readings(paper=own("paper", tables), ours=own("ours", {}))
+        )
+        differs = value == "0.2"
+        assert comparison.totals(every) == {
+            "same": 0,
+            "within noise": 0,
+            "differs": int(differs),
+            "not run": 0,
+        }
+        assert comparison.uncounted(every) == 40 + (not differs)  # Table 1 has 40 cells
 
 
 def test_replaced_by_its_own_values_a_run_is_the_same_everywhere(published, printed):
@@ -187,6 +247,14 @@ def test_the_page_escapes_tokens_and_reasons_and_loads_nothing(published):
     assert "&lt;script&gt;" in html
     assert not re.findall(r"""(?:src|href)=["'](?!data:|#)""", html)
     assert "default-src &#39;none&#39;" in html or "default-src 'none'" in html
+
+
+def test_a_summary_names_the_median_and_the_largest_difference(published):
+    paper = own("paper", {("moments",): moments(2.0)})
+    table = compared(published, Readings(paper=paper, ours=own("ours", {})))["table_3"]
+    assert page.summary(table.run_lines) == (
+        "6 published values; median difference 0; largest +2.42 (S-Gem-27B)"
+    )
 
 
 def test_numbers_are_shown_with_a_true_minus_and_few_digits():

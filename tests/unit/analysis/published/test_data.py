@@ -10,9 +10,12 @@ import pytest
 from analysis.published import data
 from analysis.published.comparison import QUANTITIES
 from analysis.published.exhibits import EXHIBITS
-from analysis.published.own import _LISTS, _NUMBERS
+from analysis.published.own import _LISTS, _NUMBERS, check_names
 from configs import known_models
 from engine.errors import AssayError
+
+HEADER = "exhibit,quantity,prompt,model,other,value,within,source"
+LISTED = "exhibit,prompt,model,end,rank,token_id,token,score,source"
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +69,14 @@ def test_what_is_written_is_read_back(published, tmp_path):
             "exhibit,quantity,prompt,model,other,value,within,source\nx,y,z,m,o,many,0,s\n",
             "value='many'; allowed: numbers",
         ),
+        ("numbers", f"{HEADER}\nx,y,z,m,o,1,,s\n", "row 1: within is empty"),
+        ("numbers", f"{HEADER}\nx,y,z,m,o,1,-1,s\n", "within=-1.0; allowed: numbers >= 0"),
+        ("numbers", f"{HEADER}\nx,y,z,m,o,1,0,s\nx,y,z,m,o,2,0,s\n", "two rows of x, y, z, m, o"),
+        ("numbers", f"{HEADER}\nx,y,z,m,o,1,0,s\nx,y", "the last line has no end"),
+        ("numbers", f"{HEADER}\nx,y,z,m,o,1,0,s\nx,y\n", "row 2: value is empty"),
+        ("tokens", f"{LISTED}\nx,p,m,top,,7,t,1,s\n", "row 1: rank is empty"),
+        ("tokens", f"{LISTED}\nx,p,m,up,1,7,t,1,s\n", "end='up'; allowed: top, bottom"),
+        ("tokens", f"{LISTED}\nx,p,m,top,1,,t,1,s\n", "token_id is empty for 't' of x"),
     ],
 )
 def test_a_folder_of_other_files_is_refused_in_one_line(published, tmp_path, name, text, message):
@@ -78,6 +89,25 @@ def test_a_folder_of_other_files_is_refused_in_one_line(published, tmp_path, nam
         data.read(tmp_path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_every_shipped_value_can_be_found_in_a_run_and_others_are_refused(published):
+    check_names(published, "here")
+    for name, message in (("numbers", "no numbers 'x "), ("tokens", "no tokens of 'x'")):
+        frame = getattr(published, name).head(1).with_columns(exhibit=pl.lit("x"))
+        with pytest.raises(AssayError, match=message):
+            check_names(dataclasses.replace(published, **{name: frame}), "here")
+
+
+def test_a_write_that_stops_half_way_leaves_the_former_values(published, tmp_path, monkeypatch):
+    published.write(tmp_path)
+    before = (tmp_path / "models.csv").read_bytes()
+    monkeypatch.setattr("os.replace", None)
+    monkeypatch.setattr("os.rename", None)
+    emptied = dataclasses.replace(published, models=published.models.clear())
+    with pytest.raises(TypeError):
+        emptied.write(tmp_path)
+    assert (tmp_path / "models.csv").read_bytes() == before
 
 
 # What follows compares with ../shared/reference, cell by cell.
