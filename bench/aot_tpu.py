@@ -40,14 +40,12 @@ from engine.planning.machines import GIB
 from engine.planning.plans import Plan
 from engine.planning.work import Named
 
-PAGE_SLICES = ["v5e:2x4", "v6e:2x4", "v5p:2x2x2", "v5e:8x8"]
-
 _MODELS = flags.DEFINE_list(
     "models",
     ["skywork-reward-llama-3.1-8b", "skywork-reward-gemma-2-27b"],
     "Reward models, as `assay models` lists them, or all.",
 )
-_SLICES = flags.DEFINE_list("slices", PAGE_SLICES, "Chip and shape of each slice.")
+_SLICES = flags.DEFINE_list("slices", page.SLICES, "Chip and shape of each slice.")
 _PASSES = flags.DEFINE_list("passes", ["score"], f"Passes: {', '.join(PASSES)}.")
 _MODEL_AXIS = flags.DEFINE_list("model_axis", ["0"], "Sizes of the axis `model`; 0: planned.")
 _CANDIDATES = flags.DEFINE_list("candidates", ["0"], "Candidates per step on a device; 0: planned.")
@@ -163,7 +161,7 @@ def main(argv: list[str]) -> None:
             print(f"{number}/{len(asked)}, {left / 60:.0f} min left  {line}", flush=True)
     print("\n" + page.text(shown))
     if _PAGE.value:
-        written = page.markdown(kept.rows.values(), structures.listed(), PAGE_SLICES)
+        written = page.markdown(kept.rows.values(), structures.listed(), page.SLICES)
         page.write(Path(_PAGE.value), written)
 
 

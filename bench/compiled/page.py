@@ -13,6 +13,7 @@ from engine.errors import AssayError
 from engine.planning.machines import GIB
 from engine.planning.plans import Plan
 
+SLICES = ["v5e:2x4", "v6e:2x4", "v5p:2x2x2", "v5e:8x8"]
 BEGIN, END = "<!-- rows of bench.aot_tpu -->\n", "<!-- end of the rows -->\n"
 
 

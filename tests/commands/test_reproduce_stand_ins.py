@@ -133,24 +133,3 @@ def test_a_changed_published_value_and_a_changed_token_are_found(ten, command, t
     ).write(tmp_path)
     found = command("reproduce", *flags, "--only=page", f"--published={tmp_path}")
     assert counts(found.out[-1])["differs"] == 2
-
-
-def test_a_whole_published_vocabulary_goes_through(request, command, tmp_path):
-    """With the ids at which the published gate reads: 128,256 tokens in both readings."""
-    slug = "qrm-llama3.1-8b"
-    cache = request.config.cache.mkdir("tokenizers")
-    stand_ins.write(tmp_path / "models", slug, cache, whole=True)
-    root = tmp_path / "root"
-    found = command(
-        "reproduce",
-        f"--root={root}",
-        f"--source-dir={tmp_path / 'models'}",
-        f"--models={slug}",
-        "--only=sweep",
-        "--config.prompts=greatest",
-        *SMALL,
-    )
-    assert found.code == 0
-    scores = pl.read_parquet(root / "runs" / "paper" / "scores" / "**" / "*.parquet")
-    assert scores.height == 128_256
-    assert scores["reward"].is_finite().all()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from bench import aot_tpu
 from bench.compiled import page, structures
 from bench.compiled.rows import Case, Kept, Row
 from configs import known_models
@@ -110,5 +109,5 @@ def test_a_page_without_a_place_for_tables_is_refused(tmp_path):
 
 def test_the_documentation_holds_the_kept_rows():
     kept = Kept(ROOT / "bench/compiled/rows.jsonl")
-    written = page.markdown(kept.rows.values(), structures.listed(), aot_tpu.PAGE_SLICES)
+    written = page.markdown(kept.rows.values(), structures.listed(), page.SLICES)
     assert written in (ROOT / "docs/compiled-programs-tpu.md").read_text()

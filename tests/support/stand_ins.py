@@ -63,21 +63,19 @@ MODELS: Mapping[str, StandIn] = {
 LANGUAGE = {"gemma-2-2b-it": StandIn("Gemma2ForCausalLM", "lm", "gemma", 0)}
 
 
-def write(folder: Path, slug: str, cache: Path, *, whole: bool = False) -> Path:
+def write(folder: Path, slug: str, cache: Path) -> Path:
     """Writes the folder of a model below `folder`, named owner--name as the command looks for it.
 
     Args:
       folder: of all models.
       slug: one of `MODELS` or `LANGUAGE`.
       cache: folder of the published tokenizers.
-      whole: whether it has the whole vocabulary.
     """
     stand_in, spec = {**MODELS, **LANGUAGE}[slug], known_models.KNOWN[slug]
     own = folder / spec.hub_id.replace("/", "--")
     folder.mkdir(parents=True, exist_ok=True)
     published.write(stand_in.template, own, cache)
-    if not whole:
-        (own / "tokenizer.json").write_text(_cut_text(own / "tokenizer.json"))
+    (own / "tokenizer.json").write_text(_cut_text(own / "tokenizer.json"))
     tokenizer = json.loads((own / "tokenizer.json").read_text(encoding="utf-8"))
     config = _config(stand_in, slug, tokenizer)
     (own / "config.json").write_text(json.dumps(config))

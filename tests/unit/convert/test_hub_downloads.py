@@ -206,6 +206,15 @@ def test_other_bytes_of_the_same_size_are_noticed_and_not_kept(hub, large):
     same_files(fetch(NAME, None).folder, large)
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C raises, also where this process was started in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_download_ends_at_once_and_keeps_whole_files(hub, large, hub_cache):
     hub.fails("GET /[0-9a-f]{64}", pause=0.1)  # twenty seconds for the whole
     timer = threading.Timer(0.7, os.kill, [os.getpid(), signal.SIGINT])

@@ -94,8 +94,8 @@ def test_the_bos_policy_says_how_many_bos_tokens_a_conversation_begins_with(text
 
 
 def test_an_unknown_bos_policy_is_refused():
-    with pytest.raises(AssayError, match=r"template\.bos='none'; allowed: 'template', 's"):
-        TemplatePolicy(bos="none", date=None)
+    with pytest.raises(AssayError, match=r"template\.bos='zero'; allowed: 'template', 's"):
+        TemplatePolicy(bos="zero", date=None)
 
 
 def test_a_single_bos_needs_a_tokenizer_that_has_one():
