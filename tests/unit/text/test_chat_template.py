@@ -94,7 +94,7 @@ def test_the_bos_policy_says_how_many_bos_tokens_a_conversation_begins_with(text
 
 
 def test_an_unknown_bos_policy_is_refused():
-    with pytest.raises(AssayError, match=r"template\.bos='zero'; allowed: 'template', 's"):
+    with pytest.raises(AssayError, match=r"template\.bos='zero'; allowed: 'template', 'none', 's"):
         TemplatePolicy(bos="zero", date=None)
 
 
