@@ -27,8 +27,8 @@ help: ## this list
 demo: $(VENV)/.demo $(VENV)/.package ## build the embedded reward models, sweep, search, write a report
 	@$(PY) -m launch.demo
 
-test: $(VENV)/.dev $(VENV)/.package ## run the quick tests (five to eight minutes on two cores)
-	$(PYTEST) -m "not slow" --ignore=tests/demo
+test: $(VENV)/.dev $(VENV)/.package ## run the quick tests (five to eleven minutes on two cores)
+	$(PYTEST) -m "not slow" --ignore=tests/demo $(SKIP:%=--ignore=%)
 
 test-all: $(VENV)/.dev $(VENV)/.package ## run all tests, the slow proofs too
 	$(PYTEST) --ignore=tests/demo
