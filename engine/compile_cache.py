@@ -60,7 +60,8 @@ def _folder() -> Path | None:
 def _remove_interrupted(folder: Path) -> None:
     """Removes entries whose writer was killed; jax would never replace them.
 
-    jax writes `<key>-cache` and then `<key>-atime`, both under the lock taken here.
+    jax writes `<key>-cache` and then `<key>-atime`, both under the lock taken here. An entry that
+    another process has read since has its `-atime` and stays; every process compiles it again.
     """
     with filelock.FileLock(folder / ".lockfile", timeout=_LOCK_TIMEOUT_S):
         for entry in folder.glob("*-cache"):

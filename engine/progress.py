@@ -6,6 +6,9 @@ from tqdm import tqdm
 
 from engine import processes
 
+# Run last: once the bars are closed no other is drawn, so the line of an error stands alone.
+processes.at_exit(tqdm.get_lock().acquire)
+
 
 def progress(
     total: int, unit: str = "candidates", *, what: str | None = None, delay_s: float = 0.0

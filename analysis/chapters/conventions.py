@@ -30,7 +30,7 @@ from analysis.figures import style
 from analysis.figures.reading_dots import reading_dots
 from analysis.measures import readings
 from analysis.measures.readings import Readings, label
-from analysis.sentences import decimals, listed, q_value
+from analysis.sentences import decimals, listed, q_value, span
 from analysis.study import Absent, Study, Table, table
 from engine.runs.readings import DEFAULT, NOISE_MESH
 
@@ -272,10 +272,10 @@ def _elsewhere(taus: pl.DataFrame, row: Mapping[str, Any]) -> str:  # Any: cells
     own = taus.filter(reading=row["reading"])
     if own.height == 1:
         return ""
-    ends = dict.fromkeys(decimals(float(n)) for n in (own["kendall"].min(), own["kendall"].max()))  # type: ignore[arg-type]
+    kendall = own["kendall"].to_numpy()
     models, every = own["model"].n_unique(), taus["model"].n_unique()
     which = f"the {models} of {every} models with this reading" if every > 1 else "all prompts"
-    return f"Over {which} τ is {' to '.join(ends)}. "
+    return f"Over {which} τ is {span(kendall)}. "
 
 
 def _of_findings(study: Study) -> list[Block]:

@@ -232,8 +232,8 @@ def _shift(run: Run, prompt: str) -> Array:
 
 def _largest_shift(words: pl.DataFrame) -> float:
     """The largest absolute shift of the kinds of words that are tested; 0 where none is."""
-    tested = words.filter(pl.col("p").is_not_nan())["shift"].abs()
-    return float(tested.max() or 0.0)  # type: ignore[arg-type]  # polars: any value
+    tested = words.filter(pl.col("p").is_not_nan())["shift"].to_numpy()
+    return float(np.abs(tested).max(initial=0.0))
 
 
 def _floor(noise: Sequence[tuple[str, Run]], prompt: str, share: float) -> float | None:

@@ -18,9 +18,10 @@ import polars as pl
 
 from engine.errors import AssayError
 from engine.runs import storage
+from engine.runs.schema import Columns
 
 _TEXT = pl.String
-MODELS = {
+MODELS: Columns = {
     "rewardbench_rank": pl.Int64,
     "nickname": _TEXT,
     "developer": _TEXT,
@@ -29,7 +30,7 @@ MODELS = {
     "size_b": pl.Float64,
     "source": _TEXT,
 }
-NUMBERS = {
+NUMBERS: Columns = {
     "exhibit": _TEXT,
     "quantity": _TEXT,
     "prompt": _TEXT,
@@ -39,7 +40,7 @@ NUMBERS = {
     "within": pl.Float64,
     "source": _TEXT,
 }
-TOKENS = {
+TOKENS: Columns = {
     "exhibit": _TEXT,
     "prompt": _TEXT,
     "model": _TEXT,
@@ -50,7 +51,7 @@ TOKENS = {
     "score": pl.Float64,
     "source": _TEXT,
 }
-_FILES = {"models": MODELS, "numbers": NUMBERS, "tokens": TOKENS}
+_FILES: dict[str, Columns] = {"models": MODELS, "numbers": NUMBERS, "tokens": TOKENS}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,8 +139,7 @@ def _check_tokens(path: Path, tokens: pl.DataFrame) -> None:
         )
 
 
-# Any: polars' names of types.
-def _read(path: Path, schema: dict) -> pl.DataFrame:  # type: ignore[type-arg]
+def _read(path: Path, schema: Columns) -> pl.DataFrame:
     try:
         content = path.read_bytes()
         if not content.endswith(b"\n"):

@@ -163,7 +163,7 @@ def _stoppable(call: Callable[[], T], stopped: threading.Event) -> T:
             while not future.done():  # a wait without end would not notice every Ctrl-C
                 futures.wait([future], timeout=0.2)
             return future.result()
-        except BaseException:
+        except BaseException:  # KeyboardInterrupt and SystemExit too; raised again
             if exiting.is_set():
                 threading.Event().wait()  # another thread ends the process
             raise
@@ -208,10 +208,15 @@ def _bar(what: str, size: int) -> Iterator[tuple[type[tqdm], Callable[[str], Non
 @contextlib.contextmanager
 def _lines_of_the_client(source: str, tell: Callable[[str], None]) -> Iterator[None]:
     """What the client logs becomes one line each, above the progress bar, without signed URLs."""
-    logger, handler = logging.getLogger("huggingface_hub"), logging.Handler()
-    handler.emit = lambda record: tell(f"{source}: {_in_one_line(record.getMessage())}")  # type: ignore[method-assign]
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tell(f"{source}: {_in_one_line(record.getMessage())}")
+
+    logger, handler = logging.getLogger("huggingface_hub"), Lines()
     before, propagates = list(logger.handlers), logger.propagate
     with warnings.catch_warnings():
+        # The command has compared the disk with the size, and a full disk is a line of its own.
         warnings.filterwarnings("ignore", "Not enough free disk space", UserWarning)
         try:
             logger.handlers[:], logger.propagate = [handler], False

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 from huggingface_hub.errors import OfflineModeIsEnabled
-from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
+from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]  # not in its __all__
 
 # Waited for one answer at most; the hub counts requests in windows of five minutes.
 LONGEST_S = 600.0
@@ -57,11 +57,11 @@ class Patience:
         def patient(request: httpx2.Request, **options: Any) -> httpx2.Response:
             return self._send(send, request, options)
 
-        client.send = patient  # type: ignore[method-assign]
+        client.send = patient  # type: ignore[method-assign]  # for a while, on this client alone
         try:
             yield
         finally:
-            client.send = send  # type: ignore[method-assign]
+            client.send = send  # type: ignore[method-assign]  # as it was
 
     def _send(
         self,

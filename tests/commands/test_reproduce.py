@@ -1,6 +1,5 @@
 """`assay reproduce` on tiny models that stand in for two of the paper's; killed in every stage."""
 
-import json
 import os
 import re
 import signal
@@ -16,11 +15,9 @@ import pytest
 
 from analysis.published import data
 from configs import known_models, reproduce
-from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.text.chat_template import TemplatePolicy
-from launch.reproduction import planning, sources
-from launch.reproduction.readings import check_second_dtype, policy_of
+from launch.reproduction import planning
+from launch.reproduction.readings import check_second_dtype
 from tests.support import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -214,69 +211,6 @@ def test_keep_none_removes_checkpoints_and_never_a_users_folder(command, folders
     assert not (root / "checkpoints" / GEMMA).exists()
 
 
-@pytest.fixture
-def bare(tmp_path, monkeypatch):
-    """A call with --keep=none that asks for one model, and a hub's cache of its own."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    root = tmp_path / "root"
-    one = type("Bare", (), {"root": root, "keep": "none", "source_dir": None})()
-    one.config = SimpleNamespace(verify="auto", check_identity=False, check_memory=True)
-    one.checkpoint = lambda spec: root / "checkpoints" / spec.slug
-    return one
-
-
-def repository(cache):
-    return cache / "models--Ray2333--GRM-gemma2-2B-rewardmodel-ft"
-
-
-def snapshot(cache, *names, index=None):
-    """A revision of R-Gem-2B in a cache, with files of five bytes."""
-    folder = repository(cache) / "snapshots" / (SPEC.revision or "0" * 40)
-    folder.mkdir(parents=True)
-    for name in names:
-        (folder / name).write_bytes(b"12345")
-    if index:
-        text = json.dumps({"weight_map": {name: name for name in index}})
-        (folder / "model.safetensors.index.json").write_text(text)
-    return folder
-
-
-def test_keep_none_downloads_below_the_root_and_removes_nothing_else(bare, tmp_path):
-    """Not even where a download into the hub's cache failed half-way before."""
-    snapshot(tmp_path / "hub", "a.safetensors", index=["a.safetensors", "b.safetensors"])
-    assert sources.cache_of(bare, SPEC) == tmp_path / "root" / "downloads"
-    snapshot(tmp_path / "root" / "downloads", "model.safetensors")
-    assert sources.remove(bare, SPEC) == 5
-    assert repository(tmp_path / "hub").exists()
-    assert not repository(tmp_path / "root" / "downloads").exists()
-
-
-def test_a_whole_model_of_the_hubs_cache_is_used_and_stays(bare, tmp_path):
-    snapshot(tmp_path / "hub", "a.safetensors", index=["a.safetensors"])
-    assert sources.cache_of(bare, SPEC) == tmp_path / "hub"
-    assert sources.remove(bare, SPEC) == 0
-    assert repository(tmp_path / "hub").exists()
-
-
-def test_one_shard_of_two_is_not_the_whole_download(bare, tmp_path):
-    bare.keep = "all"
-    folder = snapshot(tmp_path / "hub", "a.safetensors", index=["a.safetensors", "b.safetensors"])
-    assert sources.fetched_bytes(bare, SPEC, 11) == 5
-    (folder / "b.safetensors").write_bytes(b"123456")
-    assert sources.fetched_bytes(bare, SPEC, 11) == 11
-
-
-def test_links_are_removed_and_not_what_they_lead_to(bare, tmp_path):
-    elsewhere = tmp_path / "elsewhere"
-    snapshot(elsewhere, "model.safetensors")
-    (tmp_path / "root" / "checkpoints").mkdir(parents=True)
-    bare.checkpoint(SPEC).symlink_to(elsewhere)
-    (tmp_path / "root" / "downloads").symlink_to(elsewhere)
-    assert sources.remove(bare, SPEC) == 0
-    assert not bare.checkpoint(SPEC).is_symlink()
-    assert repository(elsewhere).exists()
-
-
 @pytest.mark.parametrize(
     ("only", "left"),
     [("page", "sweep, search"), ("logprobs", "sweep, search"), ("items", "sweep, search")],
@@ -293,42 +227,6 @@ def test_keep_none_keeps_what_a_stage_outside_of_only_needs(command, folders, tm
     assert (checkpoint / "kept").exists()
     (row,) = [line for line in found.err if line.startswith("R-Gem-2B  ")]
     assert row.endswith("nothing to compute")
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"slug": "other"}, "slug='other'; allowed: "),
-        ({"policy": TemplatePolicy(bos="double", date=None)}, "policy="),
-        ({"head": SimpleNamespace(kind="mlp")}, "head='mlp'; allowed: 'linear'"),
-    ],
-)
-def test_a_checkpoint_that_was_converted_otherwise_is_refused(bare, monkeypatch, changed, message):
-    spec = known_models.KNOWN[SKYWORK]
-    bare.checkpoint(spec).mkdir(parents=True)
-    own = {"slug": spec.slug, "policy": policy_of(spec), "head": SimpleNamespace(kind="linear")}
-
-    def opened(fields):
-        card = SimpleNamespace(**fields)
-        monkeypatch.setattr(Checkpoint, "open", lambda *_, **__: SimpleNamespace(card=card))
-
-    opened(own)
-    assert sources.converted(bare, spec).card.slug == spec.slug
-    opened(own | changed)
-    with pytest.raises(AssayError, match=message):
-        sources.converted(bare, spec)
-
-
-def test_a_checkpoint_without_the_soft_cap_is_not_in_our_conventions():
-    spec = known_models.KNOWN[SKYWORK]
-    head = SimpleNamespace(kind="linear")
-    card = SimpleNamespace(
-        slug=spec.slug, head=head, policy=policy_of(spec), revision=None, decoder=SimpleNamespace()
-    )
-    card.decoder.attention_softcap = 50.0
-    assert sources._differences(card, spec, identity=True) == []
-    card.decoder.attention_softcap = None
-    assert sources._differences(card, spec, identity=True) == [("attention_softcap", None, 50.0)]
 
 
 def test_a_plan_prints_a_table_and_writes_nothing(command, tmp_path, monkeypatch):
@@ -458,17 +356,6 @@ def test_no_room_on_another_disk_for_the_downloads_is_one_line(command, tmp_path
     assert found.code == 2
     assert re.search(r"hub: \d+.\d GiB of disk are needed for downloads, 50.0 GiB", found.err[0])
     assert not (tmp_path / "root").exists()
-
-
-def test_a_partial_only_keeps_every_checkpoint_on_the_disk(monkeypatch):
-    """--only=sweep --keep=none removes nothing before the search is complete."""
-    spec = known_models.KNOWN[GEMMA]
-    step = SimpleNamespace(spec=spec, checkpoint=10, fetch=5, todo=[], tokens=0)
-    for every, peak in ((["sweep"], 15), (["sweep", "search"], 30)):
-        asked = SimpleNamespace(
-            root=Path("/"), stages_of=lambda _: ["sweep"], all_stages_of=lambda _, own=every: own
-        )
-        assert planning.disk(asked, [step, step]).keep_none == peak
 
 
 @pytest.mark.parametrize(

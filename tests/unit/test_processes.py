@@ -120,6 +120,22 @@ time.sleep(100)
     assert ends(start(body, 2)) == [(2, f"last {i}\nfirst {i}\n", line) for i in range(2)]
 
 
+def test_the_line_of_a_failure_stands_alone_while_bars_are_drawn():
+    lines = """
+import threading, time
+from engine import processes
+from engine.progress import progress
+threading.Timer(0.05, processes.end, ("test: it failed", 2)).start()
+while True:
+    progress(10).update(1)
+"""
+    for _ in range(5):
+        command = [sys.executable, "-c", lines]
+        ended = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=60)
+        assert ended.returncode == 2
+        assert ended.stderr.replace("\r", "\n").splitlines()[-1] == "test: it failed"
+
+
 def test_the_first_process_leaves_its_line_before_the_others_are_gone(start, tmp_path):
     """Below jax, libraries may abort process 0 as soon as another process is gone."""
     body = f"""
