@@ -1,13 +1,20 @@
 """The progress bar of all commands: work done, rate, time left."""
 
 import sys
+import threading
 
 from tqdm import tqdm
 
 from engine import processes
 
+
+class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
+    """A bar whose lock is of this process alone: tqdm's own is shared with forked processes."""
+
+
+_Bar.set_lock(threading.RLock())
 # Run last: once the bars are closed no other is drawn, so the line of an error stands alone.
-processes.at_exit(tqdm.get_lock().acquire)
+processes.at_exit(_Bar.get_lock().acquire)
 
 
 def progress(
@@ -23,7 +30,7 @@ def progress(
     """
     quiet = not processes.writes() or total == 0
     interval = 0.5 if sys.stderr.isatty() else 15.0
-    bar = tqdm(
+    bar = _Bar(
         total=total,
         desc=what,
         unit=f" {unit}",

@@ -136,6 +136,21 @@ while True:
         assert ended.stderr.replace("\r", "\n").splitlines()[-1] == "test: it failed"
 
 
+def test_a_forked_process_that_ends_leaves_the_bars_of_its_parent_alone():
+    lines = """
+import os
+from engine import processes
+from engine.progress import progress
+if os.fork() == 0:
+    processes.end("test: it failed", 2)
+os.wait()
+progress(10).close()
+"""
+    command = [sys.executable, "-c", lines]
+    ended = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=60)
+    assert ended.returncode == 0 and ended.stderr.startswith("test: it failed\n")
+
+
 def test_the_first_process_leaves_its_line_before_the_others_are_gone(start, tmp_path):
     """Below jax, libraries may abort process 0 as soon as another process is gone."""
     body = f"""
