@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 from engine import mesh as meshes
 from engine.errors import AssayError
 from engine.models.reward_model import RewardModels
+from engine.programs import run_together
 from engine.scoring.batches import Bucket, gather, pad_rows, take_rows
 from engine.scoring.rows import RewardRows
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
@@ -285,7 +286,7 @@ def compiled(
     Returns:
       (params, *arguments of the method) -> its result, with float32 accumulation.
     """
-    return jax.jit(_call(method, graph), out_shardings=shardings)
+    return run_together(jax.jit(_call(method, graph), out_shardings=shardings))
 
 
 @functools.lru_cache(maxsize=64)
@@ -302,7 +303,7 @@ def compiled_over_data(
       result: axis letters of its result, which every process reads.
     """
     split = meshes.over_data(_call(method, graph), mesh, ("", *arguments), result)
-    return jax.jit(split, out_shardings=meshes.sharding(mesh, ""))
+    return run_together(jax.jit(split, out_shardings=meshes.sharding(mesh, "")))
 
 
 # Any: the method's arguments and result.

@@ -21,6 +21,7 @@ from engine import mesh as meshes
 from engine.models.decoder import behind
 from engine.models.reward_model import RewardModels
 from engine.planning.work import BLOCK_PARENTS, BLOCK_ROWS
+from engine.programs import run_together
 from engine.search import buffer, packing, proposals
 from engine.search.buffer import BROKEN, UNKNOWN, Ranked, State, fitness
 from engine.search.settings import STEP_METHODS, SearchSettings
@@ -98,7 +99,8 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
         return jax.lax.fori_loop(0, count, one, (state, *traced))
 
     everywhere = meshes.sharding(mesh, "")
-    return Step(*(jax.jit(each, out_shardings=everywhere) for each in (many, expand, admit)))
+    jitted = (jax.jit(each, out_shardings=everywhere) for each in (many, expand, admit))
+    return Step(*map(run_together, jitted))
 
 
 def proposed_changes(settings: SearchSettings) -> proposals.FirstChanges | None:
