@@ -32,6 +32,17 @@ def items(tmp_path):
 # --- Same results -----------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def swept_by_one(checkpoint, tmp_path_factory):
+    """Flags of a sweep, and the files that one process writes."""
+    flags = [f"--checkpoint={checkpoint().path}", *SMALL, "--config.prompts=greatest"]
+    folder = tmp_path_factory.mktemp("one")
+    run_to_the_end("sweep", 1, *flags, f"--run={folder}")
+    files = bytes_of(folder)
+    assert len(files) == 4
+    return flags, files
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
@@ -42,14 +53,12 @@ def items(tmp_path):
         processes.by_open_mpi,
     ],
 )
-def test_a_sweep_of_two_processes_writes_what_one_writes(checkpoints, tmp_path, place):
-    flags = [checkpoints["reward"], *SMALL, "--config.prompts=greatest"]
-    run_to_the_end("sweep", 1, *flags, f"--run={tmp_path}/one")
+def test_a_sweep_of_two_processes_writes_what_one_writes(swept_by_one, tmp_path, place):
+    flags, files = swept_by_one
     ended = run_to_the_end("sweep", 2, *flags, f"--run={tmp_path}/two", place=place)
     assert_quiet_but_for_the_first(ended)
     assert ended[0].out == [f"{tmp_path}/two/scores: 1 models × 1 prompts, 288 new rewards"]
-    assert len(bytes_of(tmp_path / "one")) == 4
-    assert bytes_of(tmp_path / "two") == bytes_of(tmp_path / "one")
+    assert bytes_of(tmp_path / "two") == files
 
 
 CASES = {
