@@ -40,7 +40,8 @@ def tables(study: Study) -> Iterator[Table]:
     """lens.csv, lens_framing.csv, lens_groups.csv and lens_layers.csv."""
     made = study.tables
     both = functools.cache(partial(_by_layer, study))
-    yield table("lens", make=lambda: both().order)
+    few = "Fewer than ten tokens were swept with the lens."
+    yield table("lens", make=lambda: required(both().order, few))
     yield table("lens_framing", make=lambda: _framed(study, both()))
     yield table("lens_groups", make=partial(_groups, study))
     yield table(
@@ -113,10 +114,10 @@ def section(study: Study) -> Section:
 def _order(study: Study, order: pl.DataFrame) -> Picture:
     own = order.filter(of=lens.ALL)
     looks = style.looks(prompts_in(own))
-    lines = {
-        prompt: Line(rows=own.filter(prompt=prompt), value="kendall", band=_BAND, look=look)
-        for prompt, look in looks.items()
-    }
+    lines = [
+        Line(name=name, rows=own.filter(prompt=name), value="kendall", band=_BAND, look=look)
+        for name, look in looks.items()
+    ]
     caption = (
         "Kendall’s τ of the ranking after each layer with that after the last one, over all "
         "tokens; one line per prompt. Bands are 95% intervals for all layers together, forms of "
@@ -129,8 +130,9 @@ def _order(study: Study, order: pl.DataFrame) -> Picture:
 
 def _ends(study: Study, order: pl.DataFrame) -> Picture:
     looks = style.looks(prompts_in(order))
-    lines = {
-        f"{prompt}, {end}": Line(
+    lines = [
+        Line(
+            name=prompt,
             rows=order.filter(prompt=prompt, of=end),
             value="kept",
             band=(),
@@ -139,7 +141,7 @@ def _ends(study: Study, order: pl.DataFrame) -> Picture:
         )
         for prompt, look in looks.items()
         for end in lens.ENDS
-    }
+    ]
     caption = (
         f"Share of the {lens.END_SHARE:.0%} of tokens that end highest (solid) or lowest (dashed) "
         "which are at that end after an earlier layer too. By chance it is as small as the end: "
@@ -155,15 +157,16 @@ def _framing(study: Study) -> list[Block]:
         return []
     pairs = frames.select("prompt_a", "prompt_b").unique(maintain_order=True).rows()
     looks = style.looks(["worst" if pair != REFERENCE else "best" for pair in pairs])
-    lines = {
-        " and ".join(pair): Line(
+    lines = [
+        Line(
+            name=" and ".join(pair),
             rows=frames.filter(prompt_a=pair[0], prompt_b=pair[1]),
             value="kendall",
             band=_BAND,
             look=look,
         )
         for pair, look in zip(pairs, looks.values(), strict=True)
-    }
+    ]
     caption = (
         "Kendall’s τ between the rankings under two prompts after the same layer: a question and "
         "its opposite, and (where both were scored) two questions that ask for the same. Where the "
@@ -181,10 +184,10 @@ def _of_groups(study: Study) -> list[Block]:
     over = groups.group_by("model", "prompt", "layer", maintain_order=True).agg(
         spread=pl.col("spread").mean()
     )
-    lines = {
-        prompt: Line(rows=over.filter(prompt=prompt), value="spread", band=(), look=look)
-        for prompt, look in style.looks(prompts_in(over)).items()
-    }
+    lines = [
+        Line(name=name, rows=over.filter(prompt=name), value="spread", band=(), look=look)
+        for name, look in style.looks(prompts_in(over)).items()
+    ]
     caption = (
         "How far words for groups of people stand apart after each layer: the share of the "
         "variance of their percentiles that lies between the groups of an axis, mean over the "

@@ -77,8 +77,8 @@ def _groups(layers: pl.DataFrame) -> Iterator[Finding]:
 
 def _depths(rows: pl.DataFrame) -> str:
     """How deep some layers lie, such as "50 to 75%"."""
-    depths = (100 * rows["layer"] / rows["layers"]).round(0).cast(pl.Int64)
-    low, high = depths.min(), depths.max()
+    depths: list[int] = (100 * rows["layer"] / rows["layers"]).round(0).cast(pl.Int64).to_list()
+    low, high = min(depths), max(depths)
     return f"{low}%" if low == high else f"{low} to {high}%"
 
 

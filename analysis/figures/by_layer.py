@@ -19,6 +19,7 @@ class Line:
     """One line of every panel.
 
     Attributes:
+      name: in the legend; lines of one name have one entry.
       rows: model, layer, and the columns below; of all models.
       value: column of the line.
       band: columns of the ends of its interval, or ().
@@ -26,6 +27,7 @@ class Line:
       dashed: whether it is dashed.
     """
 
+    name: str
     rows: pl.DataFrame
     value: str
     band: Sequence[str]
@@ -35,7 +37,7 @@ class Line:
 
 @style.styled
 def by_layer(
-    lines: Mapping[str, Line],
+    lines: Sequence[Line],
     names: Mapping[str, str],
     label: str,
     marks: Sequence[float] = (),
@@ -43,23 +45,23 @@ def by_layer(
     """One panel per model, the layers across.
 
     Args:
-      lines: name in the legend -> line.
+      lines: of every panel.
       names: slug -> nickname, in the order of the panels; models without rows are left out.
       label: of the vertical axis.
       marks: values with a dotted line.
     """
-    drawn = pl.concat([line.rows["model"] for line in lines.values()])
+    drawn = pl.concat([line.rows["model"] for line in lines])
     models = [model for model in names if model in drawn][:MOST]
     figure, axes = style.panels(names, models, _COLUMNS, _PANEL)
     for model, ax in axes.items():
         for mark in marks:
             ax.axhline(mark, color=style.FAINT, linewidth=0.8, linestyle=":")
-        for line in lines.values():
+        for line in lines:
             own, (colour, marker) = line.rows.filter(model=model).sort("layer"), line.look
             layers = own["layer"].to_numpy()
             if line.band:
-                ends = (own[name].to_numpy() for name in line.band)
-                ax.fill_between(layers, *ends, color=colour, alpha=0.2, linewidth=0)
+                low, high = (own[name].to_numpy() for name in line.band)
+                ax.fill_between(layers, low, high, color=colour, alpha=0.2, linewidth=0)
             dashes = "--" if line.dashed else "-"
             every = max(1, len(layers) // 8)
             ax.plot(
@@ -72,7 +74,16 @@ def by_layer(
                 markevery=every,
                 linewidth=1.4,
             )
-    style.legend(figure, {name: line.look for name, line in lines.items()}, lines=True)
+    _alike(list(axes.values()))
+    style.legend(figure, {line.name: line.look for line in lines}, lines=True)
     figure.supxlabel("after layer", fontsize=9)
     figure.supylabel(label, fontsize=9)
     return figure
+
+
+def _alike(axes: Sequence[style.Axes]) -> None:
+    """Gives panels one vertical scale, and whole numbers across."""
+    limits = [ax.get_ylim() for ax in axes]
+    for ax in axes:
+        ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+        ax.locator_params(axis="x", integer=True)

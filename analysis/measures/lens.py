@@ -82,7 +82,8 @@ def by_layer(run: Run, models: Sequence[str], pair: Pair, reference: Pair) -> Ta
 
     Args:
       run: the run.
-      models: slugs in the order of the rows; those without the lens are left out.
+      models: slugs in the order of the rows; those without the lens are left out, and those with
+        fewer than ten tokens that all their prompts have.
       pair: ids of a prompt and its opposite.
       reference: ids of two prompts that ask for the same.
 
@@ -101,8 +102,8 @@ def by_layer(run: Run, models: Sequence[str], pair: Pair, reference: Pair) -> Ta
     order, frames = [], []
     for model in models:
         prompts = [p for p in run.vocabulary_prompts if (model, p) in swept(run)]
-        if prompts:
-            own = _Model.read(run, model, prompts)
+        own = _Model.read(run, model, prompts) if prompts else None
+        if own is not None:
             for layer in range(1, own.layers + 1):
                 after = own.orders(layer)
                 order += [row for p in prompts for row in own.against_last(p, layer, after[p])]
@@ -138,7 +139,6 @@ class _Model:
 
     Attributes:
       slug: of the model.
-      ids: token ids [N].
       stems: number of the stem of each token [N].
       values: prompt -> float32 [layers, N].
       last: prompt -> order after the last layer.
@@ -152,12 +152,15 @@ class _Model:
     ends: Mapping[str, Mapping[str, Array]]
 
     @classmethod
-    def read(cls, run: Run, model: str, prompts: Sequence[str]) -> "_Model":
+    def read(cls, run: Run, model: str, prompts: Sequence[str]) -> "_Model | None":
+        """The tokens that were scored under all prompts; None for fewer than ten."""
         frames = {p: run.layers(model, p) for p in prompts}
         common = next(iter(frames.values()))["token_id"]
         for frame in frames.values():  # another draw of tokens, or none
             if not frame["token_id"].equals(common):
                 common = common.filter(common.is_in(frame["token_id"].implode()))
+        if len(common) < FEWEST:
+            return None
         values = {
             p: frame.filter(pl.col("token_id").is_in(common.implode()))
             .drop("token_id")
@@ -195,8 +198,8 @@ class _Model:
         values = self.values[prompt]
         for end, places in self.ends[prompt].items():
             stems = np.unique(self.stems[places], return_inverse=True)[1]
-            pair = (Order.of(values[number][places]) for number in (layer - 1, -1))
-            tau, *interval = _tau(*pair, stems, tests)
+            own, final = (Order.of(values[number][places]) for number in (layer - 1, -1))
+            tau, *interval = _tau(own, final, stems, tests)
             now = ranks.extremes(values[layer - 1], len(places), ENDS[end])
             kept = _share(np.isin(places, now), stems, tests)
             yield (*key, end, len(places), int(stems.max()) + 1, tau, *interval, *kept)
