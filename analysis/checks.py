@@ -63,6 +63,23 @@ def scan(result: Result, objectives: bool = False) -> pl.LazyFrame:
     return frame.select(names).sort(names[0])
 
 
+def by_layer(result: Result) -> pl.DataFrame:
+    """token_id, and the reward after each layer of a sweep with the lens; sorted by token_id.
+
+    Raises:
+      RunError: a number that is not finite, or a last layer that is not the reward.
+    """
+    files = sources({result.folder / name: digest for name, digest in result.parts.items()})
+    frame = pl.scan_parquet(files, glob=False, hive_partitioning=False)
+    found = frame.select("token_id", "reward", *result.layers).sort("token_id").collect()
+    for name in result.layers:
+        broken = pl.col(name).is_null() | ~pl.col(name).is_finite()
+        refuse(found, broken, f"{result.where}: {name} is not finite for token ids")
+    other = pl.col(result.layers[-1]) != pl.col("reward")
+    refuse(found, other, f"{result.where}: the last layer is not the reward of token ids")
+    return found.drop("reward")
+
+
 def present(result: Result, allow_incomplete: bool) -> Result | None:
     """`result` with the parts that exist, each checked against its sha256; None without parts."""
     there = set(storage.names(result.folder))
@@ -75,7 +92,8 @@ def present(result: Result, allow_incomplete: bool) -> Result | None:
         raise RunError(f"{result.where} holds no scores")
     if not parts:
         return None
-    types = columns(result) | dict.fromkeys(result.objectives, pl.Float32)
+    beside = (*result.objectives, *result.layers)
+    types = columns(result) | dict.fromkeys(beside, pl.Float32)
     files = {result.folder / name: digest for name, digest in parts.items()}
     for (path, digest), file in zip(files.items(), sources(files), strict=True):
         data = file if isinstance(file, bytes) else storage.read(path)

@@ -101,6 +101,18 @@ class Run:
         frame = scores.join(tokens, on="token_id", how="left", validate="1:1").sort("token_id")
         return frame.select("token_id", "token", pl.exclude("token_id", "token")).collect()
 
+    def layers(self, model: str, prompt: str) -> pl.DataFrame:
+        """token_id, and the reward after each layer (`layer_01` …, f32); sorted by token_id.
+
+        Raises:
+          RunError: it was swept without the lens, a number is not finite, or the last layer's
+            differs from the reward.
+        """
+        result = self.results[model, prompt]
+        if not result.layers:
+            raise RunError(f"{result.where}: swept without the lens (--config.lens=true)")
+        return checks.by_layer(result)
+
     def next_tokens(self, model: str, prompt: str) -> pl.DataFrame:
         """token_id, token, logprob of a language model's next token; sorted by token_id."""
         frame = checks.scan(self.logprobs[model, prompt]).join(

@@ -17,6 +17,7 @@ def get_config():
     config.models = ""  # slugs of demo/embedded_models.py, comma-separated; "": all
     config.prompts = "greatest,best,worst"  # ids of configs/prompts.py; "": no sweep, no search
     config.mode = "ids"
+    config.lens = True  # the reward after every layer too
     config.part_size = 8192
     # The words of a .csv (column `word`), scored under these prompts: four questions, each in the
     # same two wordings. "": no words. The default is the built-in word categories.

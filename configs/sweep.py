@@ -17,4 +17,7 @@ def get_config(selection="paper"):
     # text is put into the template and the whole conversation is tokenised, as in the paper;
     # identical conversations are scored once.
     config.mode = "ids"
+    # Whether parts also hold the reward after every layer: final norm and head read the hidden
+    # state after each, in the same pass (docs/lens.md). Parts are as many times as large.
+    config.lens = False
     return config

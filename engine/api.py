@@ -112,13 +112,28 @@ class RewardModel:
         Returns:
           token_id u32, token str, reward f32; best first, equal rewards by id.
         """
-        template, pad = self._checkpoint.template, pad_token(self._checkpoint, pooling)
-        size = tokens_of(self._checkpoint)
-        rewards = self._score(token_rows(template, prompt, size, mode, pad))[0]
-        columns = {"token_id": range(size), "token": template.tokens, "reward": rewards}
-        frame = pl.DataFrame(columns, {**schema.SCORE_COLUMNS, "token": pl.String})
-        frame = frame.select("token_id", "token", "reward")
-        return frame.sort("reward", "token_id", descending=[True, False])
+        return self._tokens(self._scorer, ["reward"], prompt, mode, pooling)
+
+    def lens(self, prompt: str, *, mode: str = "ids", pooling: str = "last") -> pl.DataFrame:
+        """Rewards of every token as `sweep` gives them, and what the head reads after every layer.
+
+        The final norm and the head are applied to the hidden state after each layer.
+
+        Args:
+          prompt: the user's turn.
+          mode: as for `sweep`.
+          pooling: as for `sweep`.
+
+        Returns:
+          token_id u32, token str, reward f32, layer_01 f32, layer_02 f32, …; best first, equal
+          rewards by id. The last column equals the reward.
+        """
+        own = self._scorer
+        scorer = RewardScorer.build(
+            own.graph, own.params, own.mesh, step_size=own.step_size, lens=True
+        )
+        layers = schema.lens_columns(self._checkpoint.card.reward_head.depth)
+        return self._tokens(scorer, ["reward", *layers], prompt, mode, pooling)
 
     def score(
         self,
@@ -203,15 +218,30 @@ class RewardModel:
     def _replies(self, prompt: str, replies: Sequence[str], mode: str, pooling: str) -> np.ndarray:
         template, pad = self._checkpoint.template, pad_token(self._checkpoint, pooling)
         rows = ReplyRows(template.split(prompt), template, replies, mode, pad=pad)
-        return self._score(rows) if replies else np.empty((len(self._columns), 0), np.float32)
+        if not replies:
+            return np.empty((len(self._columns), 0), np.float32)
+        return self._score(self._scorer, rows)
 
-    def _score(self, rows: RewardRows) -> np.ndarray:
-        """Reward and objectives: float32 [columns, rows]."""
-        self._scorer.check_length(rows.longest())
-        prefix = self._scorer.prefill(rows.prompt)
-        scored = score_buckets(self._scorer, prefix, rows.buckets(0, len(rows)), len(rows))
+    def _tokens(
+        self, scorer: RewardScorer, names: Sequence[str], prompt: str, mode: str, pooling: str
+    ) -> pl.DataFrame:
+        """token_id, token and some columns of every token, best first."""
+        template, pad = self._checkpoint.template, pad_token(self._checkpoint, pooling)
+        size = tokens_of(self._checkpoint)
+        scored = self._score(scorer, token_rows(template, prompt, size, mode, pad))
+        numbers = dict(zip(scorer.columns[0], scored, strict=True))
+        columns = {"token_id": range(size), "token": template.tokens}
+        types = {"token_id": pl.UInt32, "token": pl.String, **dict.fromkeys(names, pl.Float32)}
+        frame = pl.DataFrame({**columns, **{name: numbers[name] for name in names}}, types)
+        return frame.sort("reward", "token_id", descending=[True, False])
+
+    def _score(self, scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
+        """Columns of a scorer for some rows: float32 [columns, rows]."""
+        scorer.check_length(rows.longest())
+        prefix = scorer.prefill(rows.prompt)
+        scored = score_buckets(scorer, prefix, rows.buckets(0, len(rows)), len(rows))
         check_finite(
-            self._checkpoint.card.slug, next(iter(rows.part_columns)), 0, self._columns, scored
+            self._checkpoint.card.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], scored
         )
         return scored
 

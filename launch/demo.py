@@ -102,7 +102,8 @@ def demo(given: command.Given) -> str:
 
 
 def _plan(config: ConfigDict, run: str, prompts: Mapping[str, str]) -> Plan:
-    settings, mesh = scoring.settings(config, [])  # every embedded model is stored in bfloat16
+    # Every embedded model is stored in bfloat16.
+    settings, mesh = scoring.settings(config, [], ["lens"])
     common, _ = scoring.shared_settings(config, [])
     path = _CATEGORIES if config.words == "categories" else Path(config.words)
     replies = items.read_items(path, "word") if config.words else []
@@ -127,8 +128,9 @@ def _scored(plan: Plan, checkpoints: Sequence[Checkpoint]) -> int:
         new += sweep_vocabulary(checkpoints, plan.prompts, *of, finished=findings.show)
     _say(4, f"scoring {len(plan.replies)} words under {len(plan.word_prompts)} prompts")
     if plan.words:
-        listed = (plan.word_prompts, plan.words, plan.replies)
-        new += sweep_replies(checkpoints, *listed, *of, findings.show_models)
+        listed = (plan.word_prompts, plan.words, plan.replies, plan.run)
+        own = dataclasses.replace(plan.settings, lens=False)
+        new += sweep_replies(checkpoints, *listed, own, plan.mesh, findings.show_models)
     return new
 
 

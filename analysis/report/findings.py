@@ -23,6 +23,7 @@ ORDER = (
     "variance",
     "overoptimisation",
     "policies",
+    "lens",
     "logprobs",
     "item_logprobs",
     "explained",

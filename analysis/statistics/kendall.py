@@ -62,7 +62,7 @@ def tau_b(x: Array, y: Array) -> float:
 
     NaN where it is not defined: fewer than two values, a NaN, or all values of one side equal.
     """
-    return _tau(ranking(x), ranking(y))
+    return tau_of(ranking(x), ranking(y))
 
 
 def tau_b_matrix(columns: Sequence[Array] | Array) -> Array:
@@ -77,7 +77,7 @@ def tau_b_matrix(columns: Sequence[Array] | Array) -> Array:
 
     def fill(row: int) -> None:
         for column in range(row + 1):
-            value = _tau(sorted_once[row], sorted_once[column])
+            value = tau_of(sorted_once[row], sorted_once[column])
             matrix[row, column] = matrix[column, row] = value
 
     # The count releases the interpreter. The longest rows go first, so that no thread is left over.
@@ -125,7 +125,8 @@ def signs(x: Array) -> Iterator[tuple[slice, Array]]:
         yield at, np.sign(x[:, at, None] - x[:, None, :])
 
 
-def _tau(a: Ranking, b: Ranking) -> float:
+def tau_of(a: Ranking, b: Ranking) -> float:
+    """`tau_b` of two columns that were sorted already."""
     size = len(a.ranks)
     pairs = size * (size - 1) // 2
     if size < 2 or pairs in (a.ties, b.ties):

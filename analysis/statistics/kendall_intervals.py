@@ -80,21 +80,29 @@ def pair_interval(
 def pair_error(x: Order, y: Order, clusters: Array) -> float:
     """Standard error of tau-b, clustered; NaN for one cluster or a constant order.
 
+    Arguments as in `pair_interval`.
+    """
+    points = pair_influence(x, y)
+    return math.nan if np.isnan(points).any() else clustered_error(points, clusters)
+
+
+def pair_influence(x: Order, y: Order) -> Array:
+    """What each of N things adds to tau-b, times N; float64 [N], NaN where an order is constant.
+
     Delta method: tau-b is a function of three means over pairs, and a thing contributes to each
     what it has with all the others. That is counted in bins, which is exact up to 128 values.
-    Arguments as in `pair_interval`.
     """
     cell = x.bins * _BINS + y.bins
     cells = np.bincount(cell, minlength=_BINS * _BINS)
     net = _net_below(_net_below(cells.reshape(_BINS, _BINS), 0), 1)
-    own = net.ravel()[cell] / len(clusters)
+    own = net.ravel()[cell] / len(cell)
     mean_x, mean_y = float(x.apart.mean()), float(y.apart.mean())
     if mean_x == 0 or mean_y == 0:
-        return math.nan
+        return np.full(len(cell), math.nan)
     scale = math.sqrt(mean_x * mean_y)
     tau = float(own.mean()) / scale
     ties = x.apart / mean_x + y.apart / mean_y
-    return clustered_error(2 * own / scale - tau * ties, clusters)
+    return np.asarray(2 * own / scale - tau * ties)
 
 
 def contributions(x: Array, weights: Array) -> Array:

@@ -24,6 +24,8 @@ Residual = Float[Array, "C T D"]
 Param = nnx.Param[Any]  # Any: of a real or an abstract array
 Index = Any  # number of a layer: an int, or a traced integer inside a loop
 Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h = H / 2
+# What is kept of the residual stream after each layer. Any: a tree of arrays.
+Look = Callable[[Residual], Any]
 
 FLOAT32 = jnp.dtype("float32")
 _F32: Any = {"preferred_element_type": jnp.float32}  # Any: keywords of einsum
@@ -165,13 +167,22 @@ class Decoder(nnx.Module):
 
         It shares no prefix and leaves out no position. The self-check compares `respond` with it.
         """
+        return self.forward_looking(ids, depths, None)[0]
+
+    def forward_looking(
+        self, ids: Int[Array, "C T"], depths: Sequence[int], look: Look | None
+    ) -> tuple[tuple[Residual, ...], Any]:
+        """`forward`, and what `look` keeps after each layer, with a leading axis for the layers."""
         x = self.embed(ids)
         angles = self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape))
-        read = []
+        read, seen = [], []
         for start, stop in _segments(depths):
-            x = jax.lax.fori_loop(start, stop, lambda i, x: self._plain_layer(i, x, angles)[0], x)
+            x, kept = _through(
+                lambda i, x: self._plain_layer(i, x, angles)[0], start, stop, x, look
+            )
             read.append(x)
-        return tuple(read)
+            seen.append(kept)
+        return tuple(read), _joined(seen)
 
     def prefill(
         self, ids: Int[Array, "P"], read_at: Int[Array, "M"]
@@ -222,6 +233,24 @@ class Decoder(nnx.Module):
           read: the reward positions within x.
           depths: ascending.
         """
+        return self.respond_looking(prefix, x, places, read, depths, None)[0]
+
+    def respond_looking(
+        self,
+        prefix: KeyValues,
+        x: Residual,
+        places: Places,
+        read: Int[Array, "C Y"],
+        depths: Sequence[int],
+        look: Look | None,
+    ) -> tuple[tuple[Float[Array, "C Y D"], ...], Any]:
+        """`respond`, and what `look` keeps after each layer but the last of `depths`.
+
+        The first arguments are those of `respond`; `look` sees all positions of x.
+
+        Returns:
+          The residual streams, and what was kept, with a leading axis for the layers.
+        """
         angles = self._angles(places.position)
 
         # A gradient needs the results of matmuls. By default JAX would also keep all weights.
@@ -230,15 +259,17 @@ class Decoder(nnx.Module):
             return self._response_layer(index, x, prefix, places, angles)[0]
 
         residuals: list[Array] = []
+        seen: list[Any] = []  # trees of arrays
         for start, stop in _segments(depths):
             deepest = stop == max(depths)
-            x = jax.lax.fori_loop(start, stop - deepest, full_layer, x)
+            x, kept = _through(full_layer, start, stop - deepest, x, look)
+            seen.append(kept)
             if deepest:  # only the reward positions are needed
                 x, _ = self._response_layer(stop - 1, x, prefix, places, angles, read)
                 residuals.append(x)
             else:
                 residuals.append(_take(x, read))
-        return tuple(residuals)
+        return tuple(residuals), _joined(seen)
 
     def respond_and_keep(
         self, prefix: KeyValues, x: Residual, places: Places, read: Int[Array, "C Y"]
@@ -395,6 +426,31 @@ def behind(shared: Int[Array, "C"], positions: int) -> Places:
 def _take(x: Shaped[Array, "C T *D"], at: Int[Array, "C U"]) -> Shaped[Array, "C U *D"]:
     """The positions `at` of each row."""
     return jnp.take_along_axis(x, at.reshape(*at.shape, *[1] * (x.ndim - 2)), axis=1)
+
+
+def _through(
+    layer: Callable[[Index, Residual], Residual],
+    start: int,
+    stop: int,
+    x: Residual,
+    look: Look | None,
+) -> tuple[Residual, Any]:
+    """The residual stream after the layers [start, stop), and what `look` keeps after each."""
+    if look is None:
+        return jax.lax.fori_loop(start, stop, layer, x), None
+
+    def step(carry: tuple[Index, Residual], _: None) -> tuple[tuple[Index, Residual], Any]:
+        index, x = carry
+        x = layer(index, x)
+        return (index + 1, x), look(x)
+
+    (_, x), seen = jax.lax.scan(step, (jnp.int32(start), x), length=stop - start)
+    return x, seen
+
+
+def _joined(seen: Sequence[Any]) -> Any:
+    """What was kept of consecutive layers, one after the other."""
+    return jax.tree.map(lambda *kept: jnp.concatenate(kept), *seen)
 
 
 def _distances(positions: int) -> Int[Array, "T S"]:

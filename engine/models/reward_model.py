@@ -1,4 +1,7 @@
-"""Reward models on one decoder: the prefix pass, the response pass, and the plain pass."""
+"""Reward models on one decoder: the prefix pass, the response pass, and the plain pass.
+
+Each of the last two has a form that also reads the reward after every layer: the reward lens.
+"""
 
 from collections.abc import Sequence
 
@@ -72,6 +75,25 @@ class RewardModels(nnx.Module):
         flat = [r.reshape(-1, r.shape[-1]) for r in residuals]
         return self._read(flat, prefix.gates).reshape(-1, *read.shape)
 
+    def respond_by_layer(self, prefix: Prefix, candidates: Candidates) -> Float[Array, "W C"]:
+        """`respond`, with each model's rewards after every layer behind its columns.
+
+        The final norm and the head read the residual stream at the reward position after each
+        layer. A gate keeps what it read in the prompt after the last one.
+        """
+        places = behind(candidates.shared, candidates.ids.shape[1])
+        x, read = self.decoder.embed(candidates.ids), candidates.last[:, None]
+        rows = jnp.arange(len(candidates.last))
+        residuals, seen = self.decoder.respond_looking(
+            prefix.key_values,
+            x,
+            places,
+            read,
+            self.depths,
+            lambda x: self._rewards(x[rows, candidates.last], prefix.gates),
+        )
+        return self._with_layers(self._read([r[:, 0] for r in residuals], prefix.gates), seen)
+
     def respond_and_keep(
         self,
         prefix: Prefix,
@@ -101,17 +123,56 @@ class RewardModels(nnx.Module):
         """
         with jax.named_scope("plain"):
             rows, streams = jnp.arange(ids.shape[0]), self.decoder.forward(ids, self.depths)
-            by_depth = dict(zip(self.depths, streams, strict=True))
-            gates = tuple(
-                jax.vmap(readout.gate)(by_depth[readout.config.depth][rows, gate_at[:, m]])
-                for m, readout in enumerate(self.readouts)
-            )
+            gates = self._gates(streams, gate_at)
             return self._read([x[rows, last] for x in streams], gates)
+
+    def plain_by_layer(
+        self, ids: Int[Array, "C T"], last: Int[Array, "C"], gate_at: Int[Array, "C M"]
+    ) -> Float[Array, "W C"]:
+        """`plain`, with each model's rewards after every layer behind its columns."""
+        with jax.named_scope("plain"):
+            rows = jnp.arange(ids.shape[0])
+            streams, by_layer = self.decoder.forward_looking(
+                ids, self.depths, lambda x: x[rows, last]
+            )
+            gates = self._gates(streams, gate_at)
+            rewards = jax.vmap(lambda x: self._rewards(x, gates))(by_layer)
+            return self._with_layers(self._read([x[rows, last] for x in streams], gates), rewards)
 
     @property
     def columns(self) -> tuple[tuple[str, ...], ...]:
         """Names of each model's rows of a result: the reward, then its objectives if asked for."""
         return tuple(readout.config.columns(self.objectives) for readout in self.readouts)
+
+    def _gates(
+        self, streams: Sequence[Float[Array, "C T D"]], gate_at: Int[Array, "C M"]
+    ) -> tuple[Float[Array, "C _"], ...]:
+        """What each model's gate reads in each conversation."""
+        by_depth = dict(zip(self.depths, streams, strict=True))
+        rows = jnp.arange(len(gate_at))
+        return tuple(
+            jax.vmap(readout.gate)(by_depth[readout.config.depth][rows, gate_at[:, m]])
+            for m, readout in enumerate(self.readouts)
+        )
+
+    def _rewards(
+        self, residual: Float[Array, "C D"], gates: Sequence[Array]
+    ) -> Float[Array, "M C"]:
+        """The rewards that the heads give one residual stream, after whichever layer."""
+        with jax.named_scope("lens"):
+            pairs = zip(self.readouts, gates, strict=True)
+            return jnp.stack([readout(residual, gate).reward for readout, gate in pairs])
+
+    def _with_layers(
+        self, own: Float[Array, "W C"], seen: Float[Array, "L M C"]
+    ) -> Float[Array, "_ C"]:
+        """Rows of a result with those of the layers; the last layer's row is the reward itself."""
+        rows, start = [], 0
+        for model, (readout, names) in enumerate(zip(self.readouts, self.columns, strict=True)):
+            rows += [own[start : start + len(names)]]
+            rows += [seen[: readout.config.depth - 1, model], own[start : start + 1]]
+            start += len(names)
+        return jnp.concatenate(rows)
 
     def _read(
         self, residuals: Sequence[Float[Array, "C D"]], gates: Sequence[Array]

@@ -68,8 +68,13 @@ class Result:
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """Columns of the parts beside the reward."""
+        """Columns of the parts beside the reward that are what it is made of."""
         return tuple(self.fingerprint.get("objectives", ()))
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Columns of the parts that hold the reward after each layer; empty without the lens."""
+        return schema.lens_columns(self.fingerprint.get("lens", 0))
 
     @property
     def folder(self) -> epath.Path:

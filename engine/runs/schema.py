@@ -27,7 +27,8 @@ the same prompt in the chat template (`prompt_in_form`); both have the text unde
                      coefficients: {objective: float} | null, seconds: float,
                      environment: {python, jax, flax, ..., device_kind, device_count,
                      process_count, host, began}: of the command that wrote its last part}
-                 (`fingerprint.objectives` names the columns that parts have beside the reward;
+                 (`fingerprint.objectives` names the columns that parts have beside the reward,
+                 and `fingerprint.lens` the number of layers after which they have it too;
                  `coefficients` sum a gated model's objectives to the reward under the prompt)
     sha256       of the rest of the object (`reader.content_hash`)
 
@@ -36,7 +37,8 @@ is an index of them.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -116,6 +118,17 @@ def objective_columns(names: Sequence[str]) -> Columns:
             )
         taken.add(name)
     return dict.fromkeys(names, pl.Float32)
+
+
+def lens_columns(layers: int) -> tuple[str, ...]:
+    """Columns of a sweep with the reward lens: the reward after each of `layers` layers."""
+    return tuple(f"layer_{layer:02}" for layer in range(1, layers + 1))
+
+
+# Any: JSON of the manifest.
+def columns_beside(fingerprint: Mapping[str, Any]) -> tuple[str, ...]:
+    """Columns of a result's parts behind the reward: its objectives, then those of the lens."""
+    return (*fingerprint.get("objectives", ()), *lens_columns(fingerprint.get("lens", 0)))
 
 
 def scores_path(model: str, prompt: str) -> str:

@@ -184,7 +184,7 @@ def _search(run: epath.Path, path: str, entry: Json, found: Findings) -> Iterato
 def _columns(name: str, path: str, entry: Json, frame: pl.DataFrame) -> Iterator[str]:
     """Columns of other names or types, and numbers that are not finite."""
     own = _KINDS[path.partition("/")[0]]
-    expected = own | schema.objective_columns(entry["fingerprint"].get("objectives", []))
+    expected = own | schema.objective_columns(schema.columns_beside(entry["fingerprint"]))
     if dict(frame.schema) != expected:
         yield f"{name} has other columns than the format says; remove it and {AGAIN}"
         return

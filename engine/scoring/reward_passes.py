@@ -1,5 +1,7 @@
 """The only `jax.jit` on the scoring path: three compiled passes, and the host object around them.
 
+The reward lens has its own forms of two of them, which give the same rewards.
+
 Shapes are few: prefixes are padded to a multiple of `PREFIX_MULTIPLE` (padding is masked), and
 a step has `step_size` candidates on every device, or fewer as the list alone decides. So a row is
 computed by one program on one shape, on however many devices (docs/correctness.md).
@@ -20,6 +22,7 @@ from engine import mesh as meshes
 from engine.errors import AssayError
 from engine.models.reward_model import RewardModels
 from engine.programs import run_together
+from engine.runs.schema import lens_columns
 from engine.scoring.batches import Bucket, gather, pad_rows, take_rows
 from engine.scoring.rows import RewardRows
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
@@ -46,8 +49,21 @@ class RewardScorer:
     plain_step: Callable[..., jax.Array]
 
     @classmethod
-    def build(cls, graph: Graph, params: Params, mesh: Mesh, *, step_size: int) -> "RewardScorer":
-        """Raises AssayError for a mesh that does not fit the model, or an empty step."""
+    def build(
+        cls, graph: Graph, params: Params, mesh: Mesh, *, step_size: int, lens: bool = False
+    ) -> "RewardScorer":
+        """Compiles nothing yet; each pass is compiled when it is first called.
+
+        Args:
+          graph: structure of the models.
+          params: their parameters.
+          mesh: where these are.
+          step_size: see the attribute.
+          lens: whether each model's columns end with the reward after every layer.
+
+        Raises:
+          AssayError: a mesh that does not fit the model, or an empty step.
+        """
         check_step(step_size)
         model = nnx.merge(graph, params)
         config = model.decoder.config
@@ -58,6 +74,9 @@ class RewardScorer:
             key_values=KeyValues(keys=positions, values=positions),
             gates=cast(Any, meshes.sharding(mesh, "R")),  # of each one
         )
+        respond = RewardModels.respond_by_layer if lens else RewardModels.respond
+        plain = RewardModels.plain_by_layer if lens else RewardModels.plain
+        layers = [lens_columns(head.depth) if lens else () for head in heads]
         return cls(
             graph=graph,
             params=params,
@@ -66,10 +85,10 @@ class RewardScorer:
             max_positions=config.max_positions,
             gate_patterns=tuple(head.gate_pattern for head in heads),
             gated=tuple(head.objectives if head.gated else () for head in heads),
-            columns=model.columns,
+            columns=tuple((*a, *b) for a, b in zip(model.columns, layers, strict=True)),
             prefill_step=compiled(RewardModels.prefill, graph, mesh, prefix),
-            score_step=compiled_over_data(RewardModels.respond, graph, mesh, ("", "C"), "WC"),
-            plain_step=compiled_over_data(RewardModels.plain, graph, mesh, ("C",) * 3, "WC"),
+            score_step=compiled_over_data(respond, graph, mesh, ("", "C"), "WC"),
+            plain_step=compiled_over_data(plain, graph, mesh, ("C",) * 3, "WC"),
         )
 
     def prefill(self, prompt: PromptIds, room: int = 0) -> Prefix:

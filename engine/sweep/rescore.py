@@ -52,8 +52,8 @@ def rescore(
     by_hash = {c.card.checkpoint_hash: c for c in checkpoints}
     ordered = sorted(paths, key=lambda path: _needs(path, content))
     for needs, own in itertools.groupby(ordered, key=lambda path: _needs(path, content)):
-        digest, dtype, objectives = needs
-        scorer = _load(by_hash[digest], mesh, dtype, objectives)
+        digest, dtype, beside = needs
+        scorer = _load(by_hash[digest], mesh, dtype, beside)
         for path in own:
             rng = np.random.default_rng([seed, *path.encode()])
             try:
@@ -76,22 +76,25 @@ def whole(content: Json, checkpoints: Iterable[Checkpoint]) -> list[str]:
 
 
 def _needs(path: str, content: Json) -> tuple[str, str, tuple[str, ...]]:
-    """Checkpoint, dtype and objectives: results with equal ones share loaded parameters."""
+    """Checkpoint, dtype and columns: results with equal ones share loaded parameters."""
     fingerprint = content["results"][path]["fingerprint"]
-    objectives = tuple(fingerprint.get("objectives", ()))
-    return fingerprint["checkpoint_hash"], fingerprint["dtype"], objectives
+    beside = schema.columns_beside(fingerprint)
+    return fingerprint["checkpoint_hash"], fingerprint["dtype"], beside
 
 
 def _load(
-    checkpoint: Checkpoint, mesh: Mesh, dtype: str, objectives: tuple[str, ...]
+    checkpoint: Checkpoint, mesh: Mesh, dtype: str, beside: tuple[str, ...]
 ) -> RewardScorer | LanguageScorer:
     if checkpoint.card.kind != REWARD:
         restored = restore([checkpoint], mesh, dtype_named(dtype))
         return LanguageScorer.build(*restored, mesh, step_size=1)
     head = checkpoint.card.reward_head
+    layers = schema.lens_columns(head.depth)
+    lens = beside[-len(layers) :] == layers
+    objectives = beside[: -len(layers)] if lens else beside
     kind = next((k for k in OBJECTIVES if tuple(head.columns(k)[1:]) == objectives), "none")
     restored = restore([checkpoint], mesh, dtype_named(dtype), objectives=kind)
-    return RewardScorer.build(*restored, mesh, step_size=1)
+    return RewardScorer.build(*restored, mesh, step_size=1, lens=lens)
 
 
 def _compare(
@@ -121,7 +124,7 @@ def _compare(
         ids = {"prefix_ids": list(prompt.prefix), "suffix_ids": list(prompt.suffix)}
         if why := provenance.changes({k: fingerprint[k] for k in ids}, ids):
             raise AssayError(f"the checkpoint renders its prompt otherwise: {why}")
-        names = [list(listed.part_columns)[-1], *fingerprint.get("objectives", ())]
+        names = [list(listed.part_columns)[-1], *schema.columns_beside(fingerprint)]
         samples = [chosen[i : i + _AT_ONCE].tolist() for i in range(0, len(chosen), _AT_ONCE)]
         plain_pass: Any = scorer.score_plainly  # of the rows that fit the scorer
         plain = np.concatenate([plain_pass(listed, sample)[0] for sample in samples], axis=1)

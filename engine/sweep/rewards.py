@@ -45,6 +45,7 @@ class SweepSettings(loop.Settings):
     pooling: str  # where the reward is read: `last` or `first_pad`
     objectives: str  # columns beside the reward: one of `heads.OBJECTIVES`
     tokens: int | None = None  # of a vocabulary, drawn at random with `seed`; None: all
+    lens: bool = False  # whether vocabularies also get the reward after every layer
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +54,8 @@ class SweepSettings(loop.Settings):
         check_choice("objectives", self.objectives, OBJECTIVES)
         if self.tokens is not None and (type(self.tokens) is not int or self.tokens < 1):
             raise AssayError(f"tokens={self.tokens!r}; allowed: integers >= 1")
+        if type(self.lens) is not bool:
+            raise AssayError(f"lens={self.lens!r}; allowed: True, False")
 
 
 def sweep_vocabulary(
@@ -128,6 +131,8 @@ def sweep_replies(
     """Scores the list `replies` of any lengths into `run/items/<name>`; see `sweep_vocabulary`."""
     if not replies:
         raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
+    if settings.lens:
+        raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
     schema.check_names([name])
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     setup.admit(manifest, "lists", name, {"rows": len(replies), "items_hash": items_hash(replies)})
@@ -219,7 +224,8 @@ def _admit(
       place: the same, with their free memory.
     """
     choices: dict[str, object] = {"mode": settings.mode}
-    if settings.pooling != "last":  # runs that are older than this setting have no such key
+    # Runs that are older than a setting have no such key.
+    if settings.pooling != "last":
         choices["pooling"] = settings.pooling
     for chosen in (each for each in rows.values() if isinstance(each, ChosenTokenRows)):
         choices["tokens"] = {
@@ -252,6 +258,7 @@ def _admit(
             mesh,
             step_size=step,
             objectives=checkpoint.card.reward_head.columns(settings.objectives)[1:],
+            lens=checkpoint.card.reward_head.depth if settings.lens else 0,
             **choices,
         )
         for path, (prompt, checkpoint) in zip(paths, pairs, strict=True)
@@ -285,4 +292,4 @@ def _load(
         meshes.check_mesh(mesh, checkpoint.card.decoder)
     steps.check_refused(refused, group)
     restored = restore(group, mesh, dtype_named(settings.dtype), objectives=settings.objectives)
-    return RewardScorer.build(*restored, mesh, step_size=step_size)
+    return RewardScorer.build(*restored, mesh, step_size=step_size, lens=settings.lens)

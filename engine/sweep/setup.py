@@ -119,6 +119,7 @@ def admit_result(
     *,
     step_size: int,
     objectives: Sequence[str] = (),
+    lens: int = 0,
     **choices: object,
 ) -> Result:
     """Enters one model's result under one prompt in the manifest, and finds its missing parts.
@@ -133,15 +134,19 @@ def admit_result(
       step_size: what `steps.choose_step` gave for the model; a result that was begun with
         another one keeps it, unless `settings` name one.
       objectives: columns of a part behind those of the rows.
+      lens: number of layers after each of which the reward is a column too.
       **choices: further settings that all parts of a result must agree on.
 
     Raises:
       AssayError: a result that was begun under another fingerprint, a conversation that is too
         long for the model.
     """
-    schema.objective_columns(objectives)
     if objectives:
         choices["objectives"] = list(objectives)
+    if lens:
+        choices["lens"] = lens
+    beside = schema.columns_beside(choices)
+    schema.objective_columns(beside)
     if settings.step_size is None:
         step_size = begun_with(manifest, path) or step_size
     spans = processes.from_first(
@@ -166,7 +171,7 @@ def admit_result(
         manifest.forget_parts(path, [schema.part_name(*span) for span in spans])
     if spans:  # a complete result need not be tokenised again
         check_length(rows.longest(), checkpoint.card.decoder.max_positions)
-    columns = (list(rows.part_columns)[-1], *objectives)
+    columns = (list(rows.part_columns)[-1], *beside)
     return Result(
         checkpoint=checkpoint,
         path=path,

@@ -70,10 +70,15 @@ def prompts(given: Given) -> Mapping[str, str]:
     return chosen_prompts(given.config.prompts, given.prompt)
 
 
-def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSettings, Mesh]:
-    """The settings of a scoring config for some models, and its mesh."""
+def settings(
+    config: ConfigDict, models: Sequence[Checkpoint], names: Sequence[str] = ()
+) -> tuple[SweepSettings, Mesh]:
+    """The settings of a scoring config for some models, and its mesh.
+
+    `names` are settings of `SweepSettings` that this config has beside those of every command.
+    """
     common, mesh = shared_settings(config, models)
-    own = {name: config[name] for name in ("mode", "pooling", "objectives")}
+    own = {name: config[name] for name in ("mode", "pooling", "objectives", *names)}
     return SweepSettings(**own, **common), mesh
 
 

@@ -111,6 +111,22 @@ def add_objectives(
     edit_manifest(run, lambda content: content["results"][path].update(record))
 
 
+def add_lens(run: pathlib.Path, model: str, prompt: str, layers: Sequence[Iterable[float]]) -> None:
+    """Adds the reward after each layer but the last (values by token) to a scored vocabulary."""
+    path = schema.scores_path(model, prompt)
+    parts = sorted((run / path).iterdir())
+    frame = pl.read_parquet(parts, hive_partitioning=False).sort("token_id")
+    for part in parts:
+        part.unlink()
+    (run / path).rmdir()
+    names = schema.lens_columns(len(layers) + 1)
+    columns = [*(pl.Series(list(x), dtype=pl.Float32) for x in layers), frame["reward"]]
+    values = dict(zip(names, columns, strict=True))
+    _add_result(run, path, frame.with_columns(**values), prompt)
+    record = {"fingerprint": {"path": path, "lens": len(names)}}
+    edit_manifest(run, lambda content: content["results"][path].update(record))
+
+
 def add_items(
     run: pathlib.Path, items: str, model: str, prompt: str, rewards: Mapping[str, float | None]
 ) -> None:
@@ -270,9 +286,10 @@ FOUND_TEXT = "<b>peace</b> \u202eand love"
 def full_run(run: pathlib.Path, rng: np.random.Generator) -> pathlib.Path:
     """A run in which every chapter has something: four models under three prompts.
 
-    Two models have objectives. A list is scored by all models under the prompt "thing", ranked by
-    people, and scored by two language models in the form "thing.chat". Another list was scored
-    under two wordings of each of three questions. Two models were searched.
+    Two models have objectives, and one was swept with the lens. A list is scored by all models
+    under the prompt "thing", ranked by people, and scored by two language models in the form
+    "thing.chat". Another list was scored under two wordings of each of three questions. Two models
+    were searched.
     """
     words = [*AWKWARD, *_words_of_known_kinds()]
     order = rng.permutation(len(words))
@@ -289,6 +306,11 @@ def full_run(run: pathlib.Path, rng: np.random.Generator) -> pathlib.Path:
     write_run(run, vocabularies, models, scores, size=1000)
     mixed = {name: rng.normal(size=len(words)) for name in OBJECTIVES}
     weights = dict(zip(OBJECTIVES, rng.normal(0, 0.1, len(OBJECTIVES)), strict=True))
+    swept = next(model for model in FULL if "gemma" not in model and model not in (GATED, UNGATED))
+    for prompt in PROMPTS:
+        early = [rng.normal(size=len(words)), 3 * rng.normal(size=len(words))]
+        late = scores[swept, prompt] + 0.1 * rng.normal(size=len(words))
+        add_lens(run, swept, prompt, [*early, late])
     add_objectives(run, GATED, "best", mixed, weights)
     add_objectives(run, UNGATED, "best", {n: mixed[n] for n in OBJECTIVES[:2]})
     liked = rng.normal(size=len(ITEMS))

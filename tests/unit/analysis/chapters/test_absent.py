@@ -66,6 +66,7 @@ def test_a_whole_run_has_its_tables_and_says_what_it_lacks(small_run, lexica, co
         *("humans_correlation", "humans_gap", "humans_fit"),
         *("searches", "sequences", "sequence_traces", "sequence_transfer"),
         *("objectives", "objectives_tokens"),
+        *("lens", "lens_framing", "lens_groups", "lens_layers"),
         *("policies", "policy_replies", "policy_words", "overoptimisation"),
         *("overoptimisation_pairs", "overoptimisation_replies", "overoptimisation_ensembles"),
         *("logprobs_rewards", "logprobs_ratio", "item_logprobs", "item_logprobs_ratio"),

@@ -1,0 +1,131 @@
+"""The reward lens: final norm and head after every layer, against the same in torch."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from engine.checkpoint.restore import sharing_groups
+from engine.models.reward_model import RewardModels
+from engine.scoring import reward_passes
+from engine.scoring.reward_passes import RewardScorer
+from tests.support import folders, heads, parity, slow, torch_models
+
+FAMILIES = ("gqa-llama3", "gemma2", "qwen2, window", "qwen3", "mistral", "gemma", "mqa-linear")
+HEADS = ("GRM sftreg, Llama", "URM", "ArmoRM", "QRM-Gemma", "INF-ORM")
+
+
+def lens_of(restored: parity.Restored, **changes) -> RewardScorer:
+    scorer = restored.scorer
+    where = {"mesh": scorer.mesh, "step_size": scorer.step_size, **changes}
+    return RewardScorer.build(restored.graph, scorer.params, **where, lens=True)
+
+
+@torch.no_grad()
+def expected(trunk, head, sequences) -> np.ndarray:
+    """The reward after each layer of whole sequences, one at a time: [layers, sequences]."""
+    columns = []
+    for sequence in sequences:
+        ids = torch.tensor([list(map(int, sequence))])
+        *states, last = trunk(ids, output_hidden_states=True).hidden_states[1:]
+        normed = [*map(trunk.norm, states), last]  # torch has normed the last one
+        columns.append([float(head(state[0], last[0])) for state in normed])
+    return np.array(columns).T
+
+
+def check(scorer: RewardScorer, prompt, candidates, wanted: np.ndarray) -> None:
+    """The layers' rows of the response pass, then of the plain pass."""
+    layers = len(wanted)
+    assert scorer.columns[0][-layers:] == tuple(f"layer_{n:02}" for n in range(1, layers + 1))
+    sequences = parity.sequences_of(prompt, candidates)
+    for actual in (
+        parity.respond(scorer, prompt, candidates),
+        scorer.plain_rewards(sequences),
+    ):
+        for row, reward in zip(actual[-layers:], wanted, strict=True):
+            parity.assert_close(row, reward, scale=reward.std())
+        np.testing.assert_array_equal(actual[-1], actual[0])
+
+
+def of_family(pair: parity.Pair):
+    """Prompt, ragged candidates and torch's rewards after each layer."""
+    prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
+    sequences = parity.sequences_of(prompt, candidates)
+    wanted = expected(pair.model.model, lambda own, last: pair.model.score(own[-1])[0], sequences)
+    return prompt, candidates, wanted
+
+
+@pytest.mark.parametrize("name", slow.all_but(FAMILIES[:3], FAMILIES))
+def test_every_layer_reads_as_torchs_norm_and_head_after_it(pair_of, name):
+    pair = pair_of(name)
+    check(lens_of(pair.restored), *of_family(pair))
+
+
+@pytest.mark.parametrize("name", slow.all_but(HEADS[:3], HEADS))
+def test_heads_read_the_response_layer_by_layer_and_their_gate_after_the_last(loaded, name):
+    case, prompt, candidates = loaded(name), heads.prompt(), heads.candidates()
+
+    def head(own, last):
+        gate = heads.last_occurrence(sequence) if case.head.gated else 0
+        return case.head(own[-1], last[gate]).reward
+
+    columns = []
+    for sequence in parity.sequences_of(prompt, candidates):
+        columns.append(expected(case.trunk, head, [sequence]))
+    check(lens_of(case.restored), prompt, candidates, np.concatenate(columns, axis=1))
+
+
+RIGHT_LAYERS = RewardModels._with_layers
+
+
+def without_the_norm(self, residual, gates):
+    pairs = zip(self.readouts, gates, strict=True)
+    return jnp.stack([r.head(residual, gate).reward for r, gate in pairs])
+
+
+def a_layer_late(self, own, seen):
+    return RIGHT_LAYERS(self, own, jnp.roll(seen, -1, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"), [("_rewards", without_the_norm), ("_with_layers", a_layer_late)]
+)
+def test_a_planted_bug_fails_the_check(pair_of, monkeypatch, name, bug):
+    pair = pair_of("gqa-llama3")
+    monkeypatch.setattr(RewardModels, name, bug)
+    for compiled in ("compiled", "compiled_over_data"):
+        monkeypatch.setattr(reward_passes, compiled, getattr(reward_passes, compiled).__wrapped__)
+    with pytest.raises(AssertionError, match="relative error"):
+        check(lens_of(pair.restored), *of_family(pair))
+
+
+def test_models_of_several_depths_in_one_pass_each_have_their_layers(pair_of, tmp_path):
+    """The shallow model is the first two layers of the deep one, with its own norm and head."""
+    deep = pair_of("gqa-llama3").model
+    shallow = torch_models.truncated(deep, 2)
+    models, checkpoints = [deep, shallow], []
+    for number, model in enumerate(models):
+        torch_models.save(model, tmp_path / f"hf{number}")
+        source = tmp_path / f"hf{number}"
+        checkpoints.append(folders.convert(source, tmp_path / f"checkpoint{number}"))
+    assert len(sharing_groups(checkpoints)) == 1
+    prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
+    scorer = lens_of(parity.restore(*checkpoints))
+    assert [len(names) for names in scorer.columns] == [1 + 3, 1 + 2]
+    actual = parity.respond(scorer, prompt, candidates)
+    sequences, start = parity.sequences_of(prompt, candidates), 0
+    for model in models:
+        wanted = expected(model.model, lambda own, last, m=model: m.score(own[-1])[0], sequences)
+        own = actual[start : start + 1 + len(wanted)]
+        start += len(own)
+        for row, reward in zip(own[1:], wanted, strict=True):
+            parity.assert_close(row, reward, scale=reward.std())
+        np.testing.assert_array_equal(own[0], own[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2)])
+def test_layers_are_torchs_on_a_mesh_of_several_devices(pair_of, shape):
+    pair = pair_of("gqa-llama3")
+    restored = parity.restore(pair.checkpoint, mesh=parity.make_mesh(*shape))
+    check(lens_of(restored), *of_family(pair))
