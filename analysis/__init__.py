@@ -47,7 +47,12 @@ from analysis.chapters.list_probabilities import (
 )
 from analysis.chapters.objectives import objectives_ends, objectives_spearman, objectives_table
 from analysis.chapters.sentiment import sentiment_points, sentiment_slopes, valence_effects
-from analysis.chapters.sequences import sequence_traces, sequence_transfer, sequences_table
+from analysis.chapters.sequences import (
+    sequence_certificates,
+    sequence_traces,
+    sequence_transfer,
+    sequences_table,
+)
 from analysis.chapters.shared_ends import shared_top_bottom
 from analysis.chapters.tokens import shared_rewards, shared_vocabulary, top_bottom
 from analysis.chapters.variance import variance_table
@@ -123,6 +128,7 @@ __all__ = [
     "samples",
     "sentiment_points",
     "sentiment_slopes",
+    "sequence_certificates",
     "sequence_traces",
     "sequence_transfer",
     "sequences_table",

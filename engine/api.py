@@ -1,12 +1,14 @@
 """The public API behind `engine`: one reward model, for notebooks and scripts."""
 
+import dataclasses
 import functools
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
+from flax import nnx
 from jax.sharding import Mesh
 
 from engine import compile_cache
@@ -18,10 +20,12 @@ from engine.planning import admission
 from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer, dtype_named, score_buckets
 from engine.scoring.rows import ReplyRows, RewardRows
+from engine.search import certificates
+from engine.search.certificate import Ascent, run_certificate
 from engine.search.drivers import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
-from engine.search.settings import DEFAULTS, SearchSettings
+from engine.search.settings import DEFAULTS, DIRECTIONS, SearchSettings
 from engine.sweep.rewards import pad_token, token_rows
 from engine.sweep.self_check import check_finite
 from engine.sweep.setup import tokens_of, vocabulary_of
@@ -80,6 +84,41 @@ def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
             "one dtype for all, or one command for each"
         )
     return "float16" if True in half.values() else "bfloat16"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What the swaps of single tokens say about a reply.
+
+    Attributes:
+      certified: whether every allowed swap was scored, and none improves the last reply.
+      sweeps: positions that were swept.
+      swaps: rewards of swaps that were computed.
+      ascent_steps: swaps that were taken.
+      best_gain: of a swap of the last reply that was scored, in the direction sought; None: no
+        swap is admitted.
+      margin: what a gain must exceed to improve the reply.
+      noise: largest difference between two rewards of one reply.
+      steps: the reply after each sweep, as `RewardModel.search` returns it.
+    """
+
+    SUMMARY: ClassVar[tuple[str, ...]] = (
+        "certified",
+        "sweeps",
+        "swaps",
+        "ascent_steps",
+        "best_gain",
+        "margin",
+        "noise",
+    )
+    certified: bool
+    sweeps: int
+    swaps: int
+    ascent_steps: int
+    best_gain: float | None
+    margin: float
+    noise: float
+    steps: pl.DataFrame
 
 
 class RewardModel:
@@ -180,21 +219,83 @@ class RewardModel:
 
         Returns:
           The best sequence after each step, from the first that was found: step u32, reward f32,
-          token_ids list[u32], text, round_trips, flops f64 (spent so far).
+          token_ids list[u32], text, round_trips, flops f64 (spent so far). With `certify` > 0, rows
+          of its sweeps follow (see `certify`, which also says whether the last is certified).
 
         Raises:
           AssayError: an unknown setting, or settings that do not fit each other or the model.
         """
+        objective = self._objective(prompt, direction, settings)
+        own = objective.settings
+        trace, _ = run_search(objective, self._scorer, None, lambda steps, trace: None)
+        steps = trace_frame(objective, trace, direction)
+        if not own.certify:
+            return steps
+        _, sweeps = self._certify(objective, steps.row(-1, named=True))
+        count = steps["step"][-1]
+        return pl.concat([steps, sweeps.with_columns(pl.col("step") + count)])
+
+    def certify(
+        self,
+        prompt: str,
+        reply: str | Sequence[int],
+        *,
+        direction: str = "max",
+        sweeps: int = 64,
+        **settings: Any,
+    ) -> "Certificate":
+        """Scores every swap of a single token of a reply, and goes on from the best that improves.
+
+        Args:
+          prompt: the user's turn.
+          reply: a text, or token ids, such as a search's last `token_ids`.
+          direction: `max` for swaps with a higher reward, `min` for a lower one.
+          sweeps: of the vocabulary at most, one per position; at least the reply's free positions.
+          **settings: as for `search`: `ascii_only`, `specials`, `allow`, `deny`, `fixed`,
+            `round_trip` and `target` decide which swaps are allowed.
+
+        Raises:
+          AssayError: a reply that the filters leave out; an unknown setting, or one that does not
+            fit; fewer sweeps than free positions.
+        """
+        template = self._checkpoint.template
+        ids = template.reply_ids(reply) if isinstance(reply, str) else list(map(int, reply))
+        own = {"topk": 1, **settings, "length": len(ids), "certify": sweeps}
+        if own.get("fixed"):
+            own["initial"] = template.tokenizer.decode(ids)
+        objective = self._objective(prompt, direction, own)
+        objective.check_given(ids)
+        split = objective.prompts[0]
+        whole = [*split.prefix, *ids, *split.suffix]
+        found = {"token_ids": ids, "reward": float(self._scorer.plain_rewards([whole])[0, 0])}
+        ascent, steps = self._certify(objective, found)
+        said = certificates.summary(objective, ascent, found)
+        return Certificate(steps=steps, **{key: said[key] for key in Certificate.SUMMARY})
+
+    # Any: settings are of several types.
+    def _objective(
+        self, prompt: str, direction: str, settings: Mapping[str, Any]
+    ) -> SearchObjective:
         if direction == "both":
             raise AssayError("direction='both'; allowed here: 'max', 'min'")
         for name in settings:
             if name not in DEFAULTS:
                 raise AssayError(f"{name}: no such setting; allowed: {', '.join(DEFAULTS)}")
-        own = SearchSettings(**DEFAULTS | settings, direction=direction, dtype="float32")
+        dtype = nnx.merge(self._scorer.graph, self._scorer.params).decoder.embedding[...].dtype
+        own = SearchSettings(**{**DEFAULTS, **settings}, direction=direction, dtype=str(dtype))
         split = [self._checkpoint.template.split(prompt)]
-        objective = SearchObjective.build(self._checkpoint, split, self.vocabulary, own)
-        trace, _ = run_search(objective, self._scorer, None, lambda steps, trace: None)
-        return trace_frame(objective, trace, direction)
+        return SearchObjective.build(self._checkpoint, split, self.vocabulary, own)
+
+    def _certify(
+        self, objective: SearchObjective, found: Mapping[str, Any]
+    ) -> tuple[Ascent, pl.DataFrame]:
+        step = objective.settings.certify_step or self._scorer.step_size
+        scorer = dataclasses.replace(self._scorer, step_size=step)
+        sign = DIRECTIONS[objective.settings.direction]
+        ids = np.array(found["token_ids"])
+        ascent = run_certificate(objective, scorer, ids, sign * found["reward"])
+        spent = found.get("flops", 0.0)
+        return ascent, certificates.ascent_frame(objective, scorer, ascent, spent)
 
     @property
     def _columns(self) -> tuple[str, ...]:

@@ -8,13 +8,25 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis.blocks import MODEL, PROMPT, Block, Column, Picture, Section, notes, rows
+from analysis.blocks import (
+    MODEL,
+    PROMPT,
+    Block,
+    Column,
+    Finding,
+    Heading,
+    Picture,
+    Section,
+    Text,
+    notes,
+    rows,
+)
 from analysis.figures import style
 from analysis.run import Run
 from analysis.statistics import Array
 from analysis.statistics.ranks import percentile_among
 from analysis.study import Study, Table, required, table
-from engine.runs.schema import Columns
+from engine.runs.schema import ASCENT, Columns
 
 _KEYS: Columns = {
     **dict.fromkeys(("model", "prompt", "direction", "method"), pl.String),
@@ -45,10 +57,24 @@ _TRANSFER: Columns = {
     "reward": pl.Float32,
     "percentile": pl.Float64,
 }
+_CERTIFICATES: Columns = {
+    **_KEYS,
+    "certified": pl.Boolean,
+    "sweeps": pl.Int64,
+    "swaps": pl.Int64,
+    "ascent_steps": pl.Int64,
+    "searched_reward": pl.Float32,
+    "reward": pl.Float32,
+    "best_gain": pl.Float64,
+    "margin": pl.Float64,
+    "noise": pl.Float64,
+    "rejected": pl.Int64,
+    "text": pl.String,
+}
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """sequences.csv and sequence_transfer.csv.
+    """sequences.csv, sequence_certificates.csv and sequence_transfer.csv.
 
     For the page: ("searches",), which has two columns more, and ("sequence_traces",).
     """
@@ -56,6 +82,7 @@ def tables(study: Study) -> Iterator[Table]:
     yield table("searches", make=partial(_searches, study), file=False)
     yield table("sequence_traces", make=partial(_traces, study), file=False)
     yield table("sequences", make=lambda: made["searches"].drop("reward_from_text", "rejected"))
+    yield table("sequence_certificates", make=partial(_certificates, study))
     yield table("sequence_transfer", make=partial(_transfer, study))
 
 
@@ -107,6 +134,30 @@ def sequence_traces(run: Run) -> pl.DataFrame:
     return pl.concat(frames)
 
 
+def sequence_certificates(run: Run) -> pl.DataFrame:
+    """What certificates say of the sequences that searches found.
+
+    Returns:
+      The table `sequence_certificates.csv`: model, prompt, direction, method (of the search), seed,
+      certified (every allowed swap of one token was scored, and none improves the sequence),
+      sweeps, swaps (that they scored), ascent_steps (swaps that were taken), searched_reward (of
+      what the search found), reward (of the sequence after the last step), best_gain (of a swap
+      of it, in the direction sought; null: none was admitted), margin (that a gain must exceed to
+      improve it), noise (largest difference between two rewards of one sequence), rejected (swaps
+      that would improve it, but whose text does not round-trip), text. By the first five.
+    """
+    said = []
+    for keys, steps, record in run.read_searches():
+        if record.certificate is None:
+            continue
+        own = {**keys, "seed": int(keys["seed"]), "rejected": record.rejected}
+        own["method"] = keys["method"].removesuffix(ASCENT)
+        own |= {name: record.certificate.get(name) for name in _CERTIFICATES if name not in own}
+        last = steps.row(-1, named=True)
+        said.append({**own, "reward": last["reward"], "text": last["text"]})
+    return pl.DataFrame(said, schema=_CERTIFICATES).sort(*_KEYS)
+
+
 def sequence_transfer(run: Run, best: pl.DataFrame) -> pl.DataFrame:
     """Rewards that other models give to a model's sequences, where an item list holds their texts.
 
@@ -148,6 +199,11 @@ def _searches(study: Study) -> pl.DataFrame:
 
 def _traces(study: Study) -> pl.DataFrame:
     return required(sequence_traces(study.run), "No search for sequences was run.")
+
+
+def _certificates(study: Study) -> pl.DataFrame:
+    made = sequence_certificates(study.run)
+    return required(made, "No sequence that a search found was certified.")
 
 
 def _transfer(study: Study) -> pl.DataFrame:
@@ -226,6 +282,8 @@ def section(study: Study) -> Section:
             )
             blocks.append(Picture("sequences", text, partial(costs, searches, study.names)))
         blocks += rows(searches, _SEARCHES, "sequences.csv", "What the searches found")
+        certificates = made.get("sequence_certificates")
+        blocks += _said_of(certificates)
         title = "The same text under other models"
         transfer = made.get("sequence_transfer")
         blocks += rows(transfer, _TRANSFERS, "sequence_transfer.csv", title)
@@ -237,13 +295,87 @@ def section(study: Study) -> Section:
         lead="Which replies of several tokens does a model reward most and least? A search follows "
         "the gradient of the reward, or tries replies in another way.",
         blocks=blocks,
+        findings=_findings(made.get("sequence_certificates")),
         caveats=(
-            "A search finds a local extreme: another seed or method may find better.",
+            "A search finds a local extreme: another seed or method may find better, also where "
+            "no swap of one token does.",
             "A text that does not round-trip is scored as ids that no writer could type.",
         ),
     )
 
 
+def _findings(certificates: pl.DataFrame | None) -> list[Finding]:
+    """That swaps of one token improve no found reply, or that they improved some."""
+    if certificates is None:
+        return []
+    findings, sure = [], certificates.filter("certified")
+    moved = certificates.filter(pl.col("ascent_steps") > 0)
+    if sure.height:
+        text = (
+            f"{_of(sure.height, certificates.height)} certified: every swap of a single token was "
+            f"scored ({sure['swaps'].sum():,} rewards), and none improves the reply."
+        )
+        findings.append(Finding(text=text))
+    if moved.height:
+        gain = (moved["reward"] - moved["searched_reward"]).abs().max()
+        text = (
+            f"The searches had stopped short: swaps of single tokens improved "
+            f"{moved.height} of {certificates.height} replies that they found, by up to {gain:.3g}."
+        )
+        findings.append(Finding(text=text))
+    return findings
+
+
+def _of(count: int, every: int) -> str:
+    if every == 1:
+        return "The one reply that was put to the test is"
+    return (
+        f"{count} of the {every} replies that were put to the test {'is' if count == 1 else 'are'}"
+    )
+
+
+def _said_of(certificates: pl.DataFrame | None) -> list[Block]:
+    """The findings of certificates, what is open, and their table."""
+    if certificates is None:
+        return []
+    said = [Text(finding.text) for finding in _findings(certificates)]
+    open_ended = certificates.filter(~pl.col("certified"))
+    if open_ended.height:
+        better = open_ended.filter(pl.col("best_gain") > pl.col("margin")).height
+        said.append(
+            Text(
+                f"The budget of sweeps ended before {open_ended.height} of {certificates.height} "
+                "replies could be certified"
+                + (f"; of {better} a swap is known that improves it." if better else "."),
+                "note",
+            )
+        )
+    how = Text(
+        "A sweep scores every allowed token at one position. A swap improves a reply if it gains "
+        "more than the margin, the self-check’s tolerance, which is above the noise between "
+        "batches.",
+        "how",
+    )
+    file, title = "sequence_certificates.csv", "Does a swap of one token improve the reply?"
+    return [Heading(title), *said, *rows(certificates, _CERTIFIED, file), how]
+
+
+_CERTIFIED: tuple[Column, ...] = (
+    MODEL,
+    PROMPT,
+    ("direction", "direction", "text"),
+    ("method", "method", "text"),
+    ("seed", "seed", "count"),
+    ("certified", "certified", "bool"),
+    ("searched_reward", "found by the search", "number"),
+    ("reward", "after swaps", "number"),
+    ("ascent_steps", "swaps taken", "count"),
+    ("swaps", "swaps scored", "count"),
+    ("best_gain", "best swap’s gain", "number"),
+    ("margin", "margin", "number"),
+    ("rejected", "better, not typed so", "count"),
+    ("text", "text", "token"),
+)
 _SEARCHES: tuple[Column, ...] = (
     MODEL,
     PROMPT,
