@@ -64,6 +64,7 @@ from analysis.measures.beside_people import (
 )
 from analysis.measures.combined import combined
 from analysis.measures.list_scores import ListScores, items_points, list_scores
+from analysis.measures.transfer import transfer_matrix
 from analysis.model_info import ModelInfo, describe
 from analysis.options import AnalyzeSettings, Options
 from analysis.run import Run, load
@@ -138,6 +139,7 @@ __all__ = [
     "side_by_side",
     "spearman_matrix",
     "top_bottom",
+    "transfer_matrix",
     "valence_effects",
     "variance_table",
     "with_q",

@@ -39,6 +39,10 @@ def get_config(selection: str = "") -> ConfigDict:
     config.direction = "both"  # max, min, both
     config.prompts = "greatest"  # ids of configs/prompts.py
     config.joint = False  # one search for all prompts, by the mean reward
+    # One sequence for all models and prompts together, by the "mean" or the "minimum" of their
+    # standardised rewards; "": a search for each. The models must have one tokenizer.
+    config.universal = ""
+    config.judges = ""  # checkpoints that only score what is found, comma-separated
     config.length = 8  # tokens of the reply
     config.steps = 500  # repeat, coordinate and beam score `candidates` tokens per step
     config.flops = 0.0  # budget of each direction; 0: no budget, `steps` decides

@@ -22,7 +22,10 @@ from analysis.blocks import (
     rows,
 )
 from analysis.figures import style
+from analysis.figures.transfer_map import transfer_map
+from analysis.measures.transfer import SEARCH, TOGETHER, rule_of, summary, transfer_matrix
 from analysis.run import Run
+from analysis.sentences import decimals
 from analysis.statistics import Array
 from analysis.statistics.ranks import percentile_among
 from analysis.study import Study, Table, required, table
@@ -74,7 +77,7 @@ _CERTIFICATES: Columns = {
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """sequences.csv, sequence_certificates.csv and sequence_transfer.csv.
+    """sequences.csv, and sequence_certificates, _transfer and _matrix.csv.
 
     For the page: ("searches",), which has two columns more, and ("sequence_traces",).
     """
@@ -84,6 +87,7 @@ def tables(study: Study) -> Iterator[Table]:
     yield table("sequences", make=lambda: made["searches"].drop("reward_from_text", "rejected"))
     yield table("sequence_certificates", make=partial(_certificates, study))
     yield table("sequence_transfer", make=partial(_transfer, study))
+    yield table("sequence_matrix", make=partial(_matrix, study))
 
 
 def sequences_table(run: Run) -> pl.DataFrame:
@@ -96,12 +100,15 @@ def sequences_table(run: Run) -> pl.DataFrame:
       these ids), flops (of the whole search), and two columns more: reward_from_text (of
       the text as a chat would tokenise it) and rejected (candidates that did not round-trip; both
       null where the manifest does not name them). By model, prompt, direction, method, seed. Of
-      equal rewards the earliest counts.
+      equal rewards the earliest counts; of a universal search, which does not seek the reward of
+      one model, the last step does.
     """
     best = []
     singles: dict[tuple[str, str], Array] = {}
     for keys, steps, record in run.read_searches():
         order = steps.sort("reward", "step", descending=[keys["direction"] == "max", False])
+        if rule_of(keys["method"]):
+            order = steps.tail(1)
         first = order.row(0, named=True)
         cell = (keys["model"], keys["prompt"])
         if cell in run.results and cell not in singles:
@@ -211,6 +218,11 @@ def _transfer(study: Study) -> pl.DataFrame:
     return required(transfer, "No other model scored a sequence that a search found.")
 
 
+def _matrix(study: Study) -> pl.DataFrame:
+    matrix = transfer_matrix(study.run, study.tables["searches"])
+    return required(matrix, "No model scored the text of a sequence that a search found.")
+
+
 _STROKES = {"max": "-", "min": "--"}
 
 
@@ -288,6 +300,7 @@ def section(study: Study) -> Section:
         transfer = made.get("sequence_transfer")
         blocks += rows(transfer, _TRANSFERS, "sequence_transfer.csv", title)
         blocks += notes([made.reason("sequence_transfer")])
+        blocks += _matrix_blocks(study)
     return Section(
         id="sequences",
         title="Longer replies",
@@ -295,13 +308,62 @@ def section(study: Study) -> Section:
         lead="Which replies of several tokens does a model reward most and least? A search follows "
         "the gradient of the reward, or tries replies in another way.",
         blocks=blocks,
-        findings=_findings(made.get("sequence_certificates")),
+        findings=[
+            *_findings(made.get("sequence_certificates")),
+            *_together(made.get("sequence_matrix")),
+        ],
         caveats=(
             "A search finds a local extreme: another seed or method may find better, also where "
             "no swap of one token does.",
             "A text that does not round-trip is scored as ids that no writer could type.",
         ),
     )
+
+
+def _matrix_blocks(study: Study) -> list[Block]:
+    """The transfer matrix: a sentence on universal replies, a heat map, and the table."""
+    matrix = study.tables.get("sequence_matrix")
+    if matrix is None:
+        return []
+    blocks: list[Block] = [Heading("Every found reply under every model and prompt")]
+    blocks += [Text(finding.text) for finding in _together(matrix)]
+    known = matrix.filter(pl.col("standardised").is_not_null())
+    if known.height:
+        firsts = known.select(SEARCH).unique(maintain_order=True).head(_MOST_ROWS)
+        shown = known.join(firsts, on=SEARCH, how="semi", maintain_order="left")
+        text = (
+            "Each row is a reply, sought high (↑) or low (↓) for the model named, or for all "
+            "together; each column scores its text. Numbers: rewards in standard deviations of the "
+            "column’s single tokens from their mean."
+        )
+        blocks.append(Picture("sequence_matrix", text, partial(transfer_map, shown, study.names)))
+    return [*blocks, *rows(matrix, _MATRIX, "sequence_matrix.csv")]
+
+
+def _together(matrix: pl.DataFrame | None) -> list[Finding]:
+    """Where a reply sought for all beats, over all, each that was sought for one."""
+    if matrix is None:
+        return []
+    found, every = [], summary(matrix)
+    for direction, word in (("max", "high"), ("min", "low")):
+        own = every.filter(pl.col("direction") == direction, pl.col("targets") > 1)
+        universal = own.filter(pl.col("source") == TOGETHER)
+        single = own.filter(pl.col("source") != TOGETHER)
+        if not universal.height or not single.height:
+            continue
+        best, other = (
+            f.sort("mean", descending=True).row(0, named=True) for f in (universal, single)
+        )
+        if best["mean"] > other["mean"] and best["targets"] == other["targets"]:
+            sign = 1 if direction == "max" else -1
+            ours, theirs = (decimals(sign * row["mean"]) for row in (best, other))
+            text = (
+                f"One reply for all: sought {word} for several models or prompts together, "
+                f"“{best['text']}” has a mean reward of {ours} sd over {best['targets']} of them; "
+                f"the best that was sought for one has {theirs}."
+            )
+            found.append(Finding(text=text, picture="sequence_matrix"))
+    return found
 
 
 def _findings(certificates: pl.DataFrame | None) -> list[Finding]:
@@ -360,6 +422,18 @@ def _said_of(certificates: pl.DataFrame | None) -> list[Block]:
     return [Heading(title), *said, *rows(certificates, _CERTIFIED, file), how]
 
 
+_MOST_ROWS = 40  # replies in the heat map
+_MATRIX: tuple[Column, ...] = (
+    ("source", "sought for", "model"),
+    ("source_prompt", "under", "text"),
+    ("direction", "direction", "text"),
+    ("method", "method", "text"),
+    ("text", "text", "token"),
+    ("target", "scored by", "model"),
+    PROMPT,
+    ("reward", "reward", "number"),
+    ("standardised", "sd", "fixed"),
+)
 _CERTIFIED: tuple[Column, ...] = (
     MODEL,
     PROMPT,

@@ -60,6 +60,7 @@ def run_search(
     scorer: RewardScorer,
     file: epath.Path | None,
     progress: Callable[[int, Trace], object],
+    driver: Driver | None = None,
 ) -> tuple[Trace, dict[str, int]]:
     """Runs a search to its end, or resumes the one in `file`.
 
@@ -68,6 +69,7 @@ def run_search(
       scorer: the model.
       file: where trace and state are saved during the search; None saves nothing.
       progress: called after each dispatch with the number of steps done and the trace so far.
+      driver: takes the steps; by default the one of the method.
 
     Returns:
       The trace, and the number of candidates per direction that were rejected because their text
@@ -78,8 +80,9 @@ def run_search(
         sequence; `file` belongs to another search.
     """
     settings = objective.settings
-    kind = StepDriver if settings.method in STEP_METHODS else EnumerationDriver
-    driver: Driver = kind(objective, scorer)
+    if driver is None:
+        kind = StepDriver if settings.method in STEP_METHODS else EnumerationDriver
+        driver = kind(objective, scorer)
     model_axis = scorer.mesh.shape["model"]
     trace = Trace.empty(len(objective.signs), settings.length)
     if file is not None and (state := traces.load(file, objective, model_axis)):
@@ -122,7 +125,7 @@ class StepDriver:
         self._scorer = scorer
         self._step = build_step(scorer.graph, scorer.mesh, settings)
         self._inputs = build_step_inputs(objective, scorer)
-        keys = [_key(*stream) for stream in objective.streams()]
+        keys = [stream_key(*stream) for stream in objective.streams()]
         self._state = self._put(start(np.stack(keys), objective.initial(), settings.buffer))
         self.step_flops = step_flops(objective)
 
@@ -315,7 +318,7 @@ def _check_finite(trace: Trace) -> None:
         raise not_finite(trace.ids[-1, np.argmax(bad)])
 
 
-def _key(seed: int, *folds: int) -> np.ndarray:
+def stream_key(seed: int, *folds: int) -> np.ndarray:
     """Data of a threefry2x32 key: uint32 [2]."""
     key = jax.random.key(seed, impl="threefry2x32")
     for fold in folds:

@@ -84,9 +84,9 @@ def jobs_of(
     ]
 
 
-def check_memory(job: SearchJob, mesh: Mesh) -> None:
+def check_memory(checkpoint: Checkpoint, objective: SearchObjective, mesh: Mesh) -> None:
     """Raises AssayError for a search that this machine cannot hold."""
-    objective, settings = job.objective, job.objective.settings
+    settings = objective.settings
     first = first_changes(settings)
     work = SearchWork(
         prefix=max(len(prompt.prefix) for prompt in objective.prompts),
@@ -99,7 +99,7 @@ def check_memory(job: SearchJob, mesh: Mesh) -> None:
         packed=first[0] < first[-1],
         enumerates=settings.method in ENUMERATIONS,
     )
-    admission.check_search(job.checkpoint, mesh, settings.dtype, work)
+    admission.check_search(checkpoint, mesh, settings.dtype, work)
 
 
 def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.Table:
@@ -155,7 +155,7 @@ def _job(
             "prefix_ids": [list(p.prefix) for p in prompts],
             "suffix_ids": list(prompts[0].suffix),
             **meshes.identity(mesh),
-            **setup.numerics(manifest, path, whole=_is_whole(manifest, path)),
+            **setup.numerics(manifest, path, whole=is_whole(manifest, path)),
         }
         setup.admit_fingerprint(manifest, path, fingerprint)
         paths[direction], fingerprints[direction] = path, fingerprint
@@ -180,7 +180,7 @@ def _job(
     )
 
 
-def _is_whole(manifest: Manifest, path: str) -> bool:
+def is_whole(manifest: Manifest, path: str) -> bool:
     """Whether a search is complete and its file is there; all processes say the same."""
     complete = manifest.content["results"].get(path, {}).get("complete", False)
     return complete and processes.from_first(

@@ -44,6 +44,7 @@ class SearchResult:
     text: str
     rejected: int  # candidates rejected because their text does not round-trip
     certificate: Mapping[str, Any] | None = None  # Any: JSON of the manifest; None: of a search
+    universal: Mapping[str, Any] | None = None  # the same, of a universal search
     new: bool  # whether this call searched it; False: read from the run
 
 
@@ -77,7 +78,7 @@ def search_sequences(
         a self-check beyond tolerance.
     """
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    frames = _vocabularies(manifest, checkpoints)
+    frames = vocabularies(manifest, checkpoints)
     every = jobs.jobs_of(manifest, checkpoints, prompts, frames, settings, mesh, joint=joint)
     certified = certificates.jobs_of(manifest, every, settings, mesh)
     pending = [job for job in every if job.missing]
@@ -87,9 +88,9 @@ def search_sequences(
         meshes.check_mesh(mesh, checkpoint.card.decoder)
     if check_memory:
         for job in pending:
-            jobs.check_memory(job, mesh)
+            jobs.check_memory(job.checkpoint, job.objective, mesh)
     if pending or open_ended:
-        setup.begin(manifest, _unwritten(manifest, frames))
+        setup.begin(manifest, unwritten(manifest, frames))
     results += [_certified(manifest, job) for job in certified if job.complete]
     loaded = _Loaded(mesh, settings)
     with progress(sum(job.steps for job in pending), "steps") as bar:
@@ -291,7 +292,7 @@ class _Loaded:
         return self._held[1]
 
 
-def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict[str, pl.DataFrame]:
+def vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict[str, pl.DataFrame]:
     """Tokenizer hash -> vocabulary: read from the run, or computed."""
     frames: dict[str, pl.DataFrame] = {}
     for checkpoint in checkpoints:
@@ -303,7 +304,7 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
     return frames
 
 
-def _unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+def unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Path -> vocabulary, of those that the run does not have."""
     if not processes.writes():
         return {}
