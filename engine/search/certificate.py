@@ -59,7 +59,7 @@ class Sweep:
     def from_json(cls, values: Sequence[Any]) -> "Sweep":
         """The inverse of `to_json`."""
         names = [field.name for field in dataclasses.fields(cls)]
-        known = [-np.inf if value is None else value for value in values]
+        known: list[Any] = [-np.inf if value is None else value for value in values]
         return cls(**dict(zip(names, known, strict=True)))
 
 

@@ -160,7 +160,7 @@ def ascent_frame(
     return pl.DataFrame(
         {
             "step": range(1, len(ids) + 1),
-            "reward": np.float32([sign * reward for _, reward in ascent.history]),
+            "reward": np.array([sign * reward for _, reward in ascent.history], np.float32),
             "token_ids": ids,
             "text": [objective.round_trip.text(each) for each in ids],
             "round_trips": [objective.round_trip.passes(each) for each in ids],

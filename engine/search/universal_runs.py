@@ -33,6 +33,7 @@ from engine.search.self_check import self_check
 from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.search.trace import Trace
 from engine.search.universal import Judge
+from engine.search.universal_step import UniversalDriver, planned_steps
 from engine.sweep import setup
 from engine.sweep.outcomes import memory_errors
 
@@ -195,10 +196,10 @@ def _search(
     """Runs the search to its end, or resumes it, and writes its files."""
     whole, began = job.whole, time.perf_counter()
     settings = whole.settings
-    driver = universal.UniversalDriver(whole, judges, rule)
+    driver = UniversalDriver(whole, judges, rule)
     name = f"universal-{job.group}-{settings.method}-seed{settings.seed}-{settings.direction}"
     state = manifest.run / schema.SEQUENCES_DIR / f"{name}.safetensors"
-    planned = universal.planned_steps(settings, driver.step_flops)
+    planned = planned_steps(settings, driver.step_flops)
     with progress(planned, "steps") as bar:
         bar.set_description(f"{len(judges)} judges · {rule} · {settings.method}")
 

@@ -15,7 +15,7 @@ from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.verify import verify
 from engine.search import trace as traces
-from engine.search import universal
+from engine.search import universal, universal_step
 from engine.search.run_folder import score_elsewhere
 from engine.search.universal_runs import search_universal
 from engine.sweep import rescore
@@ -82,7 +82,7 @@ def test_judges_are_standardised_by_their_single_tokens(models, tmp_path):
 
 @pytest.mark.parametrize(("rule", "weights"), [("mean", [0.5, 0.5]), ("minimum", [0.0, 1.0])])
 def test_the_gradient_is_that_of_the_objective(rule, weights):
-    host = universal._between(make_mesh(), settings().of_compiled_step(), rule)
+    host = universal_step._between(make_mesh(), settings().of_compiled_step(), rule)
     rng = np.random.default_rng(0)
     rewards = [np.float32([5.0]), np.float32([1.0])]  # standardised: 2 and -1
     slopes = [rng.normal(size=(1, 3, 7)).astype(np.float32) for _ in rewards]

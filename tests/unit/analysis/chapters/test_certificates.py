@@ -6,7 +6,7 @@ import pytest
 
 import analysis
 from analysis.blocks import Text
-from analysis.chapters import sequences
+from analysis.chapters import sequence_sentences
 from analysis.report import write_report
 from tests.support import runs
 
@@ -50,7 +50,9 @@ def test_a_certificate_is_a_row_under_the_name_of_its_search(small_run):
 
 def said(run):
     """The texts of the chapter's blocks on certificates."""
-    blocks = sequences._said_of(analysis.sequence_certificates(analysis.load(run)))
+    blocks = sequence_sentences.certificate_blocks(
+        analysis.sequence_certificates(analysis.load(run))
+    )
     return " ".join(block.text for block in blocks if isinstance(block, Text))
 
 
@@ -92,7 +94,7 @@ def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run):
     certify(small_run, "m-one", [1.0, 0.25], certified=True, gain=-1.0, direction="min")
     certify(small_run, "m-two", [1.0, 1.0], certified=False, gain=0.0)
     made = analysis.sequence_certificates(analysis.load(small_run))
-    sure, short = (finding.text for finding in sequences._findings(made))
+    sure, short = (finding.text for finding in sequence_sentences.certified_findings(made))
     assert sure.startswith("2 of the 3 replies that were put to the test are certified")
     assert "(400 rewards)" in sure
     assert "improved 2 of 3 replies that they found, by up to 0.75" in short

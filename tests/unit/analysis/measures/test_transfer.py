@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 import analysis
-from analysis.chapters import sequences
+from analysis.chapters import sequence_sentences
 from analysis.figures.transfer_map import transfer_map
 from analysis.measures.transfer import TOGETHER, rule_of, summary, transfer_matrix
 from engine.runs import schema
@@ -65,21 +65,21 @@ def test_of_a_universal_search_the_last_step_counts(searched):
 
 def test_the_page_says_so_where_one_reply_beats_all_others_over_all(searched):
     score(searched, ALONE)
-    (finding,) = sequences._together(made(searched))
+    (finding,) = sequence_sentences.universal_findings(made(searched))
     assert "One reply for all: sought high" in finding.text
     assert "over 2 of them" in finding.text
 
 
 def test_it_says_nothing_where_a_reply_for_one_is_better_for_all(searched):
     score(searched, {m: t | {"peace": -8.0} for m, t in ALONE.items()})
-    assert sequences._together(made(searched)) == []
+    assert sequence_sentences.universal_findings(made(searched)) == []
 
 
 def test_it_says_nothing_without_a_universal_search(small_run):
     runs.add_search(small_run, "m-one", "max", [6.0], text="for m-one")
     score(small_run, ALONE)
-    assert sequences._together(made(small_run)) == []
-    assert sequences._together(None) == []
+    assert sequence_sentences.universal_findings(made(small_run)) == []
+    assert sequence_sentences.universal_findings(None) == []
 
 
 def test_the_heat_map_has_a_cell_for_each_pair(searched):
