@@ -20,12 +20,13 @@ from engine.planning import admission
 from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer, dtype_named, score_buckets
 from engine.scoring.rows import ReplyRows, RewardRows
-from engine.search import certificates
+from engine.search import certificates, universal
 from engine.search.certificate import Ascent, run_certificate
 from engine.search.drivers import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
 from engine.search.settings import DEFAULTS, DIRECTIONS, SearchSettings
+from engine.search.universal_step import UniversalDriver
 from engine.sweep.rewards import pad_token, token_rows
 from engine.sweep.self_check import check_finite
 from engine.sweep.setup import tokens_of, vocabulary_of
@@ -133,6 +134,12 @@ class RewardModel:
             f"RewardModel({card.slug!r}, {card.decoder.num_layers} layers, head={card.head.kind})"
         )
 
+    @property
+    def slug(self) -> str:
+        """The model's name."""
+        slug: str = self._checkpoint.card.slug
+        return slug
+
     @functools.cached_property
     def vocabulary(self) -> pl.DataFrame:
         """token_id, token, is_special, round_trip of every id."""
@@ -225,7 +232,7 @@ class RewardModel:
         Raises:
           AssayError: an unknown setting, or settings that do not fit each other or the model.
         """
-        objective = self._objective(prompt, direction, settings)
+        objective = self._objective([prompt], direction, settings)
         own = objective.settings
         trace, _ = run_search(objective, self._scorer, None, lambda steps, trace: None)
         steps = trace_frame(objective, trace, direction)
@@ -263,7 +270,7 @@ class RewardModel:
         own = {"topk": 1, **settings, "length": len(ids), "certify": sweeps}
         if own.get("fixed"):
             own["initial"] = template.tokenizer.decode(ids)
-        objective = self._objective(prompt, direction, own)
+        objective = self._objective([prompt], direction, own)
         objective.check_given(ids)
         split = objective.prompts[0]
         whole = [*split.prefix, *ids, *split.suffix]
@@ -274,7 +281,7 @@ class RewardModel:
 
     # Any: settings are of several types.
     def _objective(
-        self, prompt: str, direction: str, settings: Mapping[str, Any]
+        self, prompts: Sequence[str], direction: str, settings: Mapping[str, Any]
     ) -> SearchObjective:
         if direction == "both":
             raise AssayError("direction='both'; allowed here: 'max', 'min'")
@@ -283,7 +290,7 @@ class RewardModel:
                 raise AssayError(f"{name}: no such setting; allowed: {', '.join(DEFAULTS)}")
         dtype = nnx.merge(self._scorer.graph, self._scorer.params).decoder.embedding[...].dtype
         own = SearchSettings(**{**DEFAULTS, **settings}, direction=direction, dtype=str(dtype))
-        split = [self._checkpoint.template.split(prompt)]
+        split = [self._checkpoint.template.split(prompt) for prompt in prompts]
         return SearchObjective.build(self._checkpoint, split, self.vocabulary, own)
 
     def _certify(
@@ -315,6 +322,46 @@ class RewardModel:
             self._checkpoint.card.slug, next(iter(rows.part_columns)), 0, self._columns, scored
         )
         return scored
+
+
+# Any: settings are of several types.
+def search_together(
+    models: Sequence[RewardModel],
+    prompts: Sequence[str],
+    *,
+    rule: str = "mean",
+    direction: str = "max",
+    **settings: Any,
+) -> pl.DataFrame:
+    """Searches one reply for all models under all prompts.
+
+    Args:
+      models: of one tokenizer, on one mesh.
+      prompts: the users' turns.
+      rule: `mean` or `minimum` of the rewards, each standardised by the model's rewards of single
+        tokens under the prompt.
+      direction: `max` for the highest rewards, `min` for the lowest.
+      **settings: as for `RewardModel.search`, with a method that takes compiled steps.
+
+    Returns:
+      The best sequence after each step, as `RewardModel.search` returns it, with the objective in
+      standard deviations, f32, in place of the reward.
+
+    Raises:
+      AssayError: settings that do not fit; models of other vocabularies.
+    """
+    universal.check_judges(rule, len(models) * len(prompts))
+    names = [model.slug for model in models]
+    each = [model._objective(prompts, direction, settings) for model in models]
+    whole = universal.together(each, names)
+    judges = [
+        judge
+        for model, objective in zip(models, each, strict=True)
+        for judge in universal.judges_of(model.slug, prompts, objective, model._scorer)
+    ]
+    driver = UniversalDriver(whole, judges, rule)
+    trace, _ = run_search(whole, models[0]._scorer, None, lambda steps, trace: None, driver)
+    return trace_frame(whole, trace, direction).rename({"reward": "objective"})
 
 
 def _listed(responses: str | Sequence[str]) -> list[str]:

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from analysis.figures import style
-from analysis.measures.transfer import SEARCH
 
 _ARROWS = {"max": "↑", "min": "↓"}
+_REPLY = ["source", "source_prompt", "direction", "method", "seed", "text"]  # keys of a row
 
 
 @style.styled
@@ -22,11 +22,11 @@ def transfer_map(matrix: pl.DataFrame, names: Mapping[str, str]) -> style.Figure
         shows as a dash.
       names: slug -> nickname.
     """
-    rows = matrix.select(SEARCH).unique(maintain_order=True).rows()
+    rows = matrix.select(_REPLY).unique(maintain_order=True).rows()
     columns = matrix.select("target", "prompt").unique(maintain_order=True).sort("target", "prompt")
     cells = {
         (row[:6], row[6:8]): row[8]
-        for row in matrix.select(*SEARCH, "target", "prompt", "standardised").iter_rows()
+        for row in matrix.select(*_REPLY, "target", "prompt", "standardised").iter_rows()
     }
     values = np.array(
         [[cells.get((row, column), np.nan) for column in columns.rows()] for row in rows],

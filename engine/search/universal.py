@@ -114,6 +114,16 @@ def together(objectives: Sequence[SearchObjective], slugs: Sequence[str]) -> Sea
     return whole
 
 
+def check_judges(rule: str, judges: int) -> None:
+    """Raises AssayError for an unknown rule, or fewer than two judges."""
+    if rule not in RULES:
+        raise AssayError(f"universal={rule!r}; allowed: {', '.join(map(repr, RULES))}")
+    if judges < 2:
+        raise AssayError(
+            f"universal={rule!r} with one model and one prompt; allowed: several prompts or models"
+        )
+
+
 def check_settings(settings: SearchSettings) -> None:
     """Raises AssayError for settings that a universal search has not."""
     if settings.method not in STEP_METHODS:

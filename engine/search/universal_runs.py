@@ -18,7 +18,6 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
-from engine.errors import AssayError
 from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
@@ -87,12 +86,7 @@ def search_universal(
       AssayError: bad input; models of other vocabularies; a result begun under another
         fingerprint; a reward that is not finite; a self-check beyond tolerance.
     """
-    if rule not in universal.RULES:
-        raise AssayError(f"universal={rule!r}; allowed: {', '.join(map(repr, universal.RULES))}")
-    if len(checkpoints) * len(prompts) < 2:
-        raise AssayError(
-            f"universal={rule!r} with one model and one prompt; allowed: several prompts or models"
-        )
+    universal.check_judges(rule, len(checkpoints) * len(prompts))
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     frames = vocabularies(manifest, checkpoints)
     for checkpoint in checkpoints:

@@ -10,7 +10,9 @@ import pytest
 from etils import epath
 
 import analysis
+import engine
 from configs import gcg
+from engine import api
 from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.verify import verify
@@ -147,6 +149,19 @@ def test_every_model_scores_it_under_every_prompt(models, tmp_path):
     assert matrix.select("target", "prompt").rows() == [
         (model, prompt) for model in ("other", "tiny") for prompt in ("what", "who")
     ]
+
+
+def test_the_api_finds_what_the_command_finds(models, tmp_path):
+    own = {"method": "mutate", "steps": 4, "length": 3, "candidates": 12, "topk": 16}
+    own |= {"round_trip": False, "ascii_only": False, "restarts": 2, "buffer": 3, "every": 2}
+    own |= {"replace_first": 2, "spread": 1.0}
+    loaded = [api.load(model.path, mesh=make_mesh(), step_size=16) for model in models]
+    frame = engine.search_together(loaded, list(PROMPTS.values()), rule="minimum", **own)
+    found = search(tmp_path / "run", models, rule="minimum")
+    assert frame["objective"][-1] == pytest.approx(found[0].universal["objective"], abs=1e-5)
+    assert frame["text"][-1] == found[0].text
+    with pytest.raises(AssayError, match=r"^universal='mean' with one model and one prompt"):
+        engine.search_together(loaded[:1], ["Who?"])
 
 
 class Killed(Exception):
