@@ -60,7 +60,8 @@ def _said(found: Sequence[SearchResult], run: epath.Path) -> list[str]:
 
 def _certified(said: Mapping[str, Any]) -> str:
     """What a certificate says, in words."""
-    taken = f"{said['ascent_steps']} swaps taken from {said['searched_reward']:.4g}"
+    steps = said["ascent_steps"]
+    taken = f"{steps} {'swap' if steps == 1 else 'swaps'} taken from {said['searched_reward']:.4g}"
     if said["certified"]:
         return f"certified: none of its swaps improves it; {taken}"
     return f"not certified: its budget of {said['sweeps']} sweeps ended; {taken}"
