@@ -47,7 +47,12 @@ from analysis.chapters.list_probabilities import (
 )
 from analysis.chapters.objectives import objectives_ends, objectives_spearman, objectives_table
 from analysis.chapters.sentiment import sentiment_points, sentiment_slopes, valence_effects
-from analysis.chapters.sequences import sequence_traces, sequence_transfer, sequences_table
+from analysis.chapters.sequences import (
+    sequence_certificates,
+    sequence_traces,
+    sequence_transfer,
+    sequences_table,
+)
 from analysis.chapters.shared_ends import shared_top_bottom
 from analysis.chapters.tokens import shared_rewards, shared_vocabulary, top_bottom
 from analysis.chapters.variance import variance_table
@@ -59,6 +64,7 @@ from analysis.measures.beside_people import (
 )
 from analysis.measures.combined import combined
 from analysis.measures.list_scores import ListScores, items_points, list_scores
+from analysis.measures.transfer import transfer_matrix
 from analysis.model_info import ModelInfo, describe
 from analysis.options import AnalyzeSettings, Options
 from analysis.run import Run, load
@@ -123,6 +129,7 @@ __all__ = [
     "samples",
     "sentiment_points",
     "sentiment_slopes",
+    "sequence_certificates",
     "sequence_traces",
     "sequence_transfer",
     "sequences_table",
@@ -132,6 +139,7 @@ __all__ = [
     "side_by_side",
     "spearman_matrix",
     "top_bottom",
+    "transfer_matrix",
     "valence_effects",
     "variance_table",
     "with_q",

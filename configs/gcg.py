@@ -39,6 +39,10 @@ def get_config(selection: str = "") -> ConfigDict:
     config.direction = "both"  # max, min, both
     config.prompts = "greatest"  # ids of configs/prompts.py
     config.joint = False  # one search for all prompts, by the mean reward
+    # One sequence for all models and prompts together, by the "mean" or the "minimum" of their
+    # standardised rewards; "": a search for each. The models must have one tokenizer.
+    config.universal = ""
+    config.judges = ""  # checkpoints that only score what is found, comma-separated
     config.length = 8  # tokens of the reply
     config.steps = 500  # repeat, coordinate and beam score `candidates` tokens per step
     config.flops = 0.0  # budget of each direction; 0: no budget, `steps` decides
@@ -65,6 +69,10 @@ def get_config(selection: str = "") -> ConfigDict:
     config.round_trip = True  # keep only sequences whose text tokenises back to them
     config.patience = 0  # end after this many steps without a better reward; 0: never
     config.threshold = math.inf  # end at reward >= threshold (max) or <= -threshold (min)
+    # Budget of sweeps of the vocabulary, one per position, which show whether a swap of a single
+    # token improves what was found, and go on from the best one until none does; 0: none.
+    config.certify = 0
+    config.certify_step = 0  # swaps per step on each device; 0: as memory and device allow
     config.transfer = True  # score what was found under all other checkpoints too
     config.every = 10  # steps between two saves
     config.dtype = "auto"  # as in configs/common.py

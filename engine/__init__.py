@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 if TYPE_CHECKING:
-    from engine.api import RewardModel, load
+    from engine.api import RewardModel, load, search_together
     from engine.errors import AssayError
 
-__all__ = ["AssayError", "RewardModel", "load"]
+__all__ = ["AssayError", "RewardModel", "load", "search_together"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,12 +1,14 @@
 """The public API behind `engine`: one reward model, for notebooks and scripts."""
 
+import dataclasses
 import functools
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
+from flax import nnx
 from jax.sharding import Mesh
 
 from engine import compile_cache
@@ -18,10 +20,13 @@ from engine.planning import admission
 from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer, dtype_named, score_buckets
 from engine.scoring.rows import ReplyRows, RewardRows
+from engine.search import certificates, universal
+from engine.search.certificate import Ascent, run_certificate
 from engine.search.drivers import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
-from engine.search.settings import DEFAULTS, SearchSettings
+from engine.search.settings import DEFAULTS, DIRECTIONS, SearchSettings
+from engine.search.universal_step import UniversalDriver
 from engine.sweep.rewards import pad_token, token_rows
 from engine.sweep.self_check import check_finite
 from engine.sweep.setup import tokens_of, vocabulary_of
@@ -82,6 +87,41 @@ def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
     return "float16" if True in half.values() else "bfloat16"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What the swaps of single tokens say about a reply.
+
+    Attributes:
+      certified: whether every allowed swap was scored, and none improves the last reply.
+      sweeps: positions that were swept.
+      swaps: rewards of swaps that were computed.
+      ascent_steps: swaps that were taken.
+      best_gain: of a swap of the last reply that was scored, in the direction sought; None: no
+        swap is admitted.
+      margin: what a gain must exceed to improve the reply.
+      noise: largest difference between two rewards of one reply.
+      steps: the reply after each sweep, as `RewardModel.search` returns it.
+    """
+
+    SUMMARY: ClassVar[tuple[str, ...]] = (
+        "certified",
+        "sweeps",
+        "swaps",
+        "ascent_steps",
+        "best_gain",
+        "margin",
+        "noise",
+    )
+    certified: bool
+    sweeps: int
+    swaps: int
+    ascent_steps: int
+    best_gain: float | None
+    margin: float
+    noise: float
+    steps: pl.DataFrame
+
+
 class RewardModel:
     """A reward model on devices, ready to score."""
 
@@ -93,6 +133,12 @@ class RewardModel:
         return (
             f"RewardModel({card.slug!r}, {card.decoder.num_layers} layers, head={card.head.kind})"
         )
+
+    @property
+    def slug(self) -> str:
+        """The model's name."""
+        slug: str = self._checkpoint.card.slug
+        return slug
 
     @functools.cached_property
     def vocabulary(self) -> pl.DataFrame:
@@ -195,21 +241,83 @@ class RewardModel:
 
         Returns:
           The best sequence after each step, from the first that was found: step u32, reward f32,
-          token_ids list[u32], text, round_trips, flops f64 (spent so far).
+          token_ids list[u32], text, round_trips, flops f64 (spent so far). With `certify` > 0, rows
+          of its sweeps follow (see `certify`, which also says whether the last is certified).
 
         Raises:
           AssayError: an unknown setting, or settings that do not fit each other or the model.
         """
+        objective = self._objective([prompt], direction, settings)
+        own = objective.settings
+        trace, _ = run_search(objective, self._scorer, None, lambda steps, trace: None)
+        steps = trace_frame(objective, trace, direction)
+        if not own.certify:
+            return steps
+        _, sweeps = self._certify(objective, steps.row(-1, named=True))
+        count = steps["step"][-1]
+        return pl.concat([steps, sweeps.with_columns(pl.col("step") + count)])
+
+    def certify(
+        self,
+        prompt: str,
+        reply: str | Sequence[int],
+        *,
+        direction: str = "max",
+        sweeps: int = 64,
+        **settings: Any,
+    ) -> "Certificate":
+        """Scores every swap of a single token of a reply, and goes on from the best that improves.
+
+        Args:
+          prompt: the user's turn.
+          reply: a text, or token ids, such as a search's last `token_ids`.
+          direction: `max` for swaps with a higher reward, `min` for a lower one.
+          sweeps: of the vocabulary at most, one per position; at least the reply's free positions.
+          **settings: as for `search`: `ascii_only`, `specials`, `allow`, `deny`, `fixed`,
+            `round_trip` and `target` decide which swaps are allowed.
+
+        Raises:
+          AssayError: a reply that the filters leave out; an unknown setting, or one that does not
+            fit; fewer sweeps than free positions.
+        """
+        template = self._checkpoint.template
+        ids = template.reply_ids(reply) if isinstance(reply, str) else list(map(int, reply))
+        own = {"topk": 1, **settings, "length": len(ids), "certify": sweeps}
+        if own.get("fixed"):
+            own["initial"] = template.tokenizer.decode(ids)
+        objective = self._objective([prompt], direction, own)
+        objective.check_given(ids)
+        split = objective.prompts[0]
+        whole = [*split.prefix, *ids, *split.suffix]
+        found = {"token_ids": ids, "reward": float(self._scorer.plain_rewards([whole])[0, 0])}
+        ascent, steps = self._certify(objective, found)
+        said = certificates.summary(objective, ascent, found)
+        return Certificate(steps=steps, **{key: said[key] for key in Certificate.SUMMARY})
+
+    # Any: settings are of several types.
+    def _objective(
+        self, prompts: Sequence[str], direction: str, settings: Mapping[str, Any]
+    ) -> SearchObjective:
         if direction == "both":
             raise AssayError("direction='both'; allowed here: 'max', 'min'")
         for name in settings:
             if name not in DEFAULTS:
                 raise AssayError(f"{name}: no such setting; allowed: {', '.join(DEFAULTS)}")
-        own = SearchSettings(**DEFAULTS | settings, direction=direction, dtype="float32")
-        split = [self._checkpoint.template.split(prompt)]
-        objective = SearchObjective.build(self._checkpoint, split, self.vocabulary, own)
-        trace, _ = run_search(objective, self._scorer, None, lambda steps, trace: None)
-        return trace_frame(objective, trace, direction)
+        dtype = nnx.merge(self._scorer.graph, self._scorer.params).decoder.embedding[...].dtype
+        own = SearchSettings(**{**DEFAULTS, **settings}, direction=direction, dtype=str(dtype))
+        split = [self._checkpoint.template.split(prompt) for prompt in prompts]
+        return SearchObjective.build(self._checkpoint, split, self.vocabulary, own)
+
+    def _certify(
+        self, objective: SearchObjective, found: Mapping[str, Any]
+    ) -> tuple[Ascent, pl.DataFrame]:
+        step = objective.settings.certify_step or self._scorer.step_size
+        scorer = dataclasses.replace(self._scorer, step_size=step)
+        sign = DIRECTIONS[objective.settings.direction]
+        ids = np.array(found["token_ids"])
+        ascent = run_certificate(objective, scorer, ids, sign * found["reward"])
+        spent = found.get("flops", 0.0)
+        return ascent, certificates.ascent_frame(objective, scorer, ascent, spent)
 
     @property
     def _columns(self) -> tuple[str, ...]:
@@ -244,6 +352,46 @@ class RewardModel:
             self._checkpoint.card.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], scored
         )
         return scored
+
+
+# Any: settings are of several types.
+def search_together(
+    models: Sequence[RewardModel],
+    prompts: Sequence[str],
+    *,
+    rule: str = "mean",
+    direction: str = "max",
+    **settings: Any,
+) -> pl.DataFrame:
+    """Searches one reply for all models under all prompts.
+
+    Args:
+      models: of one tokenizer, on one mesh.
+      prompts: the users' turns.
+      rule: `mean` or `minimum` of the rewards, each standardised by the model's rewards of single
+        tokens under the prompt.
+      direction: `max` for the highest rewards, `min` for the lowest.
+      **settings: as for `RewardModel.search`, with a method that takes compiled steps.
+
+    Returns:
+      The best sequence after each step, as `RewardModel.search` returns it, with the objective in
+      standard deviations, f32, in place of the reward.
+
+    Raises:
+      AssayError: settings that do not fit; models of other vocabularies.
+    """
+    universal.check_judges(rule, len(models) * len(prompts))
+    names = [model.slug for model in models]
+    each = [model._objective(prompts, direction, settings) for model in models]
+    whole = universal.together(each, names)
+    judges = [
+        judge
+        for model, objective in zip(models, each, strict=True)
+        for judge in universal.judges_of(model.slug, prompts, objective, model._scorer)
+    ]
+    driver = UniversalDriver(whole, judges, rule)
+    trace, _ = run_search(whole, models[0]._scorer, None, lambda steps, trace: None, driver)
+    return trace_frame(whole, trace, direction).rename({"reward": "objective"})
 
 
 def _listed(responses: str | Sequence[str]) -> list[str]:

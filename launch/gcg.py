@@ -2,11 +2,14 @@
 
 For each sequence that was found, the last line gives the percentile of its reward among the model's
 single tokens, if the run holds a sweep under that prompt, and the number of candidates that were
-rejected because their text does not tokenise back to them.
+rejected because their text does not tokenise back to them. With --config.certify=<sweeps> every
+swap of a single token of what was found is scored, and the search goes on from the best one until
+none improves it, or the sweeps are used up: docs/search.md.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -44,13 +47,24 @@ def _said(found: Sequence[SearchResult], run: epath.Path) -> list[str]:
     lines = []
     for one in found:
         line, notes = f"{one.direction} {one.reward:.4g} {one.text!r}", []
+        if one.certificate is not None:
+            notes.append(_certified(one.certificate))
         if singles and (one.model, one.prompt_id) in singles.results:
             rewards = np.sort(singles.rewards(one.model, one.prompt_id)[1])
             notes.append(f"percentile {100 * percentile_among(rewards, one.reward):.2f}")
-        if one.rejected:
+        if one.rejected and one.certificate is None:
             notes.append(f"{one.rejected} candidates rejected for their text")
         lines.append(f"{line} ({', '.join(notes)})" if notes else line)
     return lines
+
+
+def _certified(said: Mapping[str, Any]) -> str:
+    """What a certificate says, in words."""
+    steps = said["ascent_steps"]
+    taken = f"{steps} {'swap' if steps == 1 else 'swaps'} taken from {said['searched_reward']:.4g}"
+    if said["certified"]:
+        return f"certified: none of its swaps improves it; {taken}"
+    return f"not certified: its budget of {said['sweeps']} sweeps ended; {taken}"
 
 
 def _single_tokens(run: epath.Path) -> analysis.Run | None:

@@ -8,13 +8,29 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis.blocks import MODEL, PROMPT, Block, Column, Picture, Section, notes, rows
+from analysis.blocks import (
+    MODEL,
+    PROMPT,
+    Block,
+    Column,
+    Picture,
+    Section,
+    notes,
+    rows,
+)
+from analysis.chapters.sequence_sentences import (
+    certificate_blocks,
+    certified_findings,
+    matrix_blocks,
+    universal_findings,
+)
 from analysis.figures import style
+from analysis.measures.transfer import rule_of, transfer_matrix
 from analysis.run import Run
 from analysis.statistics import Array
 from analysis.statistics.ranks import percentile_among
 from analysis.study import Study, Table, required, table
-from engine.runs.schema import Columns
+from engine.runs.schema import ASCENT, Columns
 
 _KEYS: Columns = {
     **dict.fromkeys(("model", "prompt", "direction", "method"), pl.String),
@@ -45,10 +61,24 @@ _TRANSFER: Columns = {
     "reward": pl.Float32,
     "percentile": pl.Float64,
 }
+_CERTIFICATES: Columns = {
+    **_KEYS,
+    "certified": pl.Boolean,
+    "sweeps": pl.Int64,
+    "swaps": pl.Int64,
+    "ascent_steps": pl.Int64,
+    "searched_reward": pl.Float32,
+    "reward": pl.Float32,
+    "best_gain": pl.Float64,
+    "margin": pl.Float64,
+    "noise": pl.Float64,
+    "rejected": pl.Int64,
+    "text": pl.String,
+}
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """sequences.csv and sequence_transfer.csv.
+    """sequences.csv, and sequence_certificates, _transfer and _matrix.csv.
 
     For the page: ("searches",), which has two columns more, and ("sequence_traces",).
     """
@@ -56,7 +86,9 @@ def tables(study: Study) -> Iterator[Table]:
     yield table("searches", make=partial(_searches, study), file=False)
     yield table("sequence_traces", make=partial(_traces, study), file=False)
     yield table("sequences", make=lambda: made["searches"].drop("reward_from_text", "rejected"))
+    yield table("sequence_certificates", make=partial(_certificates, study))
     yield table("sequence_transfer", make=partial(_transfer, study))
+    yield table("sequence_matrix", make=partial(_matrix, study))
 
 
 def sequences_table(run: Run) -> pl.DataFrame:
@@ -69,12 +101,15 @@ def sequences_table(run: Run) -> pl.DataFrame:
       these ids), flops (of the whole search), and two columns more: reward_from_text (of
       the text as a chat would tokenise it) and rejected (candidates that did not round-trip; both
       null where the manifest does not name them). By model, prompt, direction, method, seed. Of
-      equal rewards the earliest counts.
+      equal rewards the earliest counts; of a universal search, which does not seek the reward of
+      one model, the last step does.
     """
     best = []
     singles: dict[tuple[str, str], Array] = {}
     for keys, steps, record in run.read_searches():
         order = steps.sort("reward", "step", descending=[keys["direction"] == "max", False])
+        if rule_of(keys["method"]):
+            order = steps.tail(1)
         first = order.row(0, named=True)
         cell = (keys["model"], keys["prompt"])
         if cell in run.results and cell not in singles:
@@ -105,6 +140,30 @@ def sequence_traces(run: Run) -> pl.DataFrame:
         named = {name: pl.lit(keys[name]).cast(dtype) for name, dtype in _KEYS.items()}
         frames.append(steps.select(**named, step="step", reward="reward", best=best, flops="flops"))
     return pl.concat(frames)
+
+
+def sequence_certificates(run: Run) -> pl.DataFrame:
+    """What certificates say of the sequences that searches found.
+
+    Returns:
+      The table `sequence_certificates.csv`: model, prompt, direction, method (of the search), seed,
+      certified (every allowed swap of one token was scored, and none improves the sequence),
+      sweeps, swaps (that they scored), ascent_steps (swaps that were taken), searched_reward (of
+      what the search found), reward (of the sequence after the last step), best_gain (of a swap
+      of it, in the direction sought; null: none was admitted), margin (that a gain must exceed to
+      improve it), noise (largest difference between two rewards of one sequence), rejected (swaps
+      that would improve it, but whose text does not round-trip), text. By the first five.
+    """
+    said = []
+    for keys, steps, record in run.read_searches():
+        if record.certificate is None:
+            continue
+        own = {**keys, "seed": int(keys["seed"]), "rejected": record.rejected}
+        own["method"] = keys["method"].removesuffix(ASCENT)
+        own |= {name: record.certificate.get(name) for name in _CERTIFICATES if name not in own}
+        last = steps.row(-1, named=True)
+        said.append({**own, "reward": last["reward"], "text": last["text"]})
+    return pl.DataFrame(said, schema=_CERTIFICATES).sort(*_KEYS)
 
 
 def sequence_transfer(run: Run, best: pl.DataFrame) -> pl.DataFrame:
@@ -150,9 +209,19 @@ def _traces(study: Study) -> pl.DataFrame:
     return required(sequence_traces(study.run), "No search for sequences was run.")
 
 
+def _certificates(study: Study) -> pl.DataFrame:
+    made = sequence_certificates(study.run)
+    return required(made, "No sequence that a search found was certified.")
+
+
 def _transfer(study: Study) -> pl.DataFrame:
     transfer = sequence_transfer(study.run, study.tables["searches"])
     return required(transfer, "No other model scored a sequence that a search found.")
+
+
+def _matrix(study: Study) -> pl.DataFrame:
+    matrix = transfer_matrix(study.run, study.tables["searches"])
+    return required(matrix, "No model scored the text of a sequence that a search found.")
 
 
 _STROKES = {"max": "-", "min": "--"}
@@ -226,10 +295,13 @@ def section(study: Study) -> Section:
             )
             blocks.append(Picture("sequences", text, partial(costs, searches, study.names)))
         blocks += rows(searches, _SEARCHES, "sequences.csv", "What the searches found")
+        certificates = made.get("sequence_certificates")
+        blocks += certificate_blocks(certificates)
         title = "The same text under other models"
         transfer = made.get("sequence_transfer")
         blocks += rows(transfer, _TRANSFERS, "sequence_transfer.csv", title)
         blocks += notes([made.reason("sequence_transfer")])
+        blocks += matrix_blocks(study)
     return Section(
         id="sequences",
         title="Longer replies",
@@ -237,8 +309,13 @@ def section(study: Study) -> Section:
         lead="Which replies of several tokens does a model reward most and least? A search follows "
         "the gradient of the reward, or tries replies in another way.",
         blocks=blocks,
+        findings=[
+            *certified_findings(made.get("sequence_certificates")),
+            *universal_findings(made.get("sequence_matrix")),
+        ],
         caveats=(
-            "A search finds a local extreme: another seed or method may find better.",
+            "A search finds a local extreme: another seed or method may find better, also where "
+            "no swap of one token does.",
             "A text that does not round-trip is scored as ids that no writer could type.",
         ),
     )

@@ -145,7 +145,7 @@ def _entry(files: list[_File], fingerprint: Json, before: Json | None) -> Json:
     if before is not None and all(before.get(k) == entry[k] for k in ("fingerprint", "parts")):
         return before
     about = files[0].about or {}
-    for key in ("coefficients", "self_check", "rejected"):
+    for key in ("coefficients", "self_check", "rejected", "certificate", "universal"):
         if key in about:
             entry[key] = about[key]
     total = about.get("rows", {}).get("of", fingerprint.get("rows"))

@@ -59,6 +59,7 @@ HUMANS = "humans.parquet"
 FOLDERS = (VOCAB_DIR, SCORES_DIR, ITEMS_DIR, SEQUENCES_DIR, LOGPROBS_DIR, ITEM_LOGPROBS_DIR)
 CHAT = ".chat"  # ends the id of a prompt in a language model's chat template
 FOUND = "found-"  # how lists begin that hold what searches found, scored under other models
+ASCENT = "-ascent"  # ends the method's name in the file of a search's certificate
 
 Columns = dict[str, pl.DataType | type[pl.DataType]]
 

@@ -10,6 +10,10 @@ step         the compiled step: propose, score, keep
 baselines    methods without a gradient that enumerate the vocabulary
 drivers      host loop of one search: compiled steps or enumeration, until it ends
 trace        best sequence after each step; its file, from which a search resumes
+answers      rewards of rows of tokens behind a common beginning
+certificate  whether a swap of one token improves a found sequence; the ascent if one does
+universal    one sequence for several judges: models under prompts, standardised; universal_step
+             its step, universal_runs its files
 jobs         which searches a run lacks, entered in its manifest and checked
-run_folder   searches of several models and prompts into a run folder
+run_folder   searches of several models and prompts into a run folder; certificates theirs
 """

@@ -19,16 +19,15 @@ from engine import processes
 from engine.errors import AssayError
 from engine.planning import flops
 from engine.runs import storage
-from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import trace as traces
+from engine.search.answers import Answers
 from engine.search.baselines import QUERIES, Query
 from engine.search.buffer import BROKEN, Ranked, State, fitness, start
 from engine.search.objective import SearchObjective, not_finite
 from engine.search.settings import STEP_METHODS
 from engine.search.step import StepInputs, build_step, first_changes, takes_gradient
 from engine.search.trace import Trace
-from engine.types import Candidates, Prefix, PromptIds
 
 _STATE_FIELDS = [field.name for field in dataclasses.fields(State)]
 
@@ -61,6 +60,7 @@ def run_search(
     scorer: RewardScorer,
     file: epath.Path | None,
     progress: Callable[[int, Trace], object],
+    driver: Driver | None = None,
 ) -> tuple[Trace, dict[str, int]]:
     """Runs a search to its end, or resumes the one in `file`.
 
@@ -69,6 +69,7 @@ def run_search(
       scorer: the model.
       file: where trace and state are saved during the search; None saves nothing.
       progress: called after each dispatch with the number of steps done and the trace so far.
+      driver: takes the steps; by default the one of the method.
 
     Returns:
       The trace, and the number of candidates per direction that were rejected because their text
@@ -79,8 +80,9 @@ def run_search(
         sequence; `file` belongs to another search.
     """
     settings = objective.settings
-    kind = StepDriver if settings.method in STEP_METHODS else EnumerationDriver
-    driver: Driver = kind(objective, scorer)
+    if driver is None:
+        kind = StepDriver if settings.method in STEP_METHODS else EnumerationDriver
+        driver = kind(objective, scorer)
     model_axis = scorer.mesh.shape["model"]
     trace = Trace.empty(len(objective.signs), settings.length)
     if file is not None and (state := traces.load(file, objective, model_axis)):
@@ -123,7 +125,7 @@ class StepDriver:
         self._scorer = scorer
         self._step = build_step(scorer.graph, scorer.mesh, settings)
         self._inputs = build_step_inputs(objective, scorer)
-        keys = [_key(*stream) for stream in objective.streams()]
+        keys = [stream_key(*stream) for stream in objective.streams()]
         self._state = self._put(start(np.stack(keys), objective.initial(), settings.buffer))
         self.step_flops = step_flops(objective)
 
@@ -198,7 +200,7 @@ class EnumerationDriver:
     def __init__(self, objective: SearchObjective, scorer: RewardScorer):
         self.objective = objective
         self.rejected = np.zeros(len(objective.signs), np.int64)
-        self._answers = _Answers(objective, scorer)
+        self._answers = Answers(objective, scorer)
         method = QUERIES[objective.settings.method]
         rngs = [np.random.default_rng(stream) for stream in objective.streams()]
         self._generators = [method(objective, rng) for rng in rngs]
@@ -212,7 +214,9 @@ class EnumerationDriver:
         """See `Driver.advance`."""
         rewards, ids, costs = [], [], []
         for _ in range(min(limit, self.objective.settings.every)):
-            cost = max((self._cost(query) for query in self._queries if query), default=0.0)
+            cost = max(
+                (self._answers.flops(*query) for query in self._queries if query), default=0.0
+            )
             if not cost or sum(costs) + cost > budget:
                 break
             for attempt, query in enumerate(self._queries):
@@ -264,54 +268,6 @@ class EnumerationDriver:
         except StopIteration:
             self._queries[attempt] = None
 
-    def _cost(self, query: Query) -> float:
-        """FLOPs of one query."""
-        beginning, rows = query
-        own = rows.shape[1] + len(self.objective.suffix)
-        return sum(
-            len(rows) * flops.response(self.objective.config, own, len(p.prefix) + len(beginning))
-            for p in self.objective.prompts
-        )
-
-
-class _Answers:
-    """Answers queries; keeps the keys and values of the last beginning."""
-
-    def __init__(self, objective: SearchObjective, scorer: RewardScorer):
-        self._objective, self._scorer = objective, scorer
-        self._beginning: tuple[int, ...] | None = None
-        self._prefixes: list[Prefix] = []
-
-    def rewards(self, beginning: tuple[int, ...], rows: np.ndarray) -> np.ndarray:
-        """Rewards of rows behind a beginning, mean over the prompts: float32 [C]."""
-        prompts = [
-            PromptIds(prompt=p.prompt, prefix=(*p.prefix, *beginning), suffix=p.suffix)
-            for p in self._objective.prompts
-        ]
-        if beginning != self._beginning:
-            room = self._objective.settings.length - len(beginning)  # one shape for all beginnings
-            self._prefixes = [self._scorer.prefill(p, room) for p in prompts]
-            self._beginning = beginning
-        every = [
-            np.concatenate([step[0] for step in self._scorer.rewards(prefix, _rows(prompt, rows))])
-            for prefix, prompt in zip(self._prefixes, prompts, strict=True)
-        ]
-        means: np.ndarray = np.stack(every).mean(axis=0, dtype=np.float32)
-        return means
-
-
-def _rows(prompt: PromptIds, rows: np.ndarray) -> Candidates:
-    """Rows of tokens [C, t], closed by the suffix, as candidates."""
-    if rows.shape[1] == 1:
-        return token_candidates(prompt, rows[:, 0])
-    suffix = np.tile(np.array(prompt.suffix, np.int32), (len(rows), 1))
-    ids = np.concatenate([rows, suffix], axis=1).astype(np.int32)
-    return Candidates(
-        ids=ids,
-        shared=np.full(len(ids), len(prompt.prefix), np.int32),
-        last=np.full(len(ids), ids.shape[1] - 1, np.int32),
-    )
-
 
 def build_step_inputs(objective: SearchObjective, scorer: RewardScorer) -> StepInputs:
     """The prompts' keys and values, side by side on the mesh, and the search's arrays."""
@@ -362,7 +318,7 @@ def _check_finite(trace: Trace) -> None:
         raise not_finite(trace.ids[-1, np.argmax(bad)])
 
 
-def _key(seed: int, *folds: int) -> np.ndarray:
+def stream_key(seed: int, *folds: int) -> np.ndarray:
     """Data of a threefry2x32 key: uint32 [2]."""
     key = jax.random.key(seed, impl="threefry2x32")
     for fold in folds:

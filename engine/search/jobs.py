@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 from jax.sharding import Mesh
@@ -14,6 +15,7 @@ from engine.planning import admission
 from engine.planning.work import SearchWork
 from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
+from engine.runs.reader import Json
 from engine.search.drivers import planned_steps
 from engine.search.objective import SearchObjective
 from engine.search.settings import DIRECTIONS, ENUMERATIONS, SearchSettings
@@ -34,6 +36,7 @@ class SearchJob:
     missing: Mapping[str, str]  # direction -> file to write, relative to the run
     complete: Mapping[str, str]  # direction -> file that exists, relative to the run
     prompts: Sequence[str]  # ids of the prompts that are judged together
+    fingerprints: Mapping[str, Json]  # direction -> of its result
 
     @property
     def steps(self) -> int:
@@ -81,9 +84,9 @@ def jobs_of(
     ]
 
 
-def check_memory(job: SearchJob, mesh: Mesh) -> None:
+def check_memory(checkpoint: Checkpoint, objective: SearchObjective, mesh: Mesh) -> None:
     """Raises AssayError for a search that this machine cannot hold."""
-    objective, settings = job.objective, job.objective.settings
+    settings = objective.settings
     first = first_changes(settings)
     work = SearchWork(
         prefix=max(len(prompt.prefix) for prompt in objective.prompts),
@@ -96,7 +99,7 @@ def check_memory(job: SearchJob, mesh: Mesh) -> None:
         packed=first[0] < first[-1],
         enumerates=settings.method in ENUMERATIONS,
     )
-    admission.check_search(job.checkpoint, mesh, settings.dtype, work)
+    admission.check_search(checkpoint, mesh, settings.dtype, work)
 
 
 def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.Table:
@@ -110,6 +113,15 @@ def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.T
     file = manifest.run / path
     recorded = manifest.recorded(path, file.name)
     return parts.read_frame(file, recorded, manifest.about(path, prompts))
+
+
+# Any: values of the columns.
+def last_row(
+    manifest: Manifest, path: str, prompts: Sequence[str]
+) -> tuple[dict[str, list[Any]], Json]:
+    """The last row of a search's file, and the search's entry of the manifest."""
+    last = read_table(manifest, path, prompts).frame.tail(1)
+    return last.to_dict(as_series=False), manifest.result(path)
 
 
 def _job(
@@ -133,7 +145,7 @@ def _job(
       mesh: the devices.
     """
     prompts = [checkpoint.template.split(text) for text in together.values()]
-    paths = {}
+    paths, fingerprints = {}, {}
     for direction in settings.directions:
         path = schema.sequences_path(
             checkpoint.card.slug, prompt_id, direction, settings.method, settings.seed
@@ -143,10 +155,10 @@ def _job(
             "prefix_ids": [list(p.prefix) for p in prompts],
             "suffix_ids": list(prompts[0].suffix),
             **meshes.identity(mesh),
-            **setup.numerics(manifest, path, whole=_is_whole(manifest, path)),
+            **setup.numerics(manifest, path, whole=is_whole(manifest, path)),
         }
         setup.admit_fingerprint(manifest, path, fingerprint)
-        paths[direction] = path
+        paths[direction], fingerprints[direction] = path, fingerprint
     complete = processes.from_first(
         f"searches of {prompt_id}", lambda: _complete(manifest, paths, list(together))
     )
@@ -164,10 +176,11 @@ def _job(
         missing=missing,
         complete=complete,
         prompts=list(together),
+        fingerprints=fingerprints,
     )
 
 
-def _is_whole(manifest: Manifest, path: str) -> bool:
+def is_whole(manifest: Manifest, path: str) -> bool:
     """Whether a search is complete and its file is there; all processes say the same."""
     complete = manifest.content["results"].get(path, {}).get("complete", False)
     return complete and processes.from_first(

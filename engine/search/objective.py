@@ -116,6 +116,24 @@ class SearchObjective:
             return np.tile(self._given(), (len(self.signs), 1))
         return np.stack([self.draw(np.random.default_rng(s)) for s in self.streams()])
 
+    def check_given(self, ids: Ids) -> None:
+        """Checks a sequence that is given by its ids.
+
+        Raises:
+          AssayError: a free position holds a token that is not allowed; the sequence does not
+            round-trip.
+        """
+        for position in self.settings.free:
+            if not 0 <= ids[position] < len(self.allowed) or not self.allowed[ids[position]]:
+                raise AssayError(
+                    f"reply: the filters leave out its token {ids[position]} at position {position}"
+                )
+        if not self.passes(ids):
+            raise AssayError(
+                f"reply {self.round_trip.text(ids)!r}: does not tokenise back to itself in the "
+                "conversation; allowed: round_trip=False"
+            )
+
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """A random sequence of allowed tokens that is admitted: int32 [T].
 

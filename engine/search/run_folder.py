@@ -20,7 +20,8 @@ from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.search import jobs
+from engine.search import certificates, jobs
+from engine.search.certificates import CertificateJob
 from engine.search.drivers import run_search
 from engine.search.jobs import SearchJob
 from engine.search.objective import SearchObjective
@@ -42,6 +43,8 @@ class SearchResult:
     reward: float
     text: str
     rejected: int  # candidates rejected because their text does not round-trip
+    certificate: Mapping[str, Any] | None = None  # Any: JSON of the manifest; None: of a search
+    universal: Mapping[str, Any] | None = None  # the same, of a universal search
     new: bool  # whether this call searched it; False: read from the run
 
 
@@ -75,27 +78,30 @@ def search_sequences(
         a self-check beyond tolerance.
     """
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    frames = _vocabularies(manifest, checkpoints)
+    frames = vocabularies(manifest, checkpoints)
     every = jobs.jobs_of(manifest, checkpoints, prompts, frames, settings, mesh, joint=joint)
+    certified = certificates.jobs_of(manifest, every, settings, mesh)
     pending = [job for job in every if job.missing]
+    open_ended = [job for job in certified if not job.complete]
     results = [_read(manifest, job, *named) for job in every for named in job.complete.items()]
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
     if check_memory:
         for job in pending:
-            jobs.check_memory(job, mesh)
-    if pending:
-        setup.begin(manifest, _unwritten(manifest, frames))
-    loaded = None
+            jobs.check_memory(job.checkpoint, job.objective, mesh)
+    if pending or open_ended:
+        setup.begin(manifest, unwritten(manifest, frames))
+    results += [_certified(manifest, job) for job in certified if job.complete]
+    loaded = _Loaded(mesh, settings)
     with progress(sum(job.steps for job in pending), "steps") as bar:
         for job in pending:
             slug = job.checkpoint.card.slug
             bar.set_description(f"loading {slug}")
             with memory_errors([slug], mesh, "candidates", settings.candidates):
-                if loaded is None or loaded[0] is not job.checkpoint:
-                    loaded = None  # frees the last model before the next one is read
-                    loaded = job.checkpoint, _scorer(job.checkpoint, mesh, settings)
-                results += _search(manifest, job, loaded[1], bar)
+                results += _search(manifest, job, loaded.scorer(job.checkpoint), bar)
+    with progress(sum(job.swaps for job in open_ended), "swaps") as bar:
+        for one in open_ended:
+            results.append(_certify(manifest, one, loaded, bar))
     if processes.writes():
         manifest.save_if_changed()  # files that the manifest lacked
     return results
@@ -217,20 +223,19 @@ def _search(
 
 def _read(manifest: Manifest, job: SearchJob, direction: str, path: str) -> SearchResult:
     """The result of a search that was complete before."""
-    steps, rejected = processes.from_first(path, lambda: _last_step(manifest, job, path))
+    steps, said = processes.from_first(path, lambda: jobs.last_row(manifest, path, job.prompts))
     frame = pl.DataFrame(steps, schema=schema.SEQUENCE_COLUMNS)
-    return _result(job, direction, frame, rejected, new=False)
-
-
-# Any: values of the columns.
-def _last_step(manifest: Manifest, job: SearchJob, path: str) -> tuple[dict[str, list[Any]], int]:
-    """The last row of a search's file, and the number of candidates that were rejected."""
-    last = jobs.read_table(manifest, path, job.prompts).frame.tail(1)
-    return last.to_dict(as_series=False), manifest.result(path)["rejected"]
+    return _result(job, direction, frame, said["rejected"], new=False)
 
 
 def _result(
-    job: SearchJob, direction: str, steps: pl.DataFrame, rejected: int, *, new: bool
+    job: SearchJob,
+    direction: str,
+    steps: pl.DataFrame,
+    rejected: int,
+    certificate: Mapping[str, Any] | None = None,
+    *,
+    new: bool,
 ) -> SearchResult:
     last = steps.row(-1, named=True)
     return SearchResult(
@@ -240,16 +245,54 @@ def _result(
         reward=last["reward"],
         text=last["text"],
         rejected=rejected,
+        certificate=certificate,
         new=new,
     )
 
 
-def _scorer(checkpoint: Checkpoint, mesh: Mesh, settings: SearchSettings) -> RewardScorer:
-    restored = restore([checkpoint], mesh, dtype_named(settings.dtype))
-    return RewardScorer.build(*restored, mesh, step_size=settings.candidates)
+def _certify(manifest: Manifest, job: CertificateJob, loaded: "_Loaded", bar: tqdm) -> SearchResult:
+    """Runs the certificate of a search, and writes its file."""
+    slug, began = job.search.checkpoint.card.slug, bar.n
+    bar.set_description(f"{slug} · {job.search.prompt_id} · certifying {job.direction}")
+    with memory_errors([slug], loaded.mesh, "certify_step", job.step_size):
+        scorer = loaded.scorer(job.search.checkpoint)
+        frame = certificates.certify(manifest, job, scorer, bar.update)
+    bar.update(began + job.swaps - bar.n)  # the sweeps that were not needed
+    said = processes.from_first(f"said of {job.path}", lambda: manifest.result(job.path))
+    return _result(
+        job.search, job.direction, frame, said["rejected"], said["certificate"], new=True
+    )
 
 
-def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict[str, pl.DataFrame]:
+def _certified(manifest: Manifest, job: CertificateJob) -> SearchResult:
+    """The certificate of a search that was complete before."""
+    steps, said = processes.from_first(
+        job.path, lambda: jobs.last_row(manifest, job.path, job.search.prompts)
+    )
+    frame = pl.DataFrame(steps, schema=schema.SEQUENCE_COLUMNS)
+    return _result(
+        job.search, job.direction, frame, said["rejected"], said["certificate"], new=False
+    )
+
+
+class _Loaded:
+    """The model that was loaded last."""
+
+    def __init__(self, mesh: Mesh, settings: SearchSettings):
+        self.mesh, self._settings = mesh, settings
+        self._held: tuple[Checkpoint, RewardScorer] | None = None
+
+    def scorer(self, checkpoint: Checkpoint) -> RewardScorer:
+        """A model, loaded unless it is the last one."""
+        if self._held is None or self._held[0] is not checkpoint:
+            self._held = None  # frees the last model before the next one is read
+            restored = restore([checkpoint], self.mesh, dtype_named(self._settings.dtype))
+            step = self._settings.candidates
+            self._held = checkpoint, RewardScorer.build(*restored, self.mesh, step_size=step)
+        return self._held[1]
+
+
+def vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict[str, pl.DataFrame]:
     """Tokenizer hash -> vocabulary: read from the run, or computed."""
     frames: dict[str, pl.DataFrame] = {}
     for checkpoint in checkpoints:
@@ -261,7 +304,7 @@ def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict
     return frames
 
 
-def _unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+def unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Path -> vocabulary, of those that the run does not have."""
     if not processes.writes():
         return {}

@@ -63,16 +63,23 @@ DEFAULTS: dict[str, Any] = {
     "round_trip": True,
     "patience": 0,
     "threshold": math.inf,
+    "certify": 0,
+    "certify_step": 0,
     "every": 10,
     "seed": 0,
 }
 
-_SMALLEST = {"seed": 0, "patience": 0}  # of the integers; 1 for the others
+_SMALLEST = {
+    "seed": 0,
+    "patience": 0,
+    "certify": 0,
+    "certify_step": 0,
+}  # of the integers; 1 for the others
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """Settings of a search; all except `every` influence its result."""
+    """Settings of a search; its result depends on all but `every` and those of certificates."""
 
     method: str  # one of METHODS
     direction: str  # max, min, both
@@ -100,6 +107,8 @@ class SearchSettings:
     round_trip: bool  # only sequences whose text tokenises back to them
     patience: int  # steps without a better reward after which a search ends; 0: never
     threshold: float  # end at reward >= threshold (max) or <= -threshold (min); inf: never
+    certify: int  # sweeps of the vocabulary, one per position, to certify what is found; 0: none
+    certify_step: int  # swaps per step on each device; 0: as memory and kind of device allow
     every: int  # steps between two host updates
     dtype: str  # of the decoder
     seed: int
@@ -127,6 +136,11 @@ class SearchSettings:
             raise AssayError("fixed positions need an initial string to take their tokens from")
         if len(set(self.fixed)) == self.length:
             raise AssayError(f"fixed={self.fixed}: every position; allowed: at least one is free")
+        if 0 < self.certify < len(self.free):
+            raise AssayError(
+                f"certify={self.certify}; allowed: 0, or at least {len(self.free)} sweeps, one for "
+                "each free position"
+            )
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -158,6 +172,8 @@ class SearchSettings:
             beam=1,
             patience=0,
             threshold=math.inf,
+            certify=0,
+            certify_step=0,
             ascii_only=False,
             specials=False,
             allow=(),
@@ -172,7 +188,8 @@ class SearchSettings:
     def fingerprint(self, direction: str) -> dict[str, Any]:
         """Settings that must agree for a search to be resumed, as JSON values."""
         fields = dataclasses.asdict(self) | {"direction": direction}
-        del fields["every"]  # cannot change the result
+        for name in ("every", "certify", "certify_step"):  # cannot change the result
+            del fields[name]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.search.run_folder import SearchResult, score_elsewhere, search_sequences
 from engine.search.settings import SearchSettings
+from engine.search.universal_runs import search_universal
 from launch.common.scoring import dtype_and_mesh
 
 
@@ -44,21 +45,46 @@ def search(
       run: run folder.
       own: settings of the search.
       mesh: devices.
-      config: of which `joint` (one search for all prompts), `check_memory` and `transfer` are
-        read.
+      config: of which `joint` and `universal` (one search for all prompts, or all models and
+        prompts), `judges`, `check_memory` and `transfer` are read.
       judges: models that score what was found, if `transfer` is set; by default those searched.
+        Those of `config.judges` do so too.
 
     Returns:
       Each sequence that was found, new or of an earlier run.
     """
-    found = search_sequences(
-        models, prompts, run, own, mesh, joint=config.joint, check_memory=config.check_memory
-    )
-    judges = judges or models
-    if config.transfer and len(judges) > 1 and not config.joint:
-        texts, check = [f.text for f in found], config.check_memory
+    others = _others(models, config.judges)
+    check = config.check_memory
+    if config.universal:
+        if config.joint:
+            raise AssayError(
+                f"joint=True with universal={config.universal!r}; allowed: one of both"
+            )
+        found = search_universal(
+            models, prompts, run, own, mesh, config.universal, check_memory=check
+        )
+    else:
+        found = search_sequences(
+            models, prompts, run, own, mesh, joint=config.joint, check_memory=check
+        )
+    judges = [*(judges or models), *others]
+    if config.transfer and len(judges) * len(prompts) > 1 and not config.joint:
+        texts = [f.text for f in found]
         score_elsewhere(judges, prompts, run, texts, own, mesh, check_memory=check)
     return found
+
+
+def _others(models: Sequence[Checkpoint], paths: str) -> list[Checkpoint]:
+    """The checkpoints of `judges` that are not searched.
+
+    Raises:
+      AssayError: no checkpoint, or one that is no reward model.
+    """
+    searched = {model.card.checkpoint_hash for model in models}
+    others = [Checkpoint.open(path) for path in paths.split(",") if path.strip()]
+    for other in others:
+        other.expect(REWARD)
+    return [other for other in others if other.card.checkpoint_hash not in searched]
 
 
 def _texts(name: str, path: str) -> tuple[str, ...]:

@@ -53,7 +53,26 @@ def test_without_a_sweep_no_percentile_is_said(command, model, tmp_path):
     assert "percentile" not in done.out[-1]
 
 
+@pytest.mark.slow
+def test_the_last_line_says_whether_what_was_found_is_certified(command, model, tmp_path):
+    own = ("--config.method=repeat", "--config.steps=9", "--config.candidates=320")
+    where = (f"--checkpoint={model}", f"--run={tmp_path / 'run'}", *FLAGS, *own)
+    found = command("gcg", *where).out[-1]
+    assert "certified" not in found
+    few = command("gcg", *where, "--config.certify=3").out[-1]
+    assert ": 1 new; max " in few
+    assert "(not certified: its budget of 3 sweeps ended; 1 swap taken from " in few
+    done = command("gcg", *where, "--config.certify=40").out[-1]
+    assert "(certified: none of its swaps improves it; " in done
+    assert command("gcg", *where, "--config.certify=40").out[-1].endswith("complete already")
+
+
 BAD = {
+    "a negative budget of sweeps": ("certify=-1", "certify=-1; allowed: integers >= 0"),
+    "fewer sweeps than positions": ("certify=2", "certify=2; allowed: 0, or at least 3 sweeps"),
+    "no rule": ("universal=most", "universal='most'; allowed: 'mean', 'minimum'"),
+    "one judge": ("universal=mean", "universal='mean' with one model and one prompt; allowed"),
+    "a judge that is not there": ("judges={absent}", "{absent}: "),
     "no token": ("length=0", "length=0; allowed: integers >= 1"),
     "beyond the context": (
         "length=300",

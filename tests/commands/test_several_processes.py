@@ -67,7 +67,13 @@ CASES = {
     "logprobs": ("language", [*SMALL]),
     "gcg": (
         "reward",
-        ["--config.length=3", "--config.steps=4", "--config.candidates=16", "--config.topk=8"],
+        [
+            "--config.length=3",
+            "--config.steps=4",
+            "--config.candidates=16",
+            "--config.topk=8",
+            "--config.certify=12",
+        ],
     ),
 }
 

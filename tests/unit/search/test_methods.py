@@ -82,7 +82,13 @@ def test_progress_counts_the_budget_that_ends_the_search(checkpoint, method):
     budget = {"steps": 10**6, "flops": 2.5e7, "restarts": 1, "every": 1}
     asked = problem(model, method=method, **budget)
     job = jobs.SearchJob(
-        checkpoint=model, prompt_id="who", objective=asked, missing={}, complete={}, prompts=[]
+        checkpoint=model,
+        prompt_id="who",
+        objective=asked,
+        missing={},
+        complete={},
+        prompts=[],
+        fingerprints={},
     )
     run_search(asked, scorer(model), None, lambda *done: seen.append(job.spent(*done)))
     assert np.diff(seen).min() > 0

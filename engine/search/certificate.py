@@ -1,0 +1,285 @@
+"""The certificate of a found sequence: no allowed swap of one of its tokens improves it.
+
+A sweep scores every allowed token at one position; together the sweeps of all free positions score
+every single-token swap. If one improves, the sequence is replaced by the best, and its other
+positions are swept again: the ascent. It ends when no swap improves, or with the budget of sweeps.
+
+A swap improves if its gain exceeds the tolerance of the self-check, relative to max(1, |reward|).
+The gain is taken within one sweep, which scores the sequence itself among its swaps: the two
+rewards come from one program on one shape. Between sweeps, whose shapes differ, the sequence's
+reward may move by that tolerance; more is an error.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.errors import AssayError
+from engine.scoring.reward_passes import RewardScorer
+from engine.search.answers import Answers
+from engine.search.objective import SearchObjective, not_finite
+from engine.sweep.self_check import SELF_CHECK_TOLERANCE
+
+_SHAPES = 8  # lengths of rows at most, as each is compiled
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What the swaps at one position gave; rewards are signed, so that higher is better.
+
+    Attributes:
+      position: of the swapped token, from 0.
+      own: reward of the sequence itself, as this sweep computes it.
+      token: id of the best swap that is admitted; -1: none is.
+      reward: its reward.
+      gain: how much better it is than the sequence; -inf: none is admitted.
+      second: the same of the second best.
+      rejected: swaps that improve the sequence but whose text does not tokenise back to them.
+      still: those of them that improve the best swap.
+    """
+
+    position: int
+    own: float
+    token: int
+    reward: float
+    gain: float
+    second: float
+    rejected: int
+    still: int
+
+    # Any: JSON values.
+    def to_json(self) -> list[Any]:
+        """The fields in their order; JSON knows no infinity."""
+        values = dataclasses.astuple(self)
+        return [None if value == -np.inf else value for value in values]
+
+    @classmethod
+    def from_json(cls, values: Sequence[Any]) -> "Sweep":
+        """The inverse of `to_json`."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        known: list[Any] = [-np.inf if value is None else value for value in values]
+        return cls(**dict(zip(names, known, strict=True)))
+
+
+class Ascent:
+    """Where a certificate stands: a function of the found sequence and the sweeps so far.
+
+    Attributes:
+      ids: int32 [T], the sequence; `reward` is its signed reward.
+      sweeps: so far.
+      steps: swaps that were taken.
+      noise: largest difference between two rewards of one sequence.
+      history: sequence and reward after each sweep.
+    """
+
+    def __init__(self, ids: np.ndarray, reward: float, free: Sequence[int], tolerance: float):
+        self.ids, self.reward = np.array(ids, np.int32), float(reward)
+        self.sweeps: list[Sweep] = []
+        self.steps, self.noise = 0, 0.0
+        self.history: list[tuple[np.ndarray, float]] = []
+        self._free, self._tolerance = tuple(free), tolerance
+        self._last: dict[int, Sweep] = {}  # position -> its latest sweep
+        self._here: list[Sweep] = []  # of `ids`
+        self._known: dict[int, float] = {}  # position -> gain of the best swap of `ids` there
+        self._rejected: dict[int, int] = {}  # the same, of `rejected`
+
+    @property
+    def certified(self) -> bool:
+        """Whether every swap of the sequence was scored, and none improves."""
+        return self.next_position() is None
+
+    @property
+    def margin(self) -> float:
+        """The gain that a swap must exceed to improve the sequence."""
+        return self._tolerance * max(1.0, abs(self.reward))
+
+    @property
+    def best_gain(self) -> float:
+        """The largest gain of a swap of the sequence that was scored; -inf: none was admitted."""
+        return max(self._known.values(), default=-np.inf)
+
+    @property
+    def rejected(self) -> int:
+        """Swaps of the sequence that improve but whose text does not tokenise back to them."""
+        return sum(self._rejected.values())
+
+    def next_position(self) -> int | None:
+        """The position to sweep next; None: all swaps of the sequence were scored.
+
+        First all in order, then those that had the best swaps before.
+        """
+        missing = [i for i in self._free if i not in self._known]
+        if not missing:
+            return None
+        if len(self._last) < len(self._free):
+            return missing[0]
+        return max(missing, key=lambda i: self._last[i].gain)
+
+    def take(self, sweep: Sweep) -> None:
+        """Notes a sweep of `next_position`; moves to the best swap where one improves.
+
+        It first moves when all positions were swept once.
+
+        Raises:
+          AssayError: the sweep gives the sequence another reward.
+        """
+        difference = abs(sweep.own - self.reward)
+        if not difference <= self.margin:
+            raise AssayError(
+                f"self-check of a certificate: reward {self.reward:.6g}, the sweep of position "
+                f"{sweep.position} gives {sweep.own:.6g}; allowed difference {self.margin:.2g}"
+            )
+        self.noise = max(self.noise, difference)
+        self.sweeps.append(sweep)
+        self._last[sweep.position] = sweep
+        self._here.append(sweep)
+        self._known[sweep.position] = sweep.gain
+        self._rejected[sweep.position] = sweep.rejected
+        if len(self._last) == len(self._free):
+            best = max(self._here, key=lambda each: each.gain)
+            if best.gain > self.margin:
+                self._move(best)
+        self.history.append((self.ids.copy(), self.reward))
+
+    def _move(self, best: Sweep) -> None:
+        self.ids[best.position] = best.token
+        self.reward, self.steps = best.reward, self.steps + 1
+        # The sweep has scored the swaps of the new sequence at this position too.
+        self._here = []
+        self._known = {best.position: max(best.second, 0.0) - best.gain}
+        self._rejected = {best.position: best.still}
+
+
+def run_certificate(
+    objective: SearchObjective,
+    scorer: RewardScorer,
+    ids: np.ndarray,
+    reward: float,
+    known: Iterable[Sweep] = (),
+    *,
+    save: Callable[[list[Sweep]], object] = lambda sweeps: None,
+    advance: Callable[[int], object] = lambda swaps: None,
+) -> Ascent:
+    """Sweeps until no swap improves, or `settings.certify` sweeps are done.
+
+    Args:
+      objective: of the search, in one direction.
+      scorer: the model.
+      ids: int32 [T], what the search found.
+      reward: its signed reward.
+      known: sweeps that were done before.
+      save: called after each sweep with all of them.
+      advance: called with a number of swaps that were scored.
+
+    Raises:
+      AssayError: a reward that is not finite, or one sequence with two rewards.
+    """
+    settings = objective.settings
+    tolerance = SELF_CHECK_TOLERANCE[settings.dtype]
+    ascent = Ascent(ids, reward, settings.free, tolerance)
+    answers, starts = Answers(objective, scorer), starts_of(settings.free)
+    for sweep in known:
+        ascent.take(sweep)
+    while len(ascent.sweeps) < settings.certify:
+        position = ascent.next_position()
+        if position is None:
+            break
+        beginning, rows = swaps_at(objective, ascent.ids, position, starts[position])
+        rewards = objective.signs[0] * answers.rewards(beginning, rows, advance)
+        ascent.take(judged(objective, ascent.ids, position, rewards))
+        save(ascent.sweeps)
+    return ascent
+
+
+def swaps_at(
+    objective: SearchObjective, ids: np.ndarray, position: int, start: int
+) -> tuple[tuple[int, ...], np.ndarray]:
+    """Every allowed token at one position, the sequence's own among them.
+
+    Args:
+      objective: of the search.
+      ids: int32 [T], the sequence.
+      position: that changes.
+      start: first position that is computed.
+
+    Returns:
+      The common beginning, and rows of the tokens behind it: int32 [allowed, T - start].
+    """
+    tokens = np.flatnonzero(objective.allowed)
+    rows = np.tile(ids[start:], (len(tokens), 1))
+    rows[:, position - start] = tokens
+    return tuple(ids[:start].tolist()), rows
+
+
+def judged(
+    objective: SearchObjective, ids: np.ndarray, position: int, rewards: np.ndarray
+) -> Sweep:
+    """The sweep of a position.
+
+    Args:
+      objective: of the search.
+      ids: int32 [T], the sequence.
+      position: that changes.
+      rewards: float32 [allowed], signed rewards of `swaps_at`.
+
+    Raises:
+      AssayError: a reward is not finite.
+    """
+    tokens = np.flatnonzero(objective.allowed)
+
+    def swapped(place: int) -> np.ndarray:
+        changed = np.array(ids, np.int32)
+        changed[position] = tokens[place]
+        return changed
+
+    if not np.isfinite(rewards).all():
+        raise not_finite(swapped(int(np.argmin(np.isfinite(rewards)))))
+    own = int(np.searchsorted(tokens, ids[position]))
+    good = _good(rewards, objective.settings.target)
+    gains = good - good[own]
+    margin = SELF_CHECK_TOLERANCE[objective.settings.dtype] * max(1.0, abs(float(rewards[own])))
+    order = np.argsort(-gains, kind="stable")
+    admitted = (int(p) for p in order if p != own and objective.passes(swapped(p)))
+    best, second = next(admitted, None), next(admitted, None)
+    gain = -np.inf if best is None else float(gains[best])
+    return Sweep(
+        position=position,
+        own=float(rewards[own]),
+        token=-1 if best is None else int(tokens[best]),
+        reward=float(rewards[own if best is None else best]),
+        gain=gain,
+        second=-np.inf if second is None else float(gains[second]),
+        rejected=int((gains > max(gain, margin)).sum()),
+        still=int((gains > max(gain, 0.0) + margin).sum()),
+    )
+
+
+def sweep_flops(
+    objective: SearchObjective, scorer: RewardScorer, sweeps: list[Sweep]
+) -> np.ndarray:
+    """Operations of sweeps, cumulative: float64 [sweeps]."""
+    answers, starts = Answers(objective, scorer), starts_of(objective.settings.free)
+    ids = np.zeros(objective.settings.length, np.int32)
+    costs = {
+        position: answers.flops(*swaps_at(objective, ids, position, start))
+        for position, start in starts.items()
+    }
+    return np.cumsum([costs[sweep.position] for sweep in sweeps])
+
+
+def starts_of(free: Sequence[int], shapes: int = _SHAPES) -> dict[int, int]:
+    """Position -> first position that is computed when it changes.
+
+    Up to `shapes` positions start at themselves, which is the least that can be computed; of more,
+    neighbours share a start.
+    """
+    parts = [part.tolist() for part in np.array_split(np.array(free), min(shapes, len(free)))]
+    return {i: part[0] for part in parts for i in part}
+
+
+def _good(rewards: np.ndarray, target: float) -> np.ndarray:
+    """What a search seeks, in units of the reward: float64 [C], higher is better."""
+    exact = rewards.astype(np.float64)
+    return -np.abs(exact - target) if target else exact

@@ -1,0 +1,317 @@
+"""Certificates of the searches of a run: which are missing, entered in its manifest, and written.
+
+A certificate is filed like a search of the method `<method>-ascent`: one row per sweep. Its file
+holds the sweeps too, from which a larger budget goes on.
+"""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from etils import epath
+from jax.sharding import Mesh
+
+from engine import processes
+from engine.errors import AssayError
+from engine.planning import admission
+from engine.planning.admission import Place
+from engine.runs import parts, provenance, schema, storage
+from engine.runs.manifest import Manifest
+from engine.runs.reader import Json
+from engine.scoring.reward_passes import RewardScorer
+from engine.search import certificate
+from engine.search.certificate import Ascent, Sweep
+from engine.search.jobs import SearchJob, last_row, read_table
+from engine.search.objective import SearchObjective
+from engine.search.self_check import self_check
+from engine.search.settings import DIRECTIONS, SearchSettings
+from engine.sweep import setup, steps
+
+_SAVE_S = 2.0  # between two saves of an unfinished certificate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CertificateJob:
+    """The certificate of what one search finds in one direction."""
+
+    search: SearchJob
+    direction: str
+    path: str  # file to write, relative to the run
+    searched: str  # file of the search, relative to the run
+    step_size: int  # swaps per step on each device
+    known: tuple[Sweep, ...]  # of its file, if there is one
+    complete: bool
+
+    @property
+    def objective(self) -> SearchObjective:
+        """What is maximised, in this direction alone."""
+        whole = self.search.objective
+        settings = dataclasses.replace(whole.settings, direction=self.direction)
+        return dataclasses.replace(whole, settings=settings)
+
+    @property
+    def swaps(self) -> int:
+        """Rewards that the budget allows, of those that are not known yet."""
+        objective = self.search.objective
+        sweeps = max(0, objective.settings.certify - len(self.known))
+        return sweeps * int(objective.allowed.sum()) * len(objective.prompts)
+
+
+def jobs_of(
+    manifest: Manifest, searches: Sequence[SearchJob], settings: SearchSettings, mesh: Mesh
+) -> list[CertificateJob]:
+    """One certificate per search and direction; none without a budget. Nothing is written.
+
+    Args:
+      manifest: of the run, with the searches entered.
+      searches: whose results are certified.
+      settings: of the searches; `certify` and `certify_step` are read.
+      mesh: the devices.
+
+    Raises:
+      AssayError: a certificate begun under another fingerprint; a damaged file.
+    """
+    if not settings.certify:
+        return []
+    place = Place.of(mesh)
+    return [
+        _job(manifest, search, direction, path, settings, place)
+        for search in searches
+        for direction, path in {**search.complete, **search.missing}.items()
+    ]
+
+
+def certify(
+    manifest: Manifest,
+    job: CertificateJob,
+    scorer: RewardScorer,
+    advance: Callable[[int], object],
+) -> pl.DataFrame:
+    """Runs a certificate to its end, or resumes it, and writes its file.
+
+    Args:
+      manifest: of the run.
+      job: from `jobs_of`.
+      scorer: the model.
+      advance: called with a number of swaps that were scored.
+
+    Returns:
+      The file's table.
+
+    Raises:
+      AssayError: a damaged state, a reward that is not finite, a self-check beyond tolerance.
+    """
+    began, objective = time.perf_counter(), job.objective
+    found, spent = _found(manifest, job)
+    file, sign = manifest.run / job.path, DIRECTIONS[job.direction]
+    state = _State(file, _identity(manifest, job, found))
+    known = max(job.known, state.load(), key=len)
+    ascent = certificate.run_certificate(
+        objective,
+        dataclasses.replace(scorer, step_size=job.step_size),
+        np.array(found["token_ids"]),
+        sign * found["reward"],
+        known,
+        save=state.save,
+        advance=advance,
+    )
+    frame = ascent_frame(objective, scorer, ascent, spent)
+    check = self_check(objective, scorer, frame, job.path)
+    if processes.writes():
+        state.save(ascent.sweeps, now=True)
+        # A file of a smaller budget is replaced: until then the manifest does not vouch for it.
+        manifest.forget_parts(job.path, [file.name])
+        manifest.save()
+        about = {
+            **manifest.about(job.path, job.search.prompts),
+            "rows": provenance.part_rows(0, len(frame), len(frame)),
+            "self_check": check,
+            "rejected": ascent.rejected,
+            "certificate": summary(objective, ascent, found),
+            "sweeps": [sweep.to_json() for sweep in ascent.sweeps],
+            "computed_by": manifest.computed_by,
+        }
+        digest = parts.write_frame(file, frame, about)
+        seconds = time.perf_counter() - began
+        manifest.record_part(job.path, file.name, len(frame), digest, seconds)
+        _finish(manifest, job.path, about)
+        manifest.save()
+        state.remove()
+    return frame
+
+
+def ascent_frame(
+    objective: SearchObjective, scorer: RewardScorer, ascent: Ascent, spent: float
+) -> pl.DataFrame:
+    """The sequence after each sweep: `schema.SEQUENCE_COLUMNS`; a step is a sweep.
+
+    Args:
+      objective: of the search, in one direction.
+      scorer: the model.
+      ascent: with at least one sweep.
+      spent: operations of the search before.
+    """
+    sign = DIRECTIONS[objective.settings.direction]
+    ids = [list(map(int, each)) for each, _ in ascent.history]
+    return pl.DataFrame(
+        {
+            "step": range(1, len(ids) + 1),
+            "reward": np.array([sign * reward for _, reward in ascent.history], np.float32),
+            "token_ids": ids,
+            "text": [objective.round_trip.text(each) for each in ids],
+            "round_trips": [objective.round_trip.passes(each) for each in ids],
+            "flops": spent + certificate.sweep_flops(objective, scorer, ascent.sweeps),
+        },
+        schema=schema.SEQUENCE_COLUMNS,
+    )
+
+
+def summary(objective: SearchObjective, ascent: Ascent, found: Mapping[str, Any]) -> Json:
+    """What a certificate says, as JSON values (docs/run-format.md).
+
+    Args:
+      objective: of the search, in one direction.
+      ascent: as it ended.
+      found: `token_ids` and `reward` of what the search found; the reward is not signed.
+    """
+    tokens = int(objective.allowed.sum())
+    return {
+        "certified": ascent.certified,
+        "sweeps": len(ascent.sweeps),
+        "swaps": len(ascent.sweeps) * (tokens - 1),
+        "ascent_steps": ascent.steps,
+        "best_gain": ascent.best_gain if np.isfinite(ascent.best_gain) else None,
+        "margin": ascent.margin,
+        "noise": ascent.noise,
+        "searched_reward": found["reward"],
+        "searched_ids": list(found["token_ids"]),
+    }
+
+
+def _job(
+    manifest: Manifest,
+    search: SearchJob,
+    direction: str,
+    searched: str,
+    settings: SearchSettings,
+    place: Place,
+) -> CertificateJob:
+    """The certificate of one search in one direction, entered in the manifest."""
+    card, prompts = search.checkpoint.card, search.objective.prompts
+    method = f"{settings.method}{schema.ASCENT}"
+    path = schema.sequences_path(card.slug, search.prompt_id, direction, method, settings.seed)
+    step = settings.certify_step or steps.begun_with(manifest, path)
+    if not step:
+        longest = max(len(prompt.prefix) for prompt in prompts) + settings.length
+        own = settings.length + len(prompts[0].suffix)
+        subject = admission.subject_of([search.checkpoint])
+        step = admission.step_for(subject, place, settings.dtype, longest, own, self_check=1)
+    setup.admit_fingerprint(
+        manifest, path, {**search.fingerprints[direction], "ascent": 1, "step_size": step}
+    )
+    known, complete = processes.from_first(
+        f"certificate {path}", lambda: _present(manifest, search, path, searched, settings.certify)
+    )
+    return CertificateJob(
+        search=search,
+        direction=direction,
+        path=path,
+        searched=searched,
+        step_size=step,
+        known=tuple(map(Sweep.from_json, known)),
+        complete=complete,
+    )
+
+
+def _present(
+    manifest: Manifest, search: SearchJob, path: str, searched: str, budget: int
+) -> tuple[list[list[Any]], bool]:
+    """Sweeps of a certificate that the run holds, and whether no more are asked for.
+
+    Raises:
+      AssayError: it is damaged, or certifies another sequence than the search's file holds.
+    """
+    if not storage.exists(manifest.run / path):
+        return [], False
+    table = read_table(manifest, path, search.prompts)
+    about = table.about or {}
+    said, known = about.get("certificate", {}), about.get("sweeps", [])
+    if storage.exists(manifest.run / searched):
+        found = read_table(manifest, searched, search.prompts).frame["token_ids"][-1].to_list()
+        if said.get("searched_ids") != found:
+            raise AssayError(
+                f"{manifest.run / path}: certifies another sequence than {searched} holds; remove "
+                "it and run again"
+            )
+    if not manifest.result(path)["complete"]:
+        file = manifest.run / path
+        manifest.adopt_part(path, file.name, len(table.frame), table.sha256)
+        _finish(manifest, path, about)
+    return known, bool(said.get("certified")) or len(known) >= budget
+
+
+def _found(manifest: Manifest, job: CertificateJob) -> tuple[dict[str, Any], float]:
+    """The last row of the search, and the operations it took."""
+    last, _ = processes.from_first(
+        f"found in {job.searched}", lambda: last_row(manifest, job.searched, job.search.prompts)
+    )
+    return {name: values[0] for name, values in last.items()}, last["flops"][0]
+
+
+def _finish(manifest: Manifest, path: str, about: Json) -> None:
+    manifest.finish(path, about["self_check"])
+    manifest.result(path).update({key: about[key] for key in ("rejected", "certificate")})
+
+
+def _identity(manifest: Manifest, job: CertificateJob, found: Mapping[str, Any]) -> Json:
+    """Everything that must agree for an unfinished certificate to be resumed."""
+    fingerprint = manifest.result(job.path)["fingerprint"]
+    return {"fingerprint": fingerprint, "searched_ids": list(found["token_ids"])}
+
+
+class _State:
+    """The sweeps of an unfinished certificate, beside the folders of the directions."""
+
+    def __init__(self, file: epath.Path, identity: Json):
+        direction = file.parent.name.removeprefix("direction=")
+        self._file = file.parent.parent / f"{file.stem}-{direction}.json"
+        self._identity, self._saved_at = identity, time.monotonic()
+
+    def load(self) -> tuple[Sweep, ...]:
+        """The saved sweeps, on every process; none where there is no file.
+
+        Raises:
+          AssayError: the file is damaged, or belongs to another certificate.
+        """
+        data = processes.bytes_from_first(
+            f"state {self._file.name}", lambda: storage.read_if_there(self._file)
+        )
+        if data is None:
+            return ()
+        try:
+            saved = json.loads(data)
+            same = saved["certificate"] == json.loads(json.dumps(self._identity))
+            sweeps = tuple(map(Sweep.from_json, saved["sweeps"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise AssayError(f"{self._file}: damaged; remove it and run again") from error
+        if not same:
+            raise AssayError(
+                f"{self._file}: an unfinished certificate of another search; remove it to begin"
+            )
+        return sweeps
+
+    def save(self, sweeps: Sequence[Sweep], *, now: bool = False) -> None:
+        """Writes the sweeps if some time has passed, or `now`; only on the first process."""
+        if not processes.writes() or not (now or time.monotonic() - self._saved_at > _SAVE_S):
+            return
+        saved = {"certificate": self._identity, "sweeps": [sweep.to_json() for sweep in sweeps]}
+        storage.write_atomic(self._file, json.dumps(saved).encode())
+        self._saved_at = time.monotonic()
+
+    def remove(self) -> None:
+        """Removes the file."""
+        storage.remove(self._file)

@@ -1,0 +1,207 @@
+"""One sequence for several judges: models under prompts, whose rewards are standardised.
+
+A judge is one model under one prompt. Its reward is standardised by mean and standard deviation of
+the rewards that it gives to a fixed random sample of single tokens. The objective is the mean of
+the standardised rewards, or the lowest. Models are scored one after the other in each step; they
+share the vocabulary, so a sequence is one list of ids for all.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from engine.errors import AssayError
+from engine.scoring.batches import token_candidates
+from engine.scoring.reward_passes import RewardScorer
+from engine.search.buffer import BROKEN
+from engine.search.drivers import build_step_inputs
+from engine.search.filters import Ids
+from engine.search.objective import SearchObjective
+from engine.search.settings import STEP_METHODS, SearchSettings
+from engine.search.step import (
+    StepInputs,
+)
+
+RULES = ("mean", "minimum")
+_ADDED = 512  # tokens that one of two vocabularies may have behind the other's: added ones
+SAMPLE = 1024  # single tokens by whose rewards a judge's are standardised
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judge:
+    """One model under one prompt.
+
+    Attributes:
+      model: slug.
+      prompt_id: of the prompt.
+      objective: of this model under this prompt alone.
+      scorer: the model.
+      inputs: of its passes.
+      mean: of its rewards of the sample.
+      sd: their standard deviation.
+    """
+
+    model: str
+    prompt_id: str
+    objective: SearchObjective
+    scorer: RewardScorer
+    inputs: StepInputs
+    mean: float
+    sd: float
+
+
+class EveryRoundTrip:
+    """Whether the text of a sequence tokenises back to it in the conversations of all models."""
+
+    def __init__(self, objectives: Sequence[SearchObjective]):
+        self._each = [objective.round_trip for objective in objectives]
+
+    def text(self, ids: Ids) -> str:
+        """The decoded text of a sequence; all models decode it alike."""
+        return self._each[0].text(ids)
+
+    def passes(self, ids: Ids) -> bool:
+        """Whether it passes for every model."""
+        return all(each.passes(ids) for each in self._each)
+
+
+def together(objectives: Sequence[SearchObjective], slugs: Sequence[str]) -> SearchObjective:
+    """The tokens and texts that all models admit, as one objective.
+
+    Args:
+      objectives: one per model, of all prompts.
+      slugs: of the models.
+
+    Raises:
+      AssayError: models of other vocabularies; settings that a universal search has not.
+    """
+    first = objectives[0]
+    check_settings(first.settings)
+    for objective, slug in zip(objectives[1:], slugs[1:], strict=True):
+        known, own = first.template.tokens, objective.template.tokens
+        differ = [i for i, (a, b) in enumerate(zip(known, own, strict=False)) if a != b]
+        if differ or abs(len(known) - len(own)) > _ADDED:
+            what = f"{len(known)} and {len(own)} tokens"
+            if differ:
+                i = differ[0]
+                what = f"token {i} is {known[i]!r} and {own[i]!r}"
+            raise AssayError(
+                f"models {slugs[0]!r} and {slug!r} have other vocabularies ({what}); allowed in "
+                "one universal search: models of one tokenizer; others can score what it finds: "
+                "--config.judges"
+            )
+    rows = min(len(objective.allowed) for objective in objectives)
+    allowed = np.logical_and.reduce([objective.allowed[:rows] for objective in objectives])
+    hashes = [objective.checkpoint_hash for objective in objectives]
+    whole = dataclasses.replace(
+        first,
+        allowed=allowed,
+        checkpoint_hash=hashlib.sha256(json.dumps(hashes).encode()).hexdigest(),
+        round_trip=cast(Any, EveryRoundTrip(objectives)),
+    )
+    if allowed.sum() < first.settings.topk:
+        raise AssayError(
+            f"topk={first.settings.topk}; the filters of all models leave {allowed.sum()} tokens: "
+            "allowed at most that"
+        )
+    whole.initial()
+    return whole
+
+
+def check_judges(rule: str, judges: int) -> None:
+    """Raises AssayError for an unknown rule, or fewer than two judges."""
+    if rule not in RULES:
+        raise AssayError(f"universal={rule!r}; allowed: {', '.join(map(repr, RULES))}")
+    if judges < 2:
+        raise AssayError(
+            f"universal={rule!r} with one model and one prompt; allowed: several prompts or models"
+        )
+
+
+def check_settings(settings: SearchSettings) -> None:
+    """Raises AssayError for settings that a universal search has not."""
+    if settings.method not in STEP_METHODS:
+        allowed = ", ".join(map(repr, STEP_METHODS))
+        raise AssayError(f"method={settings.method!r}; allowed in a universal search: {allowed}")
+    for name in ("target", "wrong_sign", "distance", "certify"):
+        if getattr(settings, name):
+            raise AssayError(
+                f"{name}={getattr(settings, name)!r}; allowed in a universal search: "
+                f"{type(getattr(settings, name))()!r}"
+            )
+
+
+def standard(objective: SearchObjective, scorer: RewardScorer) -> tuple[float, float]:
+    """Mean and standard deviation of a judge's rewards of a sample of allowed single tokens.
+
+    Raises:
+      AssayError: they are all equal, or not finite.
+    """
+    tokens = np.flatnonzero(objective.allowed)
+    rng = np.random.default_rng([SAMPLE, len(tokens)])
+    drawn = np.sort(rng.choice(tokens, min(SAMPLE, len(tokens)), replace=False))
+    (prompt,) = objective.prompts
+    rewards = np.concatenate(
+        [
+            step[0]
+            for step in scorer.rewards(scorer.prefill(prompt), token_candidates(prompt, drawn))
+        ]
+    ).astype(np.float64)
+    if not (np.isfinite(rewards).all() and rewards.std() > 0):
+        raise AssayError(
+            f"prompt {prompt.prompt!r}: the rewards of {len(drawn)} single tokens cannot be "
+            "standardised: they are all equal, or not finite"
+        )
+    return float(rewards.mean()), float(rewards.std())
+
+
+def combined(rule: str, standardised: Any) -> Any:
+    """The objective, from signed standardised rewards.
+
+    Args:
+      rule: one of `RULES`.
+      standardised: [judges, …], of numpy or JAX.
+    """
+    joined = standardised.mean(0) if rule == "mean" else standardised.min(0)
+    return jnp.where(jnp.isposinf(standardised).any(0), BROKEN, joined)  # a reward is not finite
+
+
+def judges_of(
+    model: str, prompt_ids: Sequence[str], objective: SearchObjective, scorer: RewardScorer
+) -> list[Judge]:
+    """The judges of one model: one for each prompt.
+
+    Args:
+      model: slug.
+      prompt_ids: of the objective's prompts.
+      objective: of this model under all prompts.
+      scorer: the model.
+
+    Raises:
+      AssayError: rewards that cannot be standardised.
+    """
+    every = build_step_inputs(objective, scorer)  # so that all prompts have one shape
+    judges = []
+    for j, prompt_id in enumerate(prompt_ids):
+        own = dataclasses.replace(objective, prompts=(objective.prompts[j],))
+        prefix = jax.tree.map(lambda leaf, j=j: leaf[j : j + 1], every.prefix)
+        inputs = dataclasses.replace(every, prefix=prefix, lengths=every.lengths[j : j + 1])
+        mean, sd = standard(own, scorer)
+        judges.append(
+            Judge(
+                model=model,
+                prompt_id=prompt_id,
+                objective=own,
+                scorer=scorer,
+                inputs=inputs,
+                mean=mean,
+                sd=sd,
+            )
+        )
+    return judges

@@ -1,0 +1,100 @@
+"""What the page says of certificates: a planted one makes it appear, a run without one does not."""
+
+import hashlib
+
+import pytest
+
+import analysis
+from analysis.blocks import Text
+from analysis.chapters import sequence_sentences
+from analysis.report import write_report
+from tests.support import runs
+
+
+def certify(run, model, rewards, *, certified, gain, direction="max", seed=3):
+    """Adds a search and the certificate that goes on from it, as the engine files them."""
+    runs.add_search(run, model, direction, rewards[:1], name=f"gcg-seed{seed}")
+    path = runs.add_search(run, model, direction, rewards, name=f"gcg-ascent-seed{seed}")
+    said = {
+        "certified": certified,
+        "sweeps": len(rewards),
+        "swaps": 100 * len(rewards),
+        "ascent_steps": len(set(rewards)) - 1,
+        "best_gain": gain,
+        "margin": 1e-3,
+        "noise": 1e-6,
+        "searched_reward": rewards[0],
+        "searched_ids": [1, 2, 3],
+    }
+    entry = {
+        "parts": {path.name: {"rows": 1, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}},
+        "complete": True,
+        "rejected": 2,
+        "certificate": said,
+    }
+    key = path.relative_to(run).as_posix()
+    runs.edit_manifest(run, lambda content: content["results"].update({key: entry}))
+
+
+def test_a_certificate_is_a_row_under_the_name_of_its_search(small_run):
+    certify(small_run, "m-one", [1.0, 2.0, 2.0], certified=True, gain=-0.5)
+    row = analysis.sequence_certificates(analysis.load(small_run)).row(0, named=True)
+    assert (row["method"], row["certified"], row["text"]) == ("gcg", True, "m-one 2")
+    assert (row["searched_reward"], row["reward"], row["rejected"]) == (1.0, 2.0, 2)
+    assert (row["swaps"], row["ascent_steps"], row["best_gain"]) == (300, 1, -0.5)
+    assert analysis.sequences_table(analysis.load(small_run))["method"].to_list() == [
+        "gcg",
+        "gcg-ascent",
+    ]
+
+
+def said(run):
+    """The texts of the chapter's blocks on certificates."""
+    blocks = sequence_sentences.certificate_blocks(
+        analysis.sequence_certificates(analysis.load(run))
+    )
+    return " ".join(block.text for block in blocks if isinstance(block, Text))
+
+
+SURE = "every swap of a single token was scored"
+SHORT = "The searches had stopped short"
+OPEN = "The budget of sweeps ended before"
+
+
+@pytest.mark.parametrize(
+    ("rewards", "certified", "gain", "appear"),
+    [
+        ([1.0, 1.0], True, -0.5, {SURE}),
+        ([1.0, 2.5], True, -0.5, {SURE, SHORT}),
+        ([1.0, 1.0], False, 0.0, {OPEN}),
+        ([1.0, 2.5], False, 0.5, {SHORT, OPEN, "of 1 a swap is known that improves it"}),
+    ],
+)
+def test_the_section_says_what_a_certificate_says(small_run, rewards, certified, gain, appear):
+    certify(small_run, "m-one", rewards, certified=certified, gain=gain)
+    text = said(small_run)
+    for sentence in (SURE, SHORT, OPEN, "of 1 a swap is known that improves it"):
+        assert (sentence in text) == (sentence in appear)
+
+
+@pytest.mark.slow
+def test_the_page_has_certificates_where_there_are_some(small_run, tmp_path, settings):
+    runs.add_search(small_run, "m-one", "max", [1.0, 2.0])
+    pages = []
+    for folder in ("without", "with"):
+        page = write_report(analysis.load(small_run), tmp_path / folder, {}, settings)
+        pages.append(page.read_text(encoding="utf-8"))
+        certify(small_run, "m-one", [1.0, 2.5], certified=True, gain=-0.5, seed=4)
+    assert [SURE in page for page in pages] == [False, True]
+    assert [SHORT in page for page in pages] == [False, True]
+
+
+def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run):
+    certify(small_run, "m-one", [1.0, 1.5], certified=True, gain=-1.0)
+    certify(small_run, "m-one", [1.0, 0.25], certified=True, gain=-1.0, direction="min")
+    certify(small_run, "m-two", [1.0, 1.0], certified=False, gain=0.0)
+    made = analysis.sequence_certificates(analysis.load(small_run))
+    sure, short = (finding.text for finding in sequence_sentences.certified_findings(made))
+    assert sure.startswith("2 of the 3 replies that were put to the test are certified")
+    assert "(400 rewards)" in sure
+    assert "improved 2 of 3 replies that they found, by up to 0.75" in short
