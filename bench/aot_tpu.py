@@ -20,8 +20,9 @@ are compiled once. Numbers are per chip and per run of a pass (a step of a sweep
 
 With --model_axis=0 and --candidates=0 mesh and step are those of `assay plan`, which names another
 mesh for searches; where the compiler finds no room, the next larger axis is taken. Each row is
-appended to --kept as soon as it is there, and a row that stands there is not compiled again. --page writes
-the tables of the page from all rows that are kept. One compilation takes about 45 s of CPU time.
+appended to --kept as soon as it is there, and a row that stands there is not compiled again.
+--page writes the tables of the page from all rows that are kept. One compilation takes about 45 s
+of CPU time.
 """
 
 import dataclasses
