@@ -13,17 +13,15 @@
 that are done, with padding and doubled parents. `rows` is the number of positions in a matrix
 product, `reads` how often the weights of all layers are read. `lost` is the CPU time beyond that of
 GFLOP at the sweep's rate, in percent of the step's. A second table has one pass's products with
-weights alone, for as many rows as a part has: with each matrix where it lies, and with each taken
-out of the stack of all layers in a loop, as the engine does, which XLA's CPU compiler copies first.
+weights and nothing else, for as many rows as a part has.
 
 All parts are compiled by themselves and take turns. The wall clock is left out, since other jobs
 may share the machine. About 2 minutes on two idle cores.
 """
 
 import dataclasses
-import functools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -187,40 +185,36 @@ def cpu_seconds(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[s
 
 
 def product_table(config: DecoderConfig, rows: Iterable[int], rounds: int) -> str:
-    """CPU time of one pass's products with weights, alone and from stacks, by number of rows."""
-    cells = [("rows", "GFLOP", "CPU ms", "GFLOP/s", "from stacks", "GFLOP/s")]
+    """CPU time of one pass's products with weights alone, by number of rows."""
+    cells = [("rows", "GFLOP", "CPU ms", "GFLOP/s")]
     for count in sorted(set(rows)):
         shapes = flops.projections(config, count, count)
-        work = sum(2 * m * k * n * times for (m, k, n), times in shapes.items()) / 1e9
-        ways = products(shapes)
-        spent = cpu_seconds(ways, rounds)
-        rates = [(f"{1e3 * s:,.0f}", f"{work / s:,.0f}") for s in spent.values()]
-        cells.append((f"{count:,}", f"{work:,.1f}", *rates[0], *rates[1]))
+        work = sum(2 * m * k * n * times for (m, k, n), times in shapes.items())
+        seconds = cpu_seconds({"": products(shapes)}, rounds)[""]
+        numbers = work / 1e9, 1e3 * seconds, work / seconds / 1e9
+        cells.append(
+            (f"{count:,}", *(f"{n:,.{d}f}" for n, d in zip(numbers, (1, 0, 0), strict=True)))
+        )
     return aligned(cells)
 
 
-def products(shapes: Mapping[flops.Shape, int]) -> dict[str, Callable[[], object]]:
-    """All products of a pass: with every matrix where it lies, and with those of stacks."""
-    rng, sets = np.random.default_rng(0), list[tuple[jax.Array, jax.Array]]()
-    for (m, k, n), count in shapes.items():
-        x, stack = (rng.standard_normal(s, np.float32) for s in ((m, k), (count, k, n)))
-        sets.append((jnp.asarray(x), jnp.asarray(stack)))
-    matmul = functools.partial(jnp.matmul, precision="highest")
-    alone = jax.jit(matmul)
-    matrices = [(x, list(stack)) for x, stack in sets]
+def products(shapes: Mapping[flops.Shape, int]) -> Callable[[], object]:
+    """All products of a pass, each with a matrix of its own."""
+    rng = np.random.default_rng(0)
+
+    def numbers(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.standard_normal(shape, np.float32))
+
+    pairs = [
+        (numbers(m, k), [numbers(k, n) for _ in range(count)])
+        for (m, k, n), count in shapes.items()
+    ]
 
     @jax.jit
-    def looped(x: jax.Array, stack: jax.Array) -> jax.Array:
-        def one(index: jax.Array, total: jax.Array) -> jax.Array:
-            row, _ = jax.lax.optimization_barrier((x, total))
-            return total + matmul(row, stack[index])[0, 0]
+    def every(x: jax.Array, matrices: Sequence[jax.Array]) -> list[jax.Array]:
+        return [jnp.matmul(x, matrix, precision="highest") for matrix in matrices]
 
-        return jax.lax.fori_loop(0, len(stack), one, jnp.float32(0))
-
-    return {
-        "alone": lambda: jax.block_until_ready([alone(x, w) for x, ws in matrices for w in ws]),
-        "stacks": lambda: jax.block_until_ready([looped(x, stack) for x, stack in sets]),
-    }
+    return lambda: jax.block_until_ready([every(*pair) for pair in pairs])
 
 
 def table(parts: Mapping[str, Part], seconds: Mapping[str, float], rate: float) -> str:
