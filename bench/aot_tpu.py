@@ -11,16 +11,18 @@ are compiled once. Numbers are per chip and per run of a pass (a step of a sweep
     peak     memory by the compiler's plan, of what it may use
     ms       the compiler's estimate of cycles by the stated clock, without collectives
     of peak  operations (engine/planning/flops.py) in that time, of the stated peak in bfloat16
-    floor    the least time in ms: operations at the peak, or reading each weight once
+    floor    the least time in ms: operations at the peak, or reading each weight once; the step of
+             a search has three such passes
     FLOPs    operations of the program's matmuls, of those that engine/planning/flops.py counts
     all-reduces   number, payload, and the time in ms that a ring along one axis of the torus takes
     copies   bytes that are written to HBM and depend on weights alone
     compiler CPU time
 
-With --model_axis=0 and --candidates=0 mesh and step are those of `assay plan`; where the compiler
-finds no room, the next larger axis is taken. Each row is appended to --kept as soon as it is there,
-and a row that stands there is not compiled again. --page writes the tables of the page from all
-rows that are kept. One compilation takes about 45 s of CPU time.
+With --model_axis=0 and --candidates=0 mesh and step are those of `assay plan`, which names another
+mesh for searches; where the compiler finds no room, the next larger axis is taken. Each row is
+appended to --kept as soon as it is there, and a row that stands there is not compiled again.
+--page writes the tables of the page from all rows that are kept. One compilation takes about 45 s
+of CPU time.
 """
 
 import dataclasses
@@ -76,14 +78,16 @@ def rows_of(
     asked = _asked(structure, axis, candidates)
     plan = structures.planned(structure, slice_, asked)
     work = _work(structure, plan)
-    first, folder = plan.model.model, Path(_PROGRAMS.value) if _PROGRAMS.value else None
+    first, folder = (
+        structures.mesh_of(plan, name).model,
+        Path(_PROGRAMS.value) if _PROGRAMS.value else None,
+    )
     sizes = [axis] if axis else [n for n in plans.splits(structure.decoder, count) if n >= first]
     for size in sizes:
         case = Case.of(structure, slice_, size, name, work, _DTYPE.value)
         empty = Row(
             case=case,
             fits=False,
-            planned=not (axis or candidates or _LAYERS.value),
             planned_gib=_account(plan, size, asked, name),
             usable_gib=kind.memory_bytes / GIB,
             note="" if plan.fits else f"does not fit; {plan.would_fit} would",

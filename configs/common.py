@@ -14,7 +14,7 @@ def scoring() -> ml_collections.ConfigDict:
     # first pad token, as in the library version that the paper used.
     config.pooling = "last"
     # Candidates per step on each device, or `auto`: what the run has already for the model, else
-    # 1024 on a CPU and 2048 on an accelerator, or fewer where memory is short.
+    # 2048 on a GPU and 1024 elsewhere, or fewer where memory is short.
     config.step_size = config_dict.FieldReference("auto", field_type=object)
     # Whether a model that is larger than the free memory is refused before it is loaded.
     config.check_memory = True

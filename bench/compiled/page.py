@@ -49,31 +49,53 @@ def markdown(rows: Iterable[Row], listed: Sequence[Structure], slices: Sequence[
     """Two tables with a line for each structure and slice, and how much of them is missing.
 
     Args:
-      rows: of any passes; those on other meshes than the planner's are left out.
+      rows: of any passes; those of other meshes and steps than the planner's are left out.
       listed: the models, in the order of the lines.
       slices: the slices of each, in order.
     """
-    found = {(r.case.structure, r.case.slice, r.case.name): r for r in rows if r.planned}
+    rows = list(rows)
     sweeps, others = [*_head(_SWEEP)], [*_head(_OTHERS)]
-    wanted = 0
+    wanted, found = 0, list[Row]()
     for structure in listed:
         for slice_ in slices:
             plan = structures.planned(structure, slice_)
-            passes = {name: found.get((structure.name, slice_, name)) for name in PASSES}
+            passes = {name: _planned_row(rows, structure, slice_, plan, name) for name in PASSES}
+            found += [row for row in passes.values() if row]
             what = [structure.name, slice_]
             sweeps.append(_cells_of([*what, *_sweep(plan, passes["score"])], _SWEEP))
             wanted += plan.fits
             if any(row for name, row in passes.items() if name != "score" and plan.fits):
                 others.append(_cells_of([*what, *_others(passes)], _OTHERS))
-    counts = {name: sum(r.fits for r in found.values() if r.case.name == name) for name in PASSES}
+    counts = {name: sum(r.fits for r in found if r.case.name == name) for name in PASSES}
     counted = "; ".join(f"{_NAMES[name]} {counts[name]}" for name in PASSES)
     parts = [
         f"Compiled, of {wanted} pairs of model and slice that fit: {counted}.",
         *("", "### Step of a sweep", "", *sweeps, ""),
-        *_errors(found.values()),
+        *_errors(found),
         *("### Prompt, self-check and step of a search", "", *others),
     ]
     return "\n".join(parts) + "\n"
+
+
+def _planned_row(
+    rows: Iterable[Row], structure: Structure, slice_: str, plan: Plan, name: str
+) -> Row | None:
+    """The row of a pass on the planner's mesh, or on the next larger one on which it fits."""
+    asked = structures.work(structure)
+    count = {"score": plan.step_size, "gcg": asked.search.candidates}.get(name, 0)
+    wanted = (structure.name, slice_, name, count, structures.DTYPE, structure.decoder.num_layers)
+    wanted = (*wanted, structure.own, asked.sweep.prefix, asked.search.length)
+    by_axis: dict[int, Row] = {}
+    for row in rows:
+        c = row.case
+        sizes = (c.structure, c.slice, c.name, c.count, c.dtype, c.layers, c.own)
+        if (*sizes, c.prefix, c.length) == wanted:
+            by_axis[c.model_axis] = row
+    first = structures.mesh_of(plan, name).model
+    if first not in by_axis:
+        return None
+    tried = [by_axis[axis] for axis in sorted(by_axis) if axis >= first]
+    return next((row for row in tried if row.fits), tried[-1])
 
 
 def write(page: Path, content: str) -> None:
@@ -94,8 +116,8 @@ _SWEEP = (
     "sums over `model`", "copies, GB", "vocabulary, s",
 )  # fmt: skip
 _OTHERS = (
-    "model", "slice", "data × model", "prompt, GiB", "ms", "check, GiB", "ms", "search, GiB",
-    "planned", "ms", "of floor", "sums over `model`", "copies, GB",
+    "model", "slice", "data × model", "prompt, GiB", "ms", "check, GiB", "ms", "search, mesh",
+    "GiB", "planned", "ms", "of floor", "sums over `model`", "copies, GB",
 )  # fmt: skip
 
 
@@ -138,14 +160,18 @@ def _sweep(plan: Plan, row: Row | None) -> list[str]:
 
 def _others(passes: dict[str, Row | None]) -> list[str]:
     search = passes["gcg"]
-    known = [row for name, row in passes.items() if row and name != "score"]
-    cells = [known[0].case.mesh]
-    for name in ("prefill", "plain", "gcg"):
-        row = passes[name]
-        cells += [_peak(row), *([_planned(search)] if name == "gcg" else [])]
-        cells.append(_number(row and row.ms, ".1f"))
+    whole = [row for name in ("prefill", "plain") if (row := passes[name])]
+    cells = [whole[0].case.mesh if whole else ""]
+    for name in ("prefill", "plain"):
+        cells += [_peak(passes[name]), _number((row := passes[name]) and row.ms, ".1f")]
+    cells += [search.case.mesh if search else "", _peak(search), _planned(search)]
+    cells.append(_number(search and search.ms, ".1f"))
     cells.append(_number(search and _ratio(_with_sums(search), search.floor_ms), ".1f", "×"))
-    return [*cells, _sums(search) if search else "", _copies(known)]
+    return [
+        *cells,
+        _sums(search) if search else "",
+        _copies([*whole, *([search] if search else [])]),
+    ]
 
 
 def _errors(rows: Iterable[Row]) -> list[str]:

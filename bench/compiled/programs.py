@@ -13,8 +13,9 @@ from engine import mesh as meshes
 from engine.checkpoint.restore import abstract, parameters
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
-from engine.planning import flops
-from engine.planning.work import BLOCK_ROWS, SELF_CHECK
+from engine.planning import flops, memory, searches
+from engine.planning.machines import Kind
+from engine.planning.work import BLOCK_ROWS, SELF_CHECK, SearchWork
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import packing
 from engine.search.buffer import State
@@ -93,6 +94,12 @@ class Programs:
         layers = parameter_count(self.decoder, "decoder.layers.")
         return layers * self.dtype.itemsize / self.mesh.shape["model"]
 
+    def floor_seconds(self, name: str, kind: Kind) -> float:
+        """Least seconds of a pass: its operations at the peak, or reading each layer once."""
+        if name == "gcg":  # three passes
+            return searches.floor_seconds(self._planned(), kind, self._search_work())
+        return max(self.flops(name) / kind.rate_16, self.layer_bytes() / kind.bytes_per_s)
+
     def rounds(self, op_name: str) -> int:
         """Rounds of a loop over blocks of a search on one device; XLA does not know them."""
         if "/score/" not in op_name:
@@ -144,6 +151,26 @@ class Programs:
             best_rewards=self._shape((attempts,), jnp.float32),
         )
         return _lowered(step.expand, self.params, inputs, state)
+
+    def _planned(self) -> memory.Model:
+        return memory.Model(
+            config=self.decoder,
+            heads=(linear_head(self.decoder),),
+            dtype=self.dtype.name,
+            data=self.mesh.shape["data"],
+            model=self.mesh.shape["model"],
+            platform="tpu",
+        )
+
+    def _search_work(self) -> SearchWork:
+        work = self.work
+        return SearchWork(
+            prefix=work.prefix,
+            suffix=work.own - 1,
+            length=work.length,
+            candidates=work.searched,
+            attempts=1,
+        )
 
     def _settings(self) -> SearchSettings:
         fields = {**DEFAULTS, "length": self.work.length, "candidates": self.work.searched}

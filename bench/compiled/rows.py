@@ -85,7 +85,6 @@ class Row:
     Attributes:
       case: what was compiled.
       fits: whether the compiler found room for it.
-      planned: whether mesh and step are those of the planner.
       planned_gib: memory by the planner's account.
       peak_gib: memory by the compiler's plan; of a program that does not fit, what it needs.
       usable_gib: memory that a program may use.
@@ -93,7 +92,8 @@ class Row:
       flops: operations of the matmuls in the program.
       counted_flops: of `engine/planning/flops.py`, without padding.
       share_of_peak: counted operations in that time, of the stated peak in bfloat16.
-      floor_ms: counted operations at the peak, or reading each layer once.
+      floor_ms: counted operations at the peak, or reading each layer once; of a step of a search
+        the sum over its three passes (engine/planning/searches.py).
       collectives: kind and dtype -> [number, bytes].
       collective_ms: that all-reduces take in a ring along one axis of the torus.
       weight_copies: what is written and depends on weights alone -> bytes.
@@ -104,7 +104,6 @@ class Row:
 
     case: Case
     fits: bool
-    planned: bool
     planned_gib: float | None = None
     peak_gib: float | None = None
     usable_gib: float | None = None
@@ -211,7 +210,7 @@ def _measured(
         flops=products.matmul_flops(program),
         counted_flops=flops,
         share_of_peak=flops / seconds / kind.rate_16,
-        floor_ms=1e3 * max(flops / kind.rate_16, programs.layer_bytes() / kind.bytes_per_s),
+        floor_ms=1e3 * programs.floor_seconds(case.name, kind),
         collectives=_by_dtype(collectives),
         collective_ms=1e3 * collective_s,
         weight_copies=copies,

@@ -12,6 +12,7 @@ from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 from engine.planning import plans
 from engine.planning.machines import Devices
+from engine.planning.memory import Model
 from engine.planning.plans import Plan, Subject
 from engine.planning.work import Named, SearchWork, SweepWork
 
@@ -91,6 +92,11 @@ def planned(structure: Structure, slice_: str, asked: Asked | None = None) -> Pl
     devices = Devices(f"{kind.name}-{count}", count, kind)
     asked = asked or work(structure)
     return plans.plan(subject, devices, asked.sweep, asked.search, asked.named)
+
+
+def mesh_of(plan: Plan, name: str) -> Model:
+    """The model on the mesh that is planned for a pass: a search has its own."""
+    return plan.search.model if name == "gcg" and plan.search else plan.model
 
 
 def work(structure: Structure) -> Asked:

@@ -6,9 +6,9 @@
 Models have their published shapes and random bfloat16 weights, which are made on the device. The
 most important measurements come first; each is printed, and the JSON file written again, as soon
 as it is known. Beside each stands its floor: its arithmetic at the rate of the fastest measured
-matrix products, or its bytes at the rate of a measured copy, whichever takes longer. A section that
-fails prints its reason, and the others go on; the exit code is then 1. Without an accelerator all
-shapes are toys.
+matrix products, or its bytes at the rate of a measured copy, whichever takes longer; of several
+passes (a step of a search has three) their sum. A section that fails prints its reason, and the
+others go on; the exit code is then 1. Without an accelerator all shapes are toys.
 """
 
 import os

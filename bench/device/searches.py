@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from bench.device.bench import Bench, Outcome, seconds_of
-from engine.planning import flops
+from bench.device.bench import Bench, Ceiling, Outcome, seconds_of
+from engine.planning import flops, memory
+from engine.planning import searches as planned
+from engine.planning.work import SearchWork
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import step
 from engine.search.drivers import StepDriver, build_step_inputs
@@ -54,6 +56,31 @@ def objective_of(bench: Bench, length: int, candidates: int) -> RandomObjective:
     )
 
 
+def floors_of(bench: Bench, length: int, candidates: int, ceiling: Ceiling) -> dict[str, float]:
+    """Least seconds of a step and of its gradient: the sum over the passes that each needs.
+
+    A pass takes no less than its operations at the ceiling, or than reading the weights once.
+
+    Args:
+      bench: the model and the device.
+      length: tokens of the reply.
+      candidates: of a step.
+      ceiling: of the device.
+    """
+    subject, platform = bench.model, bench.device.platform
+    model = memory.Model(
+        config=subject.decoder, heads=(subject.head,), dtype="bfloat16", platform=platform
+    )
+    sizes = {"length": length, "candidates": candidates, "attempts": 1}
+    work = SearchWork(prefix=subject.prefix, suffix=subject.suffix, **sizes)
+    passes = {
+        each.name: ceiling.floor_s(each.operations, planned.pass_bytes(model, each))
+        for each in planned.least_passes(model, work)
+    }
+    gradient = sum(seconds for name, seconds in passes.items() if name.startswith("gradient"))
+    return {"step": sum(passes.values()), "gradient": gradient}
+
+
 def search(bench: Bench) -> Outcome:
     """Milliseconds of a GCG step and of its gradient, against their floors."""
     length, candidates = _SIZES[bench.toy]
@@ -75,7 +102,7 @@ def search(bench: Bench) -> Outcome:
         "step": driver.step_flops,
         "gradient": flops.gradient(objective.config, length, own, bench.model.prefix),
     }
-    floors = {name: ceilings.floor_s(each, bench.layer_bytes) for name, each in work.items()}
+    floors = floors_of(bench, length, candidates, ceilings)
     text = "\n".join(
         f"{name}: {1e3 * seconds:,.2f} ms, {work[name] / seconds / 1e12:,.3g} TFLOP/s; floor "
         f"{1e3 * floors[name]:,.2f} ms, {floors[name] / seconds:.1%} of the time"

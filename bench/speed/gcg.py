@@ -60,18 +60,18 @@ _BATCHES = flags.DEFINE_list(
 )
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the first sequence and the draws.")
 
-_SWEPT = 1024  # candidates in a step of the sweep, the default of configs/sweep.py
+SWEPT = 1024  # candidates in a step of the sweep, the default of configs/sweep.py
 
 # Largest difference of two rewards, relative to max(1, |reward|); of two gradients, relative to the
 # largest entry.
 TOLERANCE = 1e-4
 
 
-def settings() -> SearchSettings:
+def settings(direction: str = "max") -> SearchSettings:
     """The defaults of nanoGCG, as settings of Assay's search."""
     config = gcg.get_config()
     config.update(
-        direction="max",
+        direction=direction,
         length=_LENGTH.value,
         steps=10**6,
         candidates=_CANDIDATES.value,
@@ -228,9 +228,9 @@ def run() -> bool:
     folder, checkpoint = embedded_files.files(_MODEL.value)
     mesh = build_mesh()
     scorer = RewardScorer.build(
-        *restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=_SWEPT
+        *restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=SWEPT
     )
-    objective = _objective(checkpoint)
+    objective = objective_of(checkpoint)
     prompt = objective.prompts[0]
     peer = TorchGCG(
         RewardNetwork(folder),
@@ -278,10 +278,11 @@ def run() -> bool:
     return max(rewards, gradient) <= TOLERANCE
 
 
-def _objective(checkpoint: Checkpoint) -> SearchObjective:
-    template = checkpoint.template
-    prompts = [template.split(PROMPTS[_PROMPT.value])]
-    return SearchObjective.build(checkpoint, prompts, vocabulary_of(checkpoint), settings())
+def objective_of(checkpoint: Checkpoint, direction: str = "max") -> SearchObjective:
+    """The objective of a search under the prompt that the flags name."""
+    prompts = [checkpoint.template.split(PROMPTS[_PROMPT.value])]
+    searched = settings(direction)
+    return SearchObjective.build(checkpoint, prompts, vocabulary_of(checkpoint), searched)
 
 
 def _torch_flops(objective: SearchObjective) -> float:

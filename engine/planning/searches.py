@@ -53,6 +53,12 @@ def passes(model: Model, work: SearchWork) -> list[Pass]:
     return [*found, _candidates(work, work.block_rows, scored, blocks)]
 
 
+def pass_bytes(model: Model, one: Pass) -> int:
+    """Bytes of weights that a device reads in one run of a pass."""
+    embedding = memory.embedding_bytes(model) if one.embedding else 0
+    return memory.layer_bytes(model) + embedding
+
+
 def floor_seconds(model: Model, kind: Kind, work: SearchWork) -> float:
     """The least seconds of a step: operations at the peak, or reading the weights, in each pass."""
     peak = kind.rate(model.dtype) / kind.share
@@ -139,7 +145,4 @@ def _scored(model: Model, work: SearchWork) -> float:
 
 
 def _seconds(model: Model, kind: Kind, one: Pass, rate: float) -> float:
-    weights = memory.layer_bytes(model)
-    if one.embedding:
-        weights += memory.embedding_bytes(model)
-    return pass_seconds(model, kind, one.operations, rate, weights)
+    return pass_seconds(model, kind, one.operations, rate, pass_bytes(model, one))

@@ -81,6 +81,24 @@ def first_order_gain(
     return gain.at[here, ids].set(-jnp.inf)
 
 
+def best_tokens(
+    gain: Float[Array, "T V"], topk: int, shards: int
+) -> tuple[Float[Array, "T K"], Int[Array, "T K"]]:
+    """Gains and ids of the `topk` tokens of each position, best first, of equal ones by id.
+
+    Each device finds the best of its own tokens, so that only those are sent to the others.
+    """
+    positions, tokens = gain.shape
+    if shards == 1 or tokens % shards:
+        value, token = jax.lax.top_k(gain, topk)
+        return value, token
+    own = tokens // shards
+    value, token = jax.lax.top_k(gain.reshape(positions, shards, own), min(topk, own))
+    token += own * jnp.arange(shards)[:, None]
+    value, place = jax.lax.top_k(value.reshape(positions, -1), topk)
+    return value, jnp.take_along_axis(token.reshape(positions, -1), place, axis=1)
+
+
 def by_position(
     key: Array,
     ids: Int[Array, "T"],
@@ -91,6 +109,7 @@ def by_position(
     temperature: float,
     replace: Int[Array, ""],
     most: int,
+    shards: int = 1,
 ) -> Int[Array, "C T"]:
     """Replaces tokens by draws from the top-k tokens of their positions.
 
@@ -107,9 +126,10 @@ def by_position(
       temperature: in standard deviations of the gain; inf draws uniformly from the top-k.
       replace: a candidate changes 1 to `replace` tokens, uniformly.
       most: static upper bound of `replace`.
+      shards: devices that the vocabulary is divided over.
     """
     order_key, count_key, place_key, token_key = jax.random.split(key, 4)
-    value, token = jax.lax.top_k(gain, topk)  # [T, K]
+    value, token = best_tokens(gain, topk, shards)
     usable = jnp.isfinite(value)
     spread = jnp.std(value, axis=1, where=usable, keepdims=True)
     token = jnp.where(usable, token, ids[:, None])  # fewer than topk tokens allowed: no change

@@ -148,7 +148,8 @@ def _expand(
         gain = jax.vmap(noise)(noise_key, parents)
     with jax.named_scope("propose"):
         replace = replacements(state.step, inputs.steps, settings)
-        ids = _proposals(inputs, propose_key, parents, gain, replace, settings)
+        shards = 1 if model.decoder.layers.for_cpu else mesh.shape["model"]
+        ids = _proposals(inputs, propose_key, parents, gain, replace, settings, shards)
     with jax.named_scope("score"):
         first = first_changes(settings)
         rewards = score_candidates(model, inputs, parents, ids, first, mesh, written)
@@ -182,6 +183,7 @@ def _proposals(
     gain: Float[Array, "A T V"],
     replace: Int[Array, ""],
     settings: SearchSettings,
+    shards: int = 1,
 ) -> Int[Array, "A C T"]:
     free, candidates, changes = settings.free, settings.candidates, proposed_changes(settings)
     most = min(max(settings.replace_first, settings.replace_last), len(free))
@@ -190,9 +192,8 @@ def _proposals(
         key: Array, ids: Int[Array, "T"], gain: Float[Array, "T V"]
     ) -> Int[Array, "C T"]:
         if changes:
-            return proposals.by_position(
-                key, ids, gain, free, changes, settings.topk, settings.temperature, replace, most
-            )
+            how = settings.topk, settings.temperature, replace, most, shards
+            return proposals.by_position(key, ids, gain, free, changes, *how)
         if STEP_METHODS[settings.method].propose == "pairs":
             return proposals.best_pairs(ids, gain, free, candidates)
         return proposals.fresh(key, ids, inputs.allowed, free, candidates)
@@ -235,6 +236,7 @@ def slopes_and_keys_values(
 ) -> tuple[Float[Array, "A"], Float[Array, "A T V"], KeyValues]:
     """What `slopes_of` returns, and what `keys_values_of` does, which a gradient computes too."""
     signs = jnp.ones_like(inputs.signs) if settings.wrong_sign else inputs.signs
+    for_cpu = model.decoder.layers.for_cpu
 
     def of_rows(
         x: Float[Array, "T D"], sign: Array, model: RewardModels, inputs: StepInputs
@@ -257,9 +259,13 @@ def slopes_and_keys_values(
         x = model.decoder.embed(parent[None])[0]
         (_, found), slopes = jax.value_and_grad(of_rows, has_aux=True)(x, sign, model, inputs)
         reward, own = found
-        return reward, model.decoder.row_slopes(slopes[None])[0], own
+        return reward, model.decoder.row_slopes(slopes[None])[0] if for_cpu else slopes, own
 
     rewards, slopes, own = _by_attempt(of_attempt, model, inputs, (parents, signs), mesh)
+    if not for_cpu:  # not in the blocks, whose results every device gets: each keeps its tokens'
+        count, blocks = len(slopes), _blocked(slopes)
+        slopes = jax.lax.map(model.decoder.row_slopes, blocks)  # [blocks, parents, T, V]
+        slopes = slopes.reshape(-1, *slopes.shape[2:])[:count]
     return inputs.signs * rewards, slopes, own
 
 
@@ -368,19 +374,21 @@ def _by_attempt(
     graph, params = nnx.split(model)
     count = len(jax.tree.leaves(attempts)[0])
 
-    def blocked(array: Array) -> Array:
-        spare = -count % BLOCK_PARENTS
-        filled = jnp.pad(array, [(0, spare)] + [(0, 0)] * (array.ndim - 1), "edge")
-        return filled.reshape(-1, BLOCK_PARENTS, *array.shape[1:])
-
     def of_block(shared: tuple[Params, StepInputs], block: Any) -> Any:
         params, inputs = shared
         own = nnx.merge(graph, params)
         return jax.vmap(lambda attempt: function(own, inputs, attempt))(block)
 
-    blocks = jax.tree.map(blocked, attempts)
+    blocks = jax.tree.map(_blocked, attempts)
     found = meshes.in_blocks(of_block, mesh, (params, inputs), blocks)
     return jax.tree.map(lambda r: r.reshape(-1, *r.shape[2:])[:count], found)
+
+
+def _blocked(attempts: Array) -> Array:
+    """An array with an entry for each attempt, in blocks of parents; the last is repeated."""
+    spare = -len(attempts) % BLOCK_PARENTS
+    filled = jnp.pad(attempts, [(0, spare)] + [(0, 0)] * (attempts.ndim - 1), "edge")
+    return filled.reshape(-1, BLOCK_PARENTS, *attempts.shape[1:])
 
 
 def replacements(step: Array, steps: Array, settings: SearchSettings) -> Int[Array, ""]:

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bench.device import agreement, models, peers, plan, replies, sweeps, trace
-from bench.device.bench import Bench, Skipped, check_rewards
+from bench.device import agreement, models, peers, plan, replies, searches, sweeps, trace
+from bench.device.bench import Bench, Ceiling, Skipped, check_rewards
 from bench.device.worker import SECTIONS
 from engine.models.config import inverse_frequencies
+from engine.planning import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
 from tests.support import slow
@@ -47,6 +48,25 @@ def test_a_model_has_as_many_parameters_as_the_published_one(name):
     model = models.named(name, toy=False)
     sizes = (leaf.size for leaf in jax.tree.leaves(models.shapes(model, jnp.dtype("bfloat16"))[1]))
     assert sum(sizes) == PARAMETERS[name] + model.decoder.width
+
+
+def test_a_search_reads_the_weights_three_times_and_its_gradient_twice():
+    bench = bench_of(models.named("llama-3.1-8b", toy=False))
+    by_bytes = Ceiling(flops_per_s={1024: 1e30}, bytes_per_s=1e12)
+    found = searches.floors_of(bench, 20, 512, by_bytes)
+    embedding = 2 * 128_256 * 4096
+    assert found["gradient"] == pytest.approx((2 * bench.layer_bytes + embedding) / 1e12)
+    assert found["step"] == pytest.approx((3 * bench.layer_bytes + embedding) / 1e12)
+
+
+def test_the_floor_of_a_search_is_its_operations_where_those_take_longer():
+    bench = bench_of(models.named("llama-3.1-8b", toy=False))
+    by_operations = Ceiling(flops_per_s={1024: 1e12}, bytes_per_s=1e30)
+    found = searches.floors_of(bench, 20, 512, by_operations)
+    before, own = bench.model.prefix, 20 + bench.model.suffix
+    counted = flops.gradient(bench.model.decoder, 20, own, before)
+    assert found["gradient"] == pytest.approx(counted / 1e12)
+    assert found["step"] > 100 * found["gradient"]
 
 
 @pytest.mark.slow

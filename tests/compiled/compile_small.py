@@ -24,7 +24,7 @@ LAYERS = 32
 CANDIDATES, OWN, PREFIX = 256, 2, 64
 SLICE = "v6e:2x2"
 DECODER = DecoderConfig(
-    vocab_size=1024,
+    vocab_size=1280,
     width=1024,
     ffn_width=512,
     num_layers=LAYERS,
@@ -50,6 +50,7 @@ PROGRAMS = {
     "score-1": _Case("score"),
     "score-2": _Case("score", model=2),
     "gcg": _Case("gcg"),
+    "gcg-2": _Case("gcg", model=2),
     "planted": _Case("score", planted=True),
 }
 

@@ -12,22 +12,21 @@ from engine.errors import AssayError
 
 ROOT = Path(__file__).resolve().parents[2]
 CASE = Case(
-    structure="Llama 3.1 8B",
+    structure="Gemma 2 27B",
     slice="v6e:2x4",
     model_axis=2,
     name="score",
-    count=2048,
-    own=2,
+    count=1024,
+    own=3,
     prefix=64,
     length=8,
-    layers=32,
+    layers=46,
     dtype="bfloat16",
     versions="jax 1, libtpu 2",
 )
 ROW = Row(
     case=CASE,
     fits=True,
-    planned=True,
     planned_gib=9.0,
     peak_gib=10.0,
     usable_gib=31.25,
@@ -41,7 +40,7 @@ ROW = Row(
     vocabulary_s=2.5,
 )
 
-(LLAMA,) = structures.named(["skywork-reward-llama-3.1-8b"])
+(GEMMA,) = structures.named(["skywork-reward-gemma-2-27b"])
 
 
 def test_every_listed_reward_model_has_one_structure():
@@ -70,18 +69,46 @@ def test_rows_are_appended_and_read_back(tmp_path):
 
 
 def test_a_line_of_the_page_holds_the_numbers_of_its_row():
-    table = page.markdown([ROW], [LLAMA], ["v6e:2x4"])
+    table = page.markdown([ROW], [GEMMA], ["v6e:2x4"])
     line = next(line for line in table.splitlines() if "v6e:2x4" in line)
-    for number in ("4×2", "2,048", "10.0 of 31.2", "9.0", "40.0", "60 %", "1.02", "2.5"):
+    for number in ("4×2", "1,024", "10.0 of 31.2", "9.0", "40.0", "60 %", "1.02", "2.5"):
         assert f"| {number} |" in line
     assert "64 bf16, 2.00 GB, 11.0 ms" in line
-    assert "-10.0% (Llama 3.1 8B on v6e:2x4)" in table
+    assert "-10.0% (Gemma 2 27B on v6e:2x4)" in table
 
 
 def test_what_was_not_compiled_is_counted_and_has_the_planners_mesh():
-    table = page.markdown([ROW], [LLAMA], ["v6e:2x4", "v5e:2x4"])
+    table = page.markdown([ROW], [GEMMA], ["v6e:2x4", "v5e:2x4"])
     assert "of 2 pairs of model and slice that fit: prompts 0; steps of a sweep 1;" in table
-    assert "| Llama 3.1 8B | v5e:2x4 | 8×1 | 2,048 | not compiled | 14.4 |" in table
+    assert "| Gemma 2 27B | v5e:2x4 | 2×4 | 1,024 | not compiled | 12.9 |" in table
+
+
+@pytest.mark.parametrize(
+    "change", [{"count": 2048}, {"model_axis": 4}, {"prefix": 32}, {"layers": 2}, {"own": 2}]
+)
+def test_rows_of_other_work_than_the_planners_are_left_out(change):
+    other = dataclasses.replace(ROW, case=dataclasses.replace(CASE, **change))
+    table = page.markdown([other], [GEMMA], ["v6e:2x4"])
+    assert "steps of a sweep 0;" in table and "| 4×2 | 1,024 | not compiled |" in table
+
+
+def test_where_the_planners_mesh_does_not_fit_the_next_larger_one_is_shown():
+    small = dataclasses.replace(ROW, fits=False)
+    large = dataclasses.replace(ROW, case=dataclasses.replace(CASE, model_axis=4))
+    table = page.markdown([large, small], [GEMMA], ["v6e:2x4"])
+    assert "steps of a sweep 1;" in table and "| 2×4 | 1,024 | 10.0 of 31.2 |" in table
+
+
+def test_a_search_has_a_mesh_of_its_own():
+    search = dataclasses.replace(CASE, name="gcg", count=64, model_axis=8)
+    prompt = dataclasses.replace(CASE, name="prefill", count=0)
+    rows = [dataclasses.replace(ROW, case=case) for case in (search, prompt)]
+    (line,) = [
+        line for line in page.markdown(rows, [GEMMA], ["v6e:2x4"]).splitlines() if "1×8" in line
+    ]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[2:5] == ["4×2", "10.0", "40.0"]  # of the prompt
+    assert cells[7:12] == ["1×8", "10.0", "9.0", "40.0", "2.5×"]  # with sums, (40 + 11) / 20 ms
 
 
 def test_a_model_that_the_planner_refuses_need_not_be_compiled():

@@ -35,7 +35,7 @@ def programs(compiled) -> dict[int, hlo.Program]:
     return {n: compiled[f"score-{n}"] for n in (1, 2)}
 
 
-@pytest.mark.parametrize("name", ["score-1", "score-2", "gcg"])
+@pytest.mark.parametrize("name", ["score-1", "score-2", "gcg", "gcg-2"])
 def test_no_weight_is_copied_transposed_or_converted(compiled, name):
     copies = compiled[name].weight_copies()
     assert [(c.op, str(c.array), c.times) for c in copies] == []
@@ -55,6 +55,17 @@ def test_matmuls_in_float32_are_seen(compiled):
 def test_a_search_widens_no_weight(compiled):
     assert compiled["gcg"].upcasts() == []
     assert ("f32", "f32") not in compiled["gcg"].matmuls()
+
+
+def of_vocabulary(program: hlo.Program) -> set[str]:
+    """Arrays with a number for each position and token of the whole vocabulary."""
+    every = (a for body in program.computations.values() for i in body for a in i.arrays)
+    return {str(a) for a in every if a.shape[:-1] and a.shape[-1] == DECODER.vocab_size}
+
+
+def test_devices_along_model_keep_the_slopes_of_their_own_tokens(compiled):
+    assert of_vocabulary(compiled["gcg"])  # one device has all
+    assert of_vocabulary(compiled["gcg-2"]) == set()
 
 
 @pytest.mark.parametrize("model", [1, 2])

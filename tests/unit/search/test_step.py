@@ -240,11 +240,35 @@ def test_a_gradient_gives_the_keys_and_values_that_appending_the_parent_gives(ch
         assert np.ptp(one) > 0.1
 
 
-def test_on_accelerators_no_parent_is_appended_where_a_gradient_is_taken(checkpoint, monkeypatch):
-    scorer = searches.scorer(checkpoint())
+def for_accelerators(scorer):
+    """The scorer with the forms that accelerators compute, on any device."""
     model = nnx.merge(scorer.graph, scorer.params)
     model.decoder.layers.for_cpu = False
-    scorer = dataclasses.replace(scorer, graph=nnx.split(model)[0])
+    return dataclasses.replace(scorer, graph=nnx.split(model)[0])
+
+
+@pytest.mark.slow
+def test_slopes_on_accelerators_are_those_on_a_cpu(checkpoint):
+    scorer = searches.scorer(checkpoint())
+    asked = problem(checkpoint(), restarts=3)  # one more than a block of parents
+    what, parents = build_step_inputs(asked, scorer), random_ids(1, 3, 3)
+    _, expected = gradients(scorer, what, parents, asked.settings)
+    _, found = gradients(for_accelerators(scorer), what, parents, asked.settings)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 8, 5])  # 24 tokens do not divide by 5
+def test_the_best_tokens_do_not_depend_on_how_many_devices_share_the_vocabulary(shards):
+    gain = np.random.default_rng(0).integers(0, 9, (3, 24)).astype(np.float32)  # with ties
+    gain[0, 4:] = -np.inf
+    value, token = proposals.best_tokens(jnp.asarray(gain), 7, shards)
+    expected = np.argsort(-gain, axis=1, kind="stable")[:, :7]
+    np.testing.assert_array_equal(token, expected)
+    np.testing.assert_array_equal(value, np.take_along_axis(gain, expected, axis=1))
+
+
+def test_on_accelerators_no_parent_is_appended_where_a_gradient_is_taken(checkpoint, monkeypatch):
+    scorer = for_accelerators(searches.scorer(checkpoint()))
     asked = problem(checkpoint(), *PROMPTS, candidates=20, length=5, initial="qwxyz", topk=32)
     monkeypatch.setattr(RewardModels, "extend", None)
     ranked = searches.expanded(asked, scorer)
