@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from analysis.published.records import Compared
 from analysis.published.verdicts import DIFFERS, SAME, Verdict
@@ -29,7 +29,7 @@ class Explanation:
     kept: int
 
 
-def explanations(compared: Iterable[Compared]) -> list[Explanation]:
+def explanations(compared: Sequence[Compared]) -> list[Explanation]:
     """The readings that were tried, by model in the paper's order, that which meets most first.
 
     Values of several models are left out: a change of one of them is none of the other.
@@ -39,7 +39,7 @@ def explanations(compared: Iterable[Compared]) -> list[Explanation]:
         for change in verdict.tried:
             found.setdefault((model, change), []).append((verdict, change in verdict.met))
     every = [_explanation(*key, own) for key, own in found.items()]
-    models = list(dict.fromkeys(one.model for one in every))
+    models = list(dict.fromkeys(line.model for one in compared for line in one.lines))  # Table 1's
     return sorted(every, key=lambda one: (models.index(one.model), -one.met, -one.kept))
 
 
@@ -60,7 +60,7 @@ def unexplained(every: Iterable[Explanation]) -> list[str]:
     return sentences
 
 
-def _verdicts(compared: Iterable[Compared]) -> Iterable[tuple[str, Verdict]]:
+def _verdicts(compared: Sequence[Compared]) -> Iterable[tuple[str, Verdict]]:
     for one in compared:
         yield from ((line.model, line.verdict) for line in one.lines if line.model and line.counted)
         yield from ((each.model, each.verdict) for each in one.lists if each.verdict)

@@ -27,7 +27,7 @@ def changes(run: Run) -> list[Change]:
     """The readings of a run that change one convention, in the order they were computed.
 
     A model of which a reading was not computed keeps the results of the run. A reading that gives
-    the token ids of another one has its results.
+    the token ids of another one has its results; one that gives those of the run changes nothing.
 
     Raises:
       RunError: as `analysis.load`.
@@ -73,7 +73,7 @@ def _models(found: Readings, name: str) -> Iterator[tuple[str, Run, Entry]]:
     """Models of which a reading is finished, the run that has its results, and its entry."""
     for slug, own in found.index.items():
         entry = own.get(name)
-        if entry is None or entry.noise:
+        if entry is None or entry.noise or entry.same_as == DEFAULT:
             continue
         source = found.runs.get(entry.same_as or name)
         if source is not None and slug in source.models:

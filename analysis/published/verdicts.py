@@ -133,7 +133,7 @@ def of_list(
     near = [name for name, other in found.items() if name not in met and is_near(other)]
     tries = _Tries(tuple(found), met, near)
     if same_order(published, own, descending=descending):
-        return tries.of(SAME)
+        return tries.of(SAME, "" if at_their_rank(published, own) == len(published) else _TIED)
     if is_near(own):
         return tries.of(
             NOISE,
@@ -165,13 +165,14 @@ class _Tries:
     def _said(self) -> str:
         if not self.met and not self.near:
             count = len(self.names)
-            return f"none of {count} single changes meets it" if count > 1 else _ONE
+            return f"not the same with any of {count} single changes" if count > 1 else _ONE
         met, near = " or ".join(self.met), " or ".join(self.near)
-        parts = [met and f"met with {met}", near and f"met within noise with {near}"]
+        parts = [met and f"the same with {met}", near and f"within noise with {near}"]
         return "; ".join(filter(None, parts))
 
 
-_ONE = "the one single change that was tried does not meet it"
+_TIED = "tokens of equal number stand in another order, or beyond the end of the list"
+_ONE = "not the same with the one single change that was tried"
 
 
 def same_order(published: Sequence[Entry], own: Sequence[Entry], *, descending: bool) -> bool:

@@ -93,15 +93,16 @@ def _said(asked: Asked, state: State, readings: Sequence[Reading]) -> str:
     """A model's state for a reader: results that are complete, and why others are not."""
     there = results.complete(asked)
     parts = []
-    for stage in asked.stages_of(state.spec):
+    for stage in asked.all_stages_of(state.spec):
         places = results.wanted(asked, state.spec, stage, readings)
         done = sum(place in there for place in places)
-        parts.append(f"{stage} {done} of {len(places)}")
+        if done or (places and asked.runs(stage)):
+            parts.append(f"{stage} {done} of {len(places)}")
     failed = trials.failures(asked, state.spec).items()
     parts += [f"{name} could not be computed: {why}" for name, why in failed]
     if state.failure:
         parts.append(f"failed: {state.failure}")
-    return "; ".join(parts) or "no results were asked for"
+    return "; ".join(parts) or "no results"
 
 
 def _tried(asked: Asked) -> list[str]:

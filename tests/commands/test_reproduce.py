@@ -31,6 +31,7 @@ SPEC = known_models.KNOWN[GEMMA]
 TINY = (
     "--config.check_identity=false",
     "--config.language_models=",
+    "--readings=none",
     "--config.part_size=64",
     "--config.self_check=2",
     "--config.search.steps=2",
