@@ -94,7 +94,7 @@ def _claims(
         findings = by_reading.findings_table(study, found, agreement)
         summary = conventions.summary(agreement, findings, found)
         for name, frame in (("readings", agreement), ("findings", findings), ("summary", summary)):
-            made.add(table(f"conventions_{name}", make=lambda own=frame: own))
+            made.add(table(f"conventions_{name}", make=frame.clone))
         said = [finding.text for finding in conventions.findings(study)]
     return {
         _CHANGES: any(text.startswith("Of") and "findings" in text for text in said),

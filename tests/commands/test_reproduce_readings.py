@@ -12,8 +12,8 @@ from analysis.published import comparison, data, own, tables, verdicts
 from analysis.published.explanations import explanations
 from analysis.published.records import Readings
 from configs import known_models, reproduce
-from launch.common import reading_runs
-from launch.reproduction import sources, studies
+from launch.common import converting, reading_runs
+from launch.reproduction import studies
 from tests.support import tiny
 from tests.unit.sweep.test_sweep import Killed, killed_after
 
@@ -85,7 +85,7 @@ def tried(files, swept, tmp_path_factory):
     assert parts(root)
     assert not (root / "readings").exists()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources.converting, "convert", None)
+        patch.setattr(converting, "convert", None)
         assert reproduce.main(arguments) == 0
     return root
 
