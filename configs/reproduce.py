@@ -10,7 +10,7 @@ was stopped. --plan estimates the time; for the ten models it is hours on one H1
 
 import ml_collections
 
-from configs import common, gcg
+from configs import common, gcg, known_models
 
 
 def get_config() -> ml_collections.ConfigDict:
@@ -29,6 +29,11 @@ def get_config() -> ml_collections.ConfigDict:
     config.searched = "all"
     config.search = gcg.get_config("paper")
     config.search.wrong_sign = True  # as the paper's code: it minimised by the gradient of max
+    # What --readings changes one at a time: `all` that a model allows, or some of bos, date,
+    # newlines, mode, pooling, head, softcap, dtype; and the dates and dtypes that are tried.
+    config.dimensions = "all"
+    config.dates = known_models.DATE
+    config.dtypes = "float32,bfloat16,float16"
     # Whether a folder must have the head and the bytes that are known of the published model.
     config.check_identity = True
     config.afinn = ""  # Path of an AFINN file; "": the package afinn, if installed.

@@ -29,6 +29,7 @@ from launch.common.readings import (
     Choices,
     Values,
     check_dimensions,
+    listed,
     readings_of,
     values_of,
 )
@@ -106,19 +107,15 @@ def _settings(given: command.Given, models: Sequence[Checkpoint]) -> tuple[Sweep
 
 def _choices(given: command.Given, settings: SweepSettings) -> Choices:
     config = given.config
-    dimensions = DIMENSIONS if config.dimensions == "all" else _listed(config.dimensions)
+    dimensions = DIMENSIONS if config.dimensions == "all" else listed(config.dimensions)
     return Choices(
         dimensions=dimensions,
         mode=settings.mode,
         pooling=settings.pooling,
         dtype=settings.dtype,
-        dtypes=_listed(config.dtypes),
-        dates=_listed(config.dates),
+        dtypes=listed(config.dtypes),
+        dates=listed(config.dates),
     )
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(piece.strip() for piece in text.split(",") if piece.strip())
 
 
 def _readings(

@@ -20,8 +20,19 @@ from engine.errors import AssayError
 from engine.planning import machines
 from launch.common import command, locking
 from launch.common.durations import in_hours
-from launch.reproduction import paper, planning, results
-from launch.reproduction.asked import CONVERT, ITEMS, KEEP, PAGE, STAGES, SWEEP, Asked, asked
+from launch.reproduction import paper, plan_table, planning, results, trials
+from launch.reproduction.asked import (
+    CONVERT,
+    DIFFERING,
+    ITEMS,
+    KEEP,
+    PAGE,
+    STAGES,
+    SWEEP,
+    TRIED,
+    Asked,
+    asked,
+)
 from launch.reproduction.readings import Reading, check_second_dtype, readings
 from launch.reproduction.work import State, work
 
@@ -62,6 +73,12 @@ def define_flags(given: FlagValues) -> None:
             "",
             "Folder of values to compare with instead of the paper's: <root>/own of another call.",
         ),
+        "readings": (
+            DIFFERING,
+            f"{', '.join(TRIED)}: of which models one of the paper's conventions is changed at a "
+            "time, to find what explains a difference: those of which a published value differs, "
+            "under these prompts, or all.",
+        ),
         "devices": (None, "With --plan: other devices than those here, as for `assay plan`."),
     }
     for name, (default, text) in texts.items():
@@ -77,9 +94,10 @@ def reproduce(given: command.Given) -> str:
     """Flags -> settings -> plan, or work and page."""
     wanted = asked(given)
     both = readings(wanted.config)
+    trials.check(wanted.config)
     if given.plan:
         devices = machines.parse(given.devices) if given.devices else planning.at_hand()
-        return planning.text(wanted, both, planning.steps(wanted, both, devices))
+        return plan_table.text(wanted, both, planning.steps(wanted, both, devices))
     if given.devices is not None:
         raise AssayError("--devices without --plan; allowed: --plan, which computes nothing")
     if wanted.config.second_dtype and (wanted.runs(SWEEP) or wanted.runs(ITEMS)):
@@ -90,7 +108,7 @@ def reproduce(given: command.Given) -> str:
     planning.check_disk(wanted, planned)
     wanted.root.mkdir(parents=True, exist_ok=True)
     with _locked(given, wanted, both):
-        states = work(wanted, both)
+        states = work(wanted, both, published)
         print(_table(wanted, states, both), file=sys.stderr, flush=True)
         if not wanted.runs(PAGE):
             _check(states)

@@ -38,6 +38,8 @@ EVERY_PROMPT = True  # see analysis/report/few_prompts.py
 
 _NONE = "No other readings of the models were scored (assay conventions)."
 _ROUNDING = 1e-9  # of τ
+_TIMES, _ERRORS = 2, 3  # see `_furthest`
+_VISIBLE = 0.995  # τ below which it is not printed as 1.00
 _JUMPS = 5  # Tokens of each reading, model and prompt.
 _COUNTED = (
     (REVERSED, "is reversed", "are reversed"),
@@ -248,11 +250,18 @@ def _number(row: Mapping[str, Any], of: str) -> str:  # Any: cells of a table
 
 
 def _furthest(study: Study, agreement: pl.DataFrame, named: Mapping[str, str]) -> str | None:
-    """The largest change of an order of tokens that is beyond the noise floor of its model."""
+    """The largest change of an order of tokens that is beyond the noise floor of its model.
+
+    A reading that is as noisy as the floor falls below it every other time. So more than twice as
+    many pairs of tokens must change places as in the floor, by three standard errors of a count.
+    """
     taus = agreement.filter(pl.col("kendall").is_not_nan())
     floor = taus.filter("noise").group_by("model").agg(floor=pl.col("kendall").min())
     others = taus.filter(~pl.col("noise")).join(floor, on="model", how="inner", validate="m:1")
-    below = others.filter(pl.col("kendall") < pl.col("floor"))
+    pairs = pl.col("tokens") * (pl.col("tokens") - 1) / 4  # that τ = 0 turns round
+    own, by_noise = (1 - pl.col("kendall")) * pairs, (1 - pl.col("floor")) * pairs
+    excess, error = own - _TIMES * by_noise, (own + _TIMES**2 * by_noise).sqrt()
+    below = others.filter(excess > _ERRORS * error, pl.col("kendall") < _VISIBLE)
     if not below.height:
         return None
     row = below.sort("kendall", "model", "reading", "prompt").row(0, named=True)

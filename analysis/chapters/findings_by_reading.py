@@ -28,7 +28,7 @@ _MADE: Sequence[tuple[Chapter, Sequence[str]]] = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Kind:
     """A kind of finding: rows of a table, each with an estimate, its interval and its test.
 
@@ -46,53 +46,25 @@ class Kind:
     table: str
     keys: Sequence[str]
     value: str
-    low: str
-    high: str
+    low: str = "ci_low"
+    high: str = "ci_high"
     differs: str = ""
 
 
 KINDS = (
+    Kind("slope of sentiment", "sentiment_slopes", ("prompt", "valence"), "slope"),
+    Kind("r of framing", "framing", ("prompt_a", "prompt_b"), "pearson"),
     Kind(
-        name="slope of sentiment",
-        table="sentiment_slopes",
-        keys=("prompt", "valence"),
-        value="slope",
-        low="ci_low",
-        high="ci_high",
-    ),
-    Kind(
-        name="r of framing",
-        table="framing",
-        keys=("prompt_a", "prompt_b"),
-        value="pearson",
-        low="ci_low",
-        high="ci_high",
-    ),
-    Kind(
-        name="group of people",
-        table="identity",
-        keys=("prompt", "axis", "group"),
-        value="contrast",
+        "group of people",
+        "identity",
+        ("prompt", "axis", "group"),
+        "contrast",
         low="contrast_low",
         high="contrast_high",
         differs="differs",
     ),
-    Kind(
-        name="ρ with people",
-        table="humans_correlation",
-        keys=("list", "prompt"),
-        value="spearman",
-        low="ci_low",
-        high="ci_high",
-    ),
-    Kind(
-        name="skewness",
-        table="moments",
-        keys=("prompt",),
-        value="skewness",
-        low="skewness_low",
-        high="skewness_high",
-    ),
+    Kind("ρ with people", "humans_correlation", ("list", "prompt"), "spearman"),
+    Kind("skewness", "moments", ("prompt",), "skewness", "skewness_low", "skewness_high"),
 )
 ORDER, TOP, BOTTOM = "order of groups", "highest tokens", "lowest tokens"
 REVERSED, LOST, GAINED, OTHER, ABSENT = "reversed", "lost", "gained", "other", "absent"

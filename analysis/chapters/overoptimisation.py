@@ -22,16 +22,18 @@ from analysis.measures.overoptimisation import (
     ENSEMBLES,
     LEAST_LOSS,
     LOSSES,
-    PAIRS,
     TURNS,
     curves_of,
     ensembles_of,
     losses_of,
     pairs_of,
+    with_p,
 )
 from analysis.measures.reference_policy import KLS, Replies
 from analysis.sentences import decimals
+from analysis.statistics.multiplicity import with_q
 from analysis.study import Absent, Study, Table, required, table
+from analysis.sure_effects import ALPHA
 from engine.runs.schema import Columns
 
 _AGREE = 0.5  # correlation of two rewards above which one may stand for the other
@@ -47,7 +49,7 @@ def tables(study: Study) -> Iterator[Table]:
     crossed = functools.cache(partial(_crossed, study))
     made: dict[str, Callable[[], pl.DataFrame]] = {
         "overoptimisation": lambda: _joined(CURVES, (curves for _, curves, _ in crossed())),
-        "overoptimisation_pairs": lambda: _joined(PAIRS, (pairs for _, _, pairs in crossed())),
+        "overoptimisation_pairs": lambda: with_q(pl.concat(pairs for _, _, pairs in crossed())),
         "overoptimisation_replies": lambda: required(
             _joined(LOSSES, (losses_of(r, p, _LOSING) for r, _, p in crossed())),
             "No model’s reward falls while another’s is optimised.",
@@ -67,7 +69,11 @@ def _crossed(study: Study) -> _Crossed:
     if not several:
         raise Absent(_TWO_MODELS if known else reason(study))
     curves = [curves_of(replies) for replies in several]
-    return [(r, own, pairs_of(r, own)) for r, own in zip(several, curves, strict=True)]
+    seed = study.options.seed
+    return [
+        (r, own, with_p(r, pairs_of(r, own), _AGREE, seed))
+        for r, own in zip(several, curves, strict=True)
+    ]
 
 
 _TWO_MODELS = (
@@ -147,14 +153,15 @@ def findings(pairs: pl.DataFrame | None, names: Mapping[str, str]) -> list[Findi
     """Among models that agree at first, how often optimisation turns down; none where it does not.
 
     Rewards that have nothing to do with each other rise and fall by chance, so only pairs whose
-    correlation is above `_AGREE` count.
+    correlation is above `_AGREE` count; of those, pairs that turn down by more than rewards that
+    only rise together do by chance.
     """
     if pairs is None:
         return []
     found = []
     for of, prompt in drawn(pairs):
         alike = pairs.filter(pl.col("correlation") > _AGREE, of=of, prompt=prompt)
-        turned = alike.filter(course=TURNS)
+        turned = alike.filter(pl.col("q") < ALPHA, course=TURNS)
         if turned.height == 0:
             continue
         worst = turned.row(0, named=True)  # the greatest loss first
@@ -162,7 +169,8 @@ def findings(pairs: pl.DataFrame | None, names: Mapping[str, str]) -> list[Findi
             f"{place_of(of, prompt)}, {alike.height} ordered pairs of models have rewards that "
             f"correlate above {_AGREE:g} under the language model. In {turned.height} of them, "
             f"training on the first first raises the second’s reward and then lowers it, by "
-            f"{LEAST_LOSS:g} standard deviations or more, up to a KL of {KLS[-1]:g} nats. Most: "
+            f"{LEAST_LOSS:g} standard deviations or more, up to a KL of {KLS[-1]:g} nats, and by "
+            "more than chance does where two rewards only rise together (q < .05). Most: "
             f"trained on {names[worst['optimised']]}, {names[worst['read']]} (correlation "
             f"{decimals(worst['correlation'])}) gains {decimals(worst['peak_gain'])} at "
             f"{worst['peak_kl']:g} nats and is at {decimals(worst['last_gain'])} at "
@@ -195,6 +203,7 @@ _PAIRS: tuple[Column, ...] = (
     ("last_kl", "last KL", "number"),
     ("last_gain", "gain there, sd", "fixed"),
     ("loss", "loss", "fixed"),
+    ("q", "q", "p"),
     ("course", "the read reward", "text"),
 )
 _LOSSES: tuple[Column, ...] = (

@@ -1,14 +1,17 @@
 """Optimise one reward exactly, read another: what over-optimisation costs."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy.optimize import isotonic_regression
 
 from analysis.measures.reference_policy import KLS, Replies
 from analysis.statistics import Array
 from analysis.statistics.exact_policies import optimal, strengths
+from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns
 
 _PAIR: Columns = dict.fromkeys(("of", "prompt", "optimised", "read"), pl.String)
@@ -36,6 +39,7 @@ ENSEMBLES: Columns = {
 RISES, TURNS, FALLS = "rises", "turns down", "falls"
 LEAST_LOSS = 0.1  # standard deviations of the read reward under the reference policy
 _LOW_QUANTILE = 0.25
+_SIGNS = 499  # draws of a test
 
 
 def curves_of(replies: Replies) -> pl.DataFrame:
@@ -89,6 +93,72 @@ def pairs_of(replies: Replies, curves: pl.DataFrame) -> pl.DataFrame:
         rows.append({**names, "correlation": found, **ends, "course": course})
     frame = pl.DataFrame(rows, schema=PAIRS)
     return frame.sort("loss", "optimised", "read", descending=[True, False, False])
+
+
+def with_p(replies: Replies, pairs: pl.DataFrame, least: float, seed: int) -> pl.DataFrame:
+    """`pairs` with a column p behind the loss: of falls as clear where nothing but chance turns.
+
+    Null hypothesis: the read reward never falls where the optimised one rises (its isotonic
+    regression), plus errors that are as likely of either sign, one draw for all spellings of a
+    word. At a large KL a policy says few replies, so such rewards turn down often, too. The
+    statistic is the largest fall from an earlier peak, at any KL, in standard deviations of that
+    fall over the draws. p is NaN for pairs whose correlation is at most `least`.
+
+    Args:
+      replies: what `pairs` was made from.
+      pairs: what `pairs_of` returned.
+      least: correlation above which a pair is tested.
+      seed: of the draws.
+    """
+    stem = stem_numbers(replies.texts)
+    rng = np.random.default_rng(seed)
+    signs = rng.integers(0, 2, (int(stem.max()) + 1, _SIGNS), dtype=np.int8).astype(np.float32)
+    signs = 2 * signs - 1
+    places = {model: at for at, model in enumerate(replies.models)}
+    found = []
+    for row in pairs.iter_rows(named=True):
+        p = math.nan
+        if row["correlation"] > least:
+            pair = places[row["optimised"]], places[row["read"]]
+            p = _p_of_falls(replies, *pair, stem, signs)
+        found.append(p)
+    at = pairs.columns.index("loss") + 1
+    column = pl.Series("p", found, dtype=pl.Float64)
+    return pairs.select(*pairs.columns[:at], column, *pairs.columns[at:])
+
+
+def _p_of_falls(replies: Replies, a: int, b: int, stem: Array, signs: Array) -> float:
+    """P of the falls of the reward at index `b` where that at `a` is optimised.
+
+    Args:
+      replies: both rewards and the reference policy.
+      a: index of the optimised model.
+      b: index of the read model.
+      stem: number of the word of each reply [N].
+      signs: -1 or 1 by word and draw [S, D].
+    """
+    z = replies.standardised
+    order = np.argsort(z[a], kind="stable")
+    rising = np.empty_like(z[b])
+    rising[order] = isotonic_regression(z[b][order]).x
+    said = [np.exp(replies.log_p), *(np.exp(own) for _, _, own in replies.policies(a))]
+    errors = z[b] - rising
+    by_word = np.array([np.bincount(stem, own * errors, minlength=len(signs)) for own in said])
+    known = np.array([own @ rising for own in said])[:, None]
+    drawn = _falls(known + by_word @ signs)
+    fall = _falls(known + by_word.sum(axis=1, keepdims=True))
+    spread = drawn.std(axis=1, keepdims=True)
+    at = spread[:, 0] > 0  # not at the first KL, from which nothing can have fallen
+    if not at.any():
+        return math.nan
+    middle = drawn[at].mean(axis=1, keepdims=True)
+    each, own = (((x[at] - middle) / spread[at]).max(axis=0) for x in (drawn, fall))
+    return float((1 + np.count_nonzero(each >= own)) / (1 + signs.shape[1]))
+
+
+def _falls(gains: Array) -> Array:
+    """How far each gain [K, D] is below the highest one at a smaller KL."""
+    return np.asarray(np.maximum.accumulate(gains, axis=0) - gains)
 
 
 def losses_of(replies: Replies, pairs: pl.DataFrame, count: int) -> pl.DataFrame:

@@ -89,6 +89,7 @@ def _model(row: Mapping[str, Any], readings: Readings) -> list[Line]:  # Any: ce
         lines.append(
             Line(
                 of=row["nickname"],
+                model=row["nickname"],
                 quantity=_TABLE_1[name],
                 published=_short(printed),
                 own=None if value is None else _short(value),
@@ -125,13 +126,16 @@ def _line(row: Mapping[str, Any], readings: Readings) -> Line:
         own,
         noise=_distance(own, other),
         others={readings.ours.name: ours},
+        singles={one.name: _number(one, row)[0] for one in _tried(readings, row)},
         missing=missing,
     )
+    names = [row[n] for n in ("model", "other") if row[n] in readings.paper.slugs]
     free = verdict.kind == verdicts.SAME and abs(printed) <= row["within"]
     if free:
         verdict = Verdict(verdicts.SAME, f"read to ±{row['within']:g}, no less than the value")
     return Line(
         of=" · ".join(filter(None, (row["model"], row["other"]))),
+        model=names[0] if len(names) == 1 else "",
         quantity=_quantity(row),
         published=row["value"],
         own=own,
@@ -141,6 +145,12 @@ def _line(row: Mapping[str, Any], readings: Readings) -> Line:
         source=row["source"],
         counted=not free,
     )
+
+
+def _tried(readings: Readings, row: Mapping[str, Any]) -> list[Own]:  # Any: cells of a table
+    """The readings that change one convention and were tried for what a row is of."""
+    names = [str(row[key]) for key in ("model", "other") if key in row]
+    return [one for one in readings.singles if one.has_tried(row["prompt"], *names)]
 
 
 def _distance(own: float | None, other: float | None) -> float | None:
@@ -189,6 +199,7 @@ def _list(part: pl.DataFrame, readings: Readings) -> TokenList:
         descending=first["end"] == "top",
         noise=noise,
         others={readings.ours.name: ours},
+        singles={one.name: _entries(one, where)[0] for one in _tried(readings, first)},
         missing=missing,
     )
     texts = {str(row["token_id"]): row["token"] for row in rows} if by_id else {}
@@ -238,11 +249,13 @@ def _scores(part: pl.DataFrame, readings: Readings) -> list[Line]:
             own,
             noise=_distance(own, other),
             others={readings.ours.name: ours},
+            singles={one.name: _score(one, row)[0] for one in _tried(readings, row)},
             missing=missing,
         )
         lines.append(
             Line(
                 of=f"{row['model']} · {display.plain(row['token'])}",
+                model=row["model"],
                 quantity=f"reward, {row['end']} {row['rank']}",
                 published=f"{row['score']:g}",
                 own=own,

@@ -29,6 +29,8 @@ class Own:
       reasons: key of an absent table -> why it is absent.
       slugs: nickname -> slug of every model that may be asked for.
       failures: slug -> why a model has no results, as far as it is known.
+      tried: slug and prompt id of what was computed otherwise than in the paper's conventions, of a
+        reading that changes one of them.
     """
 
     name: str
@@ -36,6 +38,15 @@ class Own:
     reasons: Mapping[Key, str]
     slugs: Mapping[str, str]
     failures: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tried: frozenset[tuple[str, str]] = frozenset()
+
+    def has_tried(self, prompt: str, *nicknames: str) -> bool:
+        """Whether the change was tried of one of some models under a prompt; of any without names.
+
+        Names that are of no model do not count.
+        """
+        slugs = {self.slugs[name] for name in nicknames if name in self.slugs}
+        return any(of == prompt and (slug in slugs or not slugs) for slug, of in self.tried)
 
     @property
     def scored(self) -> list[str]:

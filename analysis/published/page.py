@@ -12,6 +12,7 @@ from analysis import display
 from analysis.figures import style
 from analysis.published import verdicts
 from analysis.published.comparison import totals, uncounted
+from analysis.published.explanations import explanations, unexplained
 from analysis.published.records import Compared, Line, TokenList
 
 _TEMPLATES = pathlib.Path(__file__).parent / "templates"
@@ -33,12 +34,14 @@ class About:
       models: nickname, and what was done or why it failed, of every model that was asked for.
       settings: name of a convention, in the paper's reading, and in ours.
       facts: lines about devices, dtypes and versions.
+      tried: of which models single conventions were changed, and of which not.
       published: what it was compared with: the paper, or a folder of values.
     """
 
     models: Sequence[tuple[str, str]]
     settings: Sequence[tuple[str, str, str]]
     facts: Sequence[str]
+    tried: Sequence[str]
     published: str
 
 
@@ -68,6 +71,7 @@ def render(
         "symbol": SYMBOLS.__getitem__,
         "short": lambda kind: {verdicts.NOISE: "noise"}.get(kind, kind),
     }
+    explained = explanations(compared)
     sheets = [_REPORT / "style.css", _TEMPLATES / "paper.css"]
     return environment.get_template("paper.html.j2").render(
         compared=compared,
@@ -79,6 +83,8 @@ def render(
         folded_above=_FOLDED_ABOVE,
         summary=summary,
         rows_of=rows_of,
+        explained=explained,
+        unexplained=unexplained(explained),
         style="".join(sheet.read_text(encoding="utf-8") for sheet in sheets),
     )
 

@@ -16,6 +16,7 @@ class Line:
 
     Attributes:
       of: what it is of: a model, two models, an item.
+      model: nickname of the one model that it is of; "" where it is of several.
       quantity: what is measured, and under which prompt where there are several.
       published: as it is printed.
       own: the run's number in the paper's conventions; None where there is none.
@@ -27,6 +28,7 @@ class Line:
     """
 
     of: str
+    model: str
     quantity: str
     published: str
     own: float | str | None
@@ -124,8 +126,10 @@ class Readings:
       paper: in the paper's conventions; the verdicts are of this one.
       ours: in ours.
       noise: in the paper's conventions and another dtype; None where it was not run.
+      singles: in the paper's conventions with one of them changed.
     """
 
     paper: Own
     ours: Own
     noise: Own | None = None
+    singles: Sequence[Own] = ()

@@ -1,7 +1,7 @@
 """Is a value the published one? Pure functions of numbers and lists.
 
 There are four verdicts: the same to the printed digit; the same within the noise that was measured
-between two dtypes; different, with the other reading that gives the value where one does; not run,
+between two dtypes; different, with the other readings that give the value where some do; not run,
 and why.
 """
 
@@ -24,10 +24,19 @@ _SLACK = 1e-9  # of binary fractions: 0.0005 and the like
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """One of `KINDS`, and why, as a part of a sentence; "" where nothing is to be said."""
+    """The outcome of a comparison.
+
+    Attributes:
+      kind: one of `KINDS`.
+      why: the reason, as a part of a sentence; "" where nothing is to be said.
+      tried: readings that change one convention, of which there is a value.
+      met: those of them that give the published value, to the printed digit or within noise.
+    """
 
     kind: str
     why: str = ""
+    tried: tuple[str, ...] = ()
+    met: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +61,7 @@ def of_number(
     *,
     noise: float | None = None,
     others: Mapping[str, float | None] | None = None,
+    singles: Mapping[str, float | None] | None = None,
     missing: str = "",
 ) -> Verdict:
     """Compares a number with the published one.
@@ -62,20 +72,26 @@ def of_number(
       own: the same number of a run; None where there is none.
       noise: how far the number moves between two dtypes; None where that was not measured.
       others: name of another reading of the same run -> its number.
+      singles: name of a reading that changes one convention -> its number.
       missing: why there is no number.
     """
     if own is None:
         return Verdict(NOT_RUN, missing)
+    found = {name: value for name, value in (singles or {}).items() if value is not None}
+    met = [name for name, value in found.items() if _close(value, published, within)]
+    reach = within + (noise or 0.0)
+    near = [n for n, value in found.items() if n not in met and _close(value, published, reach)]
+    tries = _Tries(tuple(found), met, near)
     if _close(own, published, within):
-        return Verdict(SAME)
+        return tries.of(SAME)
     if noise is not None and _close(own, published, within + noise):
-        return Verdict(NOISE, f"two dtypes differ by {noise:.2g}")
+        return tries.of(NOISE, f"two dtypes differ by {noise:.2g}")
     nearer = [
         name
         for name, value in (others or {}).items()
         if value is not None and _close(value, published, within)
     ]
-    return Verdict(DIFFERS, _because(nearer))
+    return tries.of(DIFFERS, _because(nearer))
 
 
 def of_list(
@@ -85,6 +101,7 @@ def of_list(
     descending: bool,
     noise: Sequence[Entry] | None = None,
     others: Mapping[str, Sequence[Entry] | None] | None = None,
+    singles: Mapping[str, Sequence[Entry] | None] | None = None,
     missing: str = "",
 ) -> Verdict:
     """Compares a ranked list of tokens with the published one.
@@ -99,27 +116,63 @@ def of_list(
       descending: whether the first has the highest number.
       noise: the list in another dtype; None where that was not measured.
       others: name of another reading of the same run -> its list.
+      singles: name of a reading that changes one convention -> its list.
       missing: why there is no list.
     """
     if own is None:
         return Verdict(NOT_RUN, missing)
+    first = own[: len(published)]
+    common, shift = (0, 0) if noise is None else (shared(first, noise), largest_shift(first, noise))
+
+    def is_near(other: Sequence[Entry]) -> bool:
+        few = shared(published, other)
+        return 0 < common <= few and largest_shift(published, other) <= shift
+
+    found = {name: other for name, other in (singles or {}).items() if other is not None}
+    met = [n for n, one in found.items() if same_order(published, one, descending=descending)]
+    near = [name for name, other in found.items() if name not in met and is_near(other)]
+    tries = _Tries(tuple(found), met, near)
     if same_order(published, own, descending=descending):
-        return Verdict(SAME)
-    if noise is not None:
-        first = own[: len(published)]
-        common, shift = shared(first, noise), largest_shift(first, noise)
-        if 0 < common <= shared(published, own) and largest_shift(published, own) <= shift:
-            return Verdict(
-                NOISE,
-                f"two dtypes share {common} of {len(published)} tokens, at most {shift} "
-                f"{'rank' if shift == 1 else 'ranks'} apart",
-            )
+        return tries.of(SAME, "" if at_their_rank(published, own) == len(published) else _TIED)
+    if is_near(own):
+        return tries.of(
+            NOISE,
+            f"two dtypes share {common} of {len(published)} tokens, at most {shift} "
+            f"{'rank' if shift == 1 else 'ranks'} apart",
+        )
     nearer = [
         name
         for name, entries in (others or {}).items()
         if entries is not None and same_order(published, entries, descending=descending)
     ]
-    return Verdict(DIFFERS, _because(nearer))
+    return tries.of(DIFFERS, _because(nearer))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tries:
+    """What readings that change one convention give: all, those that meet a value, and nearly."""
+
+    names: tuple[str, ...]
+    met: Sequence[str]
+    near: Sequence[str]
+
+    def of(self, kind: str, why: str = "") -> Verdict:
+        """A verdict; where the value differs, with what these readings say of it."""
+        if kind == DIFFERS and self.names:
+            why = "; ".join(filter(None, [why, self._said()]))
+        return Verdict(kind, why, self.names, (*self.met, *self.near))
+
+    def _said(self) -> str:
+        if not self.met and not self.near:
+            count = len(self.names)
+            return f"not the same with any of {count} single changes" if count > 1 else _ONE
+        met, near = " or ".join(self.met), " or ".join(self.near)
+        parts = [met and f"the same with {met}", near and f"within noise with {near}"]
+        return "; ".join(filter(None, parts))
+
+
+_TIED = "tokens of equal number stand in another order, or beyond the end of the list"
+_ONE = "not the same with the one single change that was tried"
 
 
 def same_order(published: Sequence[Entry], own: Sequence[Entry], *, descending: bool) -> bool:

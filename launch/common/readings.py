@@ -84,16 +84,24 @@ class Choices:
     dates: Sequence[str]
 
     def __post_init__(self) -> None:
-        for name in self.dimensions:
-            if name not in DIMENSIONS:
-                allowed = ", ".join(DIMENSIONS)
-                raise AssayError(
-                    f"dimensions={name!r}{nearest(name, DIMENSIONS)}; allowed: {allowed}"
-                )
+        check_known(self.dimensions)
         check_choice("mode", self.mode, MODES)
         check_choice("pooling", self.pooling, POOLINGS)
         for dtype in (self.dtype, *self.dtypes):
             dtype_named(dtype)
+
+
+def check_known(dimensions: Sequence[str]) -> None:
+    """Refuses a name that is not among `DIMENSIONS`."""
+    for name in dimensions:
+        if name not in DIMENSIONS:
+            allowed = ", ".join(DIMENSIONS)
+            raise AssayError(f"dimensions={name!r}{nearest(name, DIMENSIONS)}; allowed: {allowed}")
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The pieces of a comma-separated setting, without what is empty."""
+    return tuple(piece.strip() for piece in text.split(",") if piece.strip())
 
 
 def values_of(checkpoint: Checkpoint, choices: Choices) -> Values:
@@ -118,6 +126,20 @@ def values_of(checkpoint: Checkpoint, choices: Choices) -> Values:
     }
     kept = {name: list(dict.fromkeys(values)) for name, values in found.items()}
     return {name: own if name in choices.dimensions else own[:1] for name, own in kept.items()}
+
+
+def based_on(values: Values, base: Mapping[str, str]) -> Values:
+    """The same values with others as the default ones, where the model allows them.
+
+    Args:
+      values: of a model.
+      base: dimension -> its value in the default reading; dimensions left out keep theirs.
+    """
+    first = {name: base[name] for name in base if base[name] in values[name]}
+    return {
+        name: [first[name], *(v for v in own if v != first[name])] if name in first else own
+        for name, own in values.items()
+    }
 
 
 def check_dimensions(asked: Sequence[str], every: Sequence[Values]) -> None:

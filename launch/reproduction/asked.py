@@ -15,12 +15,13 @@ from launch.common.prompts import chosen_prompts
 from launch.common.spelling import nearest
 from launch.reproduction.elo import EloList, read_elo
 
-CONVERT, SWEEP, ITEMS, SEARCH, LOGPROBS, PAGE = (
+CONVERT, SWEEP, ITEMS, SEARCH, LOGPROBS, READINGS, PAGE = (
     "convert",
     "sweep",
     "items",
     "search",
     "logprobs",
+    "readings",
     "page",
 )
 STAGES = {
@@ -29,9 +30,11 @@ STAGES = {
     ITEMS: "rewards of the EloEverything items (--elo)",
     SEARCH: "sequences of the highest and lowest reward (GCG)",
     LOGPROBS: "next tokens of the language models",
+    READINGS: "one of the paper's conventions changed at a time (--readings)",
     PAGE: "tables, comparison and paper.html",
 }
 KEEP = ("all", "none")
+NONE, DIFFERING, ALL = TRIED = ("none", "differing", "all")  # of --readings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,7 @@ class Asked:
       prompts: prompt id -> text.
       item_prompt: prompt id and text of the items.
       searched: slugs of the models that are searched, where the stage is asked for.
+      tried: for which models single conventions are changed; one of `TRIED`.
       config: of configs/reproduce.py.
     """
 
@@ -62,6 +66,7 @@ class Asked:
     prompts: Mapping[str, str]
     item_prompt: tuple[str, str]
     searched: Sequence[str]
+    tried: str
     config: ConfigDict
 
     @property
@@ -84,6 +89,8 @@ class Asked:
             own.append(ITEMS)
         if spec.slug in self.searched:
             own.append(SEARCH)
+        if spec.head and self.tried != NONE:
+            own.append(READINGS)
         return own
 
     def checkpoint(self, spec: ModelSpec) -> Path:
@@ -104,7 +111,9 @@ def asked(given: Given) -> Asked:
     config = given.config
     if given.keep not in KEEP:
         raise AssayError(f"--keep={given.keep!r}; allowed: {', '.join(KEEP)}")
-    stages = _stages(given.only)
+    if given.readings not in TRIED:
+        raise AssayError(f"--readings={given.readings!r}; allowed: {', '.join(TRIED)}")
+    stages = _stages(given.only, given.readings)
     folder = given["source-dir"].value
     if folder is not None and not Path(folder).is_dir():
         raise AssayError(f"--source-dir={folder!r}: no such folder")
@@ -124,15 +133,19 @@ def asked(given: Given) -> Asked:
         prompts=chosen_prompts(config.prompts, ()),
         item_prompt=(prompt, PROMPTS[prompt]),
         searched=_searched(config.searched, slugs),
+        tried=given.readings,
         config=config,
     )
 
 
-def _stages(only: Sequence[str]) -> list[str]:
+def _stages(only: Sequence[str], tried: str) -> list[str]:
     for stage in only:
         if stage not in STAGES:
             raise AssayError(f"--only={stage!r}{nearest(stage, STAGES)}; allowed: {_all(STAGES)}")
-    return [stage for stage in STAGES if stage in (only or STAGES)]
+    if READINGS in only and tried == NONE:
+        raise AssayError(f"--only={READINGS} with --readings={NONE}; allowed: {DIFFERING}, {ALL}")
+    chosen = [stage for stage in STAGES if stage in (only or STAGES)]
+    return [stage for stage in chosen if stage != READINGS or tried != NONE]
 
 
 def _models(chosen: Sequence[str], listed: str) -> tuple[list[ModelSpec], list[ModelSpec]]:

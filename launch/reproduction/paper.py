@@ -1,26 +1,21 @@
 """The last stage: tables of each reading, the comparison with the published values, paper.html."""
 
-import dataclasses
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import AnalyzeSettings, ModelInfo, Study
+from analysis import Study
 from analysis.published import comparison, data, own, page, tables
 from analysis.published.data import Published
 from analysis.published.records import Compared, Readings
-from configs import analyze as defaults
-from configs import known_models
 from engine.runs import storage
-from launch.common import reporting
-from launch.reproduction import results
+from launch.reproduction import results, studies, trials
 from launch.reproduction.asked import Asked
 from launch.reproduction.readings import CONVENTIONS, NOISE, OURS, PAPER, Reading
 from launch.reproduction.work import State
 
 NAME = "paper.html"
-_TOP = 60  # tokens per end: more than are printed, because of ties
 
 
 def write(
@@ -42,25 +37,31 @@ def write(
     Returns:
       Path of the page, and the comparison.
     """
-    infos, failures = _infos(), _failures(asked, states)
-    studies: dict[str, Study] = {}
+    infos, failures = studies.infos(), _failures(asked, states)
+    made: dict[str, Study] = {}
     found = {}
     for reading in readings:
         print(f"tables: {reading.name}", file=sys.stderr, flush=True)
-        study = _study(asked, reading, published, infos)
+        study = studies.study_of(asked, reading, published)
         if study is not None:
-            studies[reading.id] = study
+            made[reading.id] = study
         found[reading.id] = tables.own_of(reading.name, study, infos, failures, _absent(asked))
-    both = Readings(paper=found[PAPER], ours=found[OURS], noise=found.get(NOISE))
+    both = Readings(
+        paper=found[PAPER],
+        ours=found[OURS],
+        noise=found.get(NOISE),
+        singles=studies.single_changes(asked, published),
+    )
     compared = comparison.compare(published, both)
     own.replaced(published, found[PAPER]).write(asked.root / "own")
     print("figures", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        drawn = tables.draw(studies[PAPER], Path(folder)) if PAPER in studies else {}
+        drawn = tables.draw(made[PAPER], Path(folder)) if PAPER in made else {}
     about = page.About(
         models=[(s.spec.nickname, _said(asked, s, readings)) for s in states],
         settings=CONVENTIONS,
-        facts=_facts(studies.get(PAPER)),
+        facts=_facts(made.get(PAPER)),
+        tried=_tried(asked),
         published=compared_with,
     )
     path = asked.root / NAME
@@ -69,39 +70,9 @@ def write(
     return path, compared
 
 
-def settings_of(asked: Asked, reading: Reading) -> AnalyzeSettings:
-    """The settings of a reading's analyses: the paper's, or the defaults of the report."""
-    config = defaults.get_config()
-    config.top = _TOP
-    options = config.options
-    options.shared_ends = True
-    for key in ("afinn", "frequency", "bing", "permutations", "bootstraps"):
-        options[key] = asked.config[key]
-    if reading.paper:
-        options.match_trim, options.humans_matches, options.humans_in_median = "never", 0, True
-    return reporting.settings_of(config)
-
-
-def _study(
-    asked: Asked, reading: Reading, published: Published, infos: Mapping[str, ModelInfo]
-) -> Study | None:
-    run = tables.complete(asked.run(reading.id))
-    if run is None:
-        return None
-    if reading.paper:  # which does not test lineage
-        infos = {slug: dataclasses.replace(info, lineage=None) for slug, info in infos.items()}
-    return tables.study_of(run, infos, settings_of(asked, reading), published)
-
-
-def _infos() -> dict[str, ModelInfo]:
-    """The models of the paper, reward models first."""
-    every = reporting.metadata()
-    return {slug: every[slug] for slug in (*known_models.MODELS, *known_models.LANGUAGE_MODELS)}
-
-
 def _failures(asked: Asked, states: Sequence[State]) -> dict[str, str]:
     """Slug -> why a model has no results, where a reader would ask."""
-    reasons = {slug: "not among --models" for slug in _infos()}
+    reasons = {slug: "not among --models" for slug in studies.infos()}
     for state in states:
         reasons.pop(state.spec.slug, None)
         if state.failure:
@@ -122,13 +93,30 @@ def _said(asked: Asked, state: State, readings: Sequence[Reading]) -> str:
     """A model's state for a reader: results that are complete, and why others are not."""
     there = results.complete(asked)
     parts = []
-    for stage in asked.stages_of(state.spec):
+    for stage in asked.all_stages_of(state.spec):
         places = results.wanted(asked, state.spec, stage, readings)
         done = sum(place in there for place in places)
-        parts.append(f"{stage} {done} of {len(places)}")
+        if done or (places and asked.runs(stage)):
+            parts.append(f"{stage} {done} of {len(places)}")
+    failed = trials.failures(asked, state.spec).items()
+    parts += [f"{name} could not be computed: {why}" for name, why in failed]
     if state.failure:
         parts.append(f"failed: {state.failure}")
-    return "; ".join(parts) or "no results were asked for"
+    return "; ".join(parts) or "no results"
+
+
+def _tried(asked: Asked) -> list[str]:
+    """Of which models single conventions were changed, and of which not, with the reason."""
+    every = [(spec.nickname, trials.done(asked, spec)) for spec in asked.rewards]
+    kinds = {
+        "Nothing had to be tried, because their own values are the published ones": [
+            name for name, scope in every if scope and not scope.prompts
+        ],
+        "Not tried (assay reproduce --readings=differing does it)": [
+            name for name, scope in every if not scope
+        ],
+    }
+    return [f"{said}: {', '.join(names)}." for said, names in kinds.items() if names]
 
 
 def _facts(study: Study | None) -> list[str]:

@@ -14,10 +14,18 @@ from engine.planning.machines import Devices, free_disk
 from engine.planning.memory import in_words
 from engine.planning.plans import Plan, Subject, plan
 from engine.planning.work import Named, SearchWork, SweepWork
-from launch.common.durations import in_hours
+from engine.runs import schema
 from launch.common.subjects import subject_of
-from launch.reproduction import results, sources
-from launch.reproduction.asked import CONVERT, ITEMS, LOGPROBS, SEARCH, SWEEP, Asked
+from launch.reproduction import results, sources, trials
+from launch.reproduction.asked import (
+    CONVERT,
+    ITEMS,
+    LOGPROBS,
+    READINGS,
+    SEARCH,
+    SWEEP,
+    Asked,
+)
 from launch.reproduction.readings import Reading
 
 _PREFIX, _OWN = 64, 3  # positions of a prompt and of a candidate with what closes its turn
@@ -41,6 +49,7 @@ class Step:
       todo: stages that are not complete, each with the results that it lacks and has in all.
       plans: for each of the devices.
       seconds: of all stages, for each of the devices; None where it does not fit.
+      tries_s: of them, those of the stage `readings`, at the most.
     """
 
     spec: ModelSpec
@@ -53,6 +62,7 @@ class Step:
     todo: Sequence[tuple[str, int, int]]
     plans: Sequence[Plan]
     seconds: Sequence[float | None]
+    tries_s: Sequence[float]
 
 
 def steps(asked: Asked, readings: Sequence[Reading], devices: Sequence[Devices]) -> list[Step]:
@@ -74,14 +84,18 @@ def _step(
     folder = sources.folder_of(asked, spec)
     weights = [path.stat().st_size for path in folder.glob("*.safetensors")] if folder else []
     size = sum(weights) or spec.tensor_bytes or expected
-    todo = []
+    todo, tries = [], []
     for stage in asked.stages_of(spec):
         places = results.wanted(asked, spec, stage, readings)
-        todo.append((stage, len([p for p in places if p not in there]), len(places)))
+        missing = [place for place in places if place not in there]
+        todo.append((stage, len(missing), len(places)))
+        tries += missing if stage == READINGS else []
     left = any(missing for _, missing, _ in todo) or (asked.runs(CONVERT) and not todo)
     made = asked.checkpoint(spec).exists()
     needed = left and not made
     plans = [_plan(asked, subject, one) for one in devices]
+    tries_s = [_tries_s(asked, subject, one, tries) for one in plans]
+    seconds = [_seconds(asked, subject, one, todo) for one in plans]
     return Step(
         spec=spec,
         tokens=subject.config.vocab_size,
@@ -92,11 +106,12 @@ def _step(
         absent=needed and asked.source_dir is not None and folder is None,
         todo=todo,
         plans=plans,
-        seconds=[_seconds(asked, subject, one, todo, len(readings)) for one in plans],
+        seconds=[None if a is None else a + b for a, b in zip(seconds, tries_s, strict=True)],
+        tries_s=tries_s,
     )
 
 
-def _plan(asked: Asked, subject: Subject, devices: Devices) -> Plan:
+def _plan(asked: Asked, subject: Subject, devices: Devices, dtype: str = "auto") -> Plan:
     own = asked.config.search
     search = SearchWork(
         prefix=_PREFIX,
@@ -107,26 +122,61 @@ def _plan(asked: Asked, subject: Subject, devices: Devices) -> Plan:
         attempts=own.restarts * (2 if own.direction == "both" else 1),
         packed=own.length > 1,
     )
-    named = Named(dtype=None if asked.config.dtype == "auto" else asked.config.dtype)
+    chosen = asked.config.dtype if dtype == "auto" else dtype
+    named = Named(dtype=None if chosen == "auto" else chosen)
     return plan(subject, devices, SweepWork(prefix=_PREFIX, own=_OWN), search, named)
 
 
 def _seconds(
-    asked: Asked, subject: Subject, one: Plan, todo: Sequence[tuple[str, int, int]], readings: int
+    asked: Asked, subject: Subject, one: Plan, todo: Sequence[tuple[str, int, int]]
 ) -> float | None:
-    """Seconds of the stages that are not complete, by the time of one sweep."""
+    """Seconds of the stages that are not complete, by the time of one sweep; see `_tries_s`."""
     if not one.fits or one.sweep_s is None:
         return None
     total = 0.0
     for stage, missing, of in todo:
         if stage in (SWEEP, LOGPROBS):
             total += missing * one.sweep_s
-        if stage == ITEMS and asked.elo is not None:
-            share = len(asked.elo.replies) / subject.config.vocab_size * (_OWN + _ITEM) / _OWN
-            total += missing * share * one.sweep_s
+        if stage == ITEMS:
+            total += missing * _share(asked, subject) * one.sweep_s
         if stage == SEARCH and one.search is not None:
             total += missing / of * (one.search.seconds or 0.0)
     return total
+
+
+def _share(asked: Asked, subject: Subject) -> float:
+    """What the items take of the time of a sweep."""
+    items = 0 if asked.elo is None else len(asked.elo.replies)
+    return items / subject.config.vocab_size * (_OWN + _ITEM) / _OWN
+
+
+def _tries_s(asked: Asked, subject: Subject, one: Plan, tries: Sequence[results.Place]) -> float:
+    """Seconds of the stage `readings`, at the most; without dtypes that do not fit or are unknown.
+
+    Args:
+      asked: the call.
+      subject: the model.
+      one: of the devices.
+      tries: the results of the stage that are missing.
+    """
+    total = 0.0
+    for dtype, places in _by_dtype(tries).items():
+        own = one if dtype is None else _plan(asked, subject, one.devices, dtype)
+        known = own.fits and own.sweep_s is not None and one.fits
+        if not known or dtype == one.model.dtype:  # the dtype of the run is no other reading
+            continue
+        sweeps = sum(
+            1.0 if schema.SCORES_DIR in path else _share(asked, subject) for _, path in places
+        )
+        total += sweeps * (own.sweep_s or 0.0)
+    return total
+
+
+def _by_dtype(tries: Sequence[results.Place]) -> dict[str | None, list[results.Place]]:
+    found: dict[str | None, list[results.Place]] = {}
+    for place in tries:
+        found.setdefault(trials.dtype_in(place[0]), []).append(place)
+    return found
 
 
 def at_hand() -> list[Devices]:
@@ -181,7 +231,7 @@ def disk(asked: Asked, planned: Sequence[Step]) -> Disk:
         missing * step.tokens
         for step in planned
         for stage, missing, _ in step.todo
-        if stage in (SWEEP, LOGPROBS)
+        if stage in (SWEEP, LOGPROBS, READINGS)
     )
     written = rows * _ROW_BYTES
     return Disk(
@@ -247,117 +297,3 @@ def _check_cache(asked: Asked, planned: Sequence[Step]) -> None:
             "--models, or --keep=none, which downloads below --root; "
             "--config.check_memory=false starts anyway"
         )
-
-
-def text(asked: Asked, readings: Sequence[Reading], planned: Sequence[Step]) -> str:
-    """The table of --plan, which a person can act on."""
-    names = [one.devices.name for one in planned[0].plans] if planned else []
-    head = (
-        "model",
-        "fetch",
-        "checkpoint",
-        "memory to convert",
-        "on a device",
-        "to compute",
-        *names,
-    )
-    lines = [
-        f"planned below {asked.root}: {len(asked.rewards)} reward models and "
-        f"{len(asked.languages)} language models, nothing is done",
-        f"stages: {', '.join(asked.stages)}",
-        f"readings of a reward model: {'; '.join(reading.name for reading in readings)}",
-        "",
-        *_aligned([head, *(_row(step) for step in planned), _total(planned)]),
-        "",
-        "*: expected from the model's shapes; the others are the bytes of the published tensors",
-        *_disk_lines(asked, planned),
-        *_not_planned(asked, planned),
-        *_assumed(planned),
-    ]
-    return "\n".join(lines)
-
-
-def _row(step: Step) -> tuple[str, ...]:
-    mark = "" if step.known else "*"
-    fetch = f"{in_words(step.fetch)}{mark}" if step.fetch else "–"
-    made = f"{in_words(step.checkpoint)}{mark}" if step.checkpoint else "–"
-    todo = [f"{stage} {missing}/{of}" for stage, missing, of in step.todo if missing]
-    times = [_time(one, seconds) for one, seconds in zip(step.plans, step.seconds, strict=True)]
-    return (
-        step.spec.nickname,
-        fetch,
-        made,
-        in_words(step.host) if step.checkpoint else "–",
-        in_words(step.plans[0].account.total) if step.plans else "–",
-        ", ".join(todo) or "complete already",
-        *times,
-    )
-
-
-def _time(one: Plan, seconds: float | None) -> str:
-    return f"too large; {one.would_fit} would do" if seconds is None else _short(seconds)
-
-
-def _short(seconds: float) -> str:
-    return in_hours(seconds) if seconds >= 1 else "< 1 s"
-
-
-def _total(planned: Sequence[Step]) -> tuple[str, ...]:
-    times = []
-    for index in range(len(planned[0].plans) if planned else 0):
-        each = [step.seconds[index] for step in planned]
-        known = [seconds for seconds in each if seconds is not None]
-        some = (
-            ""
-            if len(known) == len(each)
-            else f" ({len(known)} of {len(each)} models; the others do not fit)"
-        )
-        times.append(_short(sum(known)) + some if known else "none fits")
-    fetched, made = (sum(getattr(s, name) for s in planned) for name in ("fetch", "checkpoint"))
-    return ("in all", in_words(fetched), in_words(made), "", "", "", *times)
-
-
-def _disk_lines(asked: Asked, planned: Sequence[Step]) -> list[str]:
-    found = disk(asked, planned)
-    free = "unknown" if found.free is None else in_words(found.free)
-    lines = [
-        f"disk at its peak: {in_words(found.keep_all)} with --keep=all, "
-        f"{in_words(found.keep_none)} with --keep=none; free at {asked.root}: {free}",
-        f"downloads go to {sources.cache()}, with --keep=none below {asked.root}",
-    ]
-    if found.free is not None and found.needed(asked.keep) > found.free:
-        other = found.keep_none <= found.free and asked.keep == "all"
-        way = "--keep=none fits" if other else "use a larger disk, or fewer --models"
-        lines.append(f"that does not fit with --keep={asked.keep}: {way}")
-    return lines
-
-
-def _not_planned(asked: Asked, planned: Sequence[Step]) -> list[str]:
-    """What a complete reproduction needs and was not given."""
-    absent = [step.spec.nickname for step in planned if step.absent]
-    lines = [f"no folder in --source-dir: {', '.join(absent)}"] if absent else []
-    if asked.elo is None and asked.runs(ITEMS):
-        lines.append("EloEverything: not planned; --elo=<csv of the authors' release> adds it")
-    if not asked.config.second_dtype:
-        lines.append(
-            "noise between dtypes: not planned; --config.second_dtype=float32 (on a CPU: bfloat16) "
-            "adds it"
-        )
-    return lines
-
-
-def _assumed(planned: Sequence[Step]) -> list[str]:
-    lines = []
-    for one in planned[0].plans if planned else ():
-        kind = one.devices.kind
-        lines.append(
-            f"{one.devices.name}: {in_words(kind.memory_bytes)} each; a sweep is assumed to reach "
-            f"{kind.share:.0%} of its speed ({kind.source}); times leave out compilation, "
-            "loading and the download"
-        )
-    return lines
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from configs.known_models import ModelSpec
 from engine.runs import reader, schema, storage
-from launch.reproduction.asked import ITEMS, LOGPROBS, SEARCH, SWEEP, Asked
-from launch.reproduction.readings import OURS, PAPER, Reading
+from launch.reproduction import trials
+from launch.reproduction.asked import ITEMS, LOGPROBS, READINGS, SEARCH, SWEEP, Asked
+from launch.reproduction.readings import NOISE, OURS, PAPER, Reading
 
 Place = tuple[str, str]  # a reading's id, and the path of a result in its run
 _SEARCHED = "greatest"  # the prompt of the search, as in the paper
@@ -29,7 +30,7 @@ def wanted(asked: Asked, spec: ModelSpec, stage: str, readings: Sequence[Reading
             (PAPER, schema.sequences_path(slug, prompt, d, own.method, own.seed))
             for d in directions
         ]
-    return []
+    return trials.places(asked, spec) if stage == READINGS else []
 
 
 def incomplete(asked: Asked, spec: ModelSpec, readings: Sequence[Reading]) -> list[str]:
@@ -43,6 +44,7 @@ def incomplete(asked: Asked, spec: ModelSpec, readings: Sequence[Reading]) -> li
         stage
         for stage in asked.all_stages_of(spec)
         if any(place not in there for place in wanted(asked, spec, stage, readings))
+        or (stage == READINGS and trials.done(asked, spec) is None)
     ]
 
 
@@ -64,7 +66,8 @@ def complete(asked: Asked) -> set[Place]:
       RunError: a manifest that cannot be read.
     """
     found = set()
-    for one in (PAPER, OURS, "noise"):
+    inside = storage.names(storage.path_of(asked.run(trials.folder("."))))
+    for one in (PAPER, OURS, NOISE, *map(trials.folder, inside)):
         folder = storage.path_of(asked.run(one))
         if storage.exists(folder / schema.MANIFEST):
             results = reader.read_json(folder / schema.MANIFEST)["results"]

@@ -10,20 +10,27 @@ from engine.convert import safetensors
 from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.runs import storage
+from engine.text.tokenizer import load_tokenizer
 from launch.common import converting, scoring
 from launch.reproduction.asked import Asked
 from launch.reproduction.readings import policy_of
 
+# BOS of the published tokenizers, by the type of the model: Llama 3 and Gemma.
+_BOS = {"llama": 128_000, "gemma": 2, "gemma2": 2}
+LARGE = 20e9  # bytes from which weights are not hashed by default, as when they are loaded
 _DOWNLOADS = "downloads"  # in the root: what is downloaded with --keep=none, and removed again
 
 
 def folder_of(asked: Asked, spec: ModelSpec) -> Path | None:
     """A model's folder in --source-dir; None without the flag, or where the folder lacks it."""
-    if asked.source_dir is None:
-        return None
-    names = (*_names(spec), spec.hub_id.rpartition("/")[2], spec.hub_id)
-    found = [asked.source_dir / name for name in names]
+    found = _folders(asked, spec)
     return next((each for each in found if (each / "config.json").is_file()), None)
+
+
+def _folders(asked: Asked, spec: ModelSpec) -> list[Path]:
+    """Where --source-dir may have a model."""
+    names = (*_names(spec), spec.hub_id.rpartition("/")[2], spec.hub_id)
+    return [] if asked.source_dir is None else [asked.source_dir / name for name in names]
 
 
 def refusal(asked: Asked, spec: ModelSpec) -> AssayError:
@@ -78,7 +85,7 @@ def converted(asked: Asked, spec: ModelSpec) -> Checkpoint:
 
     Raises:
       AssayError: no such folder or repository, other weights than the registry's, no room, or a
-        checkpoint that was converted otherwise.
+        checkpoint that was converted otherwise, from other files, or from nobody knows where.
     """
     destination, config = asked.checkpoint(spec), asked.config
     verify = scoring.verify(config)
@@ -88,6 +95,7 @@ def converted(asked: Asked, spec: ModelSpec) -> Checkpoint:
             raise AssayError(
                 f"checkpoint {destination}: {name}={own!r}; allowed: {allowed!r}; remove it"
             )
+        _check_source(asked, spec, checkpoint)
         return checkpoint
     folder = folder_of(asked, spec)
     if folder is None and asked.source_dir is not None:
@@ -120,6 +128,54 @@ def _differences(card: Card, spec: ModelSpec, identity: bool) -> list[tuple[str,
         if spec.revision and card.revision:
             pairs.append(("revision", card.revision, spec.revision))
     return [pair for pair in pairs if pair[1] != pair[2]]
+
+
+def _check_source(asked: Asked, spec: ModelSpec, checkpoint: Checkpoint) -> None:
+    """Refuses a checkpoint of which it is not known that it is the model that is asked for.
+
+    With a folder of --source-dir it must have that folder's files; otherwise it must come from the
+    hub, or from a folder of --source-dir that was removed since.
+    """
+    where, source = f"checkpoint {checkpoint.path}", checkpoint.card.source
+    folder = folder_of(asked, spec)
+    if folder is not None:
+        reason = _unlike(checkpoint, folder)
+        if reason:
+            raise AssayError(f"{where}: {reason}; remove it, or give another --source-dir")
+    elif source not in (spec.hub_id, *map(str, _folders(asked, spec))):
+        raise AssayError(
+            f"{where}: source={source!r}; allowed: {spec.hub_id!r}, or --source-dir with the "
+            "folder that it was converted from; remove it, or give that"
+        )
+    expected = _BOS.get(str(known_shapes.config_json(spec)["model_type"]))
+    bos = checkpoint.tokenizer.bos_token_id
+    if asked.config.check_identity and expected is not None and bos != expected:
+        raise AssayError(f"{where}: BOS id {bos}; allowed: {expected}; remove it")
+
+
+def _unlike(checkpoint: Checkpoint, folder: Path) -> str:
+    """How a checkpoint differs from a folder; "" where it is the folder's.
+
+    Bytes are compared as the weights are when they are loaded: not of large models, unless
+    --config.verify=true says so. Those must come from the folder of that name.
+    """
+    card, verify = checkpoint.card, checkpoint.verify
+    files = safetensors.TensorFiles.open(folder)
+    if sorted(files.files) != sorted(card.files):
+        return f"converted from {', '.join(card.files)}, and {folder} has {', '.join(files.files)}"
+    if verify or (verify is None and files.nbytes < LARGE):
+        found = files.hashes()
+        if differ := sorted(name for name in found if found[name] != card.files[name]):
+            return f"converted from another {differ[0]} than that of {folder}"
+    elif Path(card.source).resolve() != folder.resolve():
+        return (
+            f"converted from {card.source}, not compared with {folder} "
+            "(--config.verify=true compares them)"
+        )
+    own, other = load_tokenizer(folder), checkpoint.tokenizer
+    if own.bos_token_id != other.bos_token_id:
+        return f"BOS id {other.bos_token_id}, and that of {folder} is {own.bos_token_id}"
+    return ""
 
 
 def remove(asked: Asked, spec: ModelSpec) -> int:

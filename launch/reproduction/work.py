@@ -1,11 +1,13 @@
 """The work on each model: fetch, convert, score, search. A failure does not stop the others."""
 
 import dataclasses
+import functools
 import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 
+from analysis.published.data import Published
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
@@ -13,8 +15,8 @@ from engine.runs.lock import LockError
 from engine.sweep.logprobs import LogprobSettings, next_tokens
 from engine.sweep.rewards import sweep_replies, sweep_vocabulary
 from launch.common import searching
-from launch.reproduction import results, sources
-from launch.reproduction.asked import CONVERT, ITEMS, LOGPROBS, SEARCH, SWEEP, Asked
+from launch.reproduction import results, sources, trials
+from launch.reproduction.asked import CONVERT, ITEMS, LOGPROBS, READINGS, SEARCH, SWEEP, Asked
 from launch.reproduction.elo import write_people
 from launch.reproduction.readings import PAPER, Reading
 
@@ -34,8 +36,13 @@ class State:
     seconds: float = 0.0
 
 
-def work(asked: Asked, readings: Sequence[Reading]) -> list[State]:
+def work(asked: Asked, readings: Sequence[Reading], published: Published) -> list[State]:
     """Computes what is missing, model by model.
+
+    Args:
+      asked: the call.
+      readings: of the runs.
+      published: the values that decide for which models single conventions are changed.
 
     Raises:
       LockError: another command writes a run.
@@ -45,7 +52,7 @@ def work(asked: Asked, readings: Sequence[Reading]) -> list[State]:
         began = time.monotonic()
         _say(f"[{number}/{len(states)}] {state.spec.nickname} ({state.spec.hub_id})")
         try:
-            _model(asked, state, readings)
+            _model(asked, state.spec, readings, published)
         except LockError:
             raise
         except Exception as error:  # whatever it is, the other models need not wait for it
@@ -64,19 +71,54 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"[:500]
 
 
-def _model(asked: Asked, state: State, readings: Sequence[Reading]) -> None:
-    spec = state.spec
-    todo = [s for s in results.incomplete(asked, spec, readings) if asked.runs(s)]
+def _model(
+    asked: Asked, spec: ModelSpec, readings: Sequence[Reading], published: Published
+) -> None:
+    lacks = results.incomplete(asked, spec, readings)
+    todo = [stage for stage in lacks if asked.runs(stage) and stage != READINGS]
     convert = asked.runs(CONVERT) and not asked.stages_of(spec)  # --only=convert
+    checkpoint = functools.cache(lambda: sources.converted(asked, spec))
     if todo or convert:
-        checkpoint = sources.converted(asked, spec)
-        for stage in todo:
-            _say(f"{spec.nickname}: {stage}")
-            _RUN[stage](asked, checkpoint, readings)
-    elif asked.stages_of(spec):
+        checkpoint()
+    for stage in todo:
+        _say(f"{spec.nickname}: {stage}")
+        _RUN[stage](asked, checkpoint(), readings)
+    tried = READINGS in asked.stages_of(spec) and _try(asked, spec, readings, published, checkpoint)
+    if asked.stages_of(spec) and not todo and not tried:
         _say(f"{spec.nickname}: complete already")
     if asked.keep == "none" and not convert:
         _free(asked, spec, readings)
+
+
+def _try(
+    asked: Asked,
+    spec: ModelSpec,
+    readings: Sequence[Reading],
+    published: Published,
+    checkpoint: Callable[[], Checkpoint],
+) -> bool:
+    """The stage `readings`, which needs the rewards in the paper's conventions.
+
+    Returns:
+      Whether there was something to do.
+    """
+    lacks = results.incomplete(asked, spec, readings)
+    if missing := [stage for stage in (SWEEP, ITEMS) if stage in lacks]:
+        raise AssayError(
+            f"the stage {READINGS} needs the results of {' and '.join(missing)}, which are not "
+            "complete; allowed: these stages too, or --readings=none"
+        )
+    scope = trials.scope_of(asked, spec, published, readings)
+    again = [*asked.stages] == [READINGS] and trials.failures(asked, spec)
+    if READINGS not in lacks and scope.within(trials.done(asked, spec)) and not again:
+        return False
+    _say(f"{spec.nickname}: {READINGS}")
+    if scope.prompts:
+        trials.run(asked, checkpoint(), scope, next(r for r in readings if r.id == PAPER))
+    else:
+        _say(f"{spec.nickname}: no published value of it differs")
+    trials.note(asked, spec, scope)
+    return True
 
 
 def _free(asked: Asked, spec: ModelSpec, readings: Sequence[Reading]) -> None:

@@ -1,6 +1,8 @@
 """Where a reproduction takes its models from, and what `--keep=none` may remove."""
 
+import dataclasses
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ from engine.errors import AssayError
 from engine.text.chat_template import TemplatePolicy
 from launch.reproduction import planning, sources
 from launch.reproduction.readings import policy_of
+from tests.support import folders, tiny
 
 GEMMA, SKYWORK = "grm-gemma2-2b-rewardmodel-ft", "skywork-reward-gemma-2-27b"
 SPEC = known_models.KNOWN[GEMMA]
@@ -80,28 +83,96 @@ def test_links_are_removed_and_not_what_they_lead_to(bare, tmp_path):
     assert repository(elsewhere).exists()
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"slug": "other"}, "slug='other'; allowed: "),
-        ({"policy": TemplatePolicy(bos="double", date=None)}, "policy="),
-        ({"head": SimpleNamespace(kind="mlp")}, "head='mlp'; allowed: 'linear'"),
-    ],
-)
-def test_a_checkpoint_that_was_converted_otherwise_is_refused(bare, monkeypatch, changed, message):
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A folder with one tiny model, and the checkpoint that is made of it."""
+    folder = tmp_path_factory.mktemp("published")
+    source = tiny.write_model(folder / "models" / SKYWORK, seed=1)
+    checkpoint = folders.convert(source, folder / "checkpoint", SKYWORK, bos="template")
+    return folder, checkpoint
+
+
+@pytest.fixture
+def one(bare, published, tmp_path):
+    """A call with that folder and a copy of that checkpoint."""
+    folder, checkpoint = published
+    shutil.copytree(folder / "models", tmp_path / "models")
     spec = known_models.KNOWN[SKYWORK]
-    bare.checkpoint(spec).mkdir(parents=True)
-    own = {"slug": spec.slug, "policy": policy_of(spec), "head": SimpleNamespace(kind="linear")}
+    shutil.copytree(checkpoint.path, bare.checkpoint(spec))
+    bare.source_dir = tmp_path / "models"
+    change(bare, source=str(tmp_path / "models" / SKYWORK), policy=policy_of(spec))
+    return bare
 
-    def opened(fields):
-        card = SimpleNamespace(**fields)
-        monkeypatch.setattr(Checkpoint, "open", lambda *_, **__: SimpleNamespace(card=card))
 
-    opened(own)
-    assert sources.converted(bare, spec).card.slug == spec.slug
-    opened(own | changed)
-    with pytest.raises(AssayError, match=message):
-        sources.converted(bare, spec)
+def change(call, **fields):
+    """Rewrites fields of the card."""
+    folder = call.checkpoint(known_models.KNOWN[SKYWORK])
+    card = dataclasses.replace(Checkpoint.open(folder).card, **fields)
+    (folder / "model.json").write_text(card.to_json())
+
+
+def refused(call, message):
+    with pytest.raises(AssayError, match=message) as error:
+        sources.converted(call, known_models.KNOWN[SKYWORK])
+    assert "\n" not in str(error.value)
+    return True
+
+
+def test_the_checkpoint_of_the_folder_is_taken(one):
+    spec = known_models.KNOWN[SKYWORK]
+    assert sources.converted(one, spec).card.slug == SKYWORK
+    change(one, source="/elsewhere")  # its bytes are the folder's
+    assert sources.converted(one, spec).card.slug == SKYWORK
+
+
+def test_a_checkpoint_that_was_converted_otherwise_is_refused(one):
+    change(one, policy=TemplatePolicy(bos="double", date=None))
+    assert refused(one, "policy=")
+    change(one, slug="other")
+    assert refused(one, "slug='other'; allowed: ")
+
+
+def test_a_checkpoint_of_other_weights_than_the_folders_is_refused(one):
+    source = one.source_dir / SKYWORK
+    shutil.rmtree(source)
+    tiny.write_model(source, seed=2)
+    assert refused(one, "converted from another model.safetensors than that of ")
+
+
+def test_large_weights_must_come_from_the_folder_of_that_name(one, monkeypatch):
+    monkeypatch.setattr(sources, "LARGE", 1)
+    assert sources.converted(one, known_models.KNOWN[SKYWORK])
+    change(one, source="/elsewhere")
+    assert refused(one, r"converted from /elsewhere, not compared with .*verify=true compares")
+
+
+def test_a_checkpoint_in_other_files_than_the_folders_is_refused(one):
+    change(one, files={"model-00001-of-00002.safetensors": "0"})
+    assert refused(one, "converted from model-00001-of-00002.safetensors, and .* has model.safe")
+
+
+def test_a_folder_with_another_bos_than_the_checkpoint_is_refused(one):
+    path = one.source_dir / SKYWORK / "tokenizer_config.json"
+    named = json.loads(path.read_text()) | {"bos_token": tiny.SPECIAL[1]}
+    path.write_text(json.dumps(named))
+    assert refused(one, "BOS id 0, and that of .* is 1; remove it")
+
+
+def test_a_checkpoint_of_nobody_knows_what_is_refused(one):
+    """Without --source-dir the model is that of the hub; a folder of it may be gone."""
+    spec = known_models.KNOWN[SKYWORK]
+    shutil.rmtree(one.source_dir / SKYWORK)
+    assert sources.converted(one, spec)
+    one.source_dir = None
+    assert refused(one, f"source='.*'; allowed: '{spec.hub_id}', or --source-dir with the folder")
+    change(one, source=spec.hub_id)
+    assert sources.converted(one, spec)
+
+
+def test_a_published_model_has_the_published_bos(one, monkeypatch):
+    monkeypatch.setattr(sources, "_differences", lambda *given: [])
+    one.config.check_identity = True
+    assert refused(one, "BOS id 0; allowed: 2; remove it")
 
 
 def test_a_checkpoint_without_the_soft_cap_is_not_in_our_conventions():

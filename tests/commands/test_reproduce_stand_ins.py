@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow  # npm fetches the tokenizers
 
 SMALL = (
     "--config.check_identity=false",
+    "--readings=none",
     "--config.self_check=2",
     "--config.step_size=4096",
     "--config.search.steps=2",

@@ -169,6 +169,9 @@ class Made(dict):
     names = property(lambda self: {})
 
 
+TOKENS = 1_000
+
+
 def study_with(table, taus):
     """A study with `conventions_*` of (model, reading, noise) -> τ."""
     keys = ("model", "reading", "noise")
@@ -177,6 +180,7 @@ def study_with(table, taus):
             **dict(zip(keys, key, strict=True)),
             "prompt": "best",
             "kendall": tau,
+            "tokens": TOKENS,
             "ends": 20,
             "top": 9,
         }
@@ -240,6 +244,22 @@ def test_the_largest_change_may_be_of_one_model_of_several():
         "highest. Over the 2 of 2 models with this reading τ is 0.20 to 1.00. The noise floor of "
         "this model has τ of at least 0.9900."
     )
+
+
+def test_a_reading_as_noisy_as_the_floor_changes_no_order(monkeypatch):
+    """It fell below the floor every other time, and was called a change."""
+
+    def said(floor, tau):
+        taus = {("m", NOISE, True): floor, ("m", "bos-none", False): tau}
+        return texts(study_with(findings_frame(row()), taus))
+
+    assert said(0.99, 0.9) and said(1.0, 0.99)
+    assert not said(0.99, 0.985)
+    assert not said(1.0, 0.996)  # which the page would print as 1.00
+    monkeypatch.setattr(conventions, "_VISIBLE", 1.0)
+    swap = 4 / TOKENS / (TOKENS - 1)  # of τ, where one pair changes places
+    assert not said(1 - 2 * swap, 1 - 10 * swap)
+    assert said(1.0, 1 - 10 * swap) and not said(1.0, 1 - 8 * swap)
 
 
 def test_a_finding_that_a_reading_cannot_compute_is_absent_and_not_kept():

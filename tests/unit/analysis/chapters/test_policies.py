@@ -8,8 +8,9 @@ import pytest
 import analysis
 from analysis.chapters import overoptimisation, policies
 from analysis.measures import reference_policy
-from analysis.measures.overoptimisation import curves_of, ensembles_of, losses_of, pairs_of
+from analysis.measures.overoptimisation import curves_of, ensembles_of, losses_of, pairs_of, with_p
 from analysis.measures.policies import BEST_OF_N, OPTIMAL, policies_of
+from analysis.statistics.multiplicity import with_q
 from tests.support import runs
 
 N = 400
@@ -28,6 +29,12 @@ def _run(folder, rewards):
 def _replies(run):
     (replies,) = reference_policy.vocabularies(run, list(NAMES))
     return replies
+
+
+def said(replies):
+    """The sentences of the chapter."""
+    pairs = with_p(replies, pairs_of(replies, curves_of(replies)), 0.5, 0)
+    return overoptimisation.findings(with_q(pairs), NAMES)
 
 
 @pytest.fixture
@@ -85,7 +92,7 @@ def test_a_reward_of_the_opposite_sign_only_falls(tmp_path):
     pairs = pairs_of(replies, curves_of(replies))
     assert pairs["course"].to_list() == ["falls", "falls"]
     assert pairs["peak_kl"].to_list() == [0, 0]
-    assert overoptimisation.findings(pairs, NAMES) == []
+    assert said(replies) == []
 
 
 def test_the_losing_replies_are_those_that_were_planted_and_sum_to_the_loss(turning):
@@ -112,13 +119,13 @@ def test_an_ensemble_of_noisy_copies_beats_its_members(tmp_path):
 
 def test_a_finding_names_the_pair_that_turns_down_and_is_silent_for_copies(turning, tmp_path):
     replies = _replies(turning)
-    (found,) = overoptimisation.findings(pairs_of(replies, curves_of(replies)), NAMES)
+    (found,) = said(replies)
     assert "trained on" in found.text
     assert found.picture == "overoptimisation_vocabulary_greatest"
     a = turning.rewards("a", "greatest")[1].astype(float)
     noise = 1e-3 * np.random.default_rng(2).normal(size=N)
     copies = _replies(_run(tmp_path / "copies", {"a": a, "b": 2 * a + 1 + noise}))
-    assert overoptimisation.findings(pairs_of(copies, curves_of(copies)), NAMES) == []
+    assert said(copies) == []
 
 
 def test_a_flat_reward_has_no_policy_and_no_finding(tmp_path, settings):
@@ -136,7 +143,7 @@ def test_rewards_that_have_nothing_to_do_with_each_other_make_no_finding(tmp_pat
         replies = _replies(_run(tmp_path / str(draw), rewards))
         pairs = pairs_of(replies, curves_of(replies))
         assert (pairs["course"] != "rises").any()  # they do fall, by chance
-        found += len(overoptimisation.findings(pairs, NAMES))
+        found += len(said(replies))
     assert found == 0
 
 

@@ -239,7 +239,9 @@ def test_the_page_escapes_tokens_and_reasons_and_loads_nothing(published):
         {("moments",): moments(), ("top_bottom", "greatest"): ends("three", hostile)},
         failures={"two": SCRIPT},
     )
-    about = page.About(models=[("R-Gem-2B", SCRIPT)], settings=[], facts=[SCRIPT], published=SCRIPT)
+    about = page.About(
+        models=[("R-Gem-2B", SCRIPT)], settings=[], facts=[SCRIPT], tried=[SCRIPT], published=SCRIPT
+    )
     html = page.render(
         comparison.compare(published, Readings(paper=paper, ours=own("ours", {}))), about, {}
     )

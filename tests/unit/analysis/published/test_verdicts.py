@@ -129,3 +129,37 @@ def test_common_tokens_are_counted_as_far_as_is_printed():
     own = entries("xbadc")
     assert verdicts.shared(PRINTED, own) == 3
     assert verdicts.at_their_rank(PRINTED, own) == 2
+
+
+def test_single_changes_are_named_where_they_give_the_value_and_only_there():
+    tried = {"bos none": 0.551, "mode ids": 0.7, "dtype x": 0.56, "head y": None}
+    found = number(0.55, 0.7, singles=tried)
+    assert (found.why, found.met) == ("the same with bos none", ("bos none",))
+    assert found.tried == ("bos none", "mode ids", "dtype x")
+    near = number(0.55, 0.7, singles=tried, noise=0.006)
+    assert near.why == "the same with bos none; within noise with dtype x"
+    assert near.met == ("bos none", "dtype x")
+    both = number(0.55, 0.7, singles={"a": 0.55, "b": 0.55}, others={"ours": 0.55})
+    assert both.why == "the same in ours; the same with a or b"
+
+
+def test_that_no_single_change_gives_the_value_is_said_with_their_number():
+    found = number(0.55, 0.7, singles={"a": 0.6, "b": 0.7})
+    assert (found.why, found.met) == ("not the same with any of 2 single changes", ())
+    assert "the one single change" in number(0.55, 0.7, singles={"a": 0.6}).why
+    assert number(0.55, 0.7, singles={}).why == ""
+
+
+def test_a_value_that_is_the_same_says_nothing_of_changes_but_knows_who_keeps_it():
+    found = number(0.55, 0.551, singles={"a": 0.55, "b": 0.7})
+    assert (found.kind, found.why, found.met) == (verdicts.SAME, "", ("a",))
+
+
+def test_lists_name_the_single_changes_that_give_them():
+    same, other, near = entries("abcdef"), entries("efabcd"), entries("abdcef")
+    found = listed(entries("badcef"), singles={"a": same, "b": other, "c": near})
+    assert (found.why, found.met) == ("the same with a", ("a",))
+    noisy = listed(other, noise=entries("efabdc"), singles={"c": near})
+    assert noisy.why == "not the same with the one single change that was tried"
+    noisy = listed(entries("badcef"), noise=entries("abdcef"), singles={"c": near})
+    assert noisy.kind == verdicts.NOISE

@@ -1,0 +1,241 @@
+"""`assay reproduce --readings`: which of the paper's conventions explains a difference."""
+
+import json
+import re
+import shutil
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from analysis.published import comparison, data, own, tables, verdicts
+from analysis.published.explanations import explanations
+from analysis.published.records import Readings
+from configs import known_models, reproduce
+from launch.common import converting, reading_runs
+from launch.reproduction import studies
+from tests.support import tiny
+from tests.unit.sweep.test_sweep import Killed, killed_after
+
+pytestmark = pytest.mark.slow
+
+GEMMA, SKYWORK = "grm-gemma2-2b-rewardmodel-ft", "skywork-reward-gemma-2-27b"
+SMALL = (
+    "--config.check_identity=false",
+    "--config.language_models=",
+    "--config.searched=",
+    "--config.prompts=greatest,best",
+    "--config.self_check=2",
+    "--config.permutations=99",
+    "--config.bootstraps=99",
+    "--config.dimensions=bos,mode",
+)
+ITEMS = ("love", "war", "truth", "the", "7", "zq")
+CHANGES = ("bos single", "mode ids")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Folders of two models, and items with human ranks."""
+    folder = tmp_path_factory.mktemp("models")
+    tiny.write_model(folder / GEMMA, seed=1)
+    tiny.write_model(folder / SKYWORK, seed=2)
+    count = range(1, len(ITEMS) + 1)
+    columns = {"elo_rank": count, "elo_score": [1700 - i for i in count], "name": ITEMS}
+    frame = pl.DataFrame({**columns, "elo_matches": [60] * len(ITEMS), "a/b": [0.0] * len(ITEMS)})
+    frame.write_csv(folder / "items.csv")
+    return folder
+
+
+def flags(root, files, *more):
+    given = [f"--root={root}", f"--source-dir={files}", f"--models={GEMMA},{SKYWORK}"]
+    return [*given, f"--elo={files / 'items.csv'}", *SMALL, *more]
+
+
+@pytest.fixture(scope="module")
+def swept(files, tmp_path_factory):
+    """A root with the rewards in the paper's conventions and in ours."""
+    from launch import reproduce
+
+    root = tmp_path_factory.mktemp("swept") / "root"
+    assert reproduce.main(flags(root, files, "--only=sweep,items", "--readings=none")) == 0
+    return root
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_noise_floor():
+    """Left out: its tests are those of `assay conventions`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading_runs, "noise_tasks", lambda *given: [])
+        yield
+
+
+@pytest.fixture(scope="module")
+def tried(files, swept, tmp_path_factory):
+    """The same with every reading of both models; killed once, and gone on without a conversion."""
+    from launch import reproduce
+
+    root = tmp_path_factory.mktemp("tried") / "root"
+    shutil.copytree(swept, root)
+    arguments = flags(root, files, "--only=readings", "--readings=all")
+    with pytest.MonkeyPatch.context() as patch:
+        killed_after(patch, reading_runs, "sweep_vocabulary", 2)
+        with pytest.raises(Killed):
+            reproduce.main(arguments)
+    assert parts(root)
+    assert not (root / "readings").exists()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(converting, "convert", None)
+        assert reproduce.main(arguments) == 0
+    return root
+
+
+@pytest.fixture
+def root(swept, tmp_path):
+    return shutil.copytree(swept, tmp_path / "root")
+
+
+def asked(root):
+    """What the analyses take of a call."""
+    config = reproduce.get_config()
+    config.permutations = config.bootstraps = 99
+    return SimpleNamespace(run=lambda reading: str(root / "runs" / reading), config=config)
+
+
+@pytest.fixture(scope="module")
+def readings(tried):
+    """The tables of the paper's reading and of those that change one convention."""
+    call, published = asked(tried), data.read()
+    paper = SimpleNamespace(id="paper", paper=True)
+    study = studies.study_of(call, paper, published)
+    nothing = tables.own_of("our conventions", None, studies.infos())
+    singles = studies.single_changes(call, published)
+    return Readings(
+        paper=tables.own_of("paper", study, studies.infos()), ours=nothing, singles=singles
+    )
+
+
+def outcomes(published, readings):
+    """Verdicts that count, and the explanations."""
+    compared = comparison.compare(published, readings)
+    found = [line.verdict for one in compared for line in one.lines if line.counted]
+    found += [each.verdict for one in compared for each in one.lists if each.verdict]
+    return [v for v in found if v.kind != verdicts.NOT_RUN], explanations(compared)
+
+
+def test_the_readings_change_one_convention_each(readings):
+    assert [one.name for one in readings.singles] == [*CHANGES]
+    prompts = {"greatest", "best", "elo_greatest"}
+    assert readings.singles[0].tried == {(m, p) for m in (GEMMA, SKYWORK) for p in prompts}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_values_of_a_reading_name_that_reading_and_not_another(readings, change):
+    (source,) = [one for one in readings.singles if one.name == change]
+    found, table = outcomes(own.replaced(data.read(), source), readings)
+    differing = [v for v in found if v.kind == verdicts.DIFFERS]
+    assert len(differing) > 10
+    assert all(change in v.met for v in differing)
+    alone = [v for v in differing if v.why == f"the same with {change}"]
+    assert len(alone) > 10
+    (other,) = set(CHANGES) - {change}
+    assert not any(v.met == (other,) for v in found)
+    for one in table:
+        assert (one.met == one.differing) == (one.change == change)
+
+
+def test_values_that_nothing_explains_are_said_to_be_so(readings):
+    published = own.replaced(data.read(), readings.paper)
+    shifted = published.numbers.with_columns(
+        value=(pl.col("value").cast(pl.Float64).fill_nan(0.0) + 1.25).cast(pl.String)
+    )
+    strange = published.tokens.with_columns(
+        token=pl.lit("?"), score=pl.col("score") + 1.25, token_id=pl.col("token_id") % 2
+    )
+    published = data.Published(models=published.models, numbers=shifted, tokens=strange)
+    found, table = outcomes(published, readings)
+    assert {v.kind for v in found} == {verdicts.DIFFERS}
+    assert {v.why for v in found} == {"not the same with any of 2 single changes"}
+    assert {one.met for one in table} == {0}
+
+
+def test_values_of_the_run_itself_need_no_explanation(readings):
+    found, table = outcomes(own.replaced(data.read(), readings.paper), readings)
+    assert {(v.kind, v.why) for v in found} == {(verdicts.SAME, "")}
+    assert {one.differing for one in table} == {0}
+    lost = [one for one in table if one.change in CHANGES]
+    assert all(one.kept < one.same for one in lost)
+
+
+def written(published, folder):
+    published.write(folder)
+    return f"--published={folder}"
+
+
+def test_only_models_and_prompts_whose_values_differ_are_tried(
+    command, files, root, tried, readings, tmp_path
+):
+    """A value of R-Gem-2B under "greatest" is changed, those of the other model are met.
+
+    What is computed has the bytes of the call that was killed.
+    """
+    published = own.replaced(data.read(), readings.paper)
+    first = (pl.col("exhibit") == "table_a6") & (pl.col("model") == "R-Gem-2B")
+    changed = pl.when(first & (pl.col("rank") == 1)).then(pl.lit("?")).otherwise("token")
+    tokens = published.tokens.with_columns(token=changed)
+    one = data.Published(models=published.models, numbers=published.numbers, tokens=tokens)
+    given = written(one, tmp_path / "one")
+    found = command("reproduce", *flags(root, files, "--only=readings", given))
+    assert found.code == 0
+    assert "S-Gem-27B: no published value of it differs" in found.err
+    below = root / "runs/paper/readings"
+    scored = {path.parts[-3:-1] for path in below.rglob("scores/*/*/*.parquet")}
+    assert scored == {(f"model={GEMMA}", "prompt=greatest")}
+    assert parts(root).items() <= parts(tried).items()
+    assert json.loads((root / f"readings/{SKYWORK}.json").read_text())["prompts"] == []
+    again = command("reproduce", *flags(root, files, "--only=readings", given))
+    assert sum(line.endswith("complete already") for line in again.err) == 2
+    assert not any("reading 1/" in line for line in again.err)
+
+
+def parts(root):
+    every = sorted((root / "runs/paper/readings").rglob("*.parquet"))
+    return {str(path.relative_to(root)): path.read_bytes() for path in every}
+
+
+def test_keep_none_waits_for_the_readings(command, files, root):
+    one = [f"--models={GEMMA}", "--keep=none"]
+    given = [f for f in flags(root, files) if not f.startswith("--models")] + one
+    found = command("reproduce", *given, "--only=sweep")
+    assert "R-Gem-2B: checkpoint kept, readings not complete" in found.err
+    found = command("reproduce", *given, "--only=readings", "--config.dimensions=mode")
+    assert any("removed (--keep=none)" in line for line in found.err)
+    assert not (root / "checkpoints" / GEMMA).exists()
+
+
+def test_the_page_names_the_reading(command, files, tried, readings, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "draw", lambda *given: {})
+    given = written(own.replaced(data.read(), readings.singles[0]), tmp_path / "bos")
+    found = command("reproduce", *flags(tried, files, "--only=page", given))
+    assert found.code == 0
+    page = (tried / "paper.html").read_text(encoding="utf-8")
+    assert page.count("the same with bos single") > 10
+    rows = re.findall(r"<td>(R-Gem-2B|S-Gem-27B)?</td><td>([a-z ]+)</td><td[^>]*>(\d+) of", page)
+    assert [(model, change) for model, change, _ in rows if model] == [
+        (known_models.KNOWN[slug].nickname, "bos single") for slug in (SKYWORK, GEMMA)
+    ]
+
+
+def test_readings_without_the_papers_rewards_are_one_line(command, files, tmp_path):
+    found = command("reproduce", *flags(tmp_path / "root", files, "--only=readings"))
+    assert found.code == 1
+    said = "the stage readings needs the results of sweep and items, which are not complete"
+    assert sum(said in line for line in found.err) == 4  # while it runs, and in the table
+
+
+def test_a_plan_counts_readings_at_the_most(command, files, swept):
+    planned = command("reproduce", *flags(swept, files, "--plan", "--devices=cpu-8GB"))
+    assert any("readings up to " in line for line in planned.out)
+    assert any("--readings=none leaves them out" in line for line in planned.out)
+    without = flags(swept, files, "--plan", "--devices=cpu-8GB", "--readings=none")
+    assert not any("up to" in line for line in command("reproduce", *without).out)
