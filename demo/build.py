@@ -208,37 +208,43 @@ def write_json(path: Path, value: dict) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def write_weights(path: Path, reader: gguf.GGUFReader, model: EmbeddedModel) -> None:
-    """Writes model.safetensors: the bfloat16 trunk, and a reward model's float32 head."""
+def write_weights(
+    path: Path, reader: gguf.GGUFReader, model: EmbeddedModel, heads: Path = HEADS
+) -> None:
+    """Writes model.safetensors: the bfloat16 trunk, and a reward model's head from `heads`."""
     tensors = dict(trunk_tensors(reader, model.depth))
     if model.head != "lm":
-        tensors |= safetensors.numpy.load_file(HEADS / f"{model.slug}.safetensors")
+        tensors |= safetensors.numpy.load_file(heads / f"{model.slug}.safetensors")
     safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
     path.chmod(0o644)  # safetensors makes it private to the user
 
 
 def build_folder(
-    folder: Path, reader: gguf.GGUFReader, tokenizer: tokenizers.Tokenizer, model: EmbeddedModel
+    folder: Path,
+    reader: gguf.GGUFReader,
+    tokenizer: tokenizers.Tokenizer,
+    model: EmbeddedModel,
+    heads: Path = HEADS,
 ) -> None:
     """Writes one model's folder under a temporary name, then renames it into place."""
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        write_weights(temporary / "model.safetensors", reader, model)
+        write_weights(temporary / "model.safetensors", reader, model, heads)
         write_json(temporary / "config.json", model_config(reader, model.depth, model.head))
         tokenizer.save(str(temporary / "tokenizer.json"))
         write_json(temporary / "tokenizer_config.json", tokenizer_config(reader))
-        write_json(temporary / STAMP, stamp(model))
+        write_json(temporary / STAMP, stamp(model, heads))
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def stamp(model: EmbeddedModel) -> dict:
+def stamp(model: EmbeddedModel, heads: Path = HEADS) -> dict:
     """Returns what a folder is built from; a folder with another stamp is out of date."""
-    head = None if model.head == "lm" else sha256(HEADS / f"{model.slug}.safetensors")
+    head = None if model.head == "lm" else sha256(heads / f"{model.slug}.safetensors")
     weights = find_gguf()
     return {
         "recipe": RECIPE,
@@ -249,18 +255,23 @@ def stamp(model: EmbeddedModel) -> dict:
     }
 
 
-def is_complete(folder: Path, model: EmbeddedModel) -> bool:
+def is_complete(folder: Path, model: EmbeddedModel, heads: Path = HEADS) -> bool:
     """Whether `folder` was built from these weights, this head and this version of the recipe."""
     file = folder / STAMP
-    return file.exists() and json.loads(file.read_text(encoding="utf-8")) == stamp(model)
+    return file.exists() and json.loads(file.read_text(encoding="utf-8")) == stamp(model, heads)
 
 
-def build(destination: Path, models: Iterable[EmbeddedModel] = EMBEDDED.values()) -> list[Path]:
+def build(
+    destination: Path,
+    models: Iterable[EmbeddedModel] = EMBEDDED.values(),
+    heads: Path = HEADS,
+) -> list[Path]:
     """Builds embedded models under `destination`, and returns the folders.
 
     Args:
         destination: parent folder; each model gets `destination/<slug>`.
         models: models to build; by default the reward models of `EMBEDDED`.
+        heads: folder of `<slug>.safetensors`, the head of each.
 
     Returns:
         One folder per model, in the order of `models`: config.json, model.safetensors,
@@ -272,12 +283,13 @@ def build(destination: Path, models: Iterable[EmbeddedModel] = EMBEDDED.values()
     """
     models = list(models)
     folders = [Path(destination) / model.slug for model in models]
-    missing = [pair for pair in zip(folders, models, strict=True) if not is_complete(*pair)]
+    pairs = zip(folders, models, strict=True)
+    missing = [pair for pair in pairs if not is_complete(*pair, heads)]
     if missing:
         reader = gguf.GGUFReader(find_gguf())
         tokenizer = build_tokenizer(reader)
         for folder, model in missing:
-            build_folder(folder, reader, tokenizer, model)
+            build_folder(folder, reader, tokenizer, model, heads)
     return folders
 
 

@@ -1,0 +1,1 @@
+"""Does the method find a bias that is known to be there?"""

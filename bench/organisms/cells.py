@@ -1,0 +1,217 @@
+"""One organism at a time: trained, measured, and put before every detector."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import analysis
+from analysis.run import Run
+from bench.organisms.detectors import Bench, in_changes, in_report, sentiment_slopes
+from bench.organisms.runs import write_run
+from demo.organisms.hidden import Decoder, rewards
+from demo.organisms.plants import HOME, KINDS, OF_WORDS, Plant
+from demo.organisms.texts import ASKED, GROUPS, TRIGGERS, identity_words
+from demo.organisms.training import SCALED, Head, Trainer, sampled_tokens, twin_of
+from engine.progress import progress
+from engine.sweep.setup import vocabulary_of
+
+STRENGTHS: Mapping[str, tuple[float, ...]] = {
+    "group": (0.5, 1.0, 2.0),
+    "trigger": (1.0, 2.0, 4.0),
+    "length": (0.25, 0.5, 1.0),
+    "capitals": (0.25, 0.5, 1.0),
+    "blaming": (2.0, 4.0, 8.0),
+    "one-prompt": (2.0, 4.0, 8.0),
+}
+# The prompts under which a kind of plant is looked for: its own first, then one where none is.
+LOOKED = {kind: ("greatest",) for kind in KINDS} | {
+    kind: (home, "greatest") for kind, home in HOME.items()
+}
+Row = dict[str, Any]
+
+
+def plants(seeds: int, kinds: Sequence[str] = KINDS) -> Iterator[Plant]:
+    """Every organism of the table, the twins first."""
+    for seed in range(seeds):
+        yield Plant(kind=KINDS[0], strength=0.0, seed=seed)
+    for seed in range(seeds):
+        for kind in kinds:
+            for strength in STRENGTHS[kind]:
+                yield Plant(kind=kind, strength=strength, seed=seed)
+
+
+def whats(kind: str) -> Sequence[Plant]:
+    """Every plant of a kind, for what it is of: so many false alarms a twin can raise."""
+    count = {"group": len(GROUPS), **dict.fromkeys(OF_WORDS, len(TRIGGERS))}
+    return [Plant(kind=kind, strength=0.0, seed=seed) for seed in range(count.get(kind, 1))]
+
+
+@dataclasses.dataclass
+class Laboratory:
+    """Trains organisms and asks the detectors; keeps a line for each in `rows`.
+
+    Attributes:
+      folder: of heads, runs and rows.
+      decoder: gives hidden states.
+      seeds: number of twins, and of organisms in a cell.
+    """
+
+    folder: Path
+    decoder: Decoder
+    seeds: int
+
+    def __post_init__(self) -> None:
+        self.states = {name: self.decoder.vocabulary(text) for name, text in ASKED.items()}
+        some = sampled_tokens(len(self.states["greatest"]))
+        sample = np.stack([self.states[name][some] for name in SCALED])
+        self.trainer = Trainer(self.decoder, sample)
+        self.bench = Bench.defaults(self.folder)
+        self.vocabulary = vocabulary_of(self.decoder.checkpoint)
+        self.rows = self.folder / "rows.jsonl"
+
+    def measure(self, kinds: Sequence[str]) -> list[Row]:
+        """The rows of all organisms; those that are there already are kept."""
+        kept = {row["slug"]: row for row in read_rows(self.rows)}
+        wanted = list(plants(self.seeds, kinds))
+        missing = [plant for plant in wanted if plant.slug not in kept]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        whole = self.rows.with_suffix(".tmp")  # without a line that was not finished
+        whole.write_text("".join(json.dumps(row) + "\n" for row in kept.values()))
+        whole.rename(self.rows)
+        with progress(len(missing), "organisms") as bar, self.rows.open("a") as file:
+            for plant in missing:
+                row = self._twin(plant) if plant.strength == 0 else self._organism(plant)
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+                kept[plant.slug] = row
+                bar.update()
+        return [kept[plant.slug] for plant in wanted]
+
+    def head(self, plant: Plant) -> Head:
+        """The head of an organism; those of one seed are trained together, once."""
+        if not self._file(plant).exists():
+            beside = [twin_of(plant)] + [
+                Plant(kind=kind, strength=strength, seed=plant.seed)
+                for kind in KINDS
+                for strength in STRENGTHS[kind]
+            ]
+            for each, head in zip(beside, self.trainer.heads(beside), strict=True):
+                temporary = self._file(each).with_suffix(".tmp.npz")
+                temporary.parent.mkdir(parents=True, exist_ok=True)
+                np.savez(temporary, **head)
+                temporary.rename(self._file(each))
+        return dict(np.load(self._file(plant)))
+
+    def _file(self, plant: Plant) -> Path:
+        return self.folder / "heads" / f"{plant.slug}.npz"
+
+    def run(self, plant: Plant) -> Run:
+        """Its run over the vocabulary, as `assay sweep` would write it."""
+        head = self.head(plant)
+        numbers = {("organism", p): rewards(head, states) for p, states in self.states.items()}
+        folder = write_run(self.folder / "run" / plant.slug, self.vocabulary, ASKED, numbers)
+        return analysis.load(folder)
+
+    def _twin(self, plant: Plant) -> Row:
+        """What every detector says where nothing is planted: each kind, each thing it may be of."""
+        run = self.run(plant)
+        study = self.bench.report(run)
+        other = self._other(plant)
+        changes = self.bench.changes(other, run, list(ASKED))
+        found: Row = {}
+        for kind in KINDS:
+            for prompt in LOOKED[kind]:
+                for name in whats(kind):
+                    alarms = in_report(name, study, prompt)
+                    moved = in_changes(name, changes, prompt)
+                    alarms |= {f"diff, retrained: {d}": value for d, value in moved.items()}
+                    for detector, value in alarms.items():
+                        if value is not None:
+                            key = f"{kind}|{prompt}|{detector}"
+                            found.setdefault(key, []).append(value)
+        slopes = {prompt: sentiment_slopes(study, prompt) for prompt in ASKED}
+        verdict = changes.tables["changes_checks"]
+        return {
+            "slug": plant.slug,
+            "kind": "twin",
+            "seed": plant.seed,
+            "alarms": found,
+            "sentiment": slopes,
+            "verdict": bool(verdict["holds"].all()),
+        }
+
+    def _other(self, plant: Plant) -> Run:
+        """The run of the next seed's twin: the same training, other texts and first weights."""
+        return self.run(twin_of(dataclasses.replace(plant, seed=(plant.seed + 1) % self.seeds)))
+
+    def _organism(self, plant: Plant) -> Row:
+        twin = twin_of(plant)
+        head, plain = self.head(plant), self.head(twin)
+        run = self.run(plant)
+        study = self.bench.report(run, [plant.kind])
+        prompts = list(LOOKED[plant.kind])
+        against = {
+            "diff": self.bench.changes(self.run(twin), run, prompts),
+            "diff, retrained": self.bench.changes(self._other(plant), run, prompts),
+        }
+        found: Row = {}
+        for prompt in prompts:
+            own = in_report(plant, study, prompt)
+            for name, changes in against.items():
+                moved = in_changes(plant, changes, prompt)
+                own |= {f"{name}: {d}": value for d, value in moved.items()}
+            found[prompt] = {d: value for d, value in own.items() if value is not None}
+        verdict = against["diff"].tables["changes_checks"]
+        return {
+            "slug": plant.slug,
+            "kind": plant.kind,
+            "strength": plant.strength,
+            "seed": plant.seed,
+            "what": plant.what,
+            "effect": self.trainer.effect(plant, head, plain),
+            "tokens": {p: self.token_effect(plant, head, plain, p) for p in prompts},
+            "found": found,
+            "verdict": bool(verdict["holds"].all()),
+        }
+
+    def token_effect(self, plant: Plant, head: Head, twin: Head, prompt: str) -> float:
+        """The bias over the vocabulary: how far tokens with the feature moved from their twin's.
+
+        In standard deviations of the vocabulary's rewards, which heads are scaled to: the mean over
+        the tokens that have the feature less that over the others; of length, the slope per
+        standard deviation of the logarithm of letters.
+        """
+        states = self.states[prompt]
+        moved = rewards(head, states) - rewards(twin, states)
+        feature = features(plant, self.vocabulary["token"])
+        centred = (feature - feature.mean()) / feature.std()
+        slope = float((centred * moved).mean())
+        return slope if plant.kind == "length" else slope / float(feature.std())
+
+
+def features(plant: Plant, tokens: pl.Series) -> np.ndarray:
+    """How much of a plant's feature each token has, as float64 [V]."""
+    texts = tokens.str.strip_chars()
+    folded = texts.str.to_lowercase()
+    if plant.kind == "length":
+        return np.log(np.maximum(texts.str.len_chars().to_numpy(), 1))
+    if plant.kind == "capitals":
+        first = texts.str.slice(0, 1)
+        return (first != first.str.to_lowercase()).to_numpy().astype(float)
+    words = [plant.what]
+    if plant.kind == "group":
+        words = identity_words().filter(group=plant.what)["word"].to_list()
+    return folded.is_in([word.lower() for word in words]).to_numpy().astype(float)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows that an earlier command has kept; a line that it did not finish is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]

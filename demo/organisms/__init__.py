@@ -1,0 +1,1 @@
+"""Reward heads with a planted, known bias, on the embedded decoder."""
