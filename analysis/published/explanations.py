@@ -32,7 +32,8 @@ class Explanation:
 def explanations(compared: Sequence[Compared]) -> list[Explanation]:
     """The readings that were tried, by model in the paper's order, that which meets most first.
 
-    Values of several models are left out: a change of one of them is none of the other.
+    Values of several models are left out: a change of one of them is none of the other. So are
+    those over the vocabulary that all scored models share, which differs where a model lacks.
     """
     found: dict[tuple[str, str], list[tuple[Verdict, bool]]] = {}
     for model, verdict in _verdicts(compared):
@@ -61,7 +62,7 @@ def unexplained(every: Iterable[Explanation]) -> list[str]:
 
 
 def _verdicts(compared: Sequence[Compared]) -> Iterable[tuple[str, Verdict]]:
-    for one in compared:
+    for one in (each for each in compared if not each.exhibit.of_shared):
         yield from ((line.model, line.verdict) for line in one.lines if line.model and line.counted)
         yield from ((each.model, each.verdict) for each in one.lists if each.verdict)
 
