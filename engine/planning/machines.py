@@ -83,8 +83,8 @@ class Devices:
 # Of a GPU, jax takes 75 % by default (XLA_PYTHON_CLIENT_MEM_FRACTION). Of a TPU's memory, the rows
 # below give what its compiler says a program may take.
 _USABLE = {"gpu": 0.75, "tpu": 1.0, "cpu": 0.9}
-# Of a TPU, the least of its compiler's estimates for 1,024 or 2,048 candidates a step, down to a
-# multiple of 5 % (docs/compiled-programs-tpu.md). Of the others nothing was measured or estimated.
+# Of a TPU, no more than its compiler's estimates for 1,024 candidates a step of models from 1.7B
+# on, in multiples of 5 % (docs/compiled-programs-tpu.md). Of the others nothing was measured.
 _SHARES = {"v5e": 0.6, "v5p": 0.7, "v6e": 0.45}
 _SHARE = 0.5
 
