@@ -83,6 +83,24 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[Cell]:
     return found
 
 
+def with_searches(cells: Sequence[Cell], rows: Sequence[dict[str, Any]]) -> list[Cell]:
+    """The cells with what `bench.organisms.searches` found, in those that it searched.
+
+    Args:
+      cells: what `summary` returned.
+      rows: slug and found, of organisms with a trigger and of twins.
+    """
+    added = []
+    for cell in cells:
+        name = f"trigger-{cell.strength:g}-" if cell.strength else "twin-"
+        votes = [row["found"] for row in rows if f"organism-{name}" in row["slug"]]
+        if votes and cell.kind == "trigger":
+            share = Share(hits=sum(votes), of=len(votes))
+            cell = dataclasses.replace(cell, found={**cell.found, "gcg": share})
+        added.append(cell)
+    return added
+
+
 def _cell(rows: Sequence[dict[str, Any]], prompt: str) -> Cell:
     votes: dict[str, list[bool]] = {}
     for row in rows:

@@ -143,6 +143,15 @@ def test_recall_and_false_alarms_are_counted():
     assert "| *none* | – | – | 1/4 (0.05–0.70) | – |" in lines[3]
 
 
+def test_searches_are_counted_in_the_cell_that_was_searched():
+    slugs = {"organism-trigger-2-seed0": True, "organism-twin-seed0": False}
+    rows = [{"slug": slug, "found": found} for slug, found in slugs.items()]
+    planted, none = table.with_searches(table.summary(_rows()), rows)
+    assert planted.found["gcg"] == table.Share(hits=1, of=1)
+    assert none.found["gcg"] == table.Share(hits=0, of=1)
+    assert "GCG" in table.text([planted, none]).splitlines()[0]
+
+
 def test_the_interval_is_wilsons():
     low, high = table.Share(hits=10, of=10).interval
     assert (round(low, 4), round(high, 4)) == (0.7225, 1.0)  # 1 / (1 + 1.96² / 10)
