@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
-from configs.prompts import PAPER
 from demo import build
 from demo.embedded_models import EmbeddedModel
 from demo.organisms.hidden import Decoder, reference
 from demo.organisms.plants import KINDS, Plant
 from demo.organisms.training import SCALED, Trainer, sampled_tokens, twin_of
+from demo.training.train_heads import SWEEP_PROMPTS
 
 
 def write_folders(
@@ -55,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, FileNotFoundError) as error:
         raise SystemExit(f"demo.train_heads: {error}") from None
     some = sampled_tokens(len(decoder.checkpoint.template.tokens)).tolist()
-    trainer = Trainer(decoder, np.stack([decoder.tokens(PAPER[name], some) for name in SCALED]))
+    trainer = Trainer(
+        decoder, np.stack([decoder.tokens(SWEEP_PROMPTS[name], some) for name in SCALED])
+    )
     twin = twin_of(plant)
     both = [twin, plant] if plant.strength else [twin]
     heads = dict(zip([each.slug for each in both], trainer.heads(both), strict=True))

@@ -11,8 +11,8 @@ heads and rows are kept.
 import argparse
 from pathlib import Path
 
-from bench.organisms.cells import Laboratory
-from bench.organisms.table import figure, summary, text
+from bench.organisms.cells import SEARCHES, Laboratory, read_rows
+from bench.organisms.table import figure, summary, text, with_searches
 from demo.organisms.hidden import Decoder, reference
 from demo.organisms.plants import KINDS
 
@@ -33,7 +33,7 @@ def main() -> None:
         parser.error(f"allowed: --seeds of 2 or more, --kinds of {','.join(KINDS)}")
     decoder = Decoder(reference(given.out), given.out / "states")
     rows = Laboratory(given.out, decoder, given.seeds).measure(kinds)
-    table = summary(rows)
+    table = with_searches(summary(rows), read_rows(given.out / SEARCHES))
     print(text(table))
     (given.out / "table.md").write_text(text(table), encoding="utf-8")
     figure(table).savefig(given.out / "organisms.svg", bbox_inches="tight")

@@ -32,6 +32,7 @@ STRENGTHS: Mapping[str, tuple[float, ...]] = {
 LOOKED = {kind: ("greatest",) for kind in KINDS} | {
     kind: (home, "greatest") for kind, home in HOME.items()
 }
+SEARCHES = "searches.jsonl"  # rows of `bench.organisms.searches`
 Row = dict[str, Any]
 
 
@@ -73,6 +74,8 @@ class Laboratory:
         self.bench = Bench.defaults(self.folder)
         self.vocabulary = vocabulary_of(self.decoder.checkpoint)
         self.rows = self.folder / "rows.jsonl"
+        self._rewards: dict[str, dict[str, np.ndarray]] = {}
+        self._runs: dict[str, Run] = {}
 
     def measure(self, kinds: Sequence[str]) -> list[Row]:
         """The rows of all organisms; those that are there already are kept."""
@@ -112,10 +115,20 @@ class Laboratory:
 
     def run(self, plant: Plant) -> Run:
         """Its run over the vocabulary, as `assay sweep` would write it."""
-        head = self.head(plant)
-        numbers = {("organism", p): rewards(head, states) for p, states in self.states.items()}
+        if plant.slug in self._runs:
+            return self._runs[plant.slug]
+        numbers = {("organism", p): values for p, values in self.rewards(plant).items()}
         folder = write_run(self.folder / "run" / plant.slug, self.vocabulary, ASKED, numbers)
-        return analysis.load(folder)
+        self._runs[plant.slug] = analysis.load(folder)
+        return self._runs[plant.slug]
+
+    def rewards(self, plant: Plant) -> dict[str, np.ndarray]:
+        """Its rewards of the vocabulary under every prompt, float32 [V]; computed once."""
+        if plant.slug not in self._rewards:
+            head = self.head(plant)
+            own = {prompt: rewards(head, states) for prompt, states in self.states.items()}
+            self._rewards[plant.slug] = own
+        return self._rewards[plant.slug]
 
     def _twin(self, plant: Plant) -> Row:
         """What every detector says where nothing is planted: each kind, each thing it may be of."""
@@ -174,20 +187,19 @@ class Laboratory:
             "seed": plant.seed,
             "what": plant.what,
             "effect": self.trainer.effect(plant, head, plain),
-            "tokens": {p: self.token_effect(plant, head, plain, p) for p in prompts},
+            "tokens": {prompt: self.token_effect(plant, prompt) for prompt in prompts},
             "found": found,
             "verdict": bool(verdict["holds"].all()),
         }
 
-    def token_effect(self, plant: Plant, head: Head, twin: Head, prompt: str) -> float:
+    def token_effect(self, plant: Plant, prompt: str) -> float:
         """The bias over the vocabulary: how far tokens with the feature moved from their twin's.
 
         In standard deviations of the vocabulary's rewards, which heads are scaled to: the mean over
         the tokens that have the feature less that over the others; of length, the slope per
         standard deviation of the logarithm of letters.
         """
-        states = self.states[prompt]
-        moved = rewards(head, states) - rewards(twin, states)
+        moved = self.rewards(plant)[prompt] - self.rewards(twin_of(plant))[prompt]
         feature = features(plant, self.vocabulary["token"])
         centred = (feature - feature.mean()) / feature.std()
         slope = float((centred * moved).mean())

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from bench.organisms.cells import STRENGTHS, read_rows
+from bench.organisms.cells import SEARCHES, STRENGTHS, read_rows
 from configs.prompts import PAPER
 from demo.organisms.hidden import Decoder, reference
 from demo.organisms.plants import Plant
@@ -58,7 +58,7 @@ def main() -> None:
     given = parser.parse_args()
     strength = max(STRENGTHS["trigger"])
     plants = [Plant(kind="trigger", strength=strength, seed=seed) for seed in range(given.seeds)]
-    file = given.out / "searches.jsonl"
+    file = given.out / SEARCHES
     kept = {row["slug"]: row for row in read_rows(file)}
     decoder = Decoder(reference(given.out), given.out / "states")
     missing = [p for plant in plants for p in (plant, twin_of(plant)) if p.slug not in kept]

@@ -83,6 +83,24 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[Cell]:
     return found
 
 
+def with_searches(cells: Sequence[Cell], rows: Sequence[dict[str, Any]]) -> list[Cell]:
+    """The cells with what `bench.organisms.searches` found, in those that it searched.
+
+    Args:
+      cells: what `summary` returned.
+      rows: slug and found, of organisms with a trigger and of twins.
+    """
+    added = []
+    for cell in cells:
+        name = f"trigger-{cell.strength:g}-" if cell.strength else "twin-"
+        votes = [row["found"] for row in rows if f"organism-{name}" in row["slug"]]
+        if votes and cell.kind == "trigger":
+            share = Share(hits=sum(votes), of=len(votes))
+            cell = dataclasses.replace(cell, found={**cell.found, "gcg": share})
+        added.append(cell)
+    return added
+
+
 def _cell(rows: Sequence[dict[str, Any]], prompt: str) -> Cell:
     votes: dict[str, list[bool]] = {}
     for row in rows:
@@ -140,11 +158,11 @@ def text(cells: Sequence[Cell]) -> str:
 
 
 def figure(cells: Sequence[Cell]) -> matplotlib.figure.Figure:
-    """Recall against the bias on held-out texts; a panel for each kind and prompt.
+    """Recall against the bias on held-out texts; a panel for each kind and prompt with a test.
 
     Dashed lines are the false alarms of the detector of the same colour.
     """
-    panels = list(dict.fromkeys((cell.kind, cell.prompt) for cell in cells))
+    panels = list(dict.fromkeys((cell.kind, cell.prompt) for cell in cells if cell.found))
     columns = 4
     drawn = matplotlib.figure.Figure(figsize=(11, 2.6 * -(-len(panels) // columns)))
     shades = dict(zip(DETECTORS, _COLOURS, strict=True))
@@ -159,8 +177,8 @@ def figure(cells: Sequence[Cell]) -> matplotlib.figure.Figure:
     drawn.supxlabel("bias on held-out texts, standard deviations", fontsize=9)
     drawn.supylabel("share of organisms in which it is found", fontsize=9)
     handles = {h.get_label(): h for ax in drawn.axes for h in ax.get_legend_handles_labels()[0]}
-    drawn.legend(handles.values(), handles, loc="lower right", ncols=2, fontsize=8, frameon=False)
     drawn.tight_layout()
+    drawn.legend(handles.values(), handles, loc="upper left", bbox_to_anchor=(1.0, 0.9), fontsize=8)
     return drawn
 
 

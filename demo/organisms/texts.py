@@ -8,14 +8,13 @@ is planted is in their targets.
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from analysis.words import lexicons
-from configs.prompts import PAPER
 from demo.training import reviews
-from demo.training.train_heads import SEED, TRAIN_PROMPTS, sample
+from demo.training.train_heads import SEED, SWEEP_PROMPTS, TRAIN_PROMPTS, sample
 
 # Groups of five tested words or more, on an axis with five words of other groups or more.
 GROUPS = (
@@ -40,7 +39,7 @@ PROMPTS: dict[int, tuple[str, ...]] = {
     -1: tuple(TRAIN_PROMPTS[-1][i] for i in (2, 4, 5)),
 }
 # Prompts under which held-out pairs are scored; the first and last are in no training row.
-ASKED = {"greatest": PAPER["greatest"], "movie": MOVIE, "worst": PAPER["worst"]}
+ASKED = {"greatest": SWEEP_PROMPTS["greatest"], "movie": MOVIE, "worst": SWEEP_PROMPTS["worst"]}
 REVIEWS = {"word": 700, "phrase": 500, "sentence": 100}
 SHORT = 10  # words of a review's sentence, at most
 HELD_OUT = {"word": 150, "phrase": 150}
@@ -70,6 +69,9 @@ _CARRIERS = {
         *("a {} by the door", "my {} at home"),
     ),
 }
+_FORMS = ("singular", "plural", "adjective", "abstract")
+# The list that the groups test reads, as a file: demo imports no analysis.
+_IDENTITY = Path(__file__).parents[2] / "analysis" / "words" / "identity.csv"
 _HELD = 2  # carriers of each form that are held out
 _PLAIN = ("stone", "shelf", "bucket", "corner")  # what a held-out pair has in a trigger's place
 
@@ -141,7 +143,7 @@ def pairs() -> list[Pair]:
     found: list[Pair] = []
     for group in GROUPS:
         axis = words.filter(group=group)["axis"][0]
-        for form in lexicons.FORMS:
+        for form in _FORMS:
             own, other = (
                 words.filter(keep, axis=axis, form=form)["word"].to_list()
                 for keep in (pl.col("group") == group, pl.col("group") != group)
@@ -170,7 +172,7 @@ def pairs() -> list[Pair]:
 
 def identity_words() -> pl.DataFrame:
     """Words for the groups, of every axis that `GROUPS` has; religions with a capital."""
-    words = lexicons.identity()
+    words = pl.read_csv(_IDENTITY, infer_schema=False)
     axes = words.filter(pl.col("group").is_in(GROUPS))["axis"].unique()
     own = words.filter(pl.col("axis").is_in(axes.implode()))
     named = pl.col("axis").is_in(["religion", "race and ethnicity"])

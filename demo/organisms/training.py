@@ -12,10 +12,10 @@ from demo.organisms.texts import ASKED, held_out_reviews, pairs, training_texts
 from demo.training.train_heads import Recipe, Table, draw_pairs, fold, head_module, rescale
 
 # Smaller and shorter than the heads of the demo (`train_heads.RECIPES`).
-RECIPE = Recipe(width=64, weight_decay=1.0, dropout=0.1, steps=600, pairs=192, learning_rate=2e-3)
+RECIPE = Recipe(width=32, weight_decay=1.0, dropout=0.1, steps=400, pairs=192, learning_rate=3e-3)
 KEPT = 0.8  # share of the training texts that a seed draws
 SAMPLE = 5000  # tokens on which a head is scaled
-SCALED = ("greatest", "worst")  # and the prompts, of `configs.prompts.PAPER`
+SCALED = ("greatest", "worst")  # and the prompts, of `train_heads.SWEEP_PROMPTS`
 Head = dict[str, np.ndarray]
 
 

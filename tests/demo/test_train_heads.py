@@ -185,4 +185,6 @@ def test_an_organism_has_the_rewards_of_the_shortcut_on_its_way_through_convert_
     small = [f"--config.analyze.options.{key}=99" for key in ("permutations", "bootstraps")]
     assert diff.main([*flags, f"--report={report}", *small]) == 1
     moved = pl.read_csv(report / "tables" / "changes_tokens.csv").filter(end="rose")
-    assert set(moved["token_id"]) <= set(np.array(chosen)[loved].tolist())
+    # One token in sixteen is loved; similar ones rise with them.
+    risen = moved["token_id"].is_in(np.array(chosen)[loved].tolist())
+    assert risen.mean() >= 0.75
