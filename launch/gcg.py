@@ -49,6 +49,10 @@ def _said(found: Sequence[SearchResult], run: epath.Path) -> list[str]:
         line, notes = f"{one.direction} {one.reward:.4g} {one.text!r}", []
         if one.certificate is not None:
             notes.append(_certified(one.certificate))
+        if one.universal is not None:
+            said = one.universal
+            judges = f"{said['rule']} of {len(said['judges'])} judges"
+            notes.append(f"{judges} {said['objective']:.4g} sd")
         if singles and (one.model, one.prompt_id) in singles.results:
             rewards = np.sort(singles.rewards(one.model, one.prompt_id)[1])
             notes.append(f"percentile {100 * percentile_among(rewards, one.reward):.2f}")

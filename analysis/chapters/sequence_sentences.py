@@ -66,7 +66,7 @@ def universal_findings(matrix: pl.DataFrame | None) -> list[Finding]:
                 f"“{best['text']}” has a mean reward of {ours} sd over {best['targets']} of them; "
                 f"the best that was sought for one has {theirs}."
             )
-            found.append(Finding(text=text, picture="sequence_matrix"))
+            found.append(Finding(text=text))
     return found
 
 
