@@ -12,8 +12,9 @@ from analysis.published import comparison, data, own, tables, verdicts
 from analysis.published.explanations import explanations
 from analysis.published.records import Readings
 from configs import known_models, reproduce
+from engine.runs.readings import Entry
 from launch.common import converting, reading_runs
-from launch.reproduction import studies
+from launch.reproduction import studies, trials
 from tests.support import tiny
 from tests.unit.sweep.test_sweep import Killed, killed_after
 
@@ -211,6 +212,47 @@ def test_keep_none_waits_for_the_readings(command, files, root):
     found = command("reproduce", *given, "--only=readings", "--config.dimensions=mode")
     assert any("removed (--keep=none)" in line for line in found.err)
     assert not (root / "checkpoints" / GEMMA).exists()
+
+
+def test_what_two_calls_tried_differently_becomes_complete(command, files, root):
+    """The second call has another prompt and another convention, so the first one's are lacking."""
+    given = [f for f in flags(root, files, "--readings=all") if not f.startswith("--models")]
+    given += [f"--models={GEMMA}", "--keep=none", "--only=readings"]
+    first = ["--config.dimensions=bos", "--config.prompts=greatest"]
+    assert command("reproduce", *given, *first).code == 0
+    found = command("reproduce", *given, "--config.dimensions=mode")
+    assert any("removed (--keep=none)" in line for line in found.err)
+    assert not (root / "checkpoints" / GEMMA).exists()
+    scored = {path.parts[-4:-1] for path in (root / "runs/paper/readings").rglob("*.parquet")}
+    assert ("scores", f"model={GEMMA}", "prompt=best") in scored
+    below = root / "runs/paper/readings/bos-single/scores" / f"model={GEMMA}"
+    assert sorted(path.name for path in below.iterdir()) == ["prompt=best", "prompt=greatest"]
+    again = command("reproduce", *given, "--config.dimensions=mode")
+    assert any(line.endswith("complete already") for line in again.err)
+
+
+EMPTY = {key: [] for key in ("prompts", "lists", "dimensions", "dates", "dtypes")}
+
+
+@pytest.mark.parametrize("content", [EMPTY | {"prompts": None}, EMPTY | {"dates": "a"}, [1]])
+def test_a_damaged_note_is_one_line(command, files, root, content):
+    """Every field has to be a list of names."""
+    note = root / f"readings/{GEMMA}.json"
+    note.parent.mkdir()
+    note.write_text(json.dumps(content))
+    found = command("reproduce", *flags(root, files, "--only=readings"))
+    assert found.code == 2 and len(found.err) == 1
+    assert f"{GEMMA}.json: not a note of readings (" in found.err[0]
+
+
+def test_a_scope_leaves_out_what_another_call_began():
+    """A call that was killed has left readings in the index that nothing computes again."""
+    scope = trials.Scope(
+        prompts=["best"], lists=[], dimensions=["bos", "dtype"], dates=[], dtypes=["float16"]
+    )
+    settings = {"bos": "single", "mode": "ids", "dtype": "bfloat16"}
+    names = ("bos-single", "mode-ids", "dtype-bfloat16")
+    assert [scope.tries(name, Entry(settings=settings)) for name in names] == [True, False, False]
 
 
 def test_the_page_names_the_reading(command, files, tried, readings, tmp_path, monkeypatch):
