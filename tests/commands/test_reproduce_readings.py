@@ -14,7 +14,7 @@ from analysis.published.records import Readings
 from configs import known_models, reproduce
 from engine.runs.readings import Entry
 from launch.common import converting, reading_runs
-from launch.reproduction import studies, trials
+from launch.reproduction import paper, studies, trials
 from tests.support import tiny
 from tests.unit.sweep.test_sweep import Killed, killed_after
 
@@ -166,6 +166,22 @@ def test_values_of_the_run_itself_need_no_explanation(readings):
     assert {one.differing for one in table} == {0}
     lost = [one for one in table if one.change in CHANGES]
     assert all(one.kept < one.same for one in lost)
+
+
+def test_what_needs_no_change_is_said_of_this_comparison(readings, tmp_path):
+    """One model was noted as needing none, when other values were compared with."""
+    specs = [known_models.MODELS[slug] for slug in (GEMMA, SKYWORK)]
+    call = SimpleNamespace(root=tmp_path, rewards=specs)
+    trials.note(call, specs[0], trials.Scope(**EMPTY))
+    nothing = Readings(paper=readings.ours, ours=readings.ours)
+    cases = {
+        "Nothing had to be tried": (own.replaced(data.read(), readings.paper), readings),
+        "Not tried against these values": (data.read(), readings),
+        "Not tried against": (own.replaced(data.read(), readings.paper), nothing),
+    }
+    for said, given in cases.items():
+        [sentence] = paper._tried(call, comparison.compare(*given))
+        assert sentence.startswith(said) and sentence.endswith(": R-Gem-2B, S-Gem-27B.")
 
 
 def written(published, folder):
