@@ -1,5 +1,6 @@
 """`assay reproduce --readings`: which of the paper's conventions explains a difference."""
 
+import errno
 import json
 import re
 import shutil
@@ -12,7 +13,9 @@ from analysis.published import comparison, data, own, tables, verdicts
 from analysis.published.explanations import explanations
 from analysis.published.records import Readings
 from configs import known_models, reproduce
-from engine.runs.readings import Entry
+from engine.planning import admission
+from engine.runs import storage
+from engine.runs.readings import Entry, read_index
 from launch.common import converting, reading_runs
 from launch.reproduction import paper, studies, trials
 from tests.support import tiny
@@ -245,6 +248,43 @@ def test_what_two_calls_tried_differently_becomes_complete(command, files, root)
     assert sorted(path.name for path in below.iterdir()) == ["prompt=best", "prompt=greatest"]
     again = command("reproduce", *given, "--config.dimensions=mode")
     assert any(line.endswith("complete already") for line in again.err)
+
+
+def full_disk(monkeypatch):
+    """Only the parts of one reading do not fit."""
+    write = storage._write_synced
+
+    def full(path, data, mode):
+        if "/dtype-bfloat16/scores/" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, data, mode)
+
+    monkeypatch.setattr(storage, "_write_synced", full)
+
+
+def short_memory(monkeypatch):
+    def refusal(subject, place, dtype, *given):
+        return "bfloat16 is too large" if dtype == "bfloat16" else ""
+
+    monkeypatch.setattr(admission, "refusal", refusal)
+
+
+@pytest.mark.parametrize(
+    ("fail", "said"), [(full_disk, "No space left"), (short_memory, "memory was short for dtype-")]
+)
+def test_what_the_machine_lacked_is_tried_again(command, files, root, monkeypatch, fail, said):
+    """The model's files stay until then; no reading is named as one that cannot be computed."""
+    given = flags(root, files, "--only=readings", "--readings=all", "--keep=none")
+    given += [f"--models={GEMMA}", "--config.dimensions=dtype", "--config.prompts=greatest"]
+    given = [flag for flag in given if not flag.endswith(SKYWORK)]
+    with monkeypatch.context() as patch:
+        fail(patch)
+        found = command("reproduce", *given, "--config.dtypes=bfloat16")
+    assert found.code == 1 and any(said in line for line in found.err)
+    assert not any(entry.failure for entry in read_index(root / "runs/paper")[GEMMA].values())
+    assert (root / "checkpoints" / GEMMA).exists()
+    again = command("reproduce", *given, "--config.dtypes=bfloat16")
+    assert any("removed (--keep=none)" in line for line in again.err)
 
 
 EMPTY = {key: [] for key in ("prompts", "lists", "dimensions", "dates", "dtypes")}
