@@ -246,26 +246,27 @@ def adopt(checkpoint: Checkpoint, reading: Reading, plan: Plan) -> int | None:
     Its parts say what computed them, and are checked like those of any run.
 
     Returns:
-      The step that it was computed with; None where nothing was taken over.
+      The step of the default reading; None where it was not begun and nothing was taken over.
     """
     target = folder_of(plan.run, DEFAULT)
     model = reread(checkpoint, reading)
-    if begun := _begun(target, model.card.slug):
-        return begun
+    begun = _begun(target, model.card.slug)
     if plan.settings.tokens is not None or not storage.exists(plan.run / schema.MANIFEST):
-        return None
+        return begun
     done = Manifest.open(str(plan.run)).content["results"]
-    paths = {prompt: schema.scores_path(model.card.slug, prompt) for prompt in plan.prompts}
+    there = Manifest.open(str(target)).content["results"]
+    every = {prompt: schema.scores_path(model.card.slug, prompt) for prompt in plan.prompts}
+    paths = {prompt: path for prompt, path in every.items() if path not in there}
     found = {prompt: done[path] for prompt, path in paths.items() if path in done}
     steps = {entry["fingerprint"].get("step_size") for entry in found.values()}
-    if len(found) < len(paths) or len(steps) > 1:
-        return None
+    if not paths or len(found) < len(paths) or len(steps | ({begun} if begun else set())) > 1:
+        return begun
     for prompt, entry in found.items():
         wanted = _fingerprint(model, reading, plan, plan.prompts[prompt])
         if not entry["complete"] or entry["fingerprint"] | wanted != entry["fingerprint"]:
-            return None
+            return begun
         if {"objectives", "pooling", "tokens"} & (set(entry["fingerprint"]) - set(wanted)):
-            return None
+            return begun
     if not storage.exists(target / schema.MANIFEST):
         Manifest(target, empty()).save()
     for prompt, entry in found.items():

@@ -200,7 +200,7 @@ def places(asked: Asked, spec: ModelSpec) -> list[tuple[str, str]]:
     """The results of the stage: a reading's folder below <root>/runs, and a path in it.
 
     Of prompts and lists that this call does not have there are none.
-    Before the stage was complete they are the most that there may be.
+    Before the stage was complete they are those that the registry tells of, for every prompt.
     """
     scope = done(asked, spec)
     if scope is None:
@@ -228,11 +228,15 @@ def dtype_in(folder: str) -> str | None:
 
 
 def _at_most(asked: Asked, spec: ModelSpec) -> list[str]:
-    """Names for the readings that a model may have, as far as the registry tells."""
+    """Names for the readings that a model may have, as far as the registry tells.
+
+    It does not tell whether a template begins with line ends: such a model has one reading more.
+    """
     capped = decoder_config(known_shapes.config_json(spec)).attention_softcap is not None
+    dates = [date for date in listed(asked.config.dates) if date != spec.date]
     own: dict[str, Sequence[str]] = {
         "bos": ["none", "single"],
-        "date": ["template", "empty"] if spec.date else [],
+        "date": [*dates, OWN_DATE, NO_DATE] if spec.date else [],
         "newlines": [],
         "mode": ["ids"],
         "pooling": ["last"],

@@ -333,7 +333,7 @@ def test_readings_without_the_papers_rewards_are_one_line(command, files, tmp_pa
 
 def test_a_plan_counts_readings_at_the_most(command, files, swept):
     planned = command("reproduce", *flags(swept, files, "--plan", "--devices=cpu-8GB"))
-    assert any("readings up to " in line for line in planned.out)
+    assert any("readings up to about " in line for line in planned.out)
     assert any("--readings=none leaves them out" in line for line in planned.out)
     without = flags(swept, files, "--plan", "--devices=cpu-8GB", "--readings=none")
     assert not any("up to" in line for line in command("reproduce", *without).out)
