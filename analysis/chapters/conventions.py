@@ -253,7 +253,9 @@ def _furthest(study: Study, agreement: pl.DataFrame, named: Mapping[str, str]) -
     """The largest change of an order of tokens that is beyond the noise floor of its model.
 
     A reading that is as noisy as the floor falls below it every other time. So more than twice as
-    many pairs of tokens must change places as in the floor, by three standard errors of a count.
+    many pairs of tokens must change places as in the floor, by three standard errors of a count,
+    and τ must be below `_VISIBLE`. The factor of two carries this rule: pairs of one order are not
+    independent, so that the error of a count is a lower limit.
     """
     taus = agreement.filter(pl.col("kendall").is_not_nan())
     floor = taus.filter("noise").group_by("model").agg(floor=pl.col("kendall").min())

@@ -48,17 +48,24 @@ def unexplained(every: Iterable[Explanation]) -> list[str]:
     """A sentence for each model that none of its readings gives a differing value of."""
     sentences = []
     for model, group in itertools.groupby(every, key=lambda one: one.model):
-        own = list(group)
-        if own[0].differing and not any(one.met for one in own):
-            count, differing = len(own), own[0].differing
-            tried = (
-                f"none of the {count} changes gives" if count > 1 else "the change does not give"
-            )
+        own = [one for one in group if one.differing]  # the others were tried where nothing differs
+        if own and not any(one.met for one in own):
+            tried = f"none of the {len(own)} changes gives"
+            if len(own) == 1:
+                tried = f"the change {own[0].change} does not give"
             sentences.append(
-                f"{model}: {tried} any of the {differing} values that differ. Another reason has "
-                "to be looked for."
+                f"{model}: {tried} any of the {max(one.differing for one in own)} values that "
+                "differ. Another reason has to be looked for."
             )
     return sentences
+
+
+def alike(compared: Sequence[Compared]) -> set[str]:
+    """Models with a value that is the published one, and none that differs: as in the table."""
+    kinds: dict[str, set[str]] = {}
+    for model, verdict in _verdicts(compared):
+        kinds.setdefault(model, set()).add(verdict.kind)
+    return {model for model, own in kinds.items() if SAME in own and DIFFERS not in own}
 
 
 def _verdicts(compared: Sequence[Compared]) -> Iterable[tuple[str, Verdict]]:

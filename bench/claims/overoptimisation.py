@@ -84,7 +84,10 @@ def claimed(replies: Replies, rng: np.random.Generator) -> bool:
 
 
 def untested(replies: Replies) -> bool:
-    """Whether a pair turns down at all: what the sentence said before it asked for a test."""
+    """Whether a pair turns down at all: what the sentence would say if it asked for no test.
+
+    The control of `claimed`: it shows that the nulls hold what the test has to refuse.
+    """
     pairs = with_q(pairs_of(replies, curves_of(replies)).with_columns(p=pl.lit(0.0)))
     names = {model: model for model in replies.models}
     return bool(overoptimisation.findings(pairs, names))

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from tqdm import tqdm
 
 from engine import processes
-from engine.errors import AssayError
+from engine.errors import AssayError, OutOfMemory
 from engine.runs import schema
 from engine.runs.lock import LockError
 from engine.runs.manifest import Manifest
@@ -202,7 +202,7 @@ def memory_errors(models: Sequence[str], mesh: Mesh, setting: str, value: int) -
       value: its value.
 
     Raises:
-      AssayError: memory ran out inside.
+      OutOfMemory: memory ran out inside.
     """
     try:
         yield
@@ -212,7 +212,7 @@ def memory_errors(models: Sequence[str], mesh: Mesh, setting: str, value: int) -
             raise
         where = "the host" if on_host else "a device"
         devices = " × ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
-        raise AssayError(
+        raise OutOfMemory(
             f"{', '.join(models)}: {where} is out of memory (mesh {devices}, "
             f"{setting}={value}); lower {setting}, or raise mesh.model"
         ) from None

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from engine import processes
 from engine.checkpoint.card import Checkpoint
-from engine.errors import AssayError
+from engine.errors import OutOfMemory
 from engine.planning import admission
 from engine.planning.admission import Place
 from engine.runs.manifest import Manifest
@@ -73,7 +73,8 @@ def refusals(
     Only models with missing parts count.
 
     Raises:
-      AssayError: none of them can; results of one pass were begun with different steps.
+      OutOfMemory: none of them can.
+      AssayError: results of one pass were begun with different steps.
     """
     reasons: dict[tuple[str, ...], str] = {}
     groups: dict[tuple[str, ...], list[list[Result]]] = {}
@@ -98,14 +99,14 @@ def refusals(
         if reason:
             reasons[slugs] = reason
     if reasons and len(reasons) == len(groups):
-        raise AssayError(next(iter(reasons.values())))
+        raise OutOfMemory(next(iter(reasons.values())))
     return reasons
 
 
 def check_refused(reasons: Mapping[tuple[str, ...], str], group: Sequence[Checkpoint]) -> None:
-    """Raises AssayError for models that `refusals` names."""
+    """Raises OutOfMemory for models that `refusals` names."""
     if reason := reasons.get(tuple(checkpoint.card.slug for checkpoint in group)):
-        raise AssayError(reason)
+        raise OutOfMemory(reason)
 
 
 def advise(results: Sequence[Result], part_size: int, devices: int) -> None:

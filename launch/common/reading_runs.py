@@ -16,13 +16,14 @@ from jax.sharding import Mesh
 from engine import mesh as meshes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
-from engine.errors import AssayError
+from engine.control import ProcessError
+from engine.errors import AssayError, OutOfMemory
 from engine.mesh import build_mesh
 from engine.planning import admission
 from engine.runs import provenance, schema, storage
 from engine.runs.lock import LockError
 from engine.runs.manifest import Manifest, empty
-from engine.runs.reader import Json
+from engine.runs.reader import Json, RunError
 from engine.runs.readings import (
     DEFAULT,
     NOISE_MESH,
@@ -99,6 +100,12 @@ class Task:
         return self.reading.weights, id(self.mesh)
 
 
+class Interrupted(AssayError):
+    """Memory was short for some readings, which can be tried again; the others were tried."""
+
+    exit_status = 1
+
+
 class Failed(AssayError):
     """Some readings could not be computed; the others are complete."""
 
@@ -119,6 +126,7 @@ def compute(checkpoint: Checkpoint, readings: Mapping[str, Reading], plan: Plan)
     Raises:
       AssayError: as `sweep_vocabulary`; a reading of the same name that means something else.
       Failed: some readings could not be computed, such as one that overflows in float16.
+      Interrupted: the host's memory was short for some; they are not noted as failed.
     """
     same, failures = coincidences(checkpoint, readings, plan)
     entries = {
@@ -140,10 +148,30 @@ def compute(checkpoint: Checkpoint, readings: Mapping[str, Reading], plan: Plan)
     new += worker.run(_by_weights([*tasks[1:], *noise], tasks[0]), len(tasks) + len(noise))
     failures |= worker.failures
     index.write(failures)
+    if worker.short:
+        raise Interrupted(f"{checkpoint.card.slug}: memory was short for {_named(worker.short)}")
     if failures:
-        named = "; ".join(f"{name} ({why})" for name, why in failures.items())
-        raise Failed(f"{checkpoint.card.slug}: readings that could not be computed: {named}")
+        said = f"readings that could not be computed: {_named(failures)}"
+        raise Failed(f"{checkpoint.card.slug}: {said}")
     return new
+
+
+def _named(reasons: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} ({why})" for name, why in reasons.items())
+
+
+def of_the_reading(error: AssayError) -> bool:
+    """Whether an error would be the same another time: of a template, of numbers, of a dtype.
+
+    Errors of a disk, a store or another process would not, nor those of a damaged run.
+    """
+    if isinstance(error, LockError | RunError | ProcessError):
+        return False
+    causes, one = [], error.__cause__
+    while one is not None:
+        causes.append(one)
+        one = one.__cause__
+    return all(isinstance(cause, ValueError) for cause in causes)  # as AssayError is
 
 
 def _by_weights(tasks: Sequence[Task], first: Task) -> list[Task]:
@@ -218,26 +246,27 @@ def adopt(checkpoint: Checkpoint, reading: Reading, plan: Plan) -> int | None:
     Its parts say what computed them, and are checked like those of any run.
 
     Returns:
-      The step that it was computed with; None where nothing was taken over.
+      The step of the default reading; None where it was not begun and nothing was taken over.
     """
     target = folder_of(plan.run, DEFAULT)
     model = reread(checkpoint, reading)
-    if begun := _begun(target, model.card.slug):
-        return begun
+    begun = _begun(target, model.card.slug)
     if plan.settings.tokens is not None or not storage.exists(plan.run / schema.MANIFEST):
-        return None
+        return begun
     done = Manifest.open(str(plan.run)).content["results"]
-    paths = {prompt: schema.scores_path(model.card.slug, prompt) for prompt in plan.prompts}
+    there = Manifest.open(str(target)).content["results"]
+    every = {prompt: schema.scores_path(model.card.slug, prompt) for prompt in plan.prompts}
+    paths = {prompt: path for prompt, path in every.items() if path not in there}
     found = {prompt: done[path] for prompt, path in paths.items() if path in done}
     steps = {entry["fingerprint"].get("step_size") for entry in found.values()}
-    if len(found) < len(paths) or len(steps) > 1:
-        return None
+    if not paths or len(found) < len(paths) or len(steps | ({begun} if begun else set())) > 1:
+        return begun
     for prompt, entry in found.items():
         wanted = _fingerprint(model, reading, plan, plan.prompts[prompt])
         if not entry["complete"] or entry["fingerprint"] | wanted != entry["fingerprint"]:
-            return None
+            return begun
         if {"objectives", "pooling", "tokens"} & (set(entry["fingerprint"]) - set(wanted)):
-            return None
+            return begun
     if not storage.exists(target / schema.MANIFEST):
         Manifest(target, empty()).save()
     for prompt, entry in found.items():
@@ -319,6 +348,7 @@ class _Worker:
 
     def __init__(self, checkpoint: Checkpoint, plan: Plan, step: int | None):
         self.failures: dict[str, str] = {}
+        self.short: dict[str, str] = {}  # not computed, for lack of the host's memory
         self._checkpoint, self._plan = checkpoint, plan
         self._step = step if plan.settings.step_size is None else plan.settings.step_size
         self._weights: Weights | None = None
@@ -341,12 +371,13 @@ class _Worker:
                 self._weights = Weights(task.reading, task.mesh)
             try:
                 new += self._compute(task, self._weights)
-            except LockError:
-                raise
             except AssayError as error:
-                if task.name == DEFAULT:
+                if task.name == DEFAULT or not of_the_reading(error):
                     raise
-                self.failures[task.name] = str(error)
+                # An accelerator's memory is ours alone; the host's may be free another time.
+                shared = task.mesh.devices.flat[0].platform == "cpu"
+                found = self.short if shared and isinstance(error, OutOfMemory) else self.failures
+                found[task.name] = str(error)
         return new
 
     def _compute(self, task: Task, weights: "Weights") -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis import Study
-from analysis.published import comparison, data, own, page, tables
+from analysis.published import comparison, data, explanations, own, page, tables
 from analysis.published.data import Published
 from analysis.published.records import Compared, Readings
 from engine.runs import storage
@@ -61,7 +61,7 @@ def write(
         models=[(s.spec.nickname, _said(asked, s, readings)) for s in states],
         settings=CONVENTIONS,
         facts=_facts(made.get(PAPER)),
-        tried=_tried(asked),
+        tried=_tried(asked, compared),
         published=compared_with,
     )
     path = asked.root / NAME
@@ -105,15 +105,21 @@ def _said(asked: Asked, state: State, readings: Sequence[Reading]) -> str:
     return "; ".join(parts) or "no results"
 
 
-def _tried(asked: Asked) -> list[str]:
-    """Of which models single conventions were changed, and of which not, with the reason."""
-    every = [(spec.nickname, trials.done(asked, spec)) for spec in asked.rewards]
+def _tried(asked: Asked, compared: Sequence[Compared]) -> list[str]:
+    """Of which models single conventions were not changed, with the reason.
+
+    Whether their values are the published ones is asked of this comparison: what was tried before
+    may have been judged by others.
+    """
+    same = explanations.alike(compared)
+    scopes = {spec.nickname: trials.done(asked, spec) for spec in asked.rewards}
+    without = [name for name, scope in scopes.items() if not scope or not scope.prompts]
     kinds = {
         "Nothing had to be tried, because their own values are the published ones": [
-            name for name, scope in every if scope and not scope.prompts
+            name for name in without if name in same
         ],
-        "Not tried (assay reproduce --readings=differing does it)": [
-            name for name, scope in every if not scope
+        "Not tried against these values (assay reproduce --readings=differing does it)": [
+            name for name in without if name not in same
         ],
     }
     return [f"{said}: {', '.join(names)}." for said, names in kinds.items() if names]

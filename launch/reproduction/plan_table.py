@@ -45,7 +45,7 @@ def _row(step: Step) -> tuple[str, ...]:
     fetch = f"{in_words(step.fetch)}{mark}" if step.fetch else "–"
     made = f"{in_words(step.checkpoint)}{mark}" if step.checkpoint else "–"
     todo = [
-        f"readings up to {missing}" if stage == READINGS else f"{stage} {missing}/{of}"
+        f"readings up to about {missing}" if stage == READINGS else f"{stage} {missing}/{of}"
         for stage, missing, of in step.todo
         if missing
     ]
@@ -112,7 +112,7 @@ def _of_tries(asked: Asked, planned: Sequence[Step]) -> list[str]:
     ]
     which = "of every model" if asked.tried == ALL else "of models and prompts whose values differ"
     return [
-        f"readings: one of the paper's conventions changed at a time, {which}; up to "
+        f"readings: one of the paper's conventions changed at a time, {which}; up to about "
         f"{', '.join(times)}, counted in the times above; --readings=none leaves them out"
     ]
 

@@ -25,6 +25,8 @@ from launch.common.reading_lists import lists_of
 from launch.common.reading_runs import Failed, Plan, compute
 from launch.common.readings import (
     DIMENSIONS,
+    NO_DATE,
+    OWN_DATE,
     Choices,
     based_on,
     check_known,
@@ -60,16 +62,29 @@ class Scope:
     dtypes: Sequence[str]
 
     def within(self, done: "Scope | None") -> bool:
-        """Whether all of it was done."""
-        own, other = dataclasses.asdict(self), dataclasses.asdict(done) if done else {}
-        return all(set(own[name]) <= set(other.get(name, ())) for name in own) and bool(other)
+        """Whether all of it was done; without prompts there is nothing to do."""
+        if done is None or not self.prompts:
+            return done is not None
+        own, other = dataclasses.asdict(self), dataclasses.asdict(done)
+        return all(set(own[name]) <= set(other[name]) for name in own)
 
     def joined(self, done: "Scope | None") -> "Scope":
-        """What was done before, and this."""
-        if done is None:
+        """What was done before, and this: every prompt and list with everything that is tried."""
+        if done is None or not done.prompts:
             return self
+        if not self.prompts:
+            return done
         own, other = dataclasses.asdict(self), dataclasses.asdict(done)
         return Scope(**{name: list(dict.fromkeys([*other[name], *own[name]])) for name in own})
+
+    def tries(self, name: str, entry: Entry) -> bool:
+        """Whether a reading is one of it; the noise floor is one of every scope."""
+        dimension = name.partition("-")[0]
+        if entry.noise or dimension not in self.dimensions:
+            return entry.noise
+        value = entry.settings[dimension]
+        listed = {"dtype": self.dtypes, "date": [*self.dates, OWN_DATE, NO_DATE]}
+        return value in listed.get(dimension, [value])
 
 
 def scope_of(
@@ -82,18 +97,24 @@ def scope_of(
     every = [*asked.prompts, asked.item_prompt[0]]
     if asked.tried != ALL:
         every = studies.differing(asked, spec, published, readings)
-    prompts = [prompt for prompt in asked.prompts if prompt in every]
-    lists = _lists(asked) if asked.item_prompt[0] in every else []
-    if lists and not prompts:  # the size of a step is that of a vocabulary
-        prompts = list(asked.prompts)[:1]
     config = asked.config
-    return Scope(
-        prompts=prompts,
-        lists=lists,
+    scope = Scope(
+        prompts=every,
+        lists=_lists(asked) if asked.item_prompt[0] in every else [],
         dimensions=_dimensions(config),
         dates=listed(config.dates),
         dtypes=_dtypes(asked),
     )
+    return asked_of(asked, scope)
+
+
+def asked_of(asked: Asked, scope: Scope) -> Scope:
+    """A scope without the prompts and lists that this call does not have."""
+    prompts = [prompt for prompt in asked.prompts if prompt in scope.prompts]
+    lists = [name for name in _lists(asked) if name in scope.lists]
+    if lists and not prompts:  # the size of a step is that of a vocabulary
+        prompts = list(asked.prompts)[:1]
+    return dataclasses.replace(scope, prompts=prompts, lists=lists)
 
 
 def run(asked: Asked, converted: Checkpoint, scope: Scope, paper: Bundle) -> None:
@@ -142,21 +163,24 @@ def check(config: ConfigDict) -> None:
 
 
 def note(asked: Asked, spec: ModelSpec, scope: Scope) -> None:
-    """Notes that a scope is complete, beside what was complete before."""
-    every = scope.joined(done(asked, spec))
-    text = json.dumps(dataclasses.asdict(every), indent=1) + "\n"
+    """Notes that a scope is complete."""
+    text = json.dumps(dataclasses.asdict(scope), indent=1) + "\n"
     storage.write_atomic(_place(asked, spec), text.encode())
 
 
 def done(asked: Asked, spec: ModelSpec) -> Scope | None:
     """What was tried of a model and is complete; None where nothing was."""
-    data = storage.read_if_there(_place(asked, spec))
+    place = _place(asked, spec)
+    data = storage.read_if_there(place)
     if data is None:
         return None
     try:
-        return Scope(**json.loads(data))
+        scope = Scope(**json.loads(data))
+        for name, values in dataclasses.asdict(scope).items():
+            if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+                raise TypeError(f"{name}={values!r}; allowed: a list of names")
+        return scope
     except (ValueError, TypeError) as error:
-        place = _place(asked, spec)
         raise AssayError(f"{place}: not a note of readings ({error}); remove it") from error
 
 
@@ -175,15 +199,17 @@ def failures(asked: Asked, spec: ModelSpec) -> dict[str, str]:
 def places(asked: Asked, spec: ModelSpec) -> list[tuple[str, str]]:
     """The results of the stage: a reading's folder below <root>/runs, and a path in it.
 
-    Before the stage was complete they are the most that there may be.
+    Of prompts and lists that this call does not have there are none.
+    Before the stage was complete they are those that the registry tells of, for every prompt.
     """
     scope = done(asked, spec)
     if scope is None:
         names, prompts = _at_most(asked, spec), list(asked.prompts)
         lists = _lists(asked)
     else:
-        own = entries(asked, spec).items()
-        names = [name for name, entry in own if not entry.same_as and not entry.failure]
+        own = {n: e for n, e in entries(asked, spec).items() if scope.tries(n, e)}
+        names = [name for name, e in own.items() if not e.same_as and not e.failure]
+        scope = asked_of(asked, scope)
         prompts, lists = list(scope.prompts), list(scope.lists)
     paths = [schema.scores_path(spec.slug, prompt) for prompt in prompts]
     paths += [schema.items_path(name, spec.slug, asked.item_prompt[0]) for name in lists]
@@ -202,11 +228,15 @@ def dtype_in(folder: str) -> str | None:
 
 
 def _at_most(asked: Asked, spec: ModelSpec) -> list[str]:
-    """Names for the readings that a model may have, as far as the registry tells."""
+    """Names for the readings that a model may have, as far as the registry tells.
+
+    It does not tell whether a template begins with line ends: such a model has one reading more.
+    """
     capped = decoder_config(known_shapes.config_json(spec)).attention_softcap is not None
+    dates = [date for date in listed(asked.config.dates) if date != spec.date]
     own: dict[str, Sequence[str]] = {
         "bos": ["none", "single"],
-        "date": ["template", "empty"] if spec.date else [],
+        "date": [*dates, OWN_DATE, NO_DATE] if spec.date else [],
         "newlines": [],
         "mode": ["ids"],
         "pooling": ["last"],

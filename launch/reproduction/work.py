@@ -108,13 +108,15 @@ def _try(
             f"the stage {READINGS} needs the results of {' and '.join(missing)}, which are not "
             "complete; allowed: these stages too, or --readings=none"
         )
-    scope = trials.scope_of(asked, spec, published, readings)
+    scope, done = trials.scope_of(asked, spec, published, readings), trials.done(asked, spec)
     again = [*asked.stages] == [READINGS] and trials.failures(asked, spec)
-    if READINGS not in lacks and scope.within(trials.done(asked, spec)) and not again:
+    if READINGS not in lacks and scope.within(done) and not again:
         return False
     _say(f"{spec.nickname}: {READINGS}")
-    if scope.prompts:
-        trials.run(asked, checkpoint(), scope, next(r for r in readings if r.id == PAPER))
+    scope = scope.joined(done)  # so that every prompt has every reading, whatever earlier calls had
+    now = trials.asked_of(asked, scope)
+    if now.prompts:
+        trials.run(asked, checkpoint(), now, next(r for r in readings if r.id == PAPER))
     else:
         _say(f"{spec.nickname}: no published value of it differs")
     trials.note(asked, spec, scope)

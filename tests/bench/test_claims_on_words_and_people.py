@@ -50,6 +50,14 @@ def test_readings_and_policies_that_only_err_are_seldom_spoken_of(run, monkeypat
             assert rate.appeared <= 3, rate
 
 
+def test_without_its_test_the_sentence_appears_where_rewards_rise_together(monkeypatch):
+    """The control: the nulls above do hold pairs whose curves turn down by chance."""
+    monkeypatch.setattr(overoptimisation, "_TOKENS", 300)
+    rng = np.random.default_rng(0)
+    drawn = [overoptimisation.made_up(rng, 1.0) for _ in range(DRAWS)]
+    assert sum(map(overoptimisation.untested, drawn)) > DRAWS / 2
+
+
 def test_a_reward_that_falls_for_many_words_is_spoken_of():
     """The planted case of the nulls: what one reward likes most, the other one does not."""
     rng = np.random.default_rng(0)

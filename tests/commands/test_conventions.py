@@ -178,6 +178,19 @@ def test_a_sweep_of_the_run_is_the_default_reading(command, dated, folder, monke
     assert command("verify", f"--run={folder}").code == 1
 
 
+def test_a_prompt_that_is_added_is_taken_over_too(command, dated, folder, monkeypatch):
+    """The default reading of the first prompt was begun already."""
+    common = [f"--checkpoint={dated.path}", f"--run={folder}", "--config.self_check=2"]
+    assert command("sweep", *common, "--config.prompts=best,worst").code == 0
+    readings = [*common, "--config.dimensions=bos", "--config.lists="]
+    assert command("conventions", *readings, "--config.prompts=best").code == 0
+    calls = counted(monkeypatch, "sweep_vocabulary")
+    assert command("conventions", *readings, "--config.prompts=best,worst").code == 0
+    assert calls[0] == 0 and calls[1] > 0
+    part = "scores/model=dated/prompt=worst/part-0000000-0000288.parquet"
+    assert (folder / part).read_bytes() == (folder / "readings/default" / part).read_bytes()
+
+
 @pytest.fixture
 def large(tmp_path):
     """A model whose hidden states overflow in float16, and in float32 do not."""

@@ -1,5 +1,6 @@
 """`assay reproduce --readings`: which of the paper's conventions explains a difference."""
 
+import errno
 import json
 import re
 import shutil
@@ -12,8 +13,11 @@ from analysis.published import comparison, data, own, tables, verdicts
 from analysis.published.explanations import explanations
 from analysis.published.records import Readings
 from configs import known_models, reproduce
+from engine.planning import admission
+from engine.runs import storage
+from engine.runs.readings import Entry, read_index
 from launch.common import converting, reading_runs
-from launch.reproduction import studies
+from launch.reproduction import paper, studies, trials
 from tests.support import tiny
 from tests.unit.sweep.test_sweep import Killed, killed_after
 
@@ -167,6 +171,22 @@ def test_values_of_the_run_itself_need_no_explanation(readings):
     assert all(one.kept < one.same for one in lost)
 
 
+def test_what_needs_no_change_is_said_of_this_comparison(readings, tmp_path):
+    """One model was noted as needing none, when other values were compared with."""
+    specs = [known_models.MODELS[slug] for slug in (GEMMA, SKYWORK)]
+    call = SimpleNamespace(root=tmp_path, rewards=specs)
+    trials.note(call, specs[0], trials.Scope(**EMPTY))
+    nothing = Readings(paper=readings.ours, ours=readings.ours)
+    cases = {
+        "Nothing had to be tried": (own.replaced(data.read(), readings.paper), readings),
+        "Not tried against these values": (data.read(), readings),
+        "Not tried against": (own.replaced(data.read(), readings.paper), nothing),
+    }
+    for said, given in cases.items():
+        [sentence] = paper._tried(call, comparison.compare(*given))
+        assert sentence.startswith(said) and sentence.endswith(": R-Gem-2B, S-Gem-27B.")
+
+
 def written(published, folder):
     published.write(folder)
     return f"--published={folder}"
@@ -213,6 +233,84 @@ def test_keep_none_waits_for_the_readings(command, files, root):
     assert not (root / "checkpoints" / GEMMA).exists()
 
 
+def test_what_two_calls_tried_differently_becomes_complete(command, files, root):
+    """The second call has another prompt and another convention, so the first one's are lacking."""
+    given = [f for f in flags(root, files, "--readings=all") if not f.startswith("--models")]
+    given += [f"--models={GEMMA}", "--keep=none", "--only=readings"]
+    first = ["--config.dimensions=bos", "--config.prompts=greatest"]
+    assert command("reproduce", *given, *first).code == 0
+    found = command("reproduce", *given, "--config.dimensions=mode")
+    assert any("removed (--keep=none)" in line for line in found.err)
+    assert not (root / "checkpoints" / GEMMA).exists()
+    scored = {path.parts[-4:-1] for path in (root / "runs/paper/readings").rglob("*.parquet")}
+    assert ("scores", f"model={GEMMA}", "prompt=best") in scored
+    below = root / "runs/paper/readings/bos-single/scores" / f"model={GEMMA}"
+    assert sorted(path.name for path in below.iterdir()) == ["prompt=best", "prompt=greatest"]
+    again = command("reproduce", *given, "--config.dimensions=mode")
+    assert any(line.endswith("complete already") for line in again.err)
+
+
+def full_disk(monkeypatch):
+    """Only the parts of one reading do not fit."""
+    write = storage._write_synced
+
+    def full(path, data, mode):
+        if "/dtype-bfloat16/scores/" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, data, mode)
+
+    monkeypatch.setattr(storage, "_write_synced", full)
+
+
+def short_memory(monkeypatch):
+    def refusal(subject, place, dtype, *given):
+        return "bfloat16 is too large" if dtype == "bfloat16" else ""
+
+    monkeypatch.setattr(admission, "refusal", refusal)
+
+
+@pytest.mark.parametrize(
+    ("fail", "said"), [(full_disk, "No space left"), (short_memory, "memory was short for dtype-")]
+)
+def test_what_the_machine_lacked_is_tried_again(command, files, root, monkeypatch, fail, said):
+    """The model's files stay until then; no reading is named as one that cannot be computed."""
+    given = flags(root, files, "--only=readings", "--readings=all", "--keep=none")
+    given += [f"--models={GEMMA}", "--config.dimensions=dtype", "--config.prompts=greatest"]
+    given = [flag for flag in given if not flag.endswith(SKYWORK)]
+    with monkeypatch.context() as patch:
+        fail(patch)
+        found = command("reproduce", *given, "--config.dtypes=bfloat16")
+    assert found.code == 1 and any(said in line for line in found.err)
+    assert not any(entry.failure for entry in read_index(root / "runs/paper")[GEMMA].values())
+    assert (root / "checkpoints" / GEMMA).exists()
+    again = command("reproduce", *given, "--config.dtypes=bfloat16")
+    assert any("removed (--keep=none)" in line for line in again.err)
+
+
+EMPTY = {key: [] for key in ("prompts", "lists", "dimensions", "dates", "dtypes")}
+
+
+@pytest.mark.parametrize("content", [EMPTY | {"prompts": None}, EMPTY | {"dates": "a"}, [1]])
+def test_a_damaged_note_is_one_line(command, files, root, content):
+    """Every field has to be a list of names."""
+    note = root / f"readings/{GEMMA}.json"
+    note.parent.mkdir()
+    note.write_text(json.dumps(content))
+    found = command("reproduce", *flags(root, files, "--only=readings"))
+    assert found.code == 2 and len(found.err) == 1
+    assert f"{GEMMA}.json: not a note of readings (" in found.err[0]
+
+
+def test_a_scope_leaves_out_what_another_call_began():
+    """A call that was killed has left readings in the index that nothing computes again."""
+    scope = trials.Scope(
+        prompts=["best"], lists=[], dimensions=["bos", "dtype"], dates=[], dtypes=["float16"]
+    )
+    settings = {"bos": "single", "mode": "ids", "dtype": "bfloat16"}
+    names = ("bos-single", "mode-ids", "dtype-bfloat16")
+    assert [scope.tries(name, Entry(settings=settings)) for name in names] == [True, False, False]
+
+
 def test_the_page_names_the_reading(command, files, tried, readings, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "draw", lambda *given: {})
     given = written(own.replaced(data.read(), readings.singles[0]), tmp_path / "bos")
@@ -235,7 +333,7 @@ def test_readings_without_the_papers_rewards_are_one_line(command, files, tmp_pa
 
 def test_a_plan_counts_readings_at_the_most(command, files, swept):
     planned = command("reproduce", *flags(swept, files, "--plan", "--devices=cpu-8GB"))
-    assert any("readings up to " in line for line in planned.out)
+    assert any("readings up to about " in line for line in planned.out)
     assert any("--readings=none leaves them out" in line for line in planned.out)
     without = flags(swept, files, "--plan", "--devices=cpu-8GB", "--readings=none")
     assert not any("up to" in line for line in command("reproduce", *without).out)
