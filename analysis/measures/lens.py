@@ -241,7 +241,7 @@ def milestones(
       "lowest": half of the tokens at that end of the last layer are there; "frames": the difference
       from the reference is half of the last layer's; "groups": so is the spread of the groups;
       both where the last layer's is above 0 with q < .05), layer, layer_low, layer_high (where the
-      ends of the 95 % interval get there; null for groups), layers.
+      ends of the 95 % interval get there; null for groups, and where there is no interval), layers.
     """
     found: list[tuple[object, ...]] = []
     for key, own in order.group_by("model", "prompt", "of", maintain_order=True):
@@ -249,11 +249,11 @@ def milestones(
         if key[2] == ALL:
             names = ("kendall", "ci_high", "ci_low")
         what = "order" if key[2] == ALL else key[2]
-        layers = [_from(own, name, HALF) for name in names]
+        layers = _reached(own, names, HALF)
         found.append((*key[:2], None, what, *layers, own["layers"][0]))
     for key, own, final in _final(frames, ("model", "prompt_a", "prompt_b"), "difference"):
         names = ("difference", "difference_high", "difference_low")
-        layers = [_from(own, name, final * HALF) for name in names]
+        layers = _reached(own, names, final * HALF)
         found.append((*key, "frames", *layers, own["layers"][0]))
     for key, own, final in _final(groups, ("model", "prompt", "axis"), "spread"):
         layer = _from(own, "spread", final * HALF)
@@ -271,6 +271,20 @@ def _final(
         last = own.filter(pl.col("layer") == pl.col("layers")).row(0, named=True)
         if last[value] > 0 and last["q"] < ALPHA:
             yield key, own, last[value]
+
+
+def _reached(own: pl.DataFrame, names: tuple[str, str, str], least: float) -> list[int | None]:
+    """`_from` of a value and of both ends of its interval; None for ends that it lacks somewhere.
+
+    Args:
+      own: rows of one model, by layer.
+      names: columns of the value, and of the upper and lower end of its interval.
+      least: as in `_from`.
+    """
+    value, *ends = names
+    lacking = own.filter(pl.col(value).is_not_nan() & pl.any_horizontal(pl.col(ends).is_nan()))
+    layers = [_from(own, name, least) for name in names]
+    return layers if lacking.is_empty() else [layers[0], None, None]
 
 
 def _from(own: pl.DataFrame, name: str, least: float) -> int:

@@ -1,5 +1,7 @@
 """The reward lens on runs whose layers are known: what is planted is found, and nothing else."""
 
+import math
+
 import numpy as np
 import polars as pl
 import pytest
@@ -8,6 +10,7 @@ import scipy.stats
 import analysis
 from analysis.chapters import lens
 from analysis.chapters.lens_sentences import findings
+from analysis.measures.lens import milestones
 from analysis.measures.lens_groups import between_share, permuted_p
 from analysis.words import lexicons
 from tests.support import runs
@@ -104,6 +107,33 @@ def test_the_layer_at_which_the_order_appears_is_found_and_said(make_run, rng, s
     (said,) = sentences(study)
     assert "half way to the final one" in said
     assert "after 75% of the layers, in 6 of 6 rankings" in said
+
+
+def order_of(model, taus, halves, last=4):
+    """Rows of `lens.csv` of one model, all tokens: τ after each layer, ± half its interval."""
+    rows = [
+        {"layer": layer, "kendall": tau, "ci_low": tau - half, "ci_high": tau + half}
+        for layer, (tau, half) in enumerate(zip(taus, halves, strict=True), 1)
+    ]
+    return pl.DataFrame(rows).with_columns(
+        model=pl.lit(model), prompt=pl.lit("best"), layers=pl.lit(last), of=pl.lit("all tokens")
+    )
+
+
+def test_the_width_that_is_said_is_of_the_rankings_it_is_said_of():
+    """A layer that ranks all tokens alike has no interval; "b" is half way at the last layer."""
+    early = order_of("a", (math.nan, 0.7, 0.8, 1.0), (math.nan, 0.04, 0.02, 0.0))
+    order = pl.concat([early, order_of("b", (0.1, 0.2, 0.3, 1.0), (0.3, 0.3, 0.3, 0.0))])
+    layers = milestones(order, None, None)
+    (finding,) = findings(order, None, layers)
+    assert "in 1 of 2 rankings" in finding.text
+    assert finding.text.endswith("the 95% intervals of τ are ±0.040 or narrower.")
+
+
+def test_a_layer_has_no_interval_where_the_curve_has_none():
+    order = order_of("a", (0.1, 0.7, 0.8, 1.0), (math.nan,) * 4)
+    rows = milestones(order, None, None).select("layer", "layer_low", "layer_high").rows()
+    assert rows == [(2, None, None)]
 
 
 def test_the_layer_at_which_two_prompts_part_is_found_and_said(make_run, rng, study_of):
