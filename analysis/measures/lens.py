@@ -202,6 +202,8 @@ class _Model:
             tau, *interval = _tau(own, final, stems, tests)
             now = ranks.extremes(values[layer - 1], len(places), ENDS[end])
             kept = _share(np.isin(places, now), stems, tests)
+            if layer == self.layers:
+                kept = 1.0, 1.0, 1.0  # by definition, not by chance
             yield (*key, end, len(places), int(stems.max()) + 1, tau, *interval, *kept)
 
     def framed(
@@ -307,7 +309,18 @@ def _tau(x: Order, y: Order, stems: Array, tests: int) -> tuple[float, float, fl
 
 
 def _share(hit: Array, stems: Array, tests: int) -> tuple[float, float, float]:
-    """Share of `hit` [N], and its 95 % interval; whole stems are resampled."""
-    share = float(hit.mean())
-    half = half_width(clustered_error(hit - share, stems), int(stems.max()) + 1, tests)
-    return share, max(0.0, share - half), min(1.0, share + half)
+    """Share of `hit` [N], and its 95 % interval; whole stems are resampled.
+
+    Wilson's interval (1927) with Student's t, so that shares of 0 and 1 have one too. Its number of
+    draws is that of the stems, or as many as have the clustered error where they are fewer.
+    """
+    share, count = float(hit.mean()), int(stems.max()) + 1
+    if count < 2:
+        return share, math.nan, math.nan
+    variance, error = share * (1 - share), clustered_error(hit - share, stems)
+    draws = min(count, variance / error**2) if error > 0 else count
+    square = half_width(1.0, count, tests) ** 2 / draws
+    centre = (share + square / 2) / (1 + square)
+    half = math.sqrt(square * (variance + square / 4)) / (1 + square)
+    # At 0 and 1 an end is the share itself, but for rounding.
+    return share, max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))

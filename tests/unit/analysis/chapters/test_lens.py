@@ -10,7 +10,7 @@ import scipy.stats
 import analysis
 from analysis.chapters import lens
 from analysis.chapters.lens_sentences import findings
-from analysis.measures.lens import milestones
+from analysis.measures.lens import _share, milestones
 from analysis.measures.lens_groups import between_share, permuted_p
 from analysis.words import lexicons
 from tests.support import runs
@@ -128,6 +128,23 @@ def test_the_width_that_is_said_is_of_the_rankings_it_is_said_of():
     (finding,) = findings(order, None, layers)
     assert "in 1 of 2 rankings" in finding.text
     assert finding.text.endswith("the 95% intervals of τ are ±0.040 or narrower.")
+
+
+@pytest.mark.parametrize("found", [0, 1, 3, 10])
+def test_shares_of_none_and_of_all_tokens_have_an_interval(found):
+    """Wilson's, with as many draws as there are stems; tokens come in two forms."""
+    hit, stems = np.repeat(np.arange(10) < found, 2), np.repeat(np.arange(10), 2)
+    share, low, high = _share(hit, stems, 5)
+    t = scipy.stats.t.ppf(1 - 0.025 / 5, 9)
+    draws = 10 if found in (0, 10) else 9  # n − 1 in the error of a share
+    ends = sorted(np.roots([1 + t**2 / draws, -2 * share - t**2 / draws, share**2]).real)
+    np.testing.assert_allclose((share, low, high), (found / 10, *ends), atol=1e-7)
+    assert high - low > 0.3
+
+
+def test_the_last_layer_has_all_of_its_ends(make_run, rng, study_of):
+    last = study_of(lens_run(make_run, rng)).tables["lens"].filter(of="highest", layer=LAYERS)
+    assert last.select("kept", "kept_low", "kept_high").unique().rows() == [(1.0, 1.0, 1.0)]
 
 
 def test_a_layer_has_no_interval_where_the_curve_has_none():
