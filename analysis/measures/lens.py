@@ -24,7 +24,7 @@ from engine.runs.schema import Columns
 
 ALL = "all tokens"
 ENDS = {"highest": True, "lowest": False}
-END_SHARE = 0.01  # of the vocabulary: its tokens at either end
+END_SHARE = 0.01  # of the vocabulary: its tokens at either end, ten at least
 HALF = 0.5
 
 _CELL: Columns = {"model": pl.String, "prompt": pl.String}
@@ -89,15 +89,15 @@ def by_layer(run: Run, models: Sequence[str], pair: Pair, reference: Pair) -> Ta
 
     Returns:
       order: model, prompt, layer, layers (of the model), of ("all tokens"; "highest" and "lowest":
-        the 1 % of tokens at either end of the last layer), n (tokens), stems, kendall (tau-b with
-        the last layer, among these tokens), ci_low, ci_high (95 % for all layers together), kept
-        (share of an end's tokens that are at that end after the layer too; 0.01 by chance),
-        kept_low, kept_high. By model, prompt, layer.
+        the 1 % of tokens, ten at least, at either end of the last layer), n (tokens), stems,
+        kendall (tau-b with the last layer, among these tokens), ci_low, ci_high (95 % for all
+        layers together), kept (share of an end's tokens that are at that end after the layer too;
+        by chance n over the number of all tokens), kept_low, kept_high. By model, prompt, layer.
       frames: model, prompt_a, prompt_b, layer, layers, n, stems, kendall (between the two prompts
         after the same layer), ci_low, ci_high, reference (kendall of the two that ask for the
-        same), difference (reference less kendall), difference_low, difference_high (95 %), p, q
-        (over the models of a pair after layers as far from the last one). Of the reference itself
-        the last six are NaN.
+        same), difference (reference less kendall), difference_low, difference_high (95 % after each
+        layer by itself, unlike the other intervals), p, q (over the models of a pair after layers
+        as far from the last one). Of the reference itself the last six are NaN.
     """
     order, frames = [], []
     for model in models:
@@ -243,7 +243,9 @@ def milestones(
       "lowest": half of the tokens at that end of the last layer are there; "frames": the difference
       from the reference is half of the last layer's; "groups": so is the spread of the groups;
       both where the last layer's is above 0 with q < .05), layer, layer_low, layer_high (where the
-      ends of the 95 % interval get there; null for groups, and where there is no interval), layers.
+      ends of the 95 % interval get there, for "frames" the interval after each layer by itself;
+      half of the last difference counts as known; null for groups, and where there is no
+      interval), layers.
     """
     found: list[tuple[object, ...]] = []
     for key, own in order.group_by("model", "prompt", "of", maintain_order=True):
