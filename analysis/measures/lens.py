@@ -287,8 +287,9 @@ def _reached(own: pl.DataFrame, names: tuple[str, str, str], least: float) -> li
     """
     value, *ends = names
     lacking = own.filter(pl.col(value).is_not_nan() & pl.any_horizontal(pl.col(ends).is_nan()))
-    layers = [_from(own, name, least) for name in names]
-    return layers if lacking.is_empty() else [layers[0], None, None]
+    found: list[int | None] = [_from(own, value, least)]
+    found += [_from(own, end, least) if lacking.is_empty() else None for end in ends]
+    return found
 
 
 def _from(own: pl.DataFrame, name: str, least: float) -> int:
