@@ -34,6 +34,7 @@ from analysis.words import lexicons
 NO_LENS = "No model was swept with the reward lens (--config.lens=true)."
 REFERENCE = ("greatest", "best")  # two questions of one framing
 _BAND = ("ci_low", "ci_high")
+_HALF = "Layer where half is reached"
 
 
 def tables(study: Study) -> Iterator[Table]:
@@ -84,7 +85,7 @@ def section(study: Study) -> Section:
     if order is not None:
         blocks = [
             _order(study, order),
-            *rows(made.get("lens_layers"), _LAYERS, "lens_layers.csv", "Half way"),
+            *rows(made.get("lens_layers"), _LAYERS, "lens_layers.csv", _HALF),
             _ends(study, order),
             *_framing(study),
             *_of_groups(study),
@@ -104,7 +105,9 @@ def section(study: Study) -> Section:
             "does not say that the layer holds nothing: the hidden state may hold it in another "
             "form.",
             "“Half way” is a convention: τ of 0.5 with the last layer, half of the tokens of an "
-            "end, or half of a final difference.",
+            "end, or half of a final difference. Intervals of τ and of shares are for all layers "
+            "together. Those of a difference are for each layer by itself, and half of the final "
+            "difference is taken as known.",
             "A gate (ArmoRM, QRM) keeps the weights that it gives the prompt after the last layer.",
         ),
         findings=findings(made.get("lens"), made.get("lens_framing"), made.get("lens_layers")),
@@ -143,12 +146,26 @@ def _ends(study: Study, order: pl.DataFrame) -> Picture:
         for end in lens.ENDS
     ]
     caption = (
-        f"Share of the {lens.END_SHARE:.0%} of tokens that end highest (solid) or lowest (dashed) "
-        "which are at that end after an earlier layer too. By chance it is as small as the end: "
-        f"{lens.END_SHARE:g}."
+        f"Share of the tokens that end highest (solid) or lowest (dashed) which are at that end "
+        f"after an earlier layer too. {_sizes(order)}"
     )
     draw = partial(by_layer, lines, study.names, "share there already", (lens.HALF,))
     return Picture("lens_ends", caption, draw)
+
+
+def _sizes(order: pl.DataFrame) -> str:
+    """How many tokens an end has, and so what share of them is there by chance."""
+    every = order.filter(of=lens.ALL).select("model", "prompt", "layer", all="n")
+    ends = order.filter(pl.col("of") != lens.ALL).join(every, on=["model", "prompt", "layer"])
+    sizes = ends.select("n", "all").unique().sort(pl.col("n") / pl.col("all"), "all").rows()
+    if len(sizes) == 1:
+        n, size = sizes[0]
+        return f"An end is {n:,} of {size:,} tokens: by chance the share is {n / size:.3f}."
+    (n, size), (m, other) = sizes[0], sizes[-1]
+    return (
+        f"An end is between {n:,} of {size:,} tokens and {m:,} of {other:,}, by model: by chance "
+        f"the share is {n / size:.3f} to {m / other:.3f}."
+    )
 
 
 def _framing(study: Study) -> list[Block]:
@@ -191,7 +208,7 @@ def _of_groups(study: Study) -> list[Block]:
     caption = (
         "How far words for groups of people stand apart after each layer: the share of the "
         "variance of their percentiles that lies between the groups of an axis, mean over the "
-        "axes. By chance it is 0 on average. Words of any two meanings stand apart somewhat."
+        "axes. By chance it is 0 on average. Unrelated words differ a little too."
     )
     draw = partial(by_layer, lines, study.names, "share between groups", (0.0,))
     picture = Picture("lens_groups", caption, draw)
@@ -206,7 +223,7 @@ def _group_rows(groups: pl.DataFrame) -> Sequence[Block]:
 _AT: tuple[Column, ...] = (("layer", "layer", "count"), ("layers", "of", "count"))
 _LAYERS: tuple[Column, ...] = (
     *(MODEL, PROMPT, ("against", "against", "text"), ("what", "what", "text")),
-    ("layer", "half way from layer", "count"),
+    ("layer", "half from layer", "count"),
     ("layer_low", "from", "count"),
     ("layer_high", "to", "count"),
     ("layers", "of", "count"),

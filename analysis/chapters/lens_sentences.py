@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import polars as pl
 
 from analysis.blocks import Finding
@@ -32,7 +33,9 @@ def _order(order: pl.DataFrame, layers: pl.DataFrame) -> Iterator[Finding]:
     if not early.height:
         return
     inner = order.filter(pl.col("layer") < pl.col("layers"), of=ALL)
-    width = (inner["ci_high"] - inner["ci_low"]).to_numpy().max() / 2
+    inner = inner.join(early, on=["model", "prompt"], how="semi")
+    # Of a layer that ranks all tokens alike, τ and its interval are not defined.
+    width = np.nanmax((inner["ci_high"] - inner["ci_low"]).to_numpy()) / 2
     rest = ", and in the others not surely before the last" if early.height < every.height else ""
     yield Finding(
         text=f"Read by the final norm and head, the ranking of all tokens is half way to the final "

@@ -46,12 +46,14 @@ def by_layer(
 
     Args:
       lines: of every panel.
-      names: slug -> nickname, in the order of the panels; models without rows are left out.
+      names: slug -> nickname, in the order of the panels; models without rows are left out, and
+        those after the twelfth, which the figure says.
       label: of the vertical axis.
       marks: values with a dotted line.
     """
     drawn = pl.concat([line.rows["model"] for line in lines])
-    models = [model for model in names if model in drawn][:MOST]
+    every = [model for model in names if model in drawn]
+    models = every[:MOST]
     figure, axes = style.panels(names, models, _COLUMNS, _PANEL)
     for model, ax in axes.items():
         for mark in marks:
@@ -63,7 +65,7 @@ def by_layer(
                 low, high = (own[name].to_numpy() for name in line.band)
                 ax.fill_between(layers, low, high, color=colour, alpha=0.2, linewidth=0)
             dashes = "--" if line.dashed else "-"
-            every = max(1, len(layers) // 8)
+            gap = max(1, len(layers) // 8)
             ax.plot(
                 layers,
                 own[line.value].to_numpy(),
@@ -71,12 +73,13 @@ def by_layer(
                 color=colour,
                 marker=marker,
                 markersize=3.2,
-                markevery=every,
+                markevery=gap,
                 linewidth=1.4,
             )
     _alike(list(axes.values()))
     style.legend(figure, {line.name: line.look for line in lines}, lines=True)
-    figure.supxlabel("after layer", fontsize=9)
+    cut = f" (the first {MOST} of {len(every)} models)" if len(every) > MOST else ""
+    figure.supxlabel(f"after layer{cut}", fontsize=9)
     figure.supylabel(label, fontsize=9)
     return figure
 

@@ -24,7 +24,7 @@ from engine.runs.schema import Columns
 
 ALL = "all tokens"
 ENDS = {"highest": True, "lowest": False}
-END_SHARE = 0.01  # of the vocabulary: its tokens at either end
+END_SHARE = 0.01  # of the vocabulary: its tokens at either end, ten at least
 HALF = 0.5
 
 _CELL: Columns = {"model": pl.String, "prompt": pl.String}
@@ -89,15 +89,15 @@ def by_layer(run: Run, models: Sequence[str], pair: Pair, reference: Pair) -> Ta
 
     Returns:
       order: model, prompt, layer, layers (of the model), of ("all tokens"; "highest" and "lowest":
-        the 1 % of tokens at either end of the last layer), n (tokens), stems, kendall (tau-b with
-        the last layer, among these tokens), ci_low, ci_high (95 % for all layers together), kept
-        (share of an end's tokens that are at that end after the layer too; 0.01 by chance),
-        kept_low, kept_high. By model, prompt, layer.
+        the 1 % of tokens, ten at least, at either end of the last layer), n (tokens), stems,
+        kendall (tau-b with the last layer, among these tokens), ci_low, ci_high (95 % for all
+        layers together), kept (share of an end's tokens that are at that end after the layer too;
+        by chance n over the number of all tokens), kept_low, kept_high. By model, prompt, layer.
       frames: model, prompt_a, prompt_b, layer, layers, n, stems, kendall (between the two prompts
         after the same layer), ci_low, ci_high, reference (kendall of the two that ask for the
-        same), difference (reference less kendall), difference_low, difference_high (95 %), p, q
-        (over the models of a pair after layers as far from the last one). Of the reference itself
-        the last six are NaN.
+        same), difference (reference less kendall), difference_low, difference_high (95 % after each
+        layer by itself, unlike the other intervals), p, q (over the models of a pair after layers
+        as far from the last one). Of the reference itself the last six are NaN.
     """
     order, frames = [], []
     for model in models:
@@ -202,6 +202,8 @@ class _Model:
             tau, *interval = _tau(own, final, stems, tests)
             now = ranks.extremes(values[layer - 1], len(places), ENDS[end])
             kept = _share(np.isin(places, now), stems, tests)
+            if layer == self.layers:
+                kept = 1.0, 1.0, 1.0  # by definition, not by chance
             yield (*key, end, len(places), int(stems.max()) + 1, tau, *interval, *kept)
 
     def framed(
@@ -241,7 +243,9 @@ def milestones(
       "lowest": half of the tokens at that end of the last layer are there; "frames": the difference
       from the reference is half of the last layer's; "groups": so is the spread of the groups;
       both where the last layer's is above 0 with q < .05), layer, layer_low, layer_high (where the
-      ends of the 95 % interval get there; null for groups), layers.
+      ends of the 95 % interval get there, for "frames" the interval after each layer by itself;
+      half of the last difference counts as known; null for groups, and where there is no
+      interval), layers.
     """
     found: list[tuple[object, ...]] = []
     for key, own in order.group_by("model", "prompt", "of", maintain_order=True):
@@ -249,11 +253,11 @@ def milestones(
         if key[2] == ALL:
             names = ("kendall", "ci_high", "ci_low")
         what = "order" if key[2] == ALL else key[2]
-        layers = [_from(own, name, HALF) for name in names]
+        layers = _reached(own, names, HALF)
         found.append((*key[:2], None, what, *layers, own["layers"][0]))
     for key, own, final in _final(frames, ("model", "prompt_a", "prompt_b"), "difference"):
         names = ("difference", "difference_high", "difference_low")
-        layers = [_from(own, name, final * HALF) for name in names]
+        layers = _reached(own, names, final * HALF)
         found.append((*key, "frames", *layers, own["layers"][0]))
     for key, own, final in _final(groups, ("model", "prompt", "axis"), "spread"):
         layer = _from(own, "spread", final * HALF)
@@ -271,6 +275,21 @@ def _final(
         last = own.filter(pl.col("layer") == pl.col("layers")).row(0, named=True)
         if last[value] > 0 and last["q"] < ALPHA:
             yield key, own, last[value]
+
+
+def _reached(own: pl.DataFrame, names: tuple[str, str, str], least: float) -> list[int | None]:
+    """`_from` of a value and of both ends of its interval; None for ends that it lacks somewhere.
+
+    Args:
+      own: rows of one model, by layer.
+      names: columns of the value, and of the upper and lower end of its interval.
+      least: as in `_from`.
+    """
+    value, *ends = names
+    lacking = own.filter(pl.col(value).is_not_nan() & pl.any_horizontal(pl.col(ends).is_nan()))
+    found: list[int | None] = [_from(own, value, least)]
+    found += [_from(own, end, least) if lacking.is_empty() else None for end in ends]
+    return found
 
 
 def _from(own: pl.DataFrame, name: str, least: float) -> int:
@@ -293,7 +312,18 @@ def _tau(x: Order, y: Order, stems: Array, tests: int) -> tuple[float, float, fl
 
 
 def _share(hit: Array, stems: Array, tests: int) -> tuple[float, float, float]:
-    """Share of `hit` [N], and its 95 % interval; whole stems are resampled."""
-    share = float(hit.mean())
-    half = half_width(clustered_error(hit - share, stems), int(stems.max()) + 1, tests)
-    return share, max(0.0, share - half), min(1.0, share + half)
+    """Share of `hit` [N], and its 95 % interval; whole stems are resampled.
+
+    Wilson's interval (1927) with Student's t, so that shares of 0 and 1 have one too. Its number of
+    draws is that of the stems, or as many as have the clustered error where they are fewer.
+    """
+    share, count = float(hit.mean()), int(stems.max()) + 1
+    if count < 2:
+        return share, math.nan, math.nan
+    variance, error = share * (1 - share), clustered_error(hit - share, stems)
+    draws = min(count, variance / error**2) if error > 0 else count
+    square = half_width(1.0, count, tests) ** 2 / draws
+    centre = (share + square / 2) / (1 + square)
+    half = math.sqrt(square * (variance + square / 4)) / (1 + square)
+    # At 0 and 1 an end is the share itself, but for rounding.
+    return share, max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))

@@ -1,5 +1,7 @@
 """The reward lens on runs whose layers are known: what is planted is found, and nothing else."""
 
+import math
+
 import numpy as np
 import polars as pl
 import pytest
@@ -8,6 +10,8 @@ import scipy.stats
 import analysis
 from analysis.chapters import lens
 from analysis.chapters.lens_sentences import findings
+from analysis.figures.by_layer import Line, by_layer
+from analysis.measures.lens import _share, milestones
 from analysis.measures.lens_groups import between_share, permuted_p
 from analysis.words import lexicons
 from tests.support import runs
@@ -106,6 +110,50 @@ def test_the_layer_at_which_the_order_appears_is_found_and_said(make_run, rng, s
     assert "after 75% of the layers, in 6 of 6 rankings" in said
 
 
+def order_of(model, taus, halves, last=4):
+    """Rows of `lens.csv` of one model, all tokens: τ after each layer, ± half its interval."""
+    rows = [
+        {"layer": layer, "kendall": tau, "ci_low": tau - half, "ci_high": tau + half}
+        for layer, (tau, half) in enumerate(zip(taus, halves, strict=True), 1)
+    ]
+    return pl.DataFrame(rows).with_columns(
+        model=pl.lit(model), prompt=pl.lit("best"), layers=pl.lit(last), of=pl.lit("all tokens")
+    )
+
+
+def test_the_width_that_is_said_is_of_the_rankings_it_is_said_of():
+    """A layer that ranks all tokens alike has no interval; "b" is half way at the last layer."""
+    early = order_of("a", (math.nan, 0.7, 0.8, 1.0), (math.nan, 0.04, 0.02, 0.0))
+    order = pl.concat([early, order_of("b", (0.1, 0.2, 0.3, 1.0), (0.3, 0.3, 0.3, 0.0))])
+    layers = milestones(order, None, None)
+    (finding,) = findings(order, None, layers)
+    assert "in 1 of 2 rankings" in finding.text
+    assert finding.text.endswith("the 95% intervals of τ are ±0.040 or narrower.")
+
+
+@pytest.mark.parametrize("found", [0, 1, 3, 10])
+def test_shares_of_none_and_of_all_tokens_have_an_interval(found):
+    """Wilson's, with as many draws as there are stems; tokens come in two forms."""
+    hit, stems = np.repeat(np.arange(10) < found, 2), np.repeat(np.arange(10), 2)
+    share, low, high = _share(hit, stems, 5)
+    t = scipy.stats.t.ppf(1 - 0.025 / 5, 9)
+    draws = 10 if found in (0, 10) else 9  # n − 1 in the error of a share
+    ends = sorted(np.roots([1 + t**2 / draws, -2 * share - t**2 / draws, share**2]).real)
+    np.testing.assert_allclose((share, low, high), (found / 10, *ends), atol=1e-7)
+    assert high - low > 0.3
+
+
+def test_the_last_layer_has_all_of_its_ends(make_run, rng, study_of):
+    last = study_of(lens_run(make_run, rng)).tables["lens"].filter(of="highest", layer=LAYERS)
+    assert last.select("kept", "kept_low", "kept_high").unique().rows() == [(1.0, 1.0, 1.0)]
+
+
+def test_a_layer_has_no_interval_where_the_curve_has_none():
+    order = order_of("a", (0.1, 0.7, 0.8, 1.0), (math.nan,) * 4)
+    rows = milestones(order, None, None).select("layer", "layer_low", "layer_high").rows()
+    assert rows == [(2, None, None)]
+
+
 def test_the_layer_at_which_two_prompts_part_is_found_and_said(make_run, rng, study_of):
     study = study_of(lens_run(make_run, rng, appears=3, parts=7))
     (one,) = study.tables["lens_layers"].filter(model="a", what="frames").iter_rows(named=True)
@@ -174,6 +222,35 @@ def test_one_prompt_alone_has_its_order_and_no_frames(make_run, rng, study_of):
         "lens",
         "lens_ends",
     ]
+
+
+def test_the_size_of_an_end_is_said_of_a_small_vocabulary(make_run, rng, study_of):
+    values = rng.normal(size=(2, 300))
+    run = make_run({"v": [f"t{i}" for i in range(300)]}, {"m": "v"}, {("m", "best"): values[1]})
+    runs.add_lens(run, "m", "best", values[:1])
+    study = study_of(run)
+    ends = next(p for p in analysis.blocks.pictures(lens.section(study).blocks) if "ends" in p.stem)
+    assert ends.caption.endswith("An end is 10 of 300 tokens: by chance the share is 0.033.")
+    more = study.tables["lens"].with_columns(model=pl.lit("big"))
+    more = more.with_columns(n=pl.when(of="all tokens").then(49_152).otherwise(492))
+    said = lens._sizes(pl.concat([study.tables["lens"], more.cast({"n": pl.Int64})]))
+    assert "between 492 of 49,152 tokens and 10 of 300, by model" in said
+    assert said.endswith("the share is 0.010 to 0.033.")
+
+
+def test_a_figure_says_that_it_leaves_models_out():
+    names = {f"m{i}": f"m{i}" for i in range(14)}
+    rows = pl.DataFrame({"model": list(names) * 2, "layer": [1] * 14 + [2] * 14, "x": 0.5})
+    line = Line(name="best", rows=rows, value="x", band=(), look=("#000000", "o"))
+    drawn = by_layer([line], names, "x")
+    assert drawn.get_supxlabel() == "after layer (the first 12 of 14 models)"
+    assert by_layer([line], dict(list(names.items())[:12]), "x").get_supxlabel() == "after layer"
+
+
+def test_what_the_intervals_hold_for_is_said(make_run, rng, study_of):
+    section = lens.section(study_of(lens_run(make_run, rng, appears=3, parts=7)))
+    assert any("difference are for each layer by itself" in text for text in section.caveats)
+    assert "Layer where half is reached" in [b.title for b in section.blocks if b.kind == "rows"]
 
 
 def test_every_figure_of_the_section_can_be_drawn(make_run, rng, study_of):
