@@ -10,7 +10,8 @@ from etils import epath
 import analysis
 from engine import api
 from engine.errors import AssayError
-from engine.runs import rebuild, schema
+from engine.planning import admission
+from engine.runs import provenance, rebuild, schema
 from engine.runs.verify import verify
 from engine.search import certificates
 from engine.search.certificate import Ascent
@@ -111,7 +112,9 @@ def test_a_killed_certificate_goes_on_to_the_same_bytes(checkpoint, tmp_path, mo
         with pytest.raises(Killed):
             search(run, [checkpoint()], direction="min")
     assert file_of(run, "min").exists()
+    assert len(list(run.rglob("*-min.json"))) == 1
     search(run, [checkpoint()], direction="min")
+    assert not list(run.rglob("*-min.json"))
     assert file_of(run, "min").read_bytes() == file_of(whole, "min").read_bytes()
     search(run, [checkpoint()], direction="min", certify=41)  # nothing is left to do
     assert record(run, file_of(run, "min"))["complete"]
@@ -137,6 +140,56 @@ def test_a_larger_budget_goes_on_where_a_smaller_one_ended(checkpoint, tmp_path)
     assert not known.new
     with pytest.raises(AssayError, match=r"was begun with step_size=64, not 32; use another run"):
         search(run, [checkpoint()], direction="min", certify_step=32)
+
+
+def raised(patch):
+    """The next version of the code that decides the last bits on a CPU."""
+    patch.setitem(provenance.NUMERICS, "cpu", provenance.NUMERICS["cpu"] + 1)
+
+
+def test_a_certificate_names_the_numerics_it_was_computed_with(checkpoint, tmp_path, monkeypatch):
+    run, own = tmp_path / "run", {"direction": "min"}
+    old = provenance.NUMERICS["cpu"]
+    search(run, [checkpoint()], certify=0, **own)
+    with monkeypatch.context() as patch:
+        raised(patch)
+        search(run, [checkpoint()], certify=3, **own)
+    numerics = {
+        method: record(run, file_of(run, "min", method))["fingerprint"]["numerics"]
+        for method in ("repeat", "repeat-ascent")
+    }
+    assert numerics == {"repeat": old, "repeat-ascent": old + 1}
+    (_, known) = search(run, [checkpoint()], certify=3, **own)  # nothing is added to it
+    assert not known.new
+    with pytest.raises(AssayError, match=rf"begun with numerics={old + 1}, not {old}; use another"):
+        search(run, [checkpoint()], certify=40, **own)
+    with monkeypatch.context() as patch:
+        raised(patch)
+        assert search(run, [checkpoint()], certify=40, **own)[1].new
+
+
+def test_a_killed_certificate_does_not_go_on_with_other_numerics(checkpoint, tmp_path, monkeypatch):
+    run, old = tmp_path / "run", provenance.NUMERICS["cpu"]
+    search(run, [checkpoint()], certify=0)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        killed_after(patch, 2)
+        search(run, [checkpoint()])
+    with monkeypatch.context() as patch:
+        raised(patch)
+        with pytest.raises(AssayError, match=r"-max\.json: an unfinished certificate of another"):
+            search(run, [checkpoint()])
+    search(run, [checkpoint()])
+    assert record(run, file_of(run))["fingerprint"]["numerics"] == old
+
+
+def test_a_certificate_that_does_not_fit_is_refused(checkpoint, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    search(run, [checkpoint()], certify=0)
+    before = sorted(run.rglob("*"))
+    monkeypatch.setattr(admission, "free_memory", lambda: 1 << 20)
+    with pytest.raises(AssayError, match=r"^tiny: needs .* are free; .* would fit; --config.check"):
+        search(run, [checkpoint()])
+    assert sorted(run.rglob("*")) == before
 
 
 def test_a_certificate_of_another_search_is_refused(checkpoint, tmp_path, monkeypatch):
