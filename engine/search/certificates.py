@@ -188,7 +188,7 @@ def summary(objective: SearchObjective, ascent: Ascent, found: Mapping[str, Any]
       ascent: as it ended.
       found: `token_ids` and `reward` of what the search found; the reward is not signed.
     """
-    tokens = int(objective.allowed.sum())
+    tokens, settings = int(objective.allowed.sum()), objective.settings
     return {
         "certified": ascent.certified,
         "sweeps": len(ascent.sweeps),
@@ -197,6 +197,7 @@ def summary(objective: SearchObjective, ascent: Ascent, found: Mapping[str, Any]
         "best_gain": ascent.best_gain if np.isfinite(ascent.best_gain) else None,
         "margin": ascent.margin,
         "noise": ascent.noise,
+        "target": DIRECTIONS[settings.direction] * settings.target if settings.target else None,
         "searched_reward": found["reward"],
         "searched_ids": list(found["token_ids"]),
     }
