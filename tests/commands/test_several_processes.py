@@ -102,7 +102,7 @@ def test_every_command_writes_with_2_and_4_processes_what_it_writes_with_one(
 @pytest.mark.slow
 def test_a_universal_search_of_two_processes_writes_what_one_writes(checkpoints, tmp_path):
     flags = [checkpoints["reward"], "--config.prompts=greatest,best", "--config.universal=mean"]
-    flags += ["--config.length=3", "--config.steps=2", "--config.candidates=16", "--config.topk=8"]
+    flags += ["--config.length=2", "--config.steps=2", "--config.candidates=16", "--config.topk=8"]
     flags += ["--config.direction=max", "--config.transfer=False"]
     run_to_the_end("gcg", 1, *flags, f"--run={tmp_path}/1")
     assert len(bytes_of(tmp_path / "1")) == 3  # of two judges, and the vocabulary

@@ -249,3 +249,34 @@ def test_the_api_certifies_a_reply_of_any_origin(checkpoint):
         AssayError, match=r"^reply: the filters leave out its token \d+ at position"
     ):
         model.certify("Who?", last["token_ids"], deny=(last["text"][0],), **few)
+
+
+@pytest.mark.parametrize(
+    ("reply", "own", "message"),
+    [
+        ([-1, 5], {}, r"reply: token id -1; allowed: integers 0 to \d+"),
+        ([10**12, 5], {"fixed": (0,)}, r"reply: token id 1000000000000; allowed: integers 0 to "),
+        (["a"], {}, r"reply: token id 'a'; allowed: integers 0 to "),
+        ([], {}, "reply: it has no token; allowed: at least one"),
+        ("war", {"sweeps": 0}, "sweeps=0; allowed: integers >= 1"),
+        ("war", {"certify": 3}, "certify=3: sweeps says it here"),
+        ("war", {"length": 7}, "length=7: the reply says it here"),
+    ],
+)
+def test_the_api_refuses_what_cannot_be_certified(checkpoint, reply, own, message):
+    model = api.load(checkpoint().path, mesh=make_mesh(), step_size=64)
+    with pytest.raises(AssayError, match=rf"^{message}"):
+        model.certify("Who?", reply, **own)
+
+
+def test_ids_that_their_text_does_not_give_are_certified_with_fixed_positions(checkpoint):
+    template = checkpoint().template
+    ids = [template.reply_ids(letter)[0] for letter in "war"]
+    assert list(template.reply_ids("war")) != ids
+    model = api.load(checkpoint().path, mesh=make_mesh(), step_size=64)
+    few = {"ascii_only": False, "round_trip": False, "allow": ("a", "r", "w")}
+    said = model.certify("Who?", ids, fixed=(0, 1), sweeps=1, **few)
+    assert said.sweeps == 1
+    assert said.steps["token_ids"][-1].to_list()[:2] == ids[:2]
+    with pytest.raises(AssayError, match=r"^certify=1; allowed: 0, or at least 2 sweeps"):
+        model.certify("Who?", ids, fixed=(0,), sweeps=1, **few)
