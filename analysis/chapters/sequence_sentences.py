@@ -99,7 +99,8 @@ def _gains(moved: pl.DataFrame) -> Array:
     after, before = (moved[name].to_numpy().astype(float) for name in ("reward", "searched_reward"))
     target = moved["target"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     closer = np.abs(before - target) - np.abs(after - target)
-    return np.where(np.isnan(target), np.abs(after - before), closer)
+    gains: Array = np.where(np.isnan(target), np.abs(after - before), closer)
+    return gains
 
 
 def _of(count: int, every: int) -> str:

@@ -143,8 +143,8 @@ def _job(
         for c in checkpoints
     }
     universal.together(list(each.values()), list(each))
-    asked = [[o.checkpoint_hash, [list(p.prefix) for p in o.prompts]] for o in each.values()]
-    asked = sorted([digest, sorted(prefixes)] for digest, prefixes in asked)
+    asked = [[o.checkpoint_hash, sorted(list(p.prefix) for p in o.prompts)] for o in each.values()]
+    asked = sorted(asked, key=json.dumps)
     group = hashlib.sha256(json.dumps([rule, asked]).encode()).hexdigest()[:8]
     method = f"{settings.method}-{rule}-{group}"
     files: dict[str, _Files] = {

@@ -260,7 +260,12 @@ def test_the_order_of_models_and_prompts_makes_no_other_search(models, tmp_path)
 
 def test_every_program_is_compiled_by_all_processes_together(models, monkeypatch):
     wrapped = []
-    monkeypatch.setattr(universal_step, "run_together", lambda p: wrapped.append(p) or p)
+
+    def together(program):
+        wrapped.append(program)
+        return program
+
+    monkeypatch.setattr(universal_step, "run_together", together)
     shared, mesh = settings().of_compiled_step(), make_mesh()
     passes = universal_step._passes.__wrapped__(scorer(models[0]).graph, mesh, shared)
     between = universal_step._between.__wrapped__(mesh, shared, "mean")
