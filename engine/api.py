@@ -122,6 +122,9 @@ class Certificate:
     steps: pl.DataFrame
 
 
+_SAID_BY = {"certify": "sweeps", "length": "the reply", "initial": "the reply"}  # in `certify`
+
+
 class RewardModel:
     """A reward model on devices, ready to score."""
 
@@ -277,15 +280,24 @@ class RewardModel:
             `round_trip` and `target` decide which swaps are allowed.
 
         Raises:
-          AssayError: a reply that the filters leave out; an unknown setting, or one that does not
-            fit; fewer sweeps than free positions.
+          AssayError: ids that are no tokens; a reply that the filters leave out; an unknown
+            setting, or one that does not fit; fewer sweeps than free positions.
         """
-        template = self._checkpoint.template
-        ids = template.reply_ids(reply) if isinstance(reply, str) else list(map(int, reply))
-        own = {"topk": 1, **settings, "length": len(ids), "certify": sweeps}
-        if own.get("fixed"):
-            own["initial"] = template.tokenizer.decode(ids)
-        objective = self._objective([prompt], direction, own)
+        for name, instead in _SAID_BY.items():
+            if name in settings:
+                raise AssayError(f"{name}={settings[name]!r}: {instead} says it here")
+        if isinstance(sweeps, bool) or not isinstance(sweeps, int) or sweeps < 1:
+            raise AssayError(f"sweeps={sweeps!r}; allowed: integers >= 1")
+        ids = self._reply_ids(reply)
+        # A reply that is given by its ids need not be one that its text tokenises to: the settings
+        # that the reply has to fit are set when the objective, which draws one, is built.
+        free = {"topk": 1, **settings, "length": len(ids), "fixed": (), "round_trip": False}
+        objective = self._objective([prompt], direction, free)
+        given = {"fixed": (), "round_trip": DEFAULTS["round_trip"], **settings}
+        last = {name: given[name] for name in ("fixed", "round_trip")}
+        last |= {"certify": sweeps, "initial": "given" if last["fixed"] else ""}
+        own = dataclasses.replace(objective.settings, **last)
+        objective = dataclasses.replace(objective, settings=own)
         objective.check_given(ids)
         split = objective.prompts[0]
         whole = [*split.prefix, *ids, *split.suffix]
@@ -293,6 +305,20 @@ class RewardModel:
         ascent, steps = self._certify(objective, found)
         said = certificates.summary(objective, ascent, found)
         return Certificate(steps=steps, **{key: said[key] for key in Certificate.SUMMARY})
+
+    def _reply_ids(self, reply: str | Sequence[int]) -> list[int]:
+        """The token ids of a reply; raises AssayError for one that has none, or wrong ones."""
+        if isinstance(reply, str):
+            ids = list(self._checkpoint.template.reply_ids(reply))
+        else:
+            ids, most = list(reply), tokens_of(self._checkpoint) - 1
+            for i in ids:
+                number = isinstance(i, int | np.integer) and not isinstance(i, bool)
+                if not (number and 0 <= i <= most):
+                    raise AssayError(f"reply: token id {i!r}; allowed: integers 0 to {most}")
+        if not ids:
+            raise AssayError("reply: it has no token; allowed: at least one")
+        return [int(i) for i in ids]
 
     # Any: settings are of several types.
     def _objective(

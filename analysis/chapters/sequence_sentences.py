@@ -19,8 +19,10 @@ from analysis.blocks import (
     rows,
 )
 from analysis.figures.transfer_map import transfer_map
-from analysis.measures.transfer import SEARCH, TOGETHER, summary
+from analysis.measures.transfer import SEARCH, together_or_alone
+from analysis.run import Run
 from analysis.sentences import decimals
+from analysis.statistics import Array
 from analysis.study import Study
 
 
@@ -30,7 +32,7 @@ def matrix_blocks(study: Study) -> list[Block]:
     if matrix is None:
         return []
     blocks: list[Block] = [Heading("Every found reply under every model and prompt")]
-    blocks += [Text(finding.text) for finding in universal_findings(matrix)]
+    blocks += [Text(finding.text) for finding in universal_findings(study.run, matrix)]
     known = matrix.filter(pl.col("standardised").is_not_null())
     if known.height:
         firsts = known.select(SEARCH).unique(maintain_order=True).head(_MOST_ROWS)
@@ -44,29 +46,27 @@ def matrix_blocks(study: Study) -> list[Block]:
     return [*blocks, *rows(matrix, _MATRIX, "sequence_matrix.csv")]
 
 
-def universal_findings(matrix: pl.DataFrame | None) -> list[Finding]:
-    """Where a reply sought for all beats, over all, each that was sought for one."""
+def universal_findings(run: Run, matrix: pl.DataFrame | None) -> list[Finding]:
+    """How a reply sought for several judges compares with those sought for one of them."""
     if matrix is None:
         return []
-    found, every = [], summary(matrix)
-    for direction, word in (("max", "high"), ("min", "low")):
-        own = every.filter(pl.col("direction") == direction, pl.col("targets") > 1)
-        universal = own.filter(pl.col("source") == TOGETHER)
-        single = own.filter(pl.col("source") != TOGETHER)
-        if not universal.height or not single.height:
-            continue
-        best, other = (
-            f.sort("mean", descending=True).row(0, named=True) for f in (universal, single)
+    found = []
+    for row in together_or_alone(run, matrix).iter_rows(named=True):
+        low = row["direction"] == "min"
+        what = "mean" if row["rule"] == "mean" else "highest" if low else "lowest"
+        ours, theirs = (decimals(-v if low else v) for v in (row["value"], row["alone_value"]))
+        judges, known = row["judges"], row["known"]
+        over = "them" if known == judges else f"{known} of them, whose vocabulary was scored"
+        outcome = "the one for one pair is better"
+        if row["value"] >= row["alone_value"]:
+            equal = row["value"] == row["alone_value"]
+            outcome = "they are equally good" if equal else "the one for all is better"
+        text = (
+            f"One reply for all: sought {'low' if low else 'high'} for {judges} pairs of model and "
+            f"prompt together, “{row['text']}” has a {what} reward of {ours} sd over {over}. The "
+            f"best that was sought for one of the pairs, “{row['alone']}”, has {theirs}: {outcome}."
         )
-        if best["mean"] > other["mean"] and best["targets"] == other["targets"]:
-            sign = 1 if direction == "max" else -1
-            ours, theirs = (decimals(sign * row["mean"]) for row in (best, other))
-            text = (
-                f"One reply for all: sought {word} for several models or prompts together, "
-                f"“{best['text']}” has a mean reward of {ours} sd over {best['targets']} of them; "
-                f"the best that was sought for one has {theirs}."
-            )
-            found.append(Finding(text=text))
+        found.append(Finding(text=text))
     return found
 
 
@@ -77,19 +77,30 @@ def certified_findings(certificates: pl.DataFrame | None) -> list[Finding]:
     findings, sure = [], certificates.filter("certified")
     moved = certificates.filter(pl.col("ascent_steps") > 0)
     if sure.height:
+        rejected = sure["rejected"].sum()
         text = (
-            f"{_of(sure.height, certificates.height)} certified: every swap of a single token was "
-            f"scored ({sure['swaps'].sum():,} rewards), and none improves the reply."
+            f"{_of(sure.height, certificates.height)} certified: every allowed swap of a single "
+            f"token was scored ({sure['swaps'].sum():,} rewards), and none improves the reply"
+            + (f"; {rejected:,} would, but cannot be typed." if rejected else ".")
         )
         findings.append(Finding(text=text))
     if moved.height:
-        gain = np.abs(moved["reward"].to_numpy() - moved["searched_reward"].to_numpy()).max()
         text = (
             f"The searches had stopped short: swaps of single tokens improved "
-            f"{moved.height} of {certificates.height} replies that they found, by up to {gain:.3g}."
+            f"{moved.height} of {certificates.height} replies that they found, by up to "
+            f"{_gains(moved).max():.3g}."
         )
         findings.append(Finding(text=text))
     return findings
+
+
+def _gains(moved: pl.DataFrame) -> Array:
+    """How much better swaps made each reply; with a target, how much closer: float64 [rows]."""
+    after, before = (moved[name].to_numpy().astype(float) for name in ("reward", "searched_reward"))
+    target = moved["target"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    closer = np.abs(before - target) - np.abs(after - target)
+    gains: Array = np.where(np.isnan(target), np.abs(after - before), closer)
+    return gains
 
 
 def _of(count: int, every: int) -> str:
@@ -151,6 +162,6 @@ _CERTIFIED: tuple[Column, ...] = (
     ("swaps", "swaps scored", "count"),
     ("best_gain", "best swap’s gain", "number"),
     ("margin", "margin", "number"),
-    ("rejected", "better, not typed so", "count"),
+    ("rejected", "better, but cannot be typed", "count"),
     ("text", "text", "token"),
 )

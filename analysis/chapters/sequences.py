@@ -72,6 +72,7 @@ _CERTIFICATES: Columns = {
     "best_gain": pl.Float64,
     "margin": pl.Float64,
     "noise": pl.Float64,
+    "target": pl.Float64,
     "rejected": pl.Int64,
     "text": pl.String,
 }
@@ -132,11 +133,16 @@ def sequences_table(run: Run) -> pl.DataFrame:
 
 
 def sequence_traces(run: Run) -> pl.DataFrame:
-    """Every step of each search: its keys, step, reward, best (so far), flops."""
+    """Every step of each search: its keys, step, reward, best (so far), flops.
+
+    Of a universal search, which does not seek the reward of one model, `best` is each step's own.
+    """
     frames = [pl.DataFrame(schema=_TRACE)]
     for keys, steps, _ in run.read_searches():
         reward = pl.col("reward")
         best = reward.cum_max() if keys["direction"] == "max" else reward.cum_min()
+        if rule_of(keys["method"]):
+            best = reward
         named = {name: pl.lit(keys[name]).cast(dtype) for name, dtype in _KEYS.items()}
         frames.append(steps.select(**named, step="step", reward="reward", best=best, flops="flops"))
     return pl.concat(frames)
@@ -151,8 +157,9 @@ def sequence_certificates(run: Run) -> pl.DataFrame:
       sweeps, swaps (that they scored), ascent_steps (swaps that were taken), searched_reward (of
       what the search found), reward (of the sequence after the last step), best_gain (of a swap
       of it, in the direction sought; null: none was admitted), margin (that a gain must exceed to
-      improve it), noise (largest difference between two rewards of one sequence), rejected (swaps
-      that would improve it, but whose text does not round-trip), text. By the first five.
+      improve it), noise (largest difference between two rewards of one sequence), target (the
+      reward that it was to come close to; null: none), rejected (swaps that would improve it, but
+      whose text does not round-trip), text. By the first five.
     """
     said = []
     for keys, steps, record in run.read_searches():
@@ -311,7 +318,7 @@ def section(study: Study) -> Section:
         blocks=blocks,
         findings=[
             *certified_findings(made.get("sequence_certificates")),
-            *universal_findings(made.get("sequence_matrix")),
+            *universal_findings(study.run, made.get("sequence_matrix")),
         ],
         caveats=(
             "A search finds a local extreme: another seed or method may find better, also where "

@@ -24,6 +24,14 @@ MATRIX: Columns = {
     "reward": pl.Float32,
     "standardised": pl.Float64,
 }
+_COMPARED: Columns = {
+    **dict.fromkeys(("direction", "rule"), pl.String),
+    **dict.fromkeys(("judges", "known"), pl.Int64),
+    "text": pl.String,
+    "value": pl.Float64,
+    "alone": pl.String,
+    "alone_value": pl.Float64,
+}
 SEARCH = ["source", "source_prompt", "direction", "method", "seed", "text"]
 
 
@@ -103,3 +111,57 @@ def summary(matrix: pl.DataFrame) -> pl.DataFrame:
         mean=(sign * pl.col("standardised")).mean(),
         least=(sign * pl.col("standardised")).min(),
     )
+
+
+def judges_of(run: Run) -> dict[str, set[tuple[str, str]]]:
+    """Method of a universal search -> the models and prompts that it was sought for."""
+    judges: dict[str, set[tuple[str, str]]] = {}
+    for keys, _, record in run.read_searches():
+        if rule_of(keys["method"]):
+            own = judges.setdefault(keys["method"], set())
+            own.add((keys["model"], keys["prompt"]))
+            own |= {
+                (model, prompt) for model, prompt, *_ in (record.universal or {}).get("judges", ())
+            }
+    return judges
+
+
+def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
+    """Each universal search beside the best reply that was sought for one of its judges.
+
+    Both are compared over the same judges, by the rule of the universal search: other models and
+    prompts that scored the replies do not count, nor do replies sought for the mean of prompts.
+
+    Args:
+      run: the run.
+      matrix: what `transfer_matrix` returns.
+
+    Returns:
+      direction, rule, judges (of the search), known (those whose rewards can be standardised, at
+      least two), text, value, alone (text of the other reply), alone_value. Values are standard
+      deviations, with the sign turned for `min`: higher is better. One row per direction and
+      method, of its best seed; none where there is nothing to compare.
+    """
+    rows = []
+    for method, judges in sorted(judges_of(run).items()):
+        keys = ["target", "prompt"]
+        sought = pl.DataFrame(sorted(judges), schema=keys, orient="row")
+        known = matrix.filter(pl.col("standardised").is_not_null())
+        known = known.join(sought, on=keys, how="semi", maintain_order="left")
+        rule = str(rule_of(method))
+        by = "mean" if rule == "mean" else "least"
+        for direction in ("max", "min"):
+            own = (pl.col("method") == method) & (pl.col("direction") == direction)
+            cells = known.filter(own).select(keys).unique()
+            every = summary(known.join(cells, on=keys, how="semi", maintain_order="left"))
+            every = every.filter(pl.col("targets") == cells.height, direction=direction)
+            every = every.sort(by, descending=True, maintain_order=True)
+            single = every.join(
+                sought, left_on=["source", "source_prompt"], right_on=keys, how="semi"
+            ).sort(by, "text", descending=[True, False])
+            universal = every.filter(own)
+            if cells.height > 1 and universal.height and single.height:
+                best, alone = universal.row(0, named=True), single.row(0, named=True)
+                shown = (best["text"], best[by], alone["text"], alone[by])
+                rows.append((direction, rule, len(judges), cells.height, *shown))
+    return pl.DataFrame(rows, schema=_COMPARED, orient="row")

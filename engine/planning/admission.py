@@ -149,19 +149,24 @@ def admit(
     return step
 
 
-def check_search(checkpoint: Checkpoint, mesh: Mesh, dtype: str, work: SearchWork) -> None:
-    """Checks that a model can be searched here.
+def check_search(
+    checkpoint: Checkpoint, mesh: Mesh, dtype: str, work: SearchWork, beside: float = 0.0
+) -> float:
+    """Checks that a model can be searched here, and returns the bytes of its weights on a device.
 
     Args:
       checkpoint: the model.
       mesh: where it is loaded.
       dtype: of the decoder.
       work: the search.
+      beside: bytes on each device that other models are going to take.
 
     Raises:
       AssayError: it is too large.
     """
-    subject = subject_of([checkpoint])
+    subject, place = subject_of([checkpoint]), Place.of(mesh)
+    if place.free is not None:
+        place = dataclasses.replace(place, free=int(place.free - beside * place.sharing))
 
     def account(model: Model) -> Account:
         return plans.search_account(model, work)
@@ -169,8 +174,9 @@ def check_search(checkpoint: Checkpoint, mesh: Mesh, dtype: str, work: SearchWor
     def ways(model: Model, usable: float) -> list[str]:
         return plans.ways_to_fit(subject, model, usable, account)
 
-    if reason := _refusal(subject, Place.of(mesh), dtype, account, ways):
+    if reason := _refusal(subject, place, dtype, account, ways):
         raise AssayError(reason)
+    return account(_model(subject, place, dtype)).weights if _splits(subject, place) else 0.0
 
 
 def check_conversion(

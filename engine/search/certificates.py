@@ -4,6 +4,7 @@ A certificate is filed like a search of the method `<method>-ascent`: one row pe
 holds the sweeps too, from which a larger budget goes on.
 """
 
+import contextlib
 import dataclasses
 import json
 import time
@@ -23,7 +24,7 @@ from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer
-from engine.search import certificate
+from engine.search import certificate, jobs
 from engine.search.certificate import Ascent, Sweep
 from engine.search.jobs import SearchJob, last_row, read_table
 from engine.search.objective import SearchObjective
@@ -85,6 +86,15 @@ def jobs_of(
     ]
 
 
+def check_memory(job: CertificateJob, dtype: str, place: Place) -> None:
+    """Raises AssayError for a certificate whose sweeps this machine cannot hold."""
+    subject = admission.subject_of([job.search.checkpoint])
+    longest, own = _positions(job.search)
+    reason = admission.refusal(subject, place, dtype, longest, own, job.step_size, self_check=1)
+    if reason:
+        raise AssayError(reason.replace("--config.step_size", "--config.certify_step"))
+
+
 def certify(
     manifest: Manifest,
     job: CertificateJob,
@@ -106,7 +116,7 @@ def certify(
       AssayError: a damaged state, a reward that is not finite, a self-check beyond tolerance.
     """
     began, objective = time.perf_counter(), job.objective
-    found, spent = _found(manifest, job)
+    found = _found(manifest, job)
     file, sign = manifest.run / job.path, DIRECTIONS[job.direction]
     state = _State(file, _identity(manifest, job, found))
     known = max(job.known, state.load(), key=len)
@@ -119,7 +129,7 @@ def certify(
         save=state.save,
         advance=advance,
     )
-    frame = ascent_frame(objective, scorer, ascent, spent)
+    frame = ascent_frame(objective, scorer, ascent, found["flops"])
     check = self_check(objective, scorer, frame, job.path)
     if processes.writes():
         state.save(ascent.sweeps, now=True)
@@ -178,7 +188,7 @@ def summary(objective: SearchObjective, ascent: Ascent, found: Mapping[str, Any]
       ascent: as it ended.
       found: `token_ids` and `reward` of what the search found; the reward is not signed.
     """
-    tokens = int(objective.allowed.sum())
+    tokens, settings = int(objective.allowed.sum()), objective.settings
     return {
         "certified": ascent.certified,
         "sweeps": len(ascent.sweeps),
@@ -187,6 +197,7 @@ def summary(objective: SearchObjective, ascent: Ascent, found: Mapping[str, Any]
         "best_gain": ascent.best_gain if np.isfinite(ascent.best_gain) else None,
         "margin": ascent.margin,
         "noise": ascent.noise,
+        "target": DIRECTIONS[settings.direction] * settings.target if settings.target else None,
         "searched_reward": found["reward"],
         "searched_ids": list(found["token_ids"]),
     }
@@ -201,18 +212,19 @@ def _job(
     place: Place,
 ) -> CertificateJob:
     """The certificate of one search in one direction, entered in the manifest."""
-    card, prompts = search.checkpoint.card, search.objective.prompts
+    card = search.checkpoint.card
     method = f"{settings.method}{schema.ASCENT}"
     path = schema.sequences_path(card.slug, search.prompt_id, direction, method, settings.seed)
     step = settings.certify_step or steps.begun_with(manifest, path)
     if not step:
-        longest = max(len(prompt.prefix) for prompt in prompts) + settings.length
-        own = settings.length + len(prompts[0].suffix)
+        longest, own = _positions(search)
         subject = admission.subject_of([search.checkpoint])
         step = admission.step_for(subject, place, settings.dtype, longest, own, self_check=1)
-    setup.admit_fingerprint(
-        manifest, path, {**search.fingerprints[direction], "ascent": 1, "step_size": step}
-    )
+    # The search may be complete, and keep its numerics: those of the certificate are its own.
+    searched_with = {k: v for k, v in search.fingerprints[direction].items() if k != "numerics"}
+    numerics = setup.numerics(manifest, path, whole=_is_whole(manifest, path, settings.certify))
+    fingerprint = {**searched_with, **numerics, "ascent": 1, "step_size": step}
+    setup.admit_fingerprint(manifest, path, fingerprint)
     known, complete = processes.from_first(
         f"certificate {path}", lambda: _present(manifest, search, path, searched, settings.certify)
     )
@@ -225,6 +237,25 @@ def _job(
         known=tuple(map(Sweep.from_json, known)),
         complete=complete,
     )
+
+
+def _positions(search: SearchJob) -> tuple[int, int]:
+    """Positions of the longest prompt with its reply, and of a whole reply with its suffix."""
+    objective = search.objective
+    length = objective.settings.length
+    longest = max(len(prompt.prefix) for prompt in objective.prompts)
+    return longest + length, length + len(objective.suffix)
+
+
+def _is_whole(manifest: Manifest, path: str, budget: int) -> bool:
+    """Whether a budget asks for no more sweeps; all processes say the same."""
+    said = manifest.content["results"].get(path, {}).get("certificate", {})
+    return jobs.is_whole(manifest, path) and _suffices(said, budget)
+
+
+def _suffices(said: Mapping[str, Any], budget: int) -> bool:
+    """Whether a certificate, as `summary` describes it, leaves nothing to a budget of sweeps."""
+    return bool(said.get("certified")) or said.get("sweeps", 0) >= budget
 
 
 def _present(
@@ -251,15 +282,18 @@ def _present(
         file = manifest.run / path
         manifest.adopt_part(path, file.name, len(table.frame), table.sha256)
         _finish(manifest, path, about)
-    return known, bool(said.get("certified")) or len(known) >= budget
+    complete = _suffices(said, budget)
+    if complete:
+        _remove_leftover(manifest.run / path, known)
+    return known, complete
 
 
-def _found(manifest: Manifest, job: CertificateJob) -> tuple[dict[str, Any], float]:
-    """The last row of the search, and the operations it took."""
+def _found(manifest: Manifest, job: CertificateJob) -> dict[str, Any]:
+    """The last row of the search."""
     last, _ = processes.from_first(
         f"found in {job.searched}", lambda: last_row(manifest, job.searched, job.search.prompts)
     )
-    return {name: values[0] for name, values in last.items()}, last["flops"][0]
+    return {name: values[0] for name, values in last.items()}
 
 
 def _finish(manifest: Manifest, path: str, about: Json) -> None:
@@ -273,12 +307,29 @@ def _identity(manifest: Manifest, job: CertificateJob, found: Mapping[str, Any])
     return {"fingerprint": fingerprint, "searched_ids": list(found["token_ids"])}
 
 
+def _state_file(file: epath.Path) -> epath.Path:
+    """Where the sweeps of an unfinished certificate lie."""
+    direction = file.parent.name.removeprefix("direction=")
+    return file.parent.parent / f"{file.stem}-{direction}.json"
+
+
+def _remove_leftover(file: epath.Path, known: Sequence[object]) -> None:
+    """Removes the state beside a certificate's file if it knows no more sweeps than the file.
+
+    A command that was stopped between file and manifest leaves one; that of a larger budget stays.
+    """
+    state = _state_file(file)
+    data = storage.read_if_there(state)
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: said when it is loaded
+        if data is not None and len(json.loads(data)["sweeps"]) <= len(known):
+            storage.remove(state)
+
+
 class _State:
     """The sweeps of an unfinished certificate, beside the folders of the directions."""
 
     def __init__(self, file: epath.Path, identity: Json):
-        direction = file.parent.name.removeprefix("direction=")
-        self._file = file.parent.parent / f"{file.stem}-{direction}.json"
+        self._file = _state_file(file)
         self._identity, self._saved_at = identity, time.monotonic()
 
     def load(self) -> tuple[Sweep, ...]:

@@ -84,8 +84,20 @@ def jobs_of(
     ]
 
 
-def check_memory(checkpoint: Checkpoint, objective: SearchObjective, mesh: Mesh) -> None:
-    """Raises AssayError for a search that this machine cannot hold."""
+def check_memory(
+    checkpoint: Checkpoint, objective: SearchObjective, mesh: Mesh, beside: float = 0.0
+) -> float:
+    """Raises AssayError for a search that this machine cannot hold.
+
+    Args:
+      checkpoint: the model.
+      objective: of the search.
+      mesh: the devices.
+      beside: bytes on each device that other models are going to take.
+
+    Returns:
+      Bytes of the model's weights on each device.
+    """
     settings = objective.settings
     first = first_changes(settings)
     work = SearchWork(
@@ -99,7 +111,7 @@ def check_memory(checkpoint: Checkpoint, objective: SearchObjective, mesh: Mesh)
         packed=first[0] < first[-1],
         enumerates=settings.method in ENUMERATIONS,
     )
-    admission.check_search(checkpoint, mesh, settings.dtype, work)
+    return admission.check_search(checkpoint, mesh, settings.dtype, work, beside)
 
 
 def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.Table:

@@ -16,6 +16,7 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
+from engine.planning.admission import Place
 from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
@@ -89,6 +90,9 @@ def search_sequences(
     if check_memory:
         for job in pending:
             jobs.check_memory(job.checkpoint, job.objective, mesh)
+        place = Place.of(mesh)
+        for one in open_ended:
+            certificates.check_memory(one, settings.dtype, place)
     if pending or open_ended:
         setup.begin(manifest, unwritten(manifest, frames))
     results += [_certified(manifest, job) for job in certified if job.complete]

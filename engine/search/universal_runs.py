@@ -18,6 +18,7 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
+from engine.errors import AssayError
 from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
@@ -98,16 +99,27 @@ def search_universal(
         if processes.writes():
             manifest.save_if_changed()  # files that the manifest lacked
         return results
+    if check_memory:
+        _check_memory(checkpoints, job, mesh)
     setup.begin(manifest, unwritten(manifest, frames))
     judges = []
     for checkpoint in checkpoints:
         objective = job.each[checkpoint.card.slug]
-        if check_memory:  # models before it are loaded, and count
-            jobs.check_memory(checkpoint, objective, mesh)
         with memory_errors([checkpoint.card.slug], mesh, "candidates", settings.candidates):
             scorer = _scorer(checkpoint, mesh, settings)
             judges += universal.judges_of(checkpoint.card.slug, list(prompts), objective, scorer)
     return results + _search(manifest, job, judges, rule)
+
+
+def _check_memory(checkpoints: Sequence[Checkpoint], job: UniversalJob, mesh: Mesh) -> None:
+    """Raises AssayError for models that this machine cannot hold at once."""
+    each = [(one, job.each[one.card.slug]) for one in checkpoints]
+    weights = [jobs.check_memory(*one, mesh) for one in each]
+    for one, own in zip(each, weights, strict=True):
+        try:
+            jobs.check_memory(*one, mesh, sum(weights) - own)
+        except AssayError as error:
+            raise AssayError(f"beside the other models of the universal search: {error}") from error
 
 
 def _job(
@@ -131,7 +143,8 @@ def _job(
         for c in checkpoints
     }
     universal.together(list(each.values()), list(each))
-    asked = [[o.checkpoint_hash, [list(p.prefix) for p in o.prompts]] for o in each.values()]
+    asked = [[o.checkpoint_hash, sorted(list(p.prefix) for p in o.prompts)] for o in each.values()]
+    asked = sorted(asked, key=json.dumps)
     group = hashlib.sha256(json.dumps([rule, asked]).encode()).hexdigest()[:8]
     method = f"{settings.method}-{rule}-{group}"
     files: dict[str, _Files] = {

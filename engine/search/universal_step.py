@@ -11,6 +11,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from engine import mesh as meshes
+from engine.programs import run_together
 from engine.search import buffer, proposals
 from engine.search.buffer import UNKNOWN, Ranked, State, start
 from engine.search.drivers import StepDriver, step_flops, stream_key
@@ -83,7 +84,7 @@ def universal_step(
 
     def expand(params: Params, inputs: StepInputs, state: State) -> Ranked:
         parents, propose_keys, noise_keys = host.draw(state)
-        rewards, slopes = jnp.full(len(signs), UNKNOWN), None
+        rewards, slopes = np.full(len(signs), UNKNOWN, np.float32), None
         if takes_gradient(settings):
             every = [
                 slopes_pass(judge.scorer.params, judge.inputs, parents)
@@ -111,7 +112,7 @@ def universal_step(
         rewards, ids = [], []
         for _ in range(int(count)):
             ranked = expand(params, inputs, state)
-            state = host.admit(state, ranked, jnp.ones(ranked.rewards.shape, bool))
+            state = host.admit(state, ranked, np.ones(ranked.rewards.shape, bool))
             rewards.append(state.best_rewards)
             ids.append(state.best)
         return state, jnp.stack(rewards), jnp.stack(ids)
@@ -135,10 +136,10 @@ def _passes(
             return score_candidates(model, inputs, parents, ids, first, mesh)
 
     everywhere = meshes.sharding(mesh, "")
-    return (
-        jax.jit(slopes, out_shardings=everywhere),
-        jax.jit(rewards, out_shardings=everywhere),
+    slopes_pass, rewards_pass = (
+        run_together(jax.jit(function, out_shardings=everywhere)) for function in (slopes, rewards)
     )
+    return slopes_pass, rewards_pass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +208,8 @@ def _between(mesh: Mesh, settings: SearchSettings, rule: str) -> _Between:
 
     everywhere = meshes.sharding(mesh, "")
     each = (draw, join, propose, rank, admit)
-    return _Between(*(jax.jit(function, out_shardings=everywhere) for function in each))
+    jitted = (jax.jit(function, out_shardings=everywhere) for function in each)
+    return _Between(*map(run_together, jitted))
 
 
 def _standardised(rewards: list[Array], signs: Array, means: Array, sds: Array) -> Array:

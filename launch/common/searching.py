@@ -12,6 +12,8 @@ from engine.errors import AssayError
 from engine.search.run_folder import SearchResult, score_elsewhere, search_sequences
 from engine.search.settings import SearchSettings
 from engine.search.universal_runs import search_universal
+from engine.sweep import setup
+from launch.common import readings
 from launch.common.scoring import dtype_and_mesh
 
 
@@ -53,7 +55,9 @@ def search(
     Returns:
       Each sequence that was found, new or of an earlier run.
     """
-    others = _others(models, config.judges)
+    others = _others([*models, *judges], config)
+    if others:  # before the search: slugs that are given twice, or stand for others in the run
+        setup.open_run(run, [*models, *others], prompts, own, mesh)
     check = config.check_memory
     if config.universal:
         if config.joint:
@@ -74,17 +78,24 @@ def search(
     return found
 
 
-def _others(models: Sequence[Checkpoint], paths: str) -> list[Checkpoint]:
-    """The checkpoints of `judges` that are not searched.
+def _others(known: Sequence[Checkpoint], config: ConfigDict) -> list[Checkpoint]:
+    """The checkpoints of `judges` that are not among those that score anyway.
 
     Raises:
-      AssayError: no checkpoint, or one that is no reward model.
+      AssayError: no checkpoint, or one that is no reward model; settings with which none scores.
     """
-    searched = {model.card.checkpoint_hash for model in models}
-    others = [Checkpoint.open(path) for path in paths.split(",") if path.strip()]
+    paths = readings.listed(config.judges)
+    for name, needed in (("transfer", True), ("joint", False)):
+        if paths and config[name] != needed:
+            raise AssayError(
+                f"judges={config.judges!r} with {name}={config[name]}, so that none of them would "
+                f"score what is found; allowed: {name}={needed}"
+            )
+    hashes = {model.card.checkpoint_hash for model in known}
+    others = [Checkpoint.open(path) for path in paths]
     for other in others:
         other.expect(REWARD)
-    return [other for other in others if other.card.checkpoint_hash not in searched]
+    return [other for other in others if other.card.checkpoint_hash not in hashes]
 
 
 def _texts(name: str, path: str) -> tuple[str, ...]:

@@ -99,6 +99,18 @@ def test_every_command_writes_with_2_and_4_processes_what_it_writes_with_one(
     assert "complete already" in again[0].out[0]
 
 
+@pytest.mark.slow
+def test_a_universal_search_of_two_processes_writes_what_one_writes(checkpoints, tmp_path):
+    flags = [checkpoints["reward"], "--config.prompts=greatest,best", "--config.universal=mean"]
+    flags += ["--config.length=2", "--config.steps=2", "--config.candidates=16", "--config.topk=8"]
+    flags += ["--config.direction=max", "--config.transfer=False"]
+    run_to_the_end("gcg", 1, *flags, f"--run={tmp_path}/1")
+    assert len(bytes_of(tmp_path / "1")) == 3  # of two judges, and the vocabulary
+    ended = run_to_the_end("gcg", 2, *flags, f"--run={tmp_path}/2")
+    assert_quiet_but_for_the_first(ended)
+    assert bytes_of(tmp_path / "2") == bytes_of(tmp_path / "1")
+
+
 # --- Refusals ---------------------------------------------------------------------------------
 
 

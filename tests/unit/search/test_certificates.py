@@ -10,7 +10,8 @@ from etils import epath
 import analysis
 from engine import api
 from engine.errors import AssayError
-from engine.runs import rebuild, schema
+from engine.planning import admission
+from engine.runs import provenance, rebuild, schema
 from engine.runs.verify import verify
 from engine.search import certificates
 from engine.search.certificate import Ascent
@@ -111,7 +112,9 @@ def test_a_killed_certificate_goes_on_to_the_same_bytes(checkpoint, tmp_path, mo
         with pytest.raises(Killed):
             search(run, [checkpoint()], direction="min")
     assert file_of(run, "min").exists()
+    assert len(list(run.rglob("*-min.json"))) == 1
     search(run, [checkpoint()], direction="min")
+    assert not list(run.rglob("*-min.json"))
     assert file_of(run, "min").read_bytes() == file_of(whole, "min").read_bytes()
     search(run, [checkpoint()], direction="min", certify=41)  # nothing is left to do
     assert record(run, file_of(run, "min"))["complete"]
@@ -137,6 +140,56 @@ def test_a_larger_budget_goes_on_where_a_smaller_one_ended(checkpoint, tmp_path)
     assert not known.new
     with pytest.raises(AssayError, match=r"was begun with step_size=64, not 32; use another run"):
         search(run, [checkpoint()], direction="min", certify_step=32)
+
+
+def raised(patch):
+    """The next version of the code that decides the last bits on a CPU."""
+    patch.setitem(provenance.NUMERICS, "cpu", provenance.NUMERICS["cpu"] + 1)
+
+
+def test_a_certificate_names_the_numerics_it_was_computed_with(checkpoint, tmp_path, monkeypatch):
+    run, own = tmp_path / "run", {"direction": "min"}
+    old = provenance.NUMERICS["cpu"]
+    search(run, [checkpoint()], certify=0, **own)
+    with monkeypatch.context() as patch:
+        raised(patch)
+        search(run, [checkpoint()], certify=3, **own)
+    numerics = {
+        method: record(run, file_of(run, "min", method))["fingerprint"]["numerics"]
+        for method in ("repeat", "repeat-ascent")
+    }
+    assert numerics == {"repeat": old, "repeat-ascent": old + 1}
+    (_, known) = search(run, [checkpoint()], certify=3, **own)  # nothing is added to it
+    assert not known.new
+    with pytest.raises(AssayError, match=rf"begun with numerics={old + 1}, not {old}; use another"):
+        search(run, [checkpoint()], certify=40, **own)
+    with monkeypatch.context() as patch:
+        raised(patch)
+        assert search(run, [checkpoint()], certify=40, **own)[1].new
+
+
+def test_a_killed_certificate_does_not_go_on_with_other_numerics(checkpoint, tmp_path, monkeypatch):
+    run, old = tmp_path / "run", provenance.NUMERICS["cpu"]
+    search(run, [checkpoint()], certify=0)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        killed_after(patch, 2)
+        search(run, [checkpoint()])
+    with monkeypatch.context() as patch:
+        raised(patch)
+        with pytest.raises(AssayError, match=r"-max\.json: an unfinished certificate of another"):
+            search(run, [checkpoint()])
+    search(run, [checkpoint()])
+    assert record(run, file_of(run))["fingerprint"]["numerics"] == old
+
+
+def test_a_certificate_that_does_not_fit_is_refused(checkpoint, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    search(run, [checkpoint()], certify=0)
+    before = sorted(run.rglob("*"))
+    monkeypatch.setattr(admission, "free_memory", lambda: 1 << 20)
+    with pytest.raises(AssayError, match=r"^tiny: needs .* are free; .* would fit; --config.check"):
+        search(run, [checkpoint()])
+    assert sorted(run.rglob("*")) == before
 
 
 def test_a_certificate_of_another_search_is_refused(checkpoint, tmp_path, monkeypatch):
@@ -196,3 +249,34 @@ def test_the_api_certifies_a_reply_of_any_origin(checkpoint):
         AssayError, match=r"^reply: the filters leave out its token \d+ at position"
     ):
         model.certify("Who?", last["token_ids"], deny=(last["text"][0],), **few)
+
+
+@pytest.mark.parametrize(
+    ("reply", "own", "message"),
+    [
+        ([-1, 5], {}, r"reply: token id -1; allowed: integers 0 to \d+"),
+        ([10**12, 5], {"fixed": (0,)}, r"reply: token id 1000000000000; allowed: integers 0 to "),
+        (["a"], {}, r"reply: token id 'a'; allowed: integers 0 to "),
+        ([], {}, "reply: it has no token; allowed: at least one"),
+        ("war", {"sweeps": 0}, "sweeps=0; allowed: integers >= 1"),
+        ("war", {"certify": 3}, "certify=3: sweeps says it here"),
+        ("war", {"length": 7}, "length=7: the reply says it here"),
+    ],
+)
+def test_the_api_refuses_what_cannot_be_certified(checkpoint, reply, own, message):
+    model = api.load(checkpoint().path, mesh=make_mesh(), step_size=64)
+    with pytest.raises(AssayError, match=rf"^{message}"):
+        model.certify("Who?", reply, **own)
+
+
+def test_ids_that_their_text_does_not_give_are_certified_with_fixed_positions(checkpoint):
+    template = checkpoint().template
+    ids = [template.reply_ids(letter)[0] for letter in "war"]
+    assert list(template.reply_ids("war")) != ids
+    model = api.load(checkpoint().path, mesh=make_mesh(), step_size=64)
+    few = {"ascii_only": False, "round_trip": False, "allow": ("a", "r", "w")}
+    said = model.certify("Who?", ids, fixed=(0, 1), sweeps=1, **few)
+    assert said.sweeps == 1
+    assert said.steps["token_ids"][-1].to_list()[:2] == ids[:2]
+    with pytest.raises(AssayError, match=r"^certify=1; allowed: 0, or at least 2 sweeps"):
+        model.certify("Who?", ids, fixed=(0,), sweeps=1, **few)

@@ -14,10 +14,11 @@ import engine
 from configs import gcg
 from engine import api
 from engine.errors import AssayError
+from engine.planning import admission
 from engine.runs import schema
 from engine.runs.verify import verify
+from engine.search import jobs, universal, universal_step
 from engine.search import trace as traces
-from engine.search import universal, universal_step
 from engine.search.run_folder import score_elsewhere
 from engine.search.universal_runs import search_universal
 from engine.sweep import rescore
@@ -209,6 +210,66 @@ def test_a_joint_and_a_universal_search_exclude_each_other(models, tmp_path):
         AssayError, match=r"^joint=True with universal='mean'; allowed: one of both"
     ):
         searching.search(models, PROMPTS, str(tmp_path / "run"), settings(), make_mesh(), config)
+
+
+@pytest.mark.parametrize(
+    ("judges", "changes", "message"),
+    [
+        ("{other}, {other}", {}, "model 'other' was given twice; slugs must differ"),
+        ("{same}", {}, "model 'tiny' was given twice; slugs must differ"),
+        ("{other}", {"transfer": False}, "judges='.*' with transfer=False, .*: transfer=True$"),
+        ("{other}", {"joint": True}, "judges='.*' with joint=True, .*; allowed: joint=False$"),
+    ],
+)
+def test_judges_are_checked_before_the_search(checkpoint, tmp_path, judges, changes, message):
+    other, same = checkpoint("other", head_seed=1), checkpoint(head_seed=2)
+    config = gcg.get_config()
+    config.judges = judges.format(other=other.path, same=same.path)
+    config.update(changes)
+    with pytest.raises(AssayError, match=rf"^{message}"):
+        run = str(tmp_path / "run")
+        searching.search([checkpoint()], PROMPTS, run, settings(), make_mesh(), config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_models_that_fit_alone_but_not_together_are_refused(models, tmp_path, monkeypatch):
+    objective, mesh = problem(models[0], method="mutate"), make_mesh()
+    weights = jobs.check_memory(models[0], objective, mesh)
+    few, enough = 0, 1 << 32
+    while enough - few > 1:
+        free = (few + enough) // 2
+        monkeypatch.setattr(admission, "free_memory", lambda free=free: free)
+        try:
+            jobs.check_memory(models[0], objective, mesh)
+            enough = free
+        except AssayError:
+            few = free
+    monkeypatch.setattr(admission, "free_memory", lambda: enough + int(weights / 2))
+    jobs.check_memory(models[0], objective, mesh)
+    with pytest.raises(AssayError, match=r"^beside the other models of the universal search: tiny"):
+        search(tmp_path / "run", models, {"who": "Who?"})
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_order_of_models_and_prompts_makes_no_other_search(models, tmp_path):
+    found = search(tmp_path / "run", models, steps=1)
+    again = search(tmp_path / "run", models[::-1], dict(reversed(PROMPTS.items())), steps=1)
+    assert {f.universal["group"] for f in found} == {f.universal["group"] for f in again}
+    assert not any(f.new for f in again)
+
+
+def test_every_program_is_compiled_by_all_processes_together(models, monkeypatch):
+    wrapped = []
+
+    def together(program):
+        wrapped.append(program)
+        return program
+
+    monkeypatch.setattr(universal_step, "run_together", together)
+    shared, mesh = settings().of_compiled_step(), make_mesh()
+    passes = universal_step._passes.__wrapped__(scorer(models[0]).graph, mesh, shared)
+    between = universal_step._between.__wrapped__(mesh, shared, "mean")
+    assert wrapped == [*passes, *(getattr(between, f.name) for f in dataclasses.fields(between))]
 
 
 @pytest.mark.parametrize(

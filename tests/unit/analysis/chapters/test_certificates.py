@@ -11,7 +11,9 @@ from analysis.report import write_report
 from tests.support import runs
 
 
-def certify(run, model, rewards, *, certified, gain, direction="max", seed=3):
+def certify(
+    run, model, rewards, *, certified, gain, direction="max", seed=3, target=None, rejected=2
+):
     """Adds a search and the certificate that goes on from it, as the engine files them."""
     runs.add_search(run, model, direction, rewards[:1], name=f"gcg-seed{seed}")
     path = runs.add_search(run, model, direction, rewards, name=f"gcg-ascent-seed{seed}")
@@ -23,13 +25,14 @@ def certify(run, model, rewards, *, certified, gain, direction="max", seed=3):
         "best_gain": gain,
         "margin": 1e-3,
         "noise": 1e-6,
+        "target": target,
         "searched_reward": rewards[0],
         "searched_ids": [1, 2, 3],
     }
     entry = {
         "parts": {path.name: {"rows": 1, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}},
         "complete": True,
-        "rejected": 2,
+        "rejected": rejected,
         "certificate": said,
     }
     key = path.relative_to(run).as_posix()
@@ -56,7 +59,7 @@ def said(run):
     return " ".join(block.text for block in blocks if isinstance(block, Text))
 
 
-SURE = "every swap of a single token was scored"
+SURE = "every allowed swap of a single token was scored"
 SHORT = "The searches had stopped short"
 OPEN = "The budget of sweeps ended before"
 
@@ -98,3 +101,19 @@ def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run):
     assert sure.startswith("2 of the 3 replies that were put to the test are certified")
     assert "(400 rewards)" in sure
     assert "improved 2 of 3 replies that they found, by up to 0.75" in short
+    assert "none improves the reply; 4 would, but cannot be typed." in sure
+
+
+def test_better_swaps_that_cannot_be_typed_are_named_only_where_there_are_some(small_run):
+    certify(small_run, "m-one", [1.0], certified=True, gain=-1.0, rejected=0)
+    assert "typed" not in said(small_run)
+
+
+def test_with_a_target_a_gain_is_how_much_closer_a_reply_came(small_run):
+    certify(small_run, "m-one", [5.0, 2.5], certified=True, gain=-1.0, target=3.0)
+    certify(small_run, "m-one", [-4.0, -2.5], certified=True, gain=-1.0, direction="min", target=-2)
+    made = analysis.sequence_certificates(analysis.load(small_run))
+    assert made["target"].to_list() == [3.0, -2.0]
+    _, short = (finding.text for finding in sequence_sentences.certified_findings(made))
+    assert "improved 2 of 2 replies that they found, by up to 1.5." in short
+    assert sequence_sentences._gains(made).tolist() == [1.5, 1.5]

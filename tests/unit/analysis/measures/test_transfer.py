@@ -63,23 +63,92 @@ def test_of_a_universal_search_the_last_step_counts(searched):
     assert table.filter(text="peace")["reward"].to_list() == [3.0, 3.0]
 
 
-def test_the_page_says_so_where_one_reply_beats_all_others_over_all(searched):
+def said(run):
+    loaded = analysis.load(run)
+    found = sequence_sentences.universal_findings(loaded, made(run))
+    return [finding.text for finding in found]
+
+
+def test_of_a_universal_search_the_course_ends_where_the_table_does(searched):
+    traces = analysis.sequence_traces(analysis.load(searched))
+    assert traces.filter(method="gcg-mean-0123abcd", model="m-one")["best"].to_list() == [5.0, 3.0]
+
+
+def test_the_page_says_where_one_reply_beats_those_for_one(searched):
     score(searched, ALONE)
-    (finding,) = sequence_sentences.universal_findings(made(searched))
-    assert "One reply for all: sought high" in finding.text
-    assert "over 2 of them" in finding.text
+    (text,) = said(searched)
+    assert text.startswith("One reply for all: sought high for 2 pairs of model and prompt ")
+    assert "“peace” has a mean reward of " in text
+    assert text.endswith("the one for all is better.")
 
 
-def test_it_says_nothing_where_a_reply_for_one_is_better_for_all(searched):
+def test_the_page_says_where_a_reply_for_one_is_better(searched):
     score(searched, {m: t | {"peace": -8.0} for m, t in ALONE.items()})
-    assert sequence_sentences.universal_findings(made(searched)) == []
+    (text,) = said(searched)
+    assert text.endswith("the one for one pair is better.")
+
+
+# Standard deviations: for the two judges, and for a prompt that the search was not for.
+ASKED = {
+    ("m-one", "greatest"): {"peace": 1.0, "for m-one": 2.75, "for m-two": 0.0},
+    ("m-two", "greatest"): {"peace": 1.0, "for m-one": 2.75, "for m-two": 0.5},
+}
+OTHER = {("m-one", "worst"): {"peace": 9.0, "for m-one": 0.0, "for m-two": 0.0}}
+
+
+def standardised(run, sds):
+    """Scores texts so that they are some standard deviations from the mean of single tokens."""
+    loaded = analysis.load(run)
+    for (model, prompt), own in sds.items():
+        single = loaded.rewards(model, prompt)[1].astype(float)
+        texts = {text: single.mean() + sd * single.std() for text, sd in own.items()}
+        runs.add_items(run, schema.FOUND + "0", model, prompt, texts)
+
+
+def test_a_judge_that_was_not_asked_does_not_count(searched):
+    standardised(searched, ASKED | OTHER)
+    (text,) = said(searched)
+    assert "“peace” has a mean reward of 1.00 sd over them." in text
+    assert "“for m-one”, has 2.75: the one for one pair is better." in text
+
+
+def test_a_reply_for_the_mean_of_prompts_is_not_one_for_one(searched):
+    runs.add_search(searched, "m-one", "max", [9.0], text="joint", prompt="mean.greatest.best")
+    standardised(searched, {m: {**t, "peace": 3.0, "joint": 8.0} for m, t in ASKED.items()})
+    (text,) = said(searched)
+    assert "“for m-one”, has 2.75: the one for all is better." in text
+
+
+@pytest.mark.parametrize(
+    ("rule", "direction", "sign", "shown", "outcome"),
+    [
+        ("mean", "max", 1, "mean reward of 1.00 sd", "the one for one pair is better."),
+        ("minimum", "max", 1, "lowest reward of 0.90 sd", "the one for all is better."),
+        ("minimum", "min", -1, "highest reward of −0.90 sd", "the one for all is better."),
+    ],
+)
+def test_replies_are_ranked_by_the_rule_of_their_search(
+    small_run, rule, direction, sign, shown, outcome
+):
+    for model in ("m-one", "m-two"):
+        name = f"gcg-{rule}-0123abcd-seed3"
+        runs.add_search(small_run, model, direction, [5.0], name=name, text="peace")
+        runs.add_search(small_run, model, direction, [6.0], text=f"for {model}")
+    sds = {
+        ("m-one", "greatest"): {"peace": 0.9, "for m-one": 5.0, "for m-two": 0.1},
+        ("m-two", "greatest"): {"peace": 1.1, "for m-one": -1.0, "for m-two": 0.2},
+    }
+    standardised(small_run, {m: {t: sign * sd for t, sd in own.items()} for m, own in sds.items()})
+    (text,) = said(small_run)
+    assert shown in text
+    assert text.endswith(outcome)
 
 
 def test_it_says_nothing_without_a_universal_search(small_run):
     runs.add_search(small_run, "m-one", "max", [6.0], text="for m-one")
     score(small_run, ALONE)
-    assert sequence_sentences.universal_findings(made(small_run)) == []
-    assert sequence_sentences.universal_findings(None) == []
+    assert said(small_run) == []
+    assert sequence_sentences.universal_findings(analysis.load(small_run), None) == []
 
 
 def test_the_heat_map_has_a_cell_for_each_pair(searched):
