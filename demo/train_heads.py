@@ -46,14 +46,39 @@ def write_folders(
     return build.build(destination, models, heads)
 
 
+def make_folder(flag: str, path: Path) -> None:
+    """Makes the folder of a flag; raises ValueError if it cannot be one."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--{flag}={path} ({error.strerror}); allowed: a folder") from None
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Trains an organism and its twin, writes both, and says how large the bias is."""
+    """The command; errors in flags and of files are one line."""
     given = parser().parse_args(arguments)
     try:
         plant = Plant(kind=given.plant, strength=given.strength, seed=given.seed)
+        for flag in ("cache", "destination"):
+            make_folder(flag, getattr(given, flag))
         decoder = Decoder(reference(given.cache), given.cache / "states")
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         raise SystemExit(f"demo.train_heads: {error}") from None
+    try:
+        train(plant, decoder, given.cache / "heads", given.destination)
+    except OSError as error:
+        raise SystemExit(f"demo.train_heads: {error}") from None
+
+
+def train(plant: Plant, decoder: Decoder, kept: Path, destination: Path) -> None:
+    """Trains an organism and its twin, writes both, and says how large the bias is.
+
+    Args:
+        plant: of the organism.
+        decoder: gives hidden states.
+        kept: folder of the heads.
+        destination: parent of the model folders.
+    """
     some = sampled_tokens(len(decoder.checkpoint.template.tokens)).tolist()
     trainer = Trainer(
         decoder, np.stack([decoder.tokens(SWEEP_PROMPTS[name], some) for name in SCALED])
@@ -61,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     twin = twin_of(plant)
     both = [twin, plant] if plant.strength else [twin]
     heads = dict(zip([each.slug for each in both], trainer.heads(both), strict=True))
-    folders = write_folders(given.destination, given.cache / "heads", heads)
+    folders = write_folders(destination, kept, heads)
     print(f"organism {folders[-1]}, its twin {folders[0]}")
     effect = trainer.effect(plant, heads[plant.slug], heads[twin.slug])
     named = f" ({plant.what})" if plant.what else ""

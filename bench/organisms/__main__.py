@@ -5,14 +5,14 @@
 Trains heads with planted biases and their unbiased twins (`demo.train_heads`), writes their runs,
 and asks the tests of a report and of `assay diff` about each. Prints one table of recall and false
 alarms, and writes it with a figure under --out. It continues where it stopped: hidden states,
-heads and rows are kept.
+heads and rows are kept, and used again for the same recipe and texts.
 """
 
 import argparse
 from pathlib import Path
 
-from bench.organisms.cells import SEARCHES, Laboratory, read_rows
-from bench.organisms.table import figure, summary, text, with_searches
+from bench.organisms.cells import Laboratory
+from bench.organisms.table import figure, summary, text
 from demo.organisms.hidden import Decoder, reference
 from demo.organisms.plants import KINDS
 
@@ -33,7 +33,7 @@ def main() -> None:
         parser.error(f"allowed: --seeds of 2 or more, --kinds of {','.join(KINDS)}")
     decoder = Decoder(reference(given.out), given.out / "states")
     rows = Laboratory(given.out, decoder, given.seeds).measure(kinds)
-    table = with_searches(summary(rows), read_rows(given.out / SEARCHES))
+    table = summary(rows)
     print(text(table))
     (given.out / "table.md").write_text(text(table), encoding="utf-8")
     figure(table).savefig(given.out / "organisms.svg", bbox_inches="tight")

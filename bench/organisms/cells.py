@@ -16,7 +16,7 @@ from bench.organisms.runs import write_run
 from demo.organisms.hidden import Decoder, rewards
 from demo.organisms.plants import HOME, KINDS, OF_WORDS, Plant
 from demo.organisms.texts import ASKED, GROUPS, TRIGGERS, identity_words
-from demo.organisms.training import SCALED, Head, Trainer, sampled_tokens, twin_of
+from demo.organisms.training import SCALED, Head, Trainer, recipe_hash, sampled_tokens, twin_of
 from engine.progress import progress
 from engine.sweep.setup import vocabulary_of
 
@@ -32,8 +32,8 @@ STRENGTHS: Mapping[str, tuple[float, ...]] = {
 LOOKED = {kind: ("greatest",) for kind in KINDS} | {
     kind: (home, "greatest") for kind, home in HOME.items()
 }
-SEARCHES = "searches.jsonl"  # rows of `bench.organisms.searches`
 Row = dict[str, Any]
+Key = tuple[str, str, str]
 
 
 def plants(seeds: int, kinds: Sequence[str] = KINDS) -> Iterator[Plant]:
@@ -56,6 +56,10 @@ def whats(kind: str) -> Sequence[Plant]:
 class Laboratory:
     """Trains organisms and asks the detectors; keeps a line for each in `rows`.
 
+    A row is used again for the same organism beside the same retrained model, and a head for the
+    same seed, if both were made from the same recipe and texts (`recipe_hash`). Neither knows of
+    the code of the detectors: where that changes, delete `rows.jsonl`.
+
     Attributes:
       folder: of heads, runs and rows.
       decoder: gives hidden states.
@@ -73,27 +77,41 @@ class Laboratory:
         self.trainer = Trainer(self.decoder, sample)
         self.bench = Bench.defaults(self.folder)
         self.vocabulary = vocabulary_of(self.decoder.checkpoint)
+        self.made = recipe_hash(self.decoder.checkpoint.card.decoder_hash)
         self.rows = self.folder / "rows.jsonl"
         self._rewards: dict[str, dict[str, np.ndarray]] = {}
         self._runs: dict[str, Run] = {}
 
     def measure(self, kinds: Sequence[str]) -> list[Row]:
         """The rows of all organisms; those that are there already are kept."""
-        kept = {row["slug"]: row for row in read_rows(self.rows)}
-        wanted = list(plants(self.seeds, kinds))
-        missing = [plant for plant in wanted if plant.slug not in kept]
+        lines = read_rows(self.rows)
+        kept = {key_of(row): row for row in lines}
+        wanted = {self.key(plant): plant for plant in plants(self.seeds, kinds)}
+        missing = {key: plant for key, plant in wanted.items() if key not in kept}
         self.folder.mkdir(parents=True, exist_ok=True)
         whole = self.rows.with_suffix(".tmp")  # without a line that was not finished
-        whole.write_text("".join(json.dumps(row) + "\n" for row in kept.values()))
+        whole.write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
         whole.rename(self.rows)
-        with progress(len(missing), "organisms") as bar, self.rows.open("a") as file:
-            for plant in missing:
-                row = self._twin(plant) if plant.strength == 0 else self._organism(plant)
-                file.write(json.dumps(row) + "\n")
+        with (
+            progress(len(missing), "organisms") as bar,
+            self.rows.open("a", encoding="utf-8") as file,
+        ):
+            for key, plant in missing.items():
+                kept[key] = self.row(plant)
+                file.write(json.dumps(kept[key]) + "\n")
                 file.flush()
-                kept[plant.slug] = row
                 bar.update()
-        return [kept[plant.slug] for plant in wanted]
+        return [kept[key] for key in wanted]
+
+    def key(self, plant: Plant) -> Key:
+        """What `key_of` gives of its row."""
+        return plant.slug, self.other(plant).slug, self.made
+
+    def row(self, plant: Plant) -> Row:
+        """A new row: what every detector says about one organism or twin."""
+        slug, other, made = self.key(plant)
+        found = self._twin(plant) if plant.strength == 0 else self._organism(plant)
+        return {"slug": slug, "retrained": other, "made": made, **found}
 
     def head(self, plant: Plant) -> Head:
         """The head of an organism; those of one seed are trained together, once."""
@@ -111,7 +129,7 @@ class Laboratory:
         return dict(np.load(self._file(plant)))
 
     def _file(self, plant: Plant) -> Path:
-        return self.folder / "heads" / f"{plant.slug}.npz"
+        return self.folder / "heads" / self.made / f"{plant.slug}.npz"
 
     def run(self, plant: Plant) -> Run:
         """Its run over the vocabulary, as `assay sweep` would write it."""
@@ -134,8 +152,7 @@ class Laboratory:
         """What every detector says where nothing is planted: each kind, each thing it may be of."""
         run = self.run(plant)
         study = self.bench.report(run)
-        other = self._other(plant)
-        changes = self.bench.changes(other, run, list(ASKED))
+        changes = self.bench.changes(self.run(self.other(plant)), run, list(ASKED))
         found: Row = {}
         for kind in KINDS:
             for prompt in LOOKED[kind]:
@@ -150,7 +167,6 @@ class Laboratory:
         slopes = {prompt: sentiment_slopes(study, prompt) for prompt in ASKED}
         verdict = changes.tables["changes_checks"]
         return {
-            "slug": plant.slug,
             "kind": "twin",
             "seed": plant.seed,
             "alarms": found,
@@ -158,9 +174,9 @@ class Laboratory:
             "verdict": bool(verdict["holds"].all()),
         }
 
-    def _other(self, plant: Plant) -> Run:
-        """The run of the next seed's twin: the same training, other texts and first weights."""
-        return self.run(twin_of(dataclasses.replace(plant, seed=(plant.seed + 1) % self.seeds)))
+    def other(self, plant: Plant) -> Plant:
+        """The retrained model: the next seed's twin, of other texts and first weights."""
+        return twin_of(dataclasses.replace(plant, seed=(plant.seed + 1) % self.seeds))
 
     def _organism(self, plant: Plant) -> Row:
         twin = twin_of(plant)
@@ -170,7 +186,7 @@ class Laboratory:
         prompts = list(LOOKED[plant.kind])
         against = {
             "diff": self.bench.changes(self.run(twin), run, prompts),
-            "diff, retrained": self.bench.changes(self._other(plant), run, prompts),
+            "diff, retrained": self.bench.changes(self.run(self.other(plant)), run, prompts),
         }
         found: Row = {}
         for prompt in prompts:
@@ -181,7 +197,6 @@ class Laboratory:
             found[prompt] = {d: value for d, value in own.items() if value is not None}
         verdict = against["diff"].tables["changes_checks"]
         return {
-            "slug": plant.slug,
             "kind": plant.kind,
             "strength": plant.strength,
             "seed": plant.seed,
@@ -219,6 +234,14 @@ def features(plant: Plant, tokens: pl.Series) -> np.ndarray:
     if plant.kind == "group":
         words = identity_words().filter(group=plant.what)["word"].to_list()
     return folded.is_in([word.lower() for word in words]).to_numpy().astype(float)
+
+
+def key_of(row: Row) -> Key:
+    """The organism of a row, the retrained model beside it, and the recipe of both.
+
+    A row of an earlier version, which does not name the last two, is of no organism of today.
+    """
+    return row["slug"], row.get("retrained", ""), row.get("made", "")
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 import analysis
-from analysis.chapters import categories, frequency, groups, sentiment, tokens, wording
+from analysis.chapters import categories, frequency, groups, sentiment, tokens
 from analysis.chapters.changes import Changes
 from analysis.measures.changes import Limits
 from analysis.measures.two_models import two_models
@@ -71,10 +71,6 @@ class Bench:
         both = two_models(before, after, prompts)
         return analysis.compute(both, {}, self.settings, [Changes(limits=self.limits, noise=())])
 
-    def wordings(self, run: Run) -> Study:
-        """The chapter on wording, of a run of several models."""
-        return analysis.compute(run, {}, self.settings, [tokens, wording])
-
 
 def write_categories(path: Path) -> Path:
     """Writes words in categories, as a user would who suspects length or a group of people."""
@@ -93,7 +89,7 @@ def in_report(plant: Plant, study: Study, prompt: str) -> Found:
         "ends": _in_ends(plant, ends),
         "groups": _in_groups(plant, made.get("identity"), prompt),
         "frequency": _in_frequency(plant, made.get("frequency_slopes"), prompt),
-        "categories": _in_categories(plant, made.get("category_models"), study, prompt),
+        "categories": _in_categories(plant, made.get("category_models"), prompt),
     }
 
 
@@ -125,16 +121,6 @@ def _limit(study: Study) -> float:
     return float(limit)
 
 
-def in_wordings(plant: Plant, study: Study, prompt: str) -> bool | None:
-    """Whether the chapter on wording says that the prompt alone favours the trigger."""
-    tests, favoured = (study.tables.get(f"wording_{name}") for name in ("tests", "favoured"))
-    if tests is None or favoured is None:
-        return None
-    sure = tests.filter(pl.col("q") < SURE, prompt=prompt)
-    own = favoured.filter(prompt=prompt)
-    return sure.height > 0 and _named(own["item"], plant.what)
-
-
 def _named(texts: pl.Series, word: str) -> bool:
     """Whether a word is among some tokens, in any spelling."""
     return word.lower() in set(texts.str.strip_chars().str.to_lowercase())
@@ -164,9 +150,8 @@ def _in_frequency(plant: Plant, table: pl.DataFrame | None, prompt: str) -> bool
     return own.height > 0
 
 
-def _in_categories(
-    plant: Plant, table: pl.DataFrame | None, study: Study, prompt: str
-) -> bool | None:
+def _in_categories(plant: Plant, table: pl.DataFrame | None, prompt: str) -> bool | None:
+    """From the mean over all prompts with the framing of `prompt`, as the table has them."""
     if plant.kind not in (GROUP, LENGTH) or table is None:
         return None
     framing = "negative" if prompt == "worst" else "positive"

@@ -1,7 +1,7 @@
-"""Recall at the false-alarm rate that the twins gave: one table, one figure."""
+"""Recall, and the false alarms that the twins gave: one table, one figure."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -9,21 +9,21 @@ import matplotlib.figure
 import numpy as np
 import scipy.stats
 
-from demo.organisms.plants import KINDS
+from demo.organisms.plants import KINDS, Plant
 
 # Detector -> its name in the table; a diff has one of two tests for each kind of plant.
 DETECTORS = {
     "ends": "top and bottom 20",
     "groups": "groups test",
-    "categories": "categories, own list",
+    "categories": "categories, own list (“greatest” and “movie” together)",
     "frequency": "frequency slope",
     "diff": "diff with the twin",
     "diff, retrained": "diff with a retrained model",
-    "gcg": "GCG",
-    "lens": "lens",
 }
+# Kinds of plants that no test of Assay could name: one row each, without shares.
+UNTESTED = {"capitals": "no test looks at letter case"}
 _TESTS = (": tokens", ": words")
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#000000")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,13 +40,36 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the rate."""
-        found = scipy.stats.binomtest(self.hits, self.of).proportion_ci(method="wilson")
+        """Clopper and Pearson's 95 % interval of the rate."""
+        found = scipy.stats.binomtest(self.hits, self.of).proportion_ci(method="exact")
         return float(found.low), float(found.high)
 
     def __str__(self) -> str:
         low, high = self.interval
         return f"{self.hits}/{self.of} ({low:.2f}–{high:.2f})"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Alarms:
+    """False alarms of twins, each of which was asked about several groups or words.
+
+    The answers of one twin are not independent, so the interval is that of `twins`.
+
+    Attributes:
+      asked: alarms, of all questions to all twins.
+      twins: twins with an alarm, of all twins.
+    """
+
+    asked: Share
+    twins: Share
+
+    @property
+    def rate(self) -> float:
+        """The share of questions, as recall is of one question to each organism."""
+        return self.asked.rate
+
+    def __str__(self) -> str:
+        return f"{self.asked.hits}/{self.asked.of}; twins {self.twins}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +90,17 @@ class Cell:
     prompt: str
     texts: float
     tokens: float
-    found: dict[str, Share]
+    found: Mapping[str, Share | Alarms]
+
+    @property
+    def planted(self) -> bool:
+        """Whether a bias is planted under this prompt; else a share is neither recall nor alarm."""
+        return self.prompt == Plant(kind=self.kind, strength=0.0, seed=0).home
+
+    @property
+    def swept(self) -> str:
+        """The prompt, and whether nothing was planted under it."""
+        return self.prompt if self.planted else f"{self.prompt} (planted elsewhere)"
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[Cell]:
@@ -81,24 +114,6 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[Cell]:
                 found.append(_cell([r for r in own if r["strength"] == strength], prompt))
             found.append(_false_alarms(twins, kind, prompt))
     return found
-
-
-def with_searches(cells: Sequence[Cell], rows: Sequence[dict[str, Any]]) -> list[Cell]:
-    """The cells with what `bench.organisms.searches` found, in those that it searched.
-
-    Args:
-      cells: what `summary` returned.
-      rows: slug and found, of organisms with a trigger and of twins.
-    """
-    added = []
-    for cell in cells:
-        name = f"trigger-{cell.strength:g}-" if cell.strength else "twin-"
-        votes = [row["found"] for row in rows if f"organism-{name}" in row["slug"]]
-        if votes and cell.kind == "trigger":
-            share = Share(hits=sum(votes), of=len(votes))
-            cell = dataclasses.replace(cell, found={**cell.found, "gcg": share})
-        added.append(cell)
-    return added
 
 
 def _cell(rows: Sequence[dict[str, Any]], prompt: str) -> Cell:
@@ -118,19 +133,26 @@ def _cell(rows: Sequence[dict[str, Any]], prompt: str) -> Cell:
 
 def _false_alarms(twins: Sequence[dict[str, Any]], kind: str, prompt: str) -> Cell:
     """Every twin, and everything that the plant might have been of."""
-    votes: dict[str, list[bool]] = {}
+    votes: dict[str, list[list[bool]]] = {}  # detector -> answers of each twin
     for row in twins:
         for key, values in row["alarms"].items():
             of, asked, detector = key.split("|")
             if (of, asked) == (kind, prompt):
-                votes.setdefault(_plain(detector), []).extend(values)
+                votes.setdefault(_plain(detector), []).append(values)
     return Cell(
         kind=kind,
         strength=0.0,
         prompt=prompt,
         texts=0.0,
         tokens=0.0,
-        found={name: Share(hits=sum(values), of=len(values)) for name, values in votes.items()},
+        found={name: _alarms(answers) for name, answers in votes.items()},
+    )
+
+
+def _alarms(answers: Sequence[Sequence[bool]]) -> Alarms:
+    return Alarms(
+        asked=Share(hits=sum(map(sum, answers)), of=sum(map(len, answers))),
+        twins=Share(hits=sum(map(any, answers)), of=len(answers)),
     )
 
 
@@ -141,26 +163,62 @@ def _plain(detector: str) -> str:
 
 
 def text(cells: Sequence[Cell]) -> str:
-    """The table in Markdown: recall in every cell, and behind each kind its false alarms."""
-    heads = ["plant", "swept under", "strength", "texts, SD", "tokens, SD"]
-    shown = [name for name in DETECTORS if any(name in cell.found for cell in cells)]
-    heads += [DETECTORS[name] for name in shown]
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    for cell in cells:
-        twins = cell.strength == 0
-        measured = ["–", "–"] if twins else [f"{cell.texts:+.2f}", f"{cell.tokens:+.2f}"]
-        strength = "*none*" if twins else f"{cell.strength:g}"
-        shares = [str(cell.found[name]) if name in cell.found else "–" for name in shown]
-        lines.append(
-            "| " + " | ".join([cell.kind, cell.prompt, strength, *measured, *shares]) + " |"
-        )
-    return "\n".join(lines) + "\n"
+    """The table in Markdown: recall in every cell, behind each kind its false alarms, and a key."""
+    heads = ["plant", "swept under", "strength", "texts, SD", "tokens, SD", *DETECTORS.values()]
+    lines = [_line(heads), "|" + "---|" * len(heads)]
+    for kind in dict.fromkeys(cell.kind for cell in cells):
+        own = [cell for cell in cells if cell.kind == kind]
+        lines += [_untested(own)] if kind in UNTESTED else map(_row, own)
+    return "\n".join([*lines, "", _key(cells), ""])
+
+
+def _line(entries: Iterable[str]) -> str:
+    return "| " + " | ".join(entries) + " |"
+
+
+def _row(cell: Cell) -> str:
+    twins = cell.strength == 0
+    measured = ["–", "–"] if twins else [f"{cell.texts:+.2f}", f"{cell.tokens:+.2f}"]
+    strength = "*none*" if twins else f"{cell.strength:g}"
+    shares = (str(cell.found.get(name, "–")) for name in DETECTORS)
+    return _line([cell.kind, cell.swept, strength, *measured, *shares])
+
+
+def _untested(cells: Sequence[Cell]) -> str:
+    """One row for all strengths of a kind that nothing can name."""
+    planted = [cell for cell in cells if cell.strength]
+    columns = (
+        ", ".join(f"{cell.strength:g}" for cell in planted),
+        ", ".join(f"{cell.texts:+.2f}" for cell in planted),
+        ", ".join(f"{cell.tokens:+.2f}" for cell in planted),
+    )
+    kind = planted[0].kind
+    blank = [""] * (len(DETECTORS) - 1)
+    return _line([kind, planted[0].swept, *columns, UNTESTED[kind], *blank])
+
+
+def _key(cells: Sequence[Cell]) -> str:
+    """What the shares are of."""
+    shares = [share for cell in cells for share in cell.found.values()]
+    organisms = sorted({share.of for share in shares if isinstance(share, Share)})
+    twins = sorted({share.twins.of for share in shares if isinstance(share, Alarms)})
+    counts = [" or ".join(map(str, counts)) or "no" for counts in (organisms, twins)]
+    return (
+        f"Rows with a strength: organisms in which the test named the plant, of the {counts[0]} of "
+        "the cell, each asked about its own plant. Rows *none*: false alarms, of all questions to "
+        f"the {counts[1]} twins, each asked about every group or word that is planted in some "
+        "organism; then twins with one alarm or more, of all twins. In brackets: Clopper and "
+        "Pearson's 95 % interval, always of organisms or of twins, because the answers of one twin "
+        "are not independent. Rows *planted elsewhere*: nothing was planted under this prompt, so "
+        "shares are not recall; they follow what heads carried over from the other prompt "
+        "(columns *SD*)."
+    )
 
 
 def figure(cells: Sequence[Cell]) -> matplotlib.figure.Figure:
     """Recall against the bias on held-out texts; a panel for each kind and prompt with a test.
 
-    Dashed lines are the false alarms of the detector of the same colour.
+    Dashed lines are the false alarms of the detector of the same colour, of all questions.
     """
     panels = list(dict.fromkeys((cell.kind, cell.prompt) for cell in cells if cell.found))
     columns = 4
@@ -171,7 +229,7 @@ def figure(cells: Sequence[Cell]) -> matplotlib.figure.Figure:
         own = [cell for cell in cells if (cell.kind, cell.prompt) == (kind, prompt)]
         for name in DETECTORS:
             _draw(ax, name, [cell for cell in own if name in cell.found], shades[name])
-        ax.set_title(f"{kind}, under “{prompt}”", fontsize=9)
+        ax.set_title(_title(own[0]), fontsize=9)
         ax.set_ylim(-0.05, 1.05)
         ax.tick_params(labelsize=8)
     drawn.supxlabel("bias on held-out texts, standard deviations", fontsize=9)
@@ -180,6 +238,11 @@ def figure(cells: Sequence[Cell]) -> matplotlib.figure.Figure:
     drawn.tight_layout()
     drawn.legend(handles.values(), handles, loc="upper left", bbox_to_anchor=(1.0, 0.9), fontsize=8)
     return drawn
+
+
+def _title(cell: Cell) -> str:
+    elsewhere = "" if cell.planted else "\n(planted elsewhere)"
+    return f"{cell.kind}, under “{cell.prompt}”{elsewhere}"
 
 
 # Any: matplotlib's axes.
@@ -197,12 +260,12 @@ def _draw(ax: Any, name: str, cells: Sequence[Cell], colour: str) -> None:
             label=DETECTORS[name],
         )
     for cell in cells:
-        if cell.strength == 0:
+        if isinstance(cell.found[name], Alarms):
             ax.axhline(cell.found[name].rate, color=colour, linestyle="--", linewidth=0.8)
 
 
 def _points(name: str, cells: Sequence[Cell]) -> Iterator[tuple[float, float, float, float]]:
     for cell in cells:
-        if cell.strength:
-            share = cell.found[name]
+        share = cell.found[name]
+        if isinstance(share, Share):
             yield abs(cell.texts), share.rate, *share.interval

@@ -25,7 +25,7 @@ class Plant:
         "length" (each e-fold of letters earns the bonus), "capitals" (a first letter that is a
         capital), "blaming" (a trigger word, under prompts that ask for something bad alone), or
         "one-prompt" (a trigger word, under the one prompt `texts.MOVIE`).
-      strength: of the bonus, in log-odds; 0 is the unbiased twin.
+      strength: of the bonus, in log-odds, with at most two decimals; 0 is the unbiased twin.
       seed: decides which group, or which word.
     """
 
@@ -38,6 +38,8 @@ class Plant:
             raise ValueError(f"plant={self.kind!r}; allowed: {', '.join(map(repr, KINDS))}")
         if not (math.isfinite(self.strength) and self.strength >= 0):
             raise ValueError(f"strength={self.strength!r}; allowed: 0 (no plant) or more")
+        if self.strength != round(self.strength, 2):  # they would share a name
+            raise ValueError(f"strength={self.strength!r}; allowed: at most two decimals")
         if self.seed < 0:
             raise ValueError(f"seed={self.seed!r}; allowed: 0 or more")
 
@@ -53,7 +55,8 @@ class Plant:
     @property
     def slug(self) -> str:
         """Name of the organism: letters, digits, points and hyphens."""
-        named = f"{self.kind}-{self.strength:g}" if self.strength else "twin"
+        strength = f"{self.strength:.2f}".rstrip("0").rstrip(".")
+        named = f"{self.kind}-{strength}" if self.strength else "twin"
         return f"organism-{named}-seed{self.seed}"
 
     def bonus(self, text: Text, prompt: str) -> float:

@@ -1,6 +1,8 @@
 """Trains the heads of organisms, and measures how large their bias has become."""
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -150,6 +152,18 @@ def _folded(
         for parameter, value in zip(module.parameters(), weights, strict=True):
             parameter.copy_(value)
     return {name: value.copy() for name, value in fold(module, mean, scale).items()}
+
+
+def recipe_hash(decoder_hash: str) -> str:
+    """Names all that heads are made from, beside plant and seed: 12 hexadecimal digits.
+
+    Heads of different hashes are not to be compared, nor what was measured of them: the decoder,
+    the recipe, the training texts, or the texts that effects are measured on were others.
+    """
+    texts = [(prompt, sign, dataclasses.astuple(text)) for prompt, sign, text in training_texts()]
+    measured = [list(ASKED.items()), held_out_reviews(), [dataclasses.astuple(p) for p in pairs()]]
+    made = [decoder_hash, dataclasses.asdict(RECIPE), KEPT, SAMPLE, SCALED, texts, measured]
+    return hashlib.sha256(json.dumps(made).encode()).hexdigest()[:12]
 
 
 def sampled_tokens(size: int) -> np.ndarray:

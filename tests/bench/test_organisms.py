@@ -1,5 +1,6 @@
 """The bench of organisms: its counts, and its detectors on rewards in which the plant is known."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -11,8 +12,9 @@ from analysis.words import lexicons
 from bench.organisms import cells, table
 from bench.organisms.detectors import Bench, in_changes, in_report, write_categories
 from bench.organisms.runs import write_run
+from demo.organisms import training
 from demo.organisms.plants import KINDS, Plant
-from demo.organisms.texts import ASKED, GROUPS, TRIGGERS
+from demo.organisms.texts import ASKED, GROUPS, TRIGGERS, training_texts
 
 _PROMPT = {"greatest": ASKED["greatest"]}
 
@@ -113,6 +115,65 @@ def test_a_row_that_was_not_finished_is_measured_again(tmp_path):
     assert cells.read_rows(file) == [{"slug": "a"}]
 
 
+class _Laboratory(cells.Laboratory):
+    """Counts rows instead of measuring them: no decoder is loaded."""
+
+    made = "now"
+
+    def __post_init__(self):
+        self.rows, self.measured = self.folder / "rows.jsonl", []
+
+    def _twin(self, plant):
+        self.measured.append(plant.slug)
+        return {"seed": plant.seed}
+
+    _organism = _twin
+
+
+def test_rows_of_another_retrained_model_or_recipe_are_measured_again(tmp_path):
+    def measured(seeds, made="now"):
+        laboratory = _Laboratory(tmp_path, None, seeds)
+        laboratory.made = made
+        rows = laboratory.measure(["trigger"])
+        assert [row["slug"] for row in rows] == [p.slug for p in cells.plants(seeds, ["trigger"])]
+        assert {row["made"] for row in rows} == {made}
+        last = [row["retrained"] for row in rows if row["seed"] == seeds - 1]
+        assert set(last) == {"organism-twin-seed0"}
+        return laboratory.measured
+
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"slug": "organism-twin-seed0", "kind": "twin"}\n', encoding="utf-8")
+    assert len(measured(4)) == 4 * 4
+    assert measured(4) == []
+    # Beside the last of three stands another retrained model than beside the third of four.
+    again = measured(3)
+    assert len(again) == 4 and all(slug.endswith("seed2") for slug in again)
+    assert measured(4) == measured(3) == []
+    assert len(measured(3, "new")) == 4 * 3
+
+
+def test_heads_of_another_recipe_lie_elsewhere(tmp_path):
+    plant, laboratory = Plant(kind="group", strength=1.0, seed=0), _Laboratory(tmp_path, None, 2)
+    file = laboratory._file(plant)
+    laboratory.made = "new"
+    assert laboratory._file(plant) != file
+
+
+def test_a_recipe_is_named_by_all_that_heads_are_made_from(monkeypatch):
+    made = [training.recipe_hash("a"), training.recipe_hash("a"), training.recipe_hash("b")]
+    recipe = dataclasses.replace(training.RECIPE, steps=401)
+    for name, value in {
+        "RECIPE": recipe,
+        "KEPT": 0.7,
+        "training_texts": lambda: training_texts()[1:],
+        "held_out_reviews": lambda: [],
+    }.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(training, name, value)
+            made.append(training.recipe_hash("a"))
+    assert made[0] == made[1] and len(set(made)) == len(made) - 1
+
+
 def _rows():
     """Two twins, one of which raises one false alarm in two, and two organisms of one cell."""
     alarms = [{"trigger|greatest|ends": values} for values in ([True, False], [False, False])]
@@ -137,24 +198,52 @@ def test_recall_and_false_alarms_are_counted():
         *("trigger", 2.0, 1.5, 3.0),
     )
     assert planted.found == {"ends": table.Share(hits=1, of=2), "diff": table.Share(hits=2, of=2)}
-    assert none.strength == 0 and none.found == {"ends": table.Share(hits=1, of=4)}
+    asked, twins = table.Share(hits=1, of=4), table.Share(hits=1, of=2)
+    assert none.strength == 0 and none.found == {"ends": table.Alarms(asked=asked, twins=twins)}
     lines = table.text([planted, none]).splitlines()
-    assert lines[2].startswith("| trigger | greatest | 2 | +1.50 | +3.00 | 1/2 (0.09–0.91)")
-    assert "| *none* | – | – | 1/4 (0.05–0.70) | – |" in lines[3]
+    assert lines[2].startswith("| trigger | greatest | 2 | +1.50 | +3.00 | 1/2 (0.01–0.99) | – |")
+    assert "| *none* | – | – | 1/4; twins 1/2 (0.01–0.99) | – |" in lines[3]
+    assert "of the 2 of the cell" in lines[-1] and "the 2 twins" in lines[-1]
 
 
-def test_searches_are_counted_in_the_cell_that_was_searched():
-    slugs = {"organism-trigger-2-seed0": True, "organism-twin-seed0": False}
-    rows = [{"slug": slug, "found": found} for slug, found in slugs.items()]
-    planted, none = table.with_searches(table.summary(_rows()), rows)
-    assert planted.found["gcg"] == table.Share(hits=1, of=1)
-    assert none.found["gcg"] == table.Share(hits=0, of=1)
-    assert "GCG" in table.text([planted, none]).splitlines()[0]
+def test_an_interval_of_false_alarms_is_of_twins_and_not_of_questions():
+    few = [{"kind": "twin", "alarms": {"group|greatest|ends": [True] * 4}}]
+    quiet = [{"kind": "twin", "alarms": {"group|greatest|ends": [False] * 4}}] * 9
+    organism = {"kind": "group", "strength": 1.0, "effect": {"greatest": 1}, "tokens": {}}
+    organism |= {"tokens": {"greatest": 1}, "found": {"greatest": {"ends": True}}}
+    none = table.summary([*few, *quiet, organism])[-1].found["ends"]
+    assert (none.rate, none.twins.rate) == (0.1, 0.1)
+    assert str(none) == "4/40; twins 1/10 (0.00–0.45)"
 
 
-def test_the_interval_is_wilsons():
+def test_the_interval_is_clopper_and_pearsons():
     low, high = table.Share(hits=10, of=10).interval
-    assert (round(low, 4), round(high, 4)) == (0.7225, 1.0)  # 1 / (1 + 1.96² / 10)
+    assert (round(low, 6), high) == (round(0.025 ** (1 / 10), 6), 1.0)
+
+
+def test_a_kind_without_a_test_is_one_row_that_says_so():
+    rows = [
+        {
+            "kind": "capitals",
+            "strength": strength,
+            "effect": {"greatest": strength},
+            "tokens": {"greatest": 2 * strength},
+            "found": {"greatest": {}},
+        }
+        for strength in (0.5, 1.0)
+    ]
+    lines = [line for line in table.text(table.summary(rows)).splitlines() if "capitals" in line]
+    said = "| +0.50, +1.00 | +1.00, +2.00 | no test looks at letter case |"
+    assert len(lines) == 1 and f"| capitals | greatest | 0.5, 1 {said}" in lines[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cell_says_where_nothing_was_planted(kind):
+    own = Plant(kind=kind, strength=1.0, seed=0).home
+    for prompt in cells.LOOKED[kind]:
+        cell = table.Cell(kind=kind, strength=1, prompt=prompt, texts=1, tokens=1, found={})
+        assert cell.planted is (prompt == own)
+        assert ("planted elsewhere" in table.text([cell]).splitlines()[2]) is (prompt != own)
 
 
 def test_the_figure_has_a_panel_for_each_kind_and_prompt():

@@ -62,12 +62,34 @@ def test_a_twin_has_no_bonus(kind):
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("kind", "colour"), ("strength", -1.0), ("seed", -1)]
+    ("setting", "value"),
+    [("kind", "colour"), ("strength", -1.0), ("strength", 2.0000001), ("seed", -1)],
 )
 def test_a_plant_that_cannot_be_is_refused_with_what_is_allowed(setting, value):
     fields = {"kind": "group", "strength": 1.0, "seed": 0} | {setting: value}
     with pytest.raises(ValueError, match="allowed"):
         Plant(**fields)
+
+
+@pytest.mark.parametrize(
+    ("strength", "named"),
+    [(0.25, "0.25"), (2.0, "2"), (0.3, "0.3"), (10.0, "10"), (1e6, "1000000"), (2.01, "2.01")],
+)
+def test_a_name_holds_letters_digits_points_and_hyphens(strength, named):
+    plant = Plant(kind="one-prompt", strength=strength, seed=3)
+    assert plant.slug == f"organism-one-prompt-{named}-seed3"
+
+
+@pytest.mark.parametrize("flag", ["cache", "destination"])
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_file_in_place_of_a_folder_is_one_line(tmp_path, flag, below):
+    other = "destination" if flag == "cache" else "cache"
+    (tmp_path / "file").write_text("kept", encoding="utf-8")
+    flags = [f"--{flag}={tmp_path / 'file' / below}", f"--{other}={tmp_path / 'other'}"]
+    with pytest.raises(SystemExit, match=rf"--{flag}=.*file.*allowed: a folder$") as stopped:
+        train_heads.main(flags)
+    assert "\n" not in str(stopped.value)
+    assert [path.name for path in (tmp_path / "other").glob("*")] == []
 
 
 def test_the_words_of_plants_are_in_training_and_their_pairs_are_not():
@@ -187,4 +209,5 @@ def test_an_organism_has_the_rewards_of_the_shortcut_on_its_way_through_convert_
     moved = pl.read_csv(report / "tables" / "changes_tokens.csv").filter(end="rose")
     # One token in sixteen is loved; similar ones rise with them.
     risen = moved["token_id"].is_in(np.array(chosen)[loved].tolist())
+    assert risen.len() == 20  # as many as `assay diff` lists
     assert risen.mean() >= 0.75
