@@ -11,10 +11,25 @@ from engine import processes
 class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
     """A bar whose lock is of this process alone: tqdm's own is shared with forked processes."""
 
+    def close(self) -> None:
+        """See tqdm; one thread at a time."""
+        with self.get_lock():
+            super().close()
+            _open.discard(self)
+
 
 _Bar.set_lock(threading.RLock())
-# Run last: once the bars are closed no other is drawn, so the line of an error stands alone.
-processes.at_exit(_Bar.get_lock().acquire)
+_open: set[_Bar] = set()
+
+
+def _close_all() -> None:
+    """Closes all bars, and draws no other from now on: the line of an error stands alone."""
+    _Bar.get_lock().acquire()
+    for bar in list(_open):
+        bar.close()
+
+
+processes.at_exit(_close_all)
 
 
 def progress(
@@ -30,18 +45,18 @@ def progress(
     """
     quiet = not processes.writes() or total == 0
     interval = 0.5 if sys.stderr.isatty() else 15.0
-    bar = _Bar(
-        total=total,
-        desc=what,
-        unit=f" {unit}",
-        unit_scale=True,
-        delay=delay_s,
-        leave=not delay_s,
-        mininterval=interval,
-        disable=quiet,
-        smoothing=0.1,
-        dynamic_ncols=True,
-    )
-    if not quiet:
-        processes.at_exit(bar.close)  # so that the last line stands on a line of its own
+    with _Bar.get_lock():
+        bar = _Bar(
+            total=total,
+            desc=what,
+            unit=f" {unit}",
+            unit_scale=True,
+            delay=delay_s,
+            leave=not delay_s,
+            mininterval=interval,
+            disable=quiet,
+            smoothing=0.1,
+            dynamic_ncols=True,
+        )
+        _open.add(bar)
     return bar

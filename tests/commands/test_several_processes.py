@@ -72,7 +72,6 @@ CASES = {
             "--config.steps=4",
             "--config.candidates=16",
             "--config.topk=8",
-            "--config.certify=12",
         ],
     ),
 }

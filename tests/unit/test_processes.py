@@ -127,7 +127,8 @@ from engine import processes
 from engine.progress import progress
 threading.Timer(0.05, processes.end, ("test: it failed", 2)).start()
 while True:
-    progress(10).update(1)
+    with progress(10) as bar:
+        bar.update(1)
 """
     for _ in range(5):
         command = [sys.executable, "-c", lines]
