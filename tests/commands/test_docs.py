@@ -124,6 +124,15 @@ def test_commands_and_flags_of_a_page_exist(page, flags, capsys):
                     assert known, words
 
 
+def test_every_page_is_in_a_table_of_contents():
+    docs = ROOT / "docs"
+    listed = {docs / "index"}
+    for page in docs.rglob("*.md"):
+        for entries in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text(), re.M | re.S):
+            listed |= {page.parent / entry.strip() for entry in entries.splitlines()}
+    assert [page for page in docs.rglob("*.md") if page.with_suffix("") not in listed] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_modules_and_settings_of_a_page_exist(page):
     settings = {
