@@ -1,7 +1,7 @@
 """Searches into run folders: what they write, how they go on, what they refuse."""
 
 import dataclasses
-import errno
+import functools
 import hashlib
 import itertools
 import json
@@ -32,6 +32,7 @@ from engine.search.settings import DEFAULTS, SearchSettings
 from engine.sweep import rescore, setup
 from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 from launch.common import searching
+from tests.support import full_disk
 from tests.support.searches import make_mesh, problem, scorer, settings
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -299,28 +300,17 @@ def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
 def test_a_disk_that_is_full_at_any_write_loses_nothing(checkpoint, tmp_path, monkeypatch):
     """Of the search's state, its result, its certificate and the manifest."""
     kind = {"certify": 6, "every": 2, "ascii_only": True}
-    original, models = os.fsync, [checkpoint()]
+    models = [checkpoint()]
     search(tmp_path / "whole", models, **kind)
     for number in itertools.count():
-        run, left = tmp_path / f"run-{number}", iter(range(number))
-
-        def full(descriptor, left=left):
-            if next(left, None) is None:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            original(descriptor)
-
-        refused = ""
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "fsync", full)
-            try:
-                search(run, models, **kind)
-            except AssayError as error:
-                refused = str(error)
+        run = tmp_path / f"run-{number}"
+        again = functools.partial(search, run, models, **kind)
+        refused = full_disk.refusal(monkeypatch, number, again)
         assert not [path for path in run.rglob("*") if "tmp" in path.name]
         if not refused:
             break
         assert refused.endswith("No space left on device") and "\n" not in refused
-        search(run, models, **kind)
+        again()
         assert hashes(run) == hashes(tmp_path / "whole")
     assert number > 5
 

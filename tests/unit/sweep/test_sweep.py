@@ -1,5 +1,6 @@
 import dataclasses
 import errno
+import functools
 import itertools
 import os
 import re
@@ -19,7 +20,7 @@ from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.sweep import loop, setup
 from engine.sweep.outcomes import SomeFailed
 from engine.sweep.self_check import self_check
-from tests.support import slow
+from tests.support import full_disk, slow
 from tests.support.sweeps import SETTINGS, Run
 from tests.support.tiny import TRIMMED
 
@@ -284,27 +285,15 @@ def test_a_disk_that_fills_up_ends_in_one_line_and_the_sweep_goes_on_later(
 def test_a_disk_that_is_full_at_any_write_loses_nothing(tiny, other_run, monkeypatch, tmp_path):
     """Of the manifest, the vocabulary and the parts, at the first write and at every later one."""
     other_run.sweep([tiny], ONE)
-    original = os.fsync
     for number in itertools.count():
-        run, left = Run(tmp_path / f"run-{number}"), iter(range(number))
-
-        def full(descriptor, left=left):
-            if next(left, None) is None:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            original(descriptor)
-
-        refused = ""
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "fsync", full)
-            try:
-                run.sweep([tiny], ONE)
-            except AssayError as error:
-                refused = str(error)
+        run = Run(tmp_path / f"run-{number}")
+        again = functools.partial(run.sweep, [tiny], ONE)
+        refused = full_disk.refusal(monkeypatch, number, again)
         assert run.leftovers() == []
         if not refused:
             break
         assert refused.endswith("No space left on device")
-        run.sweep([tiny], ONE)
+        again()
         assert run.hashes() == other_run.hashes()
     assert number > 5
 
