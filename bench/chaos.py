@@ -16,6 +16,7 @@ The models are tiny and random: what is tested is the bookkeeping, not the arith
 import collections
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import os
@@ -112,7 +113,7 @@ class Lab:
 
     def __init__(self, out: Path, store: object_store.Store | None):
         self.out, self.store = out, store
-        self.steps = Steps()
+        self.steps = Steps(max(map(int, _PROCESSES.value)))
         self._numbers = iter(range(1, 10**6))
         self.models = [out / "models" / slug / "checkpoint" for slug in ("deep", "shallow")]
         self.items = out / "items.txt"
@@ -157,7 +158,8 @@ class Lab:
         for index in range(processes):
             own = [*argv, f"--process={index}"] if processes > 1 else argv
             logs.append(self.out / f"process-{index}.log")
-            started.append(start(command.main, own, logs[-1], self.steps, plans.get(index)))
+            step = functools.partial(self.steps.add, index)
+            started.append(start(command.main, own, logs[-1], step, plans.get(index)))
         return wait(started, logs)
 
     def undisturbed(self, command: Command, processes: int) -> tuple[Mapping[str, str], int]:

@@ -23,7 +23,8 @@ from engine.runs.lock import LockError
 from engine.sweep.rewards import SweepSettings
 from launch.common import command, locking, published, scoring
 from launch.common.reading_lists import lists_of
-from launch.common.reading_runs import Failed, Plan, compute
+from launch.common.reading_runs import Failed, compute
+from launch.common.reading_tasks import Plan
 from launch.common.readings import (
     DIMENSIONS,
     Choices,

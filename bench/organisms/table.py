@@ -24,6 +24,7 @@ DETECTORS = {
 }
 _TESTS = (": tokens", ": words")
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+_BESIDE = 0.012  # of a panel's range of biases, between two detectors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -203,7 +204,8 @@ def _key(cells: Sequence[Cell]) -> str:
 def figure(cells: Sequence[Cell]) -> matplotlib.figure.Figure:
     """Recall against the bias on held-out texts; a panel for each kind and prompt with a test.
 
-    Dashed lines are the false alarms of the detector of the same colour, of all questions.
+    Dashed lines are the false alarms of the detector of the same colour, of all questions. A
+    detector's points stand a little beside those of the others, so that none is hidden.
     """
     panels = list(dict.fromkeys((cell.kind, cell.prompt) for cell in cells if cell.found))
     columns = 4
@@ -212,8 +214,10 @@ def figure(cells: Sequence[Cell]) -> matplotlib.figure.Figure:
     for at, (kind, prompt) in enumerate(panels):
         ax = drawn.add_subplot(-(-len(panels) // columns), columns, at + 1)
         own = [cell for cell in cells if (cell.kind, cell.prompt) == (kind, prompt)]
-        for name in DETECTORS:
-            _draw(ax, name, [cell for cell in own if name in cell.found], shades[name])
+        width = np.ptp([abs(cell.texts) for cell in own if cell.strength] or [0.0])
+        for beside, name in enumerate(DETECTORS):
+            found = [cell for cell in own if name in cell.found]
+            _draw(ax, name, found, shades[name], beside * _BESIDE * width)
         ax.set_title(_title(own[0]), fontsize=9)
         ax.set_ylim(-0.05, 1.05)
         ax.tick_params(labelsize=8)
@@ -221,7 +225,8 @@ def figure(cells: Sequence[Cell]) -> matplotlib.figure.Figure:
     drawn.supylabel("share of organisms in which it is found", fontsize=9)
     handles = {h.get_label(): h for ax in drawn.axes for h in ax.get_legend_handles_labels()[0]}
     drawn.tight_layout()
-    drawn.legend(handles.values(), handles, loc="upper left", bbox_to_anchor=(1.0, 0.9), fontsize=8)
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 4}
+    drawn.legend(handles.values(), handles, fontsize=8, **below)
     return drawn
 
 
@@ -231,12 +236,12 @@ def _title(cell: Cell) -> str:
 
 
 # Any: matplotlib's axes.
-def _draw(ax: Any, name: str, cells: Sequence[Cell], colour: str) -> None:
+def _draw(ax: Any, name: str, cells: Sequence[Cell], colour: str, beside: float) -> None:
     points = list(_points(name, cells))
     if points:
         x, y, low, high = map(np.array, zip(*points, strict=True))
         ax.errorbar(
-            *(x, y),
+            *(x + beside, y),
             yerr=(y - low, high - y),
             color=colour,
             marker="o",

@@ -26,6 +26,7 @@ from engine.search import drivers
 
 PHASES = ("restore", "compile", "step", "write", "rename", "manifest", "anytime")
 _LIMIT_S = 900.0  # after which a process counts as hung
+_NUMBER = struct.Struct("q")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,18 +47,24 @@ class Plan:
 
 
 class Steps:
-    """The number of device steps that all children have begun, in memory that they share."""
+    """The number of device steps that all children have begun, in memory that they share.
 
-    def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, 8)
+    Each process of a command has a number of its own: of one number, a process that counts would
+    overwrite what another has just counted.
+    """
 
-    def add(self) -> None:
-        """Counts one; only one child at a time counts."""
-        self._memory[:8] = struct.pack("q", self.count() + 1)
+    def __init__(self, processes: int):
+        self._memory = mmap.mmap(-1, _NUMBER.size * processes)
+
+    def add(self, process: int) -> None:
+        """Counts one step of a process."""
+        place = _NUMBER.size * process
+        (number,) = _NUMBER.unpack_from(self._memory, place)
+        _NUMBER.pack_into(self._memory, place, number + 1)
 
     def count(self) -> int:
-        """The number so far."""
-        return struct.unpack("q", self._memory[:8])[0]
+        """The number so far, of all processes."""
+        return sum(number for (number,) in _NUMBER.iter_unpack(self._memory))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +80,14 @@ def start(
     main: Callable[[Sequence[str]], int],
     argv: Sequence[str],
     log: Path,
-    steps: Steps | None = None,
+    step: Callable[[], None] | None = None,
     plan: Plan | None = None,
 ) -> int:
-    """Forks a command, its output in a file; returns the number of the process."""
+    """Forks a command, its output in a file, and calls `step` in it at every device step.
+
+    Returns:
+      The number of the process.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     process = os.fork()
@@ -88,7 +99,7 @@ def start(
         os.dup2(file, 1)
         os.dup2(file, 2)
         getattr(tqdm, "_instances", set()).clear()  # the parent's bar is not drawn here
-        _watch(steps, plan)
+        _watch(step, plan)
         status = main(argv)
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1
@@ -119,8 +130,8 @@ def wait(processes: Sequence[int], logs: Sequence[Path]) -> list[Ended]:
     return [ended[process] for process in processes]
 
 
-def _watch(steps: Steps | None, plan: Plan | None) -> None:
-    """Counts device steps, and arms the plan, in this process."""
+def _watch(step: Callable[[], None] | None, plan: Plan | None) -> None:
+    """Tells `step` of device steps, and arms the plan, in this process."""
     passed = 0
 
     def moment(phase: str) -> None:
@@ -131,12 +142,12 @@ def _watch(steps: Steps | None, plan: Plan | None) -> None:
         if passed == plan.occurrence:
             _send(plan)
 
-    def counted(step: Callable[..., Any]) -> Callable[..., Any]:  # of any arguments
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:  # of any arguments
         def call(*arguments: Any) -> Any:
-            if steps is not None:
-                steps.add()
+            if step is not None:
+                step()
             moment("step")
-            return step(*arguments)
+            return original(*arguments)
 
         return call
 

@@ -5,7 +5,7 @@ from etils import epath
 from engine.errors import AssayError
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.reader import read_contents
-from launch.common.reading_runs import Listed
+from launch.common.reading_tasks import Listed
 from launch.common.spelling import nearest
 
 

@@ -22,7 +22,8 @@ from engine.runs import schema, storage
 from engine.runs.readings import DEFAULT, Entry, read_index
 from engine.scoring.reward_passes import dtype_named
 from launch.common.reading_lists import lists_of
-from launch.common.reading_runs import Failed, Plan, compute
+from launch.common.reading_runs import Failed, compute
+from launch.common.reading_tasks import Plan
 from launch.common.readings import (
     DIMENSIONS,
     NO_DATE,

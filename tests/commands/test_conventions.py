@@ -16,7 +16,7 @@ from engine.runs.readings import read_index
 from engine.runs.storage import path_of
 from launch import conventions as launch_conventions
 from launch.common import reading_runs
-from launch.common.reading_runs import Plan, Task, fitting_step, noise_tasks
+from launch.common.reading_tasks import Plan, Task, fitting_step, noise_tasks
 from launch.common.readings import DIMENSIONS, Reading
 from tests.support import folders, tiny
 from tests.support.sweeps import SETTINGS
