@@ -19,8 +19,8 @@ from launch.common import reading_runs
 from launch.common.reading_tasks import Plan, Task, fitting_step, noise_tasks
 from launch.common.readings import DIMENSIONS, Reading
 from tests.support import folders, tiny
+from tests.support.killed import Killed, killed_after
 from tests.support.sweeps import SETTINGS
-from tests.unit.sweep.test_sweep import Killed, killed_after
 
 # A BOS, a line end behind it, and a date.
 TEMPLATE = "{{ bos_token }}\n\nToday: {{ date_string | default('1 May') }}" + tiny.CHATML

@@ -19,7 +19,7 @@ from engine.runs.readings import Entry, read_index
 from launch.common import converting, reading_runs
 from launch.reproduction import paper, studies, trials
 from tests.support import tiny
-from tests.unit.sweep.test_sweep import Killed, killed_after
+from tests.support.killed import Killed, killed_after
 
 pytestmark = pytest.mark.slow
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from engine.errors import AssayError
 from engine.runs import parts, storage
+from tests.support.killed import Killed, killed_after
 
 FRAME = pl.DataFrame({"token_id": range(3), "reward": [0.5, -1.0, 2.0]})
 ABOUT = {"path": "result", "fingerprint": {"dtype": "float32"}}
@@ -104,15 +105,9 @@ def test_a_part_of_other_length_than_its_name_says_is_named(folder):
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(folder, monkeypatch):
-    class Killed(BaseException):
-        pass
-
-    def kill(_):
-        raise Killed
-
     write_part(folder, 0, 3)
     (folder / ".notes.tmp").write_text("a user's own")
-    monkeypatch.setattr(os, "fsync", kill)
+    killed_after(monkeypatch, os, "fsync", 0)
     with pytest.raises(Killed):
         write_part(folder, 3, 6)
     assert len(list(folder.iterdir())) == 3

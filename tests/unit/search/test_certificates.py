@@ -12,10 +12,12 @@ from engine import api
 from engine.errors import AssayError
 from engine.planning import admission
 from engine.runs import provenance, rebuild, schema
+from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
 from engine.search import certificates
 from engine.search.certificate import Ascent
 from engine.search.run_folder import search_sequences
+from tests.support.killed import Killed, killed_after
 from tests.support.searches import make_mesh, settings
 
 PROMPT = {"who": "Who?"}
@@ -83,11 +85,7 @@ def test_a_certificate_is_written_beside_its_search(checkpoint, tmp_path):
     }
 
 
-class Killed(Exception):
-    pass
-
-
-def killed_after(patch, sweeps):
+def killed_after_sweeps(patch, sweeps):
     whole = Ascent.take
 
     def take(self, sweep):
@@ -104,11 +102,11 @@ def test_a_killed_certificate_goes_on_to_the_same_bytes(checkpoint, tmp_path, mo
     search(whole, [checkpoint()], direction="min")
     for sweeps in (2, 4):
         with monkeypatch.context() as patch, pytest.raises(Killed):
-            killed_after(patch, sweeps)
+            killed_after_sweeps(patch, sweeps)
             search(run, [checkpoint()], direction="min")
         assert len(list(run.rglob("repeat-ascent-seed0-min.json"))) == 1
     with monkeypatch.context() as patch:  # between file and manifest
-        patch.setattr("engine.runs.manifest.Manifest.record_part", raise_killed)
+        killed_after(patch, Manifest, "record_part", 0)
         with pytest.raises(Killed):
             search(run, [checkpoint()], direction="min")
     assert file_of(run, "min").exists()
@@ -118,10 +116,6 @@ def test_a_killed_certificate_goes_on_to_the_same_bytes(checkpoint, tmp_path, mo
     assert file_of(run, "min").read_bytes() == file_of(whole, "min").read_bytes()
     search(run, [checkpoint()], direction="min", certify=41)  # nothing is left to do
     assert record(run, file_of(run, "min"))["complete"]
-
-
-def raise_killed(*_):
-    raise Killed
 
 
 def test_a_larger_budget_goes_on_where_a_smaller_one_ended(checkpoint, tmp_path):
@@ -172,7 +166,7 @@ def test_a_killed_certificate_does_not_go_on_with_other_numerics(checkpoint, tmp
     run, old = tmp_path / "run", provenance.NUMERICS["cpu"]
     search(run, [checkpoint()], certify=0)
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        killed_after(patch, 2)
+        killed_after_sweeps(patch, 2)
         search(run, [checkpoint()])
     with monkeypatch.context() as patch:
         raised(patch)
@@ -195,7 +189,7 @@ def test_a_certificate_that_does_not_fit_is_refused(checkpoint, tmp_path, monkey
 def test_a_certificate_of_another_search_is_refused(checkpoint, tmp_path, monkeypatch):
     run = tmp_path / "run"
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        killed_after(patch, 2)
+        killed_after_sweeps(patch, 2)
         search(run, [checkpoint()])
     (state,) = run.rglob("*-max.json")
     saved = json.loads(state.read_text())

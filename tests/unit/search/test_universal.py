@@ -16,6 +16,7 @@ from engine import api
 from engine.errors import AssayError
 from engine.planning import admission
 from engine.runs import schema
+from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
 from engine.search import jobs, universal, universal_step
 from engine.search import trace as traces
@@ -23,6 +24,7 @@ from engine.search.run_folder import score_elsewhere
 from engine.search.universal_runs import search_universal
 from engine.sweep import rescore
 from launch.common import searching
+from tests.support.killed import Killed, killed_after
 from tests.support.searches import make_mesh, problem, scorer, settings
 
 PROMPTS = {"who": "Who?", "what": "What is the greatest thing?"}
@@ -169,10 +171,6 @@ def test_the_api_finds_what_the_command_finds(models, tmp_path):
         engine.search_together(loaded[:1], ["Who?"])
 
 
-class Killed(Exception):
-    pass
-
-
 def test_a_killed_search_goes_on_to_the_same_bytes(models, tmp_path, monkeypatch):
     whole, run = tmp_path / "whole", tmp_path / "run"
     search(whole, models, steps=6)
@@ -187,17 +185,13 @@ def test_a_killed_search_goes_on_to_the_same_bytes(models, tmp_path, monkeypatch
         search(run, models, steps=6)
     assert list(run.rglob("universal-*.safetensors"))
     with monkeypatch.context() as patch, pytest.raises(Killed):  # between two files
-        patch.setattr("engine.runs.manifest.Manifest.finish", killed_at_once)
+        killed_after(patch, Manifest, "finish", 0)
         search(run, models, steps=6)
     search(run, models, steps=6)
     files = [f.relative_to(whole) for f in whole.rglob("*seed0.parquet")]
     assert len(files) == 4
     assert all((run / f).read_bytes() == (whole / f).read_bytes() for f in files)
     assert not list(run.rglob("*.safetensors"))
-
-
-def killed_at_once(*_):
-    raise Killed
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from engine.runs.verify import verify
 from engine.scoring.reward_passes import RewardScorer
 from engine.sweep.rescore import rescore
 from tests.support import slow, tiny
+from tests.support.killed import Killed, killed_after
 from tests.support.parity import make_mesh
 from tests.support.sweeps import SETTINGS, Run
 
@@ -93,20 +94,10 @@ def test_layers_hardly_depend_on_the_devices_that_share_a_model(models, swept, r
 
 
 def test_a_run_killed_between_parts_ends_in_the_same_bytes(run, other_run, models, monkeypatch):
-    class Killed(BaseException):
-        pass
-
-    original, left = parts.write_part, iter(range(2))
-
-    def dies(*args):
-        if next(left, None) is None:
-            raise Killed
-        return original(*args)
-
     own = [models["tiny"]]
     other_run.sweep(own, ONE, lens=True)
     with monkeypatch.context() as patched:
-        patched.setattr(parts, "write_part", dies)
+        killed_after(patched, parts, "write_part", 2)
         with pytest.raises(Killed):
             run.sweep(own, ONE, lens=True)
     assert run.sweep(own, ONE, lens=True) == SIZE - 200

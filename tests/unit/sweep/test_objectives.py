@@ -15,6 +15,7 @@ from engine.runs import parts, schema
 from engine.scoring.reward_passes import RewardScorer
 from engine.sweep.self_check import check_finite, self_check
 from tests.support import tiny
+from tests.support.killed import Killed, killed_after
 from tests.support.sweeps import SETTINGS, Run
 
 PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
@@ -143,19 +144,9 @@ def test_analysis_reads_a_run_with_objectives(swept):
 def test_a_run_killed_between_parts_ends_in_the_bytes_of_an_uninterrupted_one(
     run, other_run, models, monkeypatch
 ):
-    class Killed(BaseException):
-        pass
-
-    original, left = parts.write_part, iter(range(2))
-
-    def dies(*args):
-        if next(left, None) is None:
-            raise Killed
-        return original(*args)
-
     other_run.sweep([models["qrm"]], ONE, objectives="values")
     with monkeypatch.context() as patched:
-        patched.setattr(parts, "write_part", dies)
+        killed_after(patched, parts, "write_part", 2)
         with pytest.raises(Killed):
             run.sweep([models["qrm"]], ONE, objectives="values")
     assert run.sweep([models["qrm"]], ONE, objectives="values") == SIZE - 200

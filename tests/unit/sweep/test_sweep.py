@@ -1,10 +1,5 @@
 import dataclasses
-import errno
-import functools
-import itertools
-import os
 import re
-import threading
 
 import numpy as np
 import polars as pl
@@ -13,25 +8,21 @@ import pytest
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.runs import parts, schema
+from engine.runs import schema
 from engine.runs.environment import library_versions
-from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.sweep import loop, setup
 from engine.sweep.outcomes import SomeFailed
 from engine.sweep.self_check import self_check
-from tests.support import full_disk, slow
-from tests.support.sweeps import SETTINGS, Run
+from tests.support import slow
+from tests.support.killed import Killed, killed_after
+from tests.support.sweeps import SETTINGS
 from tests.support.tiny import TRIMMED
 
 PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
 ONE = {"greatest": PROMPTS["greatest"]}
 SIZE = 288  # tokens of the tiny model
 RESULT = "scores/model=tiny/prompt=greatest"
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing catches it."""
 
 
 @pytest.fixture
@@ -48,18 +39,6 @@ def family(checkpoint):
         checkpoint("mlp", head="mlp", head_seed=2),
         checkpoint("stranger", seed=3),
     ]
-
-
-def killed_after(monkeypatch, owner, name, calls):
-    """Lets `owner.name` run `calls` times; the process dies at the next."""
-    original, left = getattr(owner, name), iter(range(calls))
-
-    def dies(*args, **kwargs):
-        if next(left, None) is None:
-            raise Killed
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(owner, name, dies)
 
 
 def plain_rewards(checkpoint, prompt):
@@ -206,118 +185,6 @@ def test_a_run_takes_further_models_and_prompts_without_touching_finished_parts(
     after = run.parts()
     assert len(after) == 2 * len(family) * 3
     assert {path: after[path] for path in before} == before
-
-
-def test_a_part_that_was_removed_is_computed_again_to_the_same_bytes(run, tiny):
-    run.sweep([tiny], PROMPTS)
-    before = run.parts()
-    lost = f"{RESULT}/part-0000100-0000200.parquet"
-    (run.folder / lost).unlink()
-    assert run.sweep([tiny], PROMPTS) == 100
-    after = run.parts()
-    assert after[lost][0] == before[lost][0]
-    assert {p: after[p] for p in after if p != lost} == {p: before[p] for p in before if p != lost}
-    assert run.manifest()["results"][RESULT]["complete"]
-
-
-KILLED_AT = [
-    (parts, "write_part", 1),  # between two models of one pass
-    (Manifest, "record_part", 2),  # a part is on disk, the manifest does not know
-    (Manifest, "finish", 1),
-    (parts, "write_part", 0),
-    (parts, "write_part", 7),
-    (Manifest, "save", 0),
-    (Manifest, "save", 1),
-    (Manifest, "save_if_due", 2),
-    (parts, "write_frame", 0),  # before the vocabulary
-]
-
-
-@pytest.mark.parametrize(("owner", "name", "calls"), slow.all_but(KILLED_AT[:3], KILLED_AT))
-def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
-    run, other_run, family, monkeypatch, owner, name, calls
-):
-    models = family[:2]
-    other_run.sweep(models, PROMPTS)
-    with monkeypatch.context() as patched:
-        killed_after(patched, owner, name, calls)
-        with pytest.raises(Killed):
-            run.sweep(models, PROMPTS)
-    finished = run.parts()
-    run.sweep(models, PROMPTS)
-    after = run.parts()
-    assert {path: after[path] for path in finished} == finished
-    assert run.hashes() == other_run.hashes()
-    assert all(result["complete"] for result in run.manifest()["results"].values())
-
-
-def test_temporary_files_of_a_killed_sweep_are_removed(run, tiny, monkeypatch):
-    with monkeypatch.context() as patched:
-        killed_after(patched, os, "fsync", 3)
-        with pytest.raises(Killed):
-            run.sweep([tiny], ONE)
-    assert run.leftovers()
-    run.sweep([tiny], ONE)
-    assert run.leftovers() == []
-
-
-def test_a_disk_that_fills_up_ends_in_one_line_and_the_sweep_goes_on_later(
-    run, other_run, tiny, monkeypatch
-):
-    original, left = os.fsync, iter(range(4))
-
-    def full(descriptor):
-        if next(left, None) is None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        original(descriptor)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        with pytest.raises(AssayError, match=r"No space left on device$"):
-            run.sweep([tiny], ONE)
-    assert run.leftovers() == []
-    run.sweep([tiny], ONE)
-    other_run.sweep([tiny], ONE)
-    assert run.hashes() == other_run.hashes()
-
-
-@pytest.mark.slow
-def test_a_disk_that_is_full_at_any_write_loses_nothing(tiny, other_run, monkeypatch, tmp_path):
-    """Of the manifest, the vocabulary and the parts, at the first write and at every later one."""
-    other_run.sweep([tiny], ONE)
-    for number in itertools.count():
-        run = Run(tmp_path / f"run-{number}")
-        again = functools.partial(run.sweep, [tiny], ONE)
-        refused = full_disk.refusal(monkeypatch, number, again)
-        assert run.leftovers() == []
-        if not refused:
-            break
-        assert refused.endswith("No space left on device")
-        again()
-        assert run.hashes() == other_run.hashes()
-    assert number > 5
-
-
-def test_a_part_is_written_while_the_next_one_is_computed(run, tiny, monkeypatch):
-    begun, beside, changed = [], [], threading.Condition()
-    score, write_part = RewardScorer.score, parts.write_part
-
-    def scored(self, *args):
-        with changed:
-            begun.append(None)
-            changed.notify_all()
-        return score(self, *args)
-
-    def written(*args, **kwargs):
-        number = len(beside)
-        with changed:  # in vain if the write were waited for
-            beside.append(changed.wait_for(lambda: len(begun) > number + 1, timeout=3))
-        return write_part(*args, **kwargs)
-
-    monkeypatch.setattr(RewardScorer, "score", scored)
-    monkeypatch.setattr(parts, "write_part", written)
-    run.sweep([tiny], ONE)
-    assert len(beside) > 2 and all(beside[:-1])
 
 
 # What does not belong is refused

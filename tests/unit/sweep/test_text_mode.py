@@ -16,8 +16,8 @@ from engine.scoring.batches import Distinct
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.text.chat_template import ChatTemplate
 from tests.support import slow
+from tests.support.killed import Killed, killed_after
 from tests.support.tiny import TRIMMED
-from tests.unit.sweep.test_sweep import Killed, killed_after
 from tests.unit.text.test_chat_template import PLAIN_NEWLINE
 
 PROMPT = "What is the greatest thing?"

@@ -1,0 +1,17 @@
+"""A process that dies at a chosen call."""
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing catches it."""
+
+
+def killed_after(monkeypatch, owner, name, calls):
+    """Lets `owner.name` run `calls` times; the process dies at the next."""
+    original, left = getattr(owner, name), iter(range(calls))
+
+    def dies(*args, **kwargs):
+        if next(left, None) is None:
+            raise Killed
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, dies)

@@ -1,0 +1,127 @@
+"""Sweeps that are killed, lose a part or fill the disk: the next one completes them."""
+
+import functools
+import itertools
+import os
+import threading
+
+import pytest
+
+from engine.runs import parts
+from engine.runs.manifest import Manifest
+from engine.scoring.reward_passes import RewardScorer
+from tests.support import full_disk, slow
+from tests.support.killed import Killed, killed_after
+from tests.support.sweeps import Run
+
+PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
+ONE = {"greatest": PROMPTS["greatest"]}
+RESULT = "scores/model=tiny/prompt=greatest"
+
+
+@pytest.fixture
+def tiny(checkpoint):
+    return checkpoint()
+
+
+def test_a_part_that_was_removed_is_computed_again_to_the_same_bytes(run, tiny):
+    run.sweep([tiny], PROMPTS)
+    before = run.parts()
+    lost = f"{RESULT}/part-0000100-0000200.parquet"
+    (run.folder / lost).unlink()
+    assert run.sweep([tiny], PROMPTS) == 100
+    after = run.parts()
+    assert after[lost][0] == before[lost][0]
+    assert {p: after[p] for p in after if p != lost} == {p: before[p] for p in before if p != lost}
+    assert run.manifest()["results"][RESULT]["complete"]
+
+
+KILLED_AT = [
+    (parts, "write_part", 1),  # between two models of one pass
+    (Manifest, "record_part", 2),  # a part is on disk, the manifest does not know
+    (Manifest, "finish", 1),
+    (parts, "write_part", 0),
+    (parts, "write_part", 7),
+    (Manifest, "save", 0),
+    (Manifest, "save", 1),
+    (Manifest, "save_if_due", 2),
+    (parts, "write_frame", 0),  # before the vocabulary
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "calls"), slow.all_but(KILLED_AT[:3], KILLED_AT))
+def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
+    run, other_run, checkpoint, monkeypatch, owner, name, calls
+):
+    models = [checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)]
+    other_run.sweep(models, PROMPTS)
+    with monkeypatch.context() as patched:
+        killed_after(patched, owner, name, calls)
+        with pytest.raises(Killed):
+            run.sweep(models, PROMPTS)
+    finished = run.parts()
+    run.sweep(models, PROMPTS)
+    after = run.parts()
+    assert {path: after[path] for path in finished} == finished
+    assert run.hashes() == other_run.hashes()
+    assert all(result["complete"] for result in run.manifest()["results"].values())
+
+
+def test_temporary_files_of_a_killed_sweep_are_removed(run, tiny, monkeypatch):
+    with monkeypatch.context() as patched:
+        killed_after(patched, os, "fsync", 3)
+        with pytest.raises(Killed):
+            run.sweep([tiny], ONE)
+    assert run.leftovers()
+    run.sweep([tiny], ONE)
+    assert run.leftovers() == []
+
+
+def test_a_disk_that_fills_up_ends_in_one_line_and_the_sweep_goes_on_later(
+    run, other_run, tiny, monkeypatch
+):
+    refused = full_disk.refusal(monkeypatch, 4, lambda: run.sweep([tiny], ONE))
+    assert refused.endswith("No space left on device")
+    assert run.leftovers() == []
+    run.sweep([tiny], ONE)
+    other_run.sweep([tiny], ONE)
+    assert run.hashes() == other_run.hashes()
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_at_any_write_loses_nothing(tiny, other_run, monkeypatch, tmp_path):
+    """Of the manifest, the vocabulary and the parts, at the first write and at every later one."""
+    other_run.sweep([tiny], ONE)
+    for number in itertools.count():
+        run = Run(tmp_path / f"run-{number}")
+        again = functools.partial(run.sweep, [tiny], ONE)
+        refused = full_disk.refusal(monkeypatch, number, again)
+        assert run.leftovers() == []
+        if not refused:
+            break
+        assert refused.endswith("No space left on device")
+        again()
+        assert run.hashes() == other_run.hashes()
+    assert number > 5
+
+
+def test_a_part_is_written_while_the_next_one_is_computed(run, tiny, monkeypatch):
+    begun, beside, changed = [], [], threading.Condition()
+    score, write_part = RewardScorer.score, parts.write_part
+
+    def scored(self, *args):
+        with changed:
+            begun.append(None)
+            changed.notify_all()
+        return score(self, *args)
+
+    def written(*args, **kwargs):
+        number = len(beside)
+        with changed:  # in vain if the write were waited for
+            beside.append(changed.wait_for(lambda: len(begun) > number + 1, timeout=3))
+        return write_part(*args, **kwargs)
+
+    monkeypatch.setattr(RewardScorer, "score", scored)
+    monkeypatch.setattr(parts, "write_part", written)
+    run.sweep([tiny], ONE)
+    assert len(beside) > 2 and all(beside[:-1])
