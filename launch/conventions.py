@@ -22,6 +22,7 @@ from engine.runs import storage
 from engine.runs.lock import LockError
 from engine.sweep.rewards import SweepSettings
 from launch.common import command, locking, published, scoring
+from launch.common.output import show
 from launch.common.reading_lists import lists_of
 from launch.common.reading_runs import Failed, compute
 from launch.common.reading_tasks import Plan
@@ -75,7 +76,7 @@ def conventions(given: command.Given) -> str:
     for model in models:
         meshes.check_mesh(mesh, model.card.decoder)
     sets = [published.sets_of(given, model) for model in models] if given.published else []
-    lines = []
+    lines, failed = [], None
     if given.run:
         plan = Plan(
             run=storage.path_of(given.run),
@@ -84,7 +85,10 @@ def conventions(given: command.Given) -> str:
             settings=settings,
             mesh=mesh,
         )
-        lines.append(_readings(given, models, every, plan))
+        try:
+            lines.append(_readings(given, models, every, plan))
+        except Failed as error:  # what is published is compared all the same
+            failed = error
     for model, own in zip(models, sets, strict=False):
         lines += published.compared(
             model,
@@ -93,6 +97,9 @@ def conventions(given: command.Given) -> str:
             mesh,
             check_memory=given.config.check_memory,
         )
+    if failed:
+        show("\n".join(lines))
+        raise failed
     return "\n".join(lines)
 
 

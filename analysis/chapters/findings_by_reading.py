@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
-from analysis.chapters import distributions, framing, groups, humans, sentiment, tokens
+from analysis.chapters import distributions, framing, frequency, groups, humans, sentiment, tokens
 from analysis.measures.readings import Readings
 from analysis.statistics.kendall import tau_b
 from analysis.study import Chapter, Study
@@ -22,6 +22,7 @@ _MADE: Sequence[tuple[Chapter, Sequence[str]]] = (
     (tokens, ("shared_vocabulary", "shared_rewards")),
     (distributions, ("moments",)),
     (sentiment, ("sentiment_points", "sentiment_slopes")),
+    (frequency, ("frequency_points", "frequency_slopes")),
     (framing, ("framing",)),
     (humans, ("humans", "humans_correlation")),
     (groups, ("identity",)),
@@ -53,6 +54,7 @@ class Kind:
 
 KINDS = (
     Kind("slope of sentiment", "sentiment_slopes", ("prompt", "valence"), "slope"),
+    Kind("slope of frequency", "frequency_slopes", ("prompt",), "slope"),
     Kind("r of framing", "framing", ("prompt_a", "prompt_b"), "pearson"),
     Kind(
         "group of people",
@@ -96,7 +98,8 @@ def findings_table(study: Study, found: Readings, agreement: pl.DataFrame) -> pl
 
     Returns:
       model, reading, noise (whether it is the noise floor's), finding (its kind), of; value, low,
-      high (95 %), q, sure; the same of the default reading (default_value, …); outside (value lies
+      high (95 %), q, sure; the same of the default reading (default_value, …; null where only the
+      other has the finding, and then default_sure is false); outside (value lies
       outside the default's interval), change (`reversed`: sure under both, with other signs;
       `lost`, `gained`: sure under one; `other`: an order, or a set of tokens, that is not the
       default's; `absent`: the reading has no such estimate; "" for none), as_noise (the noise floor
@@ -161,12 +164,13 @@ def _rows(table: pl.DataFrame, kind: Kind) -> pl.DataFrame:
 
 
 def _beside(default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
-    """The default reading's findings, each beside the own one, which may be absent."""
+    """The findings of the default reading and of another, side by side; either may be absent."""
     keys = ["finding", "of"]
     named = {name: f"{name}_d" for name in _ROW if name not in keys}
     joined = default.rename(named).join(
-        own, on=keys, how="left", validate="1:1", maintain_order="left"
+        own, on=keys, how="full", coalesce=True, validate="1:1", maintain_order="left_right"
     )
+    joined = joined.with_columns(pl.col("sure_d").fill_null(value=False))
     both = pl.col("sure") & pl.col("sure_d")
     turned = both & (pl.col("value").sign() != pl.col("value_d").sign())
     change = (

@@ -78,7 +78,7 @@ def sets_of(given: Given, model: Checkpoint) -> list[Published]:
     found: list[Published] = []
     for name in given.published:
         if name == CARD:
-            found += _of_card(model.card.slug)
+            found += _of_card(model.card.slug, given.config.tolerance)
             continue
         if not given.layout:
             raise AssayError(f"--layout is missing; allowed: {', '.join(LAYOUTS)}")
@@ -230,7 +230,7 @@ def phrase(cells: Cells, names: Sequence[str]) -> str:
     return ", ".join(f"{name} {cell}" for name, cell in pairs) or "the only reading"
 
 
-def _of_card(slug: str) -> list[Published]:
+def _of_card(slug: str, tolerance: object) -> list[Published]:
     if slug not in GOLDENS:
         raise AssayError(
             f"published='card': nothing is known of the card of {slug!r}; allowed: a file, or one "
@@ -238,11 +238,11 @@ def _of_card(slug: str) -> list[Published]:
         )
     return [
         Published(
-            name=golden.name,
+            name=f"{golden.name} ({golden.source})",
             prompt=golden.prompt,
             replies=golden.replies,
             rewards=golden.rewards,
-            tolerance=golden.tolerance,
+            tolerance=golden.tolerance if tolerance == "auto" else _tolerance(tolerance, slug),
         )
         for golden in GOLDENS[slug]
     ]

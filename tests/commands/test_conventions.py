@@ -205,10 +205,15 @@ def large(tmp_path):
 @pytest.mark.slow
 def test_a_reading_that_overflows_does_not_stop_the_others(command, large, folder, tmp_path):
     arguments = [f"--checkpoint={large.path}", f"--run={folder}", *FEW]
+    released = tmp_path / "released.csv"
+    released.write_text("item,reward\nlove,0.5\nwar,-0.5\n")
     done = command(
-        "conventions", *arguments, "--config.dimensions=dtype", "--config.dtypes=float16,bfloat16"
+        *("conventions", *arguments, "--config.dimensions=dtype"),
+        *("--config.dtypes=float16,bfloat16", f"--published={released}", "--layout=items"),
+        "--published_prompt=greatest",
     )
     assert done.code == 1
+    assert any("reproduced by none of" in line for line in done.out)  # compared all the same
     assert "large: readings that could not be computed: dtype-float16 (model" in done.err[-1]
     own = read_index(path_of(folder))["large"]
     assert [name for name, entry in own.items() if entry.failure] == ["dtype-float16"]

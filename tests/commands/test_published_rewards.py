@@ -232,3 +232,13 @@ def test_goldens_are_of_known_models_and_name_their_source():
     assert set(known_goldens.NOISE) == set(known_models.MODELS)
     for golden in (one for own in known_goldens.GOLDENS.values() for one in own):
         assert golden.source and len(golden.replies) == len(golden.rewards)
+
+
+@pytest.mark.parametrize(("tolerance", "allowed"), [("auto", 0.25), (0.5, 0.5)])
+def test_cards_are_compared_within_the_tolerance_that_is_asked_for(tolerance, allowed):
+    """The flag was ignored for cards."""
+    (one,) = published._of_card("skywork-reward-llama-3.1-8b", tolerance)
+    assert one.tolerance == allowed
+    assert one.name == "card (model card of Skywork/Skywork-Reward-Llama-3.1-8B)"
+    with pytest.raises(AssayError, match=r"^tolerance=-1; allowed: 'auto', or numbers above 0$"):
+        published._of_card("skywork-reward-llama-3.1-8b", -1)

@@ -162,6 +162,35 @@ def test_noise_of_another_kind_counts_as_noise_too():
     assert not by_reading.changes(told).height
 
 
+def test_a_finding_that_only_another_reading_has_is_gained():
+    own = [{name: row()[name] for name in ("finding", "of", *by_reading._ROW)}]
+    found = pl.DataFrame(own, schema=by_reading._ROW)
+    beside = by_reading._beside(found.clear(), found)
+    assert beside["change"].to_list() == ["gained"] and beside["default_value"].to_list() == [None]
+    assert by_reading._beside(found, found.clear())["change"].to_list() == ["absent"]
+    assert by_reading._beside(found, found)["change"].to_list() == [""]
+    table = beside.with_columns(
+        model=pl.lit("m"), reading=pl.lit("bos-none"), noise=pl.lit(value=False), as_noise=False
+    )
+    counts = by_reading.survival(table.select(list(by_reading.FINDINGS))).to_dicts()
+    assert [(one["sure"], one["gained"]) for one in counts] == [(0, 1)]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_slopes_of_frequency_are_findings_too(readings, study_of, rng, words, tmp_path, turned):
+    loved = rng.normal(size=400)  # the words that occur often
+    lines = [
+        f"\t{w}\tNoC\t:\t{n}\t9\t.9" for w, n in zip(words["word"], np.exp(loved), strict=True)
+    ]
+    (tmp_path / "often.tsv").write_text("\n".join(lines))
+    taste = {"best": loved + rng.normal(size=400)}
+    other = {"best": -taste["best"]} if turned else moved(taste, rng, 0.01)
+    folder = readings({DEFAULT: taste, "bos-none": other, NOISE: moved(taste, rng, 1e-6)})
+    study = study_of(folder, frequency=str(tmp_path / "often.tsv"))
+    found = findings_of(study, "bos-none", "slope of frequency")
+    assert found == {"best": "reversed" if turned else ""}
+
+
 class Made(dict):
     """Tables of a study."""
 
