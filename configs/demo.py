@@ -3,8 +3,8 @@
     make demo        (python -m launch.demo)
 
 Every token of the vocabulary under three prompts, a list of words under eight, both under the
-language model too, and a search. Writes out/demo/report/index.html. Takes about five minutes on two
-cores; a second run takes seconds.
+language model too, and a search. Writes out/demo/report/index.html. Takes about eight minutes on
+two cores; a second run takes seconds.
 """
 
 from configs import common, gcg

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -311,6 +311,8 @@ class RewardModel:
         if isinstance(reply, str):
             ids = list(self._checkpoint.template.reply_ids(reply))
         else:
+            if not isinstance(reply, Iterable):
+                raise AssayError(f"reply={reply!r}; allowed: a text, or token ids")
             ids, most = list(reply), tokens_of(self._checkpoint) - 1
             for i in ids:
                 number = isinstance(i, int | np.integer) and not isinstance(i, bool)
@@ -382,8 +384,8 @@ class RewardModel:
 
 # Any: settings are of several types.
 def search_together(
-    models: Sequence[RewardModel],
-    prompts: Sequence[str],
+    models: RewardModel | Sequence[RewardModel],
+    prompts: str | Sequence[str],
     *,
     rule: str = "mean",
     direction: str = "max",
@@ -406,6 +408,8 @@ def search_together(
     Raises:
       AssayError: settings that do not fit; models of other vocabularies.
     """
+    models = [models] if isinstance(models, RewardModel) else list(models)
+    prompts = _listed(prompts)
     universal.check_judges(rule, len(models) * len(prompts))
     names = [model.slug for model in models]
     each = [model._objective(prompts, direction, settings) for model in models]

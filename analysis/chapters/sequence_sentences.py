@@ -61,10 +61,14 @@ def universal_findings(run: Run, matrix: pl.DataFrame | None) -> list[Finding]:
         if row["value"] >= row["alone_value"]:
             equal = row["value"] == row["alone_value"]
             outcome = "they are equally good" if equal else "the one for all is better"
+        count = row["singles"]
+        which = f"The best of the {count} that were sought for one pair each"
+        if count == 1:
+            which = "The one that was sought for one of the pairs"
         text = (
             f"One reply for all: sought {'low' if low else 'high'} for {judges} pairs of model and "
-            f"prompt together, “{row['text']}” has a {what} reward of {ours} sd over {over}. The "
-            f"best that was sought for one of the pairs, “{row['alone']}”, has {theirs}: {outcome}."
+            f"prompt together, “{row['text']}” has a {what} reward of {ours} sd over {over}. "
+            f"{which}, “{row['alone']}”, has {theirs}: {outcome}."
         )
         found.append(Finding(text=text))
     return found

@@ -31,6 +31,7 @@ _COMPARED: Columns = {
     "value": pl.Float64,
     "alone": pl.String,
     "alone_value": pl.Float64,
+    "singles": pl.Int64,
 }
 SEARCH = ["source", "source_prompt", "direction", "method", "seed", "text"]
 
@@ -138,9 +139,10 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
       direction, rule, judges (of the search), known (those whose rewards can be standardised, at
-      least two), text, value, alone (text of the other reply), alone_value. Values are standard
-      deviations, with the sign turned for `min`: higher is better. One row per direction and
-      method, of its best seed; none where there is nothing to compare.
+      least two), text, value, alone (text of the other reply), alone_value, singles (replies of
+      which the other is the best). Values are standard deviations, with the sign turned for `min`:
+      higher is better. One row per direction and method, of its best seed; none where there is
+      nothing to compare.
     """
     rows = []
     for method, judges in sorted(judges_of(run).items()):
@@ -162,6 +164,6 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
             universal = every.filter(own)
             if cells.height > 1 and universal.height and single.height:
                 best, alone = universal.row(0, named=True), single.row(0, named=True)
-                shown = (best["text"], best[by], alone["text"], alone[by])
+                shown = (best["text"], best[by], alone["text"], alone[by], single.height)
                 rows.append((direction, rule, len(judges), cells.height, *shown))
     return pl.DataFrame(rows, schema=_COMPARED, orient="row")

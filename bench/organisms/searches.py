@@ -6,6 +6,8 @@ operations in place of a number of steps.
 """
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +29,9 @@ from engine.search.settings import DEFAULTS, SearchSettings
 NAME = "gcg"
 LENGTH = 4  # tokens of a reply
 FLOPS = 2e11  # of a search: 7 steps, about a hundredth of a sweep of the vocabulary
+# A hash of the settings: a search under other ones is another search.
+_SETTINGS = {name: str(value) for name, value in (DEFAULTS | {"length": LENGTH}).items()}
+SETTINGS = hashlib.sha256(json.dumps(_SETTINGS, sort_keys=True).encode()).hexdigest()[:12]
 SURE = 0.05  # share of random replies that may have as much of the feature
 _DRAWS = 20_000  # random replies
 _FILE = "searches.jsonl"
@@ -48,7 +53,8 @@ class Searches:
         """The rows of all twins, then of organisms; those that are there already are kept."""
         lab = self.laboratory
         file = lab.folder / _FILE
-        wanted = {(p.slug, lab.made, FLOPS): p for p in order(kinds, lab.seeds, self.strengths)}
+        plants = order(kinds, lab.seeds, self.strengths)
+        wanted = {(p.slug, lab.made, FLOPS, SETTINGS): p for p in plants}
         self.random = RandomReplies.draw(lab.vocabulary)
         return measured(file, wanted, _key, self.row, "organisms searched")
 
@@ -59,7 +65,8 @@ class Searches:
         replies = {
             key: self.reply(head, *key, plant.seed) for key in asked or [asked_of(plant.kind)]
         }
-        made = {"slug": plant.slug, "made": self.laboratory.made, "flops": FLOPS}
+        made = {"slug": plant.slug, "made": self.laboratory.made}
+        made |= {"flops": FLOPS, "settings": SETTINGS}
         made["replies"] = {"|".join(key): reply for key, reply in replies.items()}
         texts = {key: reply["tokens"] for key, reply in replies.items()}
         return made | verdicts(plant, texts, self.random)
@@ -174,5 +181,5 @@ def with_head(scorer: RewardScorer, head: Head) -> RewardScorer:
     return dataclasses.replace(scorer, params=nnx.split(model)[1])
 
 
-def _key(row: Row) -> tuple[str, str, float]:
-    return row["slug"], row["made"], row["flops"]
+def _key(row: Row) -> tuple[str, str, float, str]:
+    return row["slug"], row["made"], row["flops"], row.get("settings", "")

@@ -38,6 +38,12 @@ _BUDGET = flags.DEFINE_float(
     "tflop_per_token", 0.1, "Budget of a search, in 1e12 operations a token of the reply."
 )
 _KEPT = flags.DEFINE_string("kept", "out/successors/rows.jsonl", "File of the finished searches.")
+flags.register_validator(
+    "models", lambda named: {*named} <= {*EMBEDDED}, f"allowed: {', '.join(EMBEDDED)}"
+)
+flags.register_validator(
+    "lengths", lambda named: all(n.isdecimal() and int(n) for n in named), "allowed: integers >= 1"
+)
 
 PROMPT = "greatest"
 _SINGLE = 1024  # tokens whose rewards give the unit

@@ -253,6 +253,7 @@ def test_the_api_certifies_a_reply_of_any_origin(checkpoint):
         ([10**12, 5], {"fixed": (0,)}, r"reply: token id 1000000000000; allowed: integers 0 to "),
         (["a"], {}, r"reply: token id 'a'; allowed: integers 0 to "),
         ([], {}, "reply: it has no token; allowed: at least one"),
+        (5, {}, "reply=5; allowed: a text, or token ids"),
         ("war", {"sweeps": 0}, "sweeps=0; allowed: integers >= 1"),
         ("war", {"certify": 3}, "certify=3: sweeps says it here"),
         ("war", {"length": 7}, "length=7: the reply says it here"),

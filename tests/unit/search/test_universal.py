@@ -169,6 +169,8 @@ def test_the_api_finds_what_the_command_finds(models, tmp_path):
     assert frame["text"][-1] == found[0].text
     with pytest.raises(AssayError, match=r"^universal='mean' with one model and one prompt"):
         engine.search_together(loaded[:1], ["Who?"])
+    with pytest.raises(AssayError, match=r"^universal='mean' with one model and one prompt"):
+        engine.search_together(loaded[0], "Who?")  # one model, one prompt: not four letters
 
 
 def test_a_killed_search_goes_on_to_the_same_bytes(models, tmp_path, monkeypatch):

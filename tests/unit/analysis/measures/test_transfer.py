@@ -109,7 +109,21 @@ def test_a_judge_that_was_not_asked_does_not_count(searched):
     standardised(searched, ASKED | OTHER)
     (text,) = said(searched)
     assert "“peace” has a mean reward of 1.00 sd over them." in text
-    assert "“for m-one”, has 2.75: the one for one pair is better." in text
+    assert text.endswith(
+        "The best of the 2 that were sought for one pair each, “for m-one”, has 2.75: the one for "
+        "one pair is better."
+    )
+
+
+def test_replies_of_one_value_are_equally_good(searched):
+    """The reply for all is one that was found for a pair, too; and there is only one of those."""
+    run = searched
+    standardised(run, {m: {"peace": 2.0, "for m-one": 2.0} for m in ASKED})
+    (text,) = said(run)
+    assert text.endswith(
+        "The one that was sought for one of the pairs, “for m-one”, has 2.00: they are equally "
+        "good."
+    )
 
 
 def test_a_reply_for_the_mean_of_prompts_is_not_one_for_one(searched):
