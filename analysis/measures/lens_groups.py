@@ -9,6 +9,7 @@ import polars as pl
 from analysis.measures.lens import q_by_layer, swept
 from analysis.run import Run
 from analysis.statistics import Array, ranks
+from analysis.statistics.kendall import tau_b
 from analysis.words.lexicons import NEUTRAL
 from analysis.words.matching import match_cased
 from engine.runs.schema import Columns
@@ -18,7 +19,7 @@ _PERMUTED = 20_000_000  # numbers held in memory
 COLUMNS: Columns = {
     **dict.fromkeys(("model", "prompt", "axis"), pl.String),
     **dict.fromkeys(("layer", "layers", "groups", "stems"), pl.Int64),
-    **dict.fromkeys(("spread", "p"), pl.Float64),
+    **dict.fromkeys(("spread", "kendall", "p"), pl.Float64),
 }
 
 
@@ -43,8 +44,9 @@ def group_spread(
 
     Returns:
       The table `lens_groups.csv`: model, prompt, axis, layer, layers, groups, stems, spread
-      (adjusted share: 0 on average where groups differ by chance alone; it may be below 0), p (of
-      as large a share by chance), q (over the models, prompts and axes after layers as far from the
+      (adjusted share: 0 on average where groups differ by chance alone; it may be below 0), kendall
+      (tau-b of the stems' standing with that after the last layer), p (of as large a share by
+      chance), q (over the models, prompts and axes after layers as far from the
       last one). Axes of fewer than two groups of three stems are left out.
     """
     found = [pl.DataFrame(schema=COLUMNS)]
@@ -164,6 +166,7 @@ def _axis(
                 "groups": int(labels.max()) + 1,
                 "stems": len(labels),
                 "spread": spread[at],
+                "kendall": [tau_b(after, standing[at][-1]) for after in standing[at]],
                 "p": p[at],
             },
             schema=COLUMNS,

@@ -192,6 +192,9 @@ def test_the_layer_at_which_groups_stand_apart_is_found_and_said(make_run, rng, 
     groups = study.tables["lens_groups"]
     assert groups.filter(pl.col("layer") < 5)["spread"].abs().max() < 0.3
     assert groups.filter(pl.col("layer") >= 5)["spread"].min() > 0.3
+    assert groups.filter(pl.col("layer") == pl.col("layers"))["kendall"].unique().to_list() == [1.0]
+    before = groups.filter(pl.col("layer") < 3)["kendall"]
+    assert before.abs().max() < 0.7 < groups.filter(pl.col("layer") >= 5)["kendall"].min()
     assert "apart after the last layer on 1 axis, in 2 models (q < .05)" in sentences(study)[-1]
 
 
