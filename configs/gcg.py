@@ -40,7 +40,8 @@ def get_config(selection: str = "") -> ConfigDict:
     config.prompts = "greatest"  # ids of configs/prompts.py
     config.joint = False  # one search for all prompts, by the mean reward
     # One sequence for all models and prompts together, by the "mean" or the "minimum" of their
-    # standardised rewards; "": a search for each. The models must have one tokenizer.
+    # standardised rewards; "": a search for each. Models that do not share the first one's
+    # tokenizer read the texts.
     config.universal = ""
     config.judges = ""  # checkpoints that only score what is found, comma-separated
     config.length = 8  # tokens of the reply

@@ -394,7 +394,7 @@ def search_together(
     """Searches one reply for all models under all prompts.
 
     Args:
-      models: of one tokenizer, on one mesh.
+      models: on one mesh; those that do not share the first one's tokenizer read texts.
       prompts: the users' turns.
       rule: `mean` or `minimum` of the rewards, each standardised by the model's rewards of single
         tokens under the prompt.
@@ -406,20 +406,30 @@ def search_together(
       standard deviations, f32, in place of the reward.
 
     Raises:
-      AssayError: settings that do not fit; models of other vocabularies.
+      AssayError: settings that do not fit.
     """
     models = [models] if isinstance(models, RewardModel) else list(models)
     prompts = _listed(prompts)
     universal.check_judges(rule, len(models) * len(prompts))
-    names = [model.slug for model in models]
-    each = [model._objective(prompts, direction, settings) for model in models]
-    whole = universal.together(each, names)
+    tokens = models[0]._checkpoint.template.tokens
+    shared = [m for m in models if universal.shares_tokens(tokens, m._checkpoint.template.tokens)]
+    each = [model._objective(prompts, direction, settings) for model in shared]
+    whole = universal.together(each)
     judges = [
         judge
-        for model, objective in zip(models, each, strict=True)
+        for model, objective in zip(shared, each, strict=True)
         for judge in universal.judges_of(model.slug, prompts, objective, model._scorer)
     ]
-    driver = UniversalDriver(whole, judges, rule)
+    texts = {prompt: prompt for prompt in prompts}
+    readers = [
+        reader
+        for model in models
+        if model not in shared
+        for reader in universal.readers_of(
+            model.slug, model._checkpoint.template, texts, whole, model._scorer
+        )
+    ]
+    driver = UniversalDriver(whole, judges, rule, readers)
     trace, _ = run_search(whole, models[0]._scorer, None, lambda steps, trace: None, driver)
     return trace_frame(whole, trace, direction).rename({"reward": "objective"})
 

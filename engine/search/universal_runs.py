@@ -19,6 +19,8 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
+from engine.planning import admission
+from engine.planning.work import SearchWork
 from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
@@ -32,7 +34,7 @@ from engine.search.run_folder import SearchResult, trace_frame, unwritten, vocab
 from engine.search.self_check import self_check
 from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.search.trace import Trace
-from engine.search.universal import Judge
+from engine.search.universal import Asked, Judge, Reader
 from engine.search.universal_step import UniversalDriver, planned_steps
 from engine.sweep import setup
 from engine.sweep.outcomes import memory_errors
@@ -45,14 +47,16 @@ class UniversalJob:
     """One universal search.
 
     Attributes:
-      each: slug -> the model's objective under all prompts.
-      whole: what all models admit.
+      each: slug -> the model's objective under all prompts; of the first model's tokenizer.
+      readers: models of other tokenizers.
+      whole: what the models in `each` admit.
       files: direction -> file of each judge.
       missing: directions that are not complete.
       group: hash of the judges.
     """
 
     each: Mapping[str, SearchObjective]
+    readers: Sequence[Checkpoint]
     whole: SearchObjective
     files: Mapping[str, _Files]
     missing: tuple[str, ...]
@@ -72,7 +76,8 @@ def search_universal(
     """Searches one sequence for all models under all prompts, and writes a file for each judge.
 
     Args:
-      checkpoints: the models, of one tokenizer; all are loaded at once.
+      checkpoints: the models, all loaded at once; those that do not share the first one's
+        tokenizer read texts, give no gradient and get no file.
       prompts: prompt id -> text.
       run: run folder, new or to be continued.
       settings: of the search, by a method of `STEP_METHODS`.
@@ -81,10 +86,10 @@ def search_universal(
       check_memory: whether models that are larger than the free memory are refused.
 
     Returns:
-      One result per direction and judge.
+      One result per direction and judge of the first model's tokenizer.
 
     Raises:
-      AssayError: bad input; models of other vocabularies; a result begun under another
+      AssayError: bad input; a result begun under another
         fingerprint; a reward that is not finite; a self-check beyond tolerance.
     """
     universal.check_judges(rule, len(checkpoints) * len(prompts))
@@ -100,24 +105,49 @@ def search_universal(
             manifest.save_if_changed()  # files that the manifest lacked
         return results
     if check_memory:
-        _check_memory(checkpoints, job, mesh)
+        _check_memory(checkpoints, job, prompts, mesh)
     setup.begin(manifest, unwritten(manifest, frames))
-    judges = []
+    judges: list[Judge] = []
+    readers: list[Reader] = []
     for checkpoint in checkpoints:
-        objective = job.each[checkpoint.card.slug]
-        with memory_errors([checkpoint.card.slug], mesh, "candidates", settings.candidates):
+        slug, template = checkpoint.card.slug, checkpoint.template
+        with memory_errors([slug], mesh, "candidates", settings.candidates):
             scorer = _scorer(checkpoint, mesh, settings)
-            judges += universal.judges_of(checkpoint.card.slug, list(prompts), objective, scorer)
-    return results + _search(manifest, job, judges, rule)
+            if checkpoint in job.readers:
+                readers += universal.readers_of(slug, template, prompts, job.whole, scorer)
+            else:
+                judges += universal.judges_of(slug, list(prompts), job.each[slug], scorer)
+    return results + _search(manifest, job, judges, readers, rule)
 
 
-def _check_memory(checkpoints: Sequence[Checkpoint], job: UniversalJob, mesh: Mesh) -> None:
+def _check_memory(
+    checkpoints: Sequence[Checkpoint], job: UniversalJob, prompts: Mapping[str, str], mesh: Mesh
+) -> None:
     """Raises AssayError for models that this machine cannot hold at once."""
-    each = [(one, job.each[one.card.slug]) for one in checkpoints]
-    weights = [jobs.check_memory(*one, mesh) for one in each]
-    for one, own in zip(each, weights, strict=True):
+
+    def check(checkpoint: Checkpoint, beside: float = 0.0) -> float:
+        if checkpoint not in job.readers:
+            return jobs.check_memory(checkpoint, job.each[checkpoint.card.slug], mesh, beside)
+        settings, splits = job.whole.settings, map(checkpoint.template.split, prompts.values())
+        shapes = [(len(split.prefix), len(split.suffix)) for split in splits]
+        work = SearchWork(
+            prefix=max(prefix for prefix, _ in shapes),
+            suffix=max(suffix for _, suffix in shapes),
+            length=settings.length,
+            candidates=settings.candidates,
+            attempts=len(job.whole.signs),
+            together=1,
+            gradient=False,
+            momentum=False,
+            packed=False,
+            enumerates=True,
+        )
+        return admission.check_search(checkpoint, mesh, settings.dtype, work, beside)
+
+    weights = [check(checkpoint) for checkpoint in checkpoints]
+    for checkpoint, own in zip(checkpoints, weights, strict=True):
         try:
-            jobs.check_memory(*one, mesh, sum(weights) - own)
+            check(checkpoint, sum(weights) - own)
         except AssayError as error:
             raise AssayError(f"beside the other models of the universal search: {error}") from error
 
@@ -133,6 +163,8 @@ def _job(
 ) -> UniversalJob:
     """The search, entered in the manifest; nothing is written."""
     universal.check_settings(settings)
+    tokens = checkpoints[0].template.tokens
+    readers = [c for c in checkpoints if not universal.shares_tokens(tokens, c.template.tokens)]
     each = {
         c.card.slug: SearchObjective.build(
             c,
@@ -141,11 +173,10 @@ def _job(
             settings,
         )
         for c in checkpoints
+        if c not in readers
     }
-    universal.together(list(each.values()), list(each))
-    asked = [[o.checkpoint_hash, sorted(list(p.prefix) for p in o.prompts)] for o in each.values()]
-    asked = sorted(asked, key=json.dumps)
-    group = hashlib.sha256(json.dumps([rule, asked]).encode()).hexdigest()[:8]
+    universal.together(list(each.values()))
+    group = _group(rule, each, readers, prompts)
     method = f"{settings.method}-{rule}-{group}"
     files: dict[str, _Files] = {
         direction: {
@@ -176,8 +207,27 @@ def _job(
     direction = "both" if len(missing) == len(DIRECTIONS) else (missing or settings.directions)[0]
     narrowed = dataclasses.replace(settings, direction=direction)
     each = {slug: dataclasses.replace(o, settings=narrowed) for slug, o in each.items()}
-    whole = universal.together(list(each.values()), list(each))
-    return UniversalJob(each=each, whole=whole, files=files, missing=missing, group=group)
+    whole = universal.together(list(each.values()))
+    return UniversalJob(
+        each=each, readers=readers, whole=whole, files=files, missing=missing, group=group
+    )
+
+
+def _group(
+    rule: str,
+    each: Mapping[str, SearchObjective],
+    readers: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+) -> str:
+    """A hash of the judges and their rule, whatever their order."""
+    ids = [(o.checkpoint_hash, [list(p.prefix) for p in o.prompts]) for o in each.values()]
+    texts = [
+        (c.card.checkpoint_hash, [list(c.template.split(t).prefix) for t in prompts.values()])
+        for c in readers
+    ]
+    asked = [sorted([h, sorted(p)] for h, p in own) for own in (ids, texts)]
+    said = [rule, *(asked if readers else asked[:1])]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:8]
 
 
 def _complete(manifest: Manifest, paths: Sequence[str]) -> bool:
@@ -198,17 +248,22 @@ def _complete(manifest: Manifest, paths: Sequence[str]) -> bool:
 
 
 def _search(
-    manifest: Manifest, job: UniversalJob, judges: Sequence[Judge], rule: str
+    manifest: Manifest,
+    job: UniversalJob,
+    judges: Sequence[Judge],
+    readers: Sequence[Reader],
+    rule: str,
 ) -> list[SearchResult]:
     """Runs the search to its end, or resumes it, and writes its files."""
     whole, began = job.whole, time.perf_counter()
     settings = whole.settings
-    driver = UniversalDriver(whole, judges, rule)
+    asked: list[Asked] = [*judges, *readers]
+    driver = UniversalDriver(whole, judges, rule, readers)
     name = f"universal-{job.group}-{settings.method}-seed{settings.seed}-{settings.direction}"
     state = manifest.run / schema.SEQUENCES_DIR / f"{name}.safetensors"
     planned = planned_steps(settings, driver.step_flops)
     with progress(planned, "steps") as bar:
-        bar.set_description(f"{len(judges)} judges · {rule} · {settings.method}")
+        bar.set_description(f"{len(asked)} judges · {rule} · {settings.method}")
 
         def show(steps: int, trace: Trace) -> None:
             best = [
@@ -228,7 +283,7 @@ def _search(
             "rule": rule,
             "group": job.group,
             "objective": frame["reward"][-1],
-            "judges": [[j.model, j.prompt_id, j.mean, j.sd] for j in judges],
+            "judges": [[a.model, a.prompt_id, a.mean, a.sd] for a in asked],
         }
         for judge in judges:
             path = job.files[direction][judge.model, judge.prompt_id]

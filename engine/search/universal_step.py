@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from engine import mesh as meshes
 from engine.programs import run_together
+from engine.scoring.reward_passes import fetch
 from engine.search import buffer, proposals
 from engine.search.buffer import UNKNOWN, Ranked, State, start
 from engine.search.drivers import StepDriver, step_flops, stream_key
@@ -26,20 +27,28 @@ from engine.search.step import (
     replacements,
     takes_gradient,
 )
-from engine.search.universal import Judge, combined
+from engine.search.universal import Asked, Judge, Reader, combined, read_as_text
 from engine.types import Array, Graph, Params
 
 
 class UniversalDriver(StepDriver):
     """Drives a universal search: a step asks one judge after the other."""
 
-    def __init__(self, objective: SearchObjective, judges: Sequence[Judge], rule: str):
+    def __init__(
+        self,
+        objective: SearchObjective,
+        judges: Sequence[Judge],
+        rule: str,
+        readers: Sequence[Reader] = (),
+    ):
         self.objective = objective
         self.rejected = np.zeros(len(objective.signs), np.int64)
+        read = len(first_changes(objective.settings)) + takes_gradient(objective.settings)
         self.step_flops = sum(step_flops(judge.objective) for judge in judges)
+        self.step_flops += read * sum(reader.flops for reader in readers)
         self._scorer = judges[0].scorer
         planned = planned_steps(objective.settings, self.step_flops)
-        self._step = universal_step(objective, judges, rule, planned)
+        self._step = universal_step(objective, judges, rule, planned, readers)
         self._inputs = judges[0].inputs  # each judge has its own: not read
         keys = [stream_key(*stream) for stream in objective.streams()]
         state = start(np.stack(keys), objective.initial(), objective.settings.buffer)
@@ -54,7 +63,11 @@ def planned_steps(settings: SearchSettings, step: float) -> int:
 
 
 def universal_step(
-    objective: SearchObjective, judges: Sequence[Judge], rule: str, planned: int
+    objective: SearchObjective,
+    judges: Sequence[Judge],
+    rule: str,
+    planned: int,
+    readers: Sequence[Reader] = (),
 ) -> Step:
     """The step of a universal search, with the functions of `step.Step`; none reads `inputs`.
 
@@ -63,8 +76,10 @@ def universal_step(
       judges: in the order of `combined`.
       rule: one of `RULES`.
       planned: steps of the search.
+      readers: judges of other tokenizers, behind the others in the order of `combined`.
     """
     settings, mesh = objective.settings, judges[0].scorer.mesh
+    asked: list[Asked] = [*judges, *readers]
     proposed_changes(settings)
     shared = settings.of_compiled_step()
     allowed, planned_on_mesh, signs, means, sds = meshes.put(
@@ -73,13 +88,17 @@ def universal_step(
             objective.allowed,
             np.array(planned, np.int32),
             objective.signs,
-            np.array([judge.mean for judge in judges], np.float32),
-            np.array([judge.sd for judge in judges], np.float32),
+            np.array([one.mean for one in asked], np.float32),
+            np.array([one.sd for one in asked], np.float32),
         ),
         "",
     )
     passes = [_passes(judge.scorer.graph, mesh, shared) for judge in judges]
     host = _between(mesh, shared, rule)
+
+    def read(ids: Array) -> list[Array]:
+        own = read_as_text(objective, readers, fetch(ids)) if readers else []
+        return list(meshes.put(mesh, tuple(own), ""))
 
     def expand(params: Params, inputs: StepInputs, state: State) -> Ranked:
         parents, propose_keys, noise_keys = host.draw(state)
@@ -90,7 +109,7 @@ def universal_step(
                 for judge, (slopes_pass, _) in zip(judges, passes, strict=True)
             ]
             rewards, slopes = host.join(
-                [found[0] for found in every],
+                [found[0] for found in every] + read(parents),
                 [found[1][..., : len(objective.allowed)] for found in every],
                 signs,
                 means,
@@ -103,7 +122,7 @@ def universal_step(
             rewards_pass(judge.scorer.params, judge.inputs, parents, ids)
             for judge, (_, rewards_pass) in zip(judges, passes, strict=True)
         ]
-        return host.rank(ids, scored, rewards, signs, means, sds)
+        return host.rank(ids, scored + read(ids), rewards, signs, means, sds)
 
     def many(
         params: Params, inputs: StepInputs, state: State, count: Array
@@ -160,12 +179,13 @@ def _between(mesh: Mesh, settings: SearchSettings, rule: str) -> _Between:
         rewards: list[Array], slopes: list[Array], signs: Array, means: Array, sds: Array
     ) -> tuple[Array, Array]:
         z = _standardised(rewards, signs, means, sds)  # [judges, A]
+        known = z[: len(slopes)]  # readers have no slopes
         if rule == "mean":
-            weights = jnp.full(z.shape, 1 / len(rewards))
+            weights = jnp.full(known.shape, 1 / len(rewards))
         else:
-            weights = (z == z.min(0)).astype(jnp.float32)
+            weights = (known == known.min(0)).astype(jnp.float32)
             weights /= weights.sum(0)
-        steepness = weights / sds[:, None]
+        steepness = weights / sds[: len(slopes), None]
         total = sum(w[:, None, None] * s for w, s in zip(steepness, slopes, strict=True))
         return combined(rule, z), total
 

@@ -24,6 +24,7 @@ from engine.search.run_folder import score_elsewhere
 from engine.search.universal_runs import search_universal
 from engine.sweep import rescore
 from launch.common import searching
+from tests.support import folders, tiny
 from tests.support.killed import Killed, killed_after
 from tests.support.searches import make_mesh, problem, scorer, settings
 
@@ -158,7 +159,7 @@ def test_every_model_scores_it_under_every_prompt(models, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_api_finds_what_the_command_finds(models, tmp_path):
+def test_the_api_finds_what_the_command_finds(models, stranger, tmp_path):
     own = {"method": "mutate", "steps": 4, "length": 3, "candidates": 12, "topk": 16}
     own |= {"round_trip": False, "ascii_only": False, "restarts": 2, "buffer": 3, "every": 2}
     own |= {"replace_first": 2, "spread": 1.0}
@@ -167,13 +168,18 @@ def test_the_api_finds_what_the_command_finds(models, tmp_path):
     found = search(tmp_path / "run", models, rule="minimum")
     assert frame["objective"][-1] == pytest.approx(found[0].universal["objective"], abs=1e-5)
     assert frame["text"][-1] == found[0].text
+    other = api.load(stranger.path, mesh=make_mesh(), step_size=16)
+    frame = engine.search_together([*loaded, other], list(PROMPTS.values()), **own)
+    found = search(tmp_path / "other", [*models, stranger])
+    assert frame["objective"][-1] == pytest.approx(found[0].universal["objective"], abs=1e-5)
     with pytest.raises(AssayError, match=r"^universal='mean' with one model and one prompt"):
         engine.search_together(loaded[:1], ["Who?"])
     with pytest.raises(AssayError, match=r"^universal='mean' with one model and one prompt"):
         engine.search_together(loaded[0], "Who?")  # one model, one prompt: not four letters
 
 
-def test_a_killed_search_goes_on_to_the_same_bytes(models, tmp_path, monkeypatch):
+def test_a_killed_search_goes_on_to_the_same_bytes(models, stranger, tmp_path, monkeypatch):
+    models = [*models, stranger]
     whole, run = tmp_path / "whole", tmp_path / "run"
     search(whole, models, steps=6)
     save = traces.save
@@ -294,9 +300,79 @@ def test_one_judge_is_refused(models, tmp_path):
         search(tmp_path / "run", models[:1], {"who": "Who?"})
 
 
-def test_models_of_other_vocabularies_are_refused(models, tmp_path, monkeypatch):
-    monkeypatch.setitem(models[1].template.__dict__, "tokens", ["?", *models[0].template.tokens])
-    line = r"^models 'tiny' and 'other' have other vocabularies \(token 0 is .* and '\?'\); allowed"
-    with pytest.raises(AssayError, match=line):
-        search(tmp_path / "run", models)
-    assert not (tmp_path / "run").exists()
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory):
+    """A model whose tokenizer has the same bytes, and other words."""
+    folder = tmp_path_factory.mktemp("stranger")
+    source = tiny.write_model(folder / "hf", seed=3, head_seed=5)
+    tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
+    return folders.convert(source, folder / "checkpoint", "stranger")
+
+
+def read(model, found, texts):
+    """Standardised rewards of texts by plain passes over whole conversations: [prompts, texts]."""
+    every = []
+    for prompt_id, prompt in PROMPTS.items():
+        rewards = scorer(model).plain_rewards(model.template.sequences(prompt, texts))[0]
+        (moments,) = (
+            own
+            for slug, p, *own in found.universal["judges"]
+            if (slug, p) == ("stranger", prompt_id)
+        )
+        every.append((rewards - moments[0]) / moments[1])
+    return np.array(every)
+
+
+@pytest.mark.parametrize(("rule", "direction"), [("mean", "max"), ("minimum", "min")])
+def test_a_model_of_another_tokenizer_reads_the_text(
+    checkpoint, stranger, tmp_path, rule, direction
+):
+    model = checkpoint()
+    own = FEW | {"rule": rule, "direction": direction, "steps": 60}
+    found = search(tmp_path / "run", [model, stranger], **own)
+    assert [(one.model, one.prompt_id) for one in found] == [("tiny", "who"), ("tiny", "what")]
+    tokens = [model.template.reply_ids(letter)[0] for letter in ALLOW]
+    pairs = list(itertools.product(tokens, repeat=2))
+    texts = ["".join(pair) for pair in itertools.product(ALLOW, repeat=2)]
+    sign = 1 if direction == "max" else -1
+    both = [judged([model], found[0], pairs), read(stranger, found[0], texts)]
+    standardised = sign * np.concatenate(both)
+    every = standardised.mean(0) if rule == "mean" else standardised.min(0)
+    assert found[0].universal["objective"] == pytest.approx(sign * every.max(), abs=1e-4)
+    assert found[0].text == texts[int(np.argmax(every))]
+    alone = sign * judged([model], found[0], pairs)  # another reply than without the stranger
+    assert np.argmax(alone.mean(0) if rule == "mean" else alone.min(0)) != np.argmax(every)
+
+
+def test_a_reader_is_standardised_by_the_texts_of_single_tokens(checkpoint, stranger, tmp_path):
+    model = checkpoint()
+    found = search(tmp_path / "run", [model, stranger], steps=1)
+    allowed = np.flatnonzero(problem(model).allowed)
+    texts = [problem(model).round_trip.text(np.array([i])) for i in allowed]
+    standard = read(stranger, found[0], texts)
+    np.testing.assert_allclose(standard.mean(1), 0, atol=1e-4)
+    np.testing.assert_allclose(standard.std(1), 1, atol=1e-4)
+
+
+def test_with_a_gradient_a_reader_counts_too(checkpoint, stranger, tmp_path):
+    own = {"method": "gcg", "rule": "minimum", "steps": 4}
+    found = search(tmp_path / "run", [checkpoint(), stranger], **own)
+    file, _ = (tmp_path / "run").rglob("*max/*")
+    last = pl.read_parquet(file).row(-1, named=True)
+    known = judged([checkpoint()], found[0], [last["token_ids"]])
+    least = min(known.min(), read(stranger, found[0], [last["text"]]).min())
+    assert found[0].universal["objective"] == pytest.approx(least, abs=1e-4)
+
+
+def test_a_reward_that_a_reader_cannot_give_ends_the_search(
+    checkpoint, stranger, tmp_path, monkeypatch
+):
+    give = universal.Reader.rewards
+
+    def rewards(self, texts):
+        own = give(self, texts)
+        return own if len(texts) > 100 else np.full_like(own, np.nan)  # not of the sample
+
+    monkeypatch.setattr(universal.Reader, "rewards", rewards)
+    with pytest.raises(AssayError, match="not finite"):
+        search(tmp_path / "run", [checkpoint(), stranger])
