@@ -101,12 +101,16 @@ def test_every_command_writes_with_2_and_4_processes_what_it_writes_with_one(
 
 
 @pytest.mark.slow
-def test_a_universal_search_of_two_processes_writes_what_one_writes(checkpoints, tmp_path):
-    flags = [checkpoints["reward"], "--config.prompts=greatest,best", "--config.universal=mean"]
+def test_a_universal_search_of_two_processes_writes_what_one_writes(
+    checkpoints, stranger, tmp_path
+):
+    """Also with a model of another tokenizer, which reads the text."""
+    flags = [f"{checkpoints['reward']},{stranger.path}", "--config.prompts=greatest,best"]
+    flags += ["--config.universal=mean"]
     flags += ["--config.length=2", "--config.steps=2", "--config.candidates=16", "--config.topk=8"]
     flags += ["--config.direction=max", "--config.transfer=False"]
     run_to_the_end("gcg", 1, *flags, f"--run={tmp_path}/1")
-    assert len(bytes_of(tmp_path / "1")) == 3  # of two judges, and the vocabulary
+    assert len(bytes_of(tmp_path / "1")) == 4  # of two judges, and two vocabularies
     ended = run_to_the_end("gcg", 2, *flags, f"--run={tmp_path}/2")
     assert_quiet_but_for_the_first(ended)
     assert bytes_of(tmp_path / "2") == bytes_of(tmp_path / "1")

@@ -24,7 +24,6 @@ from engine.search.run_folder import score_elsewhere
 from engine.search.universal_runs import search_universal
 from engine.sweep import rescore
 from launch.common import searching
-from tests.support import folders, tiny
 from tests.support.killed import Killed, killed_after
 from tests.support.searches import make_mesh, problem, scorer, settings
 
@@ -298,15 +297,6 @@ def test_bad_input_is_one_line_and_nothing_is_written(models, tmp_path, changes,
 def test_one_judge_is_refused(models, tmp_path):
     with pytest.raises(AssayError, match=r"^universal='mean' with one model and one prompt; allow"):
         search(tmp_path / "run", models[:1], {"who": "Who?"})
-
-
-@pytest.fixture(scope="module")
-def stranger(tmp_path_factory):
-    """A model whose tokenizer has the same bytes, and other words."""
-    folder = tmp_path_factory.mktemp("stranger")
-    source = tiny.write_model(folder / "hf", seed=3, head_seed=5)
-    tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
-    return folders.convert(source, folder / "checkpoint", "stranger")
 
 
 def read(model, found, texts):
