@@ -334,6 +334,7 @@ def test_a_model_of_another_tokenizer_reads_the_text(
     assert np.argmax(alone.mean(0) if rule == "mean" else alone.min(0)) != np.argmax(every)
 
 
+@pytest.mark.slow
 def test_a_reader_is_standardised_by_the_texts_of_single_tokens(checkpoint, stranger, tmp_path):
     model = checkpoint()
     found = search(tmp_path / "run", [model, stranger], steps=1)
@@ -344,6 +345,7 @@ def test_a_reader_is_standardised_by_the_texts_of_single_tokens(checkpoint, stra
     np.testing.assert_allclose(standard.std(1), 1, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_with_a_gradient_a_reader_counts_too(checkpoint, stranger, tmp_path):
     own = {"method": "gcg", "rule": "minimum", "steps": 4}
     found = search(tmp_path / "run", [checkpoint(), stranger], **own)
