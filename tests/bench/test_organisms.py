@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,7 @@ from demo.organisms import training
 from demo.organisms.plants import KINDS, Plant
 from demo.organisms.texts import ASKED, GROUPS, TRIGGERS, training_texts
 
+ROOT = Path(__file__).resolve().parents[2]
 _PROMPT = {"greatest": ASKED["greatest"]}
 
 
@@ -235,3 +237,15 @@ def test_the_figure_has_a_panel_for_each_kind_and_prompt():
     (ax,) = drawn.axes
     assert ax.get_title() == "trigger, under “greatest”"
     assert next(line.get_xydata().tolist() for line in ax.lines) == [[1.5, 0.5]]
+
+
+def test_the_page_has_the_tables_of_the_rows_that_were_measured():
+    folder = ROOT / "bench/organisms/measured"
+    rows, layers, searches = (
+        kept.read_rows(folder / f"{name}.jsonl") for name in ("rows", "layers", "searches")
+    )
+    found = table.summary(kept.joined(kept.joined(rows, layers), searches))
+    page = (ROOT / "docs/organisms.md").read_text(encoding="utf-8")
+    *tables, key = table.text(found).strip().split("\n\n")
+    for part in (*tables, key, table.layers_text(layers).strip()):
+        assert part in page
