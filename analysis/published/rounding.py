@@ -1,8 +1,8 @@
-"""What the paper rounded: the rewards of seven models, and the agreement behind Figure 2C."""
+"""What the paper rounded: rewards of seven models, and the agreement behind Figure 2C."""
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,8 +15,10 @@ from analysis.run import Run
 from analysis.statistics import Array
 from analysis.study import Absent, Study, Table, table
 
-# Models whose released rewards are numbers of bfloat16; those of QRM and of URM are not.
-MODELS = frozenset(
+_BFLOAT16, _FLOAT16 = "bfloat16", "float16"
+# Nickname -> dtype of the rewards that the authors released, of tokens (Table 2, for two of them)
+# and of items. Rewards of QRM and of URM are of float32.
+TOKENS: Mapping[str, str] = dict.fromkeys(
     (
         "S-Gem-27B-v0.2",
         "S-Gem-27B",
@@ -25,8 +27,10 @@ MODELS = frozenset(
         "R-Lla-3B",
         "F-Lla-8B-v0.1",
         "R-Gem-2B",
-    )
+    ),
+    _BFLOAT16,
 )
+ITEMS = {**TOKENS, **dict.fromkeys(("R-Lla-8B", "R-Lla-3B", "R-Gem-2B"), _FLOAT16)}
 _SCORE = 5e-6  # half a unit of the last digit of a printed reward
 _BFLOAT16_BITS = 8  # of the significand, the hidden one counted
 _DIGITS = 2  # of the agreement that Figure 2A prints
@@ -35,49 +39,71 @@ _DRAWS, _SEED = 9_999, 0  # of the Mantel tests, in every run: their p-values ar
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RoundedRun(Run):
-    """A run that gives the rewards of some models in bfloat16.
+    """A run that gives the rewards of some models rounded to the dtype that the paper has.
 
     Attributes:
-      rounded: slugs of these models.
+      tokens: slug -> dtype of its rewards of tokens.
+      listed: slug -> dtype of its rewards of items.
     """
 
-    rounded: Collection[str]
+    tokens: Mapping[str, str]
+    listed: Mapping[str, str]
 
     def rewards(self, model: str, prompt: str) -> tuple[Array, Array]:
         """As `Run.rewards`."""
         ids, rewards = super().rewards(model, prompt)
-        return ids, to_bfloat16(rewards) if model in self.rounded else rewards
+        return ids, to_dtype(rewards, self.tokens.get(model, ""))
 
     def item_scores(
         self, items: str, prompt: str, models: Sequence[str] | None = None
     ) -> pl.DataFrame:
         """As `Run.item_scores`."""
         scores = super().item_scores(items, prompt, models)
-        own = [model for model in scores.columns if model in self.rounded]
         return scores.with_columns(
-            pl.Series(model, to_bfloat16(scores[model].to_numpy())) for model in own
+            pl.Series(model, to_dtype(scores[model].to_numpy(), dtype))
+            for model, dtype in self.listed.items()
+            if model in scores.columns
         )
 
     def scores(
         self, *, models: Iterable[str] | None = None, prompts: Iterable[str] | None = None
     ) -> pl.LazyFrame:
         """As `Run.scores`."""
-        near = pl.col("reward").map_batches(
-            lambda rewards: pl.Series(to_bfloat16(rewards.to_numpy())), return_dtype=pl.Float32
-        )
-        own = pl.col("model").is_in(list(self.rounded))
         scores = super().scores(models=models, prompts=prompts)
-        return scores.with_columns(reward=pl.when(own).then(near).otherwise("reward"))
+        for model, dtype in self.tokens.items():
+            near = pl.col("reward").map_batches(
+                lambda rewards, dtype=dtype: pl.Series(to_dtype(rewards.to_numpy(), dtype)),
+                return_dtype=pl.Float32,
+            )
+            own = pl.col("model") == model
+            scores = scores.with_columns(reward=pl.when(own).then(near).otherwise("reward"))
+        return scores
 
 
-def rounded(run: Run, slugs: Collection[str]) -> RoundedRun:
-    """A run with the rewards of some models rounded to bfloat16, of tokens and of items."""
+def rounded(run: Run, nicknames: Mapping[str, str]) -> RoundedRun:
+    """A run with the rewards of the paper's models rounded as the paper's are.
+
+    Args:
+      run: the run.
+      nicknames: slug -> nickname of the models.
+    """
     fields = {field.name: getattr(run, field.name) for field in dataclasses.fields(Run)}
-    return RoundedRun(**fields, rounded=slugs)
+    tokens = {slug: TOKENS[name] for slug, name in nicknames.items() if name in TOKENS}
+    listed = {slug: ITEMS[name] for slug, name in nicknames.items() if name in ITEMS}
+    return RoundedRun(**fields, tokens=tokens, listed=listed)
 
 
-def to_bfloat16(rewards: Array) -> Array:
-    """Rewards (float32) rounded to the nearest number of bfloat16, halves to even; float32."""
+def to_dtype(rewards: Array, dtype: str) -> Array:
+    """Rewards (float32) rounded to the nearest number of a dtype, halves to even; float32.
+
+    Args:
+      rewards: of any shape.
+      dtype: "bfloat16" or "float16"; "" gives them as they are.
+    """
+    if dtype == _FLOAT16:
+        return rewards.astype(np.float16).astype(np.float32)
+    if dtype != _BFLOAT16:
+        return rewards
     bits = np.ascontiguousarray(rewards, np.float32).view(np.uint32)
     half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     return ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32)
@@ -91,7 +117,7 @@ def score_within(model: str, printed: float) -> float:
     """
     fraction, exponent = math.frexp(printed)  # printed = fraction * 2**exponent
     steps = fraction * 2**_BFLOAT16_BITS
-    if model not in MODELS or not printed or steps != round(steps):
+    if TOKENS.get(model) != _BFLOAT16 or not printed or steps != round(steps):
         return _SCORE
     return math.ldexp(0.5, exponent - _BFLOAT16_BITS)
 

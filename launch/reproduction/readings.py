@@ -28,7 +28,11 @@ CONVENTIONS = (
     ("date in the template of Llama 3.1 and 3.2", "26 Jul 2024", "26 Jul 2024"),
     ("where the reward is read", "before the first pad token", "at the last token"),
     ("Gemma 2’s attention soft-cap", "left out, but not of language models", "applied"),
-    ("rounding of rewards", "of seven of the ten models, to bfloat16", "none"),
+    (
+        "rounding of rewards",
+        "of seven of ten models to bfloat16; of the three GRM, on items, to float16",
+        "none",
+    ),
     ("URM’s reward", "its first output", "the weighted sum"),
     ("a token with a leading space and a lexicon’s word", "do not match", "match"),
     ("items that people compared fewer than 50 times", "count", "are left out"),

@@ -55,16 +55,15 @@ def study_of(asked: Asked, reading: Reading, published: Published) -> Study | No
 def run_of(asked: Asked, reading: Reading) -> Run | None:
     """The complete results of a reading's run; None where it has none.
 
-    In the paper's conventions the rewards of seven models are rounded to bfloat16, as the paper's
-    are: so there are ties, in τ-b and at the ends of a vocabulary.
+    In the paper's conventions the rewards of seven models are rounded as the paper's are: so there
+    are ties, in τ-b and at the ends of a vocabulary.
     """
     run = tables.complete(asked.run(reading.id))
     return _rounded(run) if run is not None and reading.paper else run
 
 
 def _rounded(run: Run) -> Run:
-    slugs = {slug for slug, info in infos().items() if info.nickname in rounding.MODELS}
-    return rounding.rounded(run, slugs)
+    return rounding.rounded(run, {slug: info.nickname for slug, info in infos().items()})
 
 
 def single_changes(asked: Asked, published: Published, items: str = "") -> list[Own]:
