@@ -122,8 +122,7 @@ def of_list(
     """
     if own is None:
         return Verdict(NOT_RUN, missing)
-    first = own[: len(published)]
-    common, shift = (0, 0) if noise is None else (shared(first, noise), largest_shift(first, noise))
+    common, shift = (0, 0) if noise is None else _apart(own, noise, len(published))
 
     def is_near(other: Sequence[Entry]) -> bool:
         few, half = shared(published, other), len(published) / 2
@@ -147,6 +146,12 @@ def of_list(
         if entries is not None and same_order(published, entries, descending=descending)
     ]
     return tries.of(DIFFERS, _because(nearer))
+
+
+def _apart(own: Sequence[Entry], noise: Sequence[Entry], count: int) -> tuple[int, int]:
+    """Tokens that the lists of two dtypes share, and the largest shift from either to the other."""
+    first, other = own[:count], noise[:count]
+    return shared(first, noise), max(largest_shift(first, noise), largest_shift(other, own))
 
 
 @dataclasses.dataclass(frozen=True)

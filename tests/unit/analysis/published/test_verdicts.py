@@ -157,6 +157,16 @@ def test_a_published_token_beyond_the_end_of_our_list_is_a_shift():
     assert found.kind == verdicts.NOISE
 
 
+def test_the_list_of_the_other_dtype_is_within_noise_of_ours():
+    """Whichever of the two is published: a shift is counted from either list to the other."""
+    own, other = entries("abcdefgh"), entries("bcdeafgh")
+    for first, second in ((own, other), (other, own)):
+        published = [Entry(entry.key) for entry in second[:4]]
+        found = verdicts.of_list(published, first, descending=True, noise=second)
+        assert found.kind == verdicts.NOISE
+        assert found.why.endswith("at most 4 ranks apart")
+
+
 def test_another_reading_explains_a_list_too():
     other = {"ours": entries("abcd")}
     assert listed(entries("wxyz"), others=other).why == "the same in ours"
