@@ -50,19 +50,27 @@ def _frequency(own: Own, row: Row) -> float | None:
 
 
 def _with_people(own: Own, row: Row) -> float | None:
-    where = {"prompt": row["prompt"], "list": own.compared_list()}
-    return own.cell(("humans_correlation",), "spearman", row["model"], **where)
+    return own.cell(("humans_correlation",), "spearman", row["model"], **_ranked_list(own, row))
 
 
 def _gap(own: Own, row: Row) -> float | None:
-    where = {"prompt": row["prompt"], "list": own.compared_list()}
+    where = _ranked_list(own, row)
     own.of_all(own.table("humans_correlation").filter(**where).height)
     return own.cell(("humans_gap",), "gap", item=row["other"], **where)
 
 
+def _ranked_list(own: Own, row: Row) -> dict[str, str]:
+    """List and prompt of a row, of a list that people ranked too."""
+    where = {"prompt": row["prompt"], "list": own.compared_list()}
+    if not own.table("humans_correlation").filter(**where).height:
+        raise own.absent("humans_correlation")
+    return where
+
+
 def _first(own: Own, row: Row) -> float | None:
     """How many models rank an item first."""
-    ranked = own.table("humans_ranks", own.compared_list(), row["prompt"])
+    where = _ranked_list(own, row)
+    ranked = own.table("humans_ranks", where["list"], where["prompt"])
     models = ranked.columns[_RANKS:]
     own.of_all(len(models))
     item = ranked.filter(item=row["other"]).select(models)

@@ -128,7 +128,7 @@ class Own:
           Missing: the run has none.
         """
         if key not in self.tables:
-            raise Missing(self._why("", key))
+            raise self.absent(*key)
         return self.tables[key]
 
     def cell(self, key: Key, column: str, model: str = "", **where: str) -> float | None:
@@ -195,8 +195,12 @@ class Own:
         keys = [(_PEOPLE, name, prompt), *([] if people else [(_MODELS, name, prompt)])]
         found = next((key for key in keys if key in self.tables), None)
         if found is None:
-            raise Missing(self._why("", (_PEOPLE,)))
+            raise self.absent(_PEOPLE)
         return found
+
+    def absent(self, *key: str) -> Missing:
+        """Why a table has nothing, to be raised."""
+        return Missing(self._why("", key))
 
     def source(self, exhibit: str) -> str:
         """What the values of an exhibit are from, for a run that is compared with them later."""

@@ -130,6 +130,15 @@ def test_agreement_of_two_models_needs_no_people():
         number(run, "figure_a5", "kendall", "MODEL 1", "human")
 
 
+@pytest.mark.parametrize("which", [which for which, _ in OF_LIST if "MODEL 2" not in which][:4])
+@pytest.mark.parametrize("other", [{}, people_tables("aaa", 0.75)])
+def test_a_list_without_human_ranks_says_so_whatever_other_lists_there_are(which, other):
+    why = dict.fromkeys([("humans_correlation",), ("humans_kendall",)], "no human ranks.")
+    tables = {**other, ("items_kendall", "words", PROMPT): matrix(TEN, 0.4, people=False)}
+    with pytest.raises(Missing, match=r"^no human ranks$"):
+        number(own(tables, "words", why), *which)
+
+
 def test_the_mean_of_the_agreement_is_that_of_pairs_of_models():
     cells = matrix(TEN, 0.4)
     cells = cells.with_columns(
