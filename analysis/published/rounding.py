@@ -71,13 +71,14 @@ class RoundedRun(Run):
         """As `Run.scores`."""
         scores = super().scores(models=models, prompts=prompts)
         for model, dtype in self.tokens.items():
-            near = pl.col("reward").map_batches(
-                lambda rewards, dtype=dtype: pl.Series(to_dtype(rewards.to_numpy(), dtype)),
-                return_dtype=pl.Float32,
-            )
+            near = pl.col("reward").map_batches(partial(_series, dtype), return_dtype=pl.Float32)
             own = pl.col("model") == model
             scores = scores.with_columns(reward=pl.when(own).then(near).otherwise("reward"))
         return scores
+
+
+def _series(dtype: str, rewards: pl.Series) -> pl.Series:
+    return pl.Series(to_dtype(rewards.to_numpy(), dtype))
 
 
 def rounded(run: Run, nicknames: Mapping[str, str]) -> RoundedRun:

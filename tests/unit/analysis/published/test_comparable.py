@@ -42,7 +42,7 @@ def swept(*nicknames, shift=0.0):
     """Tables of models that scored their vocabulary."""
     models = [name.lower() for name in nicknames]
     moments = {"mean": 1.0 + shift, "variance": 2.0, "skewness": 3.0}
-    tables = {
+    tables: dict[tuple[str, ...], pl.DataFrame] = {
         ("moments",): pl.DataFrame([{"model": m, "prompt": "greatest", **moments} for m in models])
     }
     if len(models) > 1:

@@ -58,7 +58,7 @@ def test_agreement_that_rounds_to_the_printed_one_gives_the_published_figure_2c(
     found = compared(rounding.rounded_rsa(drawn(rng), ABOUT))
     assert found.counts == {"same": 9, "within noise": 0, "differs": 0, "not run": 0}
     monkeypatch.setattr(rounding, "_DRAWS", 1)  # of the p-values alone
-    for _ in range(30):
+    for _ in range(12):
         found = compared(rounding.rounded_rsa(drawn(rng), ABOUT))
         kinds = {
             line.quantity: line.verdict.kind for line in found.lines if "p (M" not in line.quantity
