@@ -1,33 +1,19 @@
 """Each published value beside that of a run, with a verdict, in the order of the paper."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from analysis import display
-from analysis.published import verdicts
+from analysis.published import comparable, rounding, verdicts
 from analysis.published.data import Published
-from analysis.published.exhibits import EXHIBITS, LOGPROBS, NEEDS, Exhibit
-from analysis.published.own import TEN, Missing, Own, lists_of
+from analysis.published.exhibits import EXHIBITS, Exhibit
+from analysis.published.own import Missing, Own, lists_of
 from analysis.published.records import Compared, Line, Readings, TokenList
 from analysis.published.verdicts import Entry, Verdict
 
 SHOWN = 20  # tokens of a list for which nothing is published
-_SCORE = 5e-6  # half a unit of the last digit of a printed reward
-# Models whose released rewards are numbers of bfloat16; those of QRM and of the others are not.
-_ROUNDED = frozenset(
-    (
-        "S-Gem-27B-v0.2",
-        "S-Gem-27B",
-        "S-Lla-8B-v0.2",
-        "R-Lla-8B",
-        "R-Lla-3B",
-        "F-Lla-8B-v0.1",
-        "R-Gem-2B",
-    )
-)
 
 
 def compare(published: Published, readings: Readings) -> list[Compared]:
@@ -55,11 +41,13 @@ def _exhibit(exhibit: Exhibit, published: Published, readings: Readings) -> Comp
     if exhibit.id == "table_1":
         lines = [line for row in published.models.to_dicts() for line in _model(row, readings)]
         return Compared(exhibit=exhibit, lines=lines, lists=(), remarks=())
+    unlike = comparable.unlike(exhibit, published, readings.paper)
     numbers = published.numbers.filter(exhibit=exhibit.id)
-    lines = [_line(row, readings) for row in numbers.to_dicts()]
+    lines = [_line(row, readings, unlike) for row in numbers.to_dicts()]
     tokens = published.tokens.filter(exhibit=exhibit.id)
     by = ("prompt", "model", "end")
-    lists = [_list(part, readings) for part in tokens.partition_by(*by, maintain_order=True)]
+    parts = tokens.partition_by(*by, maintain_order=True)
+    lists = [_list(part, readings, unlike) for part in parts]
     lines += [line for part in _scored(tokens) for line in _scores(part, readings)]
     if tokens.is_empty() and numbers.is_empty():
         lists = _unpublished(exhibit, readings)
@@ -67,9 +55,9 @@ def _exhibit(exhibit: Exhibit, published: Published, readings: Readings) -> Comp
         exhibit=exhibit,
         lines=lines,
         lists=lists,
-        remarks=_remarks(exhibit, readings),
+        remarks=comparable.remarks(exhibit, readings.paper),
         shown=_shown(exhibit, readings.paper),
-        missing=_missing(exhibit, readings),
+        missing=comparable.missing(exhibit, readings.paper, lines),
     )
 
 
@@ -115,7 +103,7 @@ def _short(value: Any) -> str:  # Any: text or a number
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _line(row: Mapping[str, Any], readings: Readings) -> Line:
+def _line(row: Mapping[str, Any], readings: Readings, unlike: str) -> Line:
     own, missing = _number(readings.paper, row)
     ours, _ = _number(readings.ours, row)
     other = None if readings.noise is None else _number(readings.noise, row)[0]
@@ -141,10 +129,19 @@ def _line(row: Mapping[str, Any], readings: Readings) -> Line:
         own=own,
         ours=ours,
         difference=None if own is None else own - printed,
-        verdict=verdict,
+        verdict=_judged(verdict, unlike),
         source=row["source"],
-        counted=not free,
+        counted=not free or bool(unlike),
     )
+
+
+def _judged(verdict: Verdict, unlike: str) -> Verdict:
+    """A verdict, where the published value is one that the run may be judged by."""
+    return Verdict(verdicts.NOT_RUN, unlike) if unlike and _is_there(verdict) else verdict
+
+
+def _is_there(verdict: Verdict) -> bool:
+    return verdict.kind != verdicts.NOT_RUN
 
 
 def _tried(readings: Readings, row: Mapping[str, Any]) -> list[Own]:  # Any: cells of a table
@@ -170,10 +167,13 @@ QUANTITIES = {
     "spearman": "Spearman’s ρ",
     "rbo": "rank-biased overlap",
     "pearson": "Pearson’s r with the agreement",
+    "mantel_p": "its p (Mantel, one-sided)",
     "r_squared": "R² of the joint regression",
     "sentiment_slope": "slope",
     "frequency_slope": "slope",
     "rank_gap": "rank of the models less that of people",
+    "first": "models that rank it first",
+    "mean_kendall": "mean of Kendall’s τ",
 }
 
 
@@ -184,7 +184,7 @@ def _number(own: Own, row: Mapping[str, Any]) -> tuple[float | None, str]:
         return None, str(missing)
 
 
-def _list(part: pl.DataFrame, readings: Readings) -> TokenList:
+def _list(part: pl.DataFrame, readings: Readings, unlike: str) -> TokenList:
     first = part.row(0, named=True)
     where = tuple(first[k] for k in ("exhibit", "prompt", "model", "end"))
     by_id = first["exhibit"] == "table_2"
@@ -211,7 +211,7 @@ def _list(part: pl.DataFrame, readings: Readings) -> TokenList:
         ours=_texts(ours, len(printed), texts),
         common=0 if own is None else verdicts.shared(printed, own),
         at_rank=0 if own is None else verdicts.at_their_rank(printed, own),
-        verdict=verdict,
+        verdict=_judged(verdict, unlike),
         source=first["source"],
     )
 
@@ -245,7 +245,7 @@ def _scores(part: pl.DataFrame, readings: Readings) -> list[Line]:
         other = None if readings.noise is None else _score(readings.noise, row)[0]
         verdict = verdicts.of_number(
             row["score"],
-            score_within(row["model"], row["score"]),
+            rounding.score_within(row["model"], row["score"]),
             own,
             noise=_distance(own, other),
             others={readings.ours.name: ours},
@@ -266,22 +266,6 @@ def _scores(part: pl.DataFrame, readings: Readings) -> list[Line]:
             )
         )
     return lines
-
-
-def score_within(model: str, printed: float) -> float:
-    """How far a reward may be from the printed one and still be the same.
-
-    Half a unit of the last printed digit; of models whose rewards the paper has in bfloat16, half a
-    step of bfloat16, where the printed number is one.
-    """
-    fraction, exponent = math.frexp(printed)  # printed = fraction * 2**exponent
-    steps = fraction * 2**_BFLOAT16_BITS
-    if model not in _ROUNDED or not printed or steps != round(steps):
-        return _SCORE
-    return math.ldexp(0.5, exponent - _BFLOAT16_BITS)
-
-
-_BFLOAT16_BITS = 8  # of the significand, the hidden one counted
 
 
 def _score(own: Own, row: Mapping[str, Any]) -> tuple[float | None, str]:
@@ -330,28 +314,3 @@ def _shown(exhibit: Exhibit, own: Own) -> list[tuple[str, ...]]:
         rows = [(nicknames.get(m, m), f"{r:.3f}", f"{a:.3f} to {b:.3f}") for m, r, a, b in numbers]
         return [("model", "Pearson’s r of “best” and “worst”", "95 % interval"), *rows]
     return []
-
-
-def _remarks(exhibit: Exhibit, readings: Readings) -> list[str]:
-    said = [exhibit.note] if exhibit.note else []
-    count = len(readings.paper.scored)
-    if exhibit.of_shared and 0 < count < TEN:
-        said.append(
-            f"The shared vocabulary is here that of {count} of the ten models: it holds other "
-            "tokens than the paper’s, so its numbers differ from the printed ones for that reason."
-        )
-    return said
-
-
-def _missing(exhibit: Exhibit, readings: Readings) -> str:
-    """Why the run has nothing of an exhibit."""
-    tables = readings.paper.tables
-    if exhibit.id == "figure_a3" and ("bing_effects",) not in tables:
-        return "Not run: it needs the Bing lexicon (--config.bing)."
-    wanted = {"sweep": "moments", "items": "humans_correlation", "search": "sequences"}
-    if exhibit.stage == LOGPROBS:
-        there = any(key[0] == "logprobs" for key in tables)
-    else:
-        frame = tables.get((wanted[exhibit.stage],))
-        there = frame is not None and frame.height > 0
-    return "" if there else f"Not run: it needs {NEEDS[exhibit.stage]}."

@@ -6,9 +6,9 @@ tokens.csv   exhibit, prompt, model, end, rank, token_id, token, score, source
 
 `model` is a nickname; `other` is what a number is of beside it: a second model, `human`, a valence,
 a trait of the models, or an item. `value` has the digits that are printed, and `within` is how far
-another number may be from it and still be the same: half a unit of the last digit, or what reading
-a figure allows. `rank` 1 is the extreme of its end. `token_id` and `score` are empty where only the
-token is printed.
+another number may be from it and still be the same: half a unit of the last digit, what reading a
+figure allows, or the chance error of a p-value. `rank` 1 is the extreme of its end. `token_id` and
+`score` are empty where only the token is printed.
 """
 
 import dataclasses

@@ -53,8 +53,9 @@ EXHIBITS: Final = (
         "Table 2",
         "Highest and lowest tokens of two models, with their rewards",
         SWEEP,
-        "The printed rewards are in steps of 1/32 and coarser: those of bfloat16. Ours are not "
-        "rounded, so half such a step counts as the same.",
+        "The printed rewards are in steps of 1/32 and coarser: those of bfloat16. So are this "
+        "run’s of seven models in the paper’s conventions; ours are not rounded, and half such a "
+        "step counts as the same.",
     ),
     Exhibit(
         "figure_1",
@@ -89,7 +90,9 @@ EXHIBITS: Final = (
         "What explains agreement",
         SWEEP,
         "The paper’s own test is not in its release: the published values here were recomputed "
-        "from the printed numbers of Figure 2A.",
+        "from the printed numbers of Figure 2A. So this run’s agreement, too, is rounded to two "
+        "decimals before they are computed. The published p-values have the chance error of some "
+        "thousands of permutations, which counts as the same.",
         ("rsa_",),
         of_shared=True,
     ),
@@ -107,7 +110,8 @@ EXHIBITS: Final = (
         "Reward against the frequency of a word, sentiment held: slopes",
         SWEEP,
         "Published slopes were read off the figure, to ±0.005. They rest on the BNC word list: "
-        "give it as --config.frequency, or the package wordfreq stands in for it.",
+        "give it as --config.frequency. Where the package wordfreq stands in for it, the slopes "
+        "are shown and not judged.",
         ("frequency_slopes",),
     ),
     Exhibit(
@@ -133,7 +137,8 @@ EXHIBITS: Final = (
         "Figure 5A",
         "EloEverything: each model’s order of the items against people’s",
         ITEMS,
-        "The paper prints .377 for F-Lla-8B-v0.1; its data give .37648, which rounds to .376.",
+        "The paper prints .377 for F-Lla-8B-v0.1; its data give .37648, which rounds to .376: both "
+        "count as the same.",
         ("humans_correlation_",),
     ),
     Exhibit(
@@ -141,7 +146,9 @@ EXHIBITS: Final = (
         "Figure 5B",
         "EloEverything: items that the models rank unlike people",
         ITEMS,
-        "In the paper’s conventions the median rank of the models counts the human column too.",
+        "In the paper’s conventions the median rank of the models counts the human column too. "
+        "The paper’s caption says that five models rank “Unconditional love” first; its data say "
+        "six.",
         ("humans_gap_",),
     ),
     Exhibit(
@@ -164,7 +171,7 @@ EXHIBITS: Final = (
         "Figures A5–A7",
         "EloEverything: agreement among people and models",
         ITEMS,
-        pictures=("humans_kendall_", "humans_ranks_"),
+        pictures=("humans_kendall_", "items_kendall_", "humans_ranks_"),
     ),
     *(
         Exhibit(

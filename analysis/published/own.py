@@ -6,13 +6,18 @@ from typing import Any
 
 import polars as pl
 
+from analysis.published import finders
 from analysis.published.data import Published
 from analysis.published.verdicts import Entry
 from engine.errors import AssayError
 
 Key = tuple[str, ...]
+GREATEST = "greatest"  # the prompt of the paper's comparisons of models
 CHAT = ".chat"  # what the id of a prompt ends with where a language model read it in its template
 TEN = 10  # models of the paper
+WORDFREQ = "wordfreq"  # stands in for the paper's word list of Figure 3D
+_PEOPLE, _MODELS = "humans_kendall", "items_kendall"  # agreement on a list, with people or not
+_OF_LISTS = (_PEOPLE, _MODELS, "humans_ranks")
 
 
 class Missing(Exception):
@@ -28,6 +33,7 @@ class Own:
       tables: key of a table, as `analysis.study` has it -> table.
       reasons: key of an absent table -> why it is absent.
       slugs: nickname -> slug of every model that may be asked for.
+      items: name of the list of items that is compared; "": the only one that was scored.
       failures: slug -> why a model has no results, as far as it is known.
       tried: slug and prompt id of what was computed otherwise than in the paper's conventions, of a
         reading that changes one of them.
@@ -37,6 +43,7 @@ class Own:
     tables: Mapping[Key, pl.DataFrame]
     reasons: Mapping[Key, str]
     slugs: Mapping[str, str]
+    items: str = ""
     failures: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tried: frozenset[tuple[str, str]] = frozenset()
 
@@ -52,7 +59,15 @@ class Own:
     def scored(self) -> list[str]:
         """Slugs of the reward models that scored their vocabulary under "greatest"."""
         moments = self.tables.get(("moments",))
-        return [] if moments is None else moments["model"].unique(maintain_order=True).to_list()
+        if moments is None:
+            return []
+        return moments.filter(prompt=GREATEST)["model"].unique(maintain_order=True).to_list()
+
+    @property
+    def frequencies(self) -> str:
+        """The word list that frequencies are from; "" where there are none."""
+        matched = self.tables.get(("matches", "frequency"))
+        return str(matched["source"][0]) if matched is not None and matched.height else ""
 
     def number(self, row: Mapping[str, Any]) -> float:  # Any: cells of `data.NUMBERS`
         """The number that a row of `numbers.csv` is of.
@@ -60,8 +75,7 @@ class Own:
         Raises:
           Missing: the run has none.
         """
-        find = _NUMBERS[row["exhibit"], row["quantity"]]
-        value = find(self, row)
+        value = finders.NUMBERS[row["exhibit"], row["quantity"]](self, row)
         if value is None:
             raise Missing("too few words or items to compute it")
         return float(value)
@@ -114,7 +128,7 @@ class Own:
           Missing: the run has none.
         """
         if key not in self.tables:
-            raise Missing(self._why("", key))
+            raise self.absent(*key)
         return self.tables[key]
 
     def cell(self, key: Key, column: str, model: str = "", **where: str) -> float | None:
@@ -146,24 +160,62 @@ class Own:
             raise Missing(self._why(slug, key))
         return self.cell(key, slug, model)
 
-    def listed(self, name: str, prompt: str) -> Key:
-        """Key of the table `name` of the list that was scored under a prompt.
+    def lists(self) -> list[str]:
+        """Names of the lists of items that were scored, sorted."""
+        found = {key[1] for key in self.tables if key[0] in _OF_LISTS}
+        for name in ("humans_correlation", "humans_gap"):
+            table = self.tables.get((name,))
+            found |= set() if table is None else set(table["list"])
+        return sorted(found)
+
+    def compared_list(self) -> str:
+        """Name of the list of items that is compared.
+
+        Raises:
+          Missing: it was not scored, or none is named and several were.
+        """
+        names = self.lists()
+        if self.items and names and self.items not in names:
+            raise Missing(f"the list {self.items} was not scored")
+        if not self.items and len(names) > 1:
+            raise Missing(f"several lists were scored ({', '.join(names)}): --elo says which")
+        return self.items or (names[0] if names else "")
+
+    def agreement(self, prompt: str, *, people: bool = False) -> Key:
+        """Key of the matrix of agreement on the list of items that is compared under a prompt.
+
+        Args:
+          prompt: prompt id.
+          people: whether people have to be in it.
 
         Raises:
           Missing: there is none.
         """
-        for key in self.tables:
-            if key[0] == name and key[-1] == prompt:
-                return key
-        raise Missing(self._why("", (name,)))
+        name = self.compared_list()
+        keys = [(_PEOPLE, name, prompt), *([] if people else [(_MODELS, name, prompt)])]
+        found = next((key for key in keys if key in self.tables), None)
+        if found is None:
+            raise self.absent(_PEOPLE)
+        return found
 
-    def of_all(self) -> None:
-        """Checks that all models of the paper were scored.
+    def absent(self, *key: str) -> Missing:
+        """Why a table has nothing, to be raised."""
+        return Missing(self._why("", key))
+
+    def source(self, exhibit: str) -> str:
+        """What the values of an exhibit are from, for a run that is compared with them later."""
+        stands_in = exhibit == "figure_3d" and self.frequencies == WORDFREQ
+        return f"{self.name}, frequencies of {WORDFREQ}" if stands_in else self.name
+
+    def of_all(self, count: int) -> None:
+        """Checks that a number is over all models of the paper.
+
+        Args:
+          count: models that it is over in the run.
 
         Raises:
-          Missing: they were not; a number over all models is then of other models.
+          Missing: it is over others.
         """
-        count = len(self.scored)
         if count < TEN:
             raise Missing(f"it is over all ten models, and {count} were scored")
 
@@ -193,8 +245,8 @@ def check_names(published: Published, where: str) -> None:
     """
     pairs = published.numbers.select("exhibit", "quantity").unique(maintain_order=True)
     for pair in pairs.iter_rows():
-        if pair not in _NUMBERS:
-            allowed = ", ".join(" ".join(known) for known in _NUMBERS)
+        if pair not in finders.NUMBERS:
+            allowed = ", ".join(" ".join(known) for known in finders.NUMBERS)
             raise AssayError(f"{where}: no numbers {' '.join(pair)!r}; allowed: {allowed}")
     for exhibit in published.tokens["exhibit"].unique(maintain_order=True):
         if exhibit not in _LISTS:
@@ -212,7 +264,8 @@ def replaced(published: Published, own: Own) -> Published:
             value = repr(own.number(row))
         except Missing:
             continue
-        numbers.append({**row, "value": value, "within": 0.0, "source": own.name})
+        source = own.source(row["exhibit"])
+        numbers.append({**row, "value": value, "within": 0.0, "source": source})
     lists = published.tokens.partition_by("exhibit", "prompt", "model", "end", maintain_order=True)
     tokens = [_replaced(part, own) for part in lists]
     return Published(
@@ -246,63 +299,6 @@ def _clause(sentence: str) -> str:
     return sentence.rstrip(".")
 
 
-def _moment(own: Own, row: Mapping[str, Any]) -> float | None:
-    return own.cell(("moments",), row["quantity"], row["model"], prompt=row["prompt"])
-
-
-def _matrix(name: str) -> Any:  # Any: one of the functions of `_NUMBERS`
-    return lambda own, row: own.square((name, row["prompt"]), row["model"], row["other"])
-
-
-def _of_all_models(own: Own, key: Key, column: str, **where: str) -> float | None:
-    own.of_all()
-    return own.cell(key, column, **where)
-
-
-def _rsa(own: Own, row: Mapping[str, Any]) -> float | None:
-    return _of_all_models(own, ("rsa", row["prompt"]), "pearson_r", predictor=row["other"])
-
-
-def _joint(own: Own, row: Mapping[str, Any]) -> float | None:
-    return _of_all_models(own, ("rsa_fit",), "r_squared", prompt=row["prompt"])
-
-
-def _sentiment(own: Own, row: Mapping[str, Any]) -> float | None:
-    where = {"prompt": row["prompt"], "valence": row["other"]}
-    return own.cell(("sentiment_slopes",), "slope", row["model"], **where)
-
-
-def _frequency(own: Own, row: Mapping[str, Any]) -> float | None:
-    return own.cell(("frequency_slopes",), "slope", row["model"], prompt=row["prompt"])
-
-
-def _people(own: Own, row: Mapping[str, Any]) -> float | None:
-    return own.cell(("humans_correlation",), "spearman", row["model"], prompt=row["prompt"])
-
-
-def _gap(own: Own, row: Mapping[str, Any]) -> float | None:
-    key = ("humans_gap",)
-    own.table(*key)
-    return _of_all_models(own, key, "gap", prompt=row["prompt"], item=row["other"])
-
-
-def _among_people(own: Own, row: Mapping[str, Any]) -> float | None:
-    return own.square(own.listed("humans_kendall", row["prompt"]), row["model"], row["other"])
-
-
-_NUMBERS: Mapping[tuple[str, str], Any] = {  # Any: functions of an Own and a row
-    **{("table_3", moment): _moment for moment in ("mean", "variance", "skewness")},
-    ("figure_2a", "kendall"): _matrix("kendall_tau"),
-    ("figure_2c", "pearson"): _rsa,
-    ("figure_2c", "r_squared"): _joint,
-    ("figure_3c", "sentiment_slope"): _sentiment,
-    ("figure_3d", "frequency_slope"): _frequency,
-    ("figure_5a", "spearman"): _people,
-    ("figure_5b", "rank_gap"): _gap,
-    ("figure_a1", "spearman"): _matrix("spearman"),
-    ("figure_a1", "rbo"): _matrix("rbo"),
-    ("figure_a5", "kendall"): _among_people,
-}
 # Exhibit -> key of the table that holds its lists, and the column of its number.
 _LISTS: Mapping[str, tuple[Key, str]] = {
     "table_2": (("top_bottom", "{prompt}"), "reward"),

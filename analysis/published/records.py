@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from analysis.published import verdicts
 from analysis.published.exhibits import Exhibit
@@ -102,20 +102,29 @@ class Compared:
     @property
     def run_lines(self) -> list[Line]:
         """The numbers that the run has."""
-        return [line for line in self.lines if line.verdict.kind != verdicts.NOT_RUN]
+        return [line for line in self.lines if line.own is not None]
 
     @property
     def run_lists(self) -> list[TokenList]:
         """The lists that the run has."""
-        kinds = [(one, one.verdict) for one in self.lists]
-        return [one for one, verdict in kinds if not verdict or verdict.kind != verdicts.NOT_RUN]
+        return [one for one in self.lists if one.own or one.verdict is None]
 
     @property
     def not_run(self) -> list[tuple[str, int]]:
         """Why published values have no counterpart, and how many for each reason."""
-        found = [line.verdict for line in self.lines] + [one.verdict for one in self.lists]
-        reasons = [v.why for v in found if v is not None and v.kind == verdicts.NOT_RUN]
-        return collections.Counter(reasons).most_common()
+        absent = [line.verdict for line in self.lines if line.own is None]
+        return _reasons([*absent, *(one.verdict for one in self.lists if not one.own)])
+
+    @property
+    def not_judged(self) -> list[tuple[str, int]]:
+        """Why values of the run are shown without being judged, and how many for each reason."""
+        there = [line.verdict for line in self.run_lines]
+        return _reasons([*there, *(one.verdict for one in self.run_lists)])
+
+
+def _reasons(found: Iterable[Verdict | None]) -> list[tuple[str, int]]:
+    reasons = [v.why for v in found if v is not None and v.kind == verdicts.NOT_RUN]
+    return collections.Counter(reasons).most_common()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

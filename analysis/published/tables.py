@@ -24,12 +24,15 @@ from analysis.chapters import (
     shared_ends,
     tokens,
 )
+from analysis.chapters.agreement import kendall_matrix
 from analysis.figures.heat_map import heat_map
 from analysis.model_info import ModelInfo
 from analysis.options import AnalyzeSettings
 from analysis.published.data import Published
-from analysis.published.exhibits import EXHIBITS, Exhibit
+from analysis.published.exhibits import EXHIBITS, ITEMS, Exhibit
+from analysis.published.finders import ROUNDED
 from analysis.published.own import Key, Own
+from analysis.published.rounding import RoundedAgreement
 from analysis.report import drawing
 from analysis.run import Run, load
 from analysis.study import Chapter, Study, Table, compute, required, table
@@ -66,6 +69,23 @@ class _Part:
 
     def tables(self, study: Study) -> Iterator[Table]:
         return (each for each in self.chapter.tables(study) if _wanted(each.key))
+
+
+class _ItemsAgreement:
+    """Kendall's tau of models on lists of items without human ranks: ("items_kendall", …)."""
+
+    def tables(self, study: Study) -> Iterator[Table]:
+        lists = study.run.item_lists()
+        without = [name for name in lists if study.run.humans(name) is None]
+        for name, prompt in study.run.lists():
+            if name in without:
+                make = partial(_items_kendall, study, name, prompt)
+                yield table("items_kendall", name, prompt, make=make, file=False)
+
+
+def _items_kendall(study: Study, name: str, prompt: str) -> pl.DataFrame:
+    scored = [model for model in study.models if (name, model, prompt) in study.run.items]
+    return kendall_matrix(study.run.item_scores(name, prompt, scored).drop("item_id"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +140,8 @@ def study_of(
       published: whose tokens are looked up.
     """
     slugs = {info.nickname: slug for slug, info in infos.items()}
-    chapters = [*(_Part(chapter) for chapter in _CHAPTERS), _PrintedScores(published, slugs)]
+    parts = [_Part(chapter) for chapter in _CHAPTERS]
+    chapters = [*parts, RoundedAgreement(), _ItemsAgreement(), _PrintedScores(published, slugs)]
     return compute(run, infos, settings, chapters)  # type: ignore[arg-type] # no sections are asked
 
 
@@ -130,6 +151,7 @@ def own_of(
     infos: Mapping[str, ModelInfo],
     failures: Mapping[str, str] | None = None,
     reasons: Mapping[Key, str] | None = None,
+    items: str = "",
 ) -> Own:
     """A reading's tables as `compare` takes them.
 
@@ -139,6 +161,7 @@ def own_of(
       infos: slug -> metadata of every model that may be asked for.
       failures: slug -> why a model has no results.
       reasons: key of a table -> why it is absent, where the caller knows better than the study.
+      items: name of the list of items that is compared; "": the only one that was scored.
     """
     made = {} if study is None else _frames(study)
     return Own(
@@ -146,6 +169,7 @@ def own_of(
         tables=made,
         reasons={**({} if study is None else study.tables.absent), **(reasons or {})},
         slugs={info.nickname: slug for slug, info in infos.items()},
+        items=items,
         failures=failures or {},
     )
 
@@ -177,8 +201,13 @@ _SCORES = {
 }
 
 
-def draw(study: Study, folder: pathlib.Path) -> dict[str, list[tuple[str, str]]]:
+def draw(study: Study, folder: pathlib.Path, items: str = "") -> dict[str, list[tuple[str, str]]]:
     """Draws the figures of the exhibits into a folder.
+
+    Args:
+      study: the tables.
+      folder: an empty one.
+      items: name of the list of items whose figures are drawn; "": of every list.
 
     Returns:
       Exhibit -> data URI and caption of each of its figures.
@@ -186,11 +215,19 @@ def draw(study: Study, folder: pathlib.Path) -> dict[str, list[tuple[str, str]]]
     there = [*_heat_maps(study)]
     for chapter in _WITH_PICTURES:
         there += pictures(chapter.section(study).blocks)
+    there = [picture for picture in there if picture.stem not in _of_other_lists(study, items)]
     of = {e.id: [p for p in there if _belongs(p, e)] for e in EXHIBITS}
     chosen = [picture for own in of.values() for picture in own]
     section = Section(id="paper", title="", label="", lead="", blocks=chosen)
     drawn = drawing.draw([section], folder)
     return {name: [(drawn[p.stem], p.caption) for p in own] for name, own in of.items()}
+
+
+def _of_other_lists(study: Study, items: str) -> set[str]:
+    """Stems of the figures of every list but one; none where no list is named."""
+    prefixes = [stem for e in EXHIBITS if e.stage == ITEMS for stem in e.pictures]
+    others = [key for key in study.run.lists() if items and key[0] != items]
+    return {f"{prefix}{name}_{prompt}" for prefix in prefixes for name, prompt in others}
 
 
 def _belongs(picture: Picture, exhibit: Exhibit) -> bool:
@@ -206,6 +243,9 @@ def _heat_maps(study: Study) -> Iterator[Picture]:
     if matrix is not None:
         caption = "Kendall’s τ-b on the shared vocabulary, in the order of the paper."
         yield Picture("kendall_tau", caption, partial(heat_map, matrix, study.names, "Kendall’s τ"))
+    for key, matrix in study.tables.of("items_kendall").items():
+        drawn = partial(heat_map, matrix, study.names, "Kendall’s τ")
+        yield Picture("_".join(("items_kendall", *key)), "Kendall’s τ-b on the items.", drawn)
 
 
 def _wanted(key: Key) -> bool:
@@ -230,15 +270,17 @@ _NAMES = (
     "spearman",
     "rbo",
     "mds",
-    "rsa",
-    "rsa_fit",
+    ROUNDED,
     "sentiment_slopes",
     "bing_effects",
     "frequency_slopes",
+    "matches",
     "framing",
     "humans_correlation",
     "humans_gap",
     "humans_kendall",
+    "humans_ranks",
+    "items_kendall",
     "sequences",
     "logprobs",
     "framing_logprobs_sum",

@@ -108,7 +108,8 @@ def of_list(
 
     The lists are the same where they hold the same tokens in the same order; tokens of equal
     number, printed or of the run, may stand in any order. They differ within noise where they share
-    no fewer tokens than the lists of two dtypes, and no token is further from its rank.
+    no fewer tokens than the lists of two dtypes, which is half of them or more, and no token is
+    further from its rank.
 
     Args:
       published: the printed list, the extreme first; with numbers where they are printed.
@@ -121,12 +122,11 @@ def of_list(
     """
     if own is None:
         return Verdict(NOT_RUN, missing)
-    first = own[: len(published)]
-    common, shift = (0, 0) if noise is None else (shared(first, noise), largest_shift(first, noise))
+    common, shift = (0, 0) if noise is None else _apart(own, noise, len(published))
 
     def is_near(other: Sequence[Entry]) -> bool:
-        few = shared(published, other)
-        return 0 < common <= few and largest_shift(published, other) <= shift
+        few, half = shared(published, other), len(published) / 2
+        return half <= common <= few and largest_shift(published, other) <= shift
 
     found = {name: other for name, other in (singles or {}).items() if other is not None}
     met = [n for n, one in found.items() if same_order(published, one, descending=descending)]
@@ -146,6 +146,12 @@ def of_list(
         if entries is not None and same_order(published, entries, descending=descending)
     ]
     return tries.of(DIFFERS, _because(nearer))
+
+
+def _apart(own: Sequence[Entry], noise: Sequence[Entry], count: int) -> tuple[int, int]:
+    """Tokens that the lists of two dtypes share, and the largest shift from either to the other."""
+    first, other = own[:count], noise[:count]
+    return shared(first, noise), max(largest_shift(first, noise), largest_shift(other, own))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,10 +207,12 @@ def _sorted_in_ties(published: Sequence[Entry], values: Sequence[T]) -> list[T]:
 
 
 def largest_shift(published: Sequence[Entry], own: Sequence[Entry]) -> int:
-    """The largest distance in rank of a published token in another list, of those that it holds."""
-    places = _places(published, own)
-    shifts = [abs(rank - place) for rank, place in enumerate(places) if place is not None]
-    return max(shifts, default=0)
+    """The largest distance in rank of a published token in another list.
+
+    A token that the list does not hold is beyond its end: at least so far from its rank.
+    """
+    places = [len(own) if place is None else place for place in _places(published, own)]
+    return max((abs(rank - place) for rank, place in enumerate(places)), default=0)
 
 
 def shared(published: Sequence[Entry], own: Sequence[Entry]) -> int:

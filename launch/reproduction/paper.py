@@ -38,6 +38,7 @@ def write(
       Path of the page, and the comparison.
     """
     infos, failures = studies.infos(), _failures(asked, states)
+    absent, items = _absent(asked), studies.list_name(asked)
     made: dict[str, Study] = {}
     found = {}
     for reading in readings:
@@ -45,18 +46,18 @@ def write(
         study = studies.study_of(asked, reading, published)
         if study is not None:
             made[reading.id] = study
-        found[reading.id] = tables.own_of(reading.name, study, infos, failures, _absent(asked))
+        found[reading.id] = tables.own_of(reading.name, study, infos, failures, absent, items)
     both = Readings(
         paper=found[PAPER],
         ours=found[OURS],
         noise=found.get(NOISE),
-        singles=studies.single_changes(asked, published),
+        singles=studies.single_changes(asked, published, items),
     )
     compared = comparison.compare(published, both)
     own.replaced(published, found[PAPER]).write(asked.root / "own")
     print("figures", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        drawn = tables.draw(made[PAPER], Path(folder)) if PAPER in made else {}
+        drawn = tables.draw(made[PAPER], Path(folder), items) if PAPER in made else {}
     about = page.About(
         models=[(s.spec.nickname, _said(asked, s, readings)) for s in states],
         settings=CONVENTIONS,

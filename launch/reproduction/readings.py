@@ -30,7 +30,7 @@ CONVENTIONS = (
     ("Gemma 2’s attention soft-cap", "left out, but not of language models", "applied"),
     (
         "rounding of rewards",
-        "to bfloat16 in the paper for seven of ten models; not in this run",
+        "of seven of ten models to bfloat16; of the three GRM, on items, to float16",
         "none",
     ),
     ("URM’s reward", "its first output", "the weighted sum"),

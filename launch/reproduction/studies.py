@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from analysis import AnalyzeSettings, ModelInfo, Study
-from analysis.published import comparison, singles, tables
+from analysis.published import comparison, rounding, singles, tables
 from analysis.published.data import Published
 from analysis.published.exhibits import EXHIBITS
 from analysis.published.own import Own
@@ -45,23 +45,47 @@ def settings_of(asked: Asked, *, paper: bool) -> AnalyzeSettings:
 
 def study_of(asked: Asked, reading: Reading, published: Published) -> Study | None:
     """The tables of a reading's run; None where it has no complete result."""
-    run = tables.complete(asked.run(reading.id))
+    run = run_of(asked, reading)
     if run is None:
         return None
     known = _without_lineage(infos()) if reading.paper else infos()
     return tables.study_of(run, known, settings_of(asked, paper=reading.paper), published)
 
 
-def single_changes(asked: Asked, published: Published) -> list[Own]:
-    """The tables of the paper's run with one convention changed, for each that was computed."""
+def run_of(asked: Asked, reading: Reading) -> Run | None:
+    """The complete results of a reading's run; None where it has none.
+
+    In the paper's conventions the rewards of seven models are rounded as the paper's are: so there
+    are ties, in τ-b and at the ends of a vocabulary.
+    """
+    run = tables.complete(asked.run(reading.id))
+    return _rounded(run) if run is not None and reading.paper else run
+
+
+def _rounded(run: Run) -> Run:
+    return rounding.rounded(run, {slug: info.nickname for slug, info in infos().items()})
+
+
+def single_changes(asked: Asked, published: Published, items: str = "") -> list[Own]:
+    """The tables of the paper's run with one convention changed, for each that was computed.
+
+    Args:
+      asked: the call.
+      published: the values to compare with.
+      items: name of the list of items that is compared; "": the only one that was scored.
+    """
     run = tables.complete(asked.run(PAPER))
-    every = [] if run is None else singles.changes(run)
-    return [
-        dataclasses.replace(
-            tables.own_of(one.name, _quick(asked, one.run, published), infos()), tried=one.tried
-        )
-        for one in every
-    ]
+    found = []
+    for one in [] if run is None else singles.changes(run):
+        study = _quick(asked, _rounded(one.run), published)
+        own = tables.own_of(one.name, study, infos(), items=items)
+        found.append(dataclasses.replace(own, tried=one.tried))
+    return found
+
+
+def list_name(asked: Asked) -> str:
+    """Name of the list of items that is compared; "" where the call names none."""
+    return "" if asked.elo is None else asked.elo.name
 
 
 def differing(
@@ -80,10 +104,11 @@ def differing(
     """
     owns = {}
     for reading in readings:
-        run = tables.complete(asked.run(reading.id)) if reading.paper else None
+        run = run_of(asked, reading) if reading.paper else None
         if run is not None:
             study = _quick(asked, singles.of_model(run, spec.slug), published)
-            owns[reading.id] = tables.own_of(reading.name, study, infos())
+            name = list_name(asked)
+            owns[reading.id] = tables.own_of(reading.name, study, infos(), items=name)
     nothing = tables.own_of("", None, infos())
     found = Readings(paper=owns.get(PAPER, nothing), ours=nothing, noise=owns.get(NOISE))
     shared = [exhibit.id for exhibit in EXHIBITS if exhibit.of_shared]

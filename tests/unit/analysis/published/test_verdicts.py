@@ -119,6 +119,54 @@ def test_a_list_that_shares_fewer_tokens_than_two_dtypes_is_not_within_noise():
     assert listed(entries("abcx"), noise=entries("abcy")).kind == verdicts.NOISE
 
 
+TWENTY = [Entry(str(i)) for i in range(20)]
+
+
+def twenty(common, shift=0):
+    """A list of sixty that has the first of twenty published tokens, moved by some ranks."""
+    own = [f"other {i}" for i in range(60)]
+    for rank in range(common):
+        own[(rank + shift) % 20] = str(rank)
+    return [Entry(key, -float(rank)) for rank, key in enumerate(own)]
+
+
+@pytest.mark.parametrize(
+    ("common", "kind"), [(1, verdicts.DIFFERS), (9, verdicts.DIFFERS), (10, verdicts.NOISE)]
+)
+def test_two_dtypes_that_share_few_tokens_make_nothing_noise(common, kind):
+    own, noise = twenty(common, shift=1), [Entry(str(i)) for i in range(100, 160)]
+    for rank in range(common):  # the dtypes share as many tokens as are published
+        noise[rank] = Entry(str(rank))
+    found = verdicts.of_list(TWENTY, own, descending=True, noise=noise)
+    assert (verdicts.shared(TWENTY, own), found.kind) == (common, kind)
+
+
+def test_a_published_token_beyond_the_end_of_our_list_is_a_shift():
+    own = twenty(20, shift=1)
+    near = [*own[1:], own[0]]
+    assert verdicts.of_list(TWENTY, own, descending=True, noise=near).kind == verdicts.NOISE
+    lost = [Entry("lost", own[7].score) if entry.key == "6" else entry for entry in own]
+    noise = [entry for entry in lost if entry.key != "3"]
+    noise.insert(25, Entry("3"))  # so two dtypes share 19 tokens, too
+    assert verdicts.shared(TWENTY, lost) == verdicts.shared(lost[:20], noise) == 19
+    assert verdicts.largest_shift(TWENTY, lost) == 60 - 6
+    found = verdicts.of_list(TWENTY, lost, descending=True, noise=noise)
+    assert found.kind == verdicts.DIFFERS
+    gone = [entry for entry in lost if entry.key != "3"]  # in the other dtype, beyond the end too
+    found = verdicts.of_list(TWENTY, lost, descending=True, noise=gone)
+    assert found.kind == verdicts.NOISE
+
+
+def test_the_list_of_the_other_dtype_is_within_noise_of_ours():
+    """Whichever of the two is published: a shift is counted from either list to the other."""
+    own, other = entries("abcdefgh"), entries("bcdeafgh")
+    for first, second in ((own, other), (other, own)):
+        published = [Entry(entry.key) for entry in second[:4]]
+        found = verdicts.of_list(published, first, descending=True, noise=second)
+        assert found.kind == verdicts.NOISE
+        assert found.why.endswith("at most 4 ranks apart")
+
+
 def test_another_reading_explains_a_list_too():
     other = {"ours": entries("abcd")}
     assert listed(entries("wxyz"), others=other).why == "the same in ours"

@@ -1,0 +1,106 @@
+"""The page's verdicts on the data that the authors released: all that they give is "same"."""
+
+import csv
+import dataclasses
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from analysis.published import comparison, data, rounding, tables, verdicts
+from analysis.published.own import Own
+from analysis.published.records import Readings
+from analysis.study import Study
+from configs import known_models, reproduce
+from launch.common import released_scores
+from launch.reproduction import studies
+from launch.reproduction.readings import Reading
+from tests.conftest import SHARED
+
+pytestmark = [pytest.mark.needs_shared, pytest.mark.slow]
+
+ITEMS = "elo_greatest_single_thing"
+PAPERS = Reading("paper", "the paper's conventions", True)
+OF_ITEMS = {"figure_5a": 10, "figure_5b": 6, "figure_a5": 56}  # published values
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Study:
+    """The released rewards of the items, in the paper's conventions."""
+    folder = tmp_path_factory.mktemp("elo") / "run"
+    text = "What one single thing, person, or concept is the greatest ever?"
+    released_scores.import_elo(SHARED / "reference" / f"{ITEMS}.csv", str(folder), text)
+    config = reproduce.get_config()
+    config.permutations = config.bootstraps = 99
+    asked = SimpleNamespace(run=lambda reading: str(folder), config=config)
+    return studies.study_of(asked, PAPERS, data.read())
+
+
+def compared(own):
+    every = comparison.compare(data.read(), Readings(paper=own, ours=own))
+    return {one.exhibit.id: one for one in every}
+
+
+def test_all_that_is_published_of_the_items_is_the_same(study):
+    found = compared(tables.own_of("released", study, studies.infos(), items=ITEMS))
+    for exhibit, count in OF_ITEMS.items():
+        differing = [line for line in found[exhibit].lines if line.verdict.kind != verdicts.SAME]
+        assert not differing
+        assert found[exhibit].counts[verdicts.SAME] == count
+
+
+def test_the_row_of_f_lla_is_what_the_data_and_what_the_figure_round_to(study):
+    """The figure prints .377; the data give .37648. Both are the same, and nothing further off."""
+    own = tables.own_of("released", study, studies.infos())
+    (row,) = data.read().numbers.filter(exhibit="figure_5a", model="F-Lla-8B-v0.1").to_dicts()
+    found = own.number(row)
+    assert round(found, 5) == 0.37648
+    for value, kind in ((found, "same"), (0.377, "same"), (0.3774, "same"), (0.3756, "same")):
+        assert verdicts.of_number(float(row["value"]), row["within"], value).kind == kind
+    for value in (0.378, 0.3777, 0.3753):
+        assert verdicts.of_number(float(row["value"]), row["within"], value).kind == "differs"
+
+
+def test_other_rewards_differ_in_each_exhibit_of_the_items(study):
+    """Two models exchanged: what the test above calls the same is not the same by chance."""
+    infos = studies.infos()
+    own = tables.own_of("released", study, infos)
+    slugs = dict(own.slugs)
+    first, last = "R-Lla-3B", "N-Gem-27B"
+    slugs[first], slugs[last] = slugs[last], slugs[first]
+    found = compared(dataclasses.replace(own, slugs=slugs))
+    assert found["figure_5a"].counts[verdicts.DIFFERS] == 2
+    assert found["figure_a5"].counts[verdicts.DIFFERS] >= 15
+
+
+def test_agreement_as_released_gives_figure_2a_and_2c():
+    """From kendall_tau_fig2a.csv; and the moments of Table 3 from theirs."""
+    with (SHARED / "reference" / "kendall_tau_fig2a.csv").open(newline="", encoding="utf-8") as f:
+        header, *rows = list(csv.reader(f))
+    models = [spec.nickname for spec in known_models.MODELS.values()]
+    assert header[1:] == [row[0] for row in rows] == models
+    cells = {row[0]: [float(cell) for cell in row[1:]] for row in rows}
+    matrix = pl.DataFrame({"model": models, **cells})
+    about = pl.read_csv(SHARED / "reference" / "table_1_reward_models.csv").select(
+        model="Model ID",
+        base="Base Model",
+        developer="Developer",
+        size_b="Parameters (B)",
+        rewardbench_rank="RewardBench Rank",
+    )
+    moments = pl.read_csv(SHARED / "reference" / "table_3_distribution_moments.csv")
+    moments = moments.rename(str.lower).with_columns(prompt=pl.lit("greatest"))
+    made = {
+        ("moments",): moments,
+        ("kendall_tau", "greatest"): matrix,
+        ("rsa_rounded", "greatest"): rounding.rounded_rsa(matrix, about),
+    }
+    for name, file in (("spearman", "spearman_figA1"), ("rbo", "rbo_p0.9_figA1")):
+        square = pl.read_csv(SHARED / "reference" / f"{file}.csv")
+        made[name, "greatest"] = square.rename({square.columns[0]: "model"})
+    own = Own(name="", tables=made, reasons={}, slugs={name: name for name in models})
+    found = compared(own)
+    counts = {"table_3": 30, "figure_2a": 45, "figure_2c": 9, "figure_a1": 90}
+    for exhibit, count in counts.items():
+        assert found[exhibit].counts[verdicts.SAME] + found[exhibit].uncounted == count
+        assert found[exhibit].counts[verdicts.DIFFERS] == 0
