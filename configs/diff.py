@@ -4,8 +4,9 @@
                           [--run=<dir>] [--noise=<run>[,…]]
 
 Exit status 0: every limit holds; 1: some do not; 2: an input is refused, or a sweep failed. All
-inputs are checked before the first sweep. Settings of sweeps, such as `prompts`, `lens` and `dtype`,
-are refused where both sides are runs. Checkpoints are swept into --run first; on two CPU cores a 135M-parameter model takes about a minute per prompt.
+inputs are checked before the first sweep. Settings of sweeps, such as `prompts`, `lens` and
+`dtype`, are refused where both sides are runs. Checkpoints are swept into --run first; on two CPU
+cores a 135M-parameter model takes about a minute per prompt.
 """
 
 from configs import analyze, sweep

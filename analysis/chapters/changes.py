@@ -28,10 +28,10 @@ from analysis.measures.changes import (
     Limits,
     changes,
     checks,
+    kinds_with_a_test,
     moved_tokens,
     moved_words,
     shift_map,
-    tested_kinds,
 )
 from analysis.measures.matched_words import trims
 from analysis.measures.two_models import AFTER, language_models, left_out
@@ -133,7 +133,7 @@ def _compared(study: Study) -> list[Block]:
         )
     if out := left_out(run):
         said.append(f"{out[0].upper()}{out[1:]}. Ranks and percentiles are among the others.")
-    tested, every = tested_kinds(study.tables["changes_words"])
+    tested, every = kinds_with_a_test(study.tables["changes_words"])
     if tested < every:
         said.append(
             f"{tested} of {every} kinds of words in this vocabulary have the {LEAST_STEMS} stems "

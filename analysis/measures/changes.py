@@ -1,7 +1,7 @@
 """How far two models rank one vocabulary differently, and which words moved."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -146,11 +146,20 @@ def moved_words(run: Run, kinds: pl.DataFrame) -> pl.DataFrame:
     Returns:
       Rows of `changes_words.csv`, with q over the whole table; p is NaN below five stems.
     """
-    rows = [
-        row
-        for prompt in run.vocabulary_prompts
-        for row in _shifts(prompt, kinds, *_percentiles(run, prompt))
-    ]
+    every = {prompt: _percentiles(run, prompt) for prompt in run.vocabulary_prompts}
+    return shifts_of_kinds(every, kinds)
+
+
+def shifts_of_kinds(
+    percentiles: Mapping[str, tuple[Array, Array, Array]], kinds: pl.DataFrame
+) -> pl.DataFrame:
+    """`moved_words` of numbers.
+
+    Args:
+      percentiles: prompt id -> token ids [N], and their percentiles before and after [N].
+      kinds: as there.
+    """
+    rows = [row for prompt, own in percentiles.items() for row in _shifts(prompt, kinds, *own)]
     return with_q(pl.DataFrame(rows, schema=WORDS))
 
 
@@ -193,11 +202,11 @@ def checks(
             keys = {"prompt": prompt, "check": check, "what": "", "measured": measured}
             bound = {"limit": limit, "allowed": AT_LEAST, "holds": measured >= limit}
             rows.append({**keys, "noise": least, **bound})
-        rows.append({"prompt": prompt, **_words_check(prompt, words, noise_words, limits.words)})
+        rows.append({"prompt": prompt, **words_check(prompt, words, noise_words, limits.words)})
     return pl.DataFrame(rows, schema=CHECKS)
 
 
-def tested_kinds(words: pl.DataFrame) -> tuple[int, int]:
+def kinds_with_a_test(words: pl.DataFrame) -> tuple[int, int]:
     """How many kinds of words have stems enough for a test, and how many there are.
 
     Args:
@@ -207,10 +216,18 @@ def tested_kinds(words: pl.DataFrame) -> tuple[int, int]:
     return int((stems >= LEAST_STEMS).sum()), len(stems)
 
 
-def _words_check(
+def words_check(
     prompt: str, words: pl.DataFrame, noise_words: Sequence[pl.DataFrame], limit: float
 ) -> dict[str, object]:
-    """The largest shift of a kind of words that is significant; of noise, of those with a test."""
+    """The limit on kinds of words: the largest significant shift under a prompt, either way.
+
+    Args:
+      prompt: its id.
+      words: what `moved_words` returned.
+      noise_words: the same of each pair of sweeps of one model: their largest shift, of the kinds
+        with a test, is the noise; null where none of them has the prompt.
+      limit: largest absolute shift that holds.
+    """
     significant = words.filter(pl.col("prompt") == prompt, pl.col("q") < 0.05)
     worst = significant.sort(
         pl.col("shift").abs(), "list", "words", descending=[True, False, False]
