@@ -234,7 +234,9 @@ def words_check(
     )
     shift = worst["shift"][0] if worst.height else 0.0
     tested = [w.filter(pl.col("prompt") == prompt, pl.col("p").is_not_nan()) for w in noise_words]
-    noise = max((float(w["shift"].abs().max()) for w in tested if w.height), default=None)
+    noise = max(
+        (float(np.abs(w["shift"].to_numpy()).max()) for w in tested if w.height), default=None
+    )
     return {
         "check": "largest significant shift of a kind of words",
         "what": worst["words"][0] if worst.height else "",
