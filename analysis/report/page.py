@@ -140,11 +140,13 @@ def lede(study: Study) -> str:
         tokens = _counted(most, "token") if least == most else f"{least:,} to {most:,} tokens"
         prompts = _counted(len(run.vocabulary_prompts), "prompt")
         who, numbers = _counted(scored, "reward model"), _counted(_scores(study), "reward")
+        did, place = "judged", "as the whole reply"
         if of_language_models(run):
             who, numbers = _counted(scored, "model"), _counted(_scores(study), "number")
+            did, place = "gave a reward or a log-probability to", "as the reply"
         said.append(
-            f"{who} judged every token of the vocabulary as the whole "
-            f"reply to {prompts}: {tokens} a model, {numbers}."
+            f"{who} {did} every token of the vocabulary {place} to {prompts}: {tokens} a model, "
+            f"{numbers}."
         )
     lists = run.item_lists()
     if lists:
