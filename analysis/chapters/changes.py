@@ -23,17 +23,20 @@ from analysis.blocks import (
 )
 from analysis.figures import shifts
 from analysis.measures.changes import (
+    AT_MOST,
+    LEAST_STEMS,
     Limits,
     changes,
     checks,
+    kinds_with_a_test,
     moved_tokens,
     moved_words,
     shift_map,
 )
 from analysis.measures.matched_words import trims
-from analysis.measures.two_models import AFTER
+from analysis.measures.two_models import AFTER, language_models, left_out
 from analysis.run import Run
-from analysis.sentences import decimals
+from analysis.sentences import decimals, listed
 from analysis.study import Study, Table, table
 from analysis.words.kinds import kinds
 
@@ -78,11 +81,10 @@ class Changes:
             else f"{failed.height} of {verdict.height} limits do not hold."
         )
         blocks: list[Block] = [Text(said, "" if failed.height == 0 else "warning")]
+        blocks += _compared(study)
         blocks += rows(verdict, _CHECKS, "changes_checks.csv", "Limits", unfolded=True)
         blocks += rows(made["changes"], _CHANGES, "changes.csv", "How alike", unfolded=True)
-        if not self.noise:
-            how = "No noise was measured: no second sweep of one of the models was given."
-            blocks.append(Text(how, "note"))
+        blocks.append(Text(_NOISE, "how") if self.noise else Text(_NO_NOISE, "note"))
         for prompt in study.run.vocabulary_prompts:
             blocks += _of_prompt(study, prompt)
         words = made["changes_words"]
@@ -95,7 +97,7 @@ class Changes:
             "vocabulary below a token. Noise is what two sweeps of one model differ by.",
             blocks=blocks,
             caveats=(
-                "Percentiles say nothing about the scale of the rewards: two models with the same "
+                "Percentiles say nothing about the scale of the numbers: two models with the same "
                 "order and other gaps look alike here.",
                 "A kind of words is compared with the whole vocabulary: where all ordinary words "
                 "move, each kind does. Compare kinds with one another.",
@@ -111,12 +113,34 @@ def findings(verdict: pl.DataFrame) -> list[Finding]:
         noise = "" if row["noise"] is None else f"; two sweeps of one model: {row['noise']:.3f}"
         measured = decimals(row["measured"]) if row["measured"] == row["measured"] else "undefined"
         what = f" ({row['what']})" if row["what"] else ""
+        either = " either way" if row["allowed"] == AT_MOST else ""
         text = (
             f"Under “{row['prompt']}”, {row['check']}{what} is {measured}; "
-            f"allowed: {row['limit']:g}{noise}."
+            f"allowed: {row['allowed']} {row['limit']:g}{either}{noise}."
         )
         found.append(Finding(text=text, picture=f"changes_{row['prompt']}"))
     return found
+
+
+def _compared(study: Study) -> list[Block]:
+    """What the reader must know of the comparison before its tables."""
+    run, said = study.run, []
+    if language := language_models(run):
+        said.append(
+            f"{listed([f'“{side}”' for side in language])}: a language model. Its numbers are "
+            "log-probabilities of each token as the next one, not rewards, so this page has no "
+            "sections about rewards."
+        )
+    if out := left_out(run):
+        said.append(f"{out[0].upper()}{out[1:]}. Ranks and percentiles are among the others.")
+    tested, every = kinds_with_a_test(study.tables["changes_words"])
+    if tested < every:
+        said.append(
+            f"{tested} of {every} kinds of words in this vocabulary have the {LEAST_STEMS} stems "
+            "that a test needs. The others have no p, so the limit on kinds of words cannot fail "
+            "by them, however far they moved."
+        )
+    return [Text(each, "note") for each in said]
 
 
 def _kinds(study: Study) -> pl.DataFrame:
@@ -143,13 +167,21 @@ def _of_prompt(study: Study, prompt: str) -> list[Block]:
     ]
 
 
+_NO_NOISE = "No noise was measured: no second sweep of one of the models was given."
+_NOISE = (
+    "How the noise was measured: two sweeps of the same weights, in the dtypes that the table "
+    "names. Dtype and step size change together, so the noise is that of both and cannot be "
+    "divided between them. The mesh is the same in both, unless a sweep on another one was given: "
+    "differences between meshes are not in it."
+)
 _CHECKS: tuple[Column, ...] = (
     PROMPT,
     ("check", "limit on", "text"),
     ("what", "of", "text"),
     ("measured", "measured", "fixed"),
     ("noise", "noise", "fixed"),
-    ("limit", "allowed", "fixed"),
+    ("allowed", "allowed", "text"),
+    ("limit", "limit", "fixed"),
     ("holds", "holds", "bool"),
 )
 _CHANGES: tuple[Column, ...] = (

@@ -1,12 +1,12 @@
 """How far two models rank one vocabulary differently, and which words moved."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
-from analysis.measures.two_models import AFTER, BEFORE
+from analysis.measures.two_models import AFTER, BEFORE, shared_size
 from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.statistics.clustered import clustered_error, half_width, two_sided_p
@@ -42,10 +42,12 @@ WORDS: Columns = {
 CHECKS: Columns = {
     **dict.fromkeys(("prompt", "check", "what"), pl.String),
     **dict.fromkeys(("measured", "noise", "limit"), pl.Float64),
+    "allowed": pl.String,
     "holds": pl.Boolean,
 }
+AT_LEAST, AT_MOST = "at least", "at most"
 _CELLS = 60  # of the map of tokens, along each side
-_LEAST_STEMS = 5  # of a kind of words: fewer have no interval worth the name
+LEAST_STEMS = 5  # of a kind of words: fewer have no interval worth the name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +99,7 @@ def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.Da
         floor = _floor(noise, prompt, 0.99)
         for of, own in [(CHANGE, run), *noise]:
             if prompt in own.vocabulary_prompts:
-                row = _alike(*_rewards(own, prompt), limits.ends)
+                row = _alike(*_rewards(own, prompt)[1:], limits.ends)
                 shift = np.abs(_shift(own, prompt))
                 beyond = None if floor is None else float((shift > floor).mean())
                 frames.append({"prompt": prompt, "of": of, **row, "beyond_noise": beyond})
@@ -134,7 +136,7 @@ def moved_tokens(run: Run, noise: Sequence[tuple[str, Run]], count: int) -> pl.D
 def moved_words(run: Run, kinds: pl.DataFrame) -> pl.DataFrame:
     """How far kinds of words moved: the shift of their mean percentile under each prompt.
 
-    The mean percentile of the whole vocabulary is 1/2 before and after, so a kind's shift is
+    The mean percentile of the compared tokens is 1/2 before and after, so a kind's shift is
     relative to all tokens. Intervals and p (against 0) are clustered by stem.
 
     Args:
@@ -144,11 +146,20 @@ def moved_words(run: Run, kinds: pl.DataFrame) -> pl.DataFrame:
     Returns:
       Rows of `changes_words.csv`, with q over the whole table; p is NaN below five stems.
     """
-    rows = [
-        row
-        for prompt in run.vocabulary_prompts
-        for row in _shifts(prompt, kinds, *_percentiles(run, prompt))
-    ]
+    every = {prompt: _percentiles(run, prompt) for prompt in run.vocabulary_prompts}
+    return shifts_of_kinds(every, kinds)
+
+
+def shifts_of_kinds(
+    percentiles: Mapping[str, tuple[Array, Array, Array]], kinds: pl.DataFrame
+) -> pl.DataFrame:
+    """`moved_words` of numbers.
+
+    Args:
+      percentiles: prompt id -> token ids [N], and their percentiles before and after [N].
+      kinds: as there.
+    """
+    rows = [row for prompt, own in percentiles.items() for row in _shifts(prompt, kinds, *own)]
     return with_q(pl.DataFrame(rows, schema=WORDS))
 
 
@@ -174,7 +185,8 @@ def checks(
 
     Returns:
       Rows of `changes_checks.csv`: noise is what two sweeps of one model give, the worst of them,
-      or null.
+      or null; allowed is `AT_LEAST` or `AT_MOST` the limit. The limit on kinds of words is one on
+      the absolute shift.
     """
     rows = []
     for prompt in summary["prompt"].unique(maintain_order=True):
@@ -188,52 +200,70 @@ def checks(
             (measured,) = own.filter(of=CHANGE)[column]
             least = noise[column].min() if noise.height else None
             keys = {"prompt": prompt, "check": check, "what": "", "measured": measured}
-            rows.append({**keys, "noise": least, "limit": limit, "holds": measured >= limit})
-        significant = words.filter(pl.col("prompt") == prompt, pl.col("q") < 0.05)
-        worst = significant.sort(
-            pl.col("shift").abs(), "list", "words", descending=[True, False, False]
-        )
-        noise_shift = max(
-            (_largest_shift(w.filter(prompt=prompt)) for w in noise_words), default=None
-        )
-        shift = worst["shift"][0] if worst.height else 0.0
-        what = worst["words"][0] if worst.height else ""
-        keys = {
-            "prompt": prompt,
-            "check": "largest significant shift of a kind of words",
-            "what": what,
-        }
-        holds = abs(shift) <= limits.words
-        rows.append(
-            {**keys, "measured": shift, "noise": noise_shift, "limit": limits.words, "holds": holds}
-        )
+            bound = {"limit": limit, "allowed": AT_LEAST, "holds": measured >= limit}
+            rows.append({**keys, "noise": least, **bound})
+        rows.append({"prompt": prompt, **words_check(prompt, words, noise_words, limits.words)})
     return pl.DataFrame(rows, schema=CHECKS)
 
 
-def _rewards(run: Run, prompt: str) -> tuple[Array, Array]:
+def kinds_with_a_test(words: pl.DataFrame) -> tuple[int, int]:
+    """How many kinds of words have stems enough for a test, and how many there are.
+
+    Args:
+      words: what `moved_words` returned.
+    """
+    stems = words.group_by("list", "words").agg(pl.col("stems").min())["stems"]
+    return int((stems >= LEAST_STEMS).sum()), len(stems)
+
+
+def words_check(
+    prompt: str, words: pl.DataFrame, noise_words: Sequence[pl.DataFrame], limit: float
+) -> dict[str, object]:
+    """The limit on kinds of words: the largest significant shift under a prompt, either way.
+
+    Args:
+      prompt: its id.
+      words: what `moved_words` returned.
+      noise_words: the same of each pair of sweeps of one model: their largest shift, of the kinds
+        with a test, is the noise; null where none of them has the prompt.
+      limit: largest absolute shift that holds.
+    """
+    significant = words.filter(pl.col("prompt") == prompt, pl.col("q") < 0.05)
+    worst = significant.sort(
+        pl.col("shift").abs(), "list", "words", descending=[True, False, False]
+    )
+    shift = worst["shift"][0] if worst.height else 0.0
+    tested = [w.filter(pl.col("prompt") == prompt, pl.col("p").is_not_nan()) for w in noise_words]
+    noise = max(
+        (float(np.abs(w["shift"].to_numpy()).max()) for w in tested if w.height), default=None
+    )
+    return {
+        "check": "largest significant shift of a kind of words",
+        "what": worst["words"][0] if worst.height else "",
+        "measured": shift,
+        "noise": noise,
+        "limit": limit,
+        "allowed": AT_MOST,
+        "holds": abs(shift) <= limit,
+    }
+
+
+def _rewards(run: Run, prompt: str) -> tuple[Array, Array, Array]:
+    """Ids of the tokens that both models have [N], and their rewards before and after [N]."""
     (ids, before), (other, after) = (run.rewards(side, prompt) for side in (BEFORE, AFTER))
-    if not np.array_equal(ids, other):
-        raise AssayError(
-            f"prompt {prompt!r}: --before and --after scored other tokens; allowed: the same ones"
-        )
-    return before, after
+    size = shared_size(run)
+    return ids[ids < size], before[ids < size], after[other < size]
 
 
 def _percentiles(run: Run, prompt: str) -> tuple[Array, Array, Array]:
     """Token ids [N], and the percentiles before and after [N]."""
-    before, after = _rewards(run, prompt)
-    return run.rewards(AFTER, prompt)[0], ranks.percentiles(before), ranks.percentiles(after)
+    ids, before, after = _rewards(run, prompt)
+    return ids, ranks.percentiles(before), ranks.percentiles(after)
 
 
 def _shift(run: Run, prompt: str) -> Array:
     _, before, after = _percentiles(run, prompt)
     return np.asarray(after - before)
-
-
-def _largest_shift(words: pl.DataFrame) -> float:
-    """The largest absolute shift of the kinds of words that are tested; 0 where none is."""
-    tested = words.filter(pl.col("p").is_not_nan())["shift"].to_numpy()
-    return float(np.abs(tested).max(initial=0.0))
 
 
 def _floor(noise: Sequence[tuple[str, Run]], prompt: str, share: float) -> float | None:
@@ -275,7 +305,7 @@ def _shifts(
         shift = (own["after"] - own["before"]).to_numpy()
         clusters = dense_numbers(own["stem"])
         count, mean = int(clusters.max()) + 1, float(shift.mean())
-        error = clustered_error(shift - mean, clusters) if count >= _LEAST_STEMS else float("nan")
+        error = clustered_error(shift - mean, clusters) if count >= LEAST_STEMS else float("nan")
         half = half_width(error, count)
         yield {
             "prompt": prompt,

@@ -12,7 +12,7 @@ from analysis.statistics import ranks
 from analysis.study import Tables
 from analysis.words.matching import match
 from engine.runs.reader import Result
-from engine.runs.schema import Columns
+from engine.runs.schema import LOGPROBS_DIR, Columns
 
 # A vocabulary -> its matched tokens, as `words.matching` gives them.
 Matcher: TypeAlias = Callable[[pl.DataFrame], pl.DataFrame]
@@ -66,9 +66,12 @@ def matched_rewards(
 
 
 def trims(result: Result, match_trim: str) -> bool:
-    """Whether a token matches a word whatever its outer spaces; see `Options.match_trim`."""
+    """Whether a token matches a word whatever its outer spaces; see `Options.match_trim`.
+
+    The next tokens of a language model are ids, too.
+    """
     if match_trim == "auto":
-        return result.fingerprint.get("mode") == "ids"
+        return result.kind == LOGPROBS_DIR or result.fingerprint.get("mode") == "ids"
     return match_trim == "always"
 
 

@@ -1,21 +1,145 @@
 """Two models, or two states of one, as one run whose models are "before" and "after"."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from analysis.cache import Cache
 from analysis.run import Run
+from analysis.statistics import Array
 from engine.errors import AssayError
 from engine.runs.reader import Result
-from engine.runs.schema import CHAT
+from engine.runs.schema import CHAT, LOGPROBS_DIR
 
 BEFORE, AFTER = "before", "after"
+ADDED = 512  # tokens that one of two vocabularies may have behind the other's: added ones
+# How a token was read: as an id or as text, at the last id or before a pad; of a language model,
+# whether the prompt was in its chat form.
+_READING = ("mode", "pooling", "form")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is known of one model under one prompt, whether it has been scored or will be.
+
+    Attributes:
+      text: of the prompt.
+      kind: `schema.SCORES_DIR`, or `schema.LOGPROBS_DIR` of a language model.
+      fingerprint: what its numbers depend on.
+      ids: of the tokens, ascending.
+    """
+
+    text: str
+    kind: str
+    fingerprint: Mapping[str, Any]  # Any: JSON of the manifest
+    ids: Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Side:
+    """One side of a comparison, whether it has been scored or will be.
+
+    Attributes:
+      name: as messages have it, such as `--before`.
+      slug: of the model.
+      tokens: texts of the vocabulary, by token id.
+      prompts: prompt id -> what is known of the model under it.
+    """
+
+    name: str
+    slug: str
+    tokens: Sequence[str]
+    prompts: Mapping[str, Asked]
+
+
+def side_of(run: Run, slug: str = "", name: str = f"--{BEFORE}") -> Side:
+    """One model of a run as a side.
+
+    Args:
+      run: the run.
+      slug: of the model; "": the only one of the run.
+      name: as messages have it.
+
+    Raises:
+      AssayError: a run of several models, or of other ones.
+    """
+    slug = _only(run, slug, name)
+    prompts = {}
+    for prompt, result in scored(run, slug).items():
+        ids, _ = run._cache.rewards(result, run.same_vocabulary(slug))
+        text = run.prompts.get(prompt) or run.prompts[prompt + CHAT]
+        fingerprint = result.fingerprint
+        prompts[prompt] = Asked(text=text, kind=result.kind, fingerprint=fingerprint, ids=ids)
+    tokens = run.vocabulary(slug).select("token").collect().to_series().to_list()
+    return Side(name=name, slug=slug, tokens=tokens, prompts=prompts)
+
+
+def matching(before: Side, after: Side, chosen: Sequence[str] = ()) -> list[str]:
+    """The prompts under which two sides can be compared, in the order of the first.
+
+    Args:
+      before: the first side.
+      after: the second.
+      chosen: ids of prompts that are wanted; none: all, and both sides must then have the same.
+
+    Raises:
+      AssayError: two vocabularies; a prompt that only one side has, or that has two texts; two
+        ways of reading a token; other tokens.
+    """
+    _check_vocabularies(before, after)
+    both = [prompt for prompt in before.prompts if prompt in after.prompts]
+    for side in (before, after):
+        missing = [prompt for prompt in chosen if prompt not in side.prompts]
+        alone = [prompt for prompt in side.prompts if prompt not in both] if not chosen else []
+        if missing or alone:
+            prompt = (missing or alone)[0]
+            said = f"{side.name} has no prompt" if missing else f"only {side.name} has"
+            allowed = f"--config.compared={','.join(both)}" if both else "runs under one prompt"
+            raise AssayError(f"{said} {prompt!r}; allowed: {allowed}")
+    kept = [prompt for prompt in both if not chosen or prompt in chosen]
+    for prompt in kept:
+        _check_prompt(prompt, before, after)
+    return kept
+
+
+def left_out(run: Run) -> str:
+    """Which tokens only one of two models has, in words; "" where both have the same.
+
+    Args:
+      run: what `two_models` returned.
+    """
+    tables = {s: run.vocabulary(s).select("token_id", "token").collect() for s in (BEFORE, AFTER)}
+    size = shared_size(run)
+    for side, table in tables.items():
+        own = table.filter(table["token_id"] >= size)
+        if own.height:
+            named = ", ".join(f"{i} {token!r}" for i, token in own.head(3).iter_rows())
+            tokens = "1 token" if own.height == 1 else f"{own.height:,} tokens"
+            more = ", …" if own.height > 3 else ""
+            return f"left out: {tokens} that only {side} has ({named}{more})"
+    return ""
+
+
+def shared_size(run: Run) -> int:
+    """The number of token ids that both models of `two_models` have; those above are left out."""
+    sizes = [run.vocabulary(side).collect().height for side in (BEFORE, AFTER)]
+    return min(sizes)
+
+
+def language_models(run: Run) -> list[str]:
+    """The sides of `two_models` whose numbers are log-probabilities of a language model."""
+    kinds = {side: result.kind for (side, _), result in run.results.items()}
+    return [side for side, kind in kinds.items() if kind == LOGPROBS_DIR]
 
 
 def two_models(
     before: Run, after: Run, prompts: Sequence[str] = (), models: tuple[str, str] = ("", "")
 ) -> Run:
     """A run of the models "before" and "after": each is the one model of a run.
+
+    One vocabulary may have up to `ADDED` tokens behind those of the other.
 
     Args:
       before: the run of the first model.
@@ -24,35 +148,37 @@ def two_models(
       models: slug of the model in each run; "": its only one.
 
     Raises:
-      AssayError: a run of several models, or other ones; two vocabularies; a prompt that only one
-        run has, or that has two texts.
+      AssayError: what `side_of` and `matching` refuse.
     """
-    sides = {BEFORE: (before, models[0]), AFTER: (after, models[1])}
-    named = {side: _only(run, slug, side) for side, (run, slug) in sides.items()}
-    _check_vocabularies(before, after, named)
-    kept = _prompts(before, after, named, prompts)
+    runs = {BEFORE: before, AFTER: after}
+    sides = {
+        side: side_of(run, slug, f"--{side}")
+        for (side, run), slug in zip(runs.items(), models, strict=True)
+    }
+    kept = matching(sides[BEFORE], sides[AFTER], prompts)
+    named = {side: sides[side].slug for side in runs}
     results: dict[tuple[str, str], Result] = {}
-    for side, (run, _) in sides.items():
+    for side, run in runs.items():
         for prompt in kept:
-            result = _scored(run, named[side])[prompt]
+            result = scored(run, named[side])[prompt]
             results[side, prompt] = dataclasses.replace(result, model=side)
     return dataclasses.replace(
         before,
         folders=tuple(dict.fromkeys((*before.folders, *after.folders))),
-        models={side: run.models.get(named[side], {}) for side, (run, _) in sides.items()},
-        prompts={prompt: before.prompts.get(prompt) or after.prompts[prompt] for prompt in kept},
+        models={side: run.models.get(named[side], {}) for side, run in runs.items()},
+        prompts={prompt: sides[BEFORE].prompts[prompt].text for prompt in kept},
         results=results,
         items={},
         logprobs={},
         item_logprobs={},
         searches={},
-        _records={side: run._records[named[side]] for side, (run, _) in sides.items()},
-        _vocabularies={side: run._vocabularies[named[side]] for side, (run, _) in sides.items()},
+        _records={side: run._records[named[side]] for side, run in runs.items()},
+        _vocabularies={side: run._vocabularies[named[side]] for side, run in runs.items()},
         _cache=Cache(),
     )
 
 
-def _scored(run: Run, model: str) -> dict[str, Result]:
+def scored(run: Run, model: str) -> dict[str, Result]:
     """Prompt -> result over the vocabulary: rewards, or a language model's log-probabilities.
 
     The chat form of a language model's prompt stands for the prompt where that is its only form.
@@ -63,60 +189,51 @@ def _scored(run: Run, model: str) -> dict[str, Result]:
     return chat | {p: r for p, r in found if not p.endswith(CHAT)}
 
 
-def _only(run: Run, slug: str, side: str) -> str:
+def _only(run: Run, slug: str, name: str) -> str:
     there = dict.fromkeys(model for model, _ in (*run.results, *run.logprobs))
     if slug and slug not in there:
-        raise AssayError(f"--{side}_model={slug!r}; allowed: {', '.join(there)}")
+        raise AssayError(f"{name}_model={slug!r}; allowed: {', '.join(there)}")
     if not slug and len(there) != 1:
         found = f"holds {', '.join(there)}" if there else "holds no scores of a vocabulary"
-        allowed = f"name one by --{side}_model" if there else "a run of assay sweep or logprobs"
-        raise AssayError(f"--{side}={run.folders[0]} {found}; allowed: {allowed}")
+        allowed = f"name one by {name}_model" if there else "a run of assay sweep or logprobs"
+        raise AssayError(f"{name}={run.folders[0]} {found}; allowed: {allowed}")
     return slug or next(iter(there))
 
 
-def _check_vocabularies(before: Run, after: Run, named: dict[str, str]) -> None:
-    first, second = (
-        run.vocabulary(named[side]).select("token_id", "token").collect()
-        for side, run in ((BEFORE, before), (AFTER, after))
+def _check_vocabularies(before: Side, after: Side) -> None:
+    """Refuses two vocabularies, of which none is the beginning of the other."""
+    first, second = before.tokens, after.tokens
+    differ = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
+    if differ is None and abs(len(first) - len(second)) <= ADDED:
+        return
+    what = f"{len(first):,} and {len(second):,} tokens"
+    if differ is not None:
+        what += f"; token {differ} is {first[differ]!r} and {second[differ]!r}"
+    raise AssayError(
+        f"{before.name} ({before.slug}) and {after.name} ({after.slug}) have two vocabularies "
+        f"({what}); allowed: two models with one tokenizer, of which one may have up to {ADDED} "
+        "more tokens at its end"
     )
-    if not first.equals(second):
-        sizes = f"{first.height:,} and {second.height:,} tokens"
-        raise AssayError(
-            f"--before={named[BEFORE]} and --after={named[AFTER]} have two vocabularies ({sizes}); "
-            "allowed: two models with one tokenizer"
-        )
 
 
-def _check_modes(first: Result, second: Result) -> None:
-    """Refuses two readings of a token: as an id or as text, at the last id or before a pad."""
-    for key in ("mode", "pooling"):
-        both = [result.fingerprint.get(key) for result in (first, second)]
+def _check_prompt(prompt: str, before: Side, after: Side) -> None:
+    """Refuses two texts of a prompt, two ways of reading a token, and other tokens."""
+    first, second = before.prompts[prompt], after.prompts[prompt]
+    for key in _READING:
+        both = [each.fingerprint.get(key) for each in (first, second)]
         if first.kind == second.kind and both[0] != both[1]:
             raise AssayError(
-                f"prompt {first.prompt!r}: --before was swept with {key}={both[0]!r}, --after with "
-                f"{both[1]!r}; allowed: the same {key}"
+                f"prompt {prompt!r}: {before.name} was swept with {key}={both[0]!r}, {after.name} "
+                f"with {both[1]!r}; allowed: the same {key}"
             )
-
-
-def _prompts(before: Run, after: Run, named: dict[str, str], chosen: Sequence[str]) -> list[str]:
-    """The prompts to compare, in the order of the first run."""
-    asked = {BEFORE: _scored(before, named[BEFORE]), AFTER: _scored(after, named[AFTER])}
-    both = [prompt for prompt in asked[BEFORE] if prompt in asked[AFTER]]
-    for side, own in asked.items():
-        missing = [prompt for prompt in chosen if prompt not in own]
-        alone = [prompt for prompt in own if prompt not in both] if not chosen else []
-        if missing or alone:
-            name = (missing or alone)[0]
-            said = f"--{side} has no prompt {name!r}" if missing else f"only --{side} has {name!r}"
-            allowed = f"--config.compared={','.join(both)}" if both else "runs under one prompt"
-            raise AssayError(f"{said}; allowed: {allowed}")
-    kept = [prompt for prompt in both if not chosen or prompt in chosen]
-    for prompt in kept:
-        _check_modes(asked[BEFORE][prompt], asked[AFTER][prompt])
-        texts = [run.prompts.get(prompt) or run.prompts[prompt + CHAT] for run in (before, after)]
-        if texts[0] != texts[1]:
-            raise AssayError(
-                f"prompt {prompt!r} is {texts[0]!r} in --before and {texts[1]!r} in --after; "
-                "allowed: the same text"
-            )
-    return kept
+    if first.text != second.text:
+        raise AssayError(
+            f"prompt {prompt!r} is {first.text!r} in {before.name} and {second.text!r} in "
+            f"{after.name}; allowed: the same text"
+        )
+    size = min(len(before.tokens), len(after.tokens))
+    if not np.array_equal(first.ids[first.ids < size], second.ids[second.ids < size]):
+        raise AssayError(
+            f"prompt {prompt!r}: {before.name} and {after.name} scored other tokens; allowed: the "
+            "same ones"
+        )

@@ -77,6 +77,9 @@ def _about(run: Run) -> dict[str, object]:
 
 
 def _packed(study: Study) -> explorer.Packed:
+    if page.of_language_models(study.run):
+        return explorer.NOTHING
+
     def filters(texts: Sequence[str]) -> Sequence[TokenSets]:
         return sets_of(texts, study.options)
 

@@ -54,6 +54,9 @@ class Packed:
     blobs: Sequence[str]
 
 
+NOTHING = Packed(meta={"rows": 0, "models": [], "prompts": []}, blobs=[])
+
+
 def pack(
     run: Run,
     models: Sequence[str],
@@ -78,7 +81,7 @@ def pack(
     prompts = list(run.vocabulary_prompts)
     models = [m for m in models if any((m, p) in run.results for p in prompts)]
     if not models:
-        return Packed(meta={"rows": 0, "models": [], "prompts": []}, blobs=[])
+        return NOTHING
     table = _Table.of(run, models)
     sets = filters(table.texts)
     scores = sum(table.size(m) for m, p in run.results if m in models)

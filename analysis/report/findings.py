@@ -6,9 +6,10 @@ from analysis.blocks import Finding, Section, pictures
 
 MOST = 5
 # Ids of sections in the order in which their findings are shown; others follow in page order.
-# First whether the models agree and what they rate highest, then what they value, then how far
-# that depends on the prompt, then where it may come from.
+# First the verdict of `assay diff`; then whether the models agree and what they rate highest, then
+# what they value, then how far that depends on the prompt, then where it may come from.
 ORDER = (
+    "changes",
     "agreement",
     "tokens",
     "sentiment",

@@ -16,8 +16,10 @@ from analysis.blocks import Section, Text
 from analysis.figures import style
 from analysis.report import few_prompts, findings
 from analysis.report.explorer import LIMIT, Packed
+from analysis.run import Run
 from analysis.study import Study
 from engine.runs.reader import Result
+from engine.runs.schema import LOGPROBS_DIR
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
 _EXPLORER = ("data", "text", "plot")
@@ -137,9 +139,14 @@ def lede(study: Study) -> str:
         least, most = min(sizes), max(sizes)
         tokens = _counted(most, "token") if least == most else f"{least:,} to {most:,} tokens"
         prompts = _counted(len(run.vocabulary_prompts), "prompt")
+        who, numbers = _counted(scored, "reward model"), _counted(_scores(study), "reward")
+        did, place = "judged", "as the whole reply"
+        if of_language_models(run):
+            who, numbers = _counted(scored, "model"), _counted(_scores(study), "number")
+            did, place = "gave a reward or a log-probability to", "as the reply"
         said.append(
-            f"{_counted(scored, 'reward model')} judged every token of the vocabulary as the whole "
-            f"reply to {prompts}: {tokens} a model, {_counted(_scores(study), 'reward')}."
+            f"{who} {did} every token of the vocabulary {place} to {prompts}: {tokens} a model, "
+            f"{numbers}."
         )
     lists = run.item_lists()
     if lists:
@@ -150,6 +157,11 @@ def lede(study: Study) -> str:
         what = f"{_counted(len(lists), 'list')} of replies under {_counted(len(asked), 'prompt')}"
         said.append(f"{who} judged {what}.")
     return " ".join(said) or "Searches and language models, without the scores of a vocabulary."
+
+
+def of_language_models(run: Run) -> bool:
+    """Whether log-probabilities stand in place of some rewards, as `assay diff` may have it."""
+    return any(result.kind == LOGPROBS_DIR for result in run.results.values())
 
 
 def _counted(count: int, noun: str) -> str:
@@ -171,7 +183,14 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
         "prompts": list(run.vocabulary_prompts),
         "shown": few_prompts.shown(study),
         "results": [_provenance(result, paths) for result in run.results.values()],
-        "modes": sorted({str(r.fingerprint.get("mode", "–")) for r in run.results.values()}),
+        "language_models": of_language_models(run),
+        "modes": sorted(
+            {
+                str(r.fingerprint.get("mode", "–"))
+                for r in run.results.values()
+                if r.kind != LOGPROBS_DIR
+            }
+        ),
     }
 
 

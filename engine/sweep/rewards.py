@@ -30,7 +30,7 @@ from engine.scoring.rows import (
 )
 from engine.sweep import loop, setup, steps
 from engine.sweep.outcomes import Ended
-from engine.sweep.results import Result
+from engine.sweep.results import Result, check_present
 from engine.text.chat_template import ChatTemplate
 
 # Puts models that share a pass on the devices, for steps of a size.
@@ -90,18 +90,7 @@ def sweep_vocabulary(
         (with its token ids), a self-check beyond tolerance.
       SomeFailed: some models failed; the others are complete.
     """
-    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    _check(checkpoints, settings, mesh)
-    results, place = [], Place.of(mesh)
-    for group in sharing_groups(checkpoints):
-        pad, size = pad_token(group[0], settings.pooling), setup.tokens_of(group[0])
-        chosen = chosen_tokens(size, settings.tokens, settings.seed)
-        every = {
-            prompt: token_rows(group[0].template, text, size, settings.mode, pad, chosen)
-            for prompt, text in prompts.items()
-        }
-        results += _admit(manifest, group, every, schema.scores_path, settings, mesh, place)
-    refused = steps.refusals(results, settings, place)
+    manifest, results, refused, place = _planned(checkpoints, prompts, run, settings, mesh)
     steps.advise(results, settings.part_size, place.data)
     vocabularies = setup.missing_vocabularies(manifest, checkpoints)
     setup.begin(manifest, vocabularies, results, settings.part_size)
@@ -115,6 +104,33 @@ def sweep_vocabulary(
 
     load = load or functools.partial(_load, settings, mesh, refused)
     return loop.run(manifest, results, load, settings, mesh, tell, ended)
+
+
+def check_vocabulary(
+    checkpoints: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    run: str,
+    settings: SweepSettings,
+    mesh: Mesh,
+) -> dict[tuple[str, str], Mapping[str, object]]:
+    """Refuses what `sweep_vocabulary` would refuse before its first pass; writes nothing.
+
+    Args:
+      checkpoints: as there, and so are the others.
+      prompts: prompt id -> text.
+      run: run folder, new or to be continued.
+      settings: of the sweep.
+      mesh: from `engine.mesh.build_mesh`.
+
+    Returns:
+      (slug, prompt id) -> the fingerprint that the result is going to have, or has.
+
+    Raises:
+      AssayError: bad input, a run that cannot be continued so, a model that does not fit.
+    """
+    manifest, results, _, _ = _planned(checkpoints, prompts, run, settings, mesh)
+    check_present(manifest, results, settings.part_size)
+    return {(r.model, r.prompt): manifest.result(r.path)["fingerprint"] for r in results}
 
 
 def sweep_replies(
@@ -263,6 +279,33 @@ def _admit(
         )
         for path, (prompt, checkpoint) in zip(paths, pairs, strict=True)
     ]
+
+
+def _planned(
+    checkpoints: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    run: str,
+    settings: SweepSettings,
+    mesh: Mesh,
+) -> tuple[Manifest, list[Result], dict[tuple[str, ...], str], Place]:
+    """What a sweep of vocabularies is going to do, with all of it checked and nothing written.
+
+    Returns:
+      The manifest, the results, why models cannot be loaded (`steps.refusals`), and the place.
+    """
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
+    _check(checkpoints, settings, mesh)
+    results, place = [], Place.of(mesh)
+    for group in sharing_groups(checkpoints):
+        pad, size = pad_token(group[0], settings.pooling), setup.tokens_of(group[0])
+        chosen = chosen_tokens(size, settings.tokens, settings.seed)
+        every = {
+            prompt: token_rows(group[0].template, text, size, settings.mode, pad, chosen)
+            for prompt, text in prompts.items()
+        }
+        results += _admit(manifest, group, every, schema.scores_path, settings, mesh, place)
+    refused = steps.refusals(results, settings, place)
+    return manifest, results, refused, place
 
 
 def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mesh) -> None:

@@ -2,13 +2,16 @@
 
 import collections
 import json
+import re
 
 import numpy as np
 import polars as pl
 import pytest
 
 from analysis.report import drawing
-from tests.support import runs
+from engine.planning import admission
+from launch.common import comparing
+from tests.support import folders, runs, tiny
 
 N = 300
 FAST = [f"--config.analyze.options.{key}=99" for key in ("permutations", "bootstraps")]
@@ -76,7 +79,7 @@ def test_the_figures_are_drawn(command, both, tmp_path):
     [
         (["--after={same}"], "diff: --before is missing; allowed: a run of one model"),
         (["--before={before}", "--after={tmp}/no"], "diff: {tmp}/no: not a run folder"),
-        (["--before={before}", "--after={short}"], "have two vocabularies (300 and 2 tokens)"),
+        (["--before={before}", "--after={short}"], "have two vocabularies (300 and 2 tokens;"),
         (
             ["--before={before}", "--after={same}", "--config.compared=worst"],
             "diff: --before has no prompt 'worst'; allowed: --config.compared=greatest",
@@ -94,6 +97,19 @@ def test_the_figures_are_drawn(command, both, tmp_path):
             "of neither model; allowed: another sweep of the checkpoint",
         ),
         (["--before={model}", "--after={same}"], "diff: --run is missing; allowed: a folder"),
+        (
+            ["--before={before}", "--after={same}", "--config.prompts=greatest"],
+            "diff: --config.prompts: both sides are runs, so nothing is swept; allowed: --config.c",
+        ),
+        (["--before={before}", "--after={same}", "--prompt=Why?"], "diff: --prompt: both sides"),
+        (
+            ["--before={before}", "--after={same}", "--config.lens=true"],
+            "diff: --config.lens: both sides are runs",
+        ),
+        (
+            ["--before={before}", "--after={same}", "--config.mesh.model=1"],
+            "diff: --config.mesh: both sides are runs",
+        ),
     ],
 )
 def test_bad_input_ends_with_one_line_and_writes_nothing(
@@ -107,3 +123,167 @@ def test_bad_input_ends_with_one_line_and_writes_nothing(
     assert len(done.err) == 1
     assert message.format(**known) in done.err[0]
     assert not report.exists()
+
+
+@pytest.fixture
+def swept(checkpoint, tmp_path):
+    """A checkpoint, runs that fit it, and what does not fit."""
+    model, language = checkpoint("diffed", seed=3), checkpoint("lm", head="lm")
+    source = tiny.write_model(tmp_path / "hf")
+    tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
+    tokens = model.template.tokens
+    rewards = np.random.default_rng(2).normal(size=len(tokens))
+    return {
+        "tmp": tmp_path,
+        "model": model.path,
+        "language": language.path,
+        "reversed": folders.convert(source, tmp_path / "reversed", "reversed").path,
+        "fits": _write(tmp_path / "fits", rewards, tokens),
+        "words": _write(tmp_path / "words", rewards),
+    }
+
+
+SIDES = ["--before={model}", "--after={model}"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--before={model}", "--after={tmp}/typo"], "{tmp}/typo: not a run folder"),
+        ([*SIDES, "--noise={tmp}/typo"], "{tmp}/typo: not a run folder"),
+        ([*SIDES, "--noise={fits}"], "--noise={fits}: of neither model"),
+        ([*SIDES, "--config.compared=worst"], "--before has no prompt 'worst'; allowed: --config."),
+        ([*SIDES, "--after_model=x"], "--after_model='x'; allowed: diffed"),
+        (["--before={model}", "--after={fits}", "--config.prompts=best"], "--before has 'best'"),
+        (["--before={model}", "--after={words}"], "--before (diffed) and --after (m) have two"),
+        (["--before={model}", "--after={reversed}"], "--after (reversed) have two vocabularies ("),
+        (["--before={model}", "--after={language}"], "a language model; allowed: a reward model"),
+        ([*SIDES, "--config.dtype=fp8"], "dtype='fp8'; allowed: "),
+        ([*SIDES, "--config.objectives=values"], "but none of the models has any: diffed"),
+        ([*SIDES, "--config.mesh.model=3"], "mesh"),
+        ([*SIDES, "--run={model}/model.json"], "/model.json: a file; allowed: a folder"),
+    ],
+)
+def test_nothing_is_swept_before_every_input_is_checked(command, swept, flags, message):
+    run, report = swept["tmp"] / "runs", swept["tmp"] / "report"
+    named = ["--run={tmp}/runs", "--report={tmp}/report", "--config.prompts=greatest", *flags]
+    done = command("diff", *(flag.format(**swept) for flag in named), *FAST)
+    assert done.code == 2
+    assert len(done.err) == 1
+    assert message.format(**swept) in done.err[0]
+    assert not run.exists()
+    assert not report.exists()
+
+
+def test_a_noise_sweep_that_does_not_fit_is_refused_before_any_sweep(
+    command, checkpoint, tmp_path, monkeypatch
+):
+    model = checkpoint("diffed", seed=3)
+    monkeypatch.setattr(admission, "free_memory", lambda: 2 << 30)
+    monkeypatch.setattr(comparing, "_OTHER_STEP", 1 << 20)  # the tiny model fits with any other
+    sides = [f"--before={model.path}", f"--after={model.path}"]
+    flags = [f"--run={tmp_path / 'runs'}", f"--report={tmp_path / 'report'}", *sides]
+    done = command("diff", *flags, "--config.prompts=greatest", *FAST)
+    assert done.code == 2
+    assert re.search("diffed: needs .* of memory on a device in bfloat16 ", done.err[0])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_older_comparison_in_the_run_folder_is_found_before_any_sweep(
+    command, checkpoint, tmp_path
+):
+    """Its `after` was another checkpoint of that slug; `before` is not touched."""
+    model = checkpoint("diffed", seed=3)
+    folder = tmp_path / "runs" / "after"
+    tokens = model.template.tokens
+    runs.write_run(folder, {"v": tokens}, {"diffed": "v"}, {("diffed", "greatest"): [0.0] * N})
+    sides = [f"--before={model.path}", f"--after={model.path}"]
+    flags = [f"--run={tmp_path / 'runs'}", f"--report={tmp_path / 'report'}", *sides]
+    done = command("diff", *flags, "--config.prompts=greatest", *FAST)
+    assert done.code == 2
+    assert "runs/after: model 'diffed' is there already with " in done.err[0]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["after"]
+
+
+def _of_checkpoint(folder, digest, dtype):
+    """Says in a run whose rewards they are, and in which dtype."""
+
+    def change(content):
+        for result in content["results"].values():
+            result["fingerprint"] |= {"checkpoint_hash": digest, "dtype": dtype}
+
+    runs.edit_manifest(folder, change)
+
+
+def test_the_rewards_of_a_side_are_no_noise(command, both, tmp_path, light):
+    rewards = np.random.default_rng(0).normal(size=N)
+    copy = _write(tmp_path / "copy", rewards)  # those of `before`, said to be in another dtype
+    noisy = _write(tmp_path / "noisy", rewards + 1e-3 * np.random.default_rng(1).normal(size=N))
+    for folder, dtype in ((both["before"], "float32"), (copy, "bfloat16"), (noisy, "bfloat16")):
+        _of_checkpoint(folder, "one", dtype)
+    _of_checkpoint(both["other"], "two", "float32")
+    sides = [f"--before={both['before']}", f"--after={both['other']}"]
+    flags = [*sides, f"--report={tmp_path / 'report'}", *FAST]
+    for folder in (both["before"], tmp_path / "copy" / ".." / "before", copy):
+        done = command("diff", *flags, f"--noise={folder}")
+        assert done.code == 2
+        said = "the numbers of --before themselves, whose noise is 0; allowed: another sweep of"
+        assert done.err == [
+            f"diff: --noise={folder}: {said} that checkpoint, in another dtype or"
+            " step size, or on another mesh"
+        ]
+    assert not (tmp_path / "report").exists()
+    done = command("diff", *flags, f"--noise={noisy}")
+    assert done.code == 1, done.err
+    table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
+    assert table["of"].to_list() == ["change", "noise: before in float32 and bfloat16 (noisy)"]
+
+
+def test_a_language_model_is_called_one_and_its_second_run_is_noise(
+    command, checkpoint, tmp_path, light
+):
+    language = checkpoint("lm", head="lm")
+    for name, dtype in (("lm", "float32"), ("noise", "bfloat16")):
+        flags = [f"--checkpoint={language.path}", f"--run={tmp_path / name}"]
+        flags += ["--config.prompts=greatest", f"--config.dtype={dtype}"]
+        assert command("logprobs", *flags).code == 0
+    tokens = language.template.tokens
+    rewards = np.random.default_rng(2).normal(size=len(tokens) + 1)
+    rewarded = _write(tmp_path / "judged", rewards, [*tokens, "<|pad|>"])
+    report = tmp_path / "report"
+    flags = [f"--before={tmp_path / 'lm'}", f"--after={rewarded}", f"--report={report}"]
+    done = command("diff", *flags, f"--noise={tmp_path / 'noise'}", *FAST)
+    assert done.code == 1, done.err
+    left = f"left out: 1 token that only after has ({len(tokens)} '<|pad|>')"
+    assert done.out[0].endswith(f"of 4 limits do not hold; {left}")
+    table = pl.read_csv(report / "tables" / "changes.csv")
+    assert table["of"].to_list() == ["change", "noise: before in float32 and bfloat16 (noise)"]
+    assert table["n"].to_list() == [len(tokens)] * 2
+    page = (report / "index.html").read_text(encoding="utf-8")
+    text = re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+    assert "<h1>What these models value</h1>" in page
+    assert "2 models gave a reward or a log-probability to every token" in text
+    assert "reward model" not in text
+    assert re.findall(r"<section id=\"(.*?)\"", page) == [
+        *("findings", "explorer", "changes", "caveats", "tables")
+    ]
+    said = re.findall(r"[^.]*\breward[^.]*\.", text)
+    assert len(said) == 3, said  # of the first line; no sections of rewards; no explorer of them
+
+
+@pytest.mark.slow
+def test_the_lens_of_swept_checkpoints_is_in_the_report(command, checkpoint, tmp_path, light):
+    model = checkpoint("diffed", seed=3)
+    sides = [f"--before={model.path}", f"--after={model.path}", "--config.lens=true"]
+    flags = [f"--run={tmp_path / 'runs'}", f"--report={tmp_path / 'report'}", *sides]
+    flags += ["--config.prompts=greatest", "--config.measure_noise=False", *FAST]
+    done = command("diff", *flags)
+    assert done.code == 0, done.err
+    assert (tmp_path / "report" / "tables" / "lens.csv").exists()
+
+
+def test_the_help_names_the_limits_and_the_exit_statuses(command):
+    said = "\n".join(command("diff", "--help").out)
+    for limit in ("kendall=0.9", "ends=100", "kept=0.8", "words=0.05"):
+        assert f"--config.limits.{limit}" in said
+    assert "Exit status: 0: every limit holds; 1: some do not; 2:" in said

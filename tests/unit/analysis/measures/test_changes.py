@@ -6,8 +6,19 @@ import pytest
 
 import analysis
 from analysis.chapters.changes import Changes, findings
-from analysis.measures.changes import CHANGE, Limits, changes, checks, moved_tokens, moved_words
+from analysis.measures.changes import (
+    CHANGE,
+    WORDS,
+    Limits,
+    changes,
+    checks,
+    kinds_with_a_test,
+    moved_tokens,
+    moved_words,
+    words_check,
+)
 from analysis.measures.two_models import two_models
+from analysis.statistics.multiplicity import with_q
 from engine.errors import AssayError
 from tests.support import runs
 
@@ -122,6 +133,79 @@ def test_kendall_and_the_kept_ends_are_those_of_a_slow_count(readings):
     assert row["top_kept"] == len(tops[0] & tops[1]) / 20
 
 
+def test_each_end_is_counted_at_its_own_end(tmp_path):
+    before = np.arange(N, dtype=float)
+    after = before.copy()
+    after[:5] += N / 2  # 5 of the 20 lowest rise to the middle
+    after[-1] = N / 2 + 0.25  # and the highest falls there
+    run = two_models(_load(tmp_path / "a", before), _load(tmp_path / "b", after))
+    (row,) = changes(run, [], LIMITS).rows(named=True)
+    assert (row["top_kept"], row["bottom_kept"]) == (19 / 20, 15 / 20)
+
+
+def _words(**columns):
+    """Rows of `changes_words.csv` under "greatest", as far as a check reads them."""
+    count = len(columns["shift"])
+    known = {"prompt": ["greatest"] * count, "list": ["kinds"] * count, **columns}
+    return with_q(pl.DataFrame({name: known.get(name) for name in WORDS}, schema=WORDS))
+
+
+@pytest.mark.parametrize(
+    ("shifts", "measured", "what", "holds"),
+    [
+        ([-0.3, 0.02], -0.3, "a", False),  # a fall counts as a rise does
+        ([-0.04, 0.02], -0.04, "a", True),
+        ([0.02, 0.3], 0.02, "a", True),  # the second is not significant
+    ],
+)
+def test_the_limit_on_words_is_one_on_the_largest_shift_either_way(shifts, measured, what, holds):
+    words = _words(words=["a", "b"], shift=shifts, p=[0.001, 0.4])
+    check = words_check("greatest", words, [], 0.05)
+    assert (check["measured"], check["what"], check["holds"]) == (measured, what, holds)
+    assert check["noise"] is None
+
+
+def test_the_noise_of_words_is_the_largest_of_those_with_a_test(tmp_path):
+    words = _words(words=["a"], shift=[0.0], p=[1.0])
+    noise = _words(words=["a", "b", "c"], shift=[-0.01, 0.002, 0.4], p=[0.5, 0.5, float("nan")])
+    assert words_check("greatest", words, [noise], 0.05)["noise"] == 0.01
+
+
+def test_a_prompt_that_the_noise_lacks_has_no_noise_at_all(tmp_path, rewards):
+    sides = [tmp_path / "a", tmp_path / "b"]
+    prompts = ("greatest", "best")
+    for folder in sides:
+        scores = {("m", prompt): rewards for prompt in prompts}
+        runs.write_run(folder, {"v": [f"w{i}" for i in range(N)]}, {"m": "v"}, scores, size=N)
+    before, after = map(analysis.load, sides)
+    noisy = _load(tmp_path / "noisy", rewards + 1e-3 * np.random.default_rng(1).normal(size=N))
+    noise = [("noise", two_models(before, noisy, ["greatest"]))]
+    verdict = _verdict(two_models(before, after), noise)
+    assert verdict.filter(prompt="best")["noise"].to_list() == [None] * 4
+    assert verdict.filter(prompt="greatest")["noise"].null_count() == 0
+
+
+def test_findings_say_which_way_a_limit_goes(readings):
+    top, words = findings(_verdict(*_both(readings, "loved")))
+    assert "allowed: at least 0.8;" in top.text
+    assert "allowed: at most 0.05 either way;" in words.text
+
+
+def test_a_token_of_one_vocabulary_alone_is_left_out(tmp_path, rewards):
+    first = _load(tmp_path / "first", rewards)
+    vocabulary = {"v": [*(f"w{i}" for i in range(N)), "<|pad|>"]}
+    scores = {("m", "greatest"): [*rewards, 99.0]}  # the highest of all, were it counted
+    runs.write_run(tmp_path / "padded", vocabulary, {"m": "v"}, scores, size=N + 1)
+    padded = analysis.load(tmp_path / "padded")
+    for run in (two_models(first, padded), two_models(padded, first)):
+        (row,) = changes(run, [], LIMITS).rows(named=True)
+        assert row["n"] == N
+        assert row["kendall"] == pytest.approx(1, abs=1e-12)
+        assert row["top_kept"] == row["bottom_kept"] == 1
+        assert row["mean_shift"] == 0
+        assert moved_tokens(run, [], 20).height == 0
+
+
 def test_a_kind_of_fewer_than_five_stems_has_no_test(readings):
     run, _ = _both(readings, "loved")
     words = moved_words(run, KINDS.with_columns(stem=pl.lit("one")))
@@ -129,6 +213,8 @@ def test_a_kind_of_fewer_than_five_stems_has_no_test(readings):
     verdict = checks(changes(run, [], LIMITS), words, [], LIMITS)
     check = "largest significant shift of a kind of words"
     assert verdict.filter(check=check)["measured"].to_list() == [0.0]
+    assert kinds_with_a_test(words) == (0, 2)
+    assert kinds_with_a_test(moved_words(run, KINDS)) == (2, 2)
 
 
 def test_the_chapter_says_the_verdict(readings, settings):
@@ -144,6 +230,25 @@ def test_the_chapter_says_the_verdict(readings, settings):
     )
     said = [block.text for block in noiseless.section(study).blocks if block.kind == "text"]
     assert any("No noise was measured" in text for text in said)
+
+
+def test_the_chapter_says_what_was_not_compared(tmp_path, rewards, settings):
+    first = _load(tmp_path / "first", rewards)
+    tokens = [*(f"w{i}" for i in range(N)), "<|pad|>"]
+    tokens[:7] = ["love", "loved", "adore", "happy", "great", "good", "women"]
+    folder = runs.write_run(tmp_path / "lm", {"v": tokens[:-1]}, {"m": "v"}, {}, size=N)
+    runs.write_run(
+        tmp_path / "rm", {"v": tokens}, {"m": "v"}, {("m", "greatest"): [*rewards, 0.0]}, size=N + 1
+    )
+    runs.add_logprobs(folder, "lm", "v", "greatest", rewards - 9)
+    run = two_models(analysis.load(folder), analysis.load(tmp_path / "rm"))
+    chapter = Changes(limits=LIMITS, noise=[("noise", two_models(first, first))])
+    study = analysis.compute(run, {}, settings, [chapter])
+    said = " ".join(b.text for b in chapter.section(study).blocks if b.kind == "text")
+    assert "“before”: a language model. Its numbers are log-probabilities" in said
+    assert "Left out: 1 token that only after has (600 '<|pad|>')." in said
+    assert "1 of 3 kinds of words in this vocabulary have the 5 stems that a test needs." in said
+    assert "differences between meshes are not in it" in said
 
 
 @pytest.mark.parametrize(

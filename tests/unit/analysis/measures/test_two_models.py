@@ -1,10 +1,12 @@
 """Two models as one run: what fits, and what is refused."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 import analysis
-from analysis.measures.two_models import two_models
+from analysis.measures.matched_words import lexicon_rewards
+from analysis.measures.two_models import left_out, two_models
 from engine.errors import AssayError
 from tests.support import runs
 
@@ -38,10 +40,63 @@ def test_a_language_model_stands_on_one_side(tmp_path):
     assert run.scores(models=["before"]).collect()["reward"].to_list() == [-1, -2, -3]
 
 
-def test_other_vocabularies_are_refused(tmp_path):
-    other = _run(tmp_path / "b", tokens=[*TOKENS, "y"])
-    with pytest.raises(AssayError, match=r"two vocabularies \(3 and 4 tokens\); allowed: two"):
+def test_other_tokens_under_one_id_are_refused(tmp_path):
+    other = _run(tmp_path / "b", tokens=["love", "like", "x", "y"])
+    with pytest.raises(
+        AssayError, match=r"\(3 and 4 tokens; token 1 is 'hate' and 'like'\); allowe"
+    ):
         two_models(_run(tmp_path / "a"), other)
+
+
+def test_a_few_tokens_behind_the_others_are_left_out_and_many_are_refused(tmp_path):
+    first = _run(tmp_path / "a")
+    added = [f"<|added {i}|>" for i in range(513)]
+    few = _run(tmp_path / "b", tokens=[*TOKENS, *added[:512]])
+    many = _run(tmp_path / "c", tokens=[*TOKENS, *added])
+    assert left_out(two_models(first, first)) == ""
+    said = "left out: 512 tokens that only {} has (3 '<|added 0|>', 4 '<|added 1|>', 5 "
+    assert left_out(two_models(first, few)).startswith(said.format("after"))
+    assert left_out(two_models(few, first)).startswith(said.format("before"))
+    with pytest.raises(
+        AssayError, match=r"\(3 and 516 tokens\); allowed: .* up to 512 more tokens"
+    ):
+        two_models(first, many)
+
+
+def test_another_form_of_the_prompt_is_refused(tmp_path):
+    sides = []
+    for form in ("pretrained", "chat"):
+        folder = runs.write_run(tmp_path / form, {"v": TOKENS}, {}, {})
+        runs.add_logprobs(folder, "lm", "v", "greatest", [-1.0, -2.0, -3.0])
+
+        def formed(content, form=form):
+            for result in content["results"].values():
+                result["fingerprint"]["form"] = form
+
+        runs.edit_manifest(folder, formed)
+        sides.append(analysis.load(folder))
+    with pytest.raises(AssayError, match="--after with 'chat'; allowed: the same form"):
+        two_models(*sides)
+
+
+def test_other_scored_tokens_are_refused(tmp_path):
+    first = _run(tmp_path / "a")
+    scores = {("m", "greatest"): {0: 1.0, 2: 2.0}}
+    runs.write_run(tmp_path / "b", {"v": TOKENS}, {"m": "v"}, scores)
+    second = analysis.load(tmp_path / "b", allow_incomplete=True)
+    with pytest.raises(AssayError, match="--before and --after scored other tokens; allowed: the"):
+        two_models(first, second)
+
+
+def test_words_match_the_same_tokens_of_a_language_model_and_of_a_reward_model(tmp_path):
+    folder = runs.write_run(tmp_path / "b", {"v": [" love", "hate", "x"]}, {}, {})
+    runs.add_logprobs(folder, "lm", "v", "greatest", [-1.0, -2.0, -3.0])
+    second = _run(tmp_path / "a", tokens=[" love", "hate", "x"])
+    run = two_models(analysis.load(folder), second)
+    lexicon = pl.DataFrame({"word": ["love", "hate"], "value": [3, -3]})
+    for model in ("before", "after"):
+        own = lexicon_rewards(run, [model], lexicon, "auto")
+        assert own["token"].to_list() == [" love", "hate"]
 
 
 def test_a_run_of_several_models_needs_a_name(tmp_path):

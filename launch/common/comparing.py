@@ -1,0 +1,295 @@
+"""What `assay diff` compares: runs, and checkpoints that are swept first.
+
+Everything is checked before the first sweep, and nothing is written by a check: sweeps of two
+checkpoints and of their noise may take hours.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+from jax.sharding import Mesh
+from ml_collections import config_flags
+
+import analysis
+from analysis import Run
+from analysis.measures.two_models import (
+    AFTER,
+    BEFORE,
+    Asked,
+    Side,
+    matching,
+    scored,
+    side_of,
+    two_models,
+)
+from configs import sweep as sweep_config
+from engine.checkpoint.card import REWARD, Checkpoint
+from engine.errors import AssayError
+from engine.runs import storage
+from engine.runs.schema import SCORES_DIR
+from engine.sweep.rewards import SweepSettings, check_vocabulary, sweep_vocabulary
+from launch.common import command, findings, locking, scoring
+
+_OTHER_STEP = 48  # candidates; no device's default
+_OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
+# Keys of a fingerprint that name no other reading.
+_NO_NUMBERS = ("part_size", "numerics", "lens", "objectives")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A sweep of one checkpoint that a comparison needs.
+
+    Attributes:
+      model: the checkpoint.
+      run: folder of its rewards.
+      prompts: prompt id -> text.
+      settings: of the sweep.
+      mesh: the devices.
+    """
+
+    model: Checkpoint
+    run: epath.Path
+    prompts: Mapping[str, str]
+    settings: SweepSettings
+    mesh: Mesh
+
+    def side(self, name: str) -> Side:
+        """What the sweep is going to write, as a side of a comparison.
+
+        Raises:
+          AssayError: what the sweep would refuse.
+        """
+        slug, tokens = self.model.card.slug, self.model.template.tokens
+        models, run = [self.model], str(self.run)
+        found = check_vocabulary(models, self.prompts, run, self.settings, self.mesh)
+        ids = np.arange(len(tokens), dtype=np.uint32)
+        prompts = {
+            prompt: Asked(text=text, kind=SCORES_DIR, fingerprint=found[slug, prompt], ids=ids)
+            for prompt, text in self.prompts.items()
+        }
+        return Side(name=name, slug=slug, tokens=tokens, prompts=prompts)
+
+    def sweep(self, given: command.Given) -> None:
+        """Computes what is missing of the rewards."""
+        models, run = [self.model], str(self.run)
+        with locking.held(given, run, "diff"):
+            sweep_vocabulary(models, self.prompts, run, self.settings, self.mesh, findings.show)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where the numbers of one model come from.
+
+    Attributes:
+      side: what is known of them.
+      of: "before" or "after"; of noise, the side whose model it is.
+      folder: the run folder.
+      run: the run; None where a sweep writes it first.
+      sweep: that sweep, or None.
+    """
+
+    side: Side
+    of: str
+    folder: epath.Path
+    run: Run | None = None
+    sweep: Sweep | None = None
+
+    def loaded(self, partial: bool) -> Run:
+        """The run, once it has been swept; `partial`: it need not be complete."""
+        return self.run or analysis.load(self.folder, allow_incomplete=partial)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A comparison that has been checked.
+
+    Attributes:
+      sides: "before" and "after".
+      prompts: ids of those that are compared.
+      noise: other sweeps of one of the two models, and the prompts that they share.
+      partial: whether runs may be incomplete.
+    """
+
+    sides: Mapping[str, Source]
+    prompts: Sequence[str]
+    noise: Sequence[tuple[Source, Sequence[str]]]
+    partial: bool
+
+    @property
+    def sweeps(self) -> list[Sweep]:
+        """Those that must run before the comparison."""
+        every = [*self.sides.values(), *(source for source, _ in self.noise)]
+        return [source.sweep for source in every if source.sweep is not None]
+
+    def compared(self) -> tuple[Run, list[tuple[str, Run]]]:
+        """The two models as one run; each pair of sweeps that measures noise, with its name."""
+        runs = {of: source.loaded(self.partial) for of, source in self.sides.items()}
+        slugs = {of: source.side.slug for of, source in self.sides.items()}
+        run = two_models(runs[BEFORE], runs[AFTER], self.prompts, (slugs[BEFORE], slugs[AFTER]))
+        pairs = []
+        for source, prompts in self.noise:
+            other, of = source.loaded(self.partial), source.of
+            pair = two_models(runs[of], other, prompts, (slugs[of], source.side.slug))
+            pairs.append((_name_of(pair, source), pair))
+        return run, pairs
+
+
+def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool) -> Plan:
+    """Opens and checks everything that a comparison needs.
+
+    Args:
+      given: flags of `assay diff`.
+      paths: of "before" and "after": runs, or checkpoints.
+      partial: whether runs may be incomplete.
+
+    Raises:
+      AssayError: what cannot be compared or swept, or a setting that would be ignored.
+    """
+    swept = [of for of, path in paths.items() if is_checkpoint(path)]
+    if swept and storage.is_file(storage.path_of(given.run)):
+        raise AssayError(f"--run={given.run}: a file; allowed: a folder")
+    if not swept:
+        _refuse_settings_of_sweeps(given)
+    named = [name for name in given.config.compared.split(",") if name]
+    sides = {}
+    for of, path in paths.items():
+        make = _from_checkpoint if of in swept else _from_run
+        sides[of] = make(given, of, path, named, partial)
+    prompts = matching(sides[BEFORE].side, sides[AFTER].side, named)
+    noise = [_given_noise(path, sides, prompts, partial) for path in given.noise]
+    if swept and given.config.measure_noise:
+        own = sides[AFTER if AFTER in swept else BEFORE]
+        noise.append((_own_noise(given, own, prompts), prompts))
+    return Plan(sides=sides, prompts=prompts, noise=noise, partial=partial)
+
+
+def is_checkpoint(path: epath.Path) -> bool:
+    """Whether a folder is a checkpoint, not a run."""
+    return storage.is_file(path / "model.json")
+
+
+def _from_checkpoint(
+    given: command.Given, of: str, path: epath.Path, named: Sequence[str], partial: bool
+) -> Source:
+    del partial  # a sweep ends complete
+    model = Checkpoint.open(path, verify=scoring.verify(given.config))
+    model.expect(REWARD)
+    asked, slug = given[f"{of}_model"].value, model.card.slug
+    if asked not in ("", slug):
+        raise AssayError(f"--{of}_model={asked!r}; allowed: {slug}")
+    prompts = scoring.prompts(given)
+    if named and set(named) <= set(prompts):
+        prompts = {name: prompts[name] for name in named}
+    settings, mesh = scoring.settings(given.config, [model], ["lens"])
+    folder = storage.path_of(given.run) / of
+    sweep = Sweep(model=model, run=folder, prompts=prompts, settings=settings, mesh=mesh)
+    return Source(side=sweep.side(f"--{of}"), of=of, folder=folder, sweep=sweep)
+
+
+def _from_run(
+    given: command.Given, of: str, path: epath.Path, named: Sequence[str], partial: bool
+) -> Source:
+    del named  # all prompts are there
+    run = analysis.load(path, allow_incomplete=partial)
+    side = side_of(run, given[f"{of}_model"].value, f"--{of}")
+    return Source(side=side, of=of, folder=path, run=run)
+
+
+def _own_noise(given: command.Given, own: Source, prompts: Sequence[str]) -> Source:
+    """Another sweep of a side that is swept: another dtype, and steps of another size."""
+    assert own.sweep is not None
+    settings = own.sweep.settings
+    dtype = _OTHER_DTYPE[settings.dtype]
+    otherwise = dataclasses.replace(settings, dtype=dtype, step_size=_OTHER_STEP, lens=False)
+    folder = storage.path_of(given.run) / "noise"
+    asked = {prompt: own.sweep.prompts[prompt] for prompt in prompts}
+    sweep = dataclasses.replace(own.sweep, run=folder, prompts=asked, settings=otherwise)
+    return Source(side=sweep.side("the noise"), of=own.of, folder=folder, sweep=sweep)
+
+
+def _given_noise(
+    path: str, sides: Mapping[str, Source], prompts: Sequence[str], partial: bool
+) -> tuple[Source, list[str]]:
+    """A run of `--noise`, and the prompts that it shares with its side."""
+    folder, name = storage.path_of(path), f"--noise={path}"
+    run = analysis.load(folder, allow_incomplete=partial)
+    of, slug = _side_of(run, name, sides)
+    side, own = side_of(run, slug, name), sides[of]
+    common = [prompt for prompt in prompts if prompt in side.prompts]
+    if not common:
+        raise AssayError(f"{name}: none of the prompts; allowed: {', '.join(prompts)}")
+    matching(own.side, side, common)
+    if _place(own.folder) == _place(folder) or _same_numbers(own, side, run, common):
+        raise AssayError(
+            f"{name}: the numbers of --{of} themselves, whose noise is 0; allowed: another sweep "
+            "of that checkpoint, in another dtype or step size, or on another mesh"
+        )
+    return Source(side=side, of=of, folder=folder, run=run), common
+
+
+def _place(folder: epath.Path) -> str:
+    """A folder, so that two names of one are equal."""
+    return str(folder if storage.is_remote(folder) else folder.resolve())
+
+
+def _same_numbers(own: Source, other: Side, run: Run, prompts: Sequence[str]) -> bool:
+    """Whether another sweep has, or is bound to have, the numbers of a side under some prompt."""
+    for prompt in prompts:
+        first, second = (side.prompts[prompt].fingerprint for side in (own.side, other))
+        if all(first.get(k) == second.get(k) for k in {*first, *second} - set(_NO_NUMBERS)):
+            return True
+    if own.run is None:  # it is still to be swept
+        return False
+    pair = two_models(own.run, run, prompts, (own.side.slug, other.slug))
+    each = [[pair.rewards(of, prompt)[1] for of in (BEFORE, AFTER)] for prompt in prompts]
+    return any(np.array_equal(first, second) for first, second in each)
+
+
+def _side_of(noise: Run, name: str, sides: Mapping[str, Source]) -> tuple[str, str]:
+    """The side whose model another run has scored too, and the model's slug there."""
+    slugs = dict.fromkeys(model for model, _ in (*noise.results, *noise.logprobs))
+    for slug in slugs:
+        digests = _digests(result.fingerprint for result in scored(noise, slug).values())
+        for of in (AFTER, BEFORE):
+            own = sides[of].side.prompts.values()
+            if digests & _digests(asked.fingerprint for asked in own):
+                return of, slug
+    raise AssayError(
+        f"{name}: of neither model; allowed: another sweep of the checkpoint of --before or --after"
+    )
+
+
+# Any: JSON of the manifest.
+def _digests(fingerprints: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The hashes of checkpoints that fingerprints name; imported rewards name none."""
+    digests = {fingerprint.get("checkpoint_hash") for fingerprint in fingerprints}
+    return {digest for digest in digests if digest is not None}
+
+
+def _name_of(pair: Run, source: Source) -> str:
+    """A pair of sweeps in words: of which side, and in which dtypes."""
+    prompt = next(iter(pair.prompts))
+    dtypes = [
+        str(pair.results[of, prompt].fingerprint.get("dtype", "an unknown dtype"))
+        for of in (BEFORE, AFTER)
+    ]
+    return f"noise: {source.of} in {' and '.join(dtypes)} ({source.folder.name})"
+
+
+def _refuse_settings_of_sweeps(given: command.Given) -> None:
+    """Refuses what only a sweep heeds, where both sides are runs."""
+    defaults = sweep_config.get_config()
+    set_here = [key.split(".")[0] for key in config_flags.get_override_values(given["config"])]
+    if given.config.prompts != defaults.prompts:
+        set_here.insert(0, "prompts")
+    ignored = [f"--config.{key}" for key in set_here if key in defaults]
+    ignored = ["--prompt"] * bool(given.prompt) + ignored
+    if ignored:
+        raise AssayError(
+            f"{ignored[0]}: both sides are runs, so nothing is swept; allowed: "
+            "--config.compared=<ids> chooses among their prompts"
+        )
