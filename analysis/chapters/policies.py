@@ -280,7 +280,7 @@ def _words(words: pl.DataFrame | None) -> list[Block]:
 
 def _in_percent(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
     """Shares in percent with three digits, however small they are."""
-    return frame.with_columns((100 * pl.col(name)).round_sig_figs(3) for name in columns)
+    return frame.with_columns((pl.col(name) * 100).round_sig_figs(3) for name in columns)
 
 
 _MOVERS: tuple[Column, ...] = (

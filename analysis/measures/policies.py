@@ -21,6 +21,7 @@ from engine.runs.schema import Columns
 
 OPTIMAL, BEST_OF_N = "optimal", "best of n"
 DRAWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536, 262144, 1_000_000)
+_ROUNDING = 1e-9  # A KL below it is that of the reference policy itself.
 SHOWN_KL = 1.0  # Nats at which the page lists replies: as far as best of 6.
 
 KEYS: Columns = dict.fromkeys(("of", "prompt", "model"), pl.String)
@@ -87,7 +88,7 @@ def _rows_of(replies: Replies, at: int) -> Iterator[dict[str, Any]]:
 def _line(replies: Replies, at: int, kls: Sequence[float]) -> list[float]:
     """1/β of the optimal policies at the KLs of `KLS` and at `kls`, by KL; infinity at the end."""
     z = replies.standardised[at]
-    between = np.unique([nats for nats in kls if nats > 0])
+    between = np.unique([nats for nats in kls if nats > _ROUNDING])
     found = np.append(replies.strengths[at], strengths(replies.log_p, z, between))
     return [*np.unique(found[np.isfinite(found)]).tolist(), math.inf]
 
