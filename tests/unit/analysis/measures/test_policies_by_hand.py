@@ -113,7 +113,7 @@ def test_ensembles_are_what_they_are_called(four_models, how):
 
 
 def _tilted(p, reward, nats):
-    """p exp(s·reward), normalised, with s such that it is `nats` from p."""
+    """P exp(s·reward), normalised, with s such that it is `nats` from p."""
 
     def policy(s):
         weights = p * np.exp(s * (reward - reward.max()))
