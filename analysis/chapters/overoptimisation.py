@@ -19,6 +19,7 @@ from analysis.chapters.items_agreement import file_name
 from analysis.chapters.policies import (
     asked_of,
     drawn,
+    in_percent,
     known_replies,
     not_drawn,
     place_of,
@@ -111,6 +112,8 @@ def section(study: Study) -> Section:
         )
         title = "The replies that carry the losses"
         losing = made.get("overoptimisation_replies")
+        if losing is not None:
+            losing = in_percent(losing, "at_peak", "at_last")
         blocks += rows(losing, _LOSSES, "overoptimisation_replies.csv", title)
         blocks += notes([made.reason("overoptimisation_replies")])
         ensembles = made.get("overoptimisation_ensembles")
@@ -142,8 +145,10 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
     caption = (
         "Each panel: the model whose reward is optimised. Lines: the rise of the rewards of all "
         "models, in standard deviations under the language model, against the KL from it. The "
-        "thick line is the optimised reward itself, which cannot fall; a line that turns down is "
-        f"a model that the policy over-optimises. At most {climbs.MOST} models have a panel."
+        "thick line is the optimised reward itself, which cannot fall. Where a line turns down, "
+        "more of the one reward costs the other; q in the table of pairs says whether by more "
+        f"than chance. Lines end at {KLS[-1]:g} nats, or where no policy is further away. At most "
+        f"{climbs.MOST} models have a panel."
     )
     draw = partial(climbs.crossed, curves, study.names)
     blocks.append(Picture(f"overoptimisation_{file_name(of)}_{prompt}", caption, draw))
@@ -153,7 +158,7 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
         caption = (
             "Each panel: a model that is read and not optimised. Lines: what it gains where the "
             "other models are optimised together, as their mean, their lower quartile or their "
-            "minimum, or one by one (the mean of the gains)."
+            "minimum, or one by one (the mean of the gains, as far as each of them gets)."
         )
         draw = partial(climbs.ensembles, own, study.names)
         blocks.append(Picture(f"ensembles_{file_name(of)}_{prompt}", caption, draw))
@@ -247,8 +252,8 @@ _LOSSES: tuple[Column, ...] = (
     *_PAIR,
     ("rank", "rank", "count"),
     ("reply", "reply", "token"),
-    ("at_peak", "share at peak", "share"),
-    ("at_last", "at last KL", "share"),
+    ("at_peak", "at peak, %", "number"),
+    ("at_last", "at last KL, %", "number"),
     ("optimised_reward", "optimised reward, sd", "fixed"),
     ("read_reward", "read reward, sd", "fixed"),
     ("loss", "loss, sd", "fixed"),

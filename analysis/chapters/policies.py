@@ -177,8 +177,9 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
     stem = f"policies_{file_name(of)}_{prompt}"
     caption = (
         "Rise of the mean reward, in standard deviations under the language model, against the KL "
-        "from it. Lines: the optimal policy, which nothing can be above. Points: best of n, for "
-        "n from 2 to a million."
+        "from it. Lines: the optimal policy, which nothing can be above; a line ends where the "
+        "policy says the replies of the highest reward alone. Points: best of n, for n from 2 to a "
+        "million."
     )
     share = f"{100 * own['covered'][0]:.3g} % of its probability"
     blocks: list[Block] = [
@@ -193,6 +194,7 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
         shown = moved.filter(of=of, prompt=prompt, kl=SHOWN_KL)
         shown = shown.filter(pl.col("rank") <= study.settings.figure_top)
         title = f"Replies that gain and lose most at a KL of {SHOWN_KL:g} nat"
+        shown = in_percent(shown, "p", "policy", "change")
         inside = rows(shown, _MOVERS, "policy_replies.csv", unfolded=True)
         if inside:
             blocks.append(Folded(title, inside))
@@ -252,14 +254,14 @@ def _tables(study: Study) -> list[Block]:
         | (pl.col("method") == BEST_OF_N) & pl.col("n").is_in(_SHOWN_DRAWS)
     )
     title = "Policies at a few KLs"
-    blocks = rows(_in_percent(shown, "covered"), _POLICIES, "policies.csv", title)
+    blocks = rows(in_percent(shown, "covered"), _POLICIES, "policies.csv", title)
     how = (
         "covered is the part of the language model’s probability that these replies have "
         "together; policies share it out. entropy is in nats; replies is its exponential, the "
         "effective number of different replies. β has the unit of the reward. bound is "
         "log n − (n − 1)/n, which the KL of best of n cannot exceed. The file has every KL from "
-        f"{KLS[0]:g} to {KLS[-1]:g}, the KLs of best of n, and the limit β = 0, where only the "
-        "replies of the highest reward are left."
+        f"{KLS[0]:g} to {KLS[-1]:g} and each nat beyond, the KLs of best of n, and the limit "
+        "β = 0, where only the replies of the highest reward are left."
     )
     return [*blocks, Text(how, "how"), *_words(study.tables.get("policy_words"))]
 
@@ -268,7 +270,7 @@ def _words(words: pl.DataFrame | None) -> list[Block]:
     """Probability of kinds of words; those of a few tokens are in the file alone."""
     if words is None:
         return []
-    shown = _in_percent(words.filter(pl.col("tokens") >= _LEAST_TOKENS), "p", "policy")
+    shown = in_percent(words.filter(pl.col("tokens") >= _LEAST_TOKENS), "p", "policy")
     shown = shown.with_columns(pl.col("ratio").round_sig_figs(3))
     blocks = rows(shown, _WORDS, "policy_words.csv", "Probability of kinds of words")
     how = (
@@ -278,7 +280,7 @@ def _words(words: pl.DataFrame | None) -> list[Block]:
     return [*blocks, Text(how, "how")]
 
 
-def _in_percent(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
+def in_percent(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
     """Shares in percent with three digits, however small they are."""
     return frame.with_columns((pl.col(name) * 100).round_sig_figs(3) for name in columns)
 
@@ -288,9 +290,9 @@ _MOVERS: tuple[Column, ...] = (
     ("end", "end", "text"),
     ("rank", "rank", "count"),
     ("reply", "reply", "token"),
-    ("p", "reference", "share"),
-    ("policy", "policy", "share"),
-    ("change", "change", "share"),
+    ("p", "reference, %", "number"),
+    ("policy", "policy, %", "number"),
+    ("change", "change, points", "number"),
 )
 _POLICIES: tuple[Column, ...] = (
     ("of", "replies of", "text"),

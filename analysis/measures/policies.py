@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.measures.reference_policy import Replies
+from analysis.measures.reference_policy import KLS, Replies
 from analysis.statistics import Array
 from analysis.statistics.exact_policies import (
     best_of,
@@ -58,7 +58,7 @@ def policies_of(replies: Replies) -> pl.DataFrame:
     """The optimal policy at each KL of `KLS`, and best-of-n for each n of `DRAWS`, by model.
 
     The optimal policies at the KLs of best-of-n are there too, so that a line through the optimal
-    policies is nowhere below best-of-n.
+    policies is nowhere below best-of-n, and those at each nat beyond `KLS`.
 
     Returns:
       Rows of `policies.csv`; the optimal policies of a model by KL. gain is the rise of the mean
@@ -86,9 +86,10 @@ def _rows_of(replies: Replies, at: int) -> Iterator[dict[str, Any]]:
 
 
 def _line(replies: Replies, at: int, kls: Sequence[float]) -> list[float]:
-    """1/β of the optimal policies at the KLs of `KLS` and at `kls`, by KL; infinity at the end."""
+    """1/β, ascending, at the KLs of `KLS`, each nat beyond, and `kls`; infinity is the last."""
     z = replies.standardised[at]
-    between = np.unique([nats for nats in kls if nats > _ROUNDING])
+    beyond = np.arange(KLS[-1] + 1, kl(optimal(replies.log_p, z, math.inf), replies.log_p))
+    between = np.unique([*(nats for nats in kls if nats > _ROUNDING), *beyond])
     found = np.append(replies.strengths[at], strengths(replies.log_p, z, between))
     return [*np.unique(found[np.isfinite(found)]).tolist(), math.inf]
 

@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 import scipy.optimize
 
+from analysis.figures import climbs
 from analysis.measures import overoptimisation
 from analysis.measures.policies import BEST_OF_N, OPTIMAL, masses, movers, policies_of
 from analysis.measures.reference_policy import VOCABULARY, Replies
@@ -136,7 +137,7 @@ def test_the_minimum_is_not_fooled_where_each_copy_overrates_other_replies():
     assert gains["lower quartile"] > gains["mean"] + 0.1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_line_of_optimal_policies_is_nowhere_below_best_of_n(seed):
     rng = np.random.default_rng(seed)
     replies = _replies(rng.dirichlet(np.full(500, 0.1)), rng.normal(size=500).round(seed))
@@ -146,7 +147,19 @@ def test_the_line_of_optimal_policies_is_nowhere_below_best_of_n(seed):
     points = table.filter(pl.col("n") > 1, method=BEST_OF_N)
     kls, gains = (np.append(0, line[name]) for name in ("kl", "gain"))
     assert (np.interp(points["kl"], kls, gains) >= points["gain"].to_numpy() - 1e-7).all()
+    drawn, dots = climbs.gains(line, table.filter(method=BEST_OF_N), {"a": "a"}).axes[0].lines
+    assert len(dots.get_xdata()) == points.height  # not n = 1, which is the reference
+    under = np.interp(dots.get_xdata(), drawn.get_xdata(), drawn.get_ydata())
+    assert (under >= dots.get_ydata() - 1e-7).all()
     assert np.isin([0.5, 1.0], line["kl"].round(6)).all()  # those of the table stay
+
+
+def test_the_line_follows_the_optimum_to_its_end():
+    p = np.array([1 - 1e-7, 1e-7 - 1e-9, 1e-9])
+    line = policies_of(_replies(p, [0.0, 1.0, 1.2])).filter(method=OPTIMAL)
+    assert line["kl"][-1] == pytest.approx(-np.log(1e-9))
+    assert line["kl"].diff().max() < 1.01
+    assert np.isin(range(11, 21), line["kl"].round(6)).all()
 
 
 def test_the_reference_itself_is_not_on_the_line_twice(two_levels):
