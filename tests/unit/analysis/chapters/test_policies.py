@@ -284,9 +284,8 @@ def listed(tmp_path_factory, settings):
         runs.add_item_logprobs(folder, "items", "lm", prompt, {i: (2, -15.0) for i in items})
     texts = {prompt: FOLLOW_UP[prompt] for prompt in ASKED}
     runs.edit_manifest(folder, lambda c: c["prompts"].update(texts))
-    for model in "b":
-        record = {"source": model, "checkpoint_hash": "h", "vocab": None}
-        runs.edit_manifest(folder, lambda c, m=model, r=record: c["models"].update({m: r}))
+    record = {"source": "b", "checkpoint_hash": "h", "vocab": None}
+    runs.edit_manifest(folder, lambda c: c["models"].update({"b": record}))
     return analysis.compute(analysis.load(folder), {}, settings, [policies, overoptimisation])
 
 
