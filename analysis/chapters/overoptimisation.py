@@ -7,15 +7,24 @@ reward is here any other model of the run, and the curves are exact.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
 import polars as pl
 
 from analysis.blocks import PROMPT, Block, Column, Finding, Heading, Picture, Section, notes, rows
+from analysis.chapters.items import FEW
 from analysis.chapters.items_agreement import file_name
-from analysis.chapters.policies import drawn, known_replies, place_of, reason
+from analysis.chapters.policies import (
+    asked_of,
+    drawn,
+    in_percent,
+    known_replies,
+    not_drawn,
+    place_of,
+    reason,
+)
 from analysis.figures import climbs
 from analysis.measures.overoptimisation import (
     CURVES,
@@ -29,7 +38,7 @@ from analysis.measures.overoptimisation import (
     pairs_of,
     with_p,
 )
-from analysis.measures.reference_policy import KLS, Replies
+from analysis.measures.reference_policy import KLS, LIST, Replies
 from analysis.sentences import decimals
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Absent, Study, Table, required, table
@@ -77,7 +86,7 @@ def _crossed(study: Study) -> _Crossed:
 
 
 _TWO_MODELS = (
-    "Over-optimisation takes two reward models with the tokenizer and the prompt of one language "
+    "Over-optimisation takes two reward models with the tokens and the prompt of one language "
     "model."
 )
 
@@ -91,8 +100,11 @@ def section(study: Study) -> Section:
     made = study.tables
     blocks: list[Block] = notes([made.reason("overoptimisation")])
     curves = made.get("overoptimisation")
+    shown: list[tuple[str, str]] = []
     if curves is not None:
-        for of, prompt in drawn(curves):
+        shown = list(drawn(study, curves))
+        blocks += notes(not_drawn(study, curves))
+        for of, prompt in shown:
             blocks += _of_prompt(study, of, prompt)
         title = "Every pair: optimise the first, read the second"
         blocks += rows(
@@ -100,13 +112,15 @@ def section(study: Study) -> Section:
         )
         title = "The replies that carry the losses"
         losing = made.get("overoptimisation_replies")
+        if losing is not None:
+            losing = in_percent(losing, "at_peak", "at_last")
         blocks += rows(losing, _LOSSES, "overoptimisation_replies.csv", title)
         blocks += notes([made.reason("overoptimisation_replies")])
         ensembles = made.get("overoptimisation_ensembles")
         if ensembles is not None:
-            shown = ensembles.filter(pl.col("kl").is_in(_SHOWN_KLS))
+            some = ensembles.filter(pl.col("kl").is_in(_SHOWN_KLS))
             title = "Ensembles of the other models, and each alone"
-            blocks += rows(shown, _ENSEMBLES, "overoptimisation_ensembles.csv", title)
+            blocks += rows(some, _ENSEMBLES, "overoptimisation_ensembles.csv", title)
         blocks += notes([made.reason("overoptimisation_ensembles")])
     return Section(
         id="overoptimisation",
@@ -120,7 +134,7 @@ def section(study: Study) -> Section:
             "The read model is no more right than the optimised one: a loss says that the two "
             "disagree about what the policy has moved to.",
         ),
-        findings=findings(made.get("overoptimisation_pairs"), study.names),
+        findings=findings(made.get("overoptimisation_pairs"), study.names, shown),
     )
 
 
@@ -131,8 +145,10 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
     caption = (
         "Each panel: the model whose reward is optimised. Lines: the rise of the rewards of all "
         "models, in standard deviations under the language model, against the KL from it. The "
-        "thick line is the optimised reward itself, which cannot fall; a line that turns down is "
-        f"a model that the policy over-optimises. At most {climbs.MOST} models have a panel."
+        "thick line is the optimised reward itself, which cannot fall. Where a line turns down, "
+        "more of the one reward costs the other; q in the table of pairs says whether by more "
+        f"than chance. Lines end at {KLS[-1]:g} nats, or where no policy is further away. At most "
+        f"{climbs.MOST} models have a panel."
     )
     draw = partial(climbs.crossed, curves, study.names)
     blocks.append(Picture(f"overoptimisation_{file_name(of)}_{prompt}", caption, draw))
@@ -142,42 +158,68 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
         caption = (
             "Each panel: a model that is read and not optimised. Lines: what it gains where the "
             "other models are optimised together, as their mean, their lower quartile or their "
-            "minimum, or one by one (the mean of the gains)."
+            "minimum, or one by one (the mean of the gains, as far as each of them gets)."
         )
         draw = partial(climbs.ensembles, own, study.names)
         blocks.append(Picture(f"ensembles_{file_name(of)}_{prompt}", caption, draw))
     return blocks
 
 
-def findings(pairs: pl.DataFrame | None, names: Mapping[str, str]) -> list[Finding]:
+def findings(
+    pairs: pl.DataFrame | None, names: Mapping[str, str], shown: Collection[tuple[str, str]]
+) -> list[Finding]:
     """Among models that agree at first, how often optimisation turns down; none where it does not.
 
     Rewards that have nothing to do with each other rise and fall by chance, so only pairs whose
     correlation is above `_AGREE` count; of those, pairs that turn down by more than rewards that
-    only rise together do by chance.
+    only rise together do by chance. A list under more than `FEW` prompts has one sentence.
+
+    Args:
+      pairs: `overoptimisation_pairs.csv`.
+      names: slug -> nickname.
+      shown: replies and prompt of each figure.
     """
     if pairs is None:
         return []
     found = []
-    for of, prompt in drawn(pairs):
-        alike = pairs.filter(pl.col("correlation") > _AGREE, of=of, prompt=prompt)
-        turned = alike.filter(pl.col("q") < ALPHA, course=TURNS)
-        if turned.height == 0:
-            continue
-        worst = turned.row(0, named=True)  # the greatest loss first
-        text = (
-            f"{place_of(of, prompt)}, {alike.height} ordered pairs of models have rewards that "
-            f"correlate above {_AGREE:g} under the language model. In {turned.height} of them, "
-            f"training on the first first raises the second’s reward and then lowers it, by "
-            f"{LEAST_LOSS:g} standard deviations or more, up to a KL of {KLS[-1]:g} nats, and by "
-            "more than chance does where two rewards only rise together (q < .05). Most: "
-            f"trained on {names[worst['optimised']]}, {names[worst['read']]} (correlation "
-            f"{decimals(worst['correlation'])}) gains {decimals(worst['peak_gain'])} at "
-            f"{worst['peak_kl']:g} nats and is at {decimals(worst['last_gain'])} at "
-            f"{worst['last_kl']:g}."
-        )
-        found.append(Finding(text=text, picture=f"overoptimisation_{file_name(of)}_{prompt}"))
+    for of, prompts in asked_of(pairs):
+        together = of.startswith(LIST) and len(prompts) > FEW
+        for asked in [prompts] if together else [[prompt] for prompt in prompts]:
+            own = pairs.filter(pl.col("prompt").is_in(asked), of=of)
+            found += _finding(own, of, asked, names, shown)
     return found
+
+
+def _finding(
+    pairs: pl.DataFrame,
+    of: str,
+    prompts: Sequence[str],
+    names: Mapping[str, str],
+    shown: Collection[tuple[str, str]],
+) -> Iterator[Finding]:
+    """The sentence on one set of replies, under one prompt or under many together."""
+    alike = pairs.filter(pl.col("correlation") > _AGREE)
+    turned = alike.filter(pl.col("q") < ALPHA, course=TURNS)
+    if turned.height == 0:
+        return
+    worst = turned.sort("loss", descending=True, maintain_order=True).row(0, named=True)
+    place, counted, under = place_of(of, prompts[0]), "", ""
+    if len(prompts) > 1:
+        place = f"Over the list “{of.removeprefix(LIST)}”, under {len(prompts)} prompts"
+        counted, under = " (counted under each prompt)", f"under “{worst['prompt']}”, "
+    text = (
+        f"{place}, {alike.height} ordered pairs of models{counted} have rewards that correlate "
+        f"above {_AGREE:g} under the language model. In {turned.height} of them, training on the "
+        "first first raises the second’s reward and then lowers it, by "
+        f"{LEAST_LOSS:g} standard deviations or more, up to a KL of {KLS[-1]:g} nats, and by "
+        "more than chance does where two rewards only rise together (q < .05). Most: "
+        f"{under}trained on {names[worst['optimised']]}, {names[worst['read']]} (correlation "
+        f"{decimals(worst['correlation'])}) gains {decimals(worst['peak_gain'])} at "
+        f"{worst['peak_kl']:g} nats and is at {decimals(worst['last_gain'])} at "
+        f"{worst['last_kl']:g}."
+    )
+    stem = f"overoptimisation_{file_name(of)}_{worst['prompt']}"
+    yield Finding(text=text, picture=stem if (of, worst["prompt"]) in shown else "")
 
 
 _PAIR: tuple[Column, ...] = (
@@ -210,8 +252,8 @@ _LOSSES: tuple[Column, ...] = (
     *_PAIR,
     ("rank", "rank", "count"),
     ("reply", "reply", "token"),
-    ("at_peak", "share at peak", "share"),
-    ("at_last", "at last KL", "share"),
+    ("at_peak", "at peak, %", "number"),
+    ("at_last", "at last KL, %", "number"),
     ("optimised_reward", "optimised reward, sd", "fixed"),
     ("read_reward", "read reward, sd", "fixed"),
     ("loss", "loss, sd", "fixed"),

@@ -5,7 +5,7 @@ No table of the paper: it suggests that reward models shape policies, and measur
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import polars as pl
@@ -43,17 +43,21 @@ from analysis.measures.reference_policy import (
     LIST,
     Replies,
     lists,
+    prompts_without_reference,
     vocabularies,
     without_reference,
 )
 from analysis.sentences import listed
 from analysis.study import Study, Table, required, table
 from analysis.words.kinds import kinds
+from analysis.words.questions import questions
 
 _REPLIES = "replies with a reference policy"
 
 _LISTED_KLS = (SHOWN_KL, 4.0)
 _SHOWN_DRAWS = (1, 4, 16, 64, 256, 1024, 65536, 1_000_000)
+_LEAST_TOKENS = 5  # Of a kind of words on the page: the ratio of fewer is that of one or two words.
+_NAMED = 3  # Prompts that a note names.
 
 
 def tables(study: Study) -> Iterator[Table]:
@@ -76,10 +80,38 @@ def reason(study: Study) -> str:
     """Why no exact policy can be computed, and what is needed."""
     if not study.run.logprobs and not study.run.item_logprobs:
         return "No language model’s log-probabilities are in the run: no reference policy."
-    return (
+    known = (
         "No reward model that tells replies apart was scored under a prompt of a language model "
-        "with its tokenizer: a reference policy needs the same vocabulary and the same prompt."
+        "with its tokens: a reference policy needs the same vocabulary and the same prompt."
     )
+    return " ".join([known, *_left_out(study)])
+
+
+def _left_out(study: Study) -> list[str]:
+    """One sentence on models, and one on prompts, that have no reference policy."""
+    said = []
+    if models := without_reference(study.run, study.models):
+        names = listed([study.names[model] for model in models])
+        said.append(
+            "No language model of the run has the same tokens under the same ids, so these are "
+            f"left out over the vocabulary: {names}."
+        )
+    if prompts := prompts_without_reference(study.run, study.models):
+        each = pl.DataFrame(prompts, schema=["of", "prompt"], orient="row")
+        groups = each.group_by("of", maintain_order=True)
+        places = [f"the {_replies_of(str(of))}: {_few(own['prompt'])}" for (of,), own in groups]
+        said.append(
+            "No language model was given these prompts, so no policy is known there: over "
+            f"{'; over '.join(places)}. assay logprobs adds them to a run."
+        )
+    return said
+
+
+def _few(prompts: pl.Series) -> str:
+    """The first prompts, and how many there are more."""
+    named = [f"“{prompt}”" for prompt in prompts.head(_NAMED)]
+    more = len(prompts) - len(named)
+    return listed([*named, f"{more} more"] if more else named)
 
 
 def _policies(study: Study) -> pl.DataFrame:
@@ -115,8 +147,8 @@ def section(study: Study) -> Section:
     blocks: list[Block] = notes([made.reason("policies")])
     every = made.get("policies")
     if every is not None:
-        blocks += _covered(study)
-        for of, prompt in drawn(every):
+        blocks += notes([*_left_out(study), *not_drawn(study, every)])
+        for of, prompt in drawn(study, every):
             blocks += _of_prompt(study, of, prompt)
         blocks += _tables(study)
     return Section(
@@ -131,21 +163,12 @@ def section(study: Study) -> Section:
         caveats=(
             "A reply is one token, or one item of a list, and the language model’s probability is "
             "that of a reply that begins with it: longer replies may behave otherwise.",
+            "Policies over a list say nothing but its items: they share out what the language "
+            "model gives all items together, which may be a small part of its probability.",
             "Training may not reach this optimum, and a language model that was trained further "
             "starts from another reference.",
         ),
     )
-
-
-def _covered(study: Study) -> list[Block]:
-    left_out = without_reference(study.run, study.models)
-    if not left_out or not study.run.logprobs:
-        return []
-    names = listed([study.names[model] for model in left_out])
-    text = (
-        f"Without a language model of their tokenizer, and left out over the vocabulary: {names}."
-    )
-    return notes([text])
 
 
 def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
@@ -154,14 +177,15 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
     stem = f"policies_{file_name(of)}_{prompt}"
     caption = (
         "Rise of the mean reward, in standard deviations under the language model, against the KL "
-        "from it. Lines: the optimal policy, which nothing can be above. Points: best of n, for "
-        "n from 2 to a million."
+        "from it. Lines: the optimal policy, which nothing can be above; a line ends where the "
+        "policy says the replies of the highest reward alone. Points: best of n, for n from 2 to a "
+        "million."
     )
+    share = f"{100 * own['covered'][0]:.3g} % of its probability"
     blocks: list[Block] = [
         Heading(
             place_of(of, prompt),
-            f"reference policy: {own['reference'][0]}, which gives these replies "
-            f"{100 * own['covered'][0]:.3g} % of its probability",
+            f"reference policy: {own['reference'][0]}, which gives these replies {share}",
         ),
         Picture(stem, caption, partial(climbs.gains, optimal, best, study.names)),
     ]
@@ -170,25 +194,57 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
         shown = moved.filter(of=of, prompt=prompt, kl=SHOWN_KL)
         shown = shown.filter(pl.col("rank") <= study.settings.figure_top)
         title = f"Replies that gain and lose most at a KL of {SHOWN_KL:g} nat"
+        shown = in_percent(shown, "p", "policy", "change")
         inside = rows(shown, _MOVERS, "policy_replies.csv", unfolded=True)
         if inside:
             blocks.append(Folded(title, inside))
     return blocks
 
 
-def drawn(rows_of: pl.DataFrame) -> Iterator[tuple[str, str]]:
+def drawn(study: Study, rows_of: pl.DataFrame) -> Iterator[tuple[str, str]]:
     """Replies and prompt of each figure: vocabularies, and lists under up to `FEW` prompts."""
-    pairs = rows_of.select("of", "prompt").unique(maintain_order=True)
-    counts = dict(pairs.group_by("of").len().iter_rows())
-    for of, prompt in pairs.iter_rows():
-        if not of.startswith(LIST) or counts[of] <= FEW:
-            yield of, prompt
+    for of, prompts in asked_of(rows_of):
+        chosen = prompts
+        if len(prompts) > FEW and of.startswith(LIST):
+            chosen = _first_wordings(study, prompts)
+        yield from ((of, prompt) for prompt in chosen)
+
+
+def asked_of(rows_of: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
+    """Each set of replies of a table, and its prompts."""
+    for (of,), own in rows_of.group_by("of", maintain_order=True):
+        yield str(of), own["prompt"].unique(maintain_order=True).to_list()
+
+
+def _first_wordings(study: Study, prompts: Sequence[str]) -> list[str]:
+    """The first wordings of up to `FEW` questions; questions of each framing take turns."""
+    texts = {prompt: study.run.prompts[prompt] for prompt in prompts}
+    asked = questions(texts, study.options.questions)
+    first = asked.unique("question", keep="first", maintain_order=True)
+    turn = pl.int_range(pl.len()).over("framing")
+    return first.sort(turn, maintain_order=True)["prompt"].head(FEW).to_list()
+
+
+def not_drawn(study: Study, rows_of: pl.DataFrame) -> Iterator[str]:
+    """Which prompts of each list the figures show, where they do not show all."""
+    shown = list(drawn(study, rows_of))
+    for of, prompts in asked_of(rows_of):
+        own = [f"“{prompt}”" for replies, prompt in shown if replies == of]
+        if len(own) < len(prompts):
+            yield (
+                f"The {_replies_of(of)} was read under {len(prompts)} prompts. Its figures show "
+                f"the first wording of up to {FEW} questions, {listed(own)}; the tables and their "
+                "files have every prompt."
+            )
 
 
 def place_of(of: str, prompt: str) -> str:
     """Prompt and replies in words, such as "Under “best”, over the list “words”"."""
-    where = f"list “{of.removeprefix(LIST)}”" if of.startswith(LIST) else of
-    return f"Under “{prompt}”, over the {where}"
+    return f"Under “{prompt}”, over the {_replies_of(of)}"
+
+
+def _replies_of(of: str) -> str:
+    return f"list “{of.removeprefix(LIST)}”" if of.startswith(LIST) else of
 
 
 def _tables(study: Study) -> list[Block]:
@@ -197,16 +253,36 @@ def _tables(study: Study) -> list[Block]:
         (pl.col("method") == OPTIMAL) & pl.col("kl").round(6).is_in([0.5, 1.0, 2.0, 4.0])
         | (pl.col("method") == BEST_OF_N) & pl.col("n").is_in(_SHOWN_DRAWS)
     )
-    words = study.tables.get("policy_words")
-    blocks = rows(shown, _POLICIES, "policies.csv", "Policies at a few KLs")
-    blocks += rows(words, _WORDS, "policy_words.csv", "Probability of kinds of words")
+    title = "Policies at a few KLs"
+    blocks = rows(in_percent(shown, "covered"), _POLICIES, "policies.csv", title)
     how = (
-        "entropy is in nats; replies is its exponential, the effective number of different "
-        "replies. β has the unit of the reward. bound is log n − (n − 1)/n, which the KL of best "
-        f"of n cannot exceed. The file has every KL from {KLS[0]:g} to {KLS[-1]:g}, and the limit "
+        "covered is the part of the language model’s probability that these replies have "
+        "together; policies share it out. entropy is in nats; replies is its exponential, the "
+        "effective number of different replies. β has the unit of the reward. bound is "
+        "log n − (n − 1)/n, which the KL of best of n cannot exceed. The file has every KL from "
+        f"{KLS[0]:g} to {KLS[-1]:g} and each nat beyond, the KLs of best of n, and the limit "
         "β = 0, where only the replies of the highest reward are left."
     )
+    return [*blocks, Text(how, "how"), *_words(study.tables.get("policy_words"))]
+
+
+def _words(words: pl.DataFrame | None) -> list[Block]:
+    """Probability of kinds of words; those of a few tokens are in the file alone."""
+    if words is None:
+        return []
+    shown = in_percent(words.filter(pl.col("tokens") >= _LEAST_TOKENS), "p", "policy")
+    shown = shown.with_columns(pl.col("ratio").round_sig_figs(3))
+    blocks = rows(shown, _WORDS, "policy_words.csv", "Probability of kinds of words")
+    how = (
+        "× is the policy’s probability of the words over the reference’s. Kinds with fewer than "
+        f"{_LEAST_TOKENS} tokens in the vocabulary are left out here and stand in the file."
+    )
     return [*blocks, Text(how, "how")]
+
+
+def in_percent(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Shares in percent with three digits, however small they are."""
+    return frame.with_columns((pl.col(name) * 100).round_sig_figs(3) for name in columns)
 
 
 _MOVERS: tuple[Column, ...] = (
@@ -214,14 +290,15 @@ _MOVERS: tuple[Column, ...] = (
     ("end", "end", "text"),
     ("rank", "rank", "count"),
     ("reply", "reply", "token"),
-    ("p", "reference", "share"),
-    ("policy", "policy", "share"),
-    ("change", "change", "share"),
+    ("p", "reference, %", "number"),
+    ("policy", "policy, %", "number"),
+    ("change", "change, points", "number"),
 )
 _POLICIES: tuple[Column, ...] = (
     ("of", "replies of", "text"),
     PROMPT,
     MODEL,
+    ("covered", "covered, %", "number"),
     ("method", "policy", "text"),
     ("n", "n", "count"),
     ("beta", "β", "number"),
@@ -241,7 +318,7 @@ _WORDS: tuple[Column, ...] = (
     ("list", "list", "text"),
     ("words", "words", "text"),
     ("tokens", "tokens", "count"),
-    ("p", "reference", "share"),
-    ("policy", "policy", "share"),
-    ("ratio", "times", "number"),
+    ("p", "reference, %", "number"),
+    ("policy", "policy, %", "number"),
+    ("ratio", "×", "number"),
 )

@@ -27,10 +27,12 @@ def gains(optimal: pl.DataFrame, best: pl.DataFrame, names: Mapping[str, str]) -
 
     Args:
       optimal: rows of `policies.csv` of one set of replies and prompt.
-      best: the same, of best-of-n.
+      best: the same, of best-of-n; n = 1 is the reference policy, from which the lines start, and
+        has no point.
       names: slug -> nickname.
     """
     models = [model for model in names if model in optimal["model"]]
+    best = best.filter(pl.col("n") > 1)
     figure = style.canvas(6.4, 3.6)
     ax = figure.subplots()
     shades = style.colours(names)

@@ -7,13 +7,21 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.measures.reference_policy import Replies
+from analysis.measures.reference_policy import KLS, Replies
 from analysis.statistics import Array
-from analysis.statistics.exact_policies import best_of, best_of_bound, entropy, kl, optimal
+from analysis.statistics.exact_policies import (
+    best_of,
+    best_of_bound,
+    entropy,
+    kl,
+    optimal,
+    strengths,
+)
 from engine.runs.schema import Columns
 
 OPTIMAL, BEST_OF_N = "optimal", "best of n"
 DRAWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536, 262144, 1_000_000)
+_ROUNDING = 1e-9  # A KL below it is that of the reference policy itself.
 SHOWN_KL = 1.0  # Nats at which the page lists replies: as far as best of 6.
 
 KEYS: Columns = dict.fromkeys(("of", "prompt", "model"), pl.String)
@@ -49,10 +57,13 @@ MASSES: Columns = {
 def policies_of(replies: Replies) -> pl.DataFrame:
     """The optimal policy at each KL of `KLS`, and best-of-n for each n of `DRAWS`, by model.
 
+    The optimal policies at the KLs of best-of-n are there too, so that a line through the optimal
+    policies is nowhere below best-of-n, and those at each nat beyond `KLS`.
+
     Returns:
-      Rows of `policies.csv`. gain is the rise of the mean reward in standard deviations under the
-      reference policy. The last optimal policy of a model has β = 0: it says the replies of the
-      highest reward alone, and no policy is further away.
+      Rows of `policies.csv`; the optimal policies of a model by KL. gain is the rise of the mean
+      reward in standard deviations under the reference policy. The last optimal policy of a model
+      has β = 0: it says the replies of the highest reward alone, and no policy is further away.
     """
     rows = [row for at in range(len(replies.models)) for row in _rows_of(replies, at)]
     return pl.DataFrame(rows, schema=POLICIES)
@@ -65,14 +76,22 @@ def _rows_of(replies: Replies, at: int) -> Iterator[dict[str, Any]]:
     keys: dict[str, Any] = {"of": replies.of, "prompt": replies.prompt}
     keys |= {"model": replies.models[at]}
     keys |= {"reference": replies.reference, "covered": replies.covered}
-    for _, strength, policy in replies.policies(at):
+    drawn = {n: _numbers(replies, at, best_of(replies.log_p, reward, n)) for n in DRAWS}
+    for strength in _line(replies, at, [own["kl"] for own in drawn.values()]):
         own = {"method": OPTIMAL, "n": None, "beta": unit / strength, "bound": None}
-        yield {**keys, **own, **_numbers(replies, at, policy)}
-    own = {"method": OPTIMAL, "n": None, "beta": 0.0, "bound": None}
-    yield {**keys, **own, **_numbers(replies, at, optimal(replies.log_p, z, math.inf))}
-    for n in DRAWS:
+        yield {**keys, **own, **_numbers(replies, at, optimal(replies.log_p, z, strength))}
+    for n, numbers in drawn.items():
         own = {"method": BEST_OF_N, "n": n, "beta": None, "bound": best_of_bound(n)}
-        yield {**keys, **own, **_numbers(replies, at, best_of(replies.log_p, reward, n))}
+        yield {**keys, **own, **numbers}
+
+
+def _line(replies: Replies, at: int, kls: Sequence[float]) -> list[float]:
+    """1/β, ascending, at the KLs of `KLS`, each nat beyond, and `kls`; infinity is the last."""
+    z = replies.standardised[at]
+    beyond = np.arange(KLS[-1] + 1, kl(optimal(replies.log_p, z, math.inf), replies.log_p))
+    between = np.unique([*(nats for nats in kls if nats > _ROUNDING), *beyond])
+    found = np.append(replies.strengths[at], strengths(replies.log_p, z, between))
+    return [*np.unique(found[np.isfinite(found)]).tolist(), math.inf]
 
 
 def _numbers(replies: Replies, at: int, policy: Array) -> dict[str, Any]:

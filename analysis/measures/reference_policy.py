@@ -1,7 +1,7 @@
 """Replies with both a language model's probability and rewards: what an exact policy needs."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -34,7 +34,8 @@ class Replies:
       ids: token ids, or item ids, ascending [N].
       texts: the token, or the item, of each id [N].
       log_p: log-probabilities over these replies [N], which sum to 1; float64.
-      covered: probability of these replies together before that, at most 1.
+      covered: probability of these replies together before that, at most 1: what a sum of float32
+        log-probabilities has above that is rounding, and is cut.
       models: slugs of the reward models [M].
       rewards: float64 [M, N].
     """
@@ -88,24 +89,56 @@ def vocabularies(run: Run, models: Sequence[str]) -> Iterator[Replies]:
     Args:
       run: the run.
       models: slugs of the reward models, in the order of `Replies.models`. A model is taken with
-        a language model of the same vocabulary alone: of two tokenizers, "one token" is not the
-        same set of replies. Results that are not complete are left out, and so are models that
-        give all replies one reward.
+        a language model of the same tokens alone (`token_tables`): of two tokenizers, "one token"
+        is not the same set of replies. Results that are not complete are left out, and so are
+        models that give all replies one reward.
     """
+    tables = token_tables(run, models)
     for prompt in run.vocabulary_prompts:
-        whole = (m for m in models if (m, prompt) in run.results)
-        scored = [model for model in whole if run.results[model, prompt].complete]
-        keys = dict.fromkeys(run.same_vocabulary(model) for model in scored)
-        for key in keys:
-            own = [model for model in scored if run.same_vocabulary(model) == key]
-            asked = [(m, form) for m, form in run.logprobs if run.same_vocabulary(m) == key]
-            chosen = _form_of(run, prompt, asked)
+        groups = _by_tokens(run, models, prompt, tables)
+        for at, own in groups.items():
+            chosen = _form_of(run, prompt, [pair for pair in run.logprobs if tables[pair[0]] == at])
             if chosen is None:
                 continue
             reference, form = chosen
             both = _tokens(run, prompt, own, reference, form)
-            of = VOCABULARY if len(keys) == 1 else f"{VOCABULARY} of {reference}"
+            of = VOCABULARY if len(groups) == 1 else f"{VOCABULARY} of {reference}"
             yield from _replies(of, prompt, own, reference, form, both)
+
+
+def token_tables(run: Run, models: Sequence[str]) -> dict[str, int]:
+    """Number of the table of tokens of each model, and of each language model of the run.
+
+    Two models have one number where the same ids are the same tokens. The key of their vocabulary
+    says less: it differs with the chat template and the special tokens, too.
+
+    Args:
+      run: the run.
+      models: slugs of reward models; those that scored no vocabulary are left out.
+    """
+    numbers: dict[str, int] = {}
+    known: list[pl.DataFrame] = []
+    slugs = [model for model in models if model in run.vocabulary_models]
+    slugs += [model for model, _ in run.logprobs]
+    for slug in dict.fromkeys(slugs):
+        key = run.same_vocabulary(slug)
+        if key not in numbers:
+            tokens = run.vocabulary(slug).select("token_id", "token").collect()
+            alike = (at for at, other in enumerate(known) if other.equals(tokens))
+            numbers[key] = next(alike, len(known))
+            known += [tokens] if numbers[key] == len(known) else []
+    return {slug: numbers[run.same_vocabulary(slug)] for slug in slugs}
+
+
+def _by_tokens(
+    run: Run, models: Sequence[str], prompt: str, tables: Mapping[str, int]
+) -> dict[int, list[str]]:
+    """The models that scored all of their vocabulary under a prompt, by table of tokens."""
+    groups: dict[int, list[str]] = {}
+    for model in models:
+        if (model, prompt) in run.results and run.results[model, prompt].complete:
+            groups.setdefault(tables[model], []).append(model)
+    return groups
 
 
 def lists(run: Run, models: Sequence[str]) -> Iterator[Replies]:
@@ -124,10 +157,33 @@ def lists(run: Run, models: Sequence[str]) -> Iterator[Replies]:
 
 
 def without_reference(run: Run, models: Sequence[str]) -> list[str]:
-    """Slugs of the models that scored their vocabulary, which no language model shares."""
-    known = {run.same_vocabulary(model) for model, _ in run.logprobs}
-    scored = [model for model in models if model in run.vocabulary_models]
-    return [model for model in scored if run.same_vocabulary(model) not in known]
+    """Slugs of the models that scored their vocabulary, whose tokens no language model has."""
+    tables = token_tables(run, models)
+    known = {tables[model] for model, _ in run.logprobs}
+    return [model for model in models if model in tables and tables[model] not in known]
+
+
+def prompts_without_reference(run: Run, models: Sequence[str]) -> list[tuple[str, str]]:
+    """What was scored under a prompt that no language model was given for the same replies.
+
+    Returns:
+      `VOCABULARY`, or "list " and the name of a list, and the prompt's id. Vocabularies of
+      `without_reference` are not there, nor lists that searches wrote.
+    """
+    tables = token_tables(run, models)
+    asked = {at: [pair for pair in run.logprobs if tables[pair[0]] == at] for at in tables.values()}
+    found = [
+        (VOCABULARY, prompt)
+        for prompt in run.vocabulary_prompts
+        for at in _by_tokens(run, models, prompt, tables)
+        if asked[at] and _form_of(run, prompt, asked[at]) is None
+    ]
+    for items, prompt in run.lists():
+        read = [(model, form) for name, model, form in run.item_logprobs if name == items]
+        scored = any((items, model, prompt) in run.items for model in models)
+        if items in run.item_lists() and scored and _form_of(run, prompt, read) is None:
+            found.append((LIST + items, prompt))
+    return list(dict.fromkeys(found))
 
 
 def _form_of(run: Run, prompt: str, asked: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
@@ -172,7 +228,7 @@ def _replies(
             ids=both[:, 0].to_numpy(),
             texts=both[:, 1],
             log_p=normal,
-            covered=float(np.exp(log_p).sum()),
+            covered=min(1.0, float(np.exp(log_p).sum())),
             models=tuple(model for model, own in zip(models, differ, strict=True) if own),
             rewards=rewards[differ],
         )

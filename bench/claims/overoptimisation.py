@@ -80,7 +80,7 @@ def claimed(replies: Replies, rng: np.random.Generator) -> bool:
     pairs = pairs_of(replies, curves_of(replies))
     table = with_q(with_p(replies, pairs, _AGREE, int(rng.integers(2**31))))
     names = {model: model for model in replies.models}
-    return bool(overoptimisation.findings(table, names))
+    return bool(overoptimisation.findings(table, names, ()))
 
 
 def untested(replies: Replies) -> bool:
@@ -90,7 +90,7 @@ def untested(replies: Replies) -> bool:
     """
     pairs = with_q(pairs_of(replies, curves_of(replies)).with_columns(p=pl.lit(0.0)))
     names = {model: model for model in replies.models}
-    return bool(overoptimisation.findings(pairs, names))
+    return bool(overoptimisation.findings(pairs, names, ()))
 
 
 def _errors(words: Array, rng: np.random.Generator) -> Array:

@@ -3,14 +3,18 @@
 import dataclasses
 
 import numpy as np
+import polars as pl
 import pytest
 
 import analysis
+from analysis.blocks import pictures
 from analysis.chapters import overoptimisation, policies
 from analysis.measures import reference_policy
-from analysis.measures.overoptimisation import curves_of, ensembles_of, losses_of, pairs_of, with_p
+from analysis.measures.overoptimisation import curves_of, losses_of, pairs_of, with_p
 from analysis.measures.policies import BEST_OF_N, OPTIMAL, policies_of
+from analysis.report import page
 from analysis.statistics.multiplicity import with_q
+from configs.prompts import FOLLOW_UP
 from tests.support import runs
 
 N = 400
@@ -34,7 +38,12 @@ def _replies(run):
 def said(replies):
     """The sentences of the chapter."""
     pairs = with_p(replies, pairs_of(replies, curves_of(replies)), 0.5, 0)
-    return overoptimisation.findings(with_q(pairs), NAMES)
+    return overoptimisation.findings(with_q(pairs), NAMES, [("vocabulary", "greatest")])
+
+
+def notes_of(section):
+    """The notes of a section."""
+    return [block.text for block in section.blocks if getattr(block, "role", "") == "note"]
 
 
 @pytest.fixture
@@ -105,18 +114,6 @@ def test_the_losing_replies_are_those_that_were_planted_and_sum_to_the_loss(turn
     assert (a[losses["reply_id"].to_numpy()[:2]] >= 1.8).all()
 
 
-def test_an_ensemble_of_noisy_copies_beats_its_members(tmp_path):
-    rng = np.random.default_rng(1)
-    truth = rng.normal(size=N)
-    noisy = {model: truth + rng.normal(size=N) for model in "bcd"}
-    table = ensembles_of(_replies(_run(tmp_path / "run", {"a": truth, **noisy})))
-    at = table.filter(read="a", kl=1.0)
-    gains = dict(at.select("optimised", "gain").iter_rows())
-    assert gains["mean"] > gains["single"] + 0.1
-    assert gains["minimum"] > gains["single"]
-    assert set(gains) == {"single", "mean", "lower quartile", "minimum"}
-
-
 def test_a_finding_names_the_pair_that_turns_down_and_is_silent_for_copies(turning, tmp_path):
     replies = _replies(turning)
     (found,) = said(replies)
@@ -171,17 +168,68 @@ def test_a_language_model_of_another_tokenizer_is_no_reference(small_run, settin
     runs.add_logprobs(small_run, "lm", "v2", "greatest", [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0])
     study = analysis.compute(analysis.load(small_run), {}, settings, [policies, overoptimisation])
     assert study.tables["policies"]["model"].unique().to_list() == ["m-two"]
-    section = policies.section(study)
-    said = " ".join(block.text for block in section.blocks if block.kind == "text")
-    assert "Without a language model of their tokenizer" in said
-    assert "m-one" in said
+    (note,) = notes_of(policies.section(study))
+    assert note == (
+        "No language model of the run has the same tokens under the same ids, so these are left "
+        "out over the vocabulary: m-one."
+    )
     assert "two reward models" in study.tables.reason("overoptimisation")
+
+
+def _run_of_keys(folder, vocabularies):
+    """Models a and b and a language model, each with a vocabulary of its own key."""
+    rng = np.random.default_rng(0)
+    scores = {(model, "greatest"): rng.normal(size=4) for model in "ab"}
+    keys = {model: model for model in "ab"}
+    run = runs.write_run(folder, vocabularies, keys, scores)
+    runs.add_logprobs(run, "lm", "lm", "greatest", np.log([0.4, 0.3, 0.2, 0.1]))
+    return analysis.load(run)
+
+
+def test_models_of_equal_tokens_share_a_reference_whatever_their_templates(tmp_path, settings):
+    words = ["w", "x", "y", "z"]
+    run = _run_of_keys(tmp_path / "run", dict.fromkeys(("a", "b", "lm"), words))
+    assert len({run.same_vocabulary(model) for model in ("a", "b", "lm")}) == 3
+    study = analysis.compute(run, {}, settings, [policies, overoptimisation])
+    assert study.tables["policies"]["of"].unique().to_list() == ["vocabulary"]
+    assert study.tables["policies"]["model"].unique().sort().to_list() == ["a", "b"]
+    assert notes_of(policies.section(study)) == []
+    crossed = study.tables["overoptimisation"].select("optimised", "read").unique()
+    assert crossed.height == 4
+
+
+def test_models_of_which_one_token_differs_are_apart(tmp_path, settings):
+    words = ["w", "x", "y", "z"]
+    tables = {"a": words, "b": ["w", "x", "z", "y"], "lm": words}
+    study = analysis.compute(_run_of_keys(tmp_path / "run", tables), {}, settings, [policies])
+    assert study.tables["policies"]["model"].unique().to_list() == ["a"]
+    (note,) = notes_of(policies.section(study))
+    assert note.endswith("left out over the vocabulary: b.")
 
 
 def test_a_prompt_that_no_language_model_was_given_is_said(small_run, settings):
     runs.add_logprobs(small_run, "lm", "v2", "worst", [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0])
     study = analysis.compute(analysis.load(small_run), {}, settings, [policies])
-    assert "the same vocabulary and the same prompt" in study.tables.reason("policies")
+    reason = study.tables.reason("policies")
+    assert "the same vocabulary and the same prompt" in reason
+    assert "over the vocabulary: “greatest”." in reason
+
+
+def test_prompts_without_a_reference_are_named_beside_those_with_one(small_run, settings):
+    runs.add_logprobs(small_run, "lm", "v1", "greatest", -np.arange(1.0, 8.0))
+    for prompt in ("best", "greatest", "worst"):
+        runs.add_items(small_run, "things", "m-one", prompt, {"love": 4.0, "war": -2.0})
+    runs.add_item_logprobs(small_run, "things", "lm", "best", {"love": (1, -2.0), "war": (1, -3.0)})
+    study = analysis.compute(analysis.load(small_run), {}, settings, [policies])
+    prompts = study.tables["policies"].select("of", "prompt").unique().sort("of").rows()
+    assert prompts == [("list things", "best"), ("vocabulary of lm", "greatest")]
+    models, asked = notes_of(policies.section(study))
+    assert models.endswith("m-two.")
+    assert asked == (
+        "No language model was given these prompts, so no policy is known there: over the "
+        "vocabulary: “worst”; over the list “things”: “greatest” and “worst”. assay logprobs adds "
+        "them to a run."
+    )
 
 
 def test_the_chat_form_is_the_reference_where_there_are_both(small_run):
@@ -209,3 +257,113 @@ def test_lists_are_taken_with_the_language_model_that_read_them(small_run, setti
     assert study.tables["policies"]["of"].unique().to_list() == ["list things"]
     best = study.tables["policies"].filter(method=BEST_OF_N, n=1_000_000)
     assert best["top"].to_list() == ["love"]
+
+
+ASKED = [
+    prompt
+    for prompt in FOLLOW_UP
+    if prompt.split("-")[0] in ("best", "greatest", "worst") and prompt.endswith("-one-word")
+]
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory, settings):
+    """A list under three wordings of three questions, and a language model that knows a part.
+
+    The reward of b is that of a, but low where a is highest.
+    """
+    rng = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("listed") / "run"
+    runs.write_run(folder, {"v": ["x", "y"]}, {"a": "v"}, {("a", "greatest"): [0.0, 1.0]})
+    items = [f"item {i}" for i in range(N)]
+    for prompt in ASKED:
+        a = rng.normal(size=N)
+        for model, rewards in (("a", a), ("b", np.where(a < 1.8, a, -2.0))):
+            own = dict(zip(items, rewards.tolist(), strict=True))
+            runs.add_items(folder, "items", model, prompt, own)
+        runs.add_item_logprobs(folder, "items", "lm", prompt, {i: (2, -15.0) for i in items})
+    texts = {prompt: FOLLOW_UP[prompt] for prompt in ASKED}
+    runs.edit_manifest(folder, lambda c: c["prompts"].update(texts))
+    record = {"source": "b", "checkpoint_hash": "h", "vocab": None}
+    runs.edit_manifest(folder, lambda c: c["models"].update({"b": record}))
+    return analysis.compute(analysis.load(folder), {}, settings, [policies, overoptimisation])
+
+
+def test_a_list_keeps_the_rewards_of_every_model(listed):
+    (first, *_) = reference_policy.lists(listed.run, ["a", "b"])
+    assert first.models == ("a", "b")
+    for model, rewards in zip(first.models, first.rewards, strict=True):
+        own = listed.run.item_scores("items", first.prompt, [model])
+        np.testing.assert_array_equal(rewards, own[model].to_numpy().astype(float))
+
+
+def test_a_list_under_many_prompts_has_figures_of_three_questions_and_says_so(listed):
+    assert len(ASKED) == 9
+    section = policies.section(listed)
+    stems = [picture.stem for picture in pictures(section.blocks)]
+    named = ["best-ever-one-word", "worst-ever-one-word", "greatest-ever-one-word"]
+    assert stems == [f"policies_list_items_{prompt}" for prompt in named]
+    movers = [block for block in section.blocks if block.kind == "folded"]
+    assert len(movers) == 3
+    crossed = overoptimisation.section(listed)
+    assert [p.stem for p in pictures(crossed.blocks)] == [
+        f"overoptimisation_list_items_{prompt}" for prompt in named
+    ]
+    said = (
+        "The list “items” was read under 9 prompts. Its figures show the first wording of up to 3 "
+        "questions, “best-ever-one-word”, “worst-ever-one-word” and “greatest-ever-one-word”; the "
+        "tables and their files have every prompt."
+    )
+    assert said in notes_of(section)
+    assert said in notes_of(crossed)
+
+
+def test_the_share_that_a_list_has_stands_beside_its_policies(listed):
+    section = policies.section(listed)
+    heading = next(block for block in section.blocks if block.kind == "heading")
+    assert heading.small.endswith("gives these replies 0.0122 % of its probability")  # 400 e^-15
+    (table,) = [b for b in section.blocks if getattr(b, "file", "") == "policies.csv"]
+    assert {row["covered"] for row in table.rows} == {0.0122}
+
+
+def test_a_list_under_many_prompts_has_one_finding(listed):
+    (found,) = overoptimisation.section(listed).findings
+    assert found.text.startswith(
+        "Over the list “items”, under 9 prompts, 18 ordered pairs of models (counted under each "
+        "prompt) have rewards that correlate above 0.5"
+    )
+    pairs = listed.tables["overoptimisation_pairs"]
+    assert pairs["of"].unique().to_list() == ["list items"]
+    worst = pairs.filter(pl.col("q") < 0.05, course="turns down").sort("loss").row(-1, named=True)
+    assert f"under “{worst['prompt']}”, trained on a, b (correlation" in found.text
+    assert worst["loss"] == pairs["loss"].max()
+    stems = {picture.stem for picture in pictures(overoptimisation.section(listed).blocks)}
+    assert found.picture in {"", *stems}
+
+
+def test_what_float32_adds_to_a_probability_is_cut(tmp_path):
+    run = runs.write_run(
+        tmp_path / "run", {"v": ["x", "y"]}, {"a": "v"}, {("a", "greatest"): [0.0, 1.0]}
+    )
+    runs.add_logprobs(run, "lm", "v", "greatest", np.log([0.5, 0.5]) + 1e-6)
+    (replies,) = reference_policy.vocabularies(analysis.load(run), ["a"])
+    assert replies.covered == 1
+
+
+def test_kinds_of_words_show_small_shares_and_leave_out_kinds_of_few_tokens(tmp_path, settings):
+    run = runs.full_run(tmp_path / "run", np.random.default_rng(0))
+    study = analysis.compute(analysis.load(run), runs.INFOS, settings, [policies])
+    section = policies.section(study)
+    (block,) = [b for b in section.blocks if getattr(b, "file", "") == "policy_words.csv"]
+    file = study.tables["policy_words"]
+    assert file["tokens"].min() < 5
+    assert block.of == file.filter(pl.col("tokens") >= 5).height > 0
+    first = file.filter(pl.col("tokens") >= 5).row(0, named=True)
+    for name in ("p", "policy"):
+        assert block.rows[0][name] == pytest.approx(100 * first[name], rel=5e-3)
+    kinds = {key: kind for key, _, kind in block.columns}
+    small = {**block.rows[0], "p": 1.816e-5}
+    assert page.cell(small["p"], kinds["p"]) == "1.816e−05"
+    assert {kinds[key] for key in ("p", "policy", "ratio")} == {"number"}
+    said = [block.text for block in section.blocks if block.kind == "text"]
+    assert any("fewer than 5 tokens in the vocabulary are left out" in text for text in said)

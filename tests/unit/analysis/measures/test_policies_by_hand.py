@@ -1,0 +1,167 @@
+"""Exact policies and ensembles on a few replies, against numbers worked out here."""
+
+import numpy as np
+import polars as pl
+import pytest
+import scipy.optimize
+
+from analysis.figures import climbs
+from analysis.measures import overoptimisation
+from analysis.measures.policies import BEST_OF_N, OPTIMAL, masses, movers, policies_of
+from analysis.measures.reference_policy import VOCABULARY, Replies
+from analysis.statistics.exact_policies import normalised
+
+P = np.array([0.4, 0.3, 0.2, 0.1])
+HIGH = [0, 2]  # the replies of the high reward, which have 0.6 together
+
+
+def _replies(p, *rewards):
+    return Replies(
+        of=VOCABULARY,
+        prompt="greatest",
+        reference="lm",
+        form="greatest",
+        ids=np.arange(len(p)),
+        texts=pl.Series([f"w{i}" for i in range(len(p))]),
+        log_p=normalised(np.log(p)),
+        covered=1.0,
+        models=tuple("abcdef"[: len(rewards)]),
+        rewards=np.array(rewards, float),
+    )
+
+
+def _mass(base, nats):
+    """Mass of replies that have `base` of the reference, where the policy is `nats` away."""
+
+    def excess(m):
+        return m * np.log(m / base) + (1 - m) * np.log((1 - m) / (1 - base)) - nats
+
+    return scipy.optimize.brentq(excess, base, 1 - 1e-12)
+
+
+@pytest.fixture
+def two_levels():
+    """Rewards 10 and 0: a policy at a KL is known by the mass of the replies with 10."""
+    return _replies(P, [10, 0, 10, 0])
+
+
+def test_mass_of_a_kind_is_the_sum_over_its_tokens(two_levels):
+    kinds = pl.DataFrame({"list": "l", "words": "k", "token_id": [0, 1], "stem": ["x", "y"]})
+    (row,) = masses(two_levels, [0.2], kinds).to_dicts()
+    high = _mass(0.6, 0.2)
+    expected = high * 0.4 / 0.6 + (1 - high) * 0.3 / 0.4
+    assert (row["tokens"], row["p"]) == (2, pytest.approx(0.7))
+    assert row["policy"] == pytest.approx(expected, rel=1e-6)
+    assert row["ratio"] == pytest.approx(expected / 0.7, rel=1e-6)
+
+
+def test_replies_that_gain_and_lose_are_those_of_high_and_low_reward(two_levels):
+    table = movers(two_levels, [0.2], 4)
+    ends = table.select("end", "rank", "reply_id").rows()
+    assert ends == [("gains", 1, 0), ("gains", 2, 2), ("loses", 1, 1), ("loses", 2, 3)]
+    high = _mass(0.6, 0.2)
+    scale = np.where(np.isin(range(4), HIGH), high / 0.6, (1 - high) / 0.4)
+    expected = [P[i] * (scale[i] - 1) for i in (0, 2, 1, 3)]
+    np.testing.assert_allclose(table["change"], expected, rtol=1e-6)
+    np.testing.assert_allclose(table["policy"] - table["p"], table["change"])
+
+
+def test_beta_has_the_unit_of_the_reward(two_levels):
+    (row,) = policies_of(two_levels).filter(pl.col("kl").round(6) == 0.2).to_dicts()
+    high = _mass(0.6, 0.2)
+    # High and low replies are exp(10 / β) apart, beside 0.6 to 0.4 in the reference.
+    assert row["beta"] == pytest.approx(10 / np.log(high / 0.6 * 0.4 / (1 - high)), rel=1e-6)
+    assert row["reward"] == pytest.approx(10 * high, rel=1e-6)
+    assert row["gain"] == pytest.approx((high - 0.6) / np.sqrt(0.6 * 0.4), rel=1e-6)
+
+
+def test_bound_and_distribution_of_best_of_four(two_levels):
+    table = policies_of(two_levels).filter(method=BEST_OF_N)
+    bounds = dict(table.select("n", "bound").iter_rows())
+    assert bounds[1] == 0
+    assert bounds[4] == pytest.approx(0.6362943611198906)  # log 4 - 3/4
+    (row,) = table.filter(n=4).to_dicts()
+    high = 1 - 0.4**4
+    assert row["reward"] == pytest.approx(10 * high)
+    assert row["kl"] == pytest.approx(high * np.log(high / 0.6) + 0.4**4 * np.log(0.4**3))
+    assert row["kl"] <= row["bound"]
+
+
+@pytest.fixture
+def four_models():
+    """Four rewards of 60 replies: every ensemble of three of them is another reward."""
+    rng = np.random.default_rng(0)
+    return _replies(rng.dirichlet(np.ones(60)), *rng.normal(size=(4, 60)))
+
+
+@pytest.mark.parametrize("how", ["mean", "lower quartile", "minimum", "single"])
+def test_ensembles_are_what_they_are_called(four_models, how):
+    table = overoptimisation.ensembles_of(four_models)
+    (got,) = table.filter(read="a", optimised=how, kl=1.0)["gain"]
+    p = np.exp(four_models.log_p)
+    mean = four_models.rewards @ p
+    spread = np.sqrt((four_models.rewards - mean[:, None]) ** 2 @ p)
+    a, *others = (four_models.rewards - mean[:, None]) / spread[:, None]
+    ordered = np.sort(others, axis=0)
+    together = {
+        "mean": [ordered.sum(axis=0) / 3],
+        "lower quartile": [(ordered[0] + ordered[1]) / 2],  # a quarter of the way of two steps
+        "minimum": [ordered[0]],
+        "single": others,
+    }
+    expected = np.mean([_tilted(p, reward, 1.0) @ a for reward in together[how]])
+    assert got == pytest.approx(expected, abs=1e-6)
+
+
+def _tilted(p, reward, nats):
+    """P exp(s·reward), normalised, with s such that it is `nats` from p."""
+
+    def policy(s):
+        weights = p * np.exp(s * (reward - reward.max()))
+        return weights / weights.sum()
+
+    def excess(s):
+        pi = policy(s)
+        return pi @ np.log(pi / p) - nats
+
+    return policy(scipy.optimize.brentq(excess, 1e-6, 20))
+
+
+def test_the_minimum_is_not_fooled_where_each_copy_overrates_other_replies():
+    rng = np.random.default_rng(1)
+    truth = rng.normal(size=400)
+    copies = [truth + 6 * (rng.random(400) < 0.03) for _ in range(3)]
+    table = overoptimisation.ensembles_of(_replies(np.full(400, 1 / 400), truth, *copies))
+    gains = dict(table.filter(read="a", kl=1.0).select("optimised", "gain").iter_rows())
+    assert gains["minimum"] > gains["mean"] + 0.1 > gains["single"] + 0.2
+    assert gains["lower quartile"] > gains["mean"] + 0.1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_line_of_optimal_policies_is_nowhere_below_best_of_n(seed):
+    rng = np.random.default_rng(seed)
+    replies = _replies(rng.dirichlet(np.full(500, 0.1)), rng.normal(size=500).round(seed))
+    table = policies_of(replies)
+    line = table.filter(method=OPTIMAL)
+    assert (line["kl"].diff().drop_nulls() > 0).all()
+    points = table.filter(pl.col("n") > 1, method=BEST_OF_N)
+    kls, gains = (np.append(0, line[name]) for name in ("kl", "gain"))
+    assert (np.interp(points["kl"], kls, gains) >= points["gain"].to_numpy() - 1e-7).all()
+    drawn, dots = climbs.gains(line, table.filter(method=BEST_OF_N), {"a": "a"}).axes[0].lines
+    assert len(dots.get_xdata()) == points.height  # not n = 1, which is the reference
+    under = np.interp(dots.get_xdata(), drawn.get_xdata(), drawn.get_ydata())
+    assert (under >= dots.get_ydata() - 1e-7).all()
+    assert np.isin([0.5, 1.0], line["kl"].round(6)).all()  # those of the table stay
+
+
+def test_the_line_follows_the_optimum_to_its_end():
+    p = np.array([1 - 1e-7, 1e-7 - 1e-9, 1e-9])
+    line = policies_of(_replies(p, [0.0, 1.0, 1.2])).filter(method=OPTIMAL)
+    assert line["kl"][-1] == pytest.approx(-np.log(1e-9))
+    assert line["kl"].diff().max() < 1.01
+    assert np.isin(range(11, 21), line["kl"].round(6)).all()
+
+
+def test_the_reference_itself_is_not_on_the_line_twice(two_levels):
+    line = policies_of(two_levels).filter(method=OPTIMAL)
+    assert line["kl"].min() > 0.01
