@@ -83,6 +83,8 @@ def _model(
     for stage in todo:
         _say(f"{spec.nickname}: {stage}")
         _RUN[stage](asked, checkpoint(), readings)
+    if todo:
+        sources.note(asked, checkpoint())
     tried = READINGS in asked.stages_of(spec) and _try(asked, spec, readings, published, checkpoint)
     if asked.stages_of(spec) and not todo and not tried:
         _say(f"{spec.nickname}: complete already")
