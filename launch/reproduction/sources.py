@@ -102,6 +102,8 @@ def converted(asked: Asked, spec: ModelSpec) -> Checkpoint:
     folder = folder_of(asked, spec)
     if folder is None and asked.source_dir is not None:
         raise refusal(asked, spec)
+    for left in _interrupted(asked, spec):
+        _remove(left)
     checkpoint = converting.convert(
         spec.hub_id if folder is None else str(folder),
         storage.path_of(destination),
@@ -114,6 +116,18 @@ def converted(asked: Asked, spec: ModelSpec) -> Checkpoint:
         cache=cache_of(asked, spec),
     )
     return Checkpoint.open(checkpoint.path, verify=verify)
+
+
+def _interrupted(asked: Asked, spec: ModelSpec) -> list[Path]:
+    """Folders that conversions of the model which were killed have left; the runs are locked."""
+    checkpoint = asked.checkpoint(spec)
+    begins = f".{checkpoint.name}-"
+    every = checkpoint.parent.iterdir() if checkpoint.parent.is_dir() else ()
+    own = (each for each in every if each.name.startswith(begins))
+    return [each for each in own if len(each.name) == len(begins) + _RANDOM]
+
+
+_RANDOM = 8  # characters that `tempfile` adds
 
 
 def _differences(card: Card, spec: ModelSpec, identity: bool) -> list[tuple[str, object, object]]:
