@@ -188,9 +188,10 @@ def note(asked: Asked, checkpoint: Checkpoint) -> None:
 
 
 def check_folder(asked: Asked, spec: ModelSpec) -> None:
-    """Compares a model's folder in --source-dir with what its results were computed with.
+    """Compares a model's weights in --source-dir with those that its results were computed with.
 
-    That is the checkpoint, or what was noted of one that was removed; nothing where neither is.
+    They are those of the checkpoint, or of one that was noted and removed; without both they are
+    not known.
 
     Raises:
       AssayError: the folder has other weights.
@@ -200,10 +201,7 @@ def check_folder(asked: Asked, spec: ModelSpec) -> None:
     where = next((f for f in (asked.checkpoint(spec), noted) if (f / CARD).is_file()), None)
     if folder is None or where is None:
         return
-    checkpoint = Checkpoint.open(where, verify=verify)
-    if reason := _unlike_weights(checkpoint, folder) or (
-        "" if where == noted else _unlike_bos(checkpoint, folder)
-    ):
+    if reason := _unlike_weights(Checkpoint.open(where, verify=verify), folder):
         raise AssayError(
             f"results of {spec.slug} below {asked.root}: {reason}; allowed: the folder that they "
             "were computed from, or another --root"

@@ -10,6 +10,8 @@ from engine.convert import patience
 from tests.support import hub_server, stand_ins, tiny
 from tests.support.reproduction import GEMMA, SPEC, TINY
 
+pytestmark = pytest.mark.slow
+
 FILES = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
 
@@ -32,7 +34,6 @@ def fingerprints(root):
     return {path: record["fingerprint"] for path, record in results.items() if record["complete"]}
 
 
-@pytest.mark.slow
 def test_a_model_is_fetched_scored_and_removed_and_a_lost_download_goes_on(command, hub, tmp_path):
     """The first call ends when the second shard is refused, the second fetches that one alone."""
     root = tmp_path / "root"

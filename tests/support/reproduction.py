@@ -1,5 +1,6 @@
 """Flags and files of `assay reproduce` on tiny models that stand in for two of the paper's."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,6 +52,11 @@ def flags(root: Path, folders: Path, *more: str, models: Sequence[str] = (GEMMA,
     """The flags of a call; those of `more` come last, and win."""
     named = f"--models={','.join(models)}"
     return [f"--root={root}", f"--source-dir={folders}", named, *TINY, *more]
+
+
+def counts(line: str) -> dict[str, int]:
+    """`page: … (3 same, 0 within noise, …)` -> kind -> count."""
+    return {kind: int(n) for n, kind in re.findall(r"(\d+) ([a-z ]+?)(?:,|;|\))", line)}
 
 
 def parts(root: Path) -> dict[str, bytes]:
