@@ -1,5 +1,6 @@
 """What `assay reproduce` says before it computes anything: its plan, and one line of bad input."""
 
+import json
 import re
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ import polars as pl
 import pytest
 
 from analysis.published import data
-from configs import reproduce
+from configs import known_shapes, reproduce
 from engine.errors import AssayError
 from launch.reproduction import planning
 from launch.reproduction.readings import check_second_dtype
@@ -194,13 +195,31 @@ def test_the_search_is_that_of_the_papers_code():
     assert (search.method, search.wrong_sign, search.restarts) == ("paper", True, 1)
 
 
-def test_a_folder_of_other_weights_is_the_models_one_line(command, tmp_path):
-    """The registry knows the bytes of R-Gem-2B; a tiny model is not it."""
-    tiny.write_model(tmp_path / "models" / GEMMA, seed=1)
+PUBLISHED = known_shapes.config_json(SPEC) | {
+    "vocab_size": known_shapes.rows(SPEC),
+    "architectures": ["Gemma2ForSequenceClassification"],
+    "hidden_act": "gelu_pytorch_tanh",
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, f"config.json has model_type=llama; {SPEC.hub_id} has model_type=gemma2"),
+        (PUBLISHED, f"48,640 bytes of tensors; {SPEC.hub_id} has 5,228,688,384"),
+    ],
+    ids=["another kind", "other bytes"],
+)
+def test_a_folder_of_other_weights_is_the_models_one_line(command, tmp_path, config, said):
+    """The registry knows the kind and the bytes of R-Gem-2B; a tiny model has neither."""
+    folder = tiny.write_model(tmp_path / "models" / GEMMA, seed=1)
+    own = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(own | config))
     given = flags(tmp_path / "root", tmp_path / "models")
     named = [f for f in given if "check_identity" not in f]
     found = command("reproduce", *named, "--only=sweep")
     assert found.code == 1
     (row,) = [line for line in found.err if line.startswith("R-Gem-2B  ")]
-    assert re.search("failed: .*(published|registry|listed|own files)", row)
+    allowed = "allowed: that model's own files, or a folder of another name"
+    assert row.endswith(f"  failed: {folder}: {said}; {allowed}")
     assert not (tmp_path / "root" / "checkpoints" / GEMMA).exists()
