@@ -14,7 +14,7 @@ from engine.errors import AssayError
 from launch.reproduction import planning
 from launch.reproduction.readings import check_second_dtype
 from tests.support import tiny
-from tests.support.reproduction import GEMMA, flags
+from tests.support.reproduction import GEMMA, SPEC, flags
 
 
 def rows_of(found):
