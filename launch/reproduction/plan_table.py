@@ -119,7 +119,7 @@ def _of_noise(asked: Asked, planned: Sequence[Step]) -> list[str]:
     for index, one in enumerate(planned[0].plans if planned and asked.config.second_dtype else ()):
         each = {step.spec.nickname: step.noise_s[index] for step in planned}
         large = [name for name, seconds in each.items() if seconds is None]
-        over = f"; too large in it, so that they fail: {', '.join(large)}" if large else ""
+        over = f"; too large in it, so that this fails for {', '.join(large)}" if large else ""
         lines.append(
             f"noise between dtypes: the paper's conventions in {asked.config.second_dtype} too, "
             f"{_short(sum(filter(None, each.values())))} on {one.devices.name}, counted in the "

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from engine.errors import OutOfMemory
+from launch.reproduction import work
 from tests.support import tiny
 from tests.support.reproduction import GEMMA, ITEMS, counts, flags, write_items, write_models
 
@@ -161,7 +163,25 @@ def test_values_of_the_second_dtype_are_within_the_noise(command, done, files, t
     assert "--config.second_dtype=bfloat16 computes the paper’s conventions" in page.read_text()
 
 
-NOISY = 1
+NOISY = 10
+
+
+def test_a_model_too_large_for_the_second_dtype_has_all_other_results(
+    command, files, tmp_path, monkeypatch
+):
+    sweep = work.sweep_vocabulary
+
+    def short(models, prompts, run, settings, mesh):
+        if settings.dtype == "bfloat16":
+            raise OutOfMemory("too large in bfloat16")
+        return sweep(models, prompts, run, settings, mesh)
+
+    monkeypatch.setattr(work, "sweep_vocabulary", short)
+    one = ("--config.prompts=greatest", "--only=sweep,items,search")
+    found = command("reproduce", *call(tmp_path / "root", files, *one, NOISE))
+    assert found.code == 1
+    (row,) = [line for line in found.err if line.startswith("R-Gem-2B  ")]
+    assert re.search(r"2/3 +2/3 +2/2 .* failed: too large in bfloat16", row)
 
 
 def test_a_plan_counts_the_second_dtype_by_its_own_speed(command, tmp_path):
