@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from engine.errors import OutOfMemory
+from engine.sweep import rewards
 from launch.reproduction import work
 from tests.support import tiny
 from tests.support.reproduction import GEMMA, ITEMS, counts, flags, write_items, write_models
@@ -169,7 +170,7 @@ NOISY = 10
 def test_a_model_too_large_for_the_second_dtype_has_all_other_results(
     command, files, tmp_path, monkeypatch
 ):
-    sweep = work.sweep_vocabulary
+    sweep = rewards.sweep_vocabulary
 
     def short(models, prompts, run, settings, mesh):
         if settings.dtype == "bfloat16":

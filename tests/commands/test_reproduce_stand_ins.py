@@ -4,7 +4,6 @@ Their classes, tensor names, templates and tokenizers are the published ones; si
 weights random (tests/support/stand_ins.py).
 """
 
-import itertools
 import json
 
 import polars as pl
@@ -114,7 +113,7 @@ def test_the_papers_pipeline_adds_a_bos_to_those_that_the_template_writes(ten):
         counted = {}
         for slug, stand_in in stand_ins.MODELS.items():
             ids = content["results"][schema.scores_path(slug, "best")]["fingerprint"]["prefix_ids"]
-            counted[slug] = len(list(itertools.takewhile(lambda i, ids=ids: i == ids[0], ids)))
+            counted[slug] = next(n for n, i in enumerate(ids) if i != ids[0])
             cards = {"template": 1, "single": 1, "double": 1 + stand_in.bos}
             papers = 1 + stand_in.bos
             card = cards[known_models.MODELS[slug].bos]
