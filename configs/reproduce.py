@@ -21,9 +21,11 @@ def get_config() -> ml_collections.ConfigDict:
     config.prompts = "greatest,best,worst"  # ids of configs/prompts.py
     config.item_prompt = "elo_greatest"  # of the items
     # Another dtype in which the paper's conventions are run once more: float32 on an accelerator,
-    # bfloat16 on a CPU. What the two differ by is the noise of "within noise". "": not measured.
+    # bfloat16 on a CPU. What the two differ by is the noise of "within noise". "": not measured,
+    # because float32 takes half as long again on one H100, and models of 27B do not fit.
     config.second_dtype = ""
-    # Language models of Tables A1-A5: slugs of `assay models`, "paper" for all ten, "" for none.
+    # Language models of Tables A1-A5: slugs of `assay models`, "" for none, or "paper": all ten
+    # with --models=paper, otherwise those that --models names.
     config.language_models = "paper"
     # Models that are searched: "all" of --models, some of their slugs, or "" for none.
     config.searched = "all"

@@ -20,7 +20,7 @@ from engine.errors import AssayError
 from engine.planning import machines
 from launch.common import command, locking
 from launch.common.durations import in_hours
-from launch.reproduction import paper, plan_table, planning, results, trials
+from launch.reproduction import begun, paper, plan_table, planning, results, trials
 from launch.reproduction.asked import (
     CONVERT,
     DIFFERING,
@@ -95,6 +95,7 @@ def reproduce(given: command.Given) -> str:
     wanted = asked(given)
     both = readings(wanted.config)
     trials.check(wanted.config)
+    begun.check(wanted, both, weights=not given.plan)
     if given.plan:
         devices = machines.parse(given.devices) if given.devices else planning.at_hand()
         return plan_table.text(wanted, both, planning.steps(wanted, both, devices))

@@ -20,6 +20,11 @@ from launch.common.scoring import dtype_and_mesh
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSettings, Mesh]:
     """The settings of a search's config for some models, and its mesh."""
     dtype, mesh = dtype_and_mesh(config, models)
+    return in_dtype(config, dtype), mesh
+
+
+def in_dtype(config: ConfigDict, dtype: str) -> SearchSettings:
+    """The settings of a search's config, with the dtype that is meant by its own."""
     fields = {field.name for field in dataclasses.fields(SearchSettings)}
     own = {name: value for name, value in config.items() if name in fields} | {
         "dtype": dtype,
@@ -27,7 +32,7 @@ def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSe
         "deny": _texts("deny", config.deny),
         "fixed": _positions(config.fixed),
     }
-    return SearchSettings(**own), mesh
+    return SearchSettings(**own)
 
 
 def search(

@@ -44,7 +44,7 @@ class Asked:
     Attributes:
       root: folder of everything that is written.
       rewards: reward models, in the order of the paper.
-      languages: language models of Tables A1-A5.
+      languages: language models of Tables A1-A5, where a stage is asked for that concerns them.
       stages: those that are run.
       source_dir: folder that holds a folder for each model; None: the hub.
       elo: the items, with human ranks where they are known; None: not given.
@@ -122,10 +122,11 @@ def asked(given: Given) -> Asked:
     prompt = config.item_prompt
     if prompt not in PROMPTS:
         raise AssayError(f"item_prompt={prompt!r}; allowed: {', '.join(PROMPTS)}")
-    return Asked(
+    concerned = any(stage in stages for stage in (CONVERT, LOGPROBS, PAGE))
+    asked = Asked(
         root=Path(paths(given, "root")[0]),
         rewards=rewards,
-        languages=languages if LOGPROBS in stages else [],
+        languages=languages if concerned else [],
         stages=stages,
         source_dir=None if folder is None else Path(folder),
         elo=read_elo(Path(given.elo), given.column) if given.elo else None,
@@ -135,6 +136,23 @@ def asked(given: Given) -> Asked:
         searched=_searched(config.searched, slugs),
         tried=given.readings,
         config=config,
+    )
+    _check_work(asked, given.only, [*rewards, *languages])
+    return asked
+
+
+def _check_work(asked: Asked, only: Sequence[str], models: Sequence[ModelSpec]) -> None:
+    """Refuses stages of which none concerns any of the models."""
+    if asked.runs(CONVERT) or asked.runs(PAGE) or any(map(asked.stages_of, models)):
+        return
+    own = {stage for spec in models for stage in asked.all_stages_of(spec)}
+    allowed = [stage for stage in STAGES if stage in own | {CONVERT, PAGE}]
+    names = [spec.slug for spec in models]
+    few = len(names) <= 3
+    how = f"; the stage {ITEMS} needs --elo" if ITEMS in only and asked.elo is None else ""
+    raise AssayError(
+        f"--only={','.join(only)}: nothing to do for {_all(names) if few else len(names)}"
+        f"{'' if few else ' models'}; allowed: {_all(allowed)}{how}"
     )
 
 
@@ -151,7 +169,8 @@ def _stages(only: Sequence[str], tried: str) -> list[str]:
 def _models(chosen: Sequence[str], listed: str) -> tuple[list[ModelSpec], list[ModelSpec]]:
     """Reward and language models, in the order of the registry.
 
-    Language models come from the setting, or from --models where it names some.
+    Language models come from --models and from the setting, in which "paper" says no more than in
+    --models.
     """
     names = {**_by_name(known_models.MODELS), **_by_name(known_models.LANGUAGE_MODELS)}
     found = []
@@ -167,8 +186,8 @@ def _models(chosen: Sequence[str], listed: str) -> tuple[list[ModelSpec], list[M
                 f"{_all(known_models.LANGUAGE_MODELS)}"
             )
     rewards = [spec for slug, spec in known_models.MODELS.items() if slug in found]
-    own = [slug for slug in found if slug in known_models.LANGUAGE_MODELS]
-    languages = own or (_languages(listed) if "paper" in [c.strip() for c in chosen] else [])
+    every = "paper" in [name.strip() for name in chosen]
+    languages = [*found, *(_languages(listed) if every or listed != "paper" else [])]
     return rewards, [s for slug, s in known_models.LANGUAGE_MODELS.items() if slug in languages]
 
 

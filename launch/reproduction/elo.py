@@ -58,17 +58,29 @@ def write_people(run: str, elo: EloList) -> None:
     Raises:
       AssayError: the run has other human scores of the list.
     """
-    if elo.humans is None:
+    if elo.humans is None or check_people(run, elo):
         return
+    name = schema.humans_path(elo.name)
+    parts.write_frame(storage.path_of(run) / name, elo.humans, provenance.of_table(name))
+
+
+def check_people(run: str, elo: EloList) -> bool:
+    """Whether a run holds what people think of the items.
+
+    Raises:
+      AssayError: it has other human scores of the list, or some where the file has none.
+    """
     name = schema.humans_path(elo.name)
     path, about = storage.path_of(run) / name, provenance.of_table(name)
     if not storage.exists(path):
-        parts.write_frame(path, elo.humans, about)
-    elif not parts.read_frame(path, None, about).frame.equals(elo.humans):
+        return False
+    found = parts.read_frame(path, None, about).frame
+    if elo.humans is None or not found.equals(elo.humans):
         raise AssayError(
             f"run {run}: other human scores of the list {elo.name!r} are there already; "
             "allowed: the same file as before, or another --root"
         )
+    return True
 
 
 def _once(path: Path, replies: Sequence[str]) -> Sequence[str]:

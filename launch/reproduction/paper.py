@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analysis import Study
@@ -61,7 +61,7 @@ def write(
     about = page.About(
         models=[(s.spec.nickname, _said(asked, s, readings)) for s in states],
         settings=CONVENTIONS,
-        facts=_facts(made.get(PAPER)),
+        facts=[*_facts(made.get(PAPER)), *_of_noise(asked, made)],
         tried=_tried(asked, compared),
         published=compared_with,
     )
@@ -138,6 +138,20 @@ def _facts(study: Study | None) -> list[str]:
     if matched is not None and matched.height:
         lines.append(f"Word frequencies are from {matched['source'][0]}.")
     return lines
+
+
+def _of_noise(asked: Asked, made: Mapping[str, Study]) -> list[str]:
+    """How the verdict "within noise" is given, where this call has not measured the noise."""
+    if NOISE in made:
+        return [f"Noise was measured against the same conventions in {asked.config.second_dtype}."]
+    if PAPER not in made:
+        return []
+    dtypes = {str(r.fingerprint.get("dtype")) for r in made[PAPER].run.results.values()}
+    other = "bfloat16" if "float32" in dtypes else "float32"
+    return [
+        "No verdict is “within noise”, because the noise between dtypes was not measured: "
+        f"--config.second_dtype={other} computes the paper’s conventions in {other} too."
+    ]
 
 
 def read_published(folder: str) -> tuple[Published, str]:

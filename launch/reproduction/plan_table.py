@@ -6,7 +6,7 @@ from engine.planning.memory import in_words
 from engine.planning.plans import Plan
 from launch.common.durations import in_hours
 from launch.reproduction import sources
-from launch.reproduction.asked import ALL, ITEMS, READINGS, Asked
+from launch.reproduction.asked import ALL, CONVERT, ITEMS, READINGS, Asked
 from launch.reproduction.planning import Step, disk
 from launch.reproduction.readings import Reading
 
@@ -29,10 +29,11 @@ def text(asked: Asked, readings: Sequence[Reading], planned: Sequence[Step]) -> 
         f"stages: {', '.join(asked.stages)}",
         f"readings of a reward model: {'; '.join(reading.name for reading in readings)}",
         "",
-        *_aligned([head, *(_row(step) for step in planned), _total(planned)]),
+        *_aligned([head, *(_row(asked, step) for step in planned), _total(planned)]),
         "",
         "*: expected from the model's shapes; the others are the bytes of the published tensors",
         *_disk_lines(asked, planned),
+        *_of_noise(asked, planned),
         *_of_tries(asked, planned),
         *_not_planned(asked, planned),
         *_assumed(planned),
@@ -40,7 +41,7 @@ def text(asked: Asked, readings: Sequence[Reading], planned: Sequence[Step]) -> 
     return "\n".join(lines)
 
 
-def _row(step: Step) -> tuple[str, ...]:
+def _row(asked: Asked, step: Step) -> tuple[str, ...]:
     mark = "" if step.known else "*"
     fetch = f"{in_words(step.fetch)}{mark}" if step.fetch else "–"
     made = f"{in_words(step.checkpoint)}{mark}" if step.checkpoint else "–"
@@ -49,16 +50,28 @@ def _row(step: Step) -> tuple[str, ...]:
         for stage, missing, of in step.todo
         if missing
     ]
-    times = [_time(one, seconds) for one, seconds in zip(step.plans, step.seconds, strict=True)]
+    times = [
+        _time(one, seconds) if step.todo else "–"
+        for one, seconds in zip(step.plans, step.seconds, strict=True)
+    ]
     return (
         step.spec.nickname,
         fetch,
         made,
         in_words(step.host) if step.checkpoint else "–",
         in_words(step.plans[0].account.total) if step.plans else "–",
-        ", ".join(todo) or "complete already",
+        ", ".join(todo) or _without_results(step, converts=asked.runs(CONVERT)),
         *times,
     )
+
+
+def _without_results(step: Step, *, converts: bool) -> str:
+    """What is said of a model of which no result is to be computed."""
+    if step.todo:
+        return "complete already"
+    if not converts:
+        return "nothing to compute"
+    return CONVERT if step.checkpoint else "converted already"
 
 
 def _time(one: Plan, seconds: float | None) -> str:
@@ -72,14 +85,15 @@ def _short(seconds: float) -> str:
 def _total(planned: Sequence[Step]) -> tuple[str, ...]:
     times = []
     for index in range(len(planned[0].plans) if planned else 0):
-        each = [step.seconds[index] for step in planned]
+        each = [step.seconds[index] for step in planned if step.todo]
         known = [seconds for seconds in each if seconds is not None]
         some = (
             ""
             if len(known) == len(each)
             else f" ({len(known)} of {len(each)} models; the others do not fit)"
         )
-        times.append(_short(sum(known)) + some if known else "none fits")
+        nothing = "none fits" if each else "–"
+        times.append(_short(sum(known)) + some if known else nothing)
     fetched, made = (sum(getattr(s, name) for s in planned) for name in ("fetch", "checkpoint"))
     return ("in all", in_words(fetched), in_words(made), "", "", "", *times)
 
@@ -96,6 +110,21 @@ def _disk_lines(asked: Asked, planned: Sequence[Step]) -> list[str]:
         other = found.keep_none <= found.free and asked.keep == "all"
         way = "--keep=none fits" if other else "use a larger disk, or fewer --models"
         lines.append(f"that does not fit with --keep={asked.keep}: {way}")
+    return lines
+
+
+def _of_noise(asked: Asked, planned: Sequence[Step]) -> list[str]:
+    """What the results in the second dtype take, of those that are missing."""
+    lines = []
+    for index, one in enumerate(planned[0].plans if planned and asked.config.second_dtype else ()):
+        each = {step.spec.nickname: step.noise_s[index] for step in planned}
+        large = [name for name, seconds in each.items() if seconds is None]
+        over = f"; too large in it, so that this fails for {', '.join(large)}" if large else ""
+        lines.append(
+            f"noise between dtypes: the paper's conventions in {asked.config.second_dtype} too, "
+            f"{_short(sum(filter(None, each.values())))} on {one.devices.name}, counted in the "
+            f"times above{over}"
+        )
     return lines
 
 

@@ -26,7 +26,7 @@ from launch.reproduction.asked import (
     SWEEP,
     Asked,
 )
-from launch.reproduction.readings import Reading
+from launch.reproduction.readings import NOISE, Reading
 
 _PREFIX, _OWN = 64, 3  # positions of a prompt and of a candidate with what closes its turn
 _ITEM = 4  # more positions of an item than of a token
@@ -49,6 +49,7 @@ class Step:
       todo: stages that are not complete, each with the results that it lacks and has in all.
       plans: for each of the devices.
       seconds: of all stages, for each of the devices; None where it does not fit.
+      noise_s: of them, those of the second dtype; None where it does not fit in that.
       tries_s: of them, those of the stage `readings`, at the most.
     """
 
@@ -62,6 +63,7 @@ class Step:
     todo: Sequence[tuple[str, int, int]]
     plans: Sequence[Plan]
     seconds: Sequence[float | None]
+    noise_s: Sequence[float | None]
     tries_s: Sequence[float]
 
 
@@ -84,18 +86,22 @@ def _step(
     folder = sources.folder_of(asked, spec)
     weights = [path.stat().st_size for path in folder.glob("*.safetensors")] if folder else []
     size = sum(weights) or spec.tensor_bytes or expected
-    todo, tries = [], []
+    todo, first, tries, noise = [], [], [], []
     for stage in asked.stages_of(spec):
         places = results.wanted(asked, spec, stage, readings)
         missing = [place for place in places if place not in there]
         todo.append((stage, len(missing), len(places)))
         tries += missing if stage == READINGS else []
+        second = [place for place in missing if place[0] == NOISE]
+        first.append((stage, len(missing) - len(second), len(places)))
+        noise += second
     left = any(missing for _, missing, _ in todo) or (asked.runs(CONVERT) and not todo)
     made = asked.checkpoint(spec).exists()
     needed = left and not made
     plans = [_plan(asked, subject, one) for one in devices]
     tries_s = [_tries_s(asked, subject, one, tries) for one in plans]
-    seconds = [_seconds(asked, subject, one, todo) for one in plans]
+    noise_s = [_noise_s(asked, subject, one, noise) for one in plans]
+    seconds = [_seconds(asked, subject, one, first) for one in plans]
     return Step(
         spec=spec,
         tokens=subject.config.vocab_size,
@@ -106,7 +112,11 @@ def _step(
         absent=needed and asked.source_dir is not None and folder is None,
         todo=todo,
         plans=plans,
-        seconds=[None if a is None else a + b for a, b in zip(seconds, tries_s, strict=True)],
+        seconds=[
+            None if own is None else own + (second or 0.0) + tried
+            for own, second, tried in zip(seconds, noise_s, tries_s, strict=True)
+        ],
+        noise_s=noise_s,
         tries_s=tries_s,
     )
 
@@ -130,7 +140,10 @@ def _plan(asked: Asked, subject: Subject, devices: Devices, dtype: str = "auto")
 def _seconds(
     asked: Asked, subject: Subject, one: Plan, todo: Sequence[tuple[str, int, int]]
 ) -> float | None:
-    """Seconds of the stages that are not complete, by the time of one sweep; see `_tries_s`."""
+    """Seconds of the stages that are not complete, by the time of one sweep.
+
+    Those of `_tries_s` and `_noise_s` are left out.
+    """
     if not one.fits or one.sweep_s is None:
         return None
     total = 0.0
@@ -150,6 +163,24 @@ def _share(asked: Asked, subject: Subject) -> float:
     return items / subject.config.vocab_size * (_OWN + _ITEM) / _OWN
 
 
+def _noise_s(
+    asked: Asked, subject: Subject, one: Plan, places: Sequence[results.Place]
+) -> float | None:
+    """Seconds of the results in the second dtype that are missing; None where it does not fit."""
+    if not places:
+        return 0.0
+    own = _plan(asked, subject, one.devices, asked.config.second_dtype)
+    if not own.fits or own.sweep_s is None:
+        return None
+    return _sweeps(asked, subject, places) * own.sweep_s
+
+
+def _sweeps(asked: Asked, subject: Subject, places: Sequence[results.Place]) -> float:
+    """How many sweeps results of vocabularies and lists take."""
+    share = _share(asked, subject)
+    return sum(1.0 if schema.SCORES_DIR in path else share for _, path in places)
+
+
 def _tries_s(asked: Asked, subject: Subject, one: Plan, tries: Sequence[results.Place]) -> float:
     """Seconds of the stage `readings`, at the most; without dtypes that do not fit or are unknown.
 
@@ -165,10 +196,7 @@ def _tries_s(asked: Asked, subject: Subject, one: Plan, tries: Sequence[results.
         known = own.fits and own.sweep_s is not None and one.fits
         if not known or dtype == one.model.dtype:  # the dtype of the run is no other reading
             continue
-        sweeps = sum(
-            1.0 if schema.SCORES_DIR in path else _share(asked, subject) for _, path in places
-        )
-        total += sweeps * (own.sweep_s or 0.0)
+        total += _sweeps(asked, subject, places) * (own.sweep_s or 0.0)
     return total
 
 

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from configs.known_models import ModelSpec
 from engine.api import default_dtype
-from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.card import REWARD, Card, Checkpoint
 from engine.errors import AssayError
 from engine.scoring.reward_passes import dtype_named
 from engine.sweep.rewards import SweepSettings
@@ -59,20 +59,24 @@ class Reading:
 
     def checkpoint(self, converted: Checkpoint) -> Checkpoint:
         """The checkpoint as this reading has it; the files are the same."""
-        card = converted.card
-        if not self.paper or card.kind != "reward model":
-            return converted
+        return dataclasses.replace(converted, card=self.card(converted.card))
+
+    def card(self, card: Card) -> Card:
+        """The card of a conversion as this reading has it."""
+        if not self.paper or card.kind != REWARD:
+            return card
         head, decoder = card.reward_head, card.decoder
         kind = "urm-helpfulness" if head.kind == "urm" else head.kind
         return dataclasses.replace(
-            converted,
-            card=dataclasses.replace(
-                card,
-                policy=dataclasses.replace(card.policy, bos="double"),
-                decoder=dataclasses.replace(decoder, attention_softcap=None),
-                head=dataclasses.replace(head, kind=kind),
-            ),
+            card,
+            policy=dataclasses.replace(card.policy, bos="double"),
+            decoder=dataclasses.replace(decoder, attention_softcap=None),
+            head=dataclasses.replace(head, kind=kind),
         )
+
+    def mode(self, *, listed: bool) -> str:
+        """How a reply becomes ids; of a list of replies both readings take the text."""
+        return "text" if self.paper or listed else "ids"
 
     def settings(
         self, config: ConfigDict, checkpoint: Checkpoint, *, listed: bool
@@ -82,13 +86,13 @@ class Reading:
         Args:
           config: of configs/reproduce.py.
           checkpoint: from `checkpoint`.
-          listed: whether a list of replies is scored, which both readings take as text.
+          listed: whether a list of replies is scored.
         """
         common, mesh = self.common(config, checkpoint)
         pad = checkpoint.card.pad_token_id
         first_pad = self.paper and pad is not None
         settings = SweepSettings(
-            mode="text" if self.paper or listed else "ids",
+            mode=self.mode(listed=listed),
             pooling="first_pad" if first_pad else "last",
             objectives="none",
             **common,

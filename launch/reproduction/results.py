@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from configs.known_models import ModelSpec
 from engine.runs import reader, schema, storage
+from engine.runs.reader import Json
 from launch.reproduction import trials
 from launch.reproduction.asked import ITEMS, LOGPROBS, READINGS, SEARCH, SWEEP, Asked
 from launch.reproduction.readings import NOISE, OURS, PAPER, Reading
@@ -62,14 +63,26 @@ def form_of(spec: ModelSpec) -> str:
 def complete(asked: Asked) -> set[Place]:
     """The results that are complete in the runs of the root.
 
+    They may have been begun with other settings than those of this call (`begun.check`).
+
     Raises:
       RunError: a manifest that cannot be read.
     """
-    found = set()
+    return {
+        (one, path)
+        for one, content in manifests(asked).items()
+        for path, record in content["results"].items()
+        if record.get("complete")
+    }
+
+
+def manifests(asked: Asked) -> dict[str, Json]:
+    """A reading's id, or the folder of a single change, -> the manifest of its run.
+
+    Raises:
+      RunError: a manifest that cannot be read.
+    """
     inside = storage.names(storage.path_of(asked.run(trials.folder("."))))
-    for one in (PAPER, OURS, NOISE, *map(trials.folder, inside)):
-        folder = storage.path_of(asked.run(one))
-        if storage.exists(folder / schema.MANIFEST):
-            results = reader.read_json(folder / schema.MANIFEST)["results"]
-            found |= {(one, path) for path, record in results.items() if record.get("complete")}
-    return found
+    folders = (PAPER, OURS, NOISE, *map(trials.folder, inside))
+    paths = {one: storage.path_of(asked.run(one)) / schema.MANIFEST for one in folders}
+    return {one: reader.read_json(path) for one, path in paths.items() if storage.exists(path)}

@@ -1,11 +1,13 @@
 """Where a model's files come from, and which of them may be removed again."""
 
+import functools
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from configs import known_shapes
 from configs.known_models import ModelSpec
-from engine.checkpoint.card import Card, Checkpoint
+from engine.checkpoint.card import CARD, Card, Checkpoint
 from engine.convert import safetensors
 from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
@@ -100,6 +102,8 @@ def converted(asked: Asked, spec: ModelSpec) -> Checkpoint:
     folder = folder_of(asked, spec)
     if folder is None and asked.source_dir is not None:
         raise refusal(asked, spec)
+    for left in _interrupted(asked, spec):
+        _remove(left)
     checkpoint = converting.convert(
         spec.hub_id if folder is None else str(folder),
         storage.path_of(destination),
@@ -112,6 +116,18 @@ def converted(asked: Asked, spec: ModelSpec) -> Checkpoint:
         cache=cache_of(asked, spec),
     )
     return Checkpoint.open(checkpoint.path, verify=verify)
+
+
+def _interrupted(asked: Asked, spec: ModelSpec) -> list[Path]:
+    """Folders that conversions of the model which were killed have left; the runs are locked."""
+    checkpoint = asked.checkpoint(spec)
+    begins = f".{checkpoint.name}-"
+    every = checkpoint.parent.iterdir() if checkpoint.parent.is_dir() else ()
+    own = (each for each in every if each.name.startswith(begins))
+    return [each for each in own if len(each.name) == len(begins) + _RANDOM]
+
+
+_RANDOM = 8  # characters that `tempfile` adds
 
 
 def _differences(card: Card, spec: ModelSpec, identity: bool) -> list[tuple[str, object, object]]:
@@ -153,8 +169,56 @@ def _check_source(asked: Asked, spec: ModelSpec, checkpoint: Checkpoint) -> None
         raise AssayError(f"{where}: BOS id {bos}; allowed: {expected}; remove it")
 
 
+def present(asked: Asked, spec: ModelSpec) -> Checkpoint | None:
+    """The model's checkpoint, of which nothing was checked; None where it is not there.
+
+    Raises:
+      AssayError: its model.json cannot be read.
+    """
+    folder = asked.checkpoint(spec)
+    return Checkpoint.open(folder) if (folder / CARD).is_file() else None
+
+
+def note(asked: Asked, checkpoint: Checkpoint) -> None:
+    """Keeps a checkpoint's model.json: what the results are of, when the checkpoint is removed."""
+    text = checkpoint.card.to_json().encode()
+    place = storage.path_of(_noted(asked, checkpoint.card.slug)) / CARD
+    if storage.read_if_there(place) != text:
+        storage.write_atomic(place, text)
+
+
+def check_folder(asked: Asked, spec: ModelSpec) -> None:
+    """Compares a model's weights in --source-dir with those that its results were computed with.
+
+    They are those of the checkpoint, or of one that was noted and removed; without both they are
+    not known.
+
+    Raises:
+      AssayError: the folder has other weights.
+    """
+    folder, verify = folder_of(asked, spec), scoring.verify(asked.config)
+    noted = _noted(asked, spec.slug)
+    where = next((f for f in (asked.checkpoint(spec), noted) if (f / CARD).is_file()), None)
+    if folder is None or where is None:
+        return
+    if reason := _unlike_weights(Checkpoint.open(where, verify=verify), folder):
+        raise AssayError(
+            f"results of {spec.slug} below {asked.root}: {reason}; allowed: the folder that they "
+            "were computed from, or another --root"
+        )
+
+
+def _noted(asked: Asked, slug: str) -> Path:
+    return asked.root / "sources" / slug
+
+
 def _unlike(checkpoint: Checkpoint, folder: Path) -> str:
-    """How a checkpoint differs from a folder; "" where it is the folder's.
+    """How a checkpoint differs from a folder; "" where it is the folder's."""
+    return _unlike_weights(checkpoint, folder) or _unlike_bos(checkpoint, folder)
+
+
+def _unlike_weights(checkpoint: Checkpoint, folder: Path) -> str:
+    """How the weights of a checkpoint differ from those of a folder.
 
     Bytes are compared as the weights are when they are loaded: not of large models, unless
     --config.verify=true says so. Those must come from the folder of that name.
@@ -164,7 +228,7 @@ def _unlike(checkpoint: Checkpoint, folder: Path) -> str:
     if sorted(files.files) != sorted(card.files):
         return f"converted from {', '.join(card.files)}, and {folder} has {', '.join(files.files)}"
     if verify or (verify is None and files.nbytes < LARGE):
-        found = files.hashes()
+        found = _hashes(files)
         if differ := sorted(name for name in found if found[name] != card.files[name]):
             return f"converted from another {differ[0]} than that of {folder}"
     elif Path(card.source).resolve() != folder.resolve():
@@ -172,6 +236,21 @@ def _unlike(checkpoint: Checkpoint, folder: Path) -> str:
             f"converted from {card.source}, not compared with {folder} "
             "(--config.verify=true compares them)"
         )
+    return ""
+
+
+def _hashes(files: safetensors.TensorFiles) -> Mapping[str, str]:
+    """Hash of every file; a file that did not change is read once."""
+    stats = [((files.folder / name).stat(), name) for name in files.files]
+    return _hashed(files.folder, tuple((n, s.st_size, s.st_mtime_ns, s.st_ino) for s, n in stats))
+
+
+@functools.cache
+def _hashed(folder: Path, state: tuple[tuple[str, int, int, int], ...]) -> Mapping[str, str]:
+    return safetensors.TensorFiles.open(folder).hashes()
+
+
+def _unlike_bos(checkpoint: Checkpoint, folder: Path) -> str:
     own, other = load_tokenizer(folder), checkpoint.tokenizer
     if own.bos_token_id != other.bos_token_id:
         return f"BOS id {other.bos_token_id}, and that of {folder} is {own.bos_token_id}"

@@ -18,7 +18,7 @@ from launch.common import searching
 from launch.reproduction import results, sources, trials
 from launch.reproduction.asked import CONVERT, ITEMS, LOGPROBS, READINGS, SEARCH, SWEEP, Asked
 from launch.reproduction.elo import write_people
-from launch.reproduction.readings import PAPER, Reading
+from launch.reproduction.readings import NOISE, PAPER, Reading
 
 
 @dataclasses.dataclass
@@ -80,9 +80,16 @@ def _model(
     checkpoint = functools.cache(lambda: sources.converted(asked, spec))
     if todo or convert:
         checkpoint()
+    first = [reading for reading in readings if reading.id != NOISE]
     for stage in todo:
         _say(f"{spec.nickname}: {stage}")
-        _RUN[stage](asked, checkpoint(), readings)
+        _RUN[stage](asked, checkpoint(), first)
+    for stage in todo if len(first) < len(readings) else ():
+        if stage in (SWEEP, ITEMS):  # last: in float32 a model may be too large for the device
+            _say(f"{spec.nickname}: {stage} in {asked.config.second_dtype}")
+            _RUN[stage](asked, checkpoint(), [r for r in readings if r.id == NOISE])
+    if todo:
+        sources.note(asked, checkpoint())
     tried = READINGS in asked.stages_of(spec) and _try(asked, spec, readings, published, checkpoint)
     if asked.stages_of(spec) and not todo and not tried:
         _say(f"{spec.nickname}: complete already")

@@ -324,6 +324,13 @@ def test_the_page_names_the_reading(command, files, tried, readings, tmp_path, m
     ]
 
 
+def test_readings_in_another_dtype_than_that_of_the_run_are_refused(command, files, tried):
+    given = flags(tried, files, "--only=readings", "--readings=all", "--config.dtype=bfloat16")
+    found = command("reproduce", *given)
+    assert (found.code, len(found.err)) == (2, 1)
+    assert "was begun with dtype='float32', not 'bfloat16'" in found.err[0]
+
+
 def test_readings_without_the_papers_rewards_are_one_line(command, files, tmp_path):
     found = command("reproduce", *flags(tmp_path / "root", files, "--only=readings"))
     assert found.code == 1

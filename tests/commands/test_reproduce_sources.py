@@ -125,6 +125,17 @@ def test_the_checkpoint_of_the_folder_is_taken(one):
     assert sources.converted(one, spec).card.slug == SKYWORK
 
 
+def test_what_a_killed_conversion_left_is_removed_and_nothing_else(one):
+    """The model of the next version has the same name up to its end."""
+    spec = known_models.KNOWN[SKYWORK]
+    place = one.checkpoint(spec).parent
+    shutil.rmtree(one.checkpoint(spec))
+    for name in (f".{SKYWORK}-ab12cd34", f".{SKYWORK}-v0.2-ab12cd34"):
+        (place / name / "decoder").mkdir(parents=True)
+    assert sources.converted(one, spec).card.slug == SKYWORK
+    assert {path.name for path in place.iterdir()} == {SKYWORK, f".{SKYWORK}-v0.2-ab12cd34"}
+
+
 def test_a_checkpoint_that_was_converted_otherwise_is_refused(one):
     change(one, policy=TemplatePolicy(bos="double", date=None))
     assert refused(one, "policy=")

@@ -1,5 +1,8 @@
 """Ten folders that stand in for the paper's models: their classes, key names and real tokenizers.
 
+Templates are the published ones; those of three models, which were published without the BOS, have
+it taken out. One model's weights are in several files with an index, as all large ones are.
+
 Sizes are shrunken and weights random, so no number is the paper's. A whole vocabulary takes half a
 minute of CPU time per model and prompt. A cut one keeps the first ids of the published tokenizer,
 its rules and its special tokens. Those of Gemma keep their ids; Llama's, which follow the others,
@@ -38,6 +41,8 @@ class StandIn:
       template: name of its template and tokenizer in `published.USES`.
       pad: pad_token_id of its config.json.
       more: rows of the embedding beyond the tokenizer's.
+      bos: whether the template writes the BOS.
+      shards: files of the weights.
     """
 
     architecture: str
@@ -45,16 +50,19 @@ class StandIn:
     template: str
     pad: int
     more: int = 0
+    bos: bool = True
+    shards: int = 1
 
 
 _LLAMA, _GEMMA = "LlamaForSequenceClassification", "Gemma2ForSequenceClassification"
 MODELS: Mapping[str, StandIn] = {
     "qrm-gemma-2-27b": StandIn(GATED_GEMMA, "qrm-gemma", "gemma", 0),
-    "skywork-reward-gemma-2-27b-v0.2": StandIn(_GEMMA, "linear", "gemma", 0),
-    "skywork-reward-gemma-2-27b": StandIn(_GEMMA, "linear", "gemma", 0),
+    "skywork-reward-gemma-2-27b-v0.2": StandIn(_GEMMA, "linear", "gemma", 0, shards=3),
+    "skywork-reward-gemma-2-27b": StandIn(_GEMMA, "linear", "gemma", 0, bos=False),
     "skywork-reward-llama-3.1-8b-v0.2": StandIn(_LLAMA, "linear", "llama3-date", 128_004),
-    "qrm-llama3.1-8b": StandIn(GATED_LLAMA, "qrm-llama", "llama3-date", 128_256, 1),
-    "urm-llama-3.1-8b": StandIn(URM, "urm", "llama3-date", 128_256, 1),
+    "qrm-llama3.1-8b": StandIn(GATED_LLAMA, "qrm-llama", "llama3-date", 128_256, 1, bos=False),
+    # Whether this one's template writes the BOS could not be confirmed; its base's does not.
+    "urm-llama-3.1-8b": StandIn(URM, "urm", "llama3-date", 128_256, 1, bos=False),
     "grm-llama3-8b-rewardmodel-ft": StandIn(_LLAMA, "linear", "llama3", 128_001),
     "grm-llama3.2-3b-rewardmodel-ft": StandIn(_LLAMA, "linear", "llama3-date", 128_256, 1),
     "armorm-llama3-8b-v0.1": StandIn(GATED_LLAMA, "armorm", "llama3", 128_256, 1),
@@ -79,8 +87,30 @@ def write(folder: Path, slug: str, cache: Path) -> Path:
     tokenizer = json.loads((own / "tokenizer.json").read_text(encoding="utf-8"))
     config = _config(stand_in, slug, tokenizer)
     (own / "config.json").write_text(json.dumps(config))
-    save_file(_tensors(stand_in, config, slug), own / "model.safetensors")
+    if not stand_in.bos:
+        _remove_bos(own / "chat_template.jinja")
+    write_weights(own, _tensors(stand_in, config, slug), stand_in.shards)
     return own
+
+
+def write_weights(folder: Path, tensors: Mapping[str, np.ndarray], shards: int) -> None:
+    """Writes tensors as one file, or as several with an index, as published models have them."""
+    if shards == 1:
+        save_file(dict(tensors), folder / "model.safetensors")
+        return
+    names = sorted(tensors)
+    files = {f"model-{i + 1:05}-of-{shards:05}.safetensors": i for i in range(shards)}
+    for file, i in files.items():
+        save_file({name: tensors[name] for name in names[i::shards]}, folder / file)
+    where = {name: file for file, i in files.items() for name in names[i::shards]}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+
+
+def _remove_bos(template: Path) -> None:
+    """Takes the BOS out of a template, at whose start it stands."""
+    text = template.read_text(encoding="utf-8")
+    assert text.startswith(("{{ bos_token }}", "{{- bos_token }}")), template
+    template.write_text(text.partition("}}")[2].lstrip(), encoding="utf-8")
 
 
 def pattern(folder: Path) -> tuple[int, ...]:
