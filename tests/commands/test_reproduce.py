@@ -83,7 +83,7 @@ def test_compared_with_its_own_values_everything_is_the_same(command, done, fold
 def test_compared_with_the_paper_nothing_is_the_same(command, done, folders, elo):
     found = command("reproduce", *flags(done, folders, f"--elo={elo}", "--only=page"))
     said = counts(found.out[-1])
-    assert said["differs"] > 15
+    assert said["differs"] > 10
     assert (said["same"], said["within noise"]) == (0, 0)
 
 
@@ -99,7 +99,6 @@ def test_a_second_call_computes_nothing(command, done, folders, elo):
 STOPS = {  # stage -> files of it, at the first of which the command is killed, and their number
     "convert": ("checkpoints/*/*/**/*", 10**6),
     "sweep": ("runs/paper/scores/*/*/part-*.parquet", 15),
-    "second reading": ("runs/ours/scores/*/*/part-*.parquet", 15),
     "items": ("runs/*/items/items/*/*/part-*.parquet", 2),
     "search": ("runs/paper/sequences/*/*/*.safetensors", 1),
     "page": ("own/*.csv", 10**6),
