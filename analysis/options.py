@@ -28,9 +28,9 @@ class Options:
         the prompts of `framing`, are also listed on the shared vocabulary (Tables A7-A9).
       match_trim: whether a token matches a word of a lexicon whatever its outer spaces: "always",
         "never" (as in the paper, where " love" matches nothing), or "auto": in results of mode
-        `ids`, in which " love" and "love" are two replies, but not in those of mode `text`, in
-        which a template trims one to the other, nor where the mode is not known (imported
-        scores). Case never counts, as in the paper.
+        `ids` and in log-probabilities, in which " love" and "love" are two replies, but not in
+        results of mode `text`, in which a template trims one to the other, nor where the mode is
+        not known (imported scores). Case never counts, as in the paper.
       afinn: path of an AFINN file (word, tab, value); "" takes the one of the package `afinn`,
         where that is installed.
       frequency: path of a word list of the BNC; "" takes the package `wordfreq`, where that is

@@ -24,7 +24,7 @@ def get_config() -> ConfigDict:
     config.options.shared_round_trip = False
     config.options.shared_ends = False  # True: also list top and bottom of the shared vocabulary.
     # Whether " love" matches a lexicon's "love": "always", "never" (the paper's rule), or "auto",
-    # which is "always" for rewards of mode ids and "never" for all others.
+    # which is "always" for rewards of mode ids and log-probabilities, and "never" for all others.
     config.options.match_trim = "auto"
     config.options.afinn = ""  # Path of an AFINN file; "": the package afinn, if installed.
     config.options.frequency = ""  # Path of a BNC word list; "": the package wordfreq.

@@ -98,7 +98,8 @@ def conventions(given: command.Given) -> str:
             check_memory=given.config.check_memory,
         )
     if failed:
-        show("\n".join(lines))
+        if lines:
+            show("\n".join(lines))
         raise failed
     return "\n".join(lines)
 

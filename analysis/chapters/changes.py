@@ -127,9 +127,9 @@ def _compared(study: Study) -> list[Block]:
     run, said = study.run, []
     if language := language_models(run):
         said.append(
-            f"{listed([f'“{side}”' for side in language])}: a language model. Its numbers are "
-            "log-probabilities of each token as the next one, not rewards, so this page has no "
-            "sections about rewards."
+            f"{listed([f'“{side}”' for side in language])}: log-probabilities of each token as the "
+            "next one, of a language model. They are no rewards, so this page has no sections "
+            "about rewards."
         )
     if out := left_out(run):
         said.append(f"{out[0].upper()}{out[1:]}. Ranks and percentiles are among the others.")
@@ -170,9 +170,9 @@ def _of_prompt(study: Study, prompt: str) -> list[Block]:
 _NO_NOISE = "No noise was measured: no second sweep of one of the models was given."
 _NOISE = (
     "How the noise was measured: two sweeps of the same weights, in the dtypes that the table "
-    "names. Dtype and step size change together, so the noise is that of both and cannot be "
-    "divided between them. The mesh is the same in both, unless a sweep on another one was given: "
-    "differences between meshes are not in it."
+    "names. Where assay diff made the second one, dtype and step size change together, so the "
+    "noise is that of both and cannot be divided between them. The mesh is the same in both, "
+    "unless a sweep on another one was given: differences between meshes are not in it."
 )
 _CHECKS: tuple[Column, ...] = (
     PROMPT,

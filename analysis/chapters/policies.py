@@ -90,7 +90,8 @@ def reason(study: Study) -> str:
 def _left_out(study: Study) -> list[str]:
     """One sentence on models, and one on prompts, that have no reference policy."""
     said = []
-    if models := without_reference(study.run, study.models):
+    models = without_reference(study.run, study.models) if study.run.logprobs else []
+    if models:
         names = listed([study.names[model] for model in models])
         said.append(
             "No language model of the run has the same tokens under the same ids, so these are "
@@ -101,7 +102,8 @@ def _left_out(study: Study) -> list[str]:
         groups = each.group_by("of", maintain_order=True)
         places = [f"the {_replies_of(str(of))}: {_few(own['prompt'])}" for (of,), own in groups]
         said.append(
-            "No language model was given these prompts, so no policy is known there: over "
+            "No language model scored these replies under these prompts, so no policy is known "
+            "there: over "
             f"{'; over '.join(places)}. assay logprobs adds them to a run."
         )
     return said

@@ -122,11 +122,16 @@ def of_list(
     """
     if own is None:
         return Verdict(NOT_RUN, missing)
-    common, shift = (0, 0) if noise is None else _apart(own, noise, len(published))
+    common, shift = 0, 0
+    if noise is not None:
+        first = _tied_as(published, own, descending=descending)
+        second = _tied_as(published, noise, descending=descending)
+        common, shift = _apart(first, second, len(published))
 
     def is_near(other: Sequence[Entry]) -> bool:
-        few, half = shared(published, other), len(published) / 2
-        return half <= common <= few and largest_shift(published, other) <= shift
+        ordered, half = _tied_as(published, other, descending=descending), len(published) / 2
+        few = shared(published, ordered)
+        return half <= common <= few and largest_shift(published, ordered) <= shift
 
     found = {name: other for name, other in (singles or {}).items() if other is not None}
     met = [n for n, one in found.items() if same_order(published, one, descending=descending)]
@@ -146,6 +151,19 @@ def of_list(
         if entries is not None and same_order(published, entries, descending=descending)
     ]
     return tries.of(DIFFERS, _because(nearer))
+
+
+def _tied_as(
+    published: Sequence[Entry], own: Sequence[Entry], *, descending: bool
+) -> Sequence[Entry]:
+    """A list in which tokens of equal number stand in the order of the published one."""
+    rank = {entry.key: place for place, entry in enumerate(published)}
+    numbered = [(entry.score, entry) for entry in own if entry.score is not None]
+    if len(numbered) < len(own):
+        return own
+    sign = -1.0 if descending else 1.0
+    numbered.sort(key=lambda pair: (sign * pair[0], rank.get(pair[1].key, len(rank))))
+    return [entry for _, entry in numbered]
 
 
 def _apart(own: Sequence[Entry], noise: Sequence[Entry], count: int) -> tuple[int, int]:

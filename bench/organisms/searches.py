@@ -32,9 +32,6 @@ FLOPS = 2e11  # of a search: 7 steps, about a hundredth of a sweep of the vocabu
 # A hash of the settings: a search under other ones is another search.
 _SETTINGS = {name: str(value) for name, value in (DEFAULTS | {"length": LENGTH}).items()}
 SETTINGS = hashlib.sha256(json.dumps(_SETTINGS, sort_keys=True).encode()).hexdigest()[:12]
-# A hash of the settings: a search under other ones is another search.
-_SETTINGS = {name: str(value) for name, value in (DEFAULTS | {"length": LENGTH}).items()}
-SETTINGS = hashlib.sha256(json.dumps(_SETTINGS, sort_keys=True).encode()).hexdigest()[:12]
 SURE = 0.05  # share of random replies that may have as much of the feature
 _DRAWS = 20_000  # random replies
 _FILE = "searches.jsonl"

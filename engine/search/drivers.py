@@ -143,10 +143,13 @@ class StepDriver:
         """See `Driver.advance`."""
         settings = self.objective.settings
         count = int(min(limit, settings.every, budget / self.step_flops))
+        if count < 1:
+            return NewSteps(
+                np.empty((0, 0), np.float32), np.empty((0, 0, 0), np.int32), np.empty(0)
+            )
         if settings.round_trip:
             rows = [self._checked_step() for _ in range(count)]
-            rewards = np.stack([r for r, _ in rows]) if rows else np.empty((0, 0), np.float32)
-            ids = np.stack([i for _, i in rows]) if rows else np.empty((0, 0, 0), np.int32)
+            rewards, ids = (np.stack(each) for each in zip(*rows, strict=True))
         else:
             self._state, rewards, ids = self._step.many(
                 self._scorer.params, self._inputs, self._state, np.int32(count)

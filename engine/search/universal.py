@@ -88,7 +88,10 @@ class Reader(Asked):
     def rewards(self, texts: Sequence[str]) -> np.ndarray:
         """Rewards of texts as replies: float32 [texts]."""
         rows = ReplyRows(self.prompt, self.template, texts, "text")
-        self.scorer.check_length(rows.longest())
+        try:
+            self.scorer.check_length(rows.longest())
+        except AssayError as error:
+            raise AssayError(f"model {self.model!r}, which reads texts: {error}") from error
         return score_buckets(self.scorer, self.prefix, rows.buckets(0, len(rows)), len(rows))[0]
 
 
@@ -265,6 +268,7 @@ def readers_of(
     for prompt_id, text in prompts.items():
         split = template.split(text)
         positions = whole.settings.length + len(split.suffix)
+        scorer.check_length(len(split.prefix) + positions)
         reader = Reader(
             model=model,
             prompt_id=prompt_id,

@@ -284,6 +284,7 @@ def _search(
             "group": job.group,
             "objective": frame["reward"][-1],
             "judges": [[a.model, a.prompt_id, a.mean, a.sd] for a in asked],
+            **({"readers": len(readers)} if readers else {}),
         }
         for judge in judges:
             path = job.files[direction][judge.model, judge.prompt_id]

@@ -223,9 +223,10 @@ def _given_noise(
     if not common:
         raise AssayError(f"{name}: none of the prompts; allowed: {', '.join(prompts)}")
     matching(own.side, side, common)
-    if _place(own.folder) == _place(folder) or _same_numbers(own, side, run, common):
+    places = {_place(source.folder) for source in sides.values()}
+    if _place(folder) in places or _same_numbers(own, side, run, common):
         raise AssayError(
-            f"{name}: the numbers of --{of} themselves, whose noise is 0; allowed: another sweep "
+            f"{name}: the numbers of a side themselves, which are no noise; allowed: another sweep "
             "of that checkpoint, in another dtype or step size, or on another mesh"
         )
     return Source(side=side, of=of, folder=folder, run=run), common
@@ -238,12 +239,15 @@ def _place(folder: epath.Path) -> str:
 
 def _same_numbers(own: Source, other: Side, run: Run, prompts: Sequence[str]) -> bool:
     """Whether another sweep has, or is bound to have, the numbers of a side under some prompt."""
-    for prompt in prompts:
-        first, second = (side.prompts[prompt].fingerprint for side in (own.side, other))
-        if all(first.get(k) == second.get(k) for k in {*first, *second} - set(_NO_NUMBERS)):
-            return True
     if own.run is None:  # it is still to be swept
-        return False
+        each = [
+            [side.prompts[prompt].fingerprint for side in (own.side, other)] for prompt in prompts
+        ]
+        names = [{*first, *second} - set(_NO_NUMBERS) for first, second in each]
+        return any(
+            all(first.get(name) == second.get(name) for name in own_names)
+            for (first, second), own_names in zip(each, names, strict=True)
+        )
     pair = two_models(own.run, run, prompts, (own.side.slug, other.slug))
     each = [[pair.rewards(of, prompt)[1] for of in (BEFORE, AFTER)] for prompt in prompts]
     return any(np.array_equal(first, second) for first, second in each)

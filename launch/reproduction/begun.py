@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from configs.known_models import ModelSpec
 from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import provenance
+from engine.runs import provenance, schema
 from engine.runs.manifest import items_hash
 from engine.runs.reader import Json
 from engine.search.settings import SearchSettings
@@ -59,7 +59,8 @@ def check(asked: Asked, readings: Sequence[Reading], *, weights: bool) -> None:
     for one in found:
         _check_settings(asked, readings, one)
         _check_hash(asked, readings, one)
-    listed = [one for one in found if asked.elo and f"/{asked.elo.name}/" in f"/{one.path}"]
+    own = f"{schema.ITEMS_DIR}/{asked.elo.name}/" if asked.elo else None
+    listed = [one for one in found if own and one.path.startswith(own)]
     for folder in dict.fromkeys(one.folder for one in listed):
         _check_items(asked, folder, manifests[folder])
     if weights:
@@ -156,7 +157,10 @@ def _check_items(asked: Asked, folder: str, manifest: Json) -> None:
 
 def _check_hash(asked: Asked, readings: Sequence[Reading], one: Found) -> None:
     """Refuses a checkpoint below the root that is not the one that a result was computed with."""
-    there = sources.present(asked, one.spec)
+    try:
+        there = sources.present(asked, one.spec)
+    except AssayError:  # said where it is needed, of this model alone
+        return
     own = [reading for reading in readings if reading.id == one.folder]
     if there is None or not own:  # single changes have checkpoint hashes of their own
         return

@@ -149,7 +149,7 @@ def _of_noise(asked: Asked, made: Mapping[str, Study]) -> list[str]:
     dtypes = {str(r.fingerprint.get("dtype")) for r in made[PAPER].run.results.values()}
     other = "bfloat16" if "float32" in dtypes else "float32"
     return [
-        "No verdict is “within noise”, because the noise between dtypes was not measured: "
+        "No verdict is “within noise”: this call does not ask for the noise between dtypes. "
         f"--config.second_dtype={other} computes the paper’s conventions in {other} too."
     ]
 

@@ -37,7 +37,6 @@ CONVENTIONS = (
     ("a token with a leading space and a lexicon’s word", "do not match", "match"),
     ("items that people compared fewer than 50 times", "count", "are left out"),
     ("the models’ median rank of an item", "counts people as a model", "is the models’ own"),
-    ("lineage as a trait that explains agreement", "left out", "tested with the others"),
 )
 
 

@@ -201,7 +201,11 @@ def check_folder(asked: Asked, spec: ModelSpec) -> None:
     where = next((f for f in (asked.checkpoint(spec), noted) if (f / CARD).is_file()), None)
     if folder is None or where is None:
         return
-    if reason := _unlike_weights(Checkpoint.open(where, verify=verify), folder):
+    try:
+        reason = _unlike_weights(Checkpoint.open(where, verify=verify), folder)
+    except AssayError:  # a folder without weights, or a damaged card: said where it is needed
+        return
+    if reason:
         raise AssayError(
             f"results of {spec.slug} below {asked.root}: {reason}; allowed: the folder that they "
             "were computed from, or another --root"

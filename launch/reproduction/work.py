@@ -17,7 +17,7 @@ from engine.sweep.rewards import sweep_replies, sweep_vocabulary
 from launch.common import searching
 from launch.reproduction import results, sources, trials
 from launch.reproduction.asked import CONVERT, ITEMS, LOGPROBS, READINGS, SEARCH, SWEEP, Asked
-from launch.reproduction.elo import write_people
+from launch.reproduction.elo import EloList, write_people
 from launch.reproduction.readings import NOISE, PAPER, Reading
 
 
@@ -81,20 +81,49 @@ def _model(
     if todo or convert:
         checkpoint()
     first = [reading for reading in readings if reading.id != NOISE]
+    noise = [reading for reading in readings if reading.id == NOISE]
     for stage in todo:
-        _say(f"{spec.nickname}: {stage}")
-        _RUN[stage](asked, checkpoint(), first)
-    for stage in todo if len(first) < len(readings) else ():
-        if stage in (SWEEP, ITEMS):  # last: in float32 a model may be too large for the device
-            _say(f"{spec.nickname}: {stage} in {asked.config.second_dtype}")
-            _RUN[stage](asked, checkpoint(), [r for r in readings if r.id == NOISE])
+        if lacking := _lacking(asked, spec, stage, first):
+            _say(f"{spec.nickname}: {stage}")
+            _RUN[stage](asked, checkpoint(), lacking)
+    failed = None
+    try:
+        for stage in todo:
+            if stage in (SWEEP, ITEMS) and (lacking := _lacking(asked, spec, stage, noise)):
+                _say(f"{spec.nickname}: {stage} in {asked.config.second_dtype}")
+                _RUN[stage](asked, checkpoint(), lacking)
+    except AssayError as error:  # in float32 a model may be too large: the rest needs no noise
+        failed = error
     if todo:
         sources.note(asked, checkpoint())
-    tried = READINGS in asked.stages_of(spec) and _try(asked, spec, readings, published, checkpoint)
+    if asked.elo is not None and asked.runs(ITEMS):
+        _people(asked, spec, readings, asked.elo)
+    needed = first if failed else readings
+    tried = READINGS in asked.stages_of(spec) and _try(asked, spec, needed, published, checkpoint)
+    if failed:
+        raise failed
     if asked.stages_of(spec) and not todo and not tried:
         _say(f"{spec.nickname}: complete already")
     if asked.keep == "none" and not convert:
         _free(asked, spec, readings)
+
+
+def _lacking(
+    asked: Asked, spec: ModelSpec, stage: str, readings: Sequence[Reading]
+) -> Sequence[Reading]:
+    """The readings that lack a result of a stage; of stages of one reading, all."""
+    if stage not in (SWEEP, ITEMS):
+        return readings
+    there = results.complete(asked)
+    return [r for r in readings if {*results.wanted(asked, spec, stage, [r])} - there]
+
+
+def _people(asked: Asked, spec: ModelSpec, readings: Sequence[Reading], elo: EloList) -> None:
+    """Writes what people think of the items, also where it came after the rewards."""
+    there = results.complete(asked)
+    for reading in readings:
+        if {*results.wanted(asked, spec, ITEMS, [reading])} <= there:
+            write_people(asked.run(reading.id), elo)
 
 
 def _try(
@@ -135,6 +164,8 @@ def _free(asked: Asked, spec: ModelSpec, readings: Sequence[Reading]) -> None:
     left = results.incomplete(asked, spec, readings)
     if left and asked.checkpoint(spec).exists():
         _say(f"{spec.nickname}: checkpoint kept, {', '.join(left)} not complete")
+    if not left and (there := sources.present(asked, spec)):
+        sources.note(asked, there)  # also of results that an earlier version computed
     if not left and (freed := sources.remove(asked, spec)):
         _say(f"{spec.nickname}: {freed / 2**30:,.1f} GiB removed (--keep=none)")
 

@@ -20,6 +20,7 @@ from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
 from engine.search import jobs, universal, universal_step
 from engine.search import trace as traces
+from engine.search.drivers import step_flops
 from engine.search.run_folder import score_elsewhere
 from engine.search.universal_runs import search_universal
 from engine.sweep import rescore
@@ -368,3 +369,13 @@ def test_a_reward_that_a_reader_cannot_give_ends_the_search(
     monkeypatch.setattr(universal.Reader, "rewards", rewards)
     with pytest.raises(AssayError, match="not finite"):
         search(tmp_path / "run", [checkpoint(), stranger])
+
+
+def test_a_search_ends_with_its_budget_without_round_trips(models, tmp_path):
+    """A step that could not be afforded ended in a traceback."""
+    own = {"method": "mutate", "round_trip": False, "steps": 100, "every": 50}
+    judges = [problem(model, text, **own) for model in models for text in PROMPTS.values()]
+    budget = 3.5 * sum(map(step_flops, judges)) * judges[0].settings.attempts
+    search(tmp_path / "run", models, flops=budget, **own)
+    files = (tmp_path / "run").rglob("*seed0.parquet")
+    assert {pl.read_parquet(file)["step"].max() for file in files} == {3}

@@ -226,7 +226,8 @@ def test_prompts_without_a_reference_are_named_beside_those_with_one(small_run, 
     models, asked = notes_of(policies.section(study))
     assert models.endswith("m-two.")
     assert asked == (
-        "No language model was given these prompts, so no policy is known there: over the "
+        "No language model scored these replies under these prompts, so no policy is known there: "
+        "over the "
         "vocabulary: “worst”; over the list “things”: “greatest” and “worst”. assay logprobs adds "
         "them to a run."
     )

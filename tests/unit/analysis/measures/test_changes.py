@@ -245,7 +245,7 @@ def test_the_chapter_says_what_was_not_compared(tmp_path, rewards, settings):
     chapter = Changes(limits=LIMITS, noise=[("noise", two_models(first, first))])
     study = analysis.compute(run, {}, settings, [chapter])
     said = " ".join(b.text for b in chapter.section(study).blocks if b.kind == "text")
-    assert "“before”: a language model. Its numbers are log-probabilities" in said
+    assert "“before”: log-probabilities of each token as the next one, of a language model." in said
     assert "Left out: 1 token that only after has (600 '<|pad|>')." in said
     assert "1 of 3 kinds of words in this vocabulary have the 5 stems that a test needs." in said
     assert "differences between meshes are not in it" in said

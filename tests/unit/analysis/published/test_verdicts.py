@@ -119,6 +119,15 @@ def test_a_list_that_shares_fewer_tokens_than_two_dtypes_is_not_within_noise():
     assert listed(entries("abcx"), noise=entries("abcy")).kind == verdicts.NOISE
 
 
+def test_ties_of_two_dtypes_may_stand_in_any_order():
+    """Tokens of equal number stand by id, the published ones do not: that was taken for a shift."""
+    published = entries("abcdef")
+    noise = entries("afedcb", scores=[6, 5, 5, 5, 5, 5])  # the published list, but for ties
+    own = entries("bafedc", scores=[6, 5.5, 5, 5, 5, 5])
+    found = verdicts.of_list(published, own, descending=True, noise=noise)
+    assert found.kind == verdicts.NOISE and found.why.endswith("at most 1 rank apart")
+
+
 TWENTY = [Entry(str(i)) for i in range(20)]
 
 
@@ -143,7 +152,7 @@ def test_two_dtypes_that_share_few_tokens_make_nothing_noise(common, kind):
 
 def test_a_published_token_beyond_the_end_of_our_list_is_a_shift():
     own = twenty(20, shift=1)
-    near = [*own[1:], own[0]]
+    near = [Entry(each.key, -float(rank)) for rank, each in enumerate([*own[1:], own[0]])]
     assert verdicts.of_list(TWENTY, own, descending=True, noise=near).kind == verdicts.NOISE
     lost = [Entry("lost", own[7].score) if entry.key == "6" else entry for entry in own]
     noise = [entry for entry in lost if entry.key != "3"]
