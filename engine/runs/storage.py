@@ -236,11 +236,18 @@ def remove_folder(path: epath.Path) -> None:
 
 
 def upload(folder: pathlib.Path, target: epath.Path) -> None:
-    """Copies all files of a local folder into a folder of a store, side by side."""
+    """Copies all files of a local folder into a folder of a store, side by side.
+
+    A file that fails is sent again by itself: of many files together, some would fail each time.
+    """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    with reported(target):
-        names = [str(target / file.relative_to(folder).as_posix()) for file in files]
-        patience.patiently(target, lambda: _store(target).put([str(f) for f in files], names))
+
+    def send(file: pathlib.Path) -> None:
+        place = target / file.relative_to(folder).as_posix()
+        patience.patiently(place, lambda: _store(place).put_file(str(file), str(place)))
+
+    with reported(target), ThreadPoolExecutor(_REQUESTS) as pool:
+        list(pool.map(send, files))
 
 
 @contextlib.contextmanager

@@ -98,7 +98,6 @@ def test_a_second_call_computes_nothing(command, done, folders, elo):
 
 STOPS = {  # stage -> files of it, at the first of which the command is killed, and their number
     "convert": ("checkpoints/*/*/**/*", 10**6),
-    "sweep": ("runs/paper/scores/*/*/part-*.parquet", 15),
     "items": ("runs/*/items/items/*/*/part-*.parquet", 2),
     "search": ("runs/paper/sequences/*/*/*.safetensors", 1),
     "page": ("own/*.csv", 10**6),
