@@ -227,7 +227,7 @@ def test_the_rewards_of_a_side_are_no_noise(command, both, tmp_path, light):
     for folder in (both["before"], tmp_path / "copy" / ".." / "before", copy):
         done = command("diff", *flags, f"--noise={folder}")
         assert done.code == 2
-        said = "the numbers of --before themselves, whose noise is 0; allowed: another sweep of"
+        said = "the numbers of a side themselves, which are no noise; allowed: another sweep of"
         assert done.err == [
             f"diff: --noise={folder}: {said} that checkpoint, in another dtype or"
             " step size, or on another mesh"
