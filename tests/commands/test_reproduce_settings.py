@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from engine.errors import OutOfMemory
+from engine.runs import schema
 from engine.sweep import rewards
 from launch.reproduction import work
 from tests.support import tiny
@@ -196,3 +197,13 @@ def test_a_plan_counts_the_second_dtype_by_its_own_speed(command, tmp_path):
     assert line.endswith("N-Gem-27B, S-Gem-27B-v0.2, S-Gem-27B")
     rows = [line for line in both[1].out if line.startswith("R-Gem-2B")]
     assert "sweep 9/9" in rows[0]
+
+
+def test_ranks_that_come_after_the_rewards_are_written(command, done, files, tmp_path):
+    root = tmp_path / "root"
+    shutil.copytree(done, root)
+    written = [root / "runs" / one / schema.humans_path("items") for one in ("paper", "ours")]
+    for path in written:
+        path.unlink()
+    assert command("reproduce", *call(root, files)).code == 0
+    assert all(path.exists() for path in written)
