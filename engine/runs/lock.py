@@ -299,12 +299,14 @@ def _make(folder: epath.Path) -> list[epath.Path]:
 
 
 def _remove_empty(folders: list[epath.Path]) -> None:
-    """Removes folders into which a command wrote nothing, innermost first."""
+    """Removes local folders into which no command wrote anything, innermost first.
+
+    Looking and removing are one call: the next command may write its lock between two. (The method
+    of epath is two, and the second removes a folder with all that is in it.)
+    """
     with contextlib.suppress(OSError):
         for folder in folders:
-            if any(folder.iterdir()):
-                return
-            folder.rmdir()
+            os.rmdir(folder)
 
 
 def _stale_after_s(folder: storage.PathLike) -> float:

@@ -80,6 +80,21 @@ def test_a_folder_with_something_in_it_stays(folder):
     assert [path.name for path in folder.iterdir()] == ["manifest.json"]
 
 
+def test_what_another_command_writes_while_the_folder_is_removed_stays(folder, monkeypatch):
+    """The next command's lock may come as soon as ours is gone."""
+    remove = lock.Lock.release
+
+    def and_another_comes(own):
+        remove(own)
+        (folder / lock.NAME).write_text("another's")
+        monkeypatch.setattr(type(own.path), "iterdir", lambda path: iter(()))  # looked before
+
+    monkeypatch.setattr(lock.Lock, "release", and_another_comes)
+    with lock.hold(str(folder), "sweep"):
+        pass
+    assert (folder / lock.NAME).read_text() == "another's"
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
 def test_a_lock_is_released_whatever_ends_the_command(folder, error):
     with pytest.raises(error), lock.hold(str(folder), "sweep"):
