@@ -3,11 +3,11 @@
     make demo        (python -m launch.demo)
 
 Every token of the vocabulary under three prompts, a list of words under eight, both under the
-language model too, and a search. Writes out/demo/report/index.html. Takes about eight minutes on
-two cores; a second run takes seconds.
+language model too, and searches. Writes out/demo/report/index.html, and a comparison of two models,
+out/demo/diff/index.html. Takes about eight minutes on two cores; a second run takes seconds.
 """
 
-from configs import common, gcg
+from configs import common, diff, gcg
 
 
 def get_config():
@@ -34,4 +34,14 @@ def get_config():
     config.search.steps = 20
     config.search.candidates = 64
     config.search.topk = 64
+    # One reply for all models that are searched; the best reply of three of the words by the first
+    # of them, of which no swap of a word is better. Under the first prompt, too.
+    config.together = gcg.get_config()
+    config.together.update(universal="minimum", direction="max", length=4, steps=10, topk=64)
+    config.certified = gcg.get_config()
+    config.certified.update(direction="max", length=3, steps=10, topk=64, certify=12)
+    config.certified.update(seed=1, transfer=False)  # seed: a name of its own in the run
+    # Slugs of two models: what `assay diff` says of them, if both are among `models`.
+    config.compared = "smollm2-135m-d16-rt-linear,smollm2-135m-d16-rt-mlp"
+    config.limits = diff.get_config().limits
     return config

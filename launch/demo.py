@@ -1,4 +1,4 @@
-"""Builds the embedded models, scores with them, searches, writes the report. See configs/demo.py.
+"""Builds the embedded models, scores with them, searches, writes the reports. See configs/demo.py.
 
 Every step keeps finished work: a second run ends in seconds, and a killed run is continued.
 """
@@ -15,6 +15,11 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 import analysis
+from analysis import report
+from analysis.chapters.changes import Changes
+from analysis.measures.changes import Limits
+from analysis.measures.two_models import two_models
+from configs import analyze
 from demo import build
 from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL, EmbeddedModel
 from engine.checkpoint.card import Checkpoint
@@ -22,6 +27,7 @@ from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
+from engine.search.settings import SearchSettings
 from engine.sweep.logprobs import LogprobSettings, next_tokens
 from engine.sweep.logprobs import replies as reply_logprobs
 from engine.sweep.rewards import SweepSettings, sweep_replies, sweep_vocabulary
@@ -31,7 +37,8 @@ from launch.common.prompts import chosen_prompts
 
 _CATEGORIES = Path(analysis.__file__).parent / "words" / "categories.csv"
 _FORM = "chat"  # of the prompts of the language model, which was tuned to chat
-_STEPS = 7
+_STEPS = 9
+SEARCHES = ("search", "together", "certified")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,9 +78,10 @@ def demo(given: command.Given) -> str:
     root = Path(config.root)
     slugs = _chosen(config.models)
     plan = _plan(config, str(root / "run"), scoring.prompts(given))
-    own, _ = searching.settings(config.search, [])
     models = [EMBEDDED[slug] for slug in slugs]
     language = [LANGUAGE_MODEL] if config.language_model else []
+    searches = {name: searching.settings(config[name], [])[0] for name in SEARCHES}
+    pair, limits = pair_of(config.compared), Limits(**config.limits.to_dict())
     _say(1, f"building {len(models) + len(language)} models in {root}/hf")
     folders = _built(root / "hf", [*models, *language])
     _say(2, f"converting them to {root}/checkpoints")
@@ -82,23 +90,65 @@ def demo(given: command.Given) -> str:
     checkpoints, language_models = opened[: len(models)], opened[len(models) :]
     with locking.held(given, plan.run, "demo"):
         new = _scored(plan, checkpoints) + _logprobs(plan, language_models)
-        asked = dict(itertools.islice(plan.prompts.items(), 1))
-        _say(6, f"searching {own.length}-token replies to {list(asked)} into {plan.run}")
-        searched = checkpoints[: config.searched] if asked else []
-        found = (
-            searching.search(
-                searched, asked, plan.run, own, plan.mesh, config.search, judges=checkpoints
-            )
-            if searched
-            else []
-        )
+        new += searched(plan, checkpoints, config, searches)
     page = root / "report" / "index.html"
-    if new or any(one.new for one in found) or not page.exists():
-        _say(7, f"writing {root}/report")
+    if new or not page.exists():
+        _say(8, f"writing {root}/report")
         reporting.write_report([epath.Path(plan.run)], epath.Path(root / "report"))
     else:
-        _say(7, f"keeping {root}/report: nothing new was scored (remove it to write it again)")
+        _say(8, f"keeping {root}/report: nothing new was scored (remove it to write it again)")
+    if plan.prompts and {*pair} <= {*slugs}:
+        compare(pair, plan, limits, root / "diff", bool(new))
     return f"report: {page.resolve()}"
+
+
+def searched(
+    plan: Plan,
+    checkpoints: Sequence[Checkpoint],
+    config: ConfigDict,
+    searches: Mapping[str, SearchSettings],
+) -> int:
+    """Searches of the first prompt; returns how many sequences are new."""
+    asked = dict(itertools.islice(plan.prompts.items(), 1))
+    of = checkpoints[: config.searched] if asked else []
+
+    def search(name: str, models: Sequence[Checkpoint], allow: tuple[str, ...] = ()) -> int:
+        own = searches[name]
+        changed = dataclasses.replace(own, allow=allow) if allow else own
+        where = (asked, plan.run, changed, plan.mesh, config[name])
+        return sum(one.new for one in searching.search(models, *where, judges=checkpoints))
+
+    _say(6, f"searching {searches['search'].length}-token replies to {list(asked)} into {plan.run}")
+    new = search("search", of) if of else 0
+    _say(7, "one reply for the models that were searched; the best of the words, certified")
+    if len(of) > 1:
+        new += search("together", of)
+    tokens = set(of[0].template.tokens) if of else set()
+    words = tuple(text for word in plan.replies if (text := f" {word}") in tokens)
+    if len(words) >= searches["certified"].topk:
+        new += search("certified", of[:1], words)
+    return new
+
+
+def pair_of(compared: str) -> Sequence[str]:
+    """The slugs of the two models that are compared."""
+    slugs = compared.split(",")
+    if len(slugs) != 2 or not {*slugs} <= {*EMBEDDED}:
+        raise AssayError(f"compared={compared!r}; allowed: two of {', '.join(EMBEDDED)}")
+    return slugs
+
+
+def compare(pair: Sequence[str], plan: Plan, limits: Limits, target: Path, new: bool) -> None:
+    """Writes what `assay diff` says of two models of the run; keeps it where nothing is new."""
+    if not new and (target / "index.html").exists():
+        _say(9, f"keeping {target}")
+        return
+    _say(9, f"comparing {' with '.join(pair)} into {target}")
+    run = analysis.load(plan.run)
+    both = two_models(run, run, list(plan.prompts), (pair[0], pair[1]))
+    changes = Changes(limits=limits, noise=())
+    settings = reporting.settings_of(analyze.get_config())
+    report.write_report(both, target, {}, settings, chapters=[changes])
 
 
 def _plan(config: ConfigDict, run: str, prompts: Mapping[str, str]) -> Plan:

@@ -63,11 +63,11 @@ def test_the_report_shows_the_words_and_the_language_model(first):
 
 def test_a_part_that_is_missing_is_computed_again_and_nothing_else(first, arguments, capfd):
     assert demo.main(arguments) == 0
-    assert "7/7 keeping" in capfd.readouterr().err
+    assert "8/9 keeping" in capfd.readouterr().err
     lost = next(iter((first / "run").glob(f"items/words/model={SLUG}/prompt=best*/part-*")))
     before = {path: path.stat().st_mtime_ns for path in (first / "run").rglob("part-*")}
     lost.unlink()
     assert demo.main(arguments) == 0
-    assert "7/7 writing" in capfd.readouterr().err
+    assert "8/9 writing" in capfd.readouterr().err
     after = {path: path.stat().st_mtime_ns for path in (first / "run").rglob("part-*")}
     assert {path for path in before if before[path] != after[path]} == {lost}
