@@ -255,7 +255,7 @@ def courses(traces: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
             ax.plot(part["step"], part["best"], _STROKES[str(direction)], color=colour, lw=1.1)
     figure.supxlabel("step of the search", fontsize=9)
     figure.supylabel("best reward so far", fontsize=9)
-    style.legend(figure, {m: (c, "") for m, (c, _) in looks.items()}, lines=True)
+    style.legend(figure, {_shown(m): (c, "") for m, (c, _) in looks.items()}, lines=True)
     return figure
 
 
@@ -282,8 +282,15 @@ def costs(searches: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
         style.log_axis(ax, 4)
     figure.supxlabel("floating-point operations of the search", fontsize=9)
     figure.supylabel("final reward", fontsize=9)
-    style.legend(figure, looks)
+    style.legend(figure, {_shown(method): look for method, look in looks.items()})
     return figure
+
+
+def _shown(method: str) -> str:
+    """A method's name in a legend: that of a universal search ends in a hash in the run."""
+    if rule := rule_of(method):
+        return f"one reply for all ({rule})"
+    return f"{method.removesuffix(ASCENT)}, then swaps" if method.endswith(ASCENT) else method
 
 
 def section(study: Study) -> Section:

@@ -6,6 +6,7 @@ import pytest
 
 import analysis
 from analysis import RunError
+from analysis.chapters import sequences
 from analysis.report import write_report
 from tests.support import runs
 
@@ -122,3 +123,21 @@ def test_a_search_in_two_run_folders_counts_once(small_run, tmp_path):
     runs.add_search(copy, "m-one", "max", [1.0, 3.0])
     with pytest.raises(RunError, match="another search of that name"):
         analysis.sequences_table(analysis.load([small_run, copy]))
+
+
+@pytest.mark.parametrize(
+    ("method", "shown"),
+    [
+        ("gcg", "gcg"),
+        ("gcg-original", "gcg-original"),
+        ("gcg-minimum-0123abcd", "one reply for all (minimum)"),
+        ("gcg-ascent", "gcg, then swaps"),
+    ],
+)
+def test_a_legend_names_a_search_in_words(method, shown):
+    traces = pl.DataFrame({
+        "model": ["m"], "prompt": ["p"], "direction": ["max"], "method": [method], "seed": [0],
+        "step": [1], "best": [0.5],
+    })  # fmt: skip
+    [legend] = sequences.courses(traces, {"m": "M"}).legends
+    assert [text.get_text() for text in legend.get_texts()] == [shown]
