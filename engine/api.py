@@ -26,6 +26,7 @@ from engine.search.drivers import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
 from engine.search.settings import DEFAULTS, DIRECTIONS, SearchSettings
+from engine.search.universal_readers import Reading, difference, readers_of
 from engine.search.universal_step import UniversalDriver
 from engine.sweep.rewards import pad_token, token_rows
 from engine.sweep.self_check import check_finite
@@ -412,22 +413,21 @@ def search_together(
     prompts = _listed(prompts)
     universal.check_judges(rule, len(models) * len(prompts))
     tokens = models[0]._checkpoint.template.tokens
-    shared = [m for m in models if universal.shares_tokens(tokens, m._checkpoint.template.tokens)]
+    others = [m for m in models if difference(tokens, m._checkpoint.template.tokens)]
+    shared = [model for model in models if model not in others]
     each = [model._objective(prompts, direction, settings) for model in shared]
     whole = universal.together(each)
+    texts = {prompt: prompt for prompt in prompts}
+    readings = [Reading.of(model._checkpoint, texts, whole) for model in others]
     judges = [
         judge
         for model, objective in zip(shared, each, strict=True)
         for judge in universal.judges_of(model.slug, prompts, objective, model._scorer)
     ]
-    texts = {prompt: prompt for prompt in prompts}
     readers = [
         reader
-        for model in models
-        if model not in shared
-        for reader in universal.readers_of(
-            model.slug, model._checkpoint.template, texts, whole, model._scorer
-        )
+        for model, reading in zip(others, readings, strict=True)
+        for reader in readers_of(reading, whole, model._scorer)
     ]
     driver = UniversalDriver(whole, judges, rule, readers)
     trace, _ = run_search(whole, models[0]._scorer, None, lambda steps, trace: None, driver)

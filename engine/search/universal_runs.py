@@ -20,7 +20,6 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.planning import admission
-from engine.planning.work import SearchWork
 from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
@@ -34,7 +33,8 @@ from engine.search.run_folder import SearchResult, trace_frame, unwritten, vocab
 from engine.search.self_check import self_check
 from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.search.trace import Trace
-from engine.search.universal import Asked, Judge, Reader
+from engine.search.universal import Asked, Judge
+from engine.search.universal_readers import Reader, Reading, difference, readers_of
 from engine.search.universal_step import UniversalDriver, planned_steps
 from engine.sweep import setup
 from engine.sweep.outcomes import memory_errors
@@ -48,7 +48,7 @@ class UniversalJob:
 
     Attributes:
       each: slug -> the model's objective under all prompts; of the first model's tokenizer.
-      readers: models of other tokenizers.
+      readers: slug -> how a model of another tokenizer reads.
       whole: what the models in `each` admit.
       files: direction -> file of each judge.
       missing: directions that are not complete.
@@ -56,7 +56,7 @@ class UniversalJob:
     """
 
     each: Mapping[str, SearchObjective]
-    readers: Sequence[Checkpoint]
+    readers: Mapping[str, Reading]
     whole: SearchObjective
     files: Mapping[str, _Files]
     missing: tuple[str, ...]
@@ -105,43 +105,29 @@ def search_universal(
             manifest.save_if_changed()  # files that the manifest lacked
         return results
     if check_memory:
-        _check_memory(checkpoints, job, prompts, mesh)
+        _check_memory(checkpoints, job, mesh)
     setup.begin(manifest, unwritten(manifest, frames))
     judges: list[Judge] = []
     readers: list[Reader] = []
     for checkpoint in checkpoints:
-        slug, template = checkpoint.card.slug, checkpoint.template
+        slug = checkpoint.card.slug
         with memory_errors([slug], mesh, "candidates", settings.candidates):
             scorer = _scorer(checkpoint, mesh, settings)
-            if checkpoint in job.readers:
-                readers += universal.readers_of(slug, template, prompts, job.whole, scorer)
+            if slug in job.readers:
+                readers += readers_of(job.readers[slug], job.whole, scorer)
             else:
                 judges += universal.judges_of(slug, list(prompts), job.each[slug], scorer)
     return results + _search(manifest, job, judges, readers, rule)
 
 
-def _check_memory(
-    checkpoints: Sequence[Checkpoint], job: UniversalJob, prompts: Mapping[str, str], mesh: Mesh
-) -> None:
+def _check_memory(checkpoints: Sequence[Checkpoint], job: UniversalJob, mesh: Mesh) -> None:
     """Raises AssayError for models that this machine cannot hold at once."""
 
     def check(checkpoint: Checkpoint, beside: float = 0.0) -> float:
-        if checkpoint not in job.readers:
-            return jobs.check_memory(checkpoint, job.each[checkpoint.card.slug], mesh, beside)
-        settings, splits = job.whole.settings, map(checkpoint.template.split, prompts.values())
-        shapes = [(len(split.prefix), len(split.suffix)) for split in splits]
-        work = SearchWork(
-            prefix=max(prefix for prefix, _ in shapes),
-            suffix=max(suffix for _, suffix in shapes),
-            length=settings.length,
-            candidates=settings.candidates,
-            attempts=len(job.whole.signs),
-            together=1,
-            gradient=False,
-            momentum=False,
-            packed=False,
-            enumerates=True,
-        )
+        slug, settings = checkpoint.card.slug, job.whole.settings
+        if slug in job.each:
+            return jobs.check_memory(checkpoint, job.each[slug], mesh, beside)
+        work = job.readers[slug].work(settings.candidates, len(job.whole.signs))
         return admission.check_search(checkpoint, mesh, settings.dtype, work, beside)
 
     weights = [check(checkpoint) for checkpoint in checkpoints]
@@ -164,19 +150,16 @@ def _job(
     """The search, entered in the manifest; nothing is written."""
     universal.check_settings(settings)
     tokens = checkpoints[0].template.tokens
-    readers = [c for c in checkpoints if not universal.shares_tokens(tokens, c.template.tokens)]
-    each = {
-        c.card.slug: SearchObjective.build(
-            c,
-            [c.template.split(text) for text in prompts.values()],
-            frames[c.card.tokenizer_hash],
-            settings,
-        )
-        for c in checkpoints
-        if c not in readers
-    }
-    universal.together(list(each.values()))
-    group = _group(rule, each, readers, prompts)
+    others = [c for c in checkpoints if difference(tokens, c.template.tokens)]
+    each = {}
+    for c in (c for c in checkpoints if c not in others):
+        split = [c.template.split(text) for text in prompts.values()]
+        universal.check_lengths(c.card, split, settings.length, f"{settings.length} tokens")
+        vocabulary = frames[c.card.tokenizer_hash]
+        each[c.card.slug] = SearchObjective.build(c, split, vocabulary, settings)
+    whole = universal.together(list(each.values()))
+    readers = {c.card.slug: Reading.of(c, prompts, whole) for c in others}
+    group = _group(rule, each, others, prompts)
     method = f"{settings.method}-{rule}-{group}"
     files: dict[str, _Files] = {
         direction: {

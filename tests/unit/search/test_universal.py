@@ -12,19 +12,20 @@ from etils import epath
 import analysis
 import engine
 from configs import gcg
-from engine import api
+from engine import api, progress
 from engine.errors import AssayError
-from engine.planning import admission
+from engine.planning import admission, flops
 from engine.runs import schema
 from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
-from engine.search import jobs, universal, universal_step
+from engine.search import jobs, universal, universal_readers, universal_runs, universal_step
 from engine.search import trace as traces
 from engine.search.drivers import step_flops
 from engine.search.run_folder import score_elsewhere
 from engine.search.universal_runs import search_universal
 from engine.sweep import rescore
 from launch.common import searching
+from tests.support import folders, tiny
 from tests.support.killed import Killed, killed_after
 from tests.support.searches import make_mesh, problem, scorer, settings
 
@@ -360,13 +361,13 @@ def test_with_a_gradient_a_reader_counts_too(checkpoint, stranger, tmp_path):
 def test_a_reward_that_a_reader_cannot_give_ends_the_search(
     checkpoint, stranger, tmp_path, monkeypatch
 ):
-    give = universal.Reader.rewards
+    give = universal_readers.Reader.rewards
 
     def rewards(self, texts):
         own = give(self, texts)
         return own if len(texts) > 100 else np.full_like(own, np.nan)  # not of the sample
 
-    monkeypatch.setattr(universal.Reader, "rewards", rewards)
+    monkeypatch.setattr(universal_readers.Reader, "rewards", rewards)
     with pytest.raises(AssayError, match="not finite"):
         search(tmp_path / "run", [checkpoint(), stranger])
 
@@ -379,3 +380,94 @@ def test_a_search_ends_with_its_budget_without_round_trips(models, tmp_path):
     search(tmp_path / "run", models, flops=budget, **own)
     files = (tmp_path / "run").rglob("*seed0.parquet")
     assert {pl.read_parquet(file)["step"].max() for file in files} == {3}
+
+
+@pytest.fixture(scope="module")
+def fine(tmp_path_factory):
+    """Positions -> a model that reads byte by byte, where the others know words."""
+
+    def build(**changes):
+        folder = tmp_path_factory.mktemp("fine")
+        source = tiny.write_model(folder / "hf", seed=3, head_seed=5, **changes)
+        tiny.tokenizer(words=("zz",)).save_pretrained(source)
+        return folders.convert(source, folder / "checkpoint", "fine")
+
+    return build
+
+
+def test_a_reply_that_a_reader_cuts_finer_is_too_long_before_anything_is_loaded(
+    checkpoint, fine, tmp_path
+):
+    """With as many tokens there as here, it ended in the middle of the search, and so again."""
+    template = fine().template
+    split = max((template.split(p) for p in PROMPTS.values()), key=lambda s: len(s.prefix))
+    around = len(split.prefix) + len(split.suffix)
+    few = fine(max_position_embeddings=around + 2 * 9)  # of `<script>`: eight bytes, and one more
+    shorter = problem(checkpoint(), *PROMPTS.values(), length=2)
+    assert universal_readers.Reading.of(few, PROMPTS, shorter).most == 18
+    message = (
+        rf"^model 'fine': a conversation with a reply of 3 tokens as texts, up to 9 tokens each "
+        rf"has up to {around + 27} tokens; allowed by the model: {around + 18}$"
+    )
+    with pytest.raises(AssayError, match=message):
+        search(tmp_path / "run", [checkpoint(), few], length=3)
+    others = problem(checkpoint(), *PROMPTS.values(), length=2, deny=("<script>",))
+    assert universal_readers.Reading.of(few, PROMPTS, others).most == 16  # `<script`
+    message = rf"^model 'tiny': a conversation with a reply of 99 tokens has up to \d+ "
+    short = checkpoint(max_position_embeddings=around + 20)
+    with pytest.raises(AssayError, match=message):
+        search(tmp_path / "run", [short], length=99)
+    assert not (tmp_path / "run").exists()
+
+
+def test_memory_and_operations_of_a_reader_are_those_of_its_own_tokens(
+    checkpoint, fine, tmp_path, monkeypatch
+):
+    asked, check = [], admission.check_search
+
+    def noted(checkpoint, mesh, dtype, work, beside=0.0):
+        asked.append((checkpoint.card.slug, work))
+        return check(checkpoint, mesh, dtype, work, beside)
+
+    def load(*arguments):
+        raise Killed
+
+    monkeypatch.setattr(admission, "check_search", noted)
+    monkeypatch.setattr(universal_runs, "_scorer", load)
+    model, reader, prompts = checkpoint(), fine(), {"who": "Who?"}
+    own = {"length": 4, "allow": ("<script>", "a", "b", "c"), "topk": 4}
+    with pytest.raises(Killed):
+        search(tmp_path / "run", [model, reader], prompts, **own)
+    (split,) = map(reader.template.split, prompts.values())
+    # The longest reply has 4 * 9 tokens, which take 48 positions with what closes them.
+    works = [work for slug, work in asked if slug == "fine"]
+    assert {work.own for work in works} == {48}
+    reading = universal_readers.Reading.of(reader, prompts, problem(model, **own))
+    assert (reading.most, reading.usual) == (36, 11)  # 4 * (8 + 1), 4 * (8 + 1 + 1 + 1) / 4
+    (judge,) = universal_readers.readers_of(reading, problem(model, **own), scorer(reader))
+    before, positions = len(split.prefix), 11 + len(split.suffix)
+    assert judge.flops == flops.response(reader.card.decoder, positions, before)
+
+
+def test_a_reader_that_cannot_be_standardised_is_named(checkpoint, tmp_path, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("broken")
+    source = tiny.write_model(folder / "hf", nan_head=True)
+    tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
+    broken = folders.convert(source, folder / "checkpoint", "broken")
+    with pytest.raises(AssayError, match=r"^model 'broken', prompt 'Who\?': the rewards of"):
+        search(tmp_path / "run", [checkpoint(), broken])
+
+
+def test_what_readers_tokenise_has_no_bar_of_its_own(checkpoint, stranger, tmp_path, monkeypatch):
+    """One that takes a second appeared inside the bar of the steps."""
+    beside, bar = [], progress._Bar
+
+    def opened(**settings):
+        beside.append([settings["desc"], *(other.desc for other in progress._open)])
+        return bar(**settings)
+
+    opened.get_lock = bar.get_lock
+    monkeypatch.setattr(progress, "_Bar", opened)
+    search(tmp_path / "run", [checkpoint(), stranger], steps=1)
+    assert beside
+    assert not [one for one in beside if len(one) > 1]
