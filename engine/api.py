@@ -26,7 +26,7 @@ from engine.search.drivers import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
 from engine.search.settings import DEFAULTS, DIRECTIONS, SearchSettings
-from engine.search.universal_readers import Reading, difference, readers_of
+from engine.search.universal_readers import Reading, announce, difference, readers_of
 from engine.search.universal_step import UniversalDriver
 from engine.sweep.rewards import pad_token, token_rows
 from engine.sweep.self_check import check_finite
@@ -419,6 +419,7 @@ def search_together(
     whole = universal.together(each)
     texts = {prompt: prompt for prompt in prompts}
     readings = [Reading.of(model._checkpoint, texts, whole) for model in others]
+    announce(readings)
     judges = [
         judge
         for model, objective in zip(shared, each, strict=True)

@@ -6,10 +6,13 @@ token of the search may become many.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from tqdm import tqdm
 
+from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import flops
@@ -94,12 +97,6 @@ class Reading:
             usual=math.ceil(length * float(np.mean(counts))),
         )
 
-    @property
-    def notice(self) -> str:
-        """One line that says what the model does not do, and why."""
-        slug = self.checkpoint.card.slug
-        return f"model {slug}: {self.differs}: it reads texts: no gradient, no file"
-
     def work(self, candidates: int, attempts: int) -> SearchWork:
         """The step that takes most memory: a longer reply takes fewer rows at a time.
 
@@ -124,6 +121,14 @@ class Reading:
             packed=False,
             enumerates=True,
         )
+
+
+def announce(readings: Iterable[Reading]) -> None:
+    """Says on standard error which models read texts, and why; on process 0."""
+    for reading in readings if processes.writes() else ():
+        slug = reading.checkpoint.card.slug
+        line = f"model {slug}: {reading.differs}: it reads texts: no gradient, no file"
+        tqdm.write(line, file=sys.stderr)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ from engine.search.self_check import self_check
 from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.search.trace import Trace
 from engine.search.universal import Asked, Judge
-from engine.search.universal_readers import Reader, Reading, difference, readers_of
+from engine.search.universal_readers import Reader, Reading, announce, difference, readers_of
 from engine.search.universal_step import UniversalDriver, planned_steps
 from engine.sweep import setup
 from engine.sweep.outcomes import memory_errors
@@ -106,6 +106,7 @@ def search_universal(
         return results
     if check_memory:
         _check_memory(checkpoints, job, mesh)
+    announce(job.readers.values())
     setup.begin(manifest, unwritten(manifest, frames))
     judges: list[Judge] = []
     readers: list[Reader] = []
@@ -267,7 +268,7 @@ def _search(
             "group": job.group,
             "objective": frame["reward"][-1],
             "judges": [[a.model, a.prompt_id, a.mean, a.sd] for a in asked],
-            **({"readers": len(readers)} if readers else {}),
+            **({"readers": sorted(job.readers)} if readers else {}),
         }
         for judge in judges:
             path = job.files[direction][judge.model, judge.prompt_id]

@@ -413,7 +413,7 @@ def test_a_reply_that_a_reader_cuts_finer_is_too_long_before_anything_is_loaded(
         search(tmp_path / "run", [checkpoint(), few], length=3)
     others = problem(checkpoint(), *PROMPTS.values(), length=2, deny=("<script>",))
     assert universal_readers.Reading.of(few, PROMPTS, others).most == 16  # `<script`
-    message = rf"^model 'tiny': a conversation with a reply of 99 tokens has up to \d+ "
+    message = r"^model 'tiny': a conversation with a reply of 99 tokens has up to \d+ "
     short = checkpoint(max_position_embeddings=around + 20)
     with pytest.raises(AssayError, match=message):
         search(tmp_path / "run", [short], length=99)
@@ -471,3 +471,42 @@ def test_what_readers_tokenise_has_no_bar_of_its_own(checkpoint, stranger, tmp_p
     search(tmp_path / "run", [checkpoint(), stranger], steps=1)
     assert beside
     assert not [one for one in beside if len(one) > 1]
+
+
+def test_a_model_that_reads_texts_is_told_before_the_search(
+    checkpoint, stranger, tmp_path, capfd, monkeypatch
+):
+    found = search(tmp_path / "run", [checkpoint(), stranger], steps=1)
+    token, own = (model.template.tokens[259] for model in (checkpoint(), stranger))
+    line = (
+        f"model stranger: token 259 is {own!r}, not {token!r}: it reads texts: no gradient, no file"
+    )
+    told = capfd.readouterr().err
+    assert told.count(line) == 1
+    assert told.index(line) < told.index("steps")
+    assert found[0].universal["readers"] == ["stranger"]
+    assert (found[0].model, found[0].universal["judges"][-1][0]) == ("tiny", "stranger")
+    search(tmp_path / "run", [checkpoint(), stranger], steps=1)
+    assert line not in capfd.readouterr().err  # it was complete
+    loaded = [api.load(m.path, mesh=make_mesh()) for m in (checkpoint(), stranger)]
+    monkeypatch.setattr(api, "readers_of", killed)
+    with pytest.raises(Killed):
+        engine.search_together(loaded, "Who?", method="mutate", steps=1, topk=16)
+    assert capfd.readouterr().err.count(line) == 1
+
+
+def killed(*arguments):
+    raise Killed
+
+
+@pytest.mark.parametrize(
+    ("known", "own", "said"),
+    [
+        (["a", "b"], ["a", "c", "d"], "token 1 is 'c', not 'b'"),
+        (["a"], ["\x1b[2J\n\u202e"], r"token 0 is '\x1b[2J\n\u202e', not 'a'"),
+        (["a"], ["a"] * 513, ""),
+        (["a"] * 514, ["a"], "it has 1 tokens, not 514"),
+    ],
+)
+def test_the_first_token_that_differs_is_quoted(known, own, said):
+    assert universal_readers.difference(known, own) == said
