@@ -410,15 +410,18 @@ def search_together(
       AssayError: settings that do not fit.
     """
     models = [models] if isinstance(models, RewardModel) else list(models)
-    prompts = _listed(prompts)
+    prompts = sorted(_listed(prompts))
     universal.check_judges(rule, len(models) * len(prompts))
     tokens = models[0]._checkpoint.template.tokens
-    others = [m for m in models if difference(tokens, m._checkpoint.template.tokens)]
-    shared = [model for model in models if model not in others]
+    every = universal.in_order(model._checkpoint for model in models)
+    models = sorted(models, key=lambda model: every.index(model._checkpoint))
+    differs = [difference(tokens, model._checkpoint.template.tokens) for model in models]
+    shared = [model for model, how in zip(models, differs, strict=True) if not how]
+    others = [(model, how) for model, how in zip(models, differs, strict=True) if how]
     each = [model._objective(prompts, direction, settings) for model in shared]
     whole = universal.together(each)
     texts = {prompt: prompt for prompt in prompts}
-    readings = [Reading.of(model._checkpoint, texts, whole) for model in others]
+    readings = [Reading.of(model._checkpoint, how, texts, whole) for model, how in others]
     announce(readings)
     judges = [
         judge
@@ -427,11 +430,11 @@ def search_together(
     ]
     readers = [
         reader
-        for model, reading in zip(others, readings, strict=True)
+        for (model, _), reading in zip(others, readings, strict=True)
         for reader in readers_of(reading, whole, model._scorer)
     ]
     driver = UniversalDriver(whole, judges, rule, readers)
-    trace, _ = run_search(whole, models[0]._scorer, None, lambda steps, trace: None, driver)
+    trace, _ = run_search(whole, judges[0].scorer, None, lambda steps, trace: None, driver)
     return trace_frame(whole, trace, direction).rename({"reward": "objective"})
 
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from engine.checkpoint.card import Card
+from engine.checkpoint.card import Card, Checkpoint
 from engine.errors import AssayError
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
@@ -107,6 +107,11 @@ def together(objectives: Sequence[SearchObjective]) -> SearchObjective:
         )
     whole.initial()
     return whole
+
+
+def in_order(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Models in an order of their own, so that the order in which they are named changes no bit."""
+    return sorted(checkpoints, key=lambda one: (one.card.checkpoint_hash, one.card.slug))
 
 
 def check_judges(rule: str, judges: int) -> None:

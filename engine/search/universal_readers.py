@@ -65,7 +65,11 @@ class Reading:
 
     @classmethod
     def of(
-        cls, checkpoint: Checkpoint, prompts: Mapping[str, str], whole: SearchObjective
+        cls,
+        checkpoint: Checkpoint,
+        differs: str,
+        prompts: Mapping[str, str],
+        whole: SearchObjective,
     ) -> "Reading":
         """Counts the tokens of replies.
 
@@ -74,6 +78,7 @@ class Reading:
 
         Args:
           checkpoint: the model.
+          differs: from `difference`.
           prompts: prompt id -> text.
           whole: what is searched.
 
@@ -91,7 +96,7 @@ class Reading:
         check_lengths(checkpoint.card, splits.values(), length * most, longest)
         return cls(
             checkpoint=checkpoint,
-            differs=difference(known, template.tokens),
+            differs=differs,
             prompts=splits,
             most=length * most,
             usual=math.ceil(length * float(np.mean(counts))),

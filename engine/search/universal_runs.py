@@ -77,7 +77,8 @@ def search_universal(
 
     Args:
       checkpoints: the models, all loaded at once; those that do not share the first one's
-        tokenizer read texts, give no gradient and get no file.
+        tokenizer read texts, give no gradient and get no file. The order of the others, and of the
+        prompts, changes nothing.
       prompts: prompt id -> text.
       run: run folder, new or to be continued.
       settings: of the search, by a method of `STEP_METHODS`.
@@ -93,17 +94,21 @@ def search_universal(
         fingerprint; a reward that is not finite; a self-check beyond tolerance.
     """
     universal.check_judges(rule, len(checkpoints) * len(prompts))
+    asked = [(checkpoint.card.slug, prompt) for checkpoint in checkpoints for prompt in prompts]
+    tokens = checkpoints[0].template.tokens
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     frames = vocabularies(manifest, checkpoints)
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
-    job = _job(manifest, checkpoints, prompts, frames, settings, mesh, rule)
+    checkpoints = universal.in_order(checkpoints)
+    prompts = dict(sorted(prompts.items(), key=lambda one: one[::-1]))
+    job = _job(manifest, checkpoints, tokens, prompts, frames, settings, mesh, rule)
     done = [d for d in settings.directions if d not in job.missing]
     results = [_read(manifest, *named, d) for d in done for named in _listed(job.files[d])]
     if not job.missing:
         if processes.writes():
             manifest.save_if_changed()  # files that the manifest lacked
-        return results
+        return _as_asked(results, asked)
     if check_memory:
         _check_memory(checkpoints, job, mesh)
     announce(job.readers.values())
@@ -118,7 +123,22 @@ def search_universal(
                 readers += readers_of(job.readers[slug], job.whole, scorer)
             else:
                 judges += universal.judges_of(slug, list(prompts), job.each[slug], scorer)
-    return results + _search(manifest, job, judges, readers, rule)
+    results += _search(manifest, job, judges, readers, rule)
+    return _as_asked(results, asked)
+
+
+def _as_asked(
+    results: Sequence[SearchResult], asked: Sequence[tuple[str, str]]
+) -> list[SearchResult]:
+    """Results by direction, then in the order in which models and prompts were named."""
+    directions = list(DIRECTIONS)
+    return sorted(
+        results,
+        key=lambda one: (
+            directions.index(one.direction),
+            asked.index((one.model, one.prompt_id)),
+        ),
+    )
 
 
 def _check_memory(checkpoints: Sequence[Checkpoint], job: UniversalJob, mesh: Mesh) -> None:
@@ -142,16 +162,17 @@ def _check_memory(checkpoints: Sequence[Checkpoint], job: UniversalJob, mesh: Me
 def _job(
     manifest: Manifest,
     checkpoints: Sequence[Checkpoint],
+    tokens: Sequence[str],
     prompts: Mapping[str, str],
     frames: Mapping[str, pl.DataFrame],
     settings: SearchSettings,
     mesh: Mesh,
     rule: str,
 ) -> UniversalJob:
-    """The search, entered in the manifest; nothing is written."""
+    """The search of replies of `tokens`, entered in the manifest; nothing is written."""
     universal.check_settings(settings)
-    tokens = checkpoints[0].template.tokens
-    others = [c for c in checkpoints if difference(tokens, c.template.tokens)]
+    differs = {c.card.slug: difference(tokens, c.template.tokens) for c in checkpoints}
+    others = [c for c in checkpoints if differs[c.card.slug]]
     each = {}
     for c in (c for c in checkpoints if c not in others):
         split = [c.template.split(text) for text in prompts.values()]
@@ -159,7 +180,7 @@ def _job(
         vocabulary = frames[c.card.tokenizer_hash]
         each[c.card.slug] = SearchObjective.build(c, split, vocabulary, settings)
     whole = universal.together(list(each.values()))
-    readers = {c.card.slug: Reading.of(c, prompts, whole) for c in others}
+    readers = {c.card.slug: Reading.of(c, differs[c.card.slug], prompts, whole) for c in others}
     group = _group(rule, each, others, prompts)
     method = f"{settings.method}-{rule}-{group}"
     files: dict[str, _Files] = {

@@ -195,7 +195,8 @@ def test_a_killed_search_goes_on_to_the_same_bytes(models, stranger, tmp_path, m
     assert list(run.rglob("universal-*.safetensors"))
     with monkeypatch.context() as patch, pytest.raises(Killed):  # between two files
         killed_after(patch, Manifest, "finish", 0)
-        search(run, models, steps=6)
+        one, other, reader = models  # the order in which they are named changes no byte
+        search(run, [other, reader, one], dict(reversed(PROMPTS.items())), steps=6)
     search(run, models, steps=6)
     files = [f.relative_to(whole) for f in whole.rglob("*seed0.parquet")]
     assert len(files) == 4
@@ -404,7 +405,7 @@ def test_a_reply_that_a_reader_cuts_finer_is_too_long_before_anything_is_loaded(
     around = len(split.prefix) + len(split.suffix)
     few = fine(max_position_embeddings=around + 2 * 9)  # of `<script>`: eight bytes, and one more
     shorter = problem(checkpoint(), *PROMPTS.values(), length=2)
-    assert universal_readers.Reading.of(few, PROMPTS, shorter).most == 18
+    assert universal_readers.Reading.of(few, "", PROMPTS, shorter).most == 18
     message = (
         rf"^model 'fine': a conversation with a reply of 3 tokens as texts, up to 9 tokens each "
         rf"has up to {around + 27} tokens; allowed by the model: {around + 18}$"
@@ -412,7 +413,7 @@ def test_a_reply_that_a_reader_cuts_finer_is_too_long_before_anything_is_loaded(
     with pytest.raises(AssayError, match=message):
         search(tmp_path / "run", [checkpoint(), few], length=3)
     others = problem(checkpoint(), *PROMPTS.values(), length=2, deny=("<script>",))
-    assert universal_readers.Reading.of(few, PROMPTS, others).most == 16  # `<script`
+    assert universal_readers.Reading.of(few, "", PROMPTS, others).most == 16  # `<script`
     message = r"^model 'tiny': a conversation with a reply of 99 tokens has up to \d+ "
     short = checkpoint(max_position_embeddings=around + 20)
     with pytest.raises(AssayError, match=message):
@@ -442,7 +443,7 @@ def test_memory_and_operations_of_a_reader_are_those_of_its_own_tokens(
     # The longest reply has 4 * 9 tokens, which take 48 positions with what closes them.
     works = [work for slug, work in asked if slug == "fine"]
     assert {work.own for work in works} == {48}
-    reading = universal_readers.Reading.of(reader, prompts, problem(model, **own))
+    reading = universal_readers.Reading.of(reader, "", prompts, problem(model, **own))
     assert (reading.most, reading.usual) == (36, 11)  # 4 * (8 + 1), 4 * (8 + 1 + 1 + 1) / 4
     (judge,) = universal_readers.readers_of(reading, problem(model, **own), scorer(reader))
     before, positions = len(split.prefix), 11 + len(split.suffix)
