@@ -396,6 +396,7 @@ def fine(tmp_path_factory):
     return build
 
 
+@pytest.mark.slow
 def test_a_reply_that_a_reader_cuts_finer_is_too_long_before_anything_is_loaded(
     checkpoint, fine, tmp_path
 ):
@@ -459,21 +460,23 @@ def test_a_reader_that_cannot_be_standardised_is_named(checkpoint, tmp_path, tmp
         search(tmp_path / "run", [checkpoint(), broken])
 
 
+@pytest.mark.slow
 def test_what_readers_tokenise_has_no_bar_of_its_own(checkpoint, stranger, tmp_path, monkeypatch):
     """One that takes a second appeared inside the bar of the steps."""
-    beside, bar = [], progress._Bar
+    beside = []
 
-    def opened(**settings):
-        beside.append([settings["desc"], *(other.desc for other in progress._open)])
-        return bar(**settings)
+    class Noted(progress._Bar):
+        def __init__(self, **settings):
+            beside.append([settings["desc"], *(other.desc for other in progress._open)])
+            super().__init__(**settings)
 
-    opened.get_lock = bar.get_lock
-    monkeypatch.setattr(progress, "_Bar", opened)
+    monkeypatch.setattr(progress, "_Bar", Noted)
     search(tmp_path / "run", [checkpoint(), stranger], steps=1)
     assert beside
     assert not [one for one in beside if len(one) > 1]
 
 
+@pytest.mark.slow
 def test_a_model_that_reads_texts_is_told_before_the_search(
     checkpoint, stranger, tmp_path, capfd, monkeypatch
 ):
