@@ -26,6 +26,7 @@ from engine.search.drivers import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
 from engine.search.settings import DEFAULTS, DIRECTIONS, SearchSettings
+from engine.search.universal_readers import Reading, announce, difference, readers_of
 from engine.search.universal_step import UniversalDriver
 from engine.sweep.rewards import pad_token, token_rows
 from engine.sweep.self_check import check_finite
@@ -409,28 +410,31 @@ def search_together(
       AssayError: settings that do not fit.
     """
     models = [models] if isinstance(models, RewardModel) else list(models)
-    prompts = _listed(prompts)
+    prompts = sorted(_listed(prompts))
     universal.check_judges(rule, len(models) * len(prompts))
     tokens = models[0]._checkpoint.template.tokens
-    shared = [m for m in models if universal.shares_tokens(tokens, m._checkpoint.template.tokens)]
+    every = universal.in_order(model._checkpoint for model in models)
+    models = sorted(models, key=lambda model: every.index(model._checkpoint))
+    differs = [difference(tokens, model._checkpoint.template.tokens) for model in models]
+    shared = [model for model, how in zip(models, differs, strict=True) if not how]
+    others = [(model, how) for model, how in zip(models, differs, strict=True) if how]
     each = [model._objective(prompts, direction, settings) for model in shared]
     whole = universal.together(each)
+    texts = {prompt: prompt for prompt in prompts}
+    readings = [Reading.of(model._checkpoint, how, texts, whole) for model, how in others]
+    announce(readings)
     judges = [
         judge
         for model, objective in zip(shared, each, strict=True)
         for judge in universal.judges_of(model.slug, prompts, objective, model._scorer)
     ]
-    texts = {prompt: prompt for prompt in prompts}
     readers = [
         reader
-        for model in models
-        if model not in shared
-        for reader in universal.readers_of(
-            model.slug, model._checkpoint.template, texts, whole, model._scorer
-        )
+        for (model, _), reading in zip(others, readings, strict=True)
+        for reader in readers_of(reading, whole, model._scorer)
     ]
     driver = UniversalDriver(whole, judges, rule, readers)
-    trace, _ = run_search(whole, models[0]._scorer, None, lambda steps, trace: None, driver)
+    trace, _ = run_search(whole, judges[0].scorer, None, lambda steps, trace: None, driver)
     return trace_frame(whole, trace, direction).rename({"reward": "objective"})
 
 

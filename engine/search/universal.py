@@ -4,36 +4,32 @@ A judge is one model under one prompt. Its reward is standardised by mean and st
 the rewards that it gives to a fixed random sample of single tokens. The objective is the mean of
 the standardised rewards, or the lowest. Models are scored one after the other in each step. Those
 that share the first one's vocabulary take its token ids; a model of another tokenizer reads the
-text, and gives no gradient.
+text (`engine.search.universal_readers`).
 """
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
+from engine.checkpoint.card import Card, Checkpoint
 from engine.errors import AssayError
-from engine.planning import flops
 from engine.scoring.batches import token_candidates
-from engine.scoring.reward_passes import RewardScorer, score_buckets
-from engine.scoring.rows import ReplyRows
+from engine.scoring.reward_passes import RewardScorer
 from engine.search.buffer import BROKEN
 from engine.search.drivers import build_step_inputs
 from engine.search.filters import Ids
 from engine.search.objective import SearchObjective
 from engine.search.passes import StepInputs
 from engine.search.settings import STEP_METHODS, SearchSettings
-from engine.text.chat_template import ChatTemplate
-from engine.types import Prefix, PromptIds
+from engine.types import PromptIds
 
 RULES = ("mean", "minimum")
-_ADDED = 512  # tokens that one of two vocabularies may have behind the other's: added ones
 SAMPLE = 1024  # single tokens by whose rewards a judge's are standardised
 
 
@@ -69,32 +65,6 @@ class Judge(Asked):
     inputs: StepInputs
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reader(Asked):
-    """One of another tokenizer, which reads replies as texts.
-
-    Attributes:
-      template: of the model.
-      prompt: split by it.
-      prefix: the computed prefix of the prompt.
-      flops: operations of one reply, counted as if it had as many tokens here.
-    """
-
-    template: ChatTemplate
-    prompt: PromptIds
-    prefix: Prefix
-    flops: float
-
-    def rewards(self, texts: Sequence[str]) -> np.ndarray:
-        """Rewards of texts as replies: float32 [texts]."""
-        rows = ReplyRows(self.prompt, self.template, texts, "text")
-        try:
-            self.scorer.check_length(rows.longest())
-        except AssayError as error:
-            raise AssayError(f"model {self.model!r}, which reads texts: {error}") from error
-        return score_buckets(self.scorer, self.prefix, rows.buckets(0, len(rows)), len(rows))[0]
-
-
 class EveryRoundTrip:
     """Whether the text of a sequence tokenises back to it in the conversations of all models."""
 
@@ -108,12 +78,6 @@ class EveryRoundTrip:
     def passes(self, ids: Ids) -> bool:
         """Whether it passes for every model."""
         return all(each.passes(ids) for each in self._each)
-
-
-def shares_tokens(known: Sequence[str], own: Sequence[str]) -> bool:
-    """Whether two vocabularies are one, but for tokens that were added behind it."""
-    alike = all(a == b for a, b in zip(known, own, strict=False))
-    return alike and abs(len(known) - len(own)) <= _ADDED
 
 
 def together(objectives: Sequence[SearchObjective]) -> SearchObjective:
@@ -145,6 +109,11 @@ def together(objectives: Sequence[SearchObjective]) -> SearchObjective:
     return whole
 
 
+def in_order(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Models in an order of their own, so that the order in which they are named changes no bit."""
+    return sorted(checkpoints, key=lambda one: (one.card.checkpoint_hash, one.card.slug))
+
+
 def check_judges(rule: str, judges: int) -> None:
     """Raises AssayError for an unknown rule, or fewer than two judges."""
     if rule not in RULES:
@@ -168,7 +137,27 @@ def check_settings(settings: SearchSettings) -> None:
             )
 
 
-def standard(objective: SearchObjective, scorer: RewardScorer) -> tuple[float, float]:
+def check_lengths(card: Card, prompts: Iterable[PromptIds], length: int, reply: str) -> None:
+    """Checks, before a model is loaded, that it was made for the conversations of a search.
+
+    Args:
+      card: of the model.
+      prompts: split by its template.
+      length: tokens of the longest reply there.
+      reply: what it is, for the message.
+
+    Raises:
+      AssayError: it was not.
+    """
+    longest = max(len(prompt.prefix) + len(prompt.suffix) for prompt in prompts) + length
+    if longest > card.decoder.max_positions:
+        raise AssayError(
+            f"model {card.slug!r}: a conversation with a reply of {reply} has up to {longest} "
+            f"tokens; allowed by the model: {card.decoder.max_positions}"
+        )
+
+
+def standard(model: str, objective: SearchObjective, scorer: RewardScorer) -> tuple[float, float]:
     """Mean and standard deviation of a judge's rewards of a sample of allowed single tokens.
 
     Raises:
@@ -177,7 +166,7 @@ def standard(objective: SearchObjective, scorer: RewardScorer) -> tuple[float, f
     (prompt,) = objective.prompts
     candidates = token_candidates(prompt, sample(objective))
     steps = [step[0] for step in scorer.rewards(scorer.prefill(prompt), candidates)]
-    return _moments(prompt, np.concatenate(steps))
+    return moments(model, prompt, np.concatenate(steps))
 
 
 def sample(objective: SearchObjective) -> np.ndarray:
@@ -187,12 +176,22 @@ def sample(objective: SearchObjective) -> np.ndarray:
     return np.sort(rng.choice(tokens, min(SAMPLE, len(tokens)), replace=False))
 
 
-def _moments(prompt: PromptIds, rewards: np.ndarray) -> tuple[float, float]:
+def moments(model: str, prompt: PromptIds, rewards: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of rewards of single tokens.
+
+    Args:
+      model: slug.
+      prompt: under which it gives them.
+      rewards: [tokens].
+
+    Raises:
+      AssayError: they are all equal, or not finite.
+    """
     rewards = rewards.astype(np.float64)
     if not (np.isfinite(rewards).all() and rewards.std() > 0):
         raise AssayError(
-            f"prompt {prompt.prompt!r}: the rewards of {len(rewards)} single tokens cannot be "
-            "standardised: they are all equal, or not finite"
+            f"model {model!r}, prompt {prompt.prompt!r}: the rewards of {len(rewards)} single "
+            "tokens cannot be standardised: they are all equal, or not finite"
         )
     return float(rewards.mean()), float(rewards.std())
 
@@ -228,7 +227,7 @@ def judges_of(
         own = dataclasses.replace(objective, prompts=(objective.prompts[j],))
         prefix = jax.tree.map(lambda leaf, j=j: leaf[j : j + 1], every.prefix)
         inputs = dataclasses.replace(every, prefix=prefix, lengths=every.lengths[j : j + 1])
-        mean, sd = standard(own, scorer)
+        mean, sd = standard(model, own, scorer)
         judges.append(
             Judge(
                 model=model,
@@ -241,65 +240,3 @@ def judges_of(
             )
         )
     return judges
-
-
-def readers_of(
-    model: str,
-    template: ChatTemplate,
-    prompts: Mapping[str, str],
-    whole: SearchObjective,
-    scorer: RewardScorer,
-) -> list[Reader]:
-    """The judges of one model of another tokenizer: one for each prompt.
-
-    Args:
-      model: slug.
-      template: of the model.
-      prompts: prompt id -> text.
-      whole: what is searched; the texts of its sample of tokens standardise the rewards.
-      scorer: the model.
-
-    Raises:
-      AssayError: rewards that cannot be standardised.
-    """
-    texts = [whole.round_trip.text(np.array([token])) for token in sample(whole)]
-    config = nnx.merge(scorer.graph, scorer.params).decoder.config
-    readers = []
-    for prompt_id, text in prompts.items():
-        split = template.split(text)
-        positions = whole.settings.length + len(split.suffix)
-        scorer.check_length(len(split.prefix) + positions)
-        reader = Reader(
-            model=model,
-            prompt_id=prompt_id,
-            template=template,
-            prompt=split,
-            prefix=scorer.prefill(split),
-            scorer=scorer,
-            flops=flops.response(config, positions, len(split.prefix)),
-        )
-        mean, sd = _moments(split, reader.rewards(texts))
-        readers.append(dataclasses.replace(reader, mean=mean, sd=sd))
-    return readers
-
-
-def read_as_text(
-    whole: SearchObjective, readers: Sequence[Reader], ids: np.ndarray
-) -> list[np.ndarray]:
-    """Signed rewards of sequences by every reader.
-
-    Args:
-      whole: what is searched.
-      readers: of the texts.
-      ids: int [attempts, …, T].
-
-    Returns:
-      float32 [attempts, …] of each reader; `BROKEN` for a reward that is not finite.
-    """
-    if not readers:
-        return []
-    distinct, place = np.unique(ids.reshape(-1, ids.shape[-1]), axis=0, return_inverse=True)
-    texts = [whole.round_trip.text(row) for row in distinct]
-    signs = whole.signs.reshape(-1, *[1] * (ids.ndim - 2))
-    every = (reader.rewards(texts)[place.ravel()].reshape(ids.shape[:-1]) for reader in readers)
-    return [np.where(np.isfinite(own), signs * own, BROKEN).astype(np.float32) for own in every]

@@ -20,7 +20,6 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.planning import admission
-from engine.planning.work import SearchWork
 from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
@@ -34,7 +33,8 @@ from engine.search.run_folder import SearchResult, trace_frame, unwritten, vocab
 from engine.search.self_check import self_check
 from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.search.trace import Trace
-from engine.search.universal import Asked, Judge, Reader
+from engine.search.universal import Asked, Judge
+from engine.search.universal_readers import Reader, Reading, announce, difference, readers_of
 from engine.search.universal_step import UniversalDriver, planned_steps
 from engine.sweep import setup
 from engine.sweep.outcomes import memory_errors
@@ -48,7 +48,7 @@ class UniversalJob:
 
     Attributes:
       each: slug -> the model's objective under all prompts; of the first model's tokenizer.
-      readers: models of other tokenizers.
+      readers: slug -> how a model of another tokenizer reads.
       whole: what the models in `each` admit.
       files: direction -> file of each judge.
       missing: directions that are not complete.
@@ -56,7 +56,7 @@ class UniversalJob:
     """
 
     each: Mapping[str, SearchObjective]
-    readers: Sequence[Checkpoint]
+    readers: Mapping[str, Reading]
     whole: SearchObjective
     files: Mapping[str, _Files]
     missing: tuple[str, ...]
@@ -77,7 +77,8 @@ def search_universal(
 
     Args:
       checkpoints: the models, all loaded at once; those that do not share the first one's
-        tokenizer read texts, give no gradient and get no file.
+        tokenizer read texts, give no gradient and get no file. The order of the others, and of the
+        prompts, changes nothing.
       prompts: prompt id -> text.
       run: run folder, new or to be continued.
       settings: of the search, by a method of `STEP_METHODS`.
@@ -93,55 +94,61 @@ def search_universal(
         fingerprint; a reward that is not finite; a self-check beyond tolerance.
     """
     universal.check_judges(rule, len(checkpoints) * len(prompts))
+    asked = [(checkpoint.card.slug, prompt) for checkpoint in checkpoints for prompt in prompts]
+    tokens = checkpoints[0].template.tokens
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     frames = vocabularies(manifest, checkpoints)
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
-    job = _job(manifest, checkpoints, prompts, frames, settings, mesh, rule)
+    checkpoints = universal.in_order(checkpoints)
+    prompts = dict(sorted(prompts.items(), key=lambda one: one[::-1]))
+    job = _job(manifest, checkpoints, tokens, prompts, frames, settings, mesh, rule)
     done = [d for d in settings.directions if d not in job.missing]
     results = [_read(manifest, *named, d) for d in done for named in _listed(job.files[d])]
     if not job.missing:
         if processes.writes():
             manifest.save_if_changed()  # files that the manifest lacked
-        return results
+        return _as_asked(results, asked)
     if check_memory:
-        _check_memory(checkpoints, job, prompts, mesh)
+        _check_memory(checkpoints, job, mesh)
+    announce(job.readers.values())
     setup.begin(manifest, unwritten(manifest, frames))
     judges: list[Judge] = []
     readers: list[Reader] = []
     for checkpoint in checkpoints:
-        slug, template = checkpoint.card.slug, checkpoint.template
+        slug = checkpoint.card.slug
         with memory_errors([slug], mesh, "candidates", settings.candidates):
             scorer = _scorer(checkpoint, mesh, settings)
-            if checkpoint in job.readers:
-                readers += universal.readers_of(slug, template, prompts, job.whole, scorer)
+            if slug in job.readers:
+                readers += readers_of(job.readers[slug], job.whole, scorer)
             else:
                 judges += universal.judges_of(slug, list(prompts), job.each[slug], scorer)
-    return results + _search(manifest, job, judges, readers, rule)
+    results += _search(manifest, job, judges, readers, rule)
+    return _as_asked(results, asked)
 
 
-def _check_memory(
-    checkpoints: Sequence[Checkpoint], job: UniversalJob, prompts: Mapping[str, str], mesh: Mesh
-) -> None:
+def _as_asked(
+    results: Sequence[SearchResult], asked: Sequence[tuple[str, str]]
+) -> list[SearchResult]:
+    """Results by direction, then in the order in which models and prompts were named."""
+    directions = list(DIRECTIONS)
+    return sorted(
+        results,
+        key=lambda one: (
+            directions.index(one.direction),
+            asked.index((one.model, one.prompt_id)),
+        ),
+    )
+
+
+def _check_memory(checkpoints: Sequence[Checkpoint], job: UniversalJob, mesh: Mesh) -> None:
     """Raises AssayError for models that this machine cannot hold at once."""
 
     def check(checkpoint: Checkpoint, beside: float = 0.0) -> float:
-        if checkpoint not in job.readers:
-            return jobs.check_memory(checkpoint, job.each[checkpoint.card.slug], mesh, beside)
-        settings, splits = job.whole.settings, map(checkpoint.template.split, prompts.values())
-        shapes = [(len(split.prefix), len(split.suffix)) for split in splits]
-        work = SearchWork(
-            prefix=max(prefix for prefix, _ in shapes),
-            suffix=max(suffix for _, suffix in shapes),
-            length=settings.length,
-            candidates=settings.candidates,
-            attempts=len(job.whole.signs),
-            together=1,
-            gradient=False,
-            momentum=False,
-            packed=False,
-            enumerates=True,
-        )
+        slug, settings = checkpoint.card.slug, job.whole.settings
+        if slug in job.each:
+            return jobs.check_memory(checkpoint, job.each[slug], mesh, beside)
+        work = job.readers[slug].work(settings.candidates, len(job.whole.signs))
         return admission.check_search(checkpoint, mesh, settings.dtype, work, beside)
 
     weights = [check(checkpoint) for checkpoint in checkpoints]
@@ -155,28 +162,26 @@ def _check_memory(
 def _job(
     manifest: Manifest,
     checkpoints: Sequence[Checkpoint],
+    tokens: Sequence[str],
     prompts: Mapping[str, str],
     frames: Mapping[str, pl.DataFrame],
     settings: SearchSettings,
     mesh: Mesh,
     rule: str,
 ) -> UniversalJob:
-    """The search, entered in the manifest; nothing is written."""
+    """The search of replies of `tokens`, entered in the manifest; nothing is written."""
     universal.check_settings(settings)
-    tokens = checkpoints[0].template.tokens
-    readers = [c for c in checkpoints if not universal.shares_tokens(tokens, c.template.tokens)]
-    each = {
-        c.card.slug: SearchObjective.build(
-            c,
-            [c.template.split(text) for text in prompts.values()],
-            frames[c.card.tokenizer_hash],
-            settings,
-        )
-        for c in checkpoints
-        if c not in readers
-    }
-    universal.together(list(each.values()))
-    group = _group(rule, each, readers, prompts)
+    differs = {c.card.slug: difference(tokens, c.template.tokens) for c in checkpoints}
+    others = [c for c in checkpoints if differs[c.card.slug]]
+    each = {}
+    for c in (c for c in checkpoints if c not in others):
+        split = [c.template.split(text) for text in prompts.values()]
+        universal.check_lengths(c.card, split, settings.length, f"{settings.length} tokens")
+        vocabulary = frames[c.card.tokenizer_hash]
+        each[c.card.slug] = SearchObjective.build(c, split, vocabulary, settings)
+    whole = universal.together(list(each.values()))
+    readers = {c.card.slug: Reading.of(c, differs[c.card.slug], prompts, whole) for c in others}
+    group = _group(rule, each, others, prompts)
     method = f"{settings.method}-{rule}-{group}"
     files: dict[str, _Files] = {
         direction: {
@@ -284,7 +289,7 @@ def _search(
             "group": job.group,
             "objective": frame["reward"][-1],
             "judges": [[a.model, a.prompt_id, a.mean, a.sd] for a in asked],
-            **({"readers": len(readers)} if readers else {}),
+            **({"readers": sorted(job.readers)} if readers else {}),
         }
         for judge in judges:
             path = job.files[direction][judge.model, judge.prompt_id]

@@ -27,7 +27,8 @@ from engine.search.step import (
     replacements,
     takes_gradient,
 )
-from engine.search.universal import Asked, Judge, Reader, combined, read_as_text
+from engine.search.universal import Asked, Judge, combined
+from engine.search.universal_readers import Reader, read_as_text
 from engine.types import Array, Graph, Params
 
 

@@ -490,3 +490,23 @@ def test_a_sweep_killed_in_the_middle_ends_in_the_bytes_of_an_uninterrupted_one(
     assert process.returncode == 0, err
     assert out == f"{RUN}/scores: 1 models × 2 prompts, {576 - 4 * finished} new rewards\n"
     same(store.objects("out/run"), files(tmp_path / "whole"))
+
+
+def test_of_a_folder_only_the_files_that_fail_are_sent_again(store, proxy, tmp_path, monkeypatch):
+    """Each second file fails at both attempts of a request."""
+    monkeypatch.setenv(patience.VARIABLE, "20")
+    for number in range(20):
+        (tmp_path / f"{number:02}").write_text(str(number))
+    puts = {}
+
+    def busy(request):
+        key = request.path.partition("?")[0].rpartition("/")[2]
+        if request.method != "PUT":
+            return None
+        puts[key] = puts.get(key, 0) + 1
+        return object_store.SLOW_DOWN if int(key) % 2 and puts[key] <= 2 else None
+
+    proxy.faults = busy
+    storage.upload(tmp_path, storage.path_of(f"s3://{BUCKET}/folder"))
+    assert store.objects("folder") == files(tmp_path)
+    assert puts == {f"{number:02}": 3 if number % 2 else 1 for number in range(20)}
