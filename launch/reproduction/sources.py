@@ -2,6 +2,7 @@
 
 import functools
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -190,26 +191,46 @@ def note(asked: Asked, checkpoint: Checkpoint) -> None:
 def check_folder(asked: Asked, spec: ModelSpec) -> None:
     """Compares a model's weights in --source-dir with those that its results were computed with.
 
-    They are those of the checkpoint, or of one that was noted and removed; without both they are
-    not known.
+    They are those of the checkpoint, or of its note where that was removed or its card is damaged;
+    without both they are not known. A folder whose weights cannot be read is not compared: one line
+    says so.
 
     Raises:
       AssayError: the folder has other weights.
     """
-    folder, verify = folder_of(asked, spec), scoring.verify(asked.config)
-    noted = _noted(asked, spec.slug)
-    where = next((f for f in (asked.checkpoint(spec), noted) if (f / CARD).is_file()), None)
-    if folder is None or where is None:
+    folder = folder_of(asked, spec)
+    if folder is None:
         return
     try:
-        reason = _unlike_weights(Checkpoint.open(where, verify=verify), folder)
-    except AssayError:  # a folder without weights, or a damaged card: said where it is needed
+        origin = _origin(asked, spec)
+        reason = "" if origin is None else _unlike_weights(origin, folder)
+    except AssayError as error:  # the results are there, and need neither weights nor card
+        said = " ".join(str(error).split())
+        print(f"{folder}: not compared ({said})", file=sys.stderr, flush=True)
         return
     if reason:
         raise AssayError(
             f"results of {spec.slug} below {asked.root}: {reason}; allowed: the folder that they "
             "were computed from, or another --root"
         )
+
+
+def _origin(asked: Asked, spec: ModelSpec) -> Checkpoint | None:
+    """The card of the checkpoint that results were computed with; None where none was kept.
+
+    Raises:
+      AssayError: cards are there, and none of them can be read.
+    """
+    verify, failed = scoring.verify(asked.config), None
+    for folder in (asked.checkpoint(spec), _noted(asked, spec.slug)):
+        try:
+            if (folder / CARD).is_file():
+                return Checkpoint.open(folder, verify=verify)
+        except AssayError as error:
+            failed = failed or error
+    if failed:
+        raise failed
+    return None
 
 
 def _noted(asked: Asked, slug: str) -> Path:
