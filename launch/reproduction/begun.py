@@ -157,10 +157,7 @@ def _check_items(asked: Asked, folder: str, manifest: Json) -> None:
 
 def _check_hash(asked: Asked, readings: Sequence[Reading], one: Found) -> None:
     """Refuses a checkpoint below the root that is not the one that a result was computed with."""
-    try:
-        there = sources.present(asked, one.spec)
-    except AssayError:  # said where it is needed, of this model alone
-        return
+    there = sources.present(asked, one.spec)  # what is damaged is said where it is needed
     own = [reading for reading in readings if reading.id == one.folder]
     if there is None or not own:  # single changes have checkpoint hashes of their own
         return

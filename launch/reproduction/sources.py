@@ -171,13 +171,11 @@ def _check_source(asked: Asked, spec: ModelSpec, checkpoint: Checkpoint) -> None
 
 
 def present(asked: Asked, spec: ModelSpec) -> Checkpoint | None:
-    """The model's checkpoint, of which nothing was checked; None where it is not there.
-
-    Raises:
-      AssayError: its model.json cannot be read.
-    """
-    folder = asked.checkpoint(spec)
-    return Checkpoint.open(folder) if (folder / CARD).is_file() else None
+    """The model's checkpoint, of which nothing was checked; None where it has no readable card."""
+    try:
+        return Checkpoint.open(asked.checkpoint(spec))
+    except AssayError:
+        return None
 
 
 def note(asked: Asked, checkpoint: Checkpoint) -> None:

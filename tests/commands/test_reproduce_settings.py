@@ -124,6 +124,16 @@ def test_other_weights_are_refused_with_nothing_left_to_do(command, done, files,
     assert re.search(ANOTHER, found.err[0])
 
 
+def test_keep_none_removes_a_damaged_checkpoint_of_complete_results(command, done, files, tmp_path):
+    """Its card was read to be noted, so the model failed in every call."""
+    root = shutil.copytree(done, tmp_path / "root")
+    (root / "checkpoints" / GEMMA / "model.json").write_text("{")
+    found = command("reproduce", *call(root, files, "--only=sweep", "--keep=none"))
+    assert found.code == 0, found.err
+    assert not (root / "checkpoints" / GEMMA).exists()
+    assert (root / "sources" / GEMMA / "model.json").exists()
+
+
 def test_another_checkpoint_than_that_of_the_results_is_refused(command, done, files, tmp_path):
     """The model was converted anew from other weights, and no result is missing."""
     root, other = shutil.copytree(done, tmp_path / "root"), tmp_path / "other"
