@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
-from engine.errors import OutOfMemory
+from engine.errors import AssayError, OutOfMemory
 from engine.runs import schema
+from engine.runs.reader import RunError
 from engine.sweep import rewards
 from launch.reproduction import work
 from tests.support import tiny
@@ -185,15 +186,27 @@ def test_a_model_too_large_for_the_second_dtype_has_all_other_results(
 
     def short(models, prompts, run, settings, mesh):
         if settings.dtype == "bfloat16":
-            raise OutOfMemory("too large in bfloat16")
+            raise failures[0]
         return sweep(models, prompts, run, settings, mesh)
 
+    def no_room(*given):
+        raise AssayError("no room")
+
+    def row():
+        found = command("reproduce", *call(tmp_path / "root", files, *one, NOISE))
+        assert found.code == 1
+        return next(line for line in found.err if line.startswith("R-Gem-2B  "))
+
     monkeypatch.setattr(work, "sweep_vocabulary", short)
-    one = ("--config.prompts=greatest", "--only=sweep,items,search")
-    found = command("reproduce", *call(tmp_path / "root", files, *one, NOISE))
-    assert found.code == 1
-    (row,) = [line for line in found.err if line.startswith("R-Gem-2B  ")]
-    assert re.search(r"2/3 +2/3 +2/2 .* failed: too large in bfloat16", row)
+    one = ("--config.prompts=greatest", "--only=sweep,items,search,readings")
+    one += ("--readings=all", "--config.dimensions=pooling")
+    failures = [RunError("a damaged run")]
+    with monkeypatch.context() as full:
+        full.setattr(work.trials, "run", no_room)
+        assert row().endswith("failed: a damaged run")  # that is no matter of the noise
+        failures = [OutOfMemory("too large in bfloat16")]
+        assert row().endswith("failed: too large in bfloat16; no room")
+    assert re.search(r"2/3 +2/3 +2/2 +([1-9])/\1 .* failed: too large in bfloat16$", row())
 
 
 def test_a_plan_counts_the_second_dtype_by_its_own_speed(command, tmp_path):
