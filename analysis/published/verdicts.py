@@ -109,7 +109,8 @@ def of_list(
     The lists are the same where they hold the same tokens in the same order; tokens of equal
     number, printed or of the run, may stand in any order. They differ within noise where they share
     no fewer tokens than the lists of two dtypes, which is half of them or more, and no token is
-    further from its rank.
+    further from its rank; or where the published list is that of the other dtype, of which tied
+    tokens may stand in any order.
 
     Args:
       published: the printed list, the extreme first; with numbers where they are printed.
@@ -145,6 +146,8 @@ def of_list(
             f"two dtypes share {common} of {len(published)} tokens, at most {shift} "
             f"{'rank' if shift == 1 else 'ranks'} apart",
         )
+    if 2 * common >= len(published) and same_order(published, noise or (), descending=descending):
+        return tries.of(NOISE, "the same in the other of two dtypes")
     nearer = [
         name
         for name, entries in (others or {}).items()
