@@ -147,16 +147,20 @@ def _of_noise(asked: Asked, made: Mapping[str, Study]) -> list[str]:
         return []
     second, own = asked.config.second_dtype, _results(made[PAPER])
     found = own.keys() & _results(made[NOISE]).keys() if NOISE in made else set()
+    same = [spec.nickname for spec in asked.rewards if second and results.has_no_noise(asked, spec)]
+    none = [f"No noise for {', '.join(same)}: the run is in {second} already."] if same else []
     if found:
         models = [len({key[-2] for key in keys}) for keys in (found, own)]
         return [
+            *none,
             f"Noise was measured against the same conventions in {second}: "
-            f"{models[0]} of {models[1]} models, {len(found)} of {len(own)} results."
+            f"{models[0]} of {models[1]} models, {len(found)} of {len(own)} results.",
         ]
     if second:
         return [
+            *none,
             f"No verdict is “within noise”: none of {len(own)} results is there in {second} too, "
-            "which --config.second_dtype asks for."
+            "which --config.second_dtype asks for.",
         ]
     dtypes = {str(result.fingerprint.get("dtype")) for result in own.values()}
     other = "bfloat16" if "float32" in dtypes else "float32"
@@ -168,7 +172,7 @@ def _of_noise(asked: Asked, made: Mapping[str, Study]) -> list[str]:
 
 def _results(study: Study) -> dict[tuple[str, ...], Result]:
     """The rewards of a run, by model and prompt, those of items by list as well."""
-    return {**study.run.results, **study.run.items}
+    return dict([*study.run.results.items(), *study.run.items.items()])
 
 
 def read_published(folder: str) -> tuple[Published, str]:

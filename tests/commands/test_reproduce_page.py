@@ -31,7 +31,7 @@ OWN = ("a best", "a worst", "b best", "items a greatest", "items b greatest")
 )
 def test_the_page_says_of_how_many_results_the_noise_is_known(second, noise, said):
     """With a model too large for the second dtype it said that the call did not ask for it."""
-    asked = SimpleNamespace(config=SimpleNamespace(second_dtype=second))
+    asked = SimpleNamespace(rewards=[], config=SimpleNamespace(second_dtype=second))
     made = {"paper": study(*OWN)} | ({"noise": study(*noise)} if noise else {})
     (line,) = paper._of_noise(asked, made)
     assert said in line
