@@ -122,7 +122,7 @@ def _lacking(
 
 
 def _people(asked: Asked, spec: ModelSpec, readings: Sequence[Reading], elo: EloList) -> None:
-    """Writes what people think of the items, also where it came after the rewards."""
+    """Writes the human ranks of the items; --elo may not have had them when they were scored."""
     there = results.complete(asked)
     for reading in readings:
         if {*results.wanted(asked, spec, ITEMS, [reading])} <= there:

@@ -9,7 +9,7 @@ from engine.errors import AssayError, OutOfMemory
 from engine.runs import schema
 from engine.runs.reader import RunError
 from engine.sweep import rewards
-from launch.reproduction import work
+from launch.reproduction import sources, trials, work
 from tests.support import tiny
 from tests.support.reproduction import GEMMA, ITEMS, counts, flags, write_items, write_models
 
@@ -77,11 +77,17 @@ def test_a_finished_result_of_another_setting_is_refused(command, done, files, s
     assert refused(command, done, call(done, files, f"--config.{setting}"), message)
 
 
-def test_a_second_dtype_that_the_run_has_is_refused(command, done, files, tmp_path):
-    """It was begun in bfloat16, which this call, without a dtype, does not name."""
-    shutil.copytree(done / "runs" / "noise", tmp_path / "root" / "runs" / "paper")
-    message = "second_dtype='bfloat16': run .*paper was begun with it, so nothing would differ"
-    assert refused(command, tmp_path / "root", call(tmp_path / "root", files, NOISE), message)
+def test_a_model_whose_run_has_the_second_dtype_has_no_noise(command, done, files, tmp_path):
+    """A GRM in float16 on an accelerator: a noise of 0 at first, and a refusal by the next call."""
+    root = tmp_path / "root"
+    shutil.copytree(done / "runs" / "noise", root / "runs" / "paper")
+    shutil.copytree(done / "runs" / "ours", root / "runs" / "ours")
+    found = command("reproduce", *call(root, files, "--only=sweep,items,page", NOISE))
+    assert found.code == 0, found.err
+    assert "R-Gem-2B: complete already" in found.err
+    assert not (root / "runs" / "noise" / "manifest.json").exists()
+    page = (root / "paper.html").read_text()
+    assert "No noise for R-Gem-2B: the run is in bfloat16 already." in page
 
 
 def test_other_items_and_other_ranks_under_one_name_are_refused(command, done, files, tmp_path):
@@ -147,6 +153,19 @@ def test_another_checkpoint_than_that_of_the_results_is_refused(command, done, f
     assert refused(command, root, asked, message)
 
 
+def test_a_model_is_opened_once_for_all_its_results(command, done, files, monkeypatch):
+    opened, present = [], sources.present
+
+    def counted(asked, spec):
+        opened.append(spec)
+        return present(asked, spec)
+
+    monkeypatch.setattr(sources, "present", counted)
+    more = ("--plan", "--devices=cpu-8GB", NOISE)
+    assert command("reproduce", *call(done, files, *more)).code == 0
+    assert len(opened) == 1
+
+
 def test_the_same_files_elsewhere_and_settings_of_speed_are_taken(command, done, files, tmp_path):
     shutil.copytree(files / "models", tmp_path / "models")
     more = ("--only=sweep,items,search", "--config.search.every=1", "--config.part_size=128", NOISE)
@@ -203,7 +222,7 @@ def test_a_model_too_large_for_the_second_dtype_has_all_other_results(
     one += ("--readings=all", "--config.dimensions=pooling")
     failures = [RunError("a damaged run")]
     with monkeypatch.context() as full:
-        full.setattr(work.trials, "run", no_room)
+        full.setattr(trials, "run", no_room)
         assert row().endswith("failed: a damaged run")  # that is no matter of the noise
         failures = [OutOfMemory("too large in bfloat16")]
         assert row().endswith("failed: too large in bfloat16; no room")
