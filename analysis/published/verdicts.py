@@ -109,7 +109,8 @@ def of_list(
     The lists are the same where they hold the same tokens in the same order; tokens of equal
     number, printed or of the run, may stand in any order. They differ within noise where they share
     no fewer tokens than the lists of two dtypes, which is half of them or more, and no token is
-    further from its rank.
+    further from its rank; or where the published list is that of the other dtype, of which tied
+    tokens may stand in any order.
 
     Args:
       published: the printed list, the extreme first; with numbers where they are printed.
@@ -124,14 +125,14 @@ def of_list(
         return Verdict(NOT_RUN, missing)
     common, shift = 0, 0
     if noise is not None:
-        first = _tied_as(published, own, descending=descending)
-        second = _tied_as(published, noise, descending=descending)
+        first = _tied_as(noise, own, descending=descending)
+        second = _tied_as(first, noise, descending=descending)
         common, shift = _apart(first, second, len(published))
 
     def is_near(other: Sequence[Entry]) -> bool:
         ordered, half = _tied_as(published, other, descending=descending), len(published) / 2
-        few = shared(published, ordered)
-        return half <= common <= few and largest_shift(published, ordered) <= shift
+        enough = half <= common <= shared(published, ordered)
+        return enough and largest_shift(published, ordered) <= shift
 
     found = {name: other for name, other in (singles or {}).items() if other is not None}
     met = [n for n, one in found.items() if same_order(published, one, descending=descending)]
@@ -145,6 +146,8 @@ def of_list(
             f"two dtypes share {common} of {len(published)} tokens, at most {shift} "
             f"{'rank' if shift == 1 else 'ranks'} apart",
         )
+    if 2 * common >= len(published) and same_order(published, noise or (), descending=descending):
+        return tries.of(NOISE, "the same in the other of two dtypes")
     nearer = [
         name
         for name, entries in (others or {}).items()
@@ -154,16 +157,16 @@ def of_list(
 
 
 def _tied_as(
-    published: Sequence[Entry], own: Sequence[Entry], *, descending: bool
+    pattern: Sequence[Entry], listed: Sequence[Entry], *, descending: bool
 ) -> Sequence[Entry]:
-    """A list in which tokens of equal number stand in the order of the published one."""
-    rank = {entry.key: place for place, entry in enumerate(published)}
-    numbered = [(entry.score, entry) for entry in own if entry.score is not None]
-    if len(numbered) < len(own):
-        return own
+    """A list in which tokens of equal number stand in the order of another list."""
     sign = -1.0 if descending else 1.0
-    numbered.sort(key=lambda pair: (sign * pair[0], rank.get(pair[1].key, len(rank))))
-    return [entry for _, entry in numbered]
+    ranks = [len(pattern) if rank is None else rank for rank in _places(listed, pattern)]
+    pairs = zip(listed, ranks, strict=True)
+    keyed = [(sign * one.score, rank, one) for one, rank in pairs if one.score is not None]
+    if len(keyed) < len(listed):
+        return listed
+    return [one for *_, one in sorted(keyed, key=lambda key: key[:2])]
 
 
 def _apart(own: Sequence[Entry], noise: Sequence[Entry], count: int) -> tuple[int, int]:

@@ -214,57 +214,51 @@ def _own_noise(given: command.Given, own: Source, prompts: Sequence[str]) -> Sou
 def _given_noise(
     path: str, sides: Mapping[str, Source], prompts: Sequence[str], partial: bool
 ) -> tuple[Source, list[str]]:
-    """A run of `--noise`, and the prompts that it shares with its side."""
+    """A run of `--noise`, and the prompts under which no side has the same numbers."""
     folder, name = storage.path_of(path), f"--noise={path}"
     run = analysis.load(folder, allow_incomplete=partial)
-    of, slug = _side_of(run, name, sides)
-    side, own = side_of(run, slug, name), sides[of]
-    common = [prompt for prompt in prompts if prompt in side.prompts]
+    owners, slug = _owners_of(run, name, sides)
+    noise = Source(side=side_of(run, slug, name), of=owners[0], folder=folder, run=run)
+    common = [prompt for prompt in prompts if prompt in noise.side.prompts]
     if not common:
         raise AssayError(f"{name}: none of the prompts; allowed: {', '.join(prompts)}")
-    matching(own.side, side, common)
-    places = {_place(source.folder) for source in sides.values()}
-    if _place(folder) in places or _same_numbers(own, side, run, common):
+    matching(sides[noise.of].side, noise.side, common)
+    equal = {prompt: [of for of in owners if _same(sides[of], noise, prompt)] for prompt in common}
+    if all(equal.values()):
         raise AssayError(
-            f"{name}: the numbers of a side themselves, which are no noise; allowed: another sweep "
-            "of that checkpoint, in another dtype or step size, or on another mesh"
+            f"{name}: has the same rewards or log-probabilities as --{equal[common[0]][0]}; "
+            "allowed: another sweep of that checkpoint, in another dtype or step size, or on "
+            "another mesh"
         )
-    return Source(side=side, of=of, folder=folder, run=run), common
+    return noise, [prompt for prompt in common if not equal[prompt]]
 
 
-def _place(folder: epath.Path) -> str:
-    """A folder, so that two names of one are equal."""
-    return str(folder if storage.is_remote(folder) else folder.resolve())
+def _same(own: Source, noise: Source, prompt: str) -> bool:
+    """Whether a run has, or is bound to have, the numbers of a side under a prompt."""
+    if own.run is None or noise.run is None:  # it is still to be swept
+        first, second = (one.side.prompts[prompt].fingerprint for one in (own, noise))
+        settings = {*first, *second} - set(_NO_NUMBERS)
+        return all(first.get(name) == second.get(name) for name in settings)
+    pair = two_models(own.run, noise.run, [prompt], (own.side.slug, noise.side.slug))
+    first_rewards, second_rewards = (pair.rewards(of, prompt)[1] for of in (BEFORE, AFTER))
+    return np.array_equal(first_rewards, second_rewards)
 
 
-def _same_numbers(own: Source, other: Side, run: Run, prompts: Sequence[str]) -> bool:
-    """Whether another sweep has, or is bound to have, the numbers of a side under some prompt."""
-    if own.run is None:  # it is still to be swept
-        each = [
-            [side.prompts[prompt].fingerprint for side in (own.side, other)] for prompt in prompts
-        ]
-        names = [{*first, *second} - set(_NO_NUMBERS) for first, second in each]
-        return any(
-            all(first.get(name) == second.get(name) for name in own_names)
-            for (first, second), own_names in zip(each, names, strict=True)
-        )
-    pair = two_models(own.run, run, prompts, (own.side.slug, other.slug))
-    each = [[pair.rewards(of, prompt)[1] for of in (BEFORE, AFTER)] for prompt in prompts]
-    return any(np.array_equal(first, second) for first, second in each)
-
-
-def _side_of(noise: Run, name: str, sides: Mapping[str, Source]) -> tuple[str, str]:
-    """The side whose model another run has scored too, and the model's slug there."""
+def _owners_of(noise: Run, name: str, sides: Mapping[str, Source]) -> tuple[list[str], str]:
+    """The sides whose checkpoint another run has scored too, and the model's slug there."""
     slugs = dict.fromkeys(model for model, _ in (*noise.results, *noise.logprobs))
     for slug in slugs:
         digests = _digests(result.fingerprint for result in scored(noise, slug).values())
-        for of in (AFTER, BEFORE):
-            own = sides[of].side.prompts.values()
-            if digests & _digests(asked.fingerprint for asked in own):
-                return of, slug
+        owners = [of for of in (AFTER, BEFORE) if digests & _checkpoints(sides[of])]
+        if owners:
+            return owners, slug
     raise AssayError(
         f"{name}: of neither model; allowed: another sweep of the checkpoint of --before or --after"
     )
+
+
+def _checkpoints(source: Source) -> set[str]:
+    return _digests(asked.fingerprint for asked in source.side.prompts.values())
 
 
 # Any: JSON of the manifest.

@@ -10,6 +10,7 @@ from configs import known_models
 from configs.known_models import ModelSpec
 from configs.prompts import PROMPTS
 from engine.errors import AssayError
+from launch.common import scoring
 from launch.common.command import Given, paths
 from launch.common.prompts import chosen_prompts
 from launch.common.spelling import nearest
@@ -114,6 +115,7 @@ def asked(given: Given) -> Asked:
     if given.readings not in TRIED:
         raise AssayError(f"--readings={given.readings!r}; allowed: {', '.join(TRIED)}")
     stages = _stages(given.only, given.readings)
+    scoring.verify(config)  # which refuses what is not allowed
     folder = given["source-dir"].value
     if folder is not None and not Path(folder).is_dir():
         raise AssayError(f"--source-dir={folder!r}: no such folder")

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from configs.known_models import ModelSpec
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.progress import progress
 from engine.runs import provenance, schema
@@ -20,7 +21,7 @@ from launch.common import scoring, searching
 from launch.reproduction import results, sources, trials
 from launch.reproduction.asked import ITEMS, LOGPROBS, PAGE, READINGS, SEARCH, SWEEP, Asked
 from launch.reproduction.elo import check_people
-from launch.reproduction.readings import PAPER, Reading
+from launch.reproduction.readings import Reading
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,9 +57,11 @@ def check(asked: Asked, readings: Sequence[Reading], *, weights: bool) -> None:
     """
     manifests = results.manifests(asked)
     found = list(_found(asked, readings, manifests))
+    specs = {one.spec.slug: one.spec for one in found}
+    there = {slug: sources.present(asked, spec) for slug, spec in specs.items()}
     for one in found:
         _check_settings(asked, readings, one)
-        _check_hash(asked, readings, one)
+        _check_hash(asked, readings, one, there[one.spec.slug])
     own = f"{schema.ITEMS_DIR}/{asked.elo.name}/" if asked.elo else None
     listed = [one for one in found if own and one.path.startswith(own)]
     for folder in dict.fromkeys(one.folder for one in listed):
@@ -100,13 +103,6 @@ def _check_settings(asked: Asked, readings: Sequence[Reading], one: Found) -> No
             f"run {asked.run(one.folder)}: {one.path} was begun with "
             f"{provenance.changes(begun, wanted)}; allowed: the settings that it was begun with, "
             "or another --root"
-        )
-    second = asked.config.second_dtype
-    of_run = one.folder == PAPER and one.stage in (SWEEP, ITEMS)
-    if of_run and second and one.fingerprint.get("dtype") == second:
-        raise AssayError(
-            f"second_dtype={second!r}: run {asked.run(PAPER)} was begun with it, so nothing would "
-            "differ; allowed: another dtype"
         )
 
 
@@ -155,12 +151,13 @@ def _check_items(asked: Asked, folder: str, manifest: Json) -> None:
     check_people(run, asked.elo)
 
 
-def _check_hash(asked: Asked, readings: Sequence[Reading], one: Found) -> None:
-    """Refuses a checkpoint below the root that is not the one that a result was computed with."""
-    try:
-        there = sources.present(asked, one.spec)
-    except AssayError:  # said where it is needed, of this model alone
-        return
+def _check_hash(
+    asked: Asked, readings: Sequence[Reading], one: Found, there: Checkpoint | None
+) -> None:
+    """Refuses a checkpoint below the root that is not the one that a result was computed with.
+
+    A damaged checkpoint is refused where it is needed.
+    """
     own = [reading for reading in readings if reading.id == one.folder]
     if there is None or not own:  # single changes have checkpoint hashes of their own
         return

@@ -10,6 +10,7 @@ from analysis.published import comparison, data, explanations, own, page, tables
 from analysis.published.data import Published
 from analysis.published.records import Compared, Readings
 from engine.runs import storage
+from engine.runs.reader import Result
 from launch.reproduction import results, studies, trials
 from launch.reproduction.asked import Asked
 from launch.reproduction.readings import CONVENTIONS, NOISE, OURS, PAPER, Reading
@@ -141,17 +142,37 @@ def _facts(study: Study | None) -> list[str]:
 
 
 def _of_noise(asked: Asked, made: Mapping[str, Study]) -> list[str]:
-    """How the verdict "within noise" is given, where this call has not measured the noise."""
-    if NOISE in made:
-        return [f"Noise was measured against the same conventions in {asked.config.second_dtype}."]
+    """Of how many models and results the noise between two dtypes is known, and how it is asked."""
     if PAPER not in made:
         return []
-    dtypes = {str(r.fingerprint.get("dtype")) for r in made[PAPER].run.results.values()}
+    second, own = asked.config.second_dtype, _results(made[PAPER])
+    found = own.keys() & _results(made[NOISE]).keys() if NOISE in made else set()
+    same = [spec.nickname for spec in asked.rewards if second and results.has_no_noise(asked, spec)]
+    none = [f"No noise for {', '.join(same)}: the run is in {second} already."] if same else []
+    if found:
+        models = [len({key[-2] for key in keys}) for keys in (found, own)]
+        return [
+            *none,
+            f"Noise was measured against the same conventions in {second}: "
+            f"{models[0]} of {models[1]} models, {len(found)} of {len(own)} results.",
+        ]
+    if second:
+        return [
+            *none,
+            f"No verdict is “within noise”: none of {len(own)} results is there in {second} too, "
+            "which --config.second_dtype asks for.",
+        ]
+    dtypes = {str(result.fingerprint.get("dtype")) for result in own.values()}
     other = "bfloat16" if "float32" in dtypes else "float32"
     return [
         "No verdict is “within noise”: this call does not ask for the noise between dtypes. "
         f"--config.second_dtype={other} computes the paper’s conventions in {other} too."
     ]
+
+
+def _results(study: Study) -> dict[tuple[str, ...], Result]:
+    """The rewards of a run, by model and prompt, those of items by list as well."""
+    return dict([*study.run.results.items(), *study.run.items.items()])
 
 
 def read_published(folder: str) -> tuple[Published, str]:

@@ -14,8 +14,13 @@ _SEARCHED = "greatest"  # the prompt of the search, as in the paper
 
 
 def wanted(asked: Asked, spec: ModelSpec, stage: str, readings: Sequence[Reading]) -> list[Place]:
-    """The results of a stage for a model, over all readings."""
+    """The results of a stage for a model, over all readings.
+
+    The noise has none where the paper's run has the model in the second dtype already.
+    """
     slug, ids = spec.slug, [reading.id for reading in readings]
+    if stage in (SWEEP, ITEMS) and NOISE in ids and has_no_noise(asked, spec):
+        ids.remove(NOISE)
     if stage == SWEEP:
         return [(one, schema.scores_path(slug, prompt)) for one in ids for prompt in asked.prompts]
     if stage == ITEMS and asked.elo is not None:
@@ -32,6 +37,20 @@ def wanted(asked: Asked, spec: ModelSpec, stage: str, readings: Sequence[Reading
             for d in directions
         ]
     return trials.places(asked, spec) if stage == READINGS else []
+
+
+def has_no_noise(asked: Asked, spec: ModelSpec) -> bool:
+    """Whether a model's rewards of the paper's run are in the second dtype: nothing would differ.
+
+    On an accelerator the default dtype is the model's own, so this is known when they are begun.
+
+    Raises:
+      RunError: a manifest that cannot be read.
+    """
+    begun = manifests(asked, [PAPER]).get(PAPER, {"results": {}})["results"].items()
+    kinds = (schema.SCORES_DIR, schema.ITEMS_DIR)
+    own = [r for path, r in begun if path.startswith(kinds) and f"model={spec.slug}/" in path]
+    return any(r["fingerprint"].get("dtype") == asked.config.second_dtype for r in own)
 
 
 def incomplete(asked: Asked, spec: ModelSpec, readings: Sequence[Reading]) -> list[str]:
@@ -76,13 +95,17 @@ def complete(asked: Asked) -> set[Place]:
     }
 
 
-def manifests(asked: Asked) -> dict[str, Json]:
+def manifests(asked: Asked, folders: Sequence[str] = ()) -> dict[str, Json]:
     """A reading's id, or the folder of a single change, -> the manifest of its run.
+
+    Args:
+      asked: the call.
+      folders: those that are read; none: all.
 
     Raises:
       RunError: a manifest that cannot be read.
     """
     inside = storage.names(storage.path_of(asked.run(trials.folder("."))))
-    folders = (PAPER, OURS, NOISE, *map(trials.folder, inside))
+    folders = folders or (PAPER, OURS, NOISE, *map(trials.folder, inside))
     paths = {one: storage.path_of(asked.run(one)) / schema.MANIFEST for one in folders}
     return {one: reader.read_json(path) for one, path in paths.items() if storage.exists(path)}

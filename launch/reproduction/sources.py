@@ -1,9 +1,13 @@
 """Where a model's files come from, and which of them may be removed again."""
 
 import functools
+import json
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from etils import epath
 
 from configs import known_shapes
 from configs.known_models import ModelSpec
@@ -11,6 +15,7 @@ from engine.checkpoint.card import CARD, Card, Checkpoint
 from engine.convert import safetensors
 from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
+from engine.progress import progress
 from engine.runs import storage
 from engine.text.tokenizer import load_tokenizer
 from launch.common import converting, scoring
@@ -19,7 +24,7 @@ from launch.reproduction.readings import policy_of
 
 # BOS of the published tokenizers, by the type of the model: Llama 3 and Gemma.
 _BOS = {"llama": 128_000, "gemma": 2, "gemma2": 2}
-LARGE = 20e9  # bytes from which weights are not hashed by default, as when they are loaded
+_HASHES = "sources/hashes.json"  # in the root: of the files of --source-dir
 _DOWNLOADS = "downloads"  # in the root: what is downloaded with --keep=none, and removed again
 
 
@@ -155,7 +160,7 @@ def _check_source(asked: Asked, spec: ModelSpec, checkpoint: Checkpoint) -> None
     where, source = f"checkpoint {checkpoint.path}", checkpoint.card.source
     folder = folder_of(asked, spec)
     if folder is not None:
-        reason = _unlike(checkpoint, folder)
+        reason = _unlike(asked, checkpoint, folder)
         if reason:
             raise AssayError(f"{where}: {reason}; remove it, or give another --source-dir")
     elif source not in (spec.hub_id, *map(str, _folders(asked, spec))):
@@ -170,13 +175,11 @@ def _check_source(asked: Asked, spec: ModelSpec, checkpoint: Checkpoint) -> None
 
 
 def present(asked: Asked, spec: ModelSpec) -> Checkpoint | None:
-    """The model's checkpoint, of which nothing was checked; None where it is not there.
-
-    Raises:
-      AssayError: its model.json cannot be read.
-    """
-    folder = asked.checkpoint(spec)
-    return Checkpoint.open(folder) if (folder / CARD).is_file() else None
+    """The model's checkpoint, of which nothing was checked; None where it has no readable card."""
+    try:
+        return Checkpoint.open(asked.checkpoint(spec))
+    except AssayError:
+        return None
 
 
 def note(asked: Asked, checkpoint: Checkpoint) -> None:
@@ -190,20 +193,22 @@ def note(asked: Asked, checkpoint: Checkpoint) -> None:
 def check_folder(asked: Asked, spec: ModelSpec) -> None:
     """Compares a model's weights in --source-dir with those that its results were computed with.
 
-    They are those of the checkpoint, or of one that was noted and removed; without both they are
-    not known.
+    They are those of the checkpoint, or of its note where that was removed or its card is damaged;
+    without both they are not known. A folder whose weights cannot be read is not compared: one line
+    says so.
 
     Raises:
       AssayError: the folder has other weights.
     """
-    folder, verify = folder_of(asked, spec), scoring.verify(asked.config)
-    noted = _noted(asked, spec.slug)
-    where = next((f for f in (asked.checkpoint(spec), noted) if (f / CARD).is_file()), None)
-    if folder is None or where is None:
+    folder = folder_of(asked, spec)
+    if folder is None:
         return
     try:
-        reason = _unlike_weights(Checkpoint.open(where, verify=verify), folder)
-    except AssayError:  # a folder without weights, or a damaged card: said where it is needed
+        origin = _origin(asked, spec)
+        reason = "" if origin is None else _unlike_weights(asked, origin, folder)
+    except AssayError as error:  # the results are there, and need neither weights nor card
+        said = " ".join(str(error).split())
+        print(f"{folder}: not compared ({said})", file=sys.stderr, flush=True)
         return
     if reason:
         raise AssayError(
@@ -212,46 +217,93 @@ def check_folder(asked: Asked, spec: ModelSpec) -> None:
         )
 
 
+def _origin(asked: Asked, spec: ModelSpec) -> Checkpoint | None:
+    """The card of the checkpoint that results were computed with; None where none was kept.
+
+    Raises:
+      AssayError: cards are there, and none of them can be read.
+    """
+    failed = None
+    for folder in (asked.checkpoint(spec), _noted(asked, spec.slug)):
+        try:
+            if (folder / CARD).is_file():
+                return Checkpoint.open(folder)
+        except AssayError as error:
+            failed = failed or error
+    if failed:
+        raise failed
+    return None
+
+
 def _noted(asked: Asked, slug: str) -> Path:
     return asked.root / "sources" / slug
 
 
-def _unlike(checkpoint: Checkpoint, folder: Path) -> str:
+def _unlike(asked: Asked, checkpoint: Checkpoint, folder: Path) -> str:
     """How a checkpoint differs from a folder; "" where it is the folder's."""
-    return _unlike_weights(checkpoint, folder) or _unlike_bos(checkpoint, folder)
+    return _unlike_weights(asked, checkpoint, folder) or _unlike_bos(checkpoint, folder)
 
 
-def _unlike_weights(checkpoint: Checkpoint, folder: Path) -> str:
+def _unlike_weights(asked: Asked, checkpoint: Checkpoint, folder: Path) -> str:
     """How the weights of a checkpoint differ from those of a folder.
 
-    Bytes are compared as the weights are when they are loaded: not of large models, unless
-    --config.verify=true says so. Those must come from the folder of that name.
+    Large folders are hashed too: once, as `_hashes` has it.
     """
-    card, verify = checkpoint.card, checkpoint.verify
-    files = safetensors.TensorFiles.open(folder)
+    card, files = checkpoint.card, safetensors.TensorFiles.open(folder)
     if sorted(files.files) != sorted(card.files):
         return f"converted from {', '.join(card.files)}, and {folder} has {', '.join(files.files)}"
-    if verify or (verify is None and files.nbytes < LARGE):
-        found = _hashes(files)
-        if differ := sorted(name for name in found if found[name] != card.files[name]):
-            return f"converted from another {differ[0]} than that of {folder}"
-    elif Path(card.source).resolve() != folder.resolve():
-        return (
-            f"converted from {card.source}, not compared with {folder} "
-            "(--config.verify=true compares them)"
-        )
+    found = _hashes(asked, files)
+    if differ := sorted(name for name in found if found[name] != card.files[name]):
+        return f"converted from another {differ[0]} than that of {folder}"
     return ""
 
 
-def _hashes(files: safetensors.TensorFiles) -> Mapping[str, str]:
-    """Hash of every file; a file that did not change is read once."""
-    stats = [((files.folder / name).stat(), name) for name in files.files]
-    return _hashed(files.folder, tuple((n, s.st_size, s.st_mtime_ns, s.st_ino) for s, n in stats))
+def _hashes(asked: Asked, files: safetensors.TensorFiles) -> Mapping[str, str]:
+    """Hash of every file; one that did not change is read once for a root.
+
+    With --config.verify=true it is read once in every call.
+    """
+    place = storage.path_of(asked.root / _HASHES)
+    known = _known_hashes(place)
+    taken = {} if scoring.verify(asked.config) else known
+    states = {name: _state(files.folder / name) for name in files.files}
+    found = {
+        name: taken.get(state) or _hash_of(files.folder, name, state)
+        for name, state in states.items()
+    }
+    now = known | {states[name]: digest for name, digest in found.items()}
+    if now != known:
+        storage.write_atomic(place, (json.dumps(now, indent=1) + "\n").encode())
+    return found
+
+
+def _known_hashes(place: epath.Path) -> dict[str, str]:
+    """The hashes that earlier calls have kept: state of a file -> hash; a damaged list is empty."""
+    try:
+        known = json.loads(storage.read_if_there(place) or b"{}")
+    except ValueError:
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _state(path: Path) -> str:
+    """Which file it is, and what changes when it is written: JSON, so that it can be a key."""
+    stat = path.stat()
+    return json.dumps([str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino])
 
 
 @functools.cache
-def _hashed(folder: Path, state: tuple[tuple[str, int, int, int], ...]) -> Mapping[str, str]:
-    return safetensors.TensorFiles.open(folder).hashes()
+def _hash_of(folder: Path, name: str, state: str) -> str:
+    """Hash of one file, a tensor at a time; `state` tells it from what the file was before."""
+    files = safetensors.TensorFiles.open(folder)
+    own = {key: tensor for key, tensor in files.tensors.items() if tensor.file == name}
+    digests: dict[str, bytes] = {}
+    size = sum(tensor.nbytes for tensor in own.values())
+    with progress(size, "B", what=f"hashing {folder / name}", delay_s=5) as bar:
+        for key, tensor in own.items():
+            digests[key] = safetensors.sha256(files.read(key))
+            bar.update(tensor.nbytes)
+    return safetensors.TensorFiles(folder, own).hashes(digests)[name]
 
 
 def _unlike_bos(checkpoint: Checkpoint, folder: Path) -> str:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from analysis.published.data import Published
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import Checkpoint
+from engine.control import ProcessError
 from engine.errors import AssayError
 from engine.runs.lock import LockError
+from engine.runs.reader import RunError
 from engine.sweep.logprobs import LogprobSettings, next_tokens
 from engine.sweep.rewards import sweep_replies, sweep_vocabulary
 from launch.common import searching
@@ -27,7 +29,7 @@ class State:
 
     Attributes:
       spec: the model.
-      failure: why it failed, one line; "" where it did not.
+      failure: why it failed, or its noise, one line; "" where neither did.
       seconds: wall time.
     """
 
@@ -52,11 +54,11 @@ def work(asked: Asked, readings: Sequence[Reading], published: Published) -> lis
         began = time.monotonic()
         _say(f"[{number}/{len(states)}] {state.spec.nickname} ({state.spec.hub_id})")
         try:
-            _model(asked, state.spec, readings, published)
+            _model(asked, state, readings, published)
         except LockError:
             raise
         except Exception as error:  # whatever it is, the other models need not wait for it
-            state.failure = _reason(error)
+            state.failure = "; ".join(filter(None, [state.failure, _reason(error)]))
             _say(f"{state.spec.nickname}: {state.failure}; going on with the other models")
         state.seconds = time.monotonic() - began
     return states
@@ -71,9 +73,8 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"[:500]
 
 
-def _model(
-    asked: Asked, spec: ModelSpec, readings: Sequence[Reading], published: Published
-) -> None:
+def _model(asked: Asked, state: State, readings: Sequence[Reading], published: Published) -> None:
+    spec = state.spec
     lacks = results.incomplete(asked, spec, readings)
     todo = [stage for stage in lacks if asked.runs(stage) and stage != READINGS]
     convert = asked.runs(CONVERT) and not asked.stages_of(spec)  # --only=convert
@@ -86,22 +87,24 @@ def _model(
         if lacking := _lacking(asked, spec, stage, first):
             _say(f"{spec.nickname}: {stage}")
             _RUN[stage](asked, checkpoint(), lacking)
-    failed = None
     try:
         for stage in todo:
             if stage in (SWEEP, ITEMS) and (lacking := _lacking(asked, spec, stage, noise)):
                 _say(f"{spec.nickname}: {stage} in {asked.config.second_dtype}")
                 _RUN[stage](asked, checkpoint(), lacking)
+    except (LockError, ProcessError, RunError):
+        raise
     except AssayError as error:  # in float32 a model may be too large: the rest needs no noise
-        failed = error
+        state.failure = _reason(error)
+        _say(f"{spec.nickname}: {state.failure}; going on without the noise")
     if todo:
         sources.note(asked, checkpoint())
     if asked.elo is not None and asked.runs(ITEMS):
         _people(asked, spec, readings, asked.elo)
-    needed = first if failed else readings
+    needed = first if state.failure else readings
     tried = READINGS in asked.stages_of(spec) and _try(asked, spec, needed, published, checkpoint)
-    if failed:
-        raise failed
+    if state.failure:
+        return
     if asked.stages_of(spec) and not todo and not tried:
         _say(f"{spec.nickname}: complete already")
     if asked.keep == "none" and not convert:
@@ -119,7 +122,7 @@ def _lacking(
 
 
 def _people(asked: Asked, spec: ModelSpec, readings: Sequence[Reading], elo: EloList) -> None:
-    """Writes what people think of the items, also where it came after the rewards."""
+    """Writes the human ranks of the items; --elo may not have had them when they were scored."""
     there = results.complete(asked)
     for reading in readings:
         if {*results.wanted(asked, spec, ITEMS, [reading])} <= there:

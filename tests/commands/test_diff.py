@@ -215,6 +215,12 @@ def _of_checkpoint(folder, digest, dtype):
     runs.edit_manifest(folder, change)
 
 
+SAME = (
+    "has the same rewards or log-probabilities as --{}; allowed: another sweep of that checkpoint, "
+    "in another dtype or step size, or on another mesh"
+)
+
+
 def test_the_rewards_of_a_side_are_no_noise(command, both, tmp_path, light):
     rewards = np.random.default_rng(0).normal(size=N)
     copy = _write(tmp_path / "copy", rewards)  # those of `before`, said to be in another dtype
@@ -227,16 +233,38 @@ def test_the_rewards_of_a_side_are_no_noise(command, both, tmp_path, light):
     for folder in (both["before"], tmp_path / "copy" / ".." / "before", copy):
         done = command("diff", *flags, f"--noise={folder}")
         assert done.code == 2
-        said = "the numbers of a side themselves, which are no noise; allowed: another sweep of"
-        assert done.err == [
-            f"diff: --noise={folder}: {said} that checkpoint, in another dtype or"
-            " step size, or on another mesh"
-        ]
+        assert done.err == [f"diff: --noise={folder}: {SAME.format('before')}"]
     assert not (tmp_path / "report").exists()
     done = command("diff", *flags, f"--noise={noisy}")
     assert done.code == 1, done.err
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
     assert table["of"].to_list() == ["change", "noise: before in float32 and bfloat16 (noisy)"]
+
+
+def test_noise_is_neither_side_of_one_checkpoint_and_is_measured_prompt_by_prompt(
+    command, tmp_path, light
+):
+    """A copy of `before` passed as noise of `after`: it is the change, so nothing was beyond it."""
+    rng = np.random.default_rng(0)
+    first = {prompt: rng.normal(size=N) for prompt in ("greatest", "worst")}
+    last = {prompt: rewards + 1e-3 * rng.normal(size=N) for prompt, rewards in first.items()}
+    half = {**first, "worst": first["worst"] + 1e-3 * rng.normal(size=N)}
+    made = {"before": first, "after": last, "copy": first, "half": half}
+    tokens = [f"w{i}" for i in range(N)]
+    for name, rewards in made.items():
+        scores = {("m", prompt): values for prompt, values in rewards.items()}
+        runs.write_run(tmp_path / name, {"v": tokens}, {"m": "v"}, scores, size=N)
+        _of_checkpoint(tmp_path / name, "one", "float32" if name == "after" else "bfloat16")
+    sides = [f"--before={tmp_path / 'before'}", f"--after={tmp_path / 'after'}"]
+    flags = [*sides, f"--report={tmp_path / 'report'}", *FAST]
+    for name, side in (("before", "before"), ("copy", "before"), ("after", "after")):
+        done = command("diff", *flags, f"--noise={tmp_path / name}")
+        assert (done.code, done.out) == (2, [])
+        assert done.err == [f"diff: --noise={tmp_path / name}: {SAME.format(side)}"]
+    assert command("diff", *flags, f"--noise={tmp_path / 'half'}").code == 0
+    table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
+    found = table.filter(pl.col("of").str.starts_with("noise"))
+    assert found["prompt"].to_list() == ["worst"]
 
 
 def test_a_language_model_is_called_one_and_its_second_run_is_noise(

@@ -96,6 +96,7 @@ def test_language_models_of_the_setting_are_taken_beside_named_models(command, t
         ("--devices=H100", "--devices without --plan; allowed: --plan"),
         ("--config.second_dtype=float32", "such as 'bfloat16'"),
         ("--config.second_dtype=fp8", "dtype='fp8'; allowed: "),
+        ("--config.verify=x", "verify='x'; allowed: auto, true, false"),
         ("--config.searched=x", "searched='x'; allowed: all, or some of "),
         ("--config.language_models=x", "language_models='x'; allowed: paper, "),
         ("--config.item_prompt=x", "item_prompt='x'; allowed: "),

@@ -5,10 +5,11 @@ import shutil
 
 import pytest
 
-from engine.errors import OutOfMemory
+from engine.errors import AssayError, OutOfMemory
 from engine.runs import schema
+from engine.runs.reader import RunError
 from engine.sweep import rewards
-from launch.reproduction import work
+from launch.reproduction import sources, trials, work
 from tests.support import tiny
 from tests.support.reproduction import GEMMA, ITEMS, counts, flags, write_items, write_models
 
@@ -76,11 +77,17 @@ def test_a_finished_result_of_another_setting_is_refused(command, done, files, s
     assert refused(command, done, call(done, files, f"--config.{setting}"), message)
 
 
-def test_a_second_dtype_that_the_run_has_is_refused(command, done, files, tmp_path):
-    """It was begun in bfloat16, which this call, without a dtype, does not name."""
-    shutil.copytree(done / "runs" / "noise", tmp_path / "root" / "runs" / "paper")
-    message = "second_dtype='bfloat16': run .*paper was begun with it, so nothing would differ"
-    assert refused(command, tmp_path / "root", call(tmp_path / "root", files, NOISE), message)
+def test_a_model_whose_run_has_the_second_dtype_has_no_noise(command, done, files, tmp_path):
+    """A GRM in float16 on an accelerator: a noise of 0 at first, and a refusal by the next call."""
+    root = tmp_path / "root"
+    shutil.copytree(done / "runs" / "noise", root / "runs" / "paper")
+    shutil.copytree(done / "runs" / "ours", root / "runs" / "ours")
+    found = command("reproduce", *call(root, files, "--only=sweep,items,page", NOISE))
+    assert found.code == 0, found.err
+    assert "R-Gem-2B: complete already" in found.err
+    assert not (root / "runs" / "noise" / "manifest.json").exists()
+    page = (root / "paper.html").read_text()
+    assert "No noise for R-Gem-2B: the run is in bfloat16 already." in page
 
 
 def test_other_items_and_other_ranks_under_one_name_are_refused(command, done, files, tmp_path):
@@ -124,6 +131,16 @@ def test_other_weights_are_refused_with_nothing_left_to_do(command, done, files,
     assert re.search(ANOTHER, found.err[0])
 
 
+def test_keep_none_removes_a_damaged_checkpoint_of_complete_results(command, done, files, tmp_path):
+    """Its card was read to be noted, so the model failed in every call."""
+    root = shutil.copytree(done, tmp_path / "root")
+    (root / "checkpoints" / GEMMA / "model.json").write_text("{")
+    found = command("reproduce", *call(root, files, "--only=sweep", "--keep=none"))
+    assert found.code == 0, found.err
+    assert not (root / "checkpoints" / GEMMA).exists()
+    assert (root / "sources" / GEMMA / "model.json").exists()
+
+
 def test_another_checkpoint_than_that_of_the_results_is_refused(command, done, files, tmp_path):
     """The model was converted anew from other weights, and no result is missing."""
     root, other = shutil.copytree(done, tmp_path / "root"), tmp_path / "other"
@@ -134,6 +151,19 @@ def test_another_checkpoint_than_that_of_the_results_is_refused(command, done, f
     asked = call(root, files, models=other)
     message = SWEPT + "checkpoint_hash='[0-9a-f]+', not '[0-9a-f]+' of checkpoint"
     assert refused(command, root, asked, message)
+
+
+def test_a_model_is_opened_once_for_all_its_results(command, done, files, monkeypatch):
+    opened, present = [], sources.present
+
+    def counted(asked, spec):
+        opened.append(spec)
+        return present(asked, spec)
+
+    monkeypatch.setattr(sources, "present", counted)
+    more = ("--plan", "--devices=cpu-8GB", NOISE)
+    assert command("reproduce", *call(done, files, *more)).code == 0
+    assert len(opened) == 1
 
 
 def test_the_same_files_elsewhere_and_settings_of_speed_are_taken(command, done, files, tmp_path):
@@ -157,7 +187,8 @@ def test_values_of_the_second_dtype_are_within_the_noise(command, done, files, t
     found = counts(command("reproduce", *call(done, files, *against, NOISE)).out[-1])
     assert found["within noise"] > NOISY
     assert found["differs"] == 0
-    assert "Noise was measured against the same conventions in bfloat16." in page.read_text()
+    said = "the same conventions in bfloat16: 1 of 1 models, 4 of 4 results."
+    assert said in page.read_text()
     without = counts(command("reproduce", *call(done, files, *against)).out[-1])
     assert without["within noise"] == 0
     assert without["differs"] == found["within noise"]
@@ -175,15 +206,27 @@ def test_a_model_too_large_for_the_second_dtype_has_all_other_results(
 
     def short(models, prompts, run, settings, mesh):
         if settings.dtype == "bfloat16":
-            raise OutOfMemory("too large in bfloat16")
+            raise failures[0]
         return sweep(models, prompts, run, settings, mesh)
 
+    def no_room(*given):
+        raise AssayError("no room")
+
+    def row():
+        found = command("reproduce", *call(tmp_path / "root", files, *one, NOISE))
+        assert found.code == 1
+        return next(line for line in found.err if line.startswith("R-Gem-2B  "))
+
     monkeypatch.setattr(work, "sweep_vocabulary", short)
-    one = ("--config.prompts=greatest", "--only=sweep,items,search")
-    found = command("reproduce", *call(tmp_path / "root", files, *one, NOISE))
-    assert found.code == 1
-    (row,) = [line for line in found.err if line.startswith("R-Gem-2B  ")]
-    assert re.search(r"2/3 +2/3 +2/2 .* failed: too large in bfloat16", row)
+    one = ("--config.prompts=greatest", "--only=sweep,items,search,readings")
+    one += ("--readings=all", "--config.dimensions=pooling")
+    failures = [RunError("a damaged run")]
+    with monkeypatch.context() as full:
+        full.setattr(trials, "run", no_room)
+        assert row().endswith("failed: a damaged run")  # that is no matter of the noise
+        failures = [OutOfMemory("too large in bfloat16")]
+        assert row().endswith("failed: too large in bfloat16; no room")
+    assert re.search(r"2/3 +2/3 +2/2 +([1-9])/\1 .* failed: too large in bfloat16$", row())
 
 
 def test_a_plan_counts_the_second_dtype_by_its_own_speed(command, tmp_path):

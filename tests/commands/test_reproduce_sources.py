@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 
 from configs import known_models
 from engine.checkpoint.card import Checkpoint
+from engine.convert import safetensors
 from engine.errors import AssayError
 from engine.text.chat_template import TemplatePolicy
 from launch.reproduction import planning, sources
@@ -150,11 +152,72 @@ def test_a_checkpoint_of_other_weights_than_the_folders_is_refused(one):
     assert refused(one, "converted from another model.safetensors than that of ")
 
 
-def test_large_weights_must_come_from_the_folder_of_that_name(one, monkeypatch):
-    monkeypatch.setattr(sources, "LARGE", 1)
-    assert sources.converted(one, known_models.KNOWN[SKYWORK])
-    change(one, source="/elsewhere")
-    assert refused(one, r"converted from /elsewhere, not compared with .*verify=true compares")
+def test_a_folder_that_did_not_change_is_hashed_once(one, monkeypatch):
+    """By the next call too, which has nothing in memory; at another path it is hashed once more."""
+    read, spec = [], known_models.KNOWN[SKYWORK]
+    whole = safetensors.TensorFiles.read
+
+    def counted(files, key):
+        read.append(key)
+        return whole(files, key)
+
+    monkeypatch.setattr(safetensors.TensorFiles, "read", counted)
+
+    def reads():
+        sources._hash_of.cache_clear()
+        read.clear()
+        sources.check_folder(one, spec)
+        return len(read)
+
+    every = reads()
+    assert every == len(set(read)) > 10
+    assert reads() == 0
+    one.config.verify = "true"
+    assert reads() == every
+    one.config.verify = "auto"
+    one.source_dir = one.source_dir.rename(one.source_dir.with_name("elsewhere"))
+    assert (reads(), reads()) == (every, 0)
+    (one.root / "sources" / "hashes.json").write_text("{")
+    assert (reads(), reads()) == (every, 0)
+
+
+def test_weights_of_the_same_size_that_were_written_anew_are_hashed_anew(one):
+    spec, source = known_models.KNOWN[SKYWORK], one.source_dir / SKYWORK
+    sources.check_folder(one, spec)
+    shutil.rmtree(source)
+    tiny.write_model(source, seed=2)
+    with pytest.raises(AssayError, match=r"converted from another model\.safetensors "):
+        sources.check_folder(one, spec)
+
+
+def test_a_folder_that_cannot_be_compared_is_named(one, capsys):
+    """It was passed over in silence, and the page was written as if it were the results' own."""
+    spec, source = known_models.KNOWN[SKYWORK], one.source_dir / SKYWORK
+    sources.note(one, sources.converted(one, spec))
+    sources.check_folder(one, spec)
+    assert capsys.readouterr().err == ""
+    card, weights = one.checkpoint(spec) / "model.json", source / "model.safetensors"
+    card.write_text("{")
+    sources.check_folder(one, spec)  # with the card that was noted
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-8])
+    sources.check_folder(one, spec)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(rf"{source}: not compared \({weights}: .*\)", said)
+    weights.write_bytes(whole)
+    (one.root / "sources" / SKYWORK / "model.json").unlink()
+    sources.check_folder(one, spec)
+    assert f"{source}: not compared ({card}: not a card of " in capsys.readouterr().err
+
+
+def test_the_noted_card_is_taken_where_that_of_the_checkpoint_is_damaged(one):
+    spec, source = known_models.KNOWN[SKYWORK], one.source_dir / SKYWORK
+    sources.note(one, sources.converted(one, spec))
+    (one.checkpoint(spec) / "model.json").write_text("{")
+    shutil.rmtree(source)
+    tiny.write_model(source, seed=2)
+    with pytest.raises(AssayError, match=r"converted from another model\.safetensors "):
+        sources.check_folder(one, spec)
 
 
 def test_a_checkpoint_in_other_files_than_the_folders_is_refused(one):

@@ -128,6 +128,29 @@ def test_ties_of_two_dtypes_may_stand_in_any_order():
     assert found.kind == verdicts.NOISE and found.why.endswith("at most 1 rank apart")
 
 
+def test_how_far_two_dtypes_are_apart_does_not_depend_on_the_published_list():
+    """Tokens that are tied in one dtype have no order there from which the other could differ."""
+    tied = [6, 5, 5, 5, 5, 5]
+    for own, noise in (
+        (entries("fedcba"), entries("fedcba", tied)),
+        (entries("gedcbf", tied), entries("gfedcb")),
+    ):
+        found = verdicts.of_list(entries("bfacde"), own, descending=True, noise=noise)
+        assert found.kind == verdicts.DIFFERS, found.why
+
+
+def test_the_list_of_the_other_dtype_is_within_noise_whatever_the_order_of_its_ties():
+    noise = entries("fedcba", [6, 5, 5, 5, 5, 5])
+    found = verdicts.of_list(entries("fabcde"), entries("fedcba"), descending=True, noise=noise)
+    assert (found.kind, found.why) == (verdicts.NOISE, "the same in the other of two dtypes")
+
+
+def test_a_text_that_is_tied_with_itself_keeps_both_its_ranks():
+    own, noise = entries("xabcxed", [5, 5, 5, 5, 5, 2, 1]), entries("xabcxde")
+    found = verdicts.of_list(noise, own, descending=True, noise=noise)
+    assert found.kind == verdicts.NOISE and found.why.endswith("at most 1 rank apart")
+
+
 TWENTY = [Entry(str(i)) for i in range(20)]
 
 

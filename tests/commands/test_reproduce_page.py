@@ -1,0 +1,41 @@
+"""What the page of `assay reproduce` says of the noise between dtypes."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from launch.reproduction import paper
+
+
+def study(*keys, dtype="bfloat16"):
+    """Tables of a run that has these results: model and prompt, or list, model and prompt."""
+    result = SimpleNamespace(fingerprint={"dtype": dtype})
+    named = {tuple(key.split()): result for key in keys}
+    results = {key: one for key, one in named.items() if len(key) == 2}
+    items = {key: one for key, one in named.items() if len(key) == 3}
+    return SimpleNamespace(run=SimpleNamespace(results=results, items=items))
+
+
+OWN = ("a best", "a worst", "b best", "items a greatest", "items b greatest")
+
+
+@pytest.mark.parametrize(
+    ("second", "noise", "said"),
+    [
+        ("", (), "this call does not ask for the noise between dtypes. --config.second_dtype=f"),
+        ("float32", (), "none of 5 results is there in float32 too, which --config.second_dtype"),
+        ("float32", ("c best",), "none of 5 results is there in float32 too"),
+        ("float32", ("a best", "items a greatest", "c best"), ": 1 of 2 models, 2 of 5 results."),
+        ("float32", OWN, "in float32: 2 of 2 models, 5 of 5 results."),
+    ],
+)
+def test_the_page_says_of_how_many_results_the_noise_is_known(second, noise, said):
+    """With a model too large for the second dtype it said that the call did not ask for it."""
+    asked = SimpleNamespace(rewards=[], config=SimpleNamespace(second_dtype=second))
+    made = {"paper": study(*OWN)} | ({"noise": study(*noise)} if noise else {})
+    (line,) = paper._of_noise(asked, made)
+    assert said in line
+
+
+def test_without_a_result_nothing_is_said_of_noise():
+    assert paper._of_noise(SimpleNamespace(), {}) == []
