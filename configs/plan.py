@@ -16,6 +16,7 @@ def get_config():
     # Candidates per step on each device, or `auto`, as in configs/common.py.
     config.step_size = config_dict.FieldReference("auto", field_type=object)
     config.self_check = 16  # as in configs/common.py
+    config.part_size = 16384  # as in configs/common.py
     # Devices along the mesh axis `model`; 0: the fewest on which the model fits, and for the search
     # the number that makes it fastest.
     config.mesh = ml_collections.ConfigDict({"model": 0})

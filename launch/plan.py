@@ -22,9 +22,9 @@ from engine.checkpoint.card import CARD, Checkpoint
 from engine.convert.hub import fetch_config
 from engine.convert.safetensors import read_json
 from engine.errors import AssayError, prefixed
-from engine.planning import machines
+from engine.planning import machines, plans
 from engine.planning.memory import in_words
-from engine.planning.plans import Plan, SearchPlan, Subject, plan, splits
+from engine.planning.plans import Plan, SearchPlan, Subject
 from engine.planning.work import Named, SearchWork, SweepWork
 from engine.runs import storage
 from engine.scoring.reward_passes import PREFIX_MULTIPLE, dtype_named
@@ -74,12 +74,12 @@ def report(given: command.Given) -> str:
     search = _search(given.config, sweep)
     for devices in asked:
         _check_mesh(subject, devices, named)
-    plans = [plan(subject, devices, sweep, search, named) for devices in asked]
+    found = [plans.plan(subject, devices, sweep, search, named) for devices in asked]
     if given.json:
         work = {"sweep": dataclasses.asdict(sweep), "search": dataclasses.asdict(search)}
-        rows = [_fields(one, given.price) for one in plans]
+        rows = [_fields(one, given.price) for one in found]
         return json.dumps({"model": subject.name, **work, "plans": rows})
-    return _text(subject, sweep, search, plans, given.price)
+    return _text(subject, sweep, search, found, given.price)
 
 
 def _subject(source: str) -> tuple[Subject, int, int]:
@@ -118,7 +118,7 @@ def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Subject, int, int]:
 
 
 def _check(config: ConfigDict) -> None:
-    for name in ("length", "candidates", "steps", "restarts", "self_check"):
+    for name in ("length", "candidates", "steps", "restarts", "self_check", "part_size"):
         if config[name] < 1:
             raise AssayError(f"{name}={config[name]}; allowed: integers >= 1")
     for name in ("prefix", "own"):
@@ -141,6 +141,7 @@ def _sweep(config: ConfigDict, prompts: int, prefix: int, own: int) -> SweepWork
         own=config.own or own,
         step_size=scoring.step_size(config.step_size),
         self_check=config.self_check,
+        part_size=config.part_size,
     )
 
 
@@ -157,7 +158,7 @@ def _search(config: ConfigDict, sweep: SweepWork) -> SearchWork:
 
 
 def _check_mesh(subject: Subject, devices: machines.Devices, named: Named) -> None:
-    allowed = list(splits(subject.config, devices.count))
+    allowed = list(plans.splits(subject.config, devices.count))
     if named.model_axis is not None and named.model_axis not in allowed:
         raise AssayError(
             f"mesh.model={named.model_axis} of {devices.name}; allowed: "
@@ -169,10 +170,10 @@ def _text(
     subject: Subject,
     sweep: SweepWork,
     search: SearchWork,
-    plans: Sequence[Plan],
+    found: Sequence[Plan],
     price: float | None,
 ) -> str:
-    first, config = plans[0], subject.config
+    first, config = found[0], subject.config
     weights = first.disk_bytes / 2
     lines = [
         f"{subject.name}: {config.num_layers} layers of width {config.width:,}, "
@@ -186,14 +187,15 @@ def _text(
     ]
     header = ("devices", "fits", "mesh", "step", "dtype", "a device needs", "sweep")
     rows = [(*header, "search", "its mesh", *(["cost"] if price is not None else []))]
-    rows += [_row(one, price) for one in plans]
+    rows += [_row(one, price) for one in found]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     lines.append("")
     lines += [
-        f"{one.devices.name}: too small; {one.would_fit} would fit" for one in plans if not one.fits
+        f"{one.devices.name}: too small; {one.would_fit} would fit" for one in found if not one.fits
     ]
-    kinds = {(one.devices.kind.name, one.devices.kind.source): one for one in plans}
+    lines += [note for one in found if (note := _idle(one, sweep))]
+    kinds = {(one.devices.kind.name, one.devices.kind.source): one for one in found}
     lines += [_said(one) for one in kinds.values()]
     return "\n".join(lines)
 
@@ -239,6 +241,21 @@ def _said(one: Plan) -> str:
         f"{memory}; {rate / kind.share / 1e12:,.3g} TFLOP/s in {dtype}, of which a sweep is "
         f"assumed to reach {kind.share:.0%}, and {kind.bytes_per_s / 1e12:,.3g} TB/s of memory "
         f"({kind.source})"
+    )
+
+
+def _idle(one: Plan, sweep: SweepWork) -> str:
+    """Which part size would keep devices busy that parts of this size leave idle."""
+    larger = plans.better_part_size(one.model, sweep, one.step_size)
+    if not one.fits or larger is None:
+        return ""
+    count, vocab = one.model.data * one.step_size, one.model.config.vocab_size
+    fewer = plans.steps_of(vocab, count, larger) / plans.steps_of(vocab, count, sweep.part_size)
+    would = "" if one.sweep_s is None else f", {_seconds(one.sweep_s * fewer)}"
+    return (
+        f"{one.devices.name}: a step has {count:,} candidates and a part {sweep.part_size:,} rows, "
+        f"so devices idle; --config.part_size={larger} of a new run takes {fewer:.0%} of the sweep's "
+        f"steps{would}"
     )
 
 

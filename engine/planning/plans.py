@@ -13,7 +13,8 @@ from engine.models.language_model import OutputConfig
 from engine.planning import flops, memory, searches
 from engine.planning.machines import Devices, Kind
 from engine.planning.memory import Account, Model
-from engine.planning.work import Named, SearchWork, SweepWork
+from engine.planning.work import PART_SIZE, Named, SearchWork, SweepWork
+from engine.runs import parts
 from engine.scoring.reward_passes import rows_of_step
 
 LEAST_STEP = 16  # candidates per step on each device
@@ -195,15 +196,41 @@ def search_account(model: Model, work: SearchWork) -> Account:
 
 def sweep_seconds(model: Model, kind: Kind, work: SweepWork, step: int) -> float:
     """Seconds of one vocabulary under one prompt, by the rate of matmuls and that of memory."""
-    per_device, rate = -(-model.config.vocab_size // model.data), kind.rate(model.dtype)
     if model.language:  # the prompt's own pass gives every token's log-probability
         count = work.prefix * flops.extension(model.config, 1, 0)
-        weights = memory.weight_bytes(model)
+        rate, weights = kind.rate(model.dtype), memory.weight_bytes(model)
         return searches.pass_seconds(model, kind, count, rate, weights)
+    steps = steps_of(model.config.vocab_size, model.data * step, work.part_size)
+    return steps * step_seconds(model, kind, work, step)
+
+
+def step_seconds(model: Model, kind: Kind, work: SweepWork, step: int) -> float:
+    """Seconds of one step of a reward model's sweep, with sums over `model`."""
     count = step * flops.response(model.config, work.own, work.prefix)
-    one = searches.pass_seconds(model, kind, count, rate)
-    one += searches.sums_seconds(model, kind, step * work.own)
-    return per_device / step * one
+    one = searches.pass_seconds(model, kind, count, kind.rate(model.dtype))
+    return one + searches.sums_seconds(model, kind, step * work.own)
+
+
+def steps_of(rows: int, candidates: int, part_size: int = PART_SIZE) -> int:
+    """Steps of a list of rows; none crosses the end of a part.
+
+    Args:
+      rows: of the list.
+      candidates: of one step on all devices.
+      part_size: rows of a part.
+    """
+    spans = parts.ranges(rows, part_size)
+    return sum(-(-(stop - start) // candidates) for start, stop in spans)
+
+
+def better_part_size(model: Model, work: SweepWork, step: int) -> int | None:
+    """Rows of a part that whole steps fill, where that saves more than a tenth of the steps."""
+    if model.language:
+        return None
+    candidates, rows = model.data * step, model.config.vocab_size
+    filled = -(-work.part_size // candidates) * candidates
+    fewer = steps_of(rows, candidates, filled)
+    return filled if fewer < 0.9 * steps_of(rows, candidates, work.part_size) else None
 
 
 def sufficient_devices(subject: Subject, kind: Kind, work: SweepWork, named: Named) -> int | None:

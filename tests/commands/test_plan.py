@@ -94,6 +94,16 @@ def test_a_search_has_a_mesh_of_its_own_and_a_floor(plans, command):
     assert row.endswith("2x4")
 
 
+def test_a_part_that_leaves_devices_idle_is_named(command):
+    done = command("plan", f"--source={LLAMA}", "--devices=v5e-16,v5e-64")
+    (idle,) = [line for line in done.out if "idle" in line]
+    assert idle.startswith("v5e-64: a step has 65,536 candidates and a part 16,384 rows, ")
+    assert "--config.part_size=65536 of a new run takes 25% of the sweep's steps, " in idle
+    flags = ["--devices=v5e-64", "--config.part_size=65536"]
+    done = command("plan", f"--source={LLAMA}", *flags)
+    assert not any("idle" in line for line in done.out)
+
+
 def test_times_in_16_bits_on_a_cpu_that_is_not_here_are_not_predicted(plans, command):
     flags = ["--source=grm-gemma2-2b-rewardmodel-ft", "--devices=cpu-64GB"]
     (one,) = plans(*flags, "--config.dtype=bfloat16", "--price=1")["plans"]
@@ -131,6 +141,7 @@ def test_this_machine_is_measured(plans, checkpoint):
         (["--source=gemma-2-2b", "--devices=H300"], "devices='H300': no such kind (meant: H"),
         (["--source=gemma-2-2b", "--devices=0xH100"], "devices='0xH100': 0 devices; allowed: 1 t"),
         (["--source=gemma-2-2b", "--devices=H100", "--prompts=0"], "prompts=0; allowed: integers"),
+        (["--source=gemma-2-2b", "--devices=H100", "--config.part_size=0"], "part_size=0; allowed"),
         (["--source=gemma-2-2b", "--devices=H100", "--price=-1"], "price=-1.0; allowed: numbers"),
         (["--source=gemma-2-2b", "--devices=H100", "--price=nan"], "price=nan; allowed: numbers"),
         (["--source=nowhere", "--devices=H100"], "source='nowhere'; allowed: a checkpoint, a mod"),
