@@ -34,6 +34,10 @@ from launch.common.subjects import subject_of
 
 _PREFIX, _OWN = 64, 3  # positions, where no template is at hand
 _UNKNOWN = "not predicted"
+_SLOWER = (
+    "; by its compiler a product in float16 takes {} times as long as in bfloat16: "
+    "--config.dtype=bfloat16 is faster, but rounds weights that are stored in float16"
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -236,11 +240,14 @@ def _said(one: Plan) -> str:
             f"{memory}; times in {dtype} are not predicted: they depend on instructions that the "
             f"CPU may have or lack; --devices=cpu measures them where it runs ({kind.source})"
         )
-    rate = kind.rate(dtype)
+    share = (
+        "" if one.share is None else f", of which this sweep is assumed to reach {one.share:.0%}"
+    )
+    slower = "" if dtype != "float16" or kind.float16_times == 1 else _SLOWER
     return (
-        f"{memory}; {rate / kind.share / 1e12:,.3g} TFLOP/s in {dtype}, of which a sweep is "
-        f"assumed to reach {kind.share:.0%}, and {kind.bytes_per_s / 1e12:,.3g} TB/s of memory "
-        f"({kind.source})"
+        f"{memory}; {kind.peak(dtype) / 1e12:,.3g} TFLOP/s in {dtype}{share}, and "
+        f"{kind.bytes_per_s / 1e12:,.3g} TB/s of memory ({kind.source})"
+        f"{slower.format(kind.float16_times)}"
     )
 
 
@@ -254,8 +261,8 @@ def _idle(one: Plan, sweep: SweepWork) -> str:
     would = "" if one.sweep_s is None else f", {_seconds(one.sweep_s * fewer)}"
     return (
         f"{one.devices.name}: a step has {count:,} candidates and a part {sweep.part_size:,} rows, "
-        f"so devices idle; --config.part_size={larger} of a new run takes {fewer:.0%} of the sweep's "
-        f"steps{would}"
+        f"so devices idle; --config.part_size={larger} of a new run takes {fewer:.0%} of the "
+        f"sweep's steps{would}"
     )
 
 

@@ -67,6 +67,8 @@ class Plan:
       host_bytes: of host memory, to convert the model.
       disk_bytes: of the source and the checkpoint.
       sweep_s: seconds of all sweeps; None where they are not predicted.
+      share: of the peak that a step of a sweep reaches, without sums; None where there is none, or
+        where it is not predicted.
       search: of one search; None for a language model.
       would_fit: where the model does not fit: what would.
     """
@@ -80,6 +82,7 @@ class Plan:
     host_bytes: int
     disk_bytes: int
     sweep_s: float | None
+    share: float | None
     search: "SearchPlan | None"
     would_fit: str = ""
 
@@ -115,8 +118,8 @@ def plan(
     model, step, account = good[0] if good else min(tried, key=lambda one: one[2].total)
     item = 4 if subject.dtype == "float32" else 2
     disk = memory.checkpoint_bytes(subject.config, subject.heads[0], item)
-    seconds = None
-    if kind.predicts(model.dtype):
+    seconds, known = None, kind.predicts(model.dtype)
+    if known:
         seconds = sweep.prompts * sweep_seconds(model, kind, sweep, step)
     return Plan(
         devices=devices,
@@ -128,6 +131,7 @@ def plan(
         host_bytes=memory.host_bytes(subject.config, subject.heads[0], item, blocks=2),
         disk_bytes=2 * disk,
         sweep_s=seconds,
+        share=share_of_peak(model, kind, sweep, step) if known and not model.language else None,
         search=None if model.language else plan_search(meshes, kind, search),
         would_fit="" if fitting else _larger(subject, model, devices, sweep, named),
     )
@@ -206,9 +210,21 @@ def sweep_seconds(model: Model, kind: Kind, work: SweepWork, step: int) -> float
 
 def step_seconds(model: Model, kind: Kind, work: SweepWork, step: int) -> float:
     """Seconds of one step of a reward model's sweep, with sums over `model`."""
+    sums = searches.sums_seconds(model, kind, step * work.own)
+    return step_alone_seconds(model, kind, work, step) + sums
+
+
+def step_alone_seconds(model: Model, kind: Kind, work: SweepWork, step: int) -> float:
+    """The same without sums over `model`."""
     count = step * flops.response(model.config, work.own, work.prefix)
     one = searches.pass_seconds(model, kind, count, kind.rate(model.dtype))
-    return one + searches.sums_seconds(model, kind, step * work.own)
+    return one + searches.between_seconds(model, kind, step * work.own)
+
+
+def share_of_peak(model: Model, kind: Kind, work: SweepWork, step: int) -> float:
+    """Operations of a step, of those of the stated peak in its time without sums."""
+    count = step * flops.response(model.config, work.own, work.prefix) / model.model
+    return count / step_alone_seconds(model, kind, work, step) / kind.peak(model.dtype)
 
 
 def steps_of(rows: int, candidates: int, part_size: int = PART_SIZE) -> int:

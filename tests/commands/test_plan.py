@@ -117,6 +117,21 @@ def test_times_in_16_bits_on_a_cpu_that_is_not_here_are_not_predicted(plans, com
     assert half["sweep_s"] == whole["sweep_s"]  # XLA multiplies float16 in float32
 
 
+def test_a_model_of_float16_is_slower_on_a_tpu_than_in_bfloat16(plans):
+    slug, said = "grm-llama3.2-3b-rewardmodel-ft", "--config.dtype=bfloat16 is faster, but rounds"
+    flags = [f"--source={slug}", "--devices=v6e-8"]
+    assert known_models.KNOWN[slug].dtype == "float16"
+    (half,), (brain,) = (
+        plans(*flags, *more)["plans"] for more in ([], ["--config.dtype=bfloat16"])
+    )
+    assert half["dtype"] == "float16"
+    assert brain["sweep_s"] < half["sweep_s"] < 1.32 * brain["sweep_s"]
+    assert f"1.32 times as long as in bfloat16: {said}" in half["assumed"]
+    assert said not in brain["assumed"]
+    (gpu,) = plans(f"--source={slug}", "--devices=H100")["plans"]
+    assert (gpu["dtype"], said in gpu["assumed"]) == ("float16", False)
+
+
 def test_the_self_check_that_is_named_counts(plans):
     def needed(rows):
         flags = [f"--source={LLAMA}", "--devices=H100", "--config.step_size=16"]
