@@ -21,7 +21,7 @@ def get_config():
     # the number that makes it fastest.
     config.mesh = ml_collections.ConfigDict({"model": 0})
     # Positions of a prompt, and of each candidate, template included. 0: those of the checkpoint's
-    # template; where there is none at hand 64, and 3 (a template adds one or two closing tokens).
+    # template; where there is none at hand 64, and of a candidate a listed model's own, else 3.
     config.prefix = 0
     config.own = 0
     # The search, as in configs/gcg.py.

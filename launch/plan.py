@@ -32,7 +32,7 @@ from launch.common import command, scoring
 from launch.common.durations import in_hours
 from launch.common.subjects import subject_of
 
-_PREFIX, _OWN = 64, 3  # positions, where no template is at hand
+_PREFIX, _OWN = 64, 3  # positions, where no template is at hand and the model is not listed
 _UNKNOWN = "not predicted"
 _SLOWER = (
     "; by its compiler a product in float16 takes {} times as long as in bfloat16: "
@@ -72,7 +72,7 @@ def report(given: command.Given) -> str:
     if given.price is not None and not 0 <= given.price < 1e9:
         raise AssayError(f"price={given.price}; allowed: numbers >= 0")
     subject, prefix, own = _subject(source)
-    _check(given.config)
+    _check(given.config, subject.config.max_positions)
     named = _named(given.config)
     sweep = _sweep(given.config, given.prompts, prefix, own)
     search = _search(given.config, sweep)
@@ -80,7 +80,8 @@ def report(given: command.Given) -> str:
         _check_mesh(subject, devices, named)
     found = [plans.plan(subject, devices, sweep, search, named) for devices in asked]
     if given.json:
-        work = {"sweep": dataclasses.asdict(sweep), "search": dataclasses.asdict(search)}
+        searched = None if found[0].model.language else dataclasses.asdict(search)
+        work = {"sweep": dataclasses.asdict(sweep), "search": searched}
         rows = [_fields(one, given.price) for one in found]
         return json.dumps({"model": subject.name, **work, "plans": rows})
     return _text(subject, sweep, search, found, given.price)
@@ -106,8 +107,9 @@ def _subject(source: str) -> tuple[Subject, int, int]:
             f"source={source!r}; allowed: a checkpoint, a model folder, a config.json, a model of "
             "`assay models`, or a hub id owner/name"
         )
+    own = _OWN if spec is None else known_shapes.own_positions(spec)
     with prefixed(source):
-        return subject_of(Path(source).name, hf, spec), _PREFIX, _OWN
+        return subject_of(Path(source).name, hf, spec), _PREFIX, own
 
 
 def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Subject, int, int]:
@@ -121,13 +123,14 @@ def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Subject, int, int]:
     return subject, padded, 1 + max(len(prompt.suffix) for prompt in prompts)
 
 
-def _check(config: ConfigDict) -> None:
+def _check(config: ConfigDict, most: int) -> None:
+    """Checks the settings; `most` is the longest conversation that the model takes."""
     for name in ("length", "candidates", "steps", "restarts", "self_check", "part_size"):
         if config[name] < 1:
             raise AssayError(f"{name}={config[name]}; allowed: integers >= 1")
-    for name in ("prefix", "own"):
-        if config[name] < 0:
-            raise AssayError(f"{name}={config[name]}; allowed: integers >= 0")
+    for name in ("prefix", "own", "length"):
+        if not 0 <= config[name] <= most:
+            raise AssayError(f"{name}={config[name]}; allowed: 0 to {most}, the model's longest")
     if config.direction not in ("max", "min", "both"):
         raise AssayError(f"direction={config.direction!r}; allowed: 'max', 'min', 'both'")
 
@@ -184,14 +187,15 @@ def _text(
         f"{config.vocab_size:,} tokens, {in_words(weights)} of weights in {subject.dtype}",
         f"converting it: {in_words(first.host_bytes)} of host memory; {in_words(weights)} of disk "
         f"for the source and {in_words(weights)} for the checkpoint",
-        f"planned: a sweep of {sweep.prompts} prompts ({sweep.prefix} positions, then {sweep.own} "
-        f"of each candidate) and a search of {search.steps} steps ({search.attempts} times "
-        f"{search.candidates} candidates of {search.length} tokens)",
+        f"planned: {_planned(first.model.language, sweep, search)}",
         "",
     ]
-    header = ("devices", "fits", "mesh", "step", "dtype", "a device needs", "sweep")
-    rows = [(*header, "search", "its mesh", *(["cost"] if price is not None else []))]
-    rows += [_row(one, price) for one in found]
+    header = ["devices", "fits", "mesh", "step", "dtype", "a device needs", "sweep"]
+    header += ["search", "its mesh", *(["cost"] if price is not None else [])]
+    rows = [tuple(header), *(_row(one, price) for one in found)]
+    if first.model.language:  # no step of candidates, and no search
+        rows = [(*row[:3], *row[4:7], *row[9:]) for row in rows]
+        rows[0] = tuple("log-probabilities" if cell == "sweep" else cell for cell in rows[0])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     lines.append("")
@@ -202,6 +206,16 @@ def _text(
     kinds = {(one.devices.kind.name, one.devices.kind.source): one for one in found}
     lines += [_said(one) for one in kinds.values()]
     return "\n".join(lines)
+
+
+def _planned(language: bool, sweep: SweepWork, search: SearchWork) -> str:
+    if language:
+        return f"log-probabilities of {sweep.prompts} prompts ({sweep.prefix} positions)"
+    return (
+        f"a sweep of {sweep.prompts} prompts ({sweep.prefix} positions, then {sweep.own} of each "
+        f"candidate) and a search of {search.steps} steps ({search.attempts} times "
+        f"{search.candidates} candidates of {search.length} tokens)"
+    )
 
 
 def _row(one: Plan, price: float | None) -> tuple[str, ...]:
@@ -310,7 +324,9 @@ def _search_fields(one: SearchPlan | None) -> dict[str, Any]:
 
 
 def _seconds(seconds: float | None) -> str:
-    return _UNKNOWN if seconds is None else in_hours(seconds)
+    if seconds is None:
+        return _UNKNOWN
+    return f"{1e3 * seconds:.3g} ms" if seconds < 0.1 else in_hours(seconds)
 
 
 if __name__ == "__main__":

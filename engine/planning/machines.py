@@ -161,6 +161,7 @@ KINDS = {
         *_maker("tpu", _GOOGLE, "Google Cloud's page of the TPU, by chip"),
     )
 }
+_ALIASES = {"v5litepod": "v5e"}  # Google Cloud's name of the accelerator
 # Of a CPU that is not this one: eight cores at the rate of the two that Assay was measured on.
 _CORES = 8
 _CORE_RATE = 80e9
@@ -200,9 +201,12 @@ def _parse_one(name: str) -> Devices:
     form = re.fullmatch(r"(?:(\d+)x)?([a-z0-9]+(?:-[0-9.]+gb)?)(?:-(\d+))?", name.lower())
     if form is None:
         raise AssayError(f"devices={name!r}; allowed: {_allowed()}")
+    if form[2] == "cpu" and form[3]:
+        raise AssayError(f"devices={name!r}; allowed: cpu (here), or with its memory: cpu-64GB")
     count, kind = form[1] or form[3] or "1", _kind(name, form[2])
     if (form[1] and form[3]) or (form[3] and kind.platform != "tpu"):
-        raise AssayError(f"devices={name!r}; allowed: one count, as 8x{kind.name} or v5e-8")
+        other = f" or {kind.name}-8" if kind.platform == "tpu" else ""
+        raise AssayError(f"devices={name!r}; allowed: one count, as 8x{kind.name}{other}")
     if not 1 <= int(count) <= MOST or (kind.platform == "cpu" and int(count) > 1):
         most = "1: a CPU is one device" if kind.platform == "cpu" else f"1 to {MOST:,} devices"
         raise AssayError(f"devices={name!r}: {int(count):,} devices; allowed: {most}")
@@ -210,6 +214,7 @@ def _parse_one(name: str) -> Devices:
 
 
 def _kind(given: str, name: str) -> Kind:
+    name = _ALIASES.get(name, name)
     if name in KINDS:
         return KINDS[name]
     if name == "cpu":
@@ -223,7 +228,7 @@ def _kind(given: str, name: str) -> Kind:
         raise AssayError(f"devices={given!r}: which? allowed: {', '.join(alike)}")
     stems = [kind.name.partition("-")[0] for kind in KINDS.values()]
     near = difflib.get_close_matches(name.upper(), stems, 1, 0.6)
-    meant = f" (meant: {near[0]}?)" if near else ""
+    meant = f" (meant: {near[0]}?)" if near else ", nor can memory and speed of another be given"
     raise AssayError(f"devices={given!r}: no such kind{meant}; allowed: {_allowed()}")
 
 

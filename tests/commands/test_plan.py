@@ -80,6 +80,24 @@ def test_a_language_model_has_no_search(plans):
     assert one["sweep_s"] > 0
 
 
+def test_a_language_model_is_planned_for_log_probabilities(command):
+    done = command("plan", "--source=gemma-2-2b", "--devices=H100", "--price=1", "--prompts=2")
+    assert "planned: log-probabilities of 2 prompts (64 positions)" in done.out
+    (header,) = [line.split() for line in done.out if line.startswith("devices")]
+    assert header[-2:] == ["log-probabilities", "cost"]
+    (row,) = [line.split() for line in done.out if line.startswith("H100 ")]
+    assert 1 < float(row[-3]) < 10 and row[-2:] == ["ms", "0.00"]  # 5.2 GB at 3.35 TB/s, twice
+    assert not any(word in line for line in done.out for word in ("search", "sweep", "candidate"))
+
+
+@pytest.mark.parametrize(
+    ("slug", "own"),
+    [("skywork-reward-llama-3.1-8b", 2), ("gemma-2-2b", 3), ("internlm2-7b-reward", 4)],
+)
+def test_a_listed_model_gives_the_positions_of_its_candidates(plans, slug, own):
+    assert plans(f"--source={slug}", "--devices=H100")["sweep"]["own"] == own
+
+
 def test_a_search_has_a_mesh_of_its_own_and_a_floor(plans, command):
     (one,) = plans(f"--source={LLAMA}", "--devices=v6e-8")["plans"]
     assert one["mesh"] == {"data": 8, "model": 1}
@@ -157,6 +175,14 @@ def test_this_machine_is_measured(plans, checkpoint):
         (["--source=gemma-2-2b", "--devices=0xH100"], "devices='0xH100': 0 devices; allowed: 1 t"),
         (["--source=gemma-2-2b", "--devices=H100", "--prompts=0"], "prompts=0; allowed: integers"),
         (["--source=gemma-2-2b", "--devices=H100", "--config.part_size=0"], "part_size=0; allowed"),
+        (
+            ["--source=gemma-2-2b", "--devices=H100", "--config.prefix=99999999999"],
+            "prefix=99999999999; allowed: 0 to 8192, the model's longest",
+        ),
+        (
+            ["--source=gemma-2-2b", "--devices=H100", "--config.own=8193"],
+            "own=8193; allowed: 0 to 8192, the model's longest",
+        ),
         (["--source=gemma-2-2b", "--devices=H100", "--price=-1"], "price=-1.0; allowed: numbers"),
         (["--source=gemma-2-2b", "--devices=H100", "--price=nan"], "price=nan; allowed: numbers"),
         (["--source=nowhere", "--devices=H100"], "source='nowhere'; allowed: a checkpoint, a mod"),
@@ -225,22 +251,29 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("name", ["sweep", "score", "gcg"])
+@pytest.mark.parametrize("name", ["sweep", "score", "gcg", "universal search", "logprobs"])
 def test_a_model_that_no_machine_holds_is_refused_before_its_weights_are_read(
     command, checkpoint, tmp_path, name
 ):
     """The card is that of a model of 800 billion parameters; its weights are not there."""
-    tiny_one = checkpoint()
+    language = name == "logprobs"
+    tiny_one = checkpoint("lm", head="lm") if language else checkpoint()
     decoder = decoder_config(tiny.config(**LARGE))
-    head = dataclasses.replace(tiny_one.card.head, width=8192, depth=1000)
+    sizes = {"width": 8192} if language else {"width": 8192, "depth": 1000}
+    head = dataclasses.replace(tiny_one.card.head, **sizes)
     card = dataclasses.replace(tiny_one.card, slug="large", decoder=decoder, head=head)
     folder = tmp_path / "large"
     shutil.copytree(tiny_one.path / "tokenizer", folder / "tokenizer")
     (folder / "model.json").write_text(card.to_json())
     (tmp_path / "words.txt").write_text("love\n")
     flags = [f"--checkpoint={folder}", f"--run={tmp_path / 'run'}", "--config.dtype=float32"]
-    own = {"score": f"--items={tmp_path / 'words.txt'}", "gcg": "--config.topk=16"}
-    flags += [own[name]] if name in own else []
+    own = {
+        "score": [f"--items={tmp_path / 'words.txt'}"],
+        "gcg": ["--config.topk=16"],
+        "universal search": ["--config.topk=16", "--config.universal=mean"],
+    }
+    flags += own.get(name, [])
+    name = "gcg" if name == "universal search" else name
     done = command(name, *flags)
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
     assert done.err[0].startswith(f"{name}: large: needs ")
