@@ -118,9 +118,11 @@ def plan(
     model, step, account = good[0] if good else min(tried, key=lambda one: one[2].total)
     item = 4 if subject.dtype == "float32" else 2
     disk = memory.checkpoint_bytes(subject.config, subject.heads[0], item)
-    seconds, known = None, kind.predicts(model.dtype)
-    if known:
+    seconds = share = None
+    if kind.predicts(model.dtype):
         seconds = sweep.prompts * sweep_seconds(model, kind, sweep, step)
+        if fitting and not model.language:
+            share = share_of_peak(model, kind, sweep, step)
     return Plan(
         devices=devices,
         fits=bool(fitting),
@@ -131,7 +133,7 @@ def plan(
         host_bytes=memory.host_bytes(subject.config, subject.heads[0], item, blocks=2),
         disk_bytes=2 * disk,
         sweep_s=seconds,
-        share=share_of_peak(model, kind, sweep, step) if known and not model.language else None,
+        share=share,
         search=None if model.language else plan_search(meshes, kind, search),
         would_fit="" if fitting else _larger(subject, model, devices, sweep, named),
     )

@@ -270,8 +270,9 @@ def test_a_model_that_no_machine_holds_is_refused_before_its_weights_are_read(
     own = {
         "score": [f"--items={tmp_path / 'words.txt'}"],
         "gcg": ["--config.topk=16"],
-        "universal search": ["--config.topk=16", "--config.universal=mean"],
+        "universal search": ["--config.universal=mean", "--config.prompts=greatest,best"],
     }
+    own["universal search"] += own["gcg"]
     flags += own.get(name, [])
     name = "gcg" if name == "universal search" else name
     done = command(name, *flags)
