@@ -160,7 +160,7 @@ def _sweep(plan: Plan, row: Row | None) -> list[str]:
 
 
 def _vocabulary_s(plan: Plan, row: Row) -> float | None:
-    """Of one vocabulary in such steps; rows of before 2026-11-24 hold it without ends of parts."""
+    """Of one vocabulary in such steps; older rows hold it without ends of parts."""
     together, one = row.case.count * (row.case.chips // row.case.model_axis), _with_sums(row)
     return one and one / 1e3 * plans.steps_of(plan.model.config.vocab_size, together)
 
