@@ -95,6 +95,15 @@ _FAMILIES = {
 }
 
 
+# `model_type` -> positions of a candidate: a reply of one token, and what its template puts behind.
+_OWN = {"llama": 2, "gemma": 3, "gemma2": 3, "qwen3": 3, "internlm2": 4}
+
+
+def own_positions(spec: ModelSpec) -> int:
+    """Positions of a candidate of one token in the template of a listed model."""
+    return _OWN[_FAMILIES[spec.base][0]]
+
+
 def config_json(spec: ModelSpec) -> dict[str, object]:
     """What decides the decoder of a listed model: the attributes of its config.json, and its class.
 

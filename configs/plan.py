@@ -16,11 +16,12 @@ def get_config():
     # Candidates per step on each device, or `auto`, as in configs/common.py.
     config.step_size = config_dict.FieldReference("auto", field_type=object)
     config.self_check = 16  # as in configs/common.py
+    config.part_size = 16384  # as in configs/common.py
     # Devices along the mesh axis `model`; 0: the fewest on which the model fits, and for the search
     # the number that makes it fastest.
     config.mesh = ml_collections.ConfigDict({"model": 0})
     # Positions of a prompt, and of each candidate, template included. 0: those of the checkpoint's
-    # template; where there is none at hand 64, and 3 (a template adds one or two closing tokens).
+    # template; where there is none at hand 64, and of a candidate a listed model's own, else 3.
     config.prefix = 0
     config.own = 0
     # The search, as in configs/gcg.py.

@@ -22,9 +22,9 @@ from engine.checkpoint.card import CARD, Checkpoint
 from engine.convert.hub import fetch_config
 from engine.convert.safetensors import read_json
 from engine.errors import AssayError, prefixed
-from engine.planning import machines
+from engine.planning import machines, plans
 from engine.planning.memory import in_words
-from engine.planning.plans import Plan, SearchPlan, Subject, plan, splits
+from engine.planning.plans import Plan, SearchPlan, Subject
 from engine.planning.work import Named, SearchWork, SweepWork
 from engine.runs import storage
 from engine.scoring.reward_passes import PREFIX_MULTIPLE, dtype_named
@@ -32,8 +32,12 @@ from launch.common import command, scoring
 from launch.common.durations import in_hours
 from launch.common.subjects import subject_of
 
-_PREFIX, _OWN = 64, 3  # positions, where no template is at hand
+_PREFIX, _OWN = 64, 3  # positions, where no template is at hand and the model is not listed
 _UNKNOWN = "not predicted"
+_SLOWER = (
+    "; by its compiler a product in float16 takes {} times as long as in bfloat16: "
+    "--config.dtype=bfloat16 is faster, but rounds weights that are stored in float16"
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,18 +72,19 @@ def report(given: command.Given) -> str:
     if given.price is not None and not 0 <= given.price < 1e9:
         raise AssayError(f"price={given.price}; allowed: numbers >= 0")
     subject, prefix, own = _subject(source)
-    _check(given.config)
+    _check(given.config, subject.config.max_positions)
     named = _named(given.config)
     sweep = _sweep(given.config, given.prompts, prefix, own)
     search = _search(given.config, sweep)
     for devices in asked:
         _check_mesh(subject, devices, named)
-    plans = [plan(subject, devices, sweep, search, named) for devices in asked]
+    found = [plans.plan(subject, devices, sweep, search, named) for devices in asked]
     if given.json:
-        work = {"sweep": dataclasses.asdict(sweep), "search": dataclasses.asdict(search)}
-        rows = [_fields(one, given.price) for one in plans]
+        searched = None if found[0].model.language else dataclasses.asdict(search)
+        work = {"sweep": dataclasses.asdict(sweep), "search": searched}
+        rows = [_fields(one, given.price) for one in found]
         return json.dumps({"model": subject.name, **work, "plans": rows})
-    return _text(subject, sweep, search, plans, given.price)
+    return _text(subject, sweep, search, found, given.price)
 
 
 def _subject(source: str) -> tuple[Subject, int, int]:
@@ -102,8 +107,9 @@ def _subject(source: str) -> tuple[Subject, int, int]:
             f"source={source!r}; allowed: a checkpoint, a model folder, a config.json, a model of "
             "`assay models`, or a hub id owner/name"
         )
+    own = _OWN if spec is None else known_shapes.own_positions(spec)
     with prefixed(source):
-        return subject_of(Path(source).name, hf, spec), _PREFIX, _OWN
+        return subject_of(Path(source).name, hf, spec), _PREFIX, own
 
 
 def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Subject, int, int]:
@@ -117,13 +123,14 @@ def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Subject, int, int]:
     return subject, padded, 1 + max(len(prompt.suffix) for prompt in prompts)
 
 
-def _check(config: ConfigDict) -> None:
-    for name in ("length", "candidates", "steps", "restarts", "self_check"):
+def _check(config: ConfigDict, most: int) -> None:
+    """Checks the settings; `most` is the longest conversation that the model takes."""
+    for name in ("length", "candidates", "steps", "restarts", "self_check", "part_size"):
         if config[name] < 1:
             raise AssayError(f"{name}={config[name]}; allowed: integers >= 1")
-    for name in ("prefix", "own"):
-        if config[name] < 0:
-            raise AssayError(f"{name}={config[name]}; allowed: integers >= 0")
+    for name in ("prefix", "own", "length"):
+        if not 0 <= config[name] <= most:
+            raise AssayError(f"{name}={config[name]}; allowed: 0 to {most}, the model's longest")
     if config.direction not in ("max", "min", "both"):
         raise AssayError(f"direction={config.direction!r}; allowed: 'max', 'min', 'both'")
 
@@ -141,6 +148,7 @@ def _sweep(config: ConfigDict, prompts: int, prefix: int, own: int) -> SweepWork
         own=config.own or own,
         step_size=scoring.step_size(config.step_size),
         self_check=config.self_check,
+        part_size=config.part_size,
     )
 
 
@@ -157,7 +165,7 @@ def _search(config: ConfigDict, sweep: SweepWork) -> SearchWork:
 
 
 def _check_mesh(subject: Subject, devices: machines.Devices, named: Named) -> None:
-    allowed = list(splits(subject.config, devices.count))
+    allowed = list(plans.splits(subject.config, devices.count))
     if named.model_axis is not None and named.model_axis not in allowed:
         raise AssayError(
             f"mesh.model={named.model_axis} of {devices.name}; allowed: "
@@ -169,33 +177,45 @@ def _text(
     subject: Subject,
     sweep: SweepWork,
     search: SearchWork,
-    plans: Sequence[Plan],
+    found: Sequence[Plan],
     price: float | None,
 ) -> str:
-    first, config = plans[0], subject.config
+    first, config = found[0], subject.config
     weights = first.disk_bytes / 2
     lines = [
         f"{subject.name}: {config.num_layers} layers of width {config.width:,}, "
         f"{config.vocab_size:,} tokens, {in_words(weights)} of weights in {subject.dtype}",
         f"converting it: {in_words(first.host_bytes)} of host memory; {in_words(weights)} of disk "
         f"for the source and {in_words(weights)} for the checkpoint",
-        f"planned: a sweep of {sweep.prompts} prompts ({sweep.prefix} positions, then {sweep.own} "
-        f"of each candidate) and a search of {search.steps} steps ({search.attempts} times "
-        f"{search.candidates} candidates of {search.length} tokens)",
+        f"planned: {_planned(first.model.language, sweep, search)}",
         "",
     ]
-    header = ("devices", "fits", "mesh", "step", "dtype", "a device needs", "sweep")
-    rows = [(*header, "search", "its mesh", *(["cost"] if price is not None else []))]
-    rows += [_row(one, price) for one in plans]
+    header = ["devices", "fits", "mesh", "step", "dtype", "a device needs", "sweep"]
+    header += ["search", "its mesh", *(["cost"] if price is not None else [])]
+    rows = [tuple(header), *(_row(one, price) for one in found)]
+    if first.model.language:  # no step of candidates, and no search
+        rows = [(*row[:3], *row[4:7], *row[9:]) for row in rows]
+        rows[0] = tuple("log-probabilities" if cell == "sweep" else cell for cell in rows[0])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     lines.append("")
     lines += [
-        f"{one.devices.name}: too small; {one.would_fit} would fit" for one in plans if not one.fits
+        f"{one.devices.name}: too small; {one.would_fit} would fit" for one in found if not one.fits
     ]
-    kinds = {(one.devices.kind.name, one.devices.kind.source): one for one in plans}
+    lines += [note for one in found if (note := _idle(one, sweep))]
+    kinds = {(one.devices.kind.name, one.devices.kind.source): one for one in found}
     lines += [_said(one) for one in kinds.values()]
     return "\n".join(lines)
+
+
+def _planned(language: bool, sweep: SweepWork, search: SearchWork) -> str:
+    if language:
+        return f"log-probabilities of {sweep.prompts} prompts ({sweep.prefix} positions)"
+    return (
+        f"a sweep of {sweep.prompts} prompts ({sweep.prefix} positions, then {sweep.own} of each "
+        f"candidate) and a search of {search.steps} steps ({search.attempts} times "
+        f"{search.candidates} candidates of {search.length} tokens)"
+    )
 
 
 def _row(one: Plan, price: float | None) -> tuple[str, ...]:
@@ -234,11 +254,29 @@ def _said(one: Plan) -> str:
             f"{memory}; times in {dtype} are not predicted: they depend on instructions that the "
             f"CPU may have or lack; --devices=cpu measures them where it runs ({kind.source})"
         )
-    rate = kind.rate(dtype)
+    share = (
+        "" if one.share is None else f", of which this sweep is assumed to reach {one.share:.0%}"
+    )
+    slower = "" if dtype != "float16" or kind.float16_times == 1 else _SLOWER
     return (
-        f"{memory}; {rate / kind.share / 1e12:,.3g} TFLOP/s in {dtype}, of which a sweep is "
-        f"assumed to reach {kind.share:.0%}, and {kind.bytes_per_s / 1e12:,.3g} TB/s of memory "
-        f"({kind.source})"
+        f"{memory}; {kind.peak(dtype) / 1e12:,.3g} TFLOP/s in {dtype}{share}, and "
+        f"{kind.bytes_per_s / 1e12:,.3g} TB/s of memory ({kind.source})"
+        f"{slower.format(kind.float16_times)}"
+    )
+
+
+def _idle(one: Plan, sweep: SweepWork) -> str:
+    """Which part size would keep devices busy that parts of this size leave idle."""
+    larger = plans.better_part_size(one.model, sweep, one.step_size)
+    if not one.fits or larger is None:
+        return ""
+    count, vocab = one.model.data * one.step_size, one.model.config.vocab_size
+    fewer = plans.steps_of(vocab, count, larger) / plans.steps_of(vocab, count, sweep.part_size)
+    would = "" if one.sweep_s is None else f", {_seconds(one.sweep_s * fewer)}"
+    return (
+        f"{one.devices.name}: a step has {count:,} candidates and a part {sweep.part_size:,} rows, "
+        f"so devices idle; --config.part_size={larger} of a new run takes {fewer:.0%} of the "
+        f"sweep's steps{would}"
     )
 
 
@@ -286,7 +324,9 @@ def _search_fields(one: SearchPlan | None) -> dict[str, Any]:
 
 
 def _seconds(seconds: float | None) -> str:
-    return _UNKNOWN if seconds is None else in_hours(seconds)
+    if seconds is None:
+        return _UNKNOWN
+    return f"{1e3 * seconds:.3g} ms" if seconds < 0.1 else in_hours(seconds)
 
 
 if __name__ == "__main__":

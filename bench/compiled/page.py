@@ -10,6 +10,7 @@ from bench.compiled.rows import Row
 from bench.compiled.structures import Structure
 from bench.support.table import aligned
 from engine.errors import AssayError
+from engine.planning import plans
 from engine.planning.machines import GIB
 from engine.planning.plans import Plan
 
@@ -154,8 +155,14 @@ def _sweep(plan: Plan, row: Row | None) -> list[str]:
         _number(_ratio(row.flops, row.counted_flops), ".2f"),
         _sums(row),
         _copies([row]),
-        _number(row.vocabulary_s, ".1f"),
+        _number(_vocabulary_s(plan, row), ".1f"),
     ]
+
+
+def _vocabulary_s(plan: Plan, row: Row) -> float | None:
+    """Of one vocabulary in such steps; older rows hold it without ends of parts."""
+    together, one = row.case.count * (row.case.chips // row.case.model_axis), _with_sums(row)
+    return one and one / 1e3 * plans.steps_of(plan.model.config.vocab_size, together)
 
 
 def _others(passes: dict[str, Row | None]) -> list[str]:

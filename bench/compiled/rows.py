@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import re
 import time
 from importlib.metadata import version
@@ -13,6 +12,7 @@ from bench.compiled import chips, hlo, products
 from bench.compiled.programs import Programs, Work
 from bench.compiled.structures import Structure
 from bench.support.heads import linear_head
+from engine.planning import plans
 from engine.planning.machines import GIB, Kind
 
 _USED = re.compile(r"Used ([\d.]+)([GM]) of")  # HBM, in the compiler's refusal
@@ -97,7 +97,7 @@ class Row:
       collectives: kind and dtype -> [number, bytes].
       collective_ms: that all-reduces take in a ring along one axis of the torus.
       weight_copies: what is written and depends on weights alone -> bytes.
-      vocabulary_s: of one vocabulary in such steps, with collectives.
+      vocabulary_s: of one vocabulary in such steps and default parts, with collectives.
       compile_s: CPU time of the compiler.
       note: why there is no program.
     """
@@ -202,8 +202,8 @@ def _measured(
         copies[key] = copies.get(key, 0.0) + copy.bytes
     steps = None
     if case.name == "score":
-        rows = case.count * (case.chips // case.model_axis)
-        steps = math.ceil(programs.decoder.vocab_size / rows)
+        together = case.count * (case.chips // case.model_axis)
+        steps = plans.steps_of(programs.decoder.vocab_size, together)
     return dataclasses.replace(
         row,
         ms=1e3 * seconds,

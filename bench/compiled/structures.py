@@ -17,8 +17,6 @@ from engine.planning.plans import Plan, Subject
 from engine.planning.work import Named, SearchWork, SweepWork
 
 DTYPE = "bfloat16"
-# `model_type` -> positions of a candidate: a reply of one token, and the template's end.
-_OWN = {"llama": 2, "gemma2": 3, "qwen3": 3, "internlm2": 4}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +112,6 @@ def work(structure: Structure) -> Asked:
 
 
 def _structure(slug: str, spec: ModelSpec) -> Structure:
-    hf = known_shapes.config_json(spec)
-    own = _OWN[str(hf["model_type"])]
-    return Structure(f"{spec.base} {spec.size_b:g}B", (slug,), decoder_config(hf), own)
+    decoder = decoder_config(known_shapes.config_json(spec))
+    name = f"{spec.base} {spec.size_b:g}B"
+    return Structure(name, (slug,), decoder, known_shapes.own_positions(spec))

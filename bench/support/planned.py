@@ -126,7 +126,7 @@ def step_time(path: str, dtype: str, rounds: int) -> tuple[float, float]:
         times.append(_cpu_s(lambda: list(scorer.rewards(prefix, rows))))
     kind = machines.cpu(0, statistics.median(rates[1:]), "measured")
     model = subject_of([checkpoint]).on("cpu", dtype)
-    predicted = plans.sweep_seconds(model, kind, work, STEP) * STEP / config.vocab_size
+    predicted = plans.step_seconds(model, kind, work, STEP)
     return 1e3 * predicted, 1e3 * statistics.median(times[1:])
 
 

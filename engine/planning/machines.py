@@ -36,7 +36,11 @@ class Kind:
         is not known.
       rate_32: the same in float32, without lower precision inside.
       bytes_per_s: of its memory.
-      share: of the peak that a sweep is assumed to reach.
+      share: of the peak that matmuls of a sweep are assumed to reach.
+      element_s: seconds that all that stands between the matmuls of a layer (norms, rotations,
+        softmax) takes for one element of the residual stream or of the queries, where the share
+        does not count it.
+      float16_times: how many times as long a matmul takes in float16 as in bfloat16.
       link_bytes_per_s: that a device sends around a ring of devices along the axis `model`.
       link_s: the least seconds of a sum over them: assumed, measured nowhere.
       layer_s: seconds of a layer's small operations in a short pass: of v6e by its compiler's
@@ -53,22 +57,27 @@ class Kind:
     bytes_per_s: float
     share: float
     source: str
+    element_s: float = 0.0
+    float16_times: float = 1.0
     link_bytes_per_s: float = math.inf
     link_s: float = 0.0
     layer_s: float = 0.0
 
     def predicts(self, dtype: str) -> bool:
         """Whether a rate is known."""
-        return self._peak(dtype) is not None
+        return not math.isnan(self.peak(dtype))
 
     def rate(self, dtype: str) -> float:
-        """FLOP/s that a sweep is assumed to reach, where `predicts` says that it is known."""
-        return self.share * (self._peak(dtype) or math.nan)
+        """FLOP/s that matmuls of a sweep are assumed to reach; NaN where that is not known."""
+        return self.share * self.peak(dtype)
 
-    def _peak(self, dtype: str) -> float | None:
+    def peak(self, dtype: str) -> float:
+        """FLOP/s of matmuls, as stated; NaN where that is not known."""
         # XLA multiplies float16 in float32 on a CPU.
-        wide = dtype == "float32" or (dtype == "float16" and self.platform == "cpu")
-        return self.rate_32 if wide else self.rate_16
+        if dtype == "float32" or (dtype == "float16" and self.platform == "cpu"):
+            return self.rate_32
+        slower = self.float16_times if dtype == "float16" else 1.0
+        return math.nan if self.rate_16 is None else self.rate_16 / slower
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,10 +92,14 @@ class Devices:
 # Of a GPU, jax takes 75 % by default (XLA_PYTHON_CLIENT_MEM_FRACTION). Of a TPU's memory, the rows
 # below give what its compiler says a program may take.
 _USABLE = {"gpu": 0.75, "tpu": 1.0, "cpu": 0.9}
-# Of a TPU, no more than its compiler's estimates for 1,024 candidates a step of models from 1.7B
-# on, in multiples of 5 % (docs/compiled-programs-tpu.md). Of the others nothing was measured.
-_SHARES = {"v5e": 0.6, "v5p": 0.7, "v6e": 0.45}
+# Of a TPU, the share and the seconds of an element that come closest (least squares of the relative
+# error) to its compiler's estimates for steps of 1,024 candidates of all listed models, in
+# bench/compiled/rows.jsonl: a test compares them. Of the others nothing was measured.
+_SHARES = {"v5e": 1.0, "v5p": 0.9, "v6e": 0.76}
+_ELEMENT_S = {"v5e": 84e-12, "v5p": 40e-12, "v6e": 32e-12}
 _SHARE = 0.5
+# By the compiler of TPUs, for one small product; of other TPUs the larger one is assumed.
+_FLOAT16_TIMES = {"v5e": 1.71, "v6e": 1.32}
 
 # Bytes/s that one device sends around a ring: by NVLink in one direction, by PCIe where there is
 # none, along one axis of a TPU's torus in both directions; by their makers.
@@ -115,6 +128,8 @@ def _maker(
             bytes_per_s=moved * TERA,
             share=_SHARES.get(name, _SHARE),
             source=source,
+            element_s=_ELEMENT_S.get(name, 0.0),
+            float16_times=_FLOAT16_TIMES.get(name, 1.71) if platform == "tpu" else 1.0,
             link_bytes_per_s=_LINKS.get(name, _PCIE),
             link_s=_LINK_S[platform],
             layer_s=_LAYER_S,
@@ -146,6 +161,7 @@ KINDS = {
         *_maker("tpu", _GOOGLE, "Google Cloud's page of the TPU, by chip"),
     )
 }
+_ALIASES = {"v5litepod": "v5e"}  # Google Cloud's name of the accelerator
 # Of a CPU that is not this one: eight cores at the rate of the two that Assay was measured on.
 _CORES = 8
 _CORE_RATE = 80e9
@@ -185,9 +201,12 @@ def _parse_one(name: str) -> Devices:
     form = re.fullmatch(r"(?:(\d+)x)?([a-z0-9]+(?:-[0-9.]+gb)?)(?:-(\d+))?", name.lower())
     if form is None:
         raise AssayError(f"devices={name!r}; allowed: {_allowed()}")
+    if form[2] == "cpu" and form[3]:
+        raise AssayError(f"devices={name!r}; allowed: cpu (here), or with its memory: cpu-64GB")
     count, kind = form[1] or form[3] or "1", _kind(name, form[2])
     if (form[1] and form[3]) or (form[3] and kind.platform != "tpu"):
-        raise AssayError(f"devices={name!r}; allowed: one count, as 8x{kind.name} or v5e-8")
+        other = f" or {kind.name}-8" if kind.platform == "tpu" else ""
+        raise AssayError(f"devices={name!r}; allowed: one count, as 8x{kind.name}{other}")
     if not 1 <= int(count) <= MOST or (kind.platform == "cpu" and int(count) > 1):
         most = "1: a CPU is one device" if kind.platform == "cpu" else f"1 to {MOST:,} devices"
         raise AssayError(f"devices={name!r}: {int(count):,} devices; allowed: {most}")
@@ -195,6 +214,7 @@ def _parse_one(name: str) -> Devices:
 
 
 def _kind(given: str, name: str) -> Kind:
+    name = _ALIASES.get(name, name)
     if name in KINDS:
         return KINDS[name]
     if name == "cpu":
@@ -208,7 +228,7 @@ def _kind(given: str, name: str) -> Kind:
         raise AssayError(f"devices={given!r}: which? allowed: {', '.join(alike)}")
     stems = [kind.name.partition("-")[0] for kind in KINDS.values()]
     near = difflib.get_close_matches(name.upper(), stems, 1, 0.6)
-    meant = f" (meant: {near[0]}?)" if near else ""
+    meant = f" (meant: {near[0]}?)" if near else ", nor can memory and speed of another be given"
     raise AssayError(f"devices={given!r}: no such kind{meant}; allowed: {_allowed()}")
 
 

@@ -13,7 +13,8 @@ from engine.models.language_model import OutputConfig
 from engine.planning import flops, memory, searches
 from engine.planning.machines import Devices, Kind
 from engine.planning.memory import Account, Model
-from engine.planning.work import Named, SearchWork, SweepWork
+from engine.planning.work import PART_SIZE, Named, SearchWork, SweepWork
+from engine.runs import parts
 from engine.scoring.reward_passes import rows_of_step
 
 LEAST_STEP = 16  # candidates per step on each device
@@ -66,6 +67,8 @@ class Plan:
       host_bytes: of host memory, to convert the model.
       disk_bytes: of the source and the checkpoint.
       sweep_s: seconds of all sweeps; None where they are not predicted.
+      share: of the peak that a step of a sweep reaches, without sums; None where there is none, or
+        where it is not predicted.
       search: of one search; None for a language model.
       would_fit: where the model does not fit: what would.
     """
@@ -79,6 +82,7 @@ class Plan:
     host_bytes: int
     disk_bytes: int
     sweep_s: float | None
+    share: float | None
     search: "SearchPlan | None"
     would_fit: str = ""
 
@@ -114,9 +118,11 @@ def plan(
     model, step, account = good[0] if good else min(tried, key=lambda one: one[2].total)
     item = 4 if subject.dtype == "float32" else 2
     disk = memory.checkpoint_bytes(subject.config, subject.heads[0], item)
-    seconds = None
+    seconds = share = None
     if kind.predicts(model.dtype):
         seconds = sweep.prompts * sweep_seconds(model, kind, sweep, step)
+        if fitting and not model.language:
+            share = share_of_peak(model, kind, sweep, step)
     return Plan(
         devices=devices,
         fits=bool(fitting),
@@ -127,6 +133,7 @@ def plan(
         host_bytes=memory.host_bytes(subject.config, subject.heads[0], item, blocks=2),
         disk_bytes=2 * disk,
         sweep_s=seconds,
+        share=share,
         search=None if model.language else plan_search(meshes, kind, search),
         would_fit="" if fitting else _larger(subject, model, devices, sweep, named),
     )
@@ -195,15 +202,53 @@ def search_account(model: Model, work: SearchWork) -> Account:
 
 def sweep_seconds(model: Model, kind: Kind, work: SweepWork, step: int) -> float:
     """Seconds of one vocabulary under one prompt, by the rate of matmuls and that of memory."""
-    per_device, rate = -(-model.config.vocab_size // model.data), kind.rate(model.dtype)
     if model.language:  # the prompt's own pass gives every token's log-probability
         count = work.prefix * flops.extension(model.config, 1, 0)
-        weights = memory.weight_bytes(model)
+        rate, weights = kind.rate(model.dtype), memory.weight_bytes(model)
         return searches.pass_seconds(model, kind, count, rate, weights)
+    steps = steps_of(model.config.vocab_size, model.data * step, work.part_size)
+    return steps * step_seconds(model, kind, work, step)
+
+
+def step_seconds(model: Model, kind: Kind, work: SweepWork, step: int) -> float:
+    """Seconds of one step of a reward model's sweep, with sums over `model`."""
+    sums = searches.sums_seconds(model, kind, step * work.own)
+    return step_alone_seconds(model, kind, work, step) + sums
+
+
+def step_alone_seconds(model: Model, kind: Kind, work: SweepWork, step: int) -> float:
+    """The same without sums over `model`."""
     count = step * flops.response(model.config, work.own, work.prefix)
-    one = searches.pass_seconds(model, kind, count, rate)
-    one += searches.sums_seconds(model, kind, step * work.own)
-    return per_device / step * one
+    one = searches.pass_seconds(model, kind, count, kind.rate(model.dtype))
+    return one + searches.between_seconds(model, kind, step * work.own)
+
+
+def share_of_peak(model: Model, kind: Kind, work: SweepWork, step: int) -> float:
+    """Operations of a step, of those of the stated peak in its time without sums."""
+    count = step * flops.response(model.config, work.own, work.prefix) / model.model
+    return count / step_alone_seconds(model, kind, work, step) / kind.peak(model.dtype)
+
+
+def steps_of(rows: int, candidates: int, part_size: int = PART_SIZE) -> int:
+    """Steps of a list of rows; none crosses the end of a part.
+
+    Args:
+      rows: of the list.
+      candidates: of one step on all devices.
+      part_size: rows of a part.
+    """
+    spans = parts.ranges(rows, part_size)
+    return sum(-(-(stop - start) // candidates) for start, stop in spans)
+
+
+def better_part_size(model: Model, work: SweepWork, step: int) -> int | None:
+    """Rows of a part that whole steps fill, where that saves more than a tenth of the steps."""
+    if model.language:
+        return None
+    candidates, rows = model.data * step, model.config.vocab_size
+    filled = -(-work.part_size // candidates) * candidates
+    fewer = steps_of(rows, candidates, filled)
+    return filled if fewer < 0.9 * steps_of(rows, candidates, work.part_size) else None
 
 
 def sufficient_devices(subject: Subject, kind: Kind, work: SweepWork, named: Named) -> int | None:

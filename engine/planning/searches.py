@@ -61,18 +61,32 @@ def pass_bytes(model: Model, one: Pass) -> int:
 
 def floor_seconds(model: Model, kind: Kind, work: SearchWork) -> float:
     """The least seconds of a step: operations at the peak, or reading the weights, in each pass."""
-    peak = kind.rate(model.dtype) / kind.share
+    peak = kind.peak(model.dtype)
     return sum(_seconds(model, kind, each, peak) for each in least_passes(model, work))
 
 
 def step_seconds(model: Model, kind: Kind, work: SearchWork) -> float:
     """The expected seconds of a step, with small operations and sums over `model`."""
-    rate, small = kind.rate(model.dtype), model.config.num_layers * kind.layer_s
+    rate, least = kind.rate(model.dtype), model.config.num_layers * kind.layer_s
     return sum(
         each.runs
-        * (small + _seconds(model, kind, each, rate) + sums_seconds(model, kind, each.positions))
+        * (
+            max(least, between_seconds(model, kind, each.positions))
+            + _seconds(model, kind, each, rate)
+            + sums_seconds(model, kind, each.positions)
+        )
         for each in passes(model, work)
     )
+
+
+def between_seconds(model: Model, kind: Kind, positions: int) -> float:
+    """Seconds of a pass between its matmuls: norms, rotations, softmax and masks.
+
+    Every device along `model` holds the whole residual stream, and its own queries.
+    """
+    config = model.config
+    queries = config.num_heads * config.head_size / model.model
+    return config.num_layers * positions * (config.width + queries) * kind.element_s
 
 
 def pass_seconds(

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-SELF_CHECK = 16  # rows of the self-check, as in configs/common.py: a test compares the two
+# As in configs/common.py, with which a test compares them: rows of the self-check, and of a part.
+SELF_CHECK, PART_SIZE = 16, 16384
 BLOCK_ROWS = 32  # rows of packed candidates that a search scores at a time: 64 candidates
 # Attempts whose parents a device runs through the model together in a search. A parent is so short
 # that reading the weights takes most of its time. A single attempt is doubled, so that there is one
@@ -20,6 +21,7 @@ class SweepWork:
       own: positions of a candidate.
       step_size: candidates per step on each device; None: chosen.
       self_check: conversations that the plain pass computes together at the end of a result.
+      part_size: rows of a part, whose end no step crosses.
     """
 
     prompts: int = 1
@@ -27,6 +29,7 @@ class SweepWork:
     own: int
     step_size: int | None = None
     self_check: int = SELF_CHECK
+    part_size: int = PART_SIZE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

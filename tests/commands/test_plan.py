@@ -80,6 +80,24 @@ def test_a_language_model_has_no_search(plans):
     assert one["sweep_s"] > 0
 
 
+def test_a_language_model_is_planned_for_log_probabilities(command):
+    done = command("plan", "--source=gemma-2-2b", "--devices=H100", "--price=1", "--prompts=2")
+    assert "planned: log-probabilities of 2 prompts (64 positions)" in done.out
+    (header,) = [line.split() for line in done.out if line.startswith("devices")]
+    assert header[-2:] == ["log-probabilities", "cost"]
+    (row,) = [line.split() for line in done.out if line.startswith("H100 ")]
+    assert 1 < float(row[-3]) < 10 and row[-2:] == ["ms", "0.00"]  # 5.2 GB at 3.35 TB/s, twice
+    assert not any(word in line for line in done.out for word in ("search", "sweep", "candidate"))
+
+
+@pytest.mark.parametrize(
+    ("slug", "own"),
+    [("skywork-reward-llama-3.1-8b", 2), ("gemma-2-2b", 3), ("internlm2-7b-reward", 4)],
+)
+def test_a_listed_model_gives_the_positions_of_its_candidates(plans, slug, own):
+    assert plans(f"--source={slug}", "--devices=H100")["sweep"]["own"] == own
+
+
 def test_a_search_has_a_mesh_of_its_own_and_a_floor(plans, command):
     (one,) = plans(f"--source={LLAMA}", "--devices=v6e-8")["plans"]
     assert one["mesh"] == {"data": 8, "model": 1}
@@ -94,6 +112,16 @@ def test_a_search_has_a_mesh_of_its_own_and_a_floor(plans, command):
     assert row.endswith("2x4")
 
 
+def test_a_part_that_leaves_devices_idle_is_named(command):
+    done = command("plan", f"--source={LLAMA}", "--devices=v5e-16,v5e-64")
+    (idle,) = [line for line in done.out if "idle" in line]
+    assert idle.startswith("v5e-64: a step has 65,536 candidates and a part 16,384 rows, ")
+    assert "--config.part_size=65536 of a new run takes 25% of the sweep's steps, " in idle
+    flags = ["--devices=v5e-64", "--config.part_size=65536"]
+    done = command("plan", f"--source={LLAMA}", *flags)
+    assert not any("idle" in line for line in done.out)
+
+
 def test_times_in_16_bits_on_a_cpu_that_is_not_here_are_not_predicted(plans, command):
     flags = ["--source=grm-gemma2-2b-rewardmodel-ft", "--devices=cpu-64GB"]
     (one,) = plans(*flags, "--config.dtype=bfloat16", "--price=1")["plans"]
@@ -105,6 +133,21 @@ def test_times_in_16_bits_on_a_cpu_that_is_not_here_are_not_predicted(plans, com
     (half,) = plans(*flags, "--config.dtype=float16")["plans"]
     (whole,) = plans(*flags, "--config.dtype=float32")["plans"]
     assert half["sweep_s"] == whole["sweep_s"]  # XLA multiplies float16 in float32
+
+
+def test_a_model_of_float16_is_slower_on_a_tpu_than_in_bfloat16(plans):
+    slug, said = "grm-llama3.2-3b-rewardmodel-ft", "--config.dtype=bfloat16 is faster, but rounds"
+    flags = [f"--source={slug}", "--devices=v6e-8"]
+    assert known_models.KNOWN[slug].dtype == "float16"
+    (half,), (brain,) = (
+        plans(*flags, *more)["plans"] for more in ([], ["--config.dtype=bfloat16"])
+    )
+    assert half["dtype"] == "float16"
+    assert brain["sweep_s"] < half["sweep_s"] < 1.32 * brain["sweep_s"]
+    assert f"1.32 times as long as in bfloat16: {said}" in half["assumed"]
+    assert said not in brain["assumed"]
+    (gpu,) = plans(f"--source={slug}", "--devices=H100")["plans"]
+    assert (gpu["dtype"], said in gpu["assumed"]) == ("float16", False)
 
 
 def test_the_self_check_that_is_named_counts(plans):
@@ -131,6 +174,15 @@ def test_this_machine_is_measured(plans, checkpoint):
         (["--source=gemma-2-2b", "--devices=H300"], "devices='H300': no such kind (meant: H"),
         (["--source=gemma-2-2b", "--devices=0xH100"], "devices='0xH100': 0 devices; allowed: 1 t"),
         (["--source=gemma-2-2b", "--devices=H100", "--prompts=0"], "prompts=0; allowed: integers"),
+        (["--source=gemma-2-2b", "--devices=H100", "--config.part_size=0"], "part_size=0; allowed"),
+        (
+            ["--source=gemma-2-2b", "--devices=H100", "--config.prefix=99999999999"],
+            "prefix=99999999999; allowed: 0 to 8192, the model's longest",
+        ),
+        (
+            ["--source=gemma-2-2b", "--devices=H100", "--config.own=8193"],
+            "own=8193; allowed: 0 to 8192, the model's longest",
+        ),
         (["--source=gemma-2-2b", "--devices=H100", "--price=-1"], "price=-1.0; allowed: numbers"),
         (["--source=gemma-2-2b", "--devices=H100", "--price=nan"], "price=nan; allowed: numbers"),
         (["--source=nowhere", "--devices=H100"], "source='nowhere'; allowed: a checkpoint, a mod"),
@@ -199,22 +251,30 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("name", ["sweep", "score", "gcg"])
+@pytest.mark.parametrize("name", ["sweep", "score", "gcg", "universal search", "logprobs"])
 def test_a_model_that_no_machine_holds_is_refused_before_its_weights_are_read(
     command, checkpoint, tmp_path, name
 ):
     """The card is that of a model of 800 billion parameters; its weights are not there."""
-    tiny_one = checkpoint()
+    language = name == "logprobs"
+    tiny_one = checkpoint("lm", head="lm") if language else checkpoint()
     decoder = decoder_config(tiny.config(**LARGE))
-    head = dataclasses.replace(tiny_one.card.head, width=8192, depth=1000)
+    sizes = {"width": 8192} if language else {"width": 8192, "depth": 1000}
+    head = dataclasses.replace(tiny_one.card.head, **sizes)
     card = dataclasses.replace(tiny_one.card, slug="large", decoder=decoder, head=head)
     folder = tmp_path / "large"
     shutil.copytree(tiny_one.path / "tokenizer", folder / "tokenizer")
     (folder / "model.json").write_text(card.to_json())
     (tmp_path / "words.txt").write_text("love\n")
     flags = [f"--checkpoint={folder}", f"--run={tmp_path / 'run'}", "--config.dtype=float32"]
-    own = {"score": f"--items={tmp_path / 'words.txt'}", "gcg": "--config.topk=16"}
-    flags += [own[name]] if name in own else []
+    own = {
+        "score": [f"--items={tmp_path / 'words.txt'}"],
+        "gcg": ["--config.topk=16"],
+        "universal search": ["--config.universal=mean", "--config.prompts=greatest,best"],
+    }
+    own["universal search"] += own["gcg"]
+    flags += own.get(name, [])
+    name = "gcg" if name == "universal search" else name
     done = command(name, *flags)
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
     assert done.err[0].startswith(f"{name}: large: needs ")

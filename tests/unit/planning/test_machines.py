@@ -18,6 +18,7 @@ from engine.planning.machines import GIB
         ("2xa100-40gb", 2, "A100-40GB", 40),
         ("v5e-16", 16, "v5e", 15.75),
         ("4xv6e", 4, "v6e", 31.25),
+        ("v5litepod-16", 16, "v5e", 15.75),
         ("cpu-64GB", 1, "cpu", 64),
         ("1xcpu-1.5GB", 1, "cpu", 1.5),
     ],
@@ -40,13 +41,21 @@ def test_a_list_keeps_its_order():
     ("text", "message"),
     [
         ("H300", "devices='H300': no such kind (meant: "),
-        ("8xBanana", "devices='8xBanana': no such kind; allowed: "),
+        (
+            "8xBanana",
+            "devices='8xBanana': no such kind, nor can memory and speed of another be giv",
+        ),
+        (
+            "8xMI300X",
+            "devices='8xMI300X': no such kind, nor can memory and speed of another be giv",
+        ),
+        ("cpu-64", "devices='cpu-64'; allowed: cpu (here), or with its memory: cpu-64GB"),
         ("0xH100", "devices='0xH100': 0 devices; allowed: 1 to 100,000 devices"),
         ("v5e-0", "devices='v5e-0': 0 devices; allowed: "),
         ("999999999xL4", "devices='999999999xL4': 999,999,999 devices; allowed: "),
         ("A100", "devices='A100': which? allowed: A100-80GB, A100-40GB"),
         ("8xv5e-8", "devices='8xv5e-8'; allowed: one count, as 8xv5e or v5e-8"),
-        ("H100-80GB-8", "devices='H100-80GB-8'; allowed: one count"),
+        ("H100-80GB-8", "devices='H100-80GB-8'; allowed: one count, as 8xH100-80GB"),
         ("2xcpu-64GB", "devices='2xcpu-64GB': 2 devices; allowed: 1: a CPU is one device"),
         ("cpu-0GB", "devices='cpu-0GB'; allowed: 1 to 1,000,000 GB"),
         ("cpu-1.2.3GB", "devices='cpu-1.2.3GB'; allowed: as cpu-64GB"),
@@ -105,9 +114,10 @@ def test_only_the_devices_of_a_mesh_are_asked_for_their_memory():
     assert machines.device_memory([full, empty]) == 1
 
 
-@pytest.mark.parametrize(("name", "share"), [("v5e", 0.64), ("v5p", 0.73), ("v6e", 0.46)])
-def test_a_tpu_is_assumed_no_faster_than_its_compiler_estimates(name, share):
-    assert share - 0.05 < machines.KINDS[name].share <= share
+def test_float16_is_slower_on_a_tpu_alone():
+    v5e, h100 = machines.KINDS["v5e"], machines.KINDS["h100-80gb"]
+    assert v5e.peak("float16") == pytest.approx(v5e.peak("bfloat16") / 1.71)
+    assert h100.peak("float16") == h100.peak("bfloat16")
 
 
 def test_a_group_that_this_process_is_in_bounds_its_memory(tmp_path):

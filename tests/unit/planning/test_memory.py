@@ -97,6 +97,7 @@ def test_the_prompts_own_pass_and_the_self_check_count_where_a_step_needs_less()
     assert step(4000, 1) > logits - 2**27  # which the vector memory holds
     assert step(4000, 16) > 16 * logits - 2**27
     assert sweep.get_config().self_check == work.SELF_CHECK
+    assert sweep.get_config().part_size == work.PART_SIZE
 
 
 def test_a_language_model_is_charged_for_the_step_that_it_takes():

@@ -7,6 +7,7 @@ import pytest
 from configs import known_models, known_shapes
 from engine.planning import machines, memory, plans
 from engine.planning.work import Named, SearchWork, SweepWork
+from engine.runs import parts
 from launch.common.subjects import subject_of
 
 SWEEP = SweepWork(prompts=3, prefix=64, own=3)
@@ -100,9 +101,30 @@ def test_a_step_does_not_depend_on_the_number_of_devices():
 def test_time_follows_prompts_devices_and_the_vocabulary():
     one, two = planned(LLAMA, "8xH100", prompts=1), planned(LLAMA, "8xH100", prompts=2)
     assert two.sweep_s == pytest.approx(2 * one.sweep_s)
-    assert planned(LLAMA, "1xH100", prompts=1).sweep_s == pytest.approx(8 * one.sweep_s, rel=0.01)
+    assert planned(LLAMA, "1xH100", prompts=1).sweep_s == pytest.approx(
+        63 / 8 * one.sweep_s
+    )  # steps
     # 2 · 7·10⁹ weights, three positions, 128,256 tokens, half of 989 TFLOP/s
     assert 8 * one.sweep_s == pytest.approx(2 * 7e9 * 3 * 128_256 / (0.5 * 989e12), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("devices", "steps", "better"),
+    [("v5e-8", 16, None), ("v5e-16", 8, None), ("v5e-64", 8, 65_536), ("v5e-256", 8, 262_144)],
+)
+def test_no_step_crosses_the_end_of_a_part(devices, steps, better):
+    plan, work = planned(LLAMA, devices, prompts=1), dataclasses.replace(SWEEP, prompts=1)
+    one = plans.step_seconds(plan.model, machines.KINDS["v5e"], work, 1024)
+    assert plan.sweep_s == pytest.approx(steps * one)
+    assert plans.better_part_size(plan.model, work, 1024) == better
+    # The engine's own cut: each part in steps of all devices.
+    cut = [stop - start for start, stop in parts.ranges(128_256, work.part_size)]
+    assert steps == sum(len(range(0, rows, 1024 * plan.model.data)) for rows in cut)
+
+
+def test_larger_parts_fill_many_devices():
+    few, many = planned(LLAMA, "v5e-64"), planned(LLAMA, "v5e-64", part_size=65_536)
+    assert many.sweep_s == pytest.approx(few.sweep_s / 4)
 
 
 def test_a_step_of_few_candidates_is_bound_by_reading_the_weights():
