@@ -52,7 +52,7 @@ QUERY = (LAYERS, DECODER.width, DECODER.num_heads * DECODER.head_size)  # the st
 
 @dataclasses.dataclass(frozen=True)
 class _Case:
-    """A pass or `place`, the size of the axis `model`, and whether it has the faults of `plants`."""
+    """A pass or `place`, the size of the axis `model`, and whether it has planted faults."""
 
     work: str
     model: int = 1

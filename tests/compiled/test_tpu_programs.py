@@ -1,16 +1,16 @@
 """What commands compute, compiled for a TPU: no copies of weights, small collectives."""
 
-import math
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from bench.compiled import chips, hlo, products
 from engine.planning import flops
-from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN, PREFIX, PROGRAMS
+from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN, PREFIX, PROGRAMS, WIDE
 
 pytestmark = [
     pytest.mark.slow,
@@ -170,8 +170,64 @@ def test_devices_along_model_add_up_two_parts_a_layer_in_bfloat16(programs):
 
 
 @pytest.mark.parametrize("model", [1, 2])
-def test_a_step_returns_one_array_and_asks_the_host_for_nothing(programs, model):
-    program = programs[model]
-    ops = {i.op for body in program.computations.values() for i in body}
-    assert not ops & {"infeed", "outfeed", "send", "recv"}
-    assert [a.dtype for a in program.root(program.entry).arrays] == ["f32"]
+def test_a_step_returns_one_array(programs, model):
+    assert [a.dtype for a in programs[model].root(programs[model].entry).arrays] == ["f32"]
+
+
+@pytest.mark.parametrize("name", ["gcg-1", "gcg-2"])
+def test_a_step_of_a_search_returns_replies_and_rewards_alone(compiled, name):
+    results = compiled[name].root(compiled[name].entry).arrays
+    assert [a.dtype for a in results] == ["s32", "f32", "f32", "f32"]
+    assert sum(a.bytes for a in results) <= 8 * (2 + 1) * 4 + 4  # 8 replies of 2; their parent's
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_no_pass_asks_the_host_for_anything(compiled, name):
+    every = [i for body in compiled[name].computations.values() for i in body]
+    assert not {i.op for i in every} & {"infeed", "outfeed", "send", "recv"}
+    called = {i.text.partition('custom_call_target="')[2].partition('"')[0] for i in every}
+    assert not [target for target in called if "host" in target.lower() or "callback" in target]
+
+
+def in_attention(program: hlo.Program, scope: str, letters: str) -> Counter[int]:
+    """Rounds -> matmuls of a part of a program whose einsum has an operand with such axes."""
+    found = [m for m in products.matmuls(program) if f"/{scope}" in m.op_name]
+    return Counter(m.times for m in found if f",{letters}->" in m.op_name)
+
+
+# Name of the program, part of it, layers, and products with keys and with values of the prefix:
+# a gradient has as many on its way back.
+ON_PREFIX = [
+    ("score-1", "", LAYERS, 2),
+    ("score-2", "", LAYERS, 2),
+    ("gcg-1", "gradient", WIDE.num_layers, 4),
+    ("gcg-2", "gradient", LAYERS, 4),
+    ("gcg-1", "score", WIDE.num_layers, 2),
+    ("gcg-2", "score", LAYERS, 2),
+]
+
+
+@pytest.mark.parametrize(("name", "scope", "layers", "products_a_layer"), ON_PREFIX)
+def test_all_candidates_meet_the_prefix_in_one_matmul(
+    compiled, name, scope, layers, products_a_layer
+):
+    """A batched one, with a part for each key/value head."""
+    expected = {layers - 1: products_a_layer, 1: products_a_layer}  # the last layer is no loop's
+    assert in_attention(compiled[name], scope, "PKH") == expected
+
+
+@pytest.mark.parametrize("name", ["prefill-1", "prefill-2"])
+def test_a_prompts_positions_meet_in_one_matmul(compiled, name):
+    assert in_attention(compiled[name], "", "CSKH") == {LAYERS: 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "scope"), [("score-1", ""), ("score-2", ""), ("gcg-1", "gradient")]
+)
+def test_few_own_positions_are_multiplied_and_added_up(compiled, name, scope):
+    assert in_attention(compiled[name], scope, "CSKH") == {}
+
+
+def test_own_positions_in_tiny_matmuls_are_seen(compiled):
+    assert in_attention(compiled["planted-score"], "", "CSKH") == {LAYERS - 1: 2, 1: 2}
+    assert in_attention(compiled["planted-gcg"], "gradient", "CSKH")
