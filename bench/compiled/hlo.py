@@ -177,27 +177,23 @@ class Program:
 
         Weights are the entry's parameters whose name begins with `params`. Blocks that are only
         fetched into a chip's own memory do not count.
+
+        Raises:
+          ValueError: no parameter has such a name.
         """
         found: list[WeightCopy] = []
         kinds = [
             _WEIGHT if i.op_name.startswith("params") else _DATA
             for i in sorted(self._parameters(self.entry), key=lambda i: i.index)
         ]
+        if _WEIGHT not in kinds:
+            raise ValueError("no parameter of the program is named params")
         self._spread(self.entry, kinds, found, least_bytes)
         return found
 
     def upcasts(self, least_bytes: float = 2**16) -> list[WeightCopy]:
         """The copies of 16-bit weights in 32 bits."""
         return [c for c in self.weight_copies(least_bytes) if c.array.dtype == "f32"]
-
-    def matmuls(self) -> list[tuple[str, ...]]:
-        """Dtypes of the operands of each matmul; on TPUs they are convolutions."""
-        return [
-            tuple(array.dtype for array in self.operand_arrays(body, i))
-            for body in self.computations.values()
-            for i in body
-            if i.op.partition("-")[0] in ("dot", "convolution")
-        ]
 
     def donated(self) -> set[int]:
         """Numbers of the entry's parameters whose memory the result takes."""

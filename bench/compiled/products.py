@@ -1,5 +1,6 @@
-"""Operations of the matmuls in a compiled program, counted from their shapes."""
+"""The matmuls in a compiled program: where they come from, operands, operations."""
 
+import dataclasses
 import math
 import re
 
@@ -10,6 +11,34 @@ from bench.compiled.hlo import Array, Instruction, Program
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Matmul:
+    """A matmul: the names of jax's scopes, its operands, and how often it runs."""
+
+    op_name: str
+    operands: tuple[Array, ...]
+    times: int
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Dtypes of its operands."""
+        return tuple(array.dtype for array in self.operands)
+
+
+def matmuls(program: Program) -> list[Matmul]:
+    """All matmuls that run; on TPUs they are convolutions."""
+    return [
+        Matmul(
+            op_name=instruction.op_name,
+            operands=program.operand_arrays(body, instruction),
+            times=program.times[name],
+        )
+        for name, body in program.computations.items()
+        for instruction in body
+        if program.times[name] and instruction.op in ("dot", "convolution")
+    ]
 
 
 def matmul_flops(program: Program) -> float:

@@ -1,6 +1,6 @@
 """How close Assay comes to the limit of one accelerator; no network and no checkpoint is needed.
 
-    python -m bench.device [--minutes=9] [--models=llama-3.1-8b,…] [--sections=sweep,…]
+    python -m bench.device [--minutes=8.8] [--models=llama-3.1-8b,…] [--sections=sweep,…]
                            [--step_sizes=1024,4096,8192] [--json=out/device.json] [--[no]toy]
 
 Models have their published shapes and random bfloat16 weights, which are made on the device. The
@@ -19,10 +19,10 @@ from pathlib import Path
 from absl import app, flags
 
 from bench.device import runner, summary
-from bench.device.plan import MODELS, jobs
+from bench.device.plan import MINUTES, MODELS, jobs
 from bench.device.worker import SECTIONS
 
-_MINUTES = flags.DEFINE_float("minutes", 9.0, "Time for everything.", lower_bound=0.1)
+_MINUTES = flags.DEFINE_float("minutes", MINUTES, "Time for everything.", lower_bound=0.1)
 _MODELS = flags.DEFINE_list("models", list(MODELS), "Models, the most important first.")
 _SECTIONS = flags.DEFINE_list("sections", list(SECTIONS), "What is measured.")
 _STEP_SIZES = flags.DEFINE_list(

@@ -7,6 +7,9 @@ from bench.device.runner import Job
 # The order of importance. The names are those of bench.device.models, which would import jax.
 MODELS = ("llama-3.1-8b", "gemma-2-27b", "llama-3.2-1b", "gemma-2-2b", "qwen3-8b")
 
+# Less than nine, with what a worker at work is given until it is killed (`runner.GRACE_S`).
+MINUTES = 8.8
+
 _SHORT = ("memory", "ceiling", "sweep", "vocabulary", "prefill")
 _FIRST = ("memory", "ceiling", "sweep", "vocabulary", "search", "prefill", "kernels")
 

@@ -2,7 +2,7 @@
 # Runs bench.device on a Linux machine without a network, from wheels that lie beside it.
 #
 #     bench/device/setup.sh collect wheels                   on a machine with a network
-#     bench/device/setup.sh run wheels --minutes=9           on the other: flags of bench.device
+#     bench/device/setup.sh run wheels --minutes=5           on the other: flags of bench.device
 #
 # `collect` downloads requirements.txt and JAX for CUDA 12 for Linux on x86-64. Packages named behind
 # the folder are downloaded instead: a Python that has JAX, its plugin and the rest already needs

@@ -13,7 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bench.device import agreement, models, peers, plan, replies, searches, sweeps, trace
+from bench.device import (
+    agreement,
+    models,
+    peers,
+    plan,
+    replies,
+    runner,
+    searches,
+    summary,
+    sweeps,
+    trace,
+    worker,
+)
 from bench.device.bench import Bench, Ceiling, Skipped, check_rewards
 from bench.device.worker import SECTIONS
 from engine.models.config import inverse_frequencies
@@ -179,6 +191,66 @@ def test_sections_that_are_not_asked_for_have_no_job():
     assert (job.model, job.sections) == ("gemma-2-2b", ("agreement",))
 
 
+def test_the_default_time_ends_before_nine_minutes():
+    assert 60 * plan.MINUTES + runner.GRACE_S < 540
+
+
+def results_of(kind: str = "NVIDIA H200", toy: bool = False, **changes) -> runner.Results:
+    """Results just at the aims, but for `changes`: section -> fields."""
+    rates = {"by_step_size": {"4096": {"candidates_per_s": 1000.0, "share_of_ceiling": 0.5}}}
+    found = {
+        "sweep": {"fastest": 4096, **rates},
+        "vocabulary": {"whole": True, "seconds": 5.3, "floor_s": 4.5, "tokens": 128_256},
+        "search": {"candidates": 512, "length": 20, "step_s": 0.12},
+        "transformers": {"cached_candidates_per_s": 100.0},
+    }
+    results = runner.Results(None, {"toy": toy, "device": {"kind": kind}})
+    for section, result in found.items():
+        entry = {"section": section, "model": "llama-3.1-8b", "status": "done"}
+        results.sections.append({**entry, "result": {**result, **changes.get(section, {})}})
+    return results
+
+
+def aims_of(results: runner.Results) -> list[str]:
+    return [line for line in summary.summary(results).splitlines() if line.startswith("aim of ")]
+
+
+def test_the_summary_says_which_aims_were_reached():
+    assert aims_of(results_of()) == [
+        "aim of llama-3.1-8b, whole vocabulary: 5.3 s, measured 5.3 s, reached",
+        "aim of llama-3.1-8b, step of 512 × 20: 0.12 s, measured 0.12 s, reached",
+        "aim of llama-3.1-8b, transformers with its cache: 10x, measured 10.0x, reached",
+    ]
+    slower = {"vocabulary": {"seconds": 5.4}, "search": {"step_s": 0.13}}
+    missed = aims_of(results_of(**slower, transformers={"cached_candidates_per_s": 101.0}))
+    assert [line.rpartition(", ")[2] for line in missed] == ["missed"] * 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "aims"),
+    [
+        ({"kind": "NVIDIA H100 80GB HBM3"}, 0),
+        ({"toy": True}, 0),
+        ({"vocabulary": {"whole": False}}, 2),
+        ({"search": {"length": 4}}, 2),
+    ],
+)
+def test_aims_are_compared_with_their_own_device_and_shapes_alone(changes, aims):
+    assert len(aims_of(results_of(**changes))) == aims
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gemma-2-27b", "qwen3-8b"])
+def test_other_families_run_in_the_sections_that_an_accelerator_runs(name):
+    """Soft-caps and windows of Gemma, norms of queries and keys of Qwen."""
+    sections = ("memory", "sweep", "vocabulary", "prefill", "transformers")
+    bench = bench_of(models.named(name, toy=True))
+    found = {section: worker._outcome(section, bench) for section in sections}
+    assert {section: each["status"] for section, each in found.items()} == dict.fromkeys(
+        sections, "done"
+    ), found
+
+
 def test_replies_have_the_lengths_of_their_list():
     model = models.named("llama-3.1-8b", toy=True)
     prompt, lengths = model.prompt(), {1: 3, 4: 1}
@@ -228,6 +300,11 @@ def test_without_torch_only_its_section_is_left_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(Skipped, match="torch is not installed"):
         peers.transformers_peer(bench_of(models.named("llama-3.1-8b", toy=True)))
+
+
+def test_without_vllm_its_section_is_left_out():
+    with pytest.raises(Skipped, match="vllm is not installed"):
+        peers.vllm_peer(bench_of(models.named("llama-3.1-8b", toy=True)))
 
 
 @pytest.mark.slow

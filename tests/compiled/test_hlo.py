@@ -66,6 +66,14 @@ def test_what_depends_on_data_is_no_copy_of_a_weight():
     assert program(product, stacked(), rows()).weight_copies() == []
 
 
+def test_copies_of_weights_that_have_another_name_are_not_overlooked():
+    def product(weights, x):
+        return x @ weights[0]
+
+    with pytest.raises(ValueError, match="no parameter of the program is named params"):
+        program(product, stacked(), rows()).weight_copies()
+
+
 def test_an_all_reduce_counts_its_payload_in_each_round():
     mesh = parity.make_mesh(1, 2)
 

@@ -1,15 +1,16 @@
-"""Steps of sweeps and searches, compiled for a TPU: no copies of weights, small collectives."""
+"""What commands compute, compiled for a TPU: no copies of weights, small collectives."""
 
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from bench.compiled import chips, hlo, products
 from engine.planning import flops
-from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN, PREFIX, PROGRAMS
+from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN, PREFIX, PROGRAMS, WIDE
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,26 +36,99 @@ def programs(compiled) -> dict[int, hlo.Program]:
     return {n: compiled[f"score-{n}"] for n in (1, 2)}
 
 
-@pytest.mark.parametrize("name", ["score-1", "score-2", "gcg", "gcg-2"])
+PASSES = ["prefill-1", "prefill-2", "score-1", "score-2", "gcg-1", "gcg-2"]
+PLANTED = ["planted-prefill", "planted-score", "planted-gcg"]
+
+
+@pytest.mark.parametrize("name", PASSES)
 def test_no_weight_is_copied_transposed_or_converted(compiled, name):
     copies = compiled[name].weight_copies()
     assert [(c.op, str(c.array), c.times) for c in copies] == []
 
 
-def test_weights_in_orders_that_a_tpu_copies_are_seen(compiled):
-    copied = {str(c.array) for c in compiled["planted"].weight_copies()}
-    width, size = DECODER.width, DECODER.head_size
-    assert f"bf16[{LAYERS},{width},{DECODER.num_heads},{size}]" in copied  # q
-    assert f"bf16[{LAYERS},{width},{DECODER.num_kv_heads},{size}]" in copied  # k, v
+@pytest.mark.parametrize(
+    ("name", "heads"),
+    [
+        ("planted-score", DECODER.num_heads),  # q
+        ("planted-score", DECODER.num_kv_heads),  # k, v
+        ("planted-gcg", DECODER.num_heads),
+    ],
+)
+def test_weights_in_orders_that_a_tpu_copies_are_seen(compiled, name, heads):
+    copied = {c.array.shape for c in compiled[name].weight_copies()}
+    assert (LAYERS, DECODER.width, heads // PROGRAMS[name].model, DECODER.head_size) in copied
 
 
-def test_matmuls_in_float32_are_seen(compiled):
-    assert ("f32", "f32") in compiled["planted"].matmuls()
+@pytest.mark.parametrize("name", PLANTED)
+def test_weights_that_are_widened_are_seen(compiled, name):
+    wide = {c.array.shape for c in compiled[name].upcasts()}
+    inner = DECODER.ffn_width // PROGRAMS[name].model
+    assert (LAYERS, inner, DECODER.width) in wide  # down
 
 
-def test_a_search_widens_no_weight(compiled):
-    assert compiled["gcg"].upcasts() == []
-    assert ("f32", "f32") not in compiled["gcg"].matmuls()
+def of_transposed(product: products.Matmul) -> bool:
+    """Whether a matmul is on a gradient's way back, where slopes are float32."""
+    return "transpose(jvp" in product.op_name
+
+
+def in_float32(program: hlo.Program) -> list[products.Matmul]:
+    """Matmuls with a float32 operand, but for slopes on the way back."""
+    found = [m for m in products.matmuls(program) if "f32" in m.dtypes]
+    return [m for m in found if m.dtypes == ("f32", "f32") or not of_transposed(m)]
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_no_matmul_reads_float32_but_slopes(compiled, name):
+    assert products.matmuls(compiled[name])
+    assert in_float32(compiled[name]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "dtypes"),
+    [
+        ("planted-score", ("f32", "f32")),
+        ("planted-gcg", ("f32", "f32")),  # of a prompt, the compiler narrows them again
+        ("planted-prefill", ("bf16", "f32")),
+        ("planted-score", ("bf16", "f32")),
+        ("planted-gcg", ("bf16", "f32")),
+    ],
+)
+def test_matmuls_that_read_float32_are_seen(compiled, name, dtypes):
+    found = [m for m in in_float32(compiled[name]) if m.dtypes == dtypes]
+    assert [m for m in found if not of_transposed(m)]
+
+
+def large_sums(program: hlo.Program) -> set[str]:
+    """Dtypes that devices add up, but for a number per candidate or less."""
+    sums = [c for c in program.collectives() if c.kind == "all-reduce"]
+    return {a.dtype for c in sums for a in c.arrays if a.bytes >= 4 * DECODER.width}
+
+
+@pytest.mark.parametrize("name", ["prefill-2", "score-2", "gcg-2"])
+def test_devices_along_model_add_up_in_bfloat16(compiled, name):
+    assert large_sums(compiled[name]) == {"bf16"}
+
+
+@pytest.mark.parametrize("name", ["planted-score", "planted-gcg"])
+def test_sums_in_float32_are_seen(compiled, name):
+    assert "f32" in large_sums(compiled[name])
+
+
+def whole_copies(program: hlo.Program) -> list[str]:
+    """Copies of a chip's part of the stack that `place` writes into."""
+    stack = program.root(program.entry).arrays[0].shape
+    every = (i for body in program.computations.values() for i in body)
+    return [i.name for i in every if i.op.startswith("copy") and i.arrays[0].shape == stack]
+
+
+def test_a_layer_is_restored_into_the_stack_that_is_there(compiled):
+    assert compiled["place-2"].donated() == {0}
+    assert whole_copies(compiled["place-2"]) == []
+
+
+def test_a_lost_donation_is_seen(compiled):
+    assert compiled["planted-place"].donated() == set()
+    assert whole_copies(compiled["planted-place"])
 
 
 def of_vocabulary(program: hlo.Program) -> set[str]:
@@ -64,13 +138,8 @@ def of_vocabulary(program: hlo.Program) -> set[str]:
 
 
 def test_devices_along_model_keep_the_slopes_of_their_own_tokens(compiled):
-    assert of_vocabulary(compiled["gcg"])  # one device has all
+    assert of_vocabulary(compiled["gcg-1"])  # one device has all
     assert of_vocabulary(compiled["gcg-2"]) == set()
-
-
-@pytest.mark.parametrize("model", [1, 2])
-def test_every_matmul_reads_bfloat16(programs, model):
-    assert set(programs[model].matmuls()) == {("bf16", "bf16")}
 
 
 @pytest.mark.parametrize("model", [1, 2])
@@ -101,8 +170,64 @@ def test_devices_along_model_add_up_two_parts_a_layer_in_bfloat16(programs):
 
 
 @pytest.mark.parametrize("model", [1, 2])
-def test_a_step_returns_one_array_and_asks_the_host_for_nothing(programs, model):
-    program = programs[model]
-    ops = {i.op for body in program.computations.values() for i in body}
-    assert not ops & {"infeed", "outfeed", "send", "recv"}
-    assert [a.dtype for a in program.root(program.entry).arrays] == ["f32"]
+def test_a_step_returns_one_array(programs, model):
+    assert [a.dtype for a in programs[model].root(programs[model].entry).arrays] == ["f32"]
+
+
+@pytest.mark.parametrize("name", ["gcg-1", "gcg-2"])
+def test_a_step_of_a_search_returns_replies_and_rewards_alone(compiled, name):
+    results = compiled[name].root(compiled[name].entry).arrays
+    assert [a.dtype for a in results] == ["s32", "f32", "f32", "f32"]
+    assert sum(a.bytes for a in results) <= 8 * (2 + 1) * 4 + 4  # 8 replies of 2; their parent's
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_no_pass_asks_the_host_for_anything(compiled, name):
+    every = [i for body in compiled[name].computations.values() for i in body]
+    assert not {i.op for i in every} & {"infeed", "outfeed", "send", "recv"}
+    called = {i.text.partition('custom_call_target="')[2].partition('"')[0] for i in every}
+    assert not [target for target in called if "host" in target.lower() or "callback" in target]
+
+
+def in_attention(program: hlo.Program, scope: str, letters: str) -> Counter[int]:
+    """Rounds -> matmuls of a part of a program whose einsum has an operand with such axes."""
+    found = [m for m in products.matmuls(program) if f"/{scope}" in m.op_name]
+    return Counter(m.times for m in found if f",{letters}->" in m.op_name)
+
+
+# Name of the program, part of it, layers, and products with keys and with values of the prefix:
+# a gradient has as many on its way back.
+ON_PREFIX = [
+    ("score-1", "", LAYERS, 2),
+    ("score-2", "", LAYERS, 2),
+    ("gcg-1", "gradient", WIDE.num_layers, 4),
+    ("gcg-2", "gradient", LAYERS, 4),
+    ("gcg-1", "score", WIDE.num_layers, 2),
+    ("gcg-2", "score", LAYERS, 2),
+]
+
+
+@pytest.mark.parametrize(("name", "scope", "layers", "products_a_layer"), ON_PREFIX)
+def test_all_candidates_meet_the_prefix_in_one_matmul(
+    compiled, name, scope, layers, products_a_layer
+):
+    """A batched one, with a part for each key/value head."""
+    expected = {layers - 1: products_a_layer, 1: products_a_layer}  # the last layer is no loop's
+    assert in_attention(compiled[name], scope, "PKH") == expected
+
+
+@pytest.mark.parametrize("name", ["prefill-1", "prefill-2"])
+def test_a_prompts_positions_meet_in_one_matmul(compiled, name):
+    assert in_attention(compiled[name], "", "CSKH") == {LAYERS: 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "scope"), [("score-1", ""), ("score-2", ""), ("gcg-1", "gradient")]
+)
+def test_few_own_positions_are_multiplied_and_added_up(compiled, name, scope):
+    assert in_attention(compiled[name], scope, "CSKH") == {}
+
+
+def test_own_positions_in_tiny_matmuls_are_seen(compiled):
+    assert in_attention(compiled["planted-score"], "", "CSKH") == {LAYERS - 1: 2, 1: 2}
+    assert in_attention(compiled["planted-gcg"], "gradient", "CSKH")
