@@ -98,8 +98,8 @@ _USABLE = {"gpu": 0.75, "tpu": 1.0, "cpu": 0.9}
 _SHARES = {"v5e": 1.0, "v5p": 0.9, "v6e": 0.76}
 _ELEMENT_S = {"v5e": 84e-12, "v5p": 40e-12, "v6e": 32e-12}
 _SHARE = 0.5
-# By the compiler of TPUs, for one small product; of other TPUs the larger one is assumed.
-_FLOAT16_TIMES = {"v5e": 1.71, "v6e": 1.32}
+# By the compiler of TPUs, for whole steps of two models (docs/planning.md); no other TPU was asked.
+_FLOAT16_TIMES = {"v5e": 3.1, "v5p": 2.7, "v6e": 3.1}
 
 # Bytes/s that one device sends around a ring: by NVLink in one direction, by PCIe where there is
 # none, along one axis of a TPU's torus in both directions; by their makers.
@@ -129,7 +129,7 @@ def _maker(
             share=_SHARES.get(name, _SHARE),
             source=source,
             element_s=_ELEMENT_S.get(name, 0.0),
-            float16_times=_FLOAT16_TIMES.get(name, 1.71) if platform == "tpu" else 1.0,
+            float16_times=_FLOAT16_TIMES.get(name, 3.1) if platform == "tpu" else 1.0,
             link_bytes_per_s=_LINKS.get(name, _PCIE),
             link_s=_LINK_S[platform],
             layer_s=_LAYER_S,

@@ -143,8 +143,8 @@ def test_a_model_of_float16_is_slower_on_a_tpu_than_in_bfloat16(plans):
         plans(*flags, *more)["plans"] for more in ([], ["--config.dtype=bfloat16"])
     )
     assert half["dtype"] == "float16"
-    assert brain["sweep_s"] < half["sweep_s"] < 1.32 * brain["sweep_s"]
-    assert f"1.32 times as long as in bfloat16: {said}" in half["assumed"]
+    assert 2 * brain["sweep_s"] < half["sweep_s"] < 3.1 * brain["sweep_s"]
+    assert f"3.1 times as long as in bfloat16: {said}" in half["assumed"]
     assert said not in brain["assumed"]
     (gpu,) = plans(f"--source={slug}", "--devices=H100")["plans"]
     assert (gpu["dtype"], said in gpu["assumed"]) == ("float16", False)
