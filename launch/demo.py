@@ -98,7 +98,7 @@ def demo(given: command.Given) -> str:
     else:
         _say(8, f"keeping {root}/report: nothing new was scored (remove it to write it again)")
     if plan.prompts and {*pair} <= {*slugs}:
-        compare(pair, plan, limits, root / "diff", bool(new))
+        compare(pair, plan, limits, root / "diff")
     return f"report: {page.resolve()}"
 
 
@@ -120,12 +120,16 @@ def searched(
 
     _say(6, f"searching {searches['search'].length}-token replies to {list(asked)} into {plan.run}")
     new = search("search", of) if of else 0
-    _say(7, "one reply for the models that were searched; the best of the words, certified")
-    if len(of) > 1:
-        new += search("together", of)
     tokens = set(of[0].template.tokens) if of else set()
     words = tuple(text for word in plan.replies if (text := f" {word}") in tokens)
-    if len(words) >= searches["certified"].topk:
+    enough = len(words) >= searches["certified"].topk
+    what = (
+        f"the best of {len(words)} words, certified" if enough else "too few words to choose from"
+    )
+    _say(7, f"one reply for {len(of)} models; {what}")
+    if len(of) > 1:
+        new += search("together", of)
+    if enough:
         new += search("certified", of[:1], words)
     return new
 
@@ -133,16 +137,13 @@ def searched(
 def pair_of(compared: str) -> Sequence[str]:
     """The slugs of the two models that are compared."""
     slugs = compared.split(",")
-    if len(slugs) != 2 or not {*slugs} <= {*EMBEDDED}:
+    if len({*slugs}) != 2 or len(slugs) != 2 or not {*slugs} <= {*EMBEDDED}:
         raise AssayError(f"compared={compared!r}; allowed: two of {', '.join(EMBEDDED)}")
     return slugs
 
 
-def compare(pair: Sequence[str], plan: Plan, limits: Limits, target: Path, new: bool) -> None:
-    """Writes what `assay diff` says of two models of the run; keeps it where nothing is new."""
-    if not new and (target / "index.html").exists():
-        _say(9, f"keeping {target}")
-        return
+def compare(pair: Sequence[str], plan: Plan, limits: Limits, target: Path) -> None:
+    """Writes what `assay diff` says of two models of the run: each time, as it takes seconds."""
     _say(9, f"comparing {' with '.join(pair)} into {target}")
     run = analysis.load(plan.run)
     both = two_models(run, run, list(plan.prompts), (pair[0], pair[1]))

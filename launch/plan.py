@@ -128,9 +128,10 @@ def _check(config: ConfigDict, most: int) -> None:
     for name in ("length", "candidates", "steps", "restarts", "self_check", "part_size"):
         if config[name] < 1:
             raise AssayError(f"{name}={config[name]}; allowed: integers >= 1")
-    for name in ("prefix", "own", "length"):
-        if not 0 <= config[name] <= most:
-            raise AssayError(f"{name}={config[name]}; allowed: 0 to {most}, the model's longest")
+    for name, least in (("prefix", 0), ("own", 0), ("length", 1)):
+        if not least <= config[name] <= most:
+            allowed = f"{least} to {most}, the model's longest"
+            raise AssayError(f"{name}={config[name]}; allowed: {allowed}")
     if config.direction not in ("max", "min", "both"):
         raise AssayError(f"direction={config.direction!r}; allowed: 'max', 'min', 'both'")
 
@@ -203,8 +204,7 @@ def _text(
         f"{one.devices.name}: too small; {one.would_fit} would fit" for one in found if not one.fits
     ]
     lines += [note for one in found if (note := _idle(one, sweep))]
-    kinds = {(one.devices.kind.name, one.devices.kind.source): one for one in found}
-    lines += [_said(one) for one in kinds.values()]
+    lines += dict.fromkeys(_said(one) for one in found)
     return "\n".join(lines)
 
 

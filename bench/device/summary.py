@@ -73,7 +73,7 @@ def _vocabulary_cells(found: Mapping[str, Any] | None) -> tuple[str, str]:
 def _aims(results: Results) -> list[str]:
     """What was measured beside each aim; none for other devices, toys, and parts of a task."""
     header = results.header
-    if header.get("toy", True) or _AIMED_AT not in header["device"]["kind"]:
+    if header.get("toy", True) or _AIMED_AT not in header["device"]["kind"].split():
         return []
     lines = []
     for model, aim in _VOCABULARY_S.items():

@@ -218,10 +218,13 @@ def _given_noise(
     folder, name = storage.path_of(path), f"--noise={path}"
     run = analysis.load(folder, allow_incomplete=partial)
     owners, slug = _owners_of(run, name, sides)
-    noise = Source(side=side_of(run, slug, name), of=owners[0], folder=folder, run=run)
-    common = [prompt for prompt in prompts if prompt in noise.side.prompts]
+    side = side_of(run, slug, name)
+    common = [prompt for prompt in prompts if prompt in side.prompts]
     if not common:
         raise AssayError(f"{name}: none of the prompts; allowed: {', '.join(prompts)}")
+    # One checkpoint on both sides: the noise is of the one that was swept more like it.
+    of = min(owners, key=lambda of: _differing(sides[of].side, side, common[0]))
+    noise = Source(side=side, of=of, folder=folder, run=run)
     matching(sides[noise.of].side, noise.side, common)
     equal = {prompt: [of for of in owners if _same(sides[of], noise, prompt)] for prompt in common}
     if all(equal.values()):
@@ -233,12 +236,17 @@ def _given_noise(
     return noise, [prompt for prompt in common if not equal[prompt]]
 
 
+def _differing(own: Side, other: Side, prompt: str) -> int:
+    """How many settings that rewards depend on differ between two sweeps."""
+    first, second = (side.prompts[prompt].fingerprint for side in (own, other))
+    settings = {*first, *second} - set(_NO_NUMBERS)
+    return sum(first.get(name) != second.get(name) for name in settings)
+
+
 def _same(own: Source, noise: Source, prompt: str) -> bool:
     """Whether a run has, or is bound to have, the numbers of a side under a prompt."""
     if own.run is None or noise.run is None:  # it is still to be swept
-        first, second = (one.side.prompts[prompt].fingerprint for one in (own, noise))
-        settings = {*first, *second} - set(_NO_NUMBERS)
-        return all(first.get(name) == second.get(name) for name in settings)
+        return _differing(own.side, noise.side, prompt) == 0
     pair = two_models(own.run, noise.run, [prompt], (own.side.slug, noise.side.slug))
     first_rewards, second_rewards = (pair.rewards(of, prompt)[1] for of in (BEFORE, AFTER))
     return np.array_equal(first_rewards, second_rewards)
