@@ -156,6 +156,8 @@ def _of_noise(asked: Asked, made: Mapping[str, Study]) -> list[str]:
             f"Noise was measured against the same conventions in {second}: "
             f"{models[0]} of {models[1]} models, {len(found)} of {len(own)} results.",
         ]
+    if second and len(same) == len(asked.rewards) > 0:
+        return none
     if second:
         return [
             *none,

@@ -4,16 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from launch.reproduction import paper
+from launch.reproduction import paper, results
 
 
 def study(*keys, dtype="bfloat16"):
     """Tables of a run that has these results: model and prompt, or list, model and prompt."""
     result = SimpleNamespace(fingerprint={"dtype": dtype})
     named = {tuple(key.split()): result for key in keys}
-    results = {key: one for key, one in named.items() if len(key) == 2}
+    swept = {key: one for key, one in named.items() if len(key) == 2}
     items = {key: one for key, one in named.items() if len(key) == 3}
-    return SimpleNamespace(run=SimpleNamespace(results=results, items=items))
+    return SimpleNamespace(run=SimpleNamespace(results=swept, items=items))
 
 
 OWN = ("a best", "a worst", "b best", "items a greatest", "items b greatest")
@@ -35,6 +35,15 @@ def test_the_page_says_of_how_many_results_the_noise_is_known(second, noise, sai
     made = {"paper": study(*OWN)} | ({"noise": study(*noise)} if noise else {})
     (line,) = paper._of_noise(asked, made)
     assert said in line
+
+
+def test_where_every_model_has_the_second_dtype_that_is_all_that_is_said(monkeypatch):
+    """It went on: "none of N results is there in bfloat16 too", which all of them are."""
+    monkeypatch.setattr(results, "has_no_noise", lambda asked, spec: True)
+    rewards = [SimpleNamespace(nickname="A")]
+    asked = SimpleNamespace(rewards=rewards, config=SimpleNamespace(second_dtype="bfloat16"))
+    said = paper._of_noise(asked, {"paper": study("a best")})
+    assert said == ["No noise for A: the run is in bfloat16 already."]
 
 
 def test_without_a_result_nothing_is_said_of_noise():
