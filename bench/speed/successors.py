@@ -44,12 +44,6 @@ flags.register_validator(
 flags.register_validator(
     "lengths", lambda named: all(n.isdecimal() and int(n) for n in named), "allowed: integers >= 1"
 )
-flags.register_validator(
-    "models", lambda named: {*named} <= {*EMBEDDED}, f"allowed: {', '.join(EMBEDDED)}"
-)
-flags.register_validator(
-    "lengths", lambda named: all(n.isdecimal() and int(n) for n in named), "allowed: integers >= 1"
-)
 
 PROMPT = "greatest"
 _SINGLE = 1024  # tokens whose rewards give the unit

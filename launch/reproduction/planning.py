@@ -246,8 +246,9 @@ def disk(asked: Asked, planned: Sequence[Step]) -> Disk:
     """The peak of the root's disk: checkpoints, results, and downloads if they go there too.
 
     With --keep=none they do, and those of a model stay while a stage that --only leaves out may
-    need them.
+    need them. A model without a folder in --source-dir takes none.
     """
+    planned = [step for step in planned if not step.absent]
     found, elsewhere = free_disk(asked.root), _is_elsewhere(asked)
     shared = [step.checkpoint + (0 if elsewhere else step.fetch) for step in planned]
     stays: list[int] = []

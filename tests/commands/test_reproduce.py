@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from analysis.published import data
+from launch.reproduction import planning
 from tests.support import tiny
 from tests.support.reproduction import (
     GEMMA,
@@ -222,8 +224,10 @@ def test_a_plan_counts_what_is_complete(command, done, folders, elo):
 
 
 @pytest.mark.slow
-def test_a_folder_with_one_model_of_several_is_no_refusal(command, folders, tmp_path):
-    """What it lacks is said in one line; the page is about the rest."""
+def test_a_folder_with_one_model_of_several_is_no_refusal(command, folders, tmp_path, monkeypatch):
+    """What it lacks is said in one line and takes no disk; the page is about the rest."""
+    small = SimpleNamespace(free=2**30, number=1)
+    monkeypatch.setattr(planning, "free_disk", lambda folder: small)
     one = tmp_path / "models"
     one.mkdir()
     (one / SKYWORK).symlink_to(folders / SKYWORK)

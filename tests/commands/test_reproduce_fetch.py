@@ -38,6 +38,7 @@ def test_a_model_is_fetched_scored_and_removed_and_a_lost_download_goes_on(comma
     """The first call ends when the second shard is refused, the second fetches that one alone."""
     root = tmp_path / "root"
     models = [f"--models={GEMMA}", *TINY, "--only=sweep", "--config.searched="]
+    models += ["--config.check_memory=false"]
     arguments = [f"--root={root}", *models, "--keep=none"]
     second = (tmp_path / "models" / GEMMA / FILES[1]).read_bytes()
     hub.fails(f"GET /{hub_server.sha256(second)}", status=403)
@@ -73,7 +74,7 @@ def test_fetching_alone_takes_language_models_too(command, hub, tmp_path):
     hub.add("google/gemma-2-2b-it", tiny.write_model(tmp_path / "lm", seed=3, head="lm"))
     root = tmp_path / "root"
     models = [f"--root={root}", f"--models={GEMMA}", *TINY]
-    models += ["--config.language_models=gemma-2-2b-it"]
+    models += ["--config.language_models=gemma-2-2b-it", "--config.check_memory=false"]
     found = command("reproduce", *models, "--only=convert")
     assert found.code == 0, found.err
     there = {path.name for path in (root / "checkpoints").iterdir()}
