@@ -43,8 +43,8 @@ class Kind:
       float16_times: how many times as long a matmul takes in float16 as in bfloat16.
       link_bytes_per_s: that a device sends around a ring of devices along the axis `model`.
       link_s: the least seconds of a sum over them: assumed, measured nowhere.
-      layer_s: seconds of a layer's small operations in a short pass: of v6e by its compiler's
-        estimate for an 8B model, of others assumed.
+      layer_s: seconds of a layer's small operations in a pass of a search.
+      read_share: share of `bytes_per_s` at which such a pass reads weights.
       source: where the numbers come from.
     """
 
@@ -62,6 +62,7 @@ class Kind:
     link_bytes_per_s: float = math.inf
     link_s: float = 0.0
     layer_s: float = 0.0
+    read_share: float = 1.0
 
     def predicts(self, dtype: str) -> bool:
         """Whether a rate is known."""
@@ -93,11 +94,15 @@ class Devices:
 # below give what its compiler says a program may take.
 _USABLE = {"gpu": 0.75, "tpu": 1.0, "cpu": 0.9}
 # Of a TPU, the share and the seconds of an element that come closest (least squares of the relative
-# error) to its compiler's estimates for steps of 1,024 candidates of all listed models, in
-# bench/compiled/rows.jsonl: a test compares them. Of the others nothing was measured.
+# error) to its compiler's estimates for steps of 1,024 candidates of all listed models, and the
+# seconds of a layer and share of the bandwidth that do for steps of their searches, in
+# bench/compiled/rows.jsonl: tests compare them. Of the others nothing was measured.
 _SHARES = {"v5e": 1.0, "v5p": 0.9, "v6e": 0.76}
 _ELEMENT_S = {"v5e": 84e-12, "v5p": 40e-12, "v6e": 32e-12}
+_LAYER_S = {"v5e": 68e-6, "v5p": 82e-6, "v6e": 58e-6}
+_READ_SHARES = {"v5e": 0.56, "v5p": 0.5, "v6e": 0.86}
 _SHARE = 0.5
+_OTHER_LAYER_S = 50e-6
 # By the compiler of TPUs, for whole steps of two models (docs/planning.md); no other TPU was asked.
 _FLOAT16_TIMES = {"v5e": 3.1, "v5p": 2.7, "v6e": 3.1}
 
@@ -110,7 +115,6 @@ _LINKS = {
 }  # fmt: skip
 _PCIE = 32e9
 _LINK_S = {"gpu": 15e-6, "tpu": 5e-6}
-_LAYER_S = 50e-6
 
 
 def _maker(
@@ -132,7 +136,8 @@ def _maker(
             float16_times=_FLOAT16_TIMES.get(name, 3.1) if platform == "tpu" else 1.0,
             link_bytes_per_s=_LINKS.get(name, _PCIE),
             link_s=_LINK_S[platform],
-            layer_s=_LAYER_S,
+            layer_s=_LAYER_S.get(name, _OTHER_LAYER_S),
+            read_share=_READ_SHARES.get(name, 1.0),
         )
 
 

@@ -66,14 +66,21 @@ def floor_seconds(model: Model, kind: Kind, work: SearchWork) -> float:
 
 
 def step_seconds(model: Model, kind: Kind, work: SearchWork) -> float:
-    """The expected seconds of a step, with small operations and sums over `model`."""
-    rate, least = kind.rate(model.dtype), model.config.num_layers * kind.layer_s
+    """The expected seconds of a step, with sums over `model`."""
+    sums = (each.runs * sums_seconds(model, kind, each.positions) for each in passes(model, work))
+    return step_alone_seconds(model, kind, work) + sum(sums)
+
+
+def step_alone_seconds(model: Model, kind: Kind, work: SearchWork) -> float:
+    """The same without sums over `model`."""
+    rate, small = kind.rate(model.dtype), model.config.num_layers * kind.layer_s
+    reading = dataclasses.replace(kind, bytes_per_s=kind.read_share * kind.bytes_per_s)
     return sum(
         each.runs
         * (
-            max(least, between_seconds(model, kind, each.positions))
-            + _seconds(model, kind, each, rate)
-            + sums_seconds(model, kind, each.positions)
+            small
+            + between_seconds(model, kind, each.positions)
+            + _seconds(model, reading, each, rate)
         )
         for each in passes(model, work)
     )

@@ -9,7 +9,7 @@ from bench.compiled import structures
 from bench.compiled.rows import Kept, Row
 from bench.planner import TPU_TOLERANCE
 from bench.support.heads import linear_head
-from engine.planning import machines, memory, plans
+from engine.planning import machines, memory, plans, searches
 from engine.planning.memory import GIB, Model
 from tests.conftest import ROOT
 
@@ -43,6 +43,12 @@ def sweep_of(row: Row):
     return dataclasses.replace(usual, prefix=row.case.prefix, step_size=row.case.count)
 
 
+def search_of(row: Row):
+    usual = structures.work(STRUCTURES[row.case.structure]).search
+    sizes = dict(prefix=row.case.prefix, length=row.case.length, candidates=row.case.count)
+    return dataclasses.replace(usual, **sizes)
+
+
 def planned_s(row: Row, kind: machines.Kind | None = None) -> float:
     """Of a step of a sweep without sums, which the compiler's estimate leaves out too."""
     sweep = sweep_of(row)
@@ -62,6 +68,26 @@ def test_a_step_takes_the_time_that_the_compiler_estimates(chip):
     assert any(abs(planned_s(row, flat) * 1e3 / row.ms - 1) > TIME_TOLERANCE for row in rows)
 
 
+def planned_search_s(row: Row, kind: machines.Kind) -> float:
+    """Of a step of a search without sums, which the compiler's estimate leaves out too."""
+    return searches.step_alone_seconds(model_of(row), kind, search_of(row))
+
+
+@pytest.mark.parametrize("chip", ["v5e", "v5p", "v6e"])
+def test_a_search_takes_the_time_that_the_compiler_estimates(chip):
+    rows = [row for row in rows_of("gcg") if kind_of(row).name == chip and row.ms]
+    assert len(rows) == (25 if chip == "v5e" else 13)  # every listed model on every slice
+    kind = machines.KINDS[chip]
+    errors = {row.case: planned_search_s(row, kind) * 1e3 / row.ms - 1 for row in rows}
+    assert {c: e for c, e in errors.items() if abs(e) > TIME_TOLERANCE} == {}
+    assert abs(statistics.median(errors.values())) < 0.05
+    # The planted bugs: weights that are read at the stated bandwidth, small operations for nothing.
+    for change in ({"read_share": 1.0}, {"layer_s": 0.0}):
+        other = dataclasses.replace(kind, **change)
+        wrong = [planned_search_s(row, other) * 1e3 / row.ms - 1 for row in rows]
+        assert max(map(abs, wrong)) > TIME_TOLERANCE, change
+
+
 def test_the_share_that_a_plan_states_is_that_of_its_row():
     for row in rows_of("score"):
         model, work = model_of(row), sweep_of(row)
@@ -72,9 +98,7 @@ def test_the_share_that_a_plan_states_is_that_of_its_row():
 def account_of(row: Row) -> memory.Account:
     if row.case.name == "score":
         return plans.sweep_account(model_of(row), sweep_of(row))
-    search = structures.work(STRUCTURES[row.case.structure]).search
-    sizes = dict(prefix=row.case.prefix, length=row.case.length, candidates=row.case.count)
-    return plans.search_account(model_of(row), dataclasses.replace(search, **sizes))
+    return plans.search_account(model_of(row), search_of(row))
 
 
 def memory_errors(name: str, least_gib: float) -> dict[str, float]:
