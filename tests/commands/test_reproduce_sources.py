@@ -264,7 +264,7 @@ def test_a_checkpoint_without_the_soft_cap_is_not_in_our_conventions():
 def test_a_partial_only_keeps_every_checkpoint_on_the_disk(monkeypatch):
     """--only=sweep --keep=none removes nothing before the search is complete."""
     spec = known_models.KNOWN[GEMMA]
-    step = SimpleNamespace(spec=spec, checkpoint=10, fetch=5, todo=[], tokens=0)
+    step = SimpleNamespace(spec=spec, checkpoint=10, fetch=5, todo=[], tokens=0, absent=False)
     for every, peak in ((["sweep"], 15), (["sweep", "search"], 30)):
         asked = SimpleNamespace(
             root=Path("/"), stages_of=lambda _: ["sweep"], all_stages_of=lambda _, own=every: own
