@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
@@ -107,3 +108,11 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section("skipped without an excuse: a failure in CI", red=True)
         for line in lines:
             terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def hanging_up_is_not_ignored():
+    """Tests that were started by nohup would hand on to their commands that SIGHUP is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

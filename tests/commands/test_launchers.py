@@ -346,6 +346,7 @@ def test_models_side_by_side_are_those_of_one_command(command, checkpoint, tmp_p
     assert found == whole.hashes()
 
 
+@pytest.mark.usefixtures("hanging_up_is_not_ignored")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_reaches_every_process_of_a_host(tmp_path, number):
     waits = f"trap 'touch {tmp_path}/ended-$CUDA_VISIBLE_DEVICES; exit 143' TERM\n"

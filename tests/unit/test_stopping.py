@@ -11,6 +11,8 @@ import pytest
 from launch.common import stopping
 from tests.support.processes import ROOT
 
+pytestmark = pytest.mark.usefixtures("hanging_up_is_not_ignored")
+
 BUSY = """
 import hashlib
 from engine import processes
