@@ -16,6 +16,14 @@ def decimals(value: float) -> str:
     return style.minus(f"{value:.2f}")
 
 
+def beside(value: float, limit: float) -> str:
+    """A number with three decimals, or as many as show that its size is not the limit's."""
+    size, places = abs(value), 3
+    while places < 16 and size != abs(limit) and round(size, places) == abs(limit):
+        places += 1
+    return style.minus(f"{value:.{places}f}")
+
+
 def span(values: Array) -> str:
     """Lowest to highest of `values` [N], such as "0.20 to 0.31"; one number for equal ones."""
     return " to ".join(dict.fromkeys((decimals(values.min()), decimals(values.max()))))

@@ -126,7 +126,8 @@ def searched(
     what = (
         f"the best of {len(words)} words, certified" if enough else "too few words to choose from"
     )
-    _say(7, f"one reply for {len(of)} models; {what}")
+    together = f"one reply for {len(of)} models; " if len(of) > 1 else ""
+    _say(7, f"{together}{what}")
     if len(of) > 1:
         new += search("together", of)
     if enough:
@@ -138,7 +139,9 @@ def pair_of(compared: str) -> Sequence[str]:
     """The slugs of the two models that are compared."""
     slugs = compared.split(",")
     if len({*slugs}) != 2 or len(slugs) != 2 or not {*slugs} <= {*EMBEDDED}:
-        raise AssayError(f"compared={compared!r}; allowed: two of {', '.join(EMBEDDED)}")
+        raise AssayError(
+            f"compared={compared!r}; allowed: two different ones of {', '.join(EMBEDDED)}"
+        )
     return slugs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -36,7 +37,7 @@ from analysis.measures.changes import (
 from analysis.measures.matched_words import trims
 from analysis.measures.two_models import AFTER, language_models, left_out
 from analysis.run import Run
-from analysis.sentences import decimals, listed
+from analysis.sentences import beside, listed
 from analysis.study import Study, Table, table
 from analysis.words.kinds import kinds
 
@@ -111,11 +112,12 @@ def findings(verdict: pl.DataFrame) -> list[Finding]:
     found = []
     for row in verdict.filter(~pl.col("holds")).iter_rows(named=True):
         noise = "" if row["noise"] is None else f"; two sweeps of one model: {row['noise']:.3f}"
-        measured = decimals(row["measured"]) if row["measured"] == row["measured"] else "undefined"
+        measured = row["measured"]
+        shown = "undefined" if math.isnan(measured) else beside(measured, row["limit"])
         what = f" ({row['what']})" if row["what"] else ""
         either = " either way" if row["allowed"] == AT_MOST else ""
         text = (
-            f"Under “{row['prompt']}”, {row['check']}{what} is {measured}; "
+            f"Under “{row['prompt']}”, {row['check']}{what} is {shown}; "
             f"allowed: {row['allowed']} {row['limit']:g}{either}{noise}."
         )
         found.append(Finding(text=text, picture=f"changes_{row['prompt']}"))

@@ -102,14 +102,14 @@ def sequences_table(run: Run) -> pl.DataFrame:
       these ids), flops (of the whole search), and two columns more: reward_from_text (of
       the text as a chat would tokenise it) and rejected (candidates that did not round-trip; both
       null where the manifest does not name them). By model, prompt, direction, method, seed. Of
-      equal rewards the earliest counts; of a universal search, which does not seek the reward of
-      one model, the last step does.
+      equal rewards the earliest counts. The last step counts of a certificate, which may seek a
+      target, and of a universal search, which does not seek the reward of one model.
     """
     best = []
     singles: dict[tuple[str, str], Array] = {}
     for keys, steps, record in run.read_searches():
         order = steps.sort("reward", "step", descending=[keys["direction"] == "max", False])
-        if rule_of(keys["method"]):
+        if _last_counts(keys["method"]):
             order = steps.tail(1)
         first = order.row(0, named=True)
         cell = (keys["model"], keys["prompt"])
@@ -135,13 +135,13 @@ def sequences_table(run: Run) -> pl.DataFrame:
 def sequence_traces(run: Run) -> pl.DataFrame:
     """Every step of each search: its keys, step, reward, best (so far), flops.
 
-    Of a universal search, which does not seek the reward of one model, `best` is each step's own.
+    Where the last step counts (`sequences_table`), `best` is each step's own.
     """
     frames = [pl.DataFrame(schema=_TRACE)]
     for keys, steps, _ in run.read_searches():
         reward = pl.col("reward")
         best = reward.cum_max() if keys["direction"] == "max" else reward.cum_min()
-        if rule_of(keys["method"]):
+        if _last_counts(keys["method"]):
             best = reward
         named = {name: pl.lit(keys[name]).cast(dtype) for name, dtype in _KEYS.items()}
         frames.append(steps.select(**named, step="step", reward="reward", best=best, flops="flops"))
@@ -202,6 +202,10 @@ def sequence_transfer(run: Run, best: pl.DataFrame) -> pl.DataFrame:
         frames.append(joined.rename({"model": "source"}).select(list(_TRANSFER)))
     keys = ("source", "prompt", "direction", "method", "seed", "target", "text")
     return pl.concat(frames).unique(maintain_order=True).sort(*keys)
+
+
+def _last_counts(method: str) -> bool:
+    return rule_of(method) is not None or method.endswith(ASCENT)
 
 
 def _percentile(singles: Array | None, reward: float) -> float | None:

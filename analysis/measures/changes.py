@@ -93,9 +93,18 @@ def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.Da
       99 % of the tokens stay below. beyond_noise is the share of tokens that moved further than
       `shift_99` of the noisiest pair: about .01 where before and after differ as that pair does;
       null without noise.
+
+    Raises:
+      AssayError: the two ends of `limits` would overlap.
     """
     frames = []
     for prompt in run.vocabulary_prompts:
+        compared = len(_rewards(run, prompt)[0])
+        if 2 * limits.ends > compared:
+            raise AssayError(
+                f"diff.limits.ends={limits.ends} of {compared:,} compared tokens under {prompt!r}; "
+                f"allowed: at most half of them, {compared // 2:,}"
+            )
         floor = _floor(noise, prompt, 0.99)
         for of, own in [(CHANGE, run), *noise]:
             if prompt in own.vocabulary_prompts:
@@ -287,9 +296,8 @@ def _alike(before: Array, after: Array, ends: int) -> dict[str, float]:
 
 def _kept(before: Array, after: Array, ends: int, *, highest: bool) -> float:
     """Share of the tokens at one end before that are at that end after."""
-    count = min(ends, len(before))
-    first, second = (set(ranks.extremes(x, count, highest).tolist()) for x in (before, after))
-    return len(first & second) / count
+    first, second = (set(ranks.extremes(x, ends, highest).tolist()) for x in (before, after))
+    return len(first & second) / ends
 
 
 def _shifts(

@@ -139,10 +139,10 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
       direction, rule, judges (of the search), known (those whose rewards can be standardised, at
-      least two), text, value, alone (text of the other reply), alone_value, singles (replies of
-      which the other is the best). Values are standard deviations, with the sign turned for `min`:
-      higher is better. One row per direction and method, of its best seed; none where there is
-      nothing to compare.
+      least two), text, value, alone (text of the other reply), alone_value, singles (distinct
+      replies of which the other is the best). Values are standard deviations, with the sign turned
+      for `min`: higher is better. One row per direction and method, of its best seed; none where
+      there is nothing to compare.
     """
     rows = []
     for method, judges in sorted(judges_of(run).items()):
@@ -164,6 +164,7 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
             universal = every.filter(own)
             if cells.height > 1 and universal.height and single.height:
                 best, alone = universal.row(0, named=True), single.row(0, named=True)
-                shown = (best["text"], best[by], alone["text"], alone[by], single.height)
+                singles = single["text"].n_unique()  # a certificate may leave a reply as it was
+                shown = (best["text"], best[by], alone["text"], alone[by], singles)
                 rows.append((direction, rule, len(judges), cells.height, *shown))
     return pl.DataFrame(rows, schema=_COMPARED, orient="row")

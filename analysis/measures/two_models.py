@@ -96,7 +96,7 @@ def matching(before: Side, after: Side, chosen: Sequence[str] = ()) -> list[str]
         if missing or alone:
             prompt = (missing or alone)[0]
             said = f"{side.name} has no prompt" if missing else f"only {side.name} has"
-            allowed = f"--config.compared={','.join(both)}" if both else "runs under one prompt"
+            allowed = f"--config.compared={','.join(both)}" if both else "runs that share a prompt"
             raise AssayError(f"{said} {prompt!r}; allowed: {allowed}")
     kept = [prompt for prompt in both if not chosen or prompt in chosen]
     for prompt in kept:

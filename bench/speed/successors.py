@@ -1,7 +1,7 @@
 """GCG's successors beside the search of Assay, at equal operations over the whole vocabulary.
 
     python -m bench.speed.successors [--seeds=5] [--lengths=4,8,16] [--tflop_per_token=0.1]
-                                     [--models=<slug>,…] [--kept=<file>]
+                                     [--models=<slug>,…] [--method=<name>]… [--kept=<file>]
 
 Every embedded model, both directions, each length and seed: each of `support.methods` searches with
 the same number of floating-point operations (engine/planning/flops.py counts them), from the same
@@ -24,7 +24,7 @@ from absl import app, flags, logging
 
 import engine
 from bench.support import embedded_files
-from bench.support.methods import CELL, METHODS, Kept, paired, table
+from bench.support.methods import CELL, METHODS, OURS, Kept, paired, table
 from bench.support.table import machine
 from configs.prompts import PROMPTS
 from demo.embedded_models import EMBEDDED
@@ -32,6 +32,9 @@ from engine.progress import progress
 from engine.search.settings import DEFAULTS
 
 _MODELS = flags.DEFINE_list("models", list(EMBEDDED), "Embedded models.")
+_METHOD = flags.DEFINE_multi_enum(
+    "method", None, list(METHODS), f"A method beside {OURS!r}; may be repeated. All by default."
+)
 _LENGTHS = flags.DEFINE_list("lengths", ["4", "8", "16"], "Tokens of the replies.")
 _SEEDS = flags.DEFINE_integer("seeds", 5, "Searches per cell.", lower_bound=1)
 _BUDGET = flags.DEFINE_float(
@@ -79,7 +82,8 @@ def searched(cell: dict[str, Any]) -> dict[str, Any]:
 def cells() -> list[dict[str, Any]]:
     """Every search, the seeds one after the other: a table of few seeds has every cell."""
     seeds, lengths = range(_SEEDS.value), [int(length) for length in _LENGTHS.value]
-    each = itertools.product(seeds, lengths, _MODELS.value, ("max", "min"), METHODS)
+    methods = [name for name in METHODS if name in (OURS, *(_METHOD.value or METHODS))]
+    each = itertools.product(seeds, lengths, _MODELS.value, ("max", "min"), methods)
     return [
         {
             "model": model,

@@ -206,7 +206,7 @@ def _job(
             setup.admit_fingerprint(manifest, path, fingerprint)
     complete = processes.from_first(
         f"universal search {group}",
-        lambda: [d for d, own in files.items() if _complete(manifest, list(own.values()))],
+        lambda: _complete(manifest, {d: list(own.values()) for d, own in files.items()}),
     )
     missing = tuple(d for d in files if d not in complete)
     direction = "both" if len(missing) == len(DIRECTIONS) else (missing or settings.directions)[0]
@@ -235,21 +235,30 @@ def _group(
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:8]
 
 
-def _complete(manifest: Manifest, paths: Sequence[str]) -> bool:
-    """Whether all files of one direction are there; those that the manifest lacks are adopted.
+def _complete(manifest: Manifest, files: Mapping[str, Sequence[str]]) -> list[str]:
+    """The directions that need not be searched again, as `jobs` has it for those of one model.
+
+    Files that the manifest lacks are adopted if those of all directions are there: a command that
+    was stopped between two directions has left its state, from which it writes both again.
+
+    Args:
+      manifest: with every search entered.
+      files: direction -> files of all judges, relative to the run.
 
     Raises:
       AssayError: a file is damaged, or is another search.
     """
-    if not all(storage.exists(manifest.run / path) for path in paths):
-        return False
-    for path in paths:
-        table = jobs.read_table(manifest, path, ())
+    on_disk = [d for d, own in files.items() if all(storage.exists(manifest.run / p) for p in own)]
+    tables = {path: jobs.read_table(manifest, path, ()) for d in on_disk for path in files[d]}
+    known = [d for d in on_disk if all(manifest.result(path)["complete"] for path in files[d])]
+    if known or len(on_disk) < len(files):
+        return known
+    for path, table in tables.items():
         if not manifest.result(path)["complete"]:
             name = (manifest.run / path).name
             manifest.adopt_part(path, name, len(table.frame), table.sha256)
             _finish(manifest, path, table.about or {})
-    return True
+    return on_disk
 
 
 def _search(

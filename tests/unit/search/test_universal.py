@@ -178,6 +178,19 @@ def test_a_killed_search_goes_on_to_the_same_bytes(models, stranger, tmp_path, m
     assert not list(run.rglob("*.safetensors"))
 
 
+def test_a_search_killed_between_two_directions_loses_neither(models, tmp_path, monkeypatch):
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    search(whole, models, direction="both", steps=3)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        killed_after(patch, Manifest, "finish", 4)  # all four files of "max" are there
+        search(run, models, direction="both", steps=3)
+    search(run, models, direction="both", steps=3)
+    files = [f.relative_to(whole) for f in whole.rglob("*seed0.parquet")]
+    assert len(files) == 8
+    assert all((run / f).read_bytes() == (whole / f).read_bytes() for f in files)
+    assert not list(run.rglob("*.safetensors"))
+
+
 @pytest.mark.slow
 def test_more_devices_change_nothing(models, tmp_path):
     one = search(tmp_path / "one", models)

@@ -114,6 +114,10 @@ def test_with_a_target_a_gain_is_how_much_closer_a_reply_came(small_run):
     certify(small_run, "m-one", [-4.0, -2.5], certified=True, gain=-1.0, direction="min", target=-2)
     made = analysis.sequence_certificates(analysis.load(small_run))
     assert made["target"].to_list() == [3.0, -2.0]
+    table = analysis.sequences_table(analysis.load(small_run)).filter(method="gcg-ascent")
+    assert table["reward"].to_list() == made["reward"].to_list() == [2.5, -2.5]
+    traces = analysis.sequence_traces(analysis.load(small_run)).filter(method="gcg-ascent")
+    assert traces["best"].to_list() == [5.0, 2.5, -4.0, -2.5]
     _, short = (finding.text for finding in sequence_sentences.certified_findings(made))
     assert "improved 2 of 2 replies that they found, by up to 1.5." in short
     assert sequence_sentences._gains(made).tolist() == [1.5, 1.5]

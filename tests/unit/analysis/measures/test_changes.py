@@ -191,6 +191,23 @@ def test_findings_say_which_way_a_limit_goes(readings):
     assert "allowed: at most 0.05 either way;" in words.text
 
 
+@pytest.mark.parametrize(
+    ("tau", "shown"), [(0.8999, "0.8999"), (0.84321, "0.843"), (-0.9, "−0.900")]
+)
+def test_a_number_just_below_its_limit_is_not_rounded_to_it(readings, tau, shown):
+    verdict = _verdict(*_both(readings, "noisy")).filter(check="Kendall’s τ")
+    verdict = verdict.with_columns(measured=pl.lit(tau), holds=pl.lit(False))
+    (finding,) = findings(verdict)
+    assert f"is {shown}; allowed: at least 0.9" in finding.text
+
+
+def test_ends_that_overlap_are_refused(readings):
+    run, _ = _both(readings, "noisy")
+    limits = Limits(kendall=0.9, ends=N // 2 + 1, kept=0.8, words=0.05)
+    with pytest.raises(AssayError, match=r"ends=301 of 600 compared tokens .*half of them, 300$"):
+        changes(run, [], limits)
+
+
 def test_a_token_of_one_vocabulary_alone_is_left_out(tmp_path, rewards):
     first = _load(tmp_path / "first", rewards)
     vocabulary = {"v": [*(f"w{i}" for i in range(N)), "<|pad|>"]}

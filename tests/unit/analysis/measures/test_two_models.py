@@ -120,7 +120,7 @@ def test_a_prompt_of_one_run_alone_is_refused_unless_others_are_chosen(tmp_path)
     with pytest.raises(AssayError, match="--after has no prompt 'worst'"):
         two_models(more, one, ["worst"])
     assert list(two_models(more, one, ["greatest"]).prompts) == ["greatest"]
-    with pytest.raises(AssayError, match="allowed: runs under one prompt"):
+    with pytest.raises(AssayError, match="allowed: runs that share a prompt"):
         two_models(_run(tmp_path / "c", prompts=("worst",)), one)
 
 
