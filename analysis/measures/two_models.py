@@ -181,12 +181,13 @@ def two_models(
 def scored(run: Run, model: str) -> dict[str, Result]:
     """Prompt -> result over the vocabulary: rewards, or a language model's log-probabilities.
 
-    The chat form of a language model's prompt stands for the prompt where that is its only form.
+    A language model's prompt in its chat form goes by the prompt's own id, unless the run has the
+    plain form too.
     """
     kinds = (run.logprobs, run.results)
-    found = [(p, r) for results in kinds for (m, p), r in results.items() if m == model]
-    chat = {p.removesuffix(CHAT): r for p, r in found if p.endswith(CHAT)}
-    return chat | {p: r for p, r in found if not p.endswith(CHAT)}
+    found = {p: r for results in kinds for (m, p), r in results.items() if m == model}
+    plain = {prompt: prompt.removesuffix(CHAT) for prompt in found}
+    return {p if plain[p] in found else plain[p]: result for p, result in found.items()}
 
 
 def _only(run: Run, slug: str, name: str) -> str:

@@ -115,6 +115,16 @@ def test_a_judge_that_was_not_asked_does_not_count(searched):
     )
 
 
+def test_a_reply_that_two_searches_found_counts_once(searched):
+    """A certificate may leave a reply as it was found."""
+    for model in ("m-one", "m-two"):
+        name = "gcg-ascent-seed3"
+        runs.add_search(searched, model, "max", [6.0], name=name, text=f"for {model}")
+    standardised(searched, ASKED)
+    (text,) = said(searched)
+    assert "The best of the 2 that were sought for one pair each, “for m-one”, has 2.75" in text
+
+
 def test_replies_of_one_value_are_equally_good(searched):
     """The reply for all is one that was found for a pair, too; and there is only one of those."""
     run = searched

@@ -146,6 +146,22 @@ def test_a_chat_form_stands_for_its_prompt(tmp_path):
     assert run.rewards("before", "greatest")[1].tolist() == [-1, -2, -3]
 
 
+def test_both_forms_of_a_prompt_keep_their_own_ids(tmp_path):
+    folder = runs.write_run(tmp_path / "b", {"v": TOKENS}, {}, {})
+    runs.add_logprobs(folder, "lm", "v", "greatest", [-1.0, -2.0, -3.0])
+    runs.add_logprobs(folder, "lm", "v", "greatest.chat", [-3.0, -2.0, -1.0])
+    text = _run(tmp_path / "a").prompts["greatest"]
+    runs.edit_manifest(folder, lambda c: c["prompts"].update({"greatest.chat": text}))
+    both, rewards = analysis.load(folder), analysis.load(tmp_path / "a")
+    forms = two_models(both, both)
+    assert forms.rewards("after", "greatest")[1].tolist() == [-1, -2, -3]
+    assert forms.rewards("after", "greatest.chat")[1].tolist() == [-3, -2, -1]
+    with pytest.raises(AssayError, match="only --after has 'greatest.chat'; allowed: --config.com"):
+        two_models(rewards, both)
+    named = two_models(rewards, both, ["greatest"])
+    assert named.rewards("after", "greatest")[1].tolist() == [-1, -2, -3]
+
+
 def test_one_prompt_of_two_texts_is_refused(tmp_path):
     first = _run(tmp_path / "a")
     _run(tmp_path / "b")
