@@ -37,10 +37,12 @@ def matrix_blocks(study: Study) -> list[Block]:
     if known.height:
         firsts = known.select(SEARCH).unique(maintain_order=True).head(_MOST_ROWS)
         shown = known.join(firsts, on=SEARCH, how="semi", maintain_order="left")
+        every = known.select(SEARCH).n_unique()
+        cut = f" The first {_MOST_ROWS} of {every} replies." if every > _MOST_ROWS else ""
         text = (
             "Each row is a reply, sought high (↑) or low (↓) for the model named, or for all "
             "together; each column scores its text. Numbers: rewards in standard deviations of the "
-            "column’s single tokens from their mean."
+            f"column’s single tokens from their mean.{cut}"
         )
         blocks.append(Picture("sequence_matrix", text, partial(transfer_map, shown, study.names)))
     return [*blocks, *rows(matrix, _MATRIX, "sequence_matrix.csv")]
@@ -65,13 +67,19 @@ def universal_findings(run: Run, matrix: pl.DataFrame | None) -> list[Finding]:
         which = f"The best of the {count} that were sought for one pair each"
         if count == 1:
             which = "The one that was sought for one of the pairs"
+        own, other = row["length"], row["alone_length"]
+        sizes = ("", "") if own == other else (_tokens(own), _tokens(other))
         text = (
             f"One reply for all: sought {'low' if low else 'high'} for {judges} pairs of model and "
-            f"prompt together, “{row['text']}” has a {what} reward of {ours} sd over {over}. "
-            f"{which}, “{row['alone']}”, has {theirs}: {outcome}."
+            f"prompt together, “{row['text']}”{sizes[0]} has a {what} reward of {ours} sd over {over}. "
+            f"{which}, “{row['alone']}”{sizes[1]}, has {theirs}: {outcome}."
         )
         found.append(Finding(text=text))
     return found
+
+
+def _tokens(count: int) -> str:
+    return " (1 token)" if count == 1 else f" ({count} tokens)"
 
 
 def certified_findings(certificates: pl.DataFrame | None) -> list[Finding]:
@@ -138,7 +146,9 @@ def certificate_blocks(certificates: pl.DataFrame | None) -> list[Block]:
         "how",
     )
     file, title = "sequence_certificates.csv", "Does a swap of one token improve the reply?"
-    return [Heading(title), *said, *rows(certificates, _CERTIFIED, file), how]
+    targets = certificates["target"].null_count() < certificates.height
+    columns = [each for each in _CERTIFIED if targets or each[0] != "target"]
+    return [Heading(title), *said, *rows(certificates, columns, file), how]
 
 
 _MOST_ROWS = 40  # replies in the heat map
@@ -148,6 +158,7 @@ _MATRIX: tuple[Column, ...] = (
     ("direction", "direction", "text"),
     ("method", "method", "text"),
     ("text", "text", "token"),
+    ("length", "tokens", "count"),
     ("target", "scored by", "model"),
     PROMPT,
     ("reward", "reward", "number"),
@@ -160,6 +171,7 @@ _CERTIFIED: tuple[Column, ...] = (
     ("method", "method", "text"),
     ("seed", "seed", "count"),
     ("certified", "certified", "bool"),
+    ("target", "target reward", "number"),
     ("searched_reward", "found by the search", "number"),
     ("reward", "after swaps", "number"),
     ("ascent_steps", "swaps taken", "count"),

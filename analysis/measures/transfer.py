@@ -19,6 +19,7 @@ MATRIX: Columns = {
     **dict.fromkeys(("source", "source_prompt", "direction", "method"), pl.String),
     "seed": pl.Int64,
     "text": pl.String,
+    "length": pl.Int64,
     "target": pl.String,
     "prompt": pl.String,
     "reward": pl.Float32,
@@ -28,12 +29,14 @@ _COMPARED: Columns = {
     **dict.fromkeys(("direction", "rule"), pl.String),
     **dict.fromkeys(("judges", "known"), pl.Int64),
     "text": pl.String,
+    "length": pl.Int64,
     "value": pl.Float64,
     "alone": pl.String,
+    "alone_length": pl.Int64,
     "alone_value": pl.Float64,
     "singles": pl.Int64,
 }
-SEARCH = ["source", "source_prompt", "direction", "method", "seed", "text"]
+SEARCH = ["source", "source_prompt", "direction", "method", "seed", "text", "length"]
 
 
 def rule_of(method: str) -> str | None:
@@ -51,8 +54,8 @@ def transfer_matrix(run: Run, best: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
       The table `sequence_matrix.csv`: source and source_prompt (model and prompt that were
-      searched; `all together` for a universal search), direction, method, seed, text, target and
-      prompt (model and prompt that score it), reward (of the text), standardised (by mean and
+      searched; `all together` for a universal search), direction, method, seed, text, length (its
+      tokens in the search), target and prompt (model and prompt that score it), reward (of the text), standardised (by mean and
       standard deviation of the target's single tokens under the prompt; null where the vocabulary
       was not scored). Replies of one direction together, universal ones first.
     """
@@ -64,6 +67,7 @@ def transfer_matrix(run: Run, best: pl.DataFrame) -> pl.DataFrame:
         method="method",
         seed="seed",
         text="text",
+        length="length",
     ).unique(maintain_order=True)
     frames = [pl.DataFrame(schema=MATRIX), *_scored(run, found)]
     keys = ["direction", "universal", *SEARCH, "target", "prompt"]
@@ -139,8 +143,8 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
       direction, rule, judges (of the search), known (those whose rewards can be standardised, at
-      least two), text, value, alone (text of the other reply), alone_value, singles (distinct
-      replies of which the other is the best). Values are standard deviations, with the sign turned
+      least two), text, length (tokens), value, the same of the other reply (alone, alone_length,
+      alone_value), singles (distinct replies of which the other is the best). Values are standard deviations, with the sign turned
       for `min`: higher is better. One row per direction and method, of its best seed; none where
       there is nothing to compare.
     """
@@ -165,6 +169,6 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
             if cells.height > 1 and universal.height and single.height:
                 best, alone = universal.row(0, named=True), single.row(0, named=True)
                 singles = single["text"].n_unique()  # a certificate may leave a reply as it was
-                shown = (best["text"], best[by], alone["text"], alone[by], singles)
-                rows.append((direction, rule, len(judges), cells.height, *shown))
+                both = [reply[name] for reply in (best, alone) for name in ("text", "length", by)]
+                rows.append((direction, rule, len(judges), cells.height, *both, singles))
     return pl.DataFrame(rows, schema=_COMPARED, orient="row")

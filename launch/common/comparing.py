@@ -33,7 +33,7 @@ from engine.runs.schema import SCORES_DIR
 from engine.sweep.rewards import SweepSettings, check_vocabulary, sweep_vocabulary
 from launch.common import command, findings, locking, scoring
 
-_OTHER_STEP = 48  # candidates; no device's default
+_OTHER_STEPS = (48, 40)  # candidates; no device's defaults
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
 # Keys of a fingerprint that name no other reading.
 _NO_NUMBERS = ("part_size", "numerics", "lens", "objectives")
@@ -204,7 +204,8 @@ def _own_noise(given: command.Given, own: Source, prompts: Sequence[str]) -> Sou
     assert own.sweep is not None
     settings = own.sweep.settings
     dtype = _OTHER_DTYPE[settings.dtype]
-    otherwise = dataclasses.replace(settings, dtype=dtype, step_size=_OTHER_STEP, lens=False)
+    step = next(step for step in _OTHER_STEPS if step != settings.step_size)
+    otherwise = dataclasses.replace(settings, dtype=dtype, step_size=step, lens=False)
     folder = storage.path_of(given.run) / "noise"
     asked = {prompt: own.sweep.prompts[prompt] for prompt in prompts}
     sweep = dataclasses.replace(own.sweep, run=folder, prompts=asked, settings=otherwise)

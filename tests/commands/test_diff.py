@@ -180,7 +180,7 @@ def test_a_noise_sweep_that_does_not_fit_is_refused_before_any_sweep(
 ):
     model = checkpoint("diffed", seed=3)
     monkeypatch.setattr(admission, "free_memory", lambda: 2 << 30)
-    monkeypatch.setattr(comparing, "_OTHER_STEP", 1 << 20)  # the tiny model fits with any other
+    monkeypatch.setattr(comparing, "_OTHER_STEPS", (1 << 20,))  # the tiny model fits with any other
     sides = [f"--before={model.path}", f"--after={model.path}"]
     flags = [f"--run={tmp_path / 'runs'}", f"--report={tmp_path / 'report'}", *sides]
     done = command("diff", *flags, "--config.prompts=greatest", *FAST)

@@ -188,6 +188,7 @@ def add_search(
     name: str = "gcg-seed3",
     prompt: str = "greatest",
     text: str = "",
+    length: int = 3,
 ) -> pathlib.Path:
     """Adds a search with one row per step, of 1e9 operations each; returns its file."""
     folder = run / "sequences" / f"model={model}" / f"prompt={prompt}" / f"direction={direction}"
@@ -196,7 +197,7 @@ def add_search(
     columns = {
         "step": range(steps),
         "reward": rewards,
-        "token_ids": [[1, 2, 3]] * steps,
+        "token_ids": [[*range(1, length + 1)]] * steps,
         "text": [text or f"{model} {i}" for i in range(steps)],
         "round_trips": [True] * steps,
         "flops": [1e9 * i for i in range(steps)],

@@ -107,6 +107,8 @@ def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run):
 def test_better_swaps_that_cannot_be_typed_are_named_only_where_there_are_some(small_run):
     certify(small_run, "m-one", [1.0], certified=True, gain=-1.0, rejected=0)
     assert "typed" not in said(small_run)
+    made = analysis.sequence_certificates(analysis.load(small_run))
+    assert "target reward" not in str(sequence_sentences.certificate_blocks(made))
 
 
 def test_with_a_target_a_gain_is_how_much_closer_a_reply_came(small_run):
@@ -114,6 +116,7 @@ def test_with_a_target_a_gain_is_how_much_closer_a_reply_came(small_run):
     certify(small_run, "m-one", [-4.0, -2.5], certified=True, gain=-1.0, direction="min", target=-2)
     made = analysis.sequence_certificates(analysis.load(small_run))
     assert made["target"].to_list() == [3.0, -2.0]
+    assert "target reward" in str(sequence_sentences.certificate_blocks(made))
     table = analysis.sequences_table(analysis.load(small_run)).filter(method="gcg-ascent")
     assert table["reward"].to_list() == made["reward"].to_list() == [2.5, -2.5]
     traces = analysis.sequence_traces(analysis.load(small_run)).filter(method="gcg-ascent")

@@ -4,9 +4,11 @@ import polars as pl
 import pytest
 
 import analysis
+from analysis.blocks import Picture
 from analysis.chapters import sequence_sentences
 from analysis.figures.transfer_map import transfer_map
 from analysis.measures.transfer import TOGETHER, rule_of, summary, transfer_matrix
+from analysis.study import Study, table
 from engine.runs import schema
 from tests.support import runs
 
@@ -123,6 +125,30 @@ def test_a_reply_that_two_searches_found_counts_once(searched):
     standardised(searched, ASKED)
     (text,) = said(searched)
     assert "The best of the 2 that were sought for one pair each, “for m-one”, has 2.75" in text
+
+
+@pytest.mark.parametrize(("length", "shown"), [(3, ""), (1, " (1 token)")])
+def test_lengths_are_said_where_they_differ(small_run, length, shown):
+    for model in ("m-one", "m-two"):
+        runs.add_search(small_run, model, "max", [5.0], name=UNIVERSAL, text="peace", length=length)
+        runs.add_search(small_run, model, "max", [6.0], text=f"for {model}")
+    standardised(small_run, ASKED)
+    (text,) = said(small_run)
+    assert f"together, “peace”{shown} has a mean" in text
+    assert f"“for m-one”{' (3 tokens)' if shown else ''}, has 2.75" in text
+
+
+@pytest.mark.parametrize(("shown", "cut"), [(3, ""), (2, " The first 2 of 3 replies.")])
+def test_the_caption_says_how_many_replies_the_heat_map_has(
+    searched, settings, monkeypatch, shown, cut
+):
+    score(searched, ALONE)
+    monkeypatch.setattr(sequence_sentences, "_MOST_ROWS", shown)
+    study = Study(run=analysis.load(searched), infos={}, settings=settings)
+    study.tables.add(table("sequence_matrix", make=lambda: made(searched)))
+    (picture,) = (b for b in sequence_sentences.matrix_blocks(study) if isinstance(b, Picture))
+    assert picture.caption.endswith(f"from their mean.{cut}")
+    assert len(picture.draw().axes[0].get_yticks()) == shown
 
 
 def test_replies_of_one_value_are_equally_good(searched):
