@@ -71,7 +71,8 @@ def universal_findings(run: Run, matrix: pl.DataFrame | None) -> list[Finding]:
         sizes = ("", "") if own == other else (_tokens(own), _tokens(other))
         text = (
             f"One reply for all: sought {'low' if low else 'high'} for {judges} pairs of model and "
-            f"prompt together, “{row['text']}”{sizes[0]} has a {what} reward of {ours} sd over {over}. "
+            f"prompt together, “{row['text']}”{sizes[0]} has a {what} reward of {ours} sd over "
+            f"{over}. "
             f"{which}, “{row['alone']}”{sizes[1]}, has {theirs}: {outcome}."
         )
         found.append(Finding(text=text))

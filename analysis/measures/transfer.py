@@ -55,9 +55,10 @@ def transfer_matrix(run: Run, best: pl.DataFrame) -> pl.DataFrame:
     Returns:
       The table `sequence_matrix.csv`: source and source_prompt (model and prompt that were
       searched; `all together` for a universal search), direction, method, seed, text, length (its
-      tokens in the search), target and prompt (model and prompt that score it), reward (of the text), standardised (by mean and
-      standard deviation of the target's single tokens under the prompt; null where the vocabulary
-      was not scored). Replies of one direction together, universal ones first.
+      tokens in the search), target and prompt (model and prompt that score it), reward (of the
+      text), standardised (by mean and standard deviation of the target's single tokens under the
+      prompt; null where the vocabulary was not scored). Replies of one direction together,
+      universal ones first.
     """
     together = pl.col("method").map_elements(lambda m: rule_of(m) is not None, pl.Boolean)
     found = best.select(
@@ -144,9 +145,9 @@ def together_or_alone(run: Run, matrix: pl.DataFrame) -> pl.DataFrame:
     Returns:
       direction, rule, judges (of the search), known (those whose rewards can be standardised, at
       least two), text, length (tokens), value, the same of the other reply (alone, alone_length,
-      alone_value), singles (distinct replies of which the other is the best). Values are standard deviations, with the sign turned
-      for `min`: higher is better. One row per direction and method, of its best seed; none where
-      there is nothing to compare.
+      alone_value), singles (distinct replies of which the other is the best). Values are
+      standard deviations, with the sign turned for `min`: higher is better. One row per direction
+      and method, of its best seed; none where there is nothing to compare.
     """
     rows = []
     for method, judges in sorted(judges_of(run).items()):

@@ -156,7 +156,7 @@ def test_both_forms_of_a_prompt_keep_their_own_ids(tmp_path):
     forms = two_models(both, both)
     assert forms.rewards("after", "greatest")[1].tolist() == [-1, -2, -3]
     assert forms.rewards("after", "greatest.chat")[1].tolist() == [-3, -2, -1]
-    with pytest.raises(AssayError, match="only --after has 'greatest.chat'; allowed: --config.com"):
+    with pytest.raises(AssayError, match=r"only --after has 'greatest\.chat'; allowed: --conf"):
         two_models(rewards, both)
     named = two_models(rewards, both, ["greatest"])
     assert named.rewards("after", "greatest")[1].tolist() == [-1, -2, -3]
