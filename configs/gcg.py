@@ -8,7 +8,7 @@ Writes run/sequences. A step of 64 candidates of 8 tokens takes about a second o
 
 import math
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_dict
 
 # Settings that `--config=configs/gcg.py:<selection>` changes.
 SELECTIONS = {
@@ -35,7 +35,9 @@ def get_config(selection: str = "") -> ConfigDict:
     # not import the engine and the engine may not import configs/, so engine/search/settings.py
     # states them too: a test compares the two.
     config = ConfigDict()
-    config.method = "gcg"  # gcg, gcg-original, random, repeat, coordinate, beam, mutate, paper
+    # gcg-merged (the default, but of a universal search), gcg (the default there), gcg-original,
+    # paper, mutate, random, repeat, coordinate, beam.
+    config.method = config_dict.placeholder(str)
     config.direction = "both"  # max, min, both
     config.prompts = "greatest"  # ids of configs/prompts.py
     config.joint = False  # one search for all prompts, by the mean reward
@@ -50,20 +52,24 @@ def get_config(selection: str = "") -> ConfigDict:
     config.candidates = 64  # candidates scored per step and restart
     config.topk = 256  # tokens that may be proposed per position
     config.restarts = 1  # searches per direction, run side by side
-    config.buffer = 8  # best sequences that each restart keeps
+    # Settings without a value take their method's default. Where two are named, the first is that
+    # of gcg-merged.
+    config.buffer = config_dict.placeholder(int)  # sequences that each restart keeps: 1; 8
     config.beam = 8  # width of the beam (method=beam)
-    config.replace_first = 4  # tokens that a candidate changes at most, in the first step …
+    # Tokens that a candidate changes at most, in the first step: 1; 4 …
+    config.replace_first = config_dict.placeholder(int)
     config.replace_last = 1  # … and in the last
-    config.temperature = (
-        1.0  # of drawing proposals, in standard deviations of the gain; inf: uniform
-    )
-    config.spread = 2.0  # of drawing the parent from the buffer, in ranks; 0: always the best
+    # Of drawing proposals, in standard deviations of the gain: inf, which is uniform; 1.
+    config.temperature = config_dict.placeholder(float)
+    # Of drawing the parent from the buffer, in ranks: 0, which is always the best; 2.
+    config.spread = config_dict.placeholder(float)
     config.distance = 0.0  # weight of the distance between embeddings (Faster-GCG)
     config.momentum = 0.0  # weight of the earlier gradients in their running mean (MAC: 0.4)
     # Candidates of a step that are scored: those that the head rates highest after half of the
     # layers (probe sampling); 0: all.
     config.screen = 0
-    config.merge = 0  # best candidates whose changes are also tried together (I-GCG: 7); 0: none
+    # Best candidates whose changes are also tried together: 7 (I-GCG); 0, which is none.
+    config.merge = config_dict.placeholder(int)
     config.target = 0.0  # reduce the squared distance to ±target, and stop there; 0: no target
     config.wrong_sign = False  # reproduces the mistake of the released code
     config.ascii_only = True  # printable ASCII tokens alone

@@ -27,6 +27,7 @@ def get_config():
     # The search, as in configs/gcg.py.
     config.length = 8
     config.candidates = 64
+    config.merge = 7
     config.steps = 500
     config.direction = "both"
     config.restarts = 1

@@ -25,7 +25,7 @@ from engine.search.certificate import Ascent, run_certificate
 from engine.search.drivers import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
-from engine.search.settings import DEFAULTS, DIRECTIONS, SearchSettings
+from engine.search.settings import DEFAULTS, DIRECTIONS, SearchSettings, with_defaults
 from engine.search.universal_readers import Reading, announce, difference, readers_of
 from engine.search.universal_step import UniversalDriver
 from engine.sweep.rewards import pad_token, token_rows
@@ -241,7 +241,7 @@ class RewardModel:
           direction: `max` for the highest reward, `min` for the lowest.
           **settings: fields of `engine.search.settings.SearchSettings`, such as `method`, `length`
             (tokens of the reply), `steps`, `candidates`, `restarts`, `initial`, `ascii_only`,
-            `round_trip` and `seed`; the others have the values of `DEFAULTS` there.
+            `round_trip` and `seed`; the others have their method's defaults.
 
         Returns:
           The best sequence after each step, from the first that was found: step u32, reward f32,
@@ -325,7 +325,12 @@ class RewardModel:
 
     # Any: settings are of several types.
     def _objective(
-        self, prompts: Sequence[str], direction: str, settings: Mapping[str, Any]
+        self,
+        prompts: Sequence[str],
+        direction: str,
+        settings: Mapping[str, Any],
+        *,
+        universal: bool = False,
     ) -> SearchObjective:
         if direction == "both":
             raise AssayError("direction='both'; allowed here: 'max', 'min'")
@@ -333,7 +338,8 @@ class RewardModel:
             if name not in DEFAULTS:
                 raise AssayError(f"{name}: no such setting; allowed: {', '.join(DEFAULTS)}")
         dtype = nnx.merge(self._scorer.graph, self._scorer.params).decoder.embedding[...].dtype
-        own = SearchSettings(**{**DEFAULTS, **settings}, direction=direction, dtype=str(dtype))
+        every = with_defaults(settings, universal=universal)
+        own = SearchSettings(**every, direction=direction, dtype=str(dtype))
         split = [self._checkpoint.template.split(prompt) for prompt in prompts]
         return SearchObjective.build(self._checkpoint, split, self.vocabulary, own)
 
@@ -418,7 +424,7 @@ def search_together(
     differs = [difference(tokens, model._checkpoint.template.tokens) for model in models]
     shared = [model for model, how in zip(models, differs, strict=True) if not how]
     others = [(model, how) for model, how in zip(models, differs, strict=True) if how]
-    each = [model._objective(prompts, direction, settings) for model in shared]
+    each = [model._objective(prompts, direction, settings, universal=True) for model in shared]
     whole = universal.together(each)
     texts = {prompt: prompt for prompt in prompts}
     readings = [Reading.of(model._checkpoint, how, texts, whole) for model, how in others]

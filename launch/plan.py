@@ -128,6 +128,8 @@ def _check(config: ConfigDict, most: int) -> None:
     for name in ("length", "candidates", "steps", "restarts", "self_check", "part_size"):
         if config[name] < 1:
             raise AssayError(f"{name}={config[name]}; allowed: integers >= 1")
+    if config.merge < 0:
+        raise AssayError(f"merge={config.merge}; allowed: integers >= 0")
     for name, least in (("prefix", 0), ("own", 0), ("length", 1)):
         if not least <= config[name] <= most:
             allowed = f"{least} to {most}, the model's longest"
@@ -161,6 +163,7 @@ def _search(config: ConfigDict, sweep: SweepWork) -> SearchWork:
         candidates=config.candidates,
         steps=config.steps,
         attempts=config.restarts * (2 if config.direction == "both" else 1),
+        merged=max(0, min(config.merge, config.candidates) - 1),
         packed=config.length > 1,
     )
 

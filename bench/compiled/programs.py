@@ -20,7 +20,7 @@ from engine.scoring.reward_passes import RewardScorer
 from engine.search import packing
 from engine.search.buffer import State
 from engine.search.passes import StepInputs
-from engine.search.settings import DEFAULTS, SearchSettings
+from engine.search.settings import SearchSettings, with_defaults
 from engine.search.step import build_step, first_changes
 from engine.types import Candidates, KeyValues, Prefix
 
@@ -175,8 +175,8 @@ class Programs:
         )
 
     def _settings(self) -> SearchSettings:
-        fields = {**DEFAULTS, "length": self.work.length, "candidates": self.work.searched}
-        return SearchSettings(**fields, direction="max", dtype=self.dtype.name)
+        own = {"method": "gcg", "length": self.work.length, "candidates": self.work.searched}
+        return SearchSettings(**with_defaults(own), direction="max", dtype=self.dtype.name)
 
     def _prefix(self, room: int = 0) -> Prefix:
         config = meshes.with_whole_kv_heads(self.mesh, self.decoder)

@@ -16,7 +16,7 @@ from engine.scoring.reward_passes import RewardScorer
 from engine.search import passes
 from engine.search.drivers import StepDriver, build_step_inputs
 from engine.search.objective import SearchObjective
-from engine.search.settings import DEFAULTS, SearchSettings
+from engine.search.settings import SearchSettings, with_defaults
 from engine.types import Params
 
 _SIZES = {True: (4, 16), False: (20, 512)}  # tokens of the reply, candidates; by `toy`
@@ -33,7 +33,8 @@ class RandomObjective(SearchObjective):
 
 def objective_of(bench: Bench, length: int, candidates: int) -> RandomObjective:
     """NanoGCG's settings: each candidate changes one token, drawn uniformly from the top 256."""
-    changes = {
+    own = {
+        "method": "gcg",
         "length": length,
         "candidates": candidates,
         "steps": 10**6,
@@ -44,7 +45,7 @@ def objective_of(bench: Bench, length: int, candidates: int) -> RandomObjective:
         "spread": 0.0,
         "round_trip": False,
     }
-    settings = SearchSettings(**{**DEFAULTS, **changes}, direction="max", dtype="bfloat16")
+    settings = SearchSettings(**with_defaults(own), direction="max", dtype="bfloat16")
     return RandomObjective(
         config=bench.model.decoder,
         checkpoint_hash="",

@@ -72,6 +72,7 @@ def settings(direction: str = "max") -> SearchSettings:
     config = gcg.get_config()
     config.update(
         direction=direction,
+        method="gcg",
         length=_LENGTH.value,
         steps=10**6,
         candidates=_CANDIDATES.value,

@@ -1,4 +1,4 @@
-"""GCG's successors beside the search of Assay, at equal operations over the whole vocabulary.
+"""GCG, its successors and a search with a buffer, at equal operations over the whole vocabulary.
 
     python -m bench.speed.successors [--seeds=5] [--lengths=4,8,16] [--tflop_per_token=0.1]
                                      [--models=<slug>,…] [--method=<name>]… [--kept=<file>]
@@ -6,7 +6,7 @@
 Every embedded model, both directions, each length and seed: each of `support.methods` searches with
 the same number of floating-point operations (engine/planning/flops.py counts them), from the same
 random reply. Methods are compared in standard deviations of the model's rewards of single tokens,
-pair by pair with Assay's own search of the same model, direction, length and seed.
+pair by pair with the search with a buffer (`gcg`) of the same model, direction, length and seed.
 
 Finished searches are kept in `--kept`, one JSON row each, and not run again. With the settings
 above there are 1,050 of them, which take hours. Ctrl-C prints the table of what is there.
@@ -24,16 +24,16 @@ from absl import app, flags, logging
 
 import engine
 from bench.support import embedded_files
-from bench.support.methods import CELL, METHODS, OURS, Kept, paired, table
+from bench.support.methods import BASE, CELL, METHODS, Kept, paired, table
 from bench.support.table import machine
 from configs.prompts import PROMPTS
 from demo.embedded_models import EMBEDDED
 from engine.progress import progress
-from engine.search.settings import DEFAULTS
+from engine.search.settings import with_defaults
 
 _MODELS = flags.DEFINE_list("models", list(EMBEDDED), "Embedded models.")
 _METHOD = flags.DEFINE_multi_enum(
-    "method", None, list(METHODS), f"A method beside {OURS!r}; may be repeated. All by default."
+    "method", None, list(METHODS), f"A method beside {BASE!r}; may be repeated. All by default."
 )
 _LENGTHS = flags.DEFINE_list("lengths", ["4", "8", "16"], "Tokens of the replies.")
 _SEEDS = flags.DEFINE_integer("seeds", 5, "Searches per cell.", lower_bound=1)
@@ -82,7 +82,7 @@ def searched(cell: dict[str, Any]) -> dict[str, Any]:
 def cells() -> list[dict[str, Any]]:
     """Every search, the seeds one after the other: a table of few seeds has every cell."""
     seeds, lengths = range(_SEEDS.value), [int(length) for length in _LENGTHS.value]
-    methods = [name for name in METHODS if name in (OURS, *(_METHOD.value or METHODS))]
+    methods = [name for name in METHODS if name in (BASE, *(_METHOD.value or METHODS))]
     each = itertools.product(seeds, lengths, _MODELS.value, ("max", "min"), methods)
     return [
         {
@@ -92,7 +92,7 @@ def cells() -> list[dict[str, Any]]:
             "seed": seed,
             "method": method,
             "prompt": PROMPTS[PROMPT],
-            "settings": {n: str(v) for n, v in (DEFAULTS | METHODS[method]).items()},
+            "settings": {n: str(v) for n, v in with_defaults(METHODS[method]).items()},
             "flops": _BUDGET.value * 1e12 * length,
         }
         for seed, length, model, direction, method in each

@@ -12,26 +12,19 @@ import scipy.stats
 
 from bench.support.table import aligned
 
-OURS = "assay"
-# GCG as published (Zou et al. 2023): the best candidate of a step is the next parent, even if it is
-# worse; candidates change one position, to any of its best 256 tokens. Not its 512 candidates.
-PLAIN = {
-    "method": "gcg-original",
-    "buffer": 1,
-    "spread": 0.0,
-    "replace_first": 1,
-    "replace_last": 1,
-    "temperature": float("inf"),
-}
-# Settings that differ from the defaults; any: of several types.
+# `gcg-original` is GCG as published (Zou et al. 2023), but for its 512 candidates.
+_ORIGINAL = {"method": "gcg-original"}
+_BUFFER = {"method": "gcg"}
+BASE = "gcg"  # beside which the others are put
+# Settings that are not their method's defaults; Any: of several types.
 METHODS: dict[str, dict[str, Any]] = {
-    OURS: {},
-    "gcg": PLAIN,
-    "gcg, momentum (MAC)": PLAIN | {"momentum": 0.4},
-    "gcg, half of the layers screen (probe sampling)": PLAIN | {"screen": 8},
-    "gcg, 7 best merged (I-GCG)": PLAIN | {"merge": 7},
-    "assay, momentum": {"momentum": 0.4},
-    "assay, 7 best merged": {"merge": 7},
+    BASE: _BUFFER,
+    "gcg-original": _ORIGINAL,
+    "gcg-original, momentum (MAC)": _ORIGINAL | {"momentum": 0.4},
+    "gcg-original, half of the layers screen (probe sampling)": _ORIGINAL | {"screen": 8},
+    "gcg-merged (I-GCG)": {"method": "gcg-merged"},
+    "gcg, momentum": _BUFFER | {"momentum": 0.4},
+    "gcg, 7 best merged": _BUFFER | {"merge": 7},
 }
 CELL = ["model", "direction", "length", "seed"]
 
@@ -59,26 +52,26 @@ class Kept:
 
 
 def paired(rows: pl.DataFrame) -> list[dict[str, Any]]:
-    """Each method against Assay's search, over the cells that have both.
+    """Each method against the base, over the cells that have both.
 
     Args:
       rows: model, direction, length, seed, method, steps and z.
 
     Returns:
       For each method in the order of `METHODS`: method, pairs, steps (median), z (mean), the mean
-      difference to Assay's search, the ends of an interval that holds for all methods together with
+      difference to the base, the ends of an interval that holds for all methods together with
       95 % (Student's t over the models' means, Bonferroni; models, not seeds, are the sample), the
       difference by length, and the share of the pairs in which the method found more (of equal ones
       half).
     """
     methods = [name for name in METHODS if name in rows["method"].unique()]
     wide = rows.pivot("method", index=CELL, values=["z", "steps"], separator="/")
-    return [_against_ours(wide, name, max(1, len(methods) - 1)) for name in methods]
+    return [_against_base(wide, name, max(1, len(methods) - 1)) for name in methods]
 
 
-def _against_ours(wide: pl.DataFrame, method: str, tests: int) -> dict[str, Any]:
-    both = wide.drop_nulls([f"z/{method}", f"z/{OURS}"])
-    both = both.with_columns(gain=pl.col(f"z/{method}") - pl.col(f"z/{OURS}"))
+def _against_base(wide: pl.DataFrame, method: str, tests: int) -> dict[str, Any]:
+    both = wide.drop_nulls([f"z/{method}", f"z/{BASE}"])
+    both = both.with_columns(gain=pl.col(f"z/{method}") - pl.col(f"z/{BASE}"))
     gain, by_model = both["gain"].to_numpy(), _means(both, "model")
     models, half = np.array(list(by_model.values())), math.nan
     if len(models) > 1:
@@ -104,7 +97,7 @@ def _means(both: pl.DataFrame, by: str) -> dict[Any, float]:
 def table(found: Sequence[dict[str, Any]]) -> str:
     """The results of `paired` as text."""
     lengths = sorted({length for row in found for length in row["by_length"]})
-    header = ("method", "pairs", "steps", "mean, sd", "against ours", "95 %", "better in")
+    header = ("method", "pairs", "steps", "mean, sd", "against gcg", "95 %", "better in")
     body = [
         (
             row["method"],

@@ -64,6 +64,7 @@ def search_of(checkpoint: Checkpoint) -> SearchWork:
         length=DEFAULTS["length"],
         candidates=DEFAULTS["candidates"],
         attempts=2,
+        merged=DEFAULTS["merge"] - 1,
     )
 
 

@@ -39,7 +39,8 @@ def least_passes(model: Model, work: SearchWork) -> list[Pass]:
     """The passes that a step cannot do without, each once."""
     parents, rows = -(-work.attempts // model.data), -(-work.attempts * work.rows // model.data)
     scored = work.attempts * _scored(model, work) / model.data
-    return [*_of_parents(model, work, parents, 1), _candidates(work, rows, scored, 1)]
+    found = [*_of_parents(model, work, parents, 1), _candidates(work, rows, scored, 1)]
+    return [*found, *_merged(model, work, parents, 1)]
 
 
 def passes(model: Model, work: SearchWork) -> list[Pass]:
@@ -50,7 +51,8 @@ def passes(model: Model, work: SearchWork) -> list[Pass]:
         found.append(_appended(model, work, BLOCK_PARENTS, turns))
     blocks = -(-work.blocks // model.data)
     scored = work.attempts * _scored(model, work) / work.blocks
-    return [*found, _candidates(work, work.block_rows, scored, blocks)]
+    found.append(_candidates(work, work.block_rows, scored, blocks))
+    return [*found, *_merged(model, work, 1, -(-work.attempts // model.data))]
 
 
 def pass_bytes(model: Model, one: Pass) -> int:
@@ -154,6 +156,14 @@ def _appended(model: Model, work: SearchWork, parents: int, runs: int) -> Pass:
 def _candidates(work: SearchWork, rows: int, operations: float, runs: int) -> Pass:
     positions = rows * work.row_positions * work.together
     return Pass(name="candidates", operations=operations, positions=positions, runs=runs)
+
+
+def _merged(model: Model, work: SearchWork, attempts: int, runs: int) -> list[Pass]:
+    """The pass of the merged replies, if there are some."""
+    count = attempts * work.merged * work.together
+    operations = count * flops.response(model.config, work.own, work.prefix)
+    one = Pass(name="merged", operations=operations, positions=count * work.own, runs=runs)
+    return [one] if count else []
 
 
 def _scored(model: Model, work: SearchWork) -> float:

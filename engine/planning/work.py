@@ -46,6 +46,7 @@ class SearchWork:
       together: prompts that are judged by the mean of their rewards.
       gradient: whether a step takes one.
       momentum: whether it keeps the mean of the earlier ones.
+      merged: replies that join changes of the best candidates, scored whole in a pass of their own.
       packed: whether two candidates share a row (`engine.search.packing`).
       enumerates: whether a step scores `candidates` whole replies, as `beam` does.
     """
@@ -59,6 +60,7 @@ class SearchWork:
     together: int = 1
     gradient: bool = True
     momentum: bool = False
+    merged: int = 0
     packed: bool = True
     enumerates: bool = False
 

@@ -109,6 +109,7 @@ def check_memory(
         together=len(objective.prompts),
         gradient=takes_gradient(settings),
         momentum=settings.momentum > 0,
+        merged=max(0, settings.merge - 1),
         packed=first[0] < first[-1],
         enumerates=settings.method in ENUMERATIONS,
     )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import AssayError
@@ -32,8 +33,9 @@ class StepMethod:
 
 
 STEP_METHODS = {
-    "gcg": StepMethod(propose="gradient"),
+    "gcg-merged": StepMethod(propose="gradient", keep="latest"),
     "gcg-original": StepMethod(propose="gradient", keep="latest"),
+    "gcg": StepMethod(propose="gradient"),
     "mutate": StepMethod(propose="mutation"),
     "random": StepMethod(propose="fresh"),
     "paper": StepMethod(propose="pairs", keep="latest"),
@@ -41,26 +43,26 @@ STEP_METHODS = {
 ENUMERATIONS = ("repeat", "coordinate", "beam")
 METHODS = (*STEP_METHODS, *ENUMERATIONS)
 
-# Defaults of `RewardModel.search`; Any: settings are of several types. configs/gcg.py, which may
-# not import the engine, states the same defaults for the command: a test compares the two.
+# Defaults of the default method; Any: settings are of several types. configs/gcg.py, which may not
+# import the engine, states them for the command too: a test compares the two.
 DEFAULTS: dict[str, Any] = {
-    "method": "gcg",
+    "method": "gcg-merged",
     "length": 8,
     "steps": 500,
     "flops": 0.0,
     "candidates": 64,
     "topk": 256,
     "restarts": 1,
-    "buffer": 8,
+    "buffer": 1,
     "beam": 8,
-    "replace_first": 4,
+    "replace_first": 1,
     "replace_last": 1,
-    "temperature": 1.0,
-    "spread": 2.0,
+    "temperature": math.inf,
+    "spread": 0.0,
     "distance": 0.0,
     "momentum": 0.0,
     "screen": 0,
-    "merge": 0,
+    "merge": 7,
     "target": 0.0,
     "wrong_sign": False,
     "ascii_only": True,
@@ -77,6 +79,27 @@ DEFAULTS: dict[str, Any] = {
     "every": 10,
     "seed": 0,
 }
+
+# What other methods have in their place.
+_BUFFERED = {"buffer": 8, "replace_first": 4, "temperature": 1.0, "spread": 2.0, "merge": 0}
+_OTHERS = dict.fromkeys(METHODS, _BUFFERED) | {"gcg-original": {"merge": 0}, "gcg-merged": {}}
+
+
+def with_defaults(given: Mapping[str, Any], *, universal: bool = False) -> dict[str, Any]:
+    """The given settings, and the defaults of their method for those that are missing or None.
+
+    Args:
+      given: by name.
+      universal: of a search for several models or prompts, whose default method is `gcg`.
+    """
+    own = {name: value for name, value in given.items() if value is not None}
+    own = {"method": "gcg" if universal else DEFAULTS["method"]} | own
+    every: dict[str, Any] = DEFAULTS | _OTHERS.get(str(own["method"]), {}) | own
+    scored = every["screen"] or every["candidates"]
+    if "merge" not in own and isinstance(scored, int) and scored < every["merge"]:
+        every["merge"] = scored if scored > 1 else 0
+    return every
+
 
 # Least values of the integers; 1 for the others.
 _SMALLEST = dict.fromkeys(("seed", "patience", "certify", "certify_step", "screen", "merge"), 0)

@@ -26,7 +26,7 @@ from engine.search.drivers import build_step_inputs
 from engine.search.filters import Ids
 from engine.search.objective import SearchObjective
 from engine.search.passes import StepInputs
-from engine.search.settings import STEP_METHODS, SearchSettings
+from engine.search.settings import STEP_METHODS, SearchSettings, with_defaults
 from engine.types import PromptIds
 
 RULES = ("mean", "minimum")
@@ -126,8 +126,9 @@ def check_judges(rule: str, judges: int) -> None:
 
 def check_settings(settings: SearchSettings) -> None:
     """Raises AssayError for settings that a universal search has not."""
-    if settings.method not in STEP_METHODS:
-        allowed = ", ".join(map(repr, STEP_METHODS))
+    methods = [name for name in STEP_METHODS if not with_defaults({"method": name})["merge"]]
+    if settings.method not in methods:
+        allowed = ", ".join(map(repr, methods))
         raise AssayError(f"method={settings.method!r}; allowed in a universal search: {allowed}")
     for name in ("target", "wrong_sign", "distance", "momentum", "screen", "merge", "certify"):
         if getattr(settings, name):

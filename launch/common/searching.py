@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.search.run_folder import SearchResult, score_elsewhere, search_sequences
-from engine.search.settings import SearchSettings
+from engine.search.settings import SearchSettings, with_defaults
 from engine.search.universal_runs import search_universal
 from engine.sweep import setup
 from launch.common import readings
@@ -32,7 +32,7 @@ def in_dtype(config: ConfigDict, dtype: str) -> SearchSettings:
         "deny": _texts("deny", config.deny),
         "fixed": _positions(config.fixed),
     }
-    return SearchSettings(**own)
+    return SearchSettings(**with_defaults(own, universal=bool(config.universal)))
 
 
 def search(

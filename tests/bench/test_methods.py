@@ -7,12 +7,14 @@ import polars as pl
 import pytest
 import scipy.stats
 
-from bench.support.methods import METHODS, OURS, Kept, paired, table
-from engine.search.settings import DEFAULTS, SearchSettings
+from bench.support.methods import BASE, METHODS, Kept, paired, table
+from engine.search.settings import SearchSettings, with_defaults
+
+ORIGINAL = "gcg-original"
 
 
 def rows(**gains):
-    """Two seeds of four cells; our search finds 3, then 5, others so much more."""
+    """Two seeds of four cells; the base finds 3, then 5, others so much more."""
     return pl.DataFrame(
         [
             {"model": model, "direction": "max", "length": length, "seed": seed}
@@ -20,29 +22,29 @@ def rows(**gains):
             for model in ("a", "b")
             for length in (4, 8)
             for seed in (0, 1)
-            for method, gain in {OURS: 0.0, **gains}.items()
+            for method, gain in {BASE: 0.0, **gains}.items()
         ]
     )
 
 
-def test_a_method_is_compared_with_ours_in_the_same_cell():
-    first, second = paired(rows(gcg=-0.5))
-    assert (first["method"], first["z"], first["gain"], first["more"]) == (OURS, 4.0, 0.0, 0.5)
-    assert (second["method"], second["z"], second["more"]) == ("gcg", 3.5, 0.0)
+def test_a_method_is_compared_with_the_base_in_the_same_cell():
+    first, second = paired(rows(**{ORIGINAL: -0.5}))
+    assert (first["method"], first["z"], first["gain"], first["more"]) == (BASE, 4.0, 0.0, 0.5)
+    assert (second["method"], second["z"], second["more"]) == (ORIGINAL, 3.5, 0.0)
     assert second["gain"] == second["low"] == second["high"] == pytest.approx(-0.5)
     assert second["by_length"] == {4: pytest.approx(-0.5), 8: pytest.approx(-0.5)}
 
 
 def test_cells_that_only_one_method_has_searched_do_not_count():
-    both = rows(gcg=1.0)
-    partly = both.filter((pl.col("method") != "gcg") | (pl.col("seed") == 0))
+    both = rows(**{ORIGINAL: 1.0})
+    partly = both.filter((pl.col("method") != ORIGINAL) | (pl.col("seed") == 0))
     assert paired(partly)[1]["pairs"] == 4
-    assert "gcg" in table(paired(partly))
+    assert ORIGINAL in table(paired(partly))
 
 
 def test_the_interval_is_of_models_and_for_all_methods_together():
-    more = pl.when(pl.col("model") == "a", pl.col("method") != OURS).then(2.0).otherwise(0.0)
-    names = {"gcg": 1.0, "assay, momentum": 1.0}
+    more = pl.when(pl.col("model") == "a", pl.col("method") != BASE).then(2.0).otherwise(0.0)
+    names = {ORIGINAL: 1.0, "gcg, momentum": 1.0}
     found = paired(rows(**names).with_columns(z=pl.col("z") + more))[1]
     assert (found["gain"], found["steps"]) == (pytest.approx(2.0), 10.5)
     half = scipy.stats.t.ppf(1 - 0.025 / 2, 1) * np.std([3.0, 1.0], ddof=1) / 2**0.5
@@ -50,7 +52,7 @@ def test_the_interval_is_of_models_and_for_all_methods_together():
 
 
 def test_a_search_is_kept_under_everything_that_decides_its_result(tmp_path):
-    row = {"model": "a", "direction": "max", "length": 4, "seed": 0, "method": OURS}
+    row = {"model": "a", "direction": "max", "length": 4, "seed": 0, "method": BASE}
     row |= {"prompt": "Who?", "flops": 1e9, "settings": {"merge": "0"}}
     kept = Kept(tmp_path / "new" / "rows.jsonl")
     kept.add(row | {"z": 1.0})
@@ -63,5 +65,5 @@ def test_a_search_is_kept_under_everything_that_decides_its_result(tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_settings_that_exist(method):
-    SearchSettings(**DEFAULTS | METHODS[method], direction="max", dtype="float32")
-    assert METHODS[method] == {} or method != OURS
+    SearchSettings(**with_defaults(METHODS[method]), direction="max", dtype="float32")
+    assert method.startswith(METHODS[method]["method"])

@@ -94,8 +94,8 @@ BAD = {
     ),
     "method misspelt": (
         "method=gcq",
-        "method='gcq'; allowed: 'gcg', 'gcg-original', 'mutate', 'random', 'paper', 'repeat', "
-        "'coordinate', 'beam'",
+        "method='gcq'; allowed: 'gcg-merged', 'gcg-original', 'gcg', 'mutate', 'random', 'paper', "
+        "'repeat', 'coordinate', 'beam'",
     ),
     "a filter's file that is not there": (
         "deny={absent}",

@@ -8,7 +8,7 @@ from configs import known_models, known_shapes
 from engine.planning import flops, machines, memory, plans, searches
 from engine.planning.work import SearchWork
 from engine.search import packing
-from engine.search.settings import DEFAULTS, SearchSettings
+from engine.search.settings import SearchSettings, with_defaults
 from engine.search.step import first_changes
 from launch.common.subjects import subject_of
 
@@ -44,22 +44,32 @@ def test_the_floor_of_many_candidates_is_their_operations():
 
 def operations(model, work) -> float:
     """Of a step, without those of the parent behind the prompt."""
+    first = [*work.first_changes, *[0] * work.merged]
     whole = flops.compiled_step(
-        model.config, work.first_changes, work.length, [64], work.suffix, with_gradient=True
+        model.config, first, work.length, [64], work.suffix, with_gradient=True
     )
     return whole - flops.extension(model.config, work.length, 64)
 
 
-def test_the_least_passes_have_the_operations_of_a_step():
-    model = llama(1, 1)
-    found = sum(each.operations for each in searches.least_passes(model, LARGE))
-    assert found == pytest.approx(operations(model, LARGE), rel=1e-9)
+@pytest.mark.parametrize("merged", [0, 6])
+def test_the_least_passes_have_the_operations_of_a_step(merged):
+    model, work = llama(1, 1), dataclasses.replace(LARGE, merged=merged)
+    found = sum(each.operations for each in searches.least_passes(model, work))
+    assert found == pytest.approx(operations(model, work), rel=1e-9)
+
+
+def test_merged_replies_take_a_pass_of_their_own():
+    model, work = llama(1, 1), dataclasses.replace(LARGE, merged=6)
+    *others, merged = searches.passes(model, work)
+    assert others == searches.passes(model, LARGE)
+    assert merged == searches.least_passes(model, work)[-1]
+    assert merged.positions == 6 * work.own
 
 
 @pytest.mark.parametrize("work", [SMALL, LARGE])
 def test_rows_and_blocks_are_those_of_the_compiled_step(work):
     changes = {"length": work.length, "candidates": work.candidates}
-    settings = SearchSettings(**DEFAULTS | changes, direction="max", dtype="float32")
+    settings = SearchSettings(**with_defaults(changes), direction="max", dtype="float32")
     first = first_changes(settings)
     assert list(first) == work.first_changes
     packed = packing.pack(first, work.own)

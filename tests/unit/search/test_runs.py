@@ -28,7 +28,7 @@ from engine.runs import parts, provenance, schema
 from engine.search.drivers import EnumerationDriver, StepDriver, run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import score_elsewhere, search_sequences, trace_frame
-from engine.search.settings import DEFAULTS, SearchSettings
+from engine.search.settings import DEFAULTS, METHODS, SearchSettings, with_defaults
 from engine.sweep import rescore, setup
 from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 from launch.common import searching
@@ -339,9 +339,40 @@ def test_a_command_killed_between_its_directions_goes_on_to_both(checkpoint, tmp
     assert not list(run.rglob("*.safetensors"))
 
 
-def test_the_api_and_the_command_have_the_same_settings():
-    command, _ = searching.settings(gcg.get_config(), [])
-    assert command == SearchSettings(**DEFAULTS, direction="both", dtype="float32")
+@pytest.mark.parametrize("method", [None, *METHODS])
+def test_the_api_and_the_command_have_the_same_settings(method):
+    config = gcg.get_config()
+    config.method = method
+    command, _ = searching.settings(config, [])
+    every = with_defaults({} if method is None else {"method": method})
+    assert command == SearchSettings(**every, direction="both", dtype="float32")
+    assert method is not None or every == DEFAULTS
+
+
+def test_settings_that_are_not_given_have_the_defaults_of_their_method():
+    own = {"buffer": 8, "replace_first": 4, "temperature": 1.0, "spread": 2.0, "merge": 0}
+    assert with_defaults({"method": "mutate"}) == DEFAULTS | {"method": "mutate"} | own
+    assert with_defaults({"method": "gcg", "merge": None, "seed": 3})["merge"] == 0
+    original = DEFAULTS | {"method": "gcg-original", "merge": 0}
+    assert with_defaults({"method": "gcg-original"}) == original
+    for universal in ("mean", "minimum"):
+        config = gcg.get_config()
+        config.universal = universal
+        assert searching.settings(config, [])[0].method == "gcg"
+
+
+@pytest.mark.parametrize(
+    ("given", "merge"),
+    [
+        ({"candidates": 3}, 3),
+        ({"candidates": 1}, 0),
+        ({"screen": 5}, 5),
+        ({"candidates": 3, "merge": 2}, 2),
+    ],
+)
+def test_no_more_candidates_are_merged_than_there_are(given, merge):
+    assert with_defaults(given)["merge"] == merge
+    SearchSettings(**with_defaults(given), direction="max", dtype="float32")
 
 
 @pytest.mark.slow
@@ -360,7 +391,7 @@ def test_the_api_returns_the_trace(checkpoint):
         ({"direction": "up"}, "direction='up'; allowed: 'max', 'min', 'both'"),
         (
             {"method": "gcq"},
-            "method='gcq'; allowed: 'gcg', 'gcg-original', 'mutate', 'random', 'paper', 'repeat'",
+            "method='gcq'; allowed: 'gcg-merged', 'gcg-original', 'gcg', 'mutate', 'random', ",
         ),
         ({"topk": 300}, "topk=300; the filters leave 285 tokens: allowed at most that"),
         ({"allow": ("love", "war")}, "topk=16; the filters leave 2 tokens: allowed at most that"),

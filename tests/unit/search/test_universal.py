@@ -271,7 +271,8 @@ def test_every_program_is_compiled_by_all_processes_together(models, monkeypatch
     ("changes", "message"),
     [
         ({"rule": "most"}, "universal='most'; allowed: 'mean', 'minimum'"),
-        ({"method": "beam"}, "method='beam'; allowed in a universal search: 'gcg', 'gcg-original'"),
+        ({"method": "beam"}, "method='beam'; allowed in a universal search: 'gcg-original', 'gcg'"),
+        ({"method": "gcg-merged"}, "method='gcg-merged'; allowed in a universal search: 'gcg-or"),
         ({"certify": 9}, "certify=9; allowed in a universal search: 0"),
         ({"target": 3.0}, r"target=3\.0; allowed in a universal search: 0\.0"),
         ({"deny": ("Liebe",)}, "deny: no token is 'Liebe'; allowed: texts of single tokens"),
