@@ -292,7 +292,7 @@ def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
     assert process.wait() == -signal.SIGKILL
     assert list(killed.rglob("*.safetensors"))
     assert start(killed).wait() == 0
-    name = schema.sequences_path("tiny", "greatest", "max", "gcg", 0)
+    name = schema.sequences_path("tiny", "greatest", "max", DEFAULTS["method"], 0)
     assert (killed / name).read_bytes() == (whole / name).read_bytes()
 
 
