@@ -79,5 +79,5 @@ def test_two_models_are_compared(plan, config, tmp_path):
 
 @pytest.mark.parametrize("compared", ["", MLP, "a,b", f"{MLP},{MLP}"])
 def test_what_cannot_be_compared_is_one_line(compared):
-    with pytest.raises(AssayError, match=r"compared=.*; allowed: two of smollm2"):
+    with pytest.raises(AssayError, match=r"compared=.*; allowed: two different ones of smollm2"):
         demo.pair_of(compared)
