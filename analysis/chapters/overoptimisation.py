@@ -209,8 +209,8 @@ def _finding(
         counted, under = " (counted under each prompt)", f"under “{worst['prompt']}”, "
     text = (
         f"{place}, {alike.height} ordered pairs of models{counted} have rewards that correlate "
-        f"above {_AGREE:g} under the language model. In {turned.height} of them, training on the "
-        "first first raises the second’s reward and then lowers it, by "
+        f"above {_AGREE:g} under the language model. In {turned.height} of them, training "
+        "on the first raises the second’s reward, and then lowers it from there by "
         f"{LEAST_LOSS:g} standard deviations or more, up to a KL of {KLS[-1]:g} nats, and by "
         "more than chance does where two rewards only rise together (q < .05). Most: "
         f"{under}trained on {names[worst['optimised']]}, {names[worst['read']]} (correlation "

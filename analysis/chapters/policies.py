@@ -44,6 +44,7 @@ from analysis.measures.reference_policy import (
     Replies,
     lists,
     prompts_without_reference,
+    token_tables,
     vocabularies,
     without_reference,
 )
@@ -109,6 +110,23 @@ def _left_out(study: Study) -> list[str]:
     return said
 
 
+def _unused(study: Study) -> list[str]:
+    """One sentence on language models that might have been the reference policy as well."""
+    used = {each.reference for each in known_replies(study)}
+    tables = token_tables(study.run, study.models)
+    alike = {tables[model] for model in used if model in tables}
+    rest = [model for model in tables if tables[model] in alike and model not in used]
+    rest = [study.names.get(m, m) for m in rest if m not in study.run.vocabulary_models]
+    if not rest:
+        return []
+    verb = "is" if len(rest) == 1 else "are"
+    taken = listed([study.names.get(model, model) for model in sorted(used)])
+    return [
+        f"{listed(rest)} {verb} left out as a reference policy: of several language models with "
+        f"the same tokens, the first by name is taken, {taken}."
+    ]
+
+
 def _few(prompts: pl.Series) -> str:
     """The first prompts, and how many there are more."""
     named = [f"“{prompt}”" for prompt in prompts.head(_NAMED)]
@@ -149,7 +167,7 @@ def section(study: Study) -> Section:
     blocks: list[Block] = notes([made.reason("policies")])
     every = made.get("policies")
     if every is not None:
-        blocks += notes([*_left_out(study), *not_drawn(study, every)])
+        blocks += notes([*_left_out(study), *_unused(study), *not_drawn(study, every)])
         for of, prompt in drawn(study, every):
             blocks += _of_prompt(study, of, prompt)
         blocks += _tables(study)

@@ -35,7 +35,8 @@ class Replies:
       texts: the token, or the item, of each id [N].
       log_p: log-probabilities over these replies [N], which sum to 1; float64.
       covered: probability of these replies together before that, at most 1: what a sum of float32
-        log-probabilities has above that is rounding, and is cut.
+        log-probabilities has above that is rounding, and is cut. Of a list in which an item begins
+        another one, it counts that one twice.
       models: slugs of the reward models [M].
       rewards: float64 [M, N].
     """

@@ -289,10 +289,7 @@ def _known_hashes(place: epath.Path) -> dict[str, str]:
 def _state(path: Path) -> str:
     """Which file it is, and what changes when it is written: JSON, so that it can be a key."""
     stat = path.stat()
-    changed = (
-        stat.st_mtime_ns,
-        stat.st_ctime_ns,
-    )  # the second is not kept when a file is copied over
+    changed = stat.st_mtime_ns, stat.st_ctime_ns  # no command can set the second
     return json.dumps([str(path.resolve()), stat.st_size, *changed, stat.st_ino])
 
 

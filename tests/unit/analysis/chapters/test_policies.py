@@ -198,6 +198,20 @@ def test_models_of_equal_tokens_share_a_reference_whatever_their_templates(tmp_p
     assert crossed.height == 4
 
 
+def test_a_second_language_model_with_the_same_tokens_is_named(tmp_path, settings):
+    words = ["w", "x", "y", "z"]
+    folder = tmp_path / "run"
+    _run_of_keys(folder, dict.fromkeys(("a", "b", "lm"), words))
+    runs.add_logprobs(folder, "another", "lm", "greatest", np.log([0.1, 0.2, 0.3, 0.4]))
+    study = analysis.compute(analysis.load(folder), {}, settings, [policies])
+    assert study.tables["policies"]["reference"].unique().to_list() == ["another"]
+    (note,) = notes_of(policies.section(study))
+    assert note == (
+        "lm is left out as a reference policy: of several language models with the same tokens, "
+        "the first by name is taken, another."
+    )
+
+
 def test_models_of_which_one_token_differs_are_apart(tmp_path, settings):
     words = ["w", "x", "y", "z"]
     tables = {"a": words, "b": ["w", "x", "z", "y"], "lm": words}
