@@ -74,7 +74,7 @@ def step_seconds(model: Model, kind: Kind, work: SearchWork) -> float:
 
 
 def step_alone_seconds(model: Model, kind: Kind, work: SearchWork) -> float:
-    """The same without sums over `model`."""
+    """The expected seconds of a step without its sums over `model`."""
     rate, small = kind.rate(model.dtype), model.config.num_layers * kind.layer_s
     reading = dataclasses.replace(kind, bytes_per_s=kind.read_share * kind.bytes_per_s)
     return sum(
