@@ -52,8 +52,8 @@ def get_config(selection: str = "") -> ConfigDict:
     config.candidates = 64  # candidates scored per step and restart
     config.topk = 256  # tokens that may be proposed per position
     config.restarts = 1  # searches per direction, run side by side
-    # Settings without a value take their method's default. Where two are named, the first is that
-    # of gcg-merged.
+    # Settings without a value take their method's default. Of two numbers below, the first is that
+    # of gcg-merged and gcg-original, which does not merge, the second that of the others.
     config.buffer = config_dict.placeholder(int)  # sequences that each restart keeps: 1; 8
     config.beam = 8  # width of the beam (method=beam)
     # Tokens that a candidate changes at most, in the first step: 1; 4 …

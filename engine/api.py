@@ -241,7 +241,8 @@ class RewardModel:
           direction: `max` for the highest reward, `min` for the lowest.
           **settings: fields of `engine.search.settings.SearchSettings`, such as `method`, `length`
             (tokens of the reply), `steps`, `candidates`, `restarts`, `initial`, `ascii_only`,
-            `round_trip` and `seed`; the others have their method's defaults.
+            `round_trip` and `seed`; the others have their method's defaults, and the default
+            method is `gcg-merged`.
 
         Returns:
           The best sequence after each step, from the first that was found: step u32, reward f32,
@@ -294,7 +295,8 @@ class RewardModel:
         # that the reply has to fit are set when the objective, which draws one, is built.
         free = {"topk": 1, **settings, "length": len(ids), "fixed": (), "round_trip": False}
         objective = self._objective([prompt], direction, free)
-        given = {"fixed": (), "round_trip": DEFAULTS["round_trip"], **settings}
+        named = {name: value for name, value in settings.items() if value is not None}
+        given = {"fixed": (), "round_trip": DEFAULTS["round_trip"], **named}
         last = {name: given[name] for name in ("fixed", "round_trip")}
         last |= {"certify": sweeps, "initial": "given" if last["fixed"] else ""}
         own = dataclasses.replace(objective.settings, **last)
@@ -406,7 +408,7 @@ def search_together(
       rule: `mean` or `minimum` of the rewards, each standardised by the model's rewards of single
         tokens under the prompt.
       direction: `max` for the highest rewards, `min` for the lowest.
-      **settings: as for `RewardModel.search`, with a method that takes compiled steps.
+      **settings: as for `RewardModel.search`; the default method is `gcg`.
 
     Returns:
       The best sequence after each step, as `RewardModel.search` returns it, with the objective in

@@ -72,6 +72,8 @@ def diff(failed: list[str], given: command.Given) -> str:
     folders = [path for side, path in paths.items() if side not in checkpoints]
     check_target(target, [*folders, *([storage.path_of(given.run)] if given.run else [])])
     plan = comparing.planned(given, paths, settings.allow_incomplete)
+    for prompt in plan.prompts:
+        limits.check_ends(prompt, plan.tokens_under(prompt))
     for sweep in plan.sweeps:
         sweep.sweep(given)
     run, noise = plan.compared()

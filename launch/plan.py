@@ -128,8 +128,8 @@ def _check(config: ConfigDict, most: int) -> None:
     for name in ("length", "candidates", "steps", "restarts", "self_check", "part_size"):
         if config[name] < 1:
             raise AssayError(f"{name}={config[name]}; allowed: integers >= 1")
-    if config.merge < 0:
-        raise AssayError(f"merge={config.merge}; allowed: integers >= 0")
+    if config.merge < 0 or config.merge == 1:
+        raise AssayError(f"merge={config.merge}; allowed: 0, or integers >= 2")
     for name, least in (("prefix", 0), ("own", 0), ("length", 1)):
         if not least <= config[name] <= most:
             allowed = f"{least} to {most}, the model's longest"
@@ -217,7 +217,8 @@ def _planned(language: bool, sweep: SweepWork, search: SearchWork) -> str:
     return (
         f"a sweep of {sweep.prompts} prompts ({sweep.prefix} positions, then {sweep.own} of each "
         f"candidate) and a search of {search.steps} steps ({search.attempts} times "
-        f"{search.candidates} candidates of {search.length} tokens)"
+        f"{search.candidates} candidates of {search.length} tokens"
+        + (f" and {search.merged} that merge the best)" if search.merged else ")")
     )
 
 

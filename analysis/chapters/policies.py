@@ -43,8 +43,8 @@ from analysis.measures.reference_policy import (
     LIST,
     Replies,
     lists,
+    not_taken,
     prompts_without_reference,
-    token_tables,
     vocabularies,
     without_reference,
 )
@@ -111,19 +111,13 @@ def _left_out(study: Study) -> list[str]:
 
 
 def _unused(study: Study) -> list[str]:
-    """One sentence on language models that might have been the reference policy as well."""
-    used = {each.reference for each in known_replies(study)}
-    tables = token_tables(study.run, study.models)
-    alike = {tables[model] for model in used if model in tables}
-    rest = [model for model in tables if tables[model] in alike and model not in used]
-    rest = [study.names.get(m, m) for m in rest if m not in study.run.vocabulary_models]
+    """One sentence on language models beside those that are taken."""
+    rest = [study.names.get(model, model) for model in not_taken(study.run, study.models)]
     if not rest:
         return []
-    verb = "is" if len(rest) == 1 else "are"
-    taken = listed([study.names.get(model, model) for model in sorted(used)])
     return [
-        f"{listed(rest)} {verb} left out as a reference policy: of several language models with "
-        f"the same tokens, the first by name is taken, {taken}."
+        "Not used as a reference policy, because another language model is taken for the same "
+        f"replies: {listed(rest)}. A chat form goes first, then the first by name."
     ]
 
 

@@ -79,6 +79,14 @@ class Limits:
         if type(self.ends) is not int or self.ends < 1:
             raise AssayError(f"diff.limits.ends={self.ends!r}; allowed: integers >= 1")
 
+    def check_ends(self, prompt: str, compared: int) -> None:
+        """Raises AssayError if the two ends of `compared` tokens would overlap under a prompt."""
+        if 2 * self.ends > compared:
+            raise AssayError(
+                f"diff.limits.ends={self.ends} of {compared:,} compared tokens under {prompt!r}; "
+                f"allowed: at most half of them, {compared // 2:,}"
+            )
+
 
 def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.DataFrame:
     """How alike both models rank the vocabulary under each prompt, and two sweeps of one model.
@@ -99,12 +107,7 @@ def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.Da
     """
     frames = []
     for prompt in run.vocabulary_prompts:
-        compared = len(_rewards(run, prompt)[0])
-        if 2 * limits.ends > compared:
-            raise AssayError(
-                f"diff.limits.ends={limits.ends} of {compared:,} compared tokens under {prompt!r}; "
-                f"allowed: at most half of them, {compared // 2:,}"
-            )
+        limits.check_ends(prompt, len(_rewards(run, prompt)[0]))
         floor = _floor(noise, prompt, 0.99)
         for of, own in [(CHANGE, run), *noise]:
             if prompt in own.vocabulary_prompts:

@@ -187,6 +187,26 @@ def prompts_without_reference(run: Run, models: Sequence[str]) -> list[tuple[str
     return list(dict.fromkeys(found))
 
 
+def not_taken(run: Run, models: Sequence[str]) -> list[str]:
+    """Slugs of language models that scored the same replies under a prompt as the one taken."""
+    tables = token_tables(run, models)
+    places = [
+        (prompt, [pair for pair in run.logprobs if tables[pair[0]] == at])
+        for prompt in run.vocabulary_prompts
+        for at in _by_tokens(run, models, prompt, tables)
+    ]
+    for items, prompt in run.lists():
+        if any((items, model, prompt) in run.items for model in models):
+            read = [(model, form) for name, model, form in run.item_logprobs if name == items]
+            places.append((prompt, read))
+    left = set()
+    for prompt, asked in places:
+        chosen = _form_of(run, prompt, asked)
+        alike = {model for model, form in asked if run.prompts[form] == run.prompts[prompt]}
+        left |= alike - {chosen[0]} if chosen else set()
+    return sorted(left)
+
+
 def _form_of(run: Run, prompt: str, asked: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
     """Language model and form for `prompt`: the chat form before the plain one, then by slug."""
     alike = [(m, form) for m, form in asked if run.prompts[form] == run.prompts[prompt]]

@@ -11,7 +11,7 @@ import dataclasses
 from engine.planning import flops, memory
 from engine.planning.machines import Kind
 from engine.planning.memory import Model
-from engine.planning.work import BLOCK_PARENTS, SearchWork
+from engine.planning.work import BLOCK_PARENTS, BLOCK_ROWS, SearchWork
 
 _PARTS = 2  # of a layer that devices along `model` add up: attention and feed-forward
 
@@ -40,7 +40,7 @@ def least_passes(model: Model, work: SearchWork) -> list[Pass]:
     parents, rows = -(-work.attempts // model.data), -(-work.attempts * work.rows // model.data)
     scored = work.attempts * _scored(model, work) / model.data
     found = [*_of_parents(model, work, parents, 1), _candidates(work, rows, scored, 1)]
-    return [*found, *_merged(model, work, parents, 1)]
+    return [*found, *_merged(model, work, parents * work.merged, 1)]
 
 
 def passes(model: Model, work: SearchWork) -> list[Pass]:
@@ -52,7 +52,8 @@ def passes(model: Model, work: SearchWork) -> list[Pass]:
     blocks = -(-work.blocks // model.data)
     scored = work.attempts * _scored(model, work) / work.blocks
     found.append(_candidates(work, work.block_rows, scored, blocks))
-    return [*found, *_merged(model, work, 1, -(-work.attempts // model.data))]
+    blocks = -(-work.attempts * -(-work.merged // BLOCK_ROWS) // model.data)
+    return [*found, *_merged(model, work, min(work.merged, BLOCK_ROWS), blocks)]
 
 
 def pass_bytes(model: Model, one: Pass) -> int:
@@ -158,9 +159,9 @@ def _candidates(work: SearchWork, rows: int, operations: float, runs: int) -> Pa
     return Pass(name="candidates", operations=operations, positions=positions, runs=runs)
 
 
-def _merged(model: Model, work: SearchWork, attempts: int, runs: int) -> list[Pass]:
+def _merged(model: Model, work: SearchWork, rows: int, runs: int) -> list[Pass]:
     """The pass of the merged replies, if there are some."""
-    count = attempts * work.merged * work.together
+    count = rows * work.together
     operations = count * flops.response(model.config, work.own, work.prefix)
     one = Pass(name="merged", operations=operations, positions=count * work.own, runs=runs)
     return [one] if count else []

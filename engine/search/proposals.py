@@ -5,6 +5,7 @@ position first is static, so that the positions before it are not computed again
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import jax
@@ -146,7 +147,9 @@ def by_position(
     usable = jnp.isfinite(value)
     spread = jnp.std(value, axis=1, where=usable, keepdims=True)
     token = jnp.where(usable, token, ids[:, None])  # fewer than topk tokens allowed: no change
-    level = jnp.where(usable, value / (temperature * spread + 1e-30), -jnp.inf)
+    # Of equal gains the spread is 0, and inf × 0 is undefined.
+    scaled = 0.0 if math.isinf(temperature) else value / (temperature * spread + 1e-30)
+    level = jnp.where(usable, scaled, -jnp.inf)
     noise = jax.random.gumbel(order_key, level.shape)
     token = jnp.take_along_axis(token, jnp.argsort(-(level + noise), axis=1), axis=1)
 

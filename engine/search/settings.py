@@ -44,7 +44,7 @@ ENUMERATIONS = ("repeat", "coordinate", "beam")
 METHODS = (*STEP_METHODS, *ENUMERATIONS)
 
 # Defaults of the default method; Any: settings are of several types. configs/gcg.py, which may not
-# import the engine, states them for the command too: a test compares the two.
+# import the engine, repeats those that all methods share: a test compares the two.
 DEFAULTS: dict[str, Any] = {
     "method": "gcg-merged",
     "length": 8,

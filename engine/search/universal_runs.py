@@ -81,7 +81,7 @@ def search_universal(
         prompts, changes nothing.
       prompts: prompt id -> text.
       run: run folder, new or to be continued.
-      settings: of the search, by a method of `STEP_METHODS`.
+      settings: of the search, by a method of `STEP_METHODS` that merges nothing.
       mesh: from `engine.mesh.build_mesh`.
       rule: `mean` or `minimum` of the standardised rewards.
       check_memory: whether models that are larger than the free memory are refused.

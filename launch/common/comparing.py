@@ -125,6 +125,12 @@ class Plan:
         every = [*self.sides.values(), *(source for source, _ in self.noise)]
         return [source.sweep for source in every if source.sweep is not None]
 
+    def tokens_under(self, prompt: str) -> int:
+        """How many tokens both sides have under a prompt."""
+        sides = [source.side for source in self.sides.values()]
+        size = min(len(side.tokens) for side in sides)
+        return int((sides[0].prompts[prompt].ids < size).sum())
+
     def compared(self) -> tuple[Run, list[tuple[str, Run]]]:
         """The two models as one run; each pair of sweeps that measures noise, with its name."""
         runs = {of: source.loaded(self.partial) for of, source in self.sides.items()}

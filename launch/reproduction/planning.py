@@ -15,6 +15,7 @@ from engine.planning.memory import in_words
 from engine.planning.plans import Plan, Subject, plan
 from engine.planning.work import Named, SearchWork, SweepWork
 from engine.runs import schema
+from launch.common import searching
 from launch.common.subjects import subject_of
 from launch.reproduction import results, sources, trials
 from launch.reproduction.asked import (
@@ -130,6 +131,7 @@ def _plan(asked: Asked, subject: Subject, devices: Devices, dtype: str = "auto")
         candidates=own.candidates,
         steps=own.steps,
         attempts=own.restarts * (2 if own.direction == "both" else 1),
+        merged=max(0, searching.in_dtype(own, "float32").merge - 1),
         packed=own.length > 1,
     )
     chosen = asked.config.dtype if dtype == "auto" else dtype

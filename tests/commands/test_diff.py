@@ -159,6 +159,7 @@ SIDES = ["--before={model}", "--after={model}"]
         (["--before={model}", "--after={reversed}"], "--after (reversed) have two vocabularies ("),
         (["--before={model}", "--after={language}"], "a language model; allowed: a reward model"),
         ([*SIDES, "--config.dtype=fp8"], "dtype='fp8'; allowed: "),
+        ([*SIDES, "--config.limits.ends=300"], "diff.limits.ends=300 of "),
         ([*SIDES, "--config.objectives=values"], "but none of the models has any: diffed"),
         ([*SIDES, "--config.mesh.model=3"], "mesh"),
         ([*SIDES, "--run={model}/model.json"], "/model.json: a file; allowed: a folder"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -330,6 +331,21 @@ def proposer(topk, replace, free):
         )
 
     return jax.jit(draw), plan
+
+
+@pytest.mark.parametrize("usable", [1, 4])
+def test_equal_gains_are_drawn_uniformly_too(usable):
+    """The default temperature is infinite, and the spread of equal gains is 0."""
+    ids, plan = jnp.zeros(2, jnp.int32), proposals.spread_first_changes((0, 1), 2, 4)
+    gain = jnp.full((2, 9), -jnp.inf).at[:, 1 : 1 + usable].set(0.5)
+    drawn = [
+        proposals.by_position(
+            jax.random.key(seed), ids, gain, (0, 1), plan, 4, math.inf, jnp.asarray(1), 1
+        )
+        for seed in range(8)
+    ]
+    tokens = {int(reply.max()) for replies in drawn for reply in replies}
+    assert tokens <= set(range(1, 1 + usable)) and (len(tokens) > 1) == (usable > 1)
 
 
 @pytest.mark.parametrize("replace", [1, 3])

@@ -207,8 +207,8 @@ def test_a_second_language_model_with_the_same_tokens_is_named(tmp_path, setting
     assert study.tables["policies"]["reference"].unique().to_list() == ["another"]
     (note,) = notes_of(policies.section(study))
     assert note == (
-        "lm is left out as a reference policy: of several language models with the same tokens, "
-        "the first by name is taken, another."
+        "Not used as a reference policy, because another language model is taken for the same "
+        "replies: lm. A chat form goes first, then the first by name."
     )
 
 
