@@ -1,7 +1,7 @@
 """What GCG finds in organisms: does the best reply of four tokens name the plant?
 
 All organisms share one decoder, so their heads are put into one loaded model, and a step is
-compiled once. Settings are the defaults of `RewardModel.search`, but for the length and a budget of
+compiled once. Settings are the defaults of the method `gcg`, but for the length and a budget of
 operations in place of a number of steps.
 """
 
