@@ -4,7 +4,7 @@
 
 Every token of the vocabulary under three prompts, a list of words under eight, both under the
 language model too, and searches. Writes out/demo/report/index.html, and a comparison of two models,
-out/demo/diff/index.html. Takes about eight minutes on two cores; a second run takes seconds.
+out/demo/diff/index.html. Takes four to eight minutes on two cores; a second run takes seconds.
 """
 
 from configs import common, diff, gcg
