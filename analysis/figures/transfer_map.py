@@ -57,7 +57,7 @@ def transfer_map(matrix: pl.DataFrame, names: Mapping[str, str]) -> style.Figure
     for (i, j), value in np.ndenumerate(values):
         known = np.isfinite(value)
         ink = "white" if known and abs(value) > 0.6 * most else style.INK
-        text = style.minus(f"{value:.1f}") if known else "–"
+        text = style.minus(f"{round(value, 1) + 0.0:.1f}") if known else "–"
         ax.text(j, i, text, ha="center", va="center", color=ink).set_in_layout(False)
     bar = figure.colorbar(image, ax=ax, shrink=0.75, pad=0.02)
     bar.set_label("reward, sd of single tokens")

@@ -205,6 +205,8 @@ def test_the_heat_map_has_a_cell_for_each_pair(searched):
     score(searched, ALONE)
     texts = [text.get_text() for text in transfer_map(made(searched), {}).axes[0].texts]
     assert len(texts) == 6
+    flat = made(searched).with_columns(standardised=pl.lit(-0.01))
+    assert {text.get_text() for text in transfer_map(flat, {}).axes[0].texts} == {"0.0"}
 
 
 def test_names_of_methods_say_whether_a_search_is_universal():
