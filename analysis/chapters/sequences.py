@@ -102,8 +102,8 @@ def sequences_table(run: Run) -> pl.DataFrame:
       these ids), flops (of the whole search), and two columns more: reward_from_text (of
       the text as a chat would tokenise it) and rejected (candidates that did not round-trip; both
       null where the manifest does not name them). By model, prompt, direction, method, seed. Of
-      equal rewards the earliest counts. The last step counts of a certificate, which may seek a
-      target, and of a universal search, which does not seek the reward of one model.
+      equal rewards the earliest is taken. Of a certificate (which may seek a target) and of a
+      universal search (which does not seek one model's reward), the last step is taken.
     """
     best = []
     singles: dict[tuple[str, str], Array] = {}
@@ -135,7 +135,7 @@ def sequences_table(run: Run) -> pl.DataFrame:
 def sequence_traces(run: Run) -> pl.DataFrame:
     """Every step of each search: its keys, step, reward, best (so far), flops.
 
-    Where the last step counts (`sequences_table`), `best` is each step's own.
+    Where `sequences_table` takes the last step, `best` is each step's own.
     """
     frames = [pl.DataFrame(schema=_TRACE)]
     for keys, steps, _ in run.read_searches():

@@ -238,8 +238,8 @@ def _group(
 def _complete(manifest: Manifest, files: Mapping[str, Sequence[str]]) -> list[str]:
     """The directions that need not be searched again, as `jobs` has it for those of one model.
 
-    Files that the manifest lacks are adopted if those of all directions are there: a command that
-    was stopped between two directions has left its state, from which it writes both again.
+    Files that the manifest lacks are adopted if those of all directions are there. A command that
+    was stopped between two directions writes both again, from its state where one was saved.
 
     Args:
       manifest: with every search entered.
