@@ -88,6 +88,9 @@ def demo(given: command.Given) -> str:
     converted = [_converted(folder, root / "checkpoints" / folder.name) for folder in folders]
     opened = [dataclasses.replace(c, verify=scoring.verify(config)) for c in converted]
     checkpoints, language_models = opened[: len(models)], opened[len(models) :]
+    compared = plan.prompts if {*pair} <= {*slugs} else []
+    for prompt in compared:
+        limits.check_ends(prompt, len(checkpoints[0].template.tokens))
     with locking.held(given, plan.run, "demo"):
         new = _scored(plan, checkpoints) + _logprobs(plan, language_models)
         new += searched(plan, checkpoints, config, searches)
@@ -97,7 +100,7 @@ def demo(given: command.Given) -> str:
         reporting.write_report([epath.Path(plan.run)], epath.Path(root / "report"))
     else:
         _say(8, f"keeping {root}/report: nothing new was scored (remove it to write it again)")
-    if plan.prompts and {*pair} <= {*slugs}:
+    if compared:
         compare(pair, plan, limits, root / "diff")
     return f"report: {page.resolve()}"
 

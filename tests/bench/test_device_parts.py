@@ -83,7 +83,8 @@ def test_the_floor_of_a_search_is_its_operations_where_those_take_longer():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_transformers_makes_the_same_model_of_a_config(name):
-    torch = pytest.importorskip("torch")
+    import torch
+
     from bench.peers.transformers_rewards import RandomNetwork
 
     model = models.named(name, toy=False)
