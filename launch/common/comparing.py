@@ -230,7 +230,7 @@ def _given_noise(
     if not common:
         raise AssayError(f"{name}: none of the prompts; allowed: {', '.join(prompts)}")
     # One checkpoint on both sides: the noise is of the one that was swept more like it.
-    of = min(owners, key=lambda of: _differing(sides[of].side, side, common[0]))
+    of = min(owners, key=lambda of: sum(_differing(sides[of].side, side, p) for p in common))
     noise = Source(side=side, of=of, folder=folder, run=run)
     matching(sides[noise.of].side, noise.side, common)
     equal = {prompt: [of for of in owners if _same(sides[of], noise, prompt)] for prompt in common}

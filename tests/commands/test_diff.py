@@ -50,10 +50,15 @@ def test_the_exit_status_is_the_verdict(command, both, tmp_path, light, after, c
     assert pl.read_csv(report / "tables" / "changes.csv")["of"].to_list() == ["change"]
 
 
-def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint, tmp_path, light):
+@pytest.mark.parametrize(("flags", "step"), [([], 48), (["--config.step_size=48"], 40)])
+def test_two_checkpoints_are_swept_and_the_noise_is_measured(
+    command, checkpoint, tmp_path, light, flags, step
+):
+    """The noise is of another dtype, and of steps of another size than the sides'."""
     model = checkpoint("diffed", seed=3)
-    flags = [f"--before={model.path}", f"--after={model.path}", f"--report={tmp_path / 'report'}"]
-    flags += [f"--run={tmp_path / 'runs'}", "--config.prompts=greatest", *FAST]
+    flags = [*flags, f"--before={model.path}", f"--after={model.path}"]
+    flags += [f"--report={tmp_path / 'report'}", f"--run={tmp_path / 'runs'}"]
+    flags += ["--config.prompts=greatest", *FAST]
     done = command("diff", *flags)
     assert done.code == 0, done.err
     table = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")
@@ -65,6 +70,7 @@ def test_two_checkpoints_are_swept_and_the_noise_is_measured(command, checkpoint
     manifest = json.loads((tmp_path / "runs" / "noise" / "manifest.json").read_text())
     (result,) = manifest["results"].values()
     assert result["fingerprint"]["dtype"] == "bfloat16"
+    assert result["fingerprint"]["step_size"] == step
 
 
 def test_the_figures_are_drawn(command, both, tmp_path):
