@@ -275,6 +275,28 @@ def test_noise_is_neither_side_of_one_checkpoint_and_is_measured_prompt_by_promp
     assert found["of"].str.starts_with("noise: before in bfloat16").all()  # as `half` is
 
 
+def test_noise_is_of_the_side_that_is_more_like_it_under_all_prompts(command, tmp_path, light):
+    """Under the first prompt alone, both sides are as much like it."""
+    rng = np.random.default_rng(0)
+    tokens = [f"w{i}" for i in range(N)]
+    for name, dtype in (("before", "bfloat16"), ("after", "float16"), ("noise", "bfloat16")):
+        scores = {("m", prompt): rng.normal(size=N) for prompt in ("greatest", "worst")}
+        runs.write_run(tmp_path / name, {"v": tokens}, {"m": "v"}, scores, size=N)
+        _of_checkpoint(tmp_path / name, "one", "float32")
+
+        def change(content, dtype=dtype):
+            [worst] = [key for key in content["results"] if "worst" in key]
+            content["results"][worst]["fingerprint"]["dtype"] = dtype
+
+        runs.edit_manifest(tmp_path / name, change)
+    flags = [f"--{of}={tmp_path / of}" for of in ("before", "after", "noise")]
+    done = command("diff", *flags, f"--report={tmp_path / 'report'}", *FAST)
+    assert done.code in (0, 1), done.err
+    found = pl.read_csv(tmp_path / "report" / "tables" / "changes.csv")["of"]
+    noise = found.filter(found.str.starts_with("noise"))
+    assert len(noise) == 2 and noise.str.starts_with("noise: before").all()
+
+
 def test_a_language_model_is_called_one_and_its_second_run_is_noise(
     command, checkpoint, tmp_path, light
 ):
