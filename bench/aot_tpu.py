@@ -8,11 +8,12 @@
 Models are of full size, in bfloat16, with a linear head and without weights; models of equal shape
 are compiled once. Numbers are per chip and per run of a pass (a step of a sweep or of a search):
 
-    peak     memory by the compiler's plan, of what it may use
+    GiB      memory by the compiler's plan (arguments, results, temporary arrays, code), of what it
+             may use
     ms       the compiler's estimate of cycles by the stated clock, without collectives
     of peak  operations (engine/planning/flops.py) in that time, of the stated peak in bfloat16
     floor    the least time in ms: operations at the peak, or reading each weight once; the step of
-             a search has three such passes
+             a search has three such passes, of gcg-merged four
     FLOPs    operations of the program's matmuls, of those that engine/planning/flops.py counts
     all-reduces   number, payload, and the time in ms that a ring along one axis of the torus takes
     copies   bytes that are written to HBM and depend on weights alone
@@ -33,7 +34,7 @@ from pathlib import Path
 from absl import app, flags, logging
 
 from bench.compiled import chips, page, structures
-from bench.compiled.programs import PASSES, Work
+from bench.compiled.programs import PASSES, SEARCHES, Work, merged
 from bench.compiled.rows import Case, Kept, Row, compile_pass
 from bench.compiled.structures import Asked, Structure
 from engine.errors import AssayError
@@ -130,7 +131,11 @@ def _account(plan: Plan, axis: int, asked: Asked, name: str) -> float | None:
     if name == "score":
         sized = dataclasses.replace(asked.sweep, step_size=plan.step_size)
         return plans.sweep_account(model, sized).total / GIB
-    return plans.search_account(model, asked.search).total / GIB if name == "gcg" else None
+    if name in SEARCHES:
+        more = merged(name, asked.search.candidates)
+        search = dataclasses.replace(asked.search, merged=more)
+        return plans.search_account(model, search).total / GIB
+    return None
 
 
 def _check_flags() -> list[Structure]:

@@ -9,8 +9,8 @@ memory, CPU: a fresh process for each model and dtype imports Assay, then scores
 time, CPU, float32: in the same process, matmuls of a step's own shapes and steps take turns.
   Predicted: `plans.sweep_seconds` at the rate of the matmuls; measured: the steps. CPU time, since
   other load does not count in it; medians of the rounds.
-memory, TPU: the step is compiled for chips that are not there (libtpu), and the compiler's peak is
-  compared with the account. `--slices=` leaves this out.
+memory, TPU: the step is compiled for chips that are not there (libtpu), and what its program takes
+  is compared with the account. `--slices=` leaves this out.
 
 Fails where a prediction is off by more than the stated tolerance. About a minute per model.
 """
@@ -29,6 +29,7 @@ from configs import known_models, known_shapes
 from engine.planning import memory
 from engine.planning.plans import Subject
 from engine.planning.work import SearchWork
+from engine.search.settings import DEFAULTS
 from launch.common.subjects import subject_of
 
 CPU_TOLERANCE, TPU_TOLERANCE = 0.20, 0.10
@@ -101,7 +102,7 @@ def for_tpu(topology: str, slug: str, model_axis: int, candidates: int) -> Compa
       model_axis: size of the mesh axis `model`.
       candidates: of a step on each chip.
     """
-    from bench.compiled import chips, programs
+    from bench.compiled import chips, programs, rows
 
     mesh = chips.mesh_of(topology, model_axis)
     model = subject_of_slug(slug).on("tpu", "bfloat16", mesh.shape["data"], model_axis)
@@ -112,7 +113,7 @@ def for_tpu(topology: str, slug: str, model_axis: int, candidates: int) -> Compa
     return Compared(
         f"{slug}, {topology}, model={model_axis}, {candidates} candidates, GiB",
         account.total / memory.GIB,
-        plan.peak_memory_in_bytes / memory.GIB,
+        rows.hbm_bytes(plan) / memory.GIB,
         TPU_TOLERANCE,
     )
 
@@ -120,7 +121,7 @@ def for_tpu(topology: str, slug: str, model_axis: int, candidates: int) -> Compa
 def search_for_tpu(
     topology: str, slug: str, model_axis: int, candidates: int, length: int
 ) -> Compared:
-    """Memory of a search's step that is compiled for a TPU, as for `for_tpu`.
+    """Memory of a step of the default search that is compiled for a TPU, as for `for_tpu`.
 
     Args:
       topology: chip and shape of a slice.
@@ -129,21 +130,27 @@ def search_for_tpu(
       candidates: of a step; there is one attempt.
       length: tokens of the reply.
     """
-    from bench.compiled import chips, programs
+    from bench.compiled import chips, programs, rows
 
     mesh = chips.mesh_of(topology, model_axis)
     model = subject_of_slug(slug).on("tpu", "bfloat16", mesh.shape["data"], model_axis)
     work = programs.Work(candidates=1, prefix=PREFIX, own=OWN, length=length, searched=candidates)
     passes = programs.Programs(model.config, model.heads[0], mesh, model.dtype, work)
-    plan = passes.lower("gcg").compile().memory_analysis()
+    method = DEFAULTS["method"]
+    plan = passes.lower(method).compile().memory_analysis()
     searched = SearchWork(
-        prefix=PREFIX, suffix=OWN - 1, length=length, candidates=candidates, attempts=1
+        prefix=PREFIX,
+        suffix=OWN - 1,
+        length=length,
+        candidates=candidates,
+        attempts=1,
+        merged=programs.merged(method, candidates),
     )
     account = memory.of_search(model, searched)
     return Compared(
         f"{slug}, {topology}, model={model_axis}, search {candidates} x {length}, GiB",
         account.total / memory.GIB,
-        plan.peak_memory_in_bytes / memory.GIB,
+        rows.hbm_bytes(plan) / memory.GIB,
         TPU_TOLERANCE,
     )
 
@@ -170,8 +177,12 @@ def main() -> None:
     parser.add_argument("--slices", default="v5e:2x4", help="TPU slices to compile for, or none")
     asked = parser.parse_args()
     rows: list[Compared] = []
-    for slug in filter(None, asked.models.split(",")):
-        checkpoint = asked.demo / "checkpoints" / slug
+    checkpoints = [asked.demo / "checkpoints" / s for s in asked.models.split(",") if s]
+    if missing := [folder for folder in checkpoints if not folder.is_dir()]:
+        there = sorted(folder.name for folder in asked.demo.glob("checkpoints/*"))
+        allowed = ", ".join(there) or "after `make demo`, which converts its models"
+        raise SystemExit(f"bench.planner: {str(missing[0])!r} is not there; allowed: {allowed}")
+    for checkpoint in checkpoints:
         for dtype in asked.dtypes.split(","):
             # The gain of bfloat16 is measured on a feed-forward alone, not on steps.
             rows += on_cpu(checkpoint, dtype, asked.rounds if dtype == "float32" else 0)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bench.compiled import structures
-from bench.compiled.programs import PASSES
+from bench.compiled.programs import PASSES, SEARCHES, Work
 from bench.compiled.rows import Row
 from bench.compiled.structures import Structure
 from bench.support.table import aligned
@@ -21,7 +21,7 @@ BEGIN, END = "<!-- rows of bench.aot_tpu -->\n", "<!-- end of the rows -->\n"
 def text(rows: Sequence[Row]) -> str:
     """The rows as an aligned table."""
     header = (
-        "model", "slice", "data×model", "pass", "peak GiB", "ms", "of peak", "floor ms",
+        "model", "slice", "data×model", "pass", "GiB", "ms", "of peak", "floor ms",
         "FLOPs", "all-reduces", "copies GB", "vocabulary s", "compiler s",
     )  # fmt: skip
     return aligned([header, *map(_cells, rows)])
@@ -47,7 +47,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def markdown(rows: Iterable[Row], listed: Sequence[Structure], slices: Sequence[str]) -> str:
-    """Two tables with a line for each structure and slice, and how much of them is missing.
+    """Three tables with a line for each structure and slice, and how much of them is missing.
 
     Args:
       rows: of any passes; those of other meshes and steps than the planner's are left out.
@@ -55,7 +55,7 @@ def markdown(rows: Iterable[Row], listed: Sequence[Structure], slices: Sequence[
       slices: the slices of each, in order.
     """
     rows = list(rows)
-    sweeps, others = [*_head(_SWEEP)], [*_head(_OTHERS)]
+    sweeps, whole, searches = ([*_head(names)] for names in (_SWEEP, _WHOLE, _SEARCHES))
     wanted, found = 0, list[Row]()
     for structure in listed:
         for slice_ in slices:
@@ -65,15 +65,19 @@ def markdown(rows: Iterable[Row], listed: Sequence[Structure], slices: Sequence[
             what = [structure.name, slice_]
             sweeps.append(_cells_of([*what, *_sweep(plan, passes["score"])], _SWEEP))
             wanted += plan.fits
-            if any(row for name, row in passes.items() if name != "score" and plan.fits):
-                others.append(_cells_of([*what, *_others(passes)], _OTHERS))
+            if plan.fits and any(passes[name] for name in ("prefill", "plain")):
+                whole.append(_cells_of([*what, *_whole(passes)], _WHOLE))
+            if plan.fits and any(passes[name] for name in SEARCHES):
+                searches.append(_cells_of([*what, *_searches(passes)], _SEARCHES))
     counts = {name: sum(r.fits for r in found if r.case.name == name) for name in PASSES}
     counted = "; ".join(f"{_NAMES[name]} {counts[name]}" for name in PASSES)
     parts = [
         f"Compiled, of {wanted} pairs of model and slice that fit: {counted}.",
         *("", "### Step of a sweep", "", *sweeps, ""),
-        *_errors(found),
-        *("### Prompt, self-check and step of a search", "", *others),
+        *_errors(found, "score", "a step"),
+        *("### Prompt and self-check", "", *whole, ""),
+        *("### Step of a search", "", *searches, ""),
+        *_errors(found, "gcg-merged", "a step of the default search"),
     ]
     return "\n".join(parts) + "\n"
 
@@ -83,7 +87,7 @@ def _planned_row(
 ) -> Row | None:
     """The row of a pass on the planner's mesh, or on the next larger one on which it fits."""
     asked = structures.work(structure)
-    count = {"score": plan.step_size, "gcg": asked.search.candidates}.get(name, 0)
+    count = Work(candidates=plan.step_size, own=structure.own).count(name)
     wanted = (structure.name, slice_, name, count, structures.DTYPE, structure.decoder.num_layers)
     wanted = (*wanted, structure.own, asked.sweep.prefix, asked.search.length)
     by_axis: dict[int, Row] = {}
@@ -116,9 +120,13 @@ _SWEEP = (
     "model", "slice", "data × model", "step", "GiB", "planned", "ms", "of peak", "FLOPs",
     "sums over `model`", "copies, GB", "vocabulary, s",
 )  # fmt: skip
-_OTHERS = (
-    "model", "slice", "data × model", "prompt, GiB", "ms", "check, GiB", "ms", "search, mesh",
-    "GiB", "planned", "ms", "of floor", "sums over `model`", "copies, GB",
+_WHOLE = (
+    "model", "slice", "data × model", "prompt, GiB", "ms", "check, GiB", "ms", "copies, GB",
+)  # fmt: skip
+_SEARCHES = (
+    "model", "slice", "data × model", "GiB", "planned", "ms", "of floor", "sums over `model`",
+    "copies, GB",
+    "`gcg`, mesh", "GiB", "planned", "ms", "of floor", "sums over `model`", "copies, GB",
 )  # fmt: skip
 
 
@@ -126,7 +134,8 @@ _NAMES = {
     "score": "steps of a sweep",
     "prefill": "prompts",
     "plain": "self-checks",
-    "gcg": "steps of a search",
+    "gcg": "steps of a search without merged replies",
+    "gcg-merged": "steps of the default search",
 }
 
 
@@ -165,34 +174,41 @@ def _vocabulary_s(plan: Plan, row: Row) -> float | None:
     return one and one / 1e3 * plans.steps_of(plan.model.config.vocab_size, together)
 
 
-def _others(passes: dict[str, Row | None]) -> list[str]:
-    search = passes["gcg"]
+def _whole(passes: dict[str, Row | None]) -> list[str]:
     whole = [row for name in ("prefill", "plain") if (row := passes[name])]
-    cells = [whole[0].case.mesh if whole else ""]
+    cells = [whole[0].case.mesh]
     for name in ("prefill", "plain"):
         cells += [_peak(passes[name]), _number((row := passes[name]) and row.ms, ".1f")]
-    cells += [search.case.mesh if search else "", _peak(search), _planned(search)]
-    cells.append(_number(search and search.ms, ".1f"))
-    cells.append(_number(search and _ratio(_with_sums(search), search.floor_ms), ".1f", "×"))
-    return [
-        *cells,
-        _sums(search) if search else "",
-        _copies([*whole, *([search] if search else [])]),
-    ]
+    return [*cells, _copies(whole)]
 
 
-def _errors(rows: Iterable[Row]) -> list[str]:
-    """How far the planner's memory is from the compiler's."""
+def _searches(passes: dict[str, Row | None]) -> list[str]:
+    """The default search, then `gcg`."""
+    cells: list[str] = []
+    for name in ("gcg-merged", "gcg"):
+        row = passes[name]
+        if row is None:
+            cells += [""] * 7
+            continue
+        cells.append(row.case.mesh)
+        sizes = _number(row.gib, ".2f"), _number(row.planned_gib, ".2f")
+        times = _number(row.ms, ".1f"), _number(_ratio(_with_sums(row), row.floor_ms), ".1f", "×")
+        cells += [*(sizes if row.fits else (_peak(row), "")), *times, _sums(row), _copies([row])]
+    return cells
+
+
+def _errors(rows: Iterable[Row], name: str, what: str) -> list[str]:
+    """How far the planner's memory of a pass is from the compiler's."""
     errors = {
-        f"{r.case.structure} on {r.case.slice}": r.planned_gib / r.peak_gib - 1
+        f"{r.case.structure} on {r.case.slice}": r.planned_gib / r.gib - 1
         for r in rows
-        if r.fits and r.case.name == "score" and r.planned_gib and r.peak_gib
+        if r.fits and r.case.name == name and r.planned_gib and r.gib
     }
     if not errors:
         return []
     low, high = min(errors, key=errors.__getitem__), max(errors, key=errors.__getitem__)
     return [
-        f"The planner's account of a step is between {errors[low]:+.1%} ({low}) and "
+        f"The planner's account of {what} is between {errors[low]:+.1%} ({low}) and "
         f"{errors[high]:+.1%} ({high}) of the compiler's.",
         "",
     ]
@@ -202,19 +218,15 @@ def _with_sums(row: Row) -> float | None:
     return None if row.ms is None else row.ms + (row.collective_ms or 0.0)
 
 
-def _planned(row: Row | None) -> str:
-    return _number(row and row.planned_gib, ".1f")
-
-
 def _copies(rows: Iterable[Row]) -> str:
     return f"{sum(sum(r.weight_copies.values()) for r in rows) / 1e9:.2f}"
 
 
 def _memory(row: Row | None) -> str:
-    if row is None or row.peak_gib is None:
+    if row is None or row.gib is None:
         return ""
     fits = "" if row.fits else "needs "
-    return f"{fits}{row.peak_gib:.1f} of {row.usable_gib:.1f}"
+    return f"{fits}{row.gib:.1f} of {row.usable_gib:.1f}"
 
 
 def _peak(row: Row | None) -> str:

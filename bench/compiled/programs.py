@@ -21,10 +21,11 @@ from engine.search import packing
 from engine.search.buffer import State
 from engine.search.passes import StepInputs
 from engine.search.settings import SearchSettings, with_defaults
-from engine.search.step import build_step, first_changes
+from engine.search.step import build_step, first_changes, whole_replies
 from engine.types import Candidates, KeyValues, Prefix
 
-PASSES = ("prefill", "score", "plain", "gcg")
+SEARCHES = ("gcg", "gcg-merged")  # steps of a search, by their method
+PASSES = ("prefill", "score", "plain", *SEARCHES)
 PLAIN_ROWS = SELF_CHECK  # rows of the self-check on each device
 
 
@@ -45,6 +46,15 @@ class Work:
     prefix: int = 64
     length: int = 8
     searched: int = 64
+
+    def count(self, name: str) -> int:
+        """Candidates of a pass; 0 where it has none."""
+        return self.searched if name in SEARCHES else self.candidates * (name == "score")
+
+
+def merged(method: str, candidates: int) -> int:
+    """Merged replies of a step that scores so many candidates."""
+    return max(0, with_defaults({"method": method, "candidates": candidates})["merge"] - 1)
 
 
 def parameter_count(decoder: DecoderConfig, prefix: str = "decoder.") -> int:
@@ -70,7 +80,7 @@ class Programs:
 
     def lower(self, name: str) -> Any:
         """One of `PASSES`, lowered. Any: jax's class is not public."""
-        return getattr(self, f"_{name}")()
+        return self._search(name) if name in SEARCHES else getattr(self, f"_{name}")()
 
     def flops(self, name: str) -> float:
         """Operations of a pass on one device, without padding (engine/planning/flops.py)."""
@@ -82,7 +92,8 @@ class Programs:
         elif name == "plain":
             whole = PLAIN_ROWS * flops.extension(config, work.prefix + work.own, 0)
         else:
-            first = first_changes(self._settings())
+            settings = self._settings(name)
+            first = first_changes(settings) + settings.free[:1] * whole_replies(settings)
             suffix = work.own - 1
             whole = flops.compiled_step(
                 config, first, work.length, [work.prefix], suffix, with_gradient=True
@@ -97,15 +108,15 @@ class Programs:
 
     def floor_seconds(self, name: str, kind: Kind) -> float:
         """Least seconds of a pass: its operations at the peak, or reading each layer once."""
-        if name == "gcg":  # three passes
-            return searches.floor_seconds(self._planned(), kind, self._search_work())
+        if name in SEARCHES:  # several passes
+            return searches.floor_seconds(self._planned(), kind, self._search_work(name))
         return max(self.flops(name) / kind.rate_16, self.layer_bytes() / kind.bytes_per_s)
 
     def rounds(self, op_name: str) -> int:
         """Rounds of a loop over blocks of a search on one device; XLA does not know them."""
-        if "/score/" not in op_name:
-            return 1  # one parent
-        settings, positions = self._settings(), self.work.length + self.work.own - 1
+        if "/score/" not in op_name or "/merged/" in op_name:
+            return 1  # one block of parents, or of merged replies
+        settings, positions = self._settings("gcg"), self.work.length + self.work.own - 1
         rows = len(packing.pack(first_changes(settings), positions, BLOCK_ROWS).read)
         return -(-rows // BLOCK_ROWS // self.mesh.shape["data"]) or 1
 
@@ -127,8 +138,8 @@ class Programs:
         last, gates = self._shape((rows,), jnp.int32, "C"), self._shape((rows, 1), jnp.int32, "CT")
         return _lowered(self.scorer.plain_step, self.params, ids, last, gates)
 
-    def _gcg(self) -> Any:
-        settings = self._settings()
+    def _search(self, method: str) -> Any:
+        settings = self._settings(method)
         step = build_step(self.graph, self.mesh, settings)
         length, attempts = settings.length, 1
         prefix = self._prefix(room=length)
@@ -164,7 +175,7 @@ class Programs:
             platform="tpu",
         )
 
-    def _search_work(self) -> SearchWork:
+    def _search_work(self, method: str) -> SearchWork:
         work = self.work
         return SearchWork(
             prefix=work.prefix,
@@ -172,10 +183,11 @@ class Programs:
             length=work.length,
             candidates=work.searched,
             attempts=1,
+            merged=merged(method, work.searched),
         )
 
-    def _settings(self) -> SearchSettings:
-        own = {"method": "gcg", "length": self.work.length, "candidates": self.work.searched}
+    def _settings(self, method: str) -> SearchSettings:
+        own = {"method": method, "length": self.work.length, "candidates": self.work.searched}
         return SearchSettings(**with_defaults(own), direction="max", dtype=self.dtype.name)
 
     def _prefix(self, room: int = 0) -> Prefix:

@@ -27,7 +27,7 @@ class Case:
       slice: chip and shape of the slice.
       model_axis: devices along the mesh axis `model`.
       name: of the pass.
-      count: candidates of a step on each device (score) or of a search (gcg); 0 elsewhere.
+      count: candidates of a step of a sweep on each device, or of a search; 0 elsewhere.
       own: positions of a candidate.
       prefix: positions of the prompt.
       length: tokens of a searched reply.
@@ -58,7 +58,7 @@ class Case:
             slice=slice_,
             model_axis=model_axis,
             name=name,
-            count={"score": work.candidates, "gcg": work.searched}.get(name, 0),
+            count=work.count(name),
             own=work.own,
             prefix=work.prefix,
             length=work.length,
@@ -86,14 +86,16 @@ class Row:
       case: what was compiled.
       fits: whether the compiler found room for it.
       planned_gib: memory by the planner's account.
-      peak_gib: memory by the compiler's plan; of a program that does not fit, what it needs.
+      peak_gib: memory by the compiler's plan, with what lies in a chip's vector memory; of a
+        program that does not fit, what it needs.
+      hbm_gib: its arguments, results, temporary arrays and code; older rows lack it.
       usable_gib: memory that a program may use.
       ms: the compiler's estimate of cycles by the stated clock, without collectives.
       flops: operations of the matmuls in the program.
       counted_flops: of `engine/planning/flops.py`, without padding.
       share_of_peak: counted operations in that time, of the stated peak in bfloat16.
       floor_ms: counted operations at the peak, or reading each layer once; of a step of a search
-        the sum over its three passes (engine/planning/searches.py).
+        the sum over its passes (engine/planning/searches.py).
       collectives: kind and dtype -> [number, bytes].
       collective_ms: that all-reduces take in a ring along one axis of the torus.
       weight_copies: what is written and depends on weights alone -> bytes.
@@ -106,6 +108,7 @@ class Row:
     fits: bool
     planned_gib: float | None = None
     peak_gib: float | None = None
+    hbm_gib: float | None = None
     usable_gib: float | None = None
     ms: float | None = None
     flops: float | None = None
@@ -118,6 +121,11 @@ class Row:
     vocabulary_s: float | None = None
     compile_s: float | None = None
     note: str = ""
+
+    @property
+    def gib(self) -> float | None:
+        """Memory that the program takes on a chip; of older rows the compiler's peak."""
+        return self.peak_gib if self.hbm_gib is None else self.hbm_gib
 
     @classmethod
     def from_json(cls, line: str) -> "Row":
@@ -182,9 +190,16 @@ def compile_pass(
         folder.mkdir(parents=True, exist_ok=True)
         parts = (case.structure, case.slice, case.mesh, case.name, case.count)
         (folder / f"{re.sub(r'[ :]', '-', '-'.join(map(str, parts)))}.hlo").write_text(text)
-    peak = compiled.memory_analysis().peak_memory_in_bytes / GIB
-    row = dataclasses.replace(empty, fits=True, peak_gib=peak, compile_s=spent)
+    plan = compiled.memory_analysis()
+    peak, hbm = plan.peak_memory_in_bytes / GIB, hbm_bytes(plan) / GIB
+    row = dataclasses.replace(empty, fits=True, peak_gib=peak, hbm_gib=hbm, compile_s=spent)
     return _measured(row, programs, hlo.Program(text, programs.rounds), chip, kind)
+
+
+def hbm_bytes(plan: Any) -> int:
+    """Memory that a program takes on a chip. Any: jax's class is not public."""
+    own = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
+    return own + plan.temp_size_in_bytes + plan.generated_code_size_in_bytes
 
 
 def _measured(

@@ -3,7 +3,7 @@
 import dataclasses
 
 from bench.compiled import chips
-from bench.compiled.programs import Work
+from bench.compiled.programs import SEARCHES, Work, merged
 from bench.support.heads import linear_head
 from configs import known_models, known_shapes
 from configs.known_models import ModelSpec
@@ -15,6 +15,7 @@ from engine.planning.machines import Devices
 from engine.planning.memory import Model
 from engine.planning.plans import Plan, Subject
 from engine.planning.work import Named, SearchWork, SweepWork
+from engine.search.settings import DEFAULTS
 
 DTYPE = "bfloat16"
 
@@ -94,11 +95,11 @@ def planned(structure: Structure, slice_: str, asked: Asked | None = None) -> Pl
 
 def mesh_of(plan: Plan, name: str) -> Model:
     """The model on the mesh that is planned for a pass: a search has its own."""
-    return plan.search.model if name == "gcg" and plan.search else plan.model
+    return plan.search.model if name in SEARCHES and plan.search else plan.model
 
 
 def work(structure: Structure) -> Asked:
-    """A sweep and a search of the sizes of the page, of which the planner chooses mesh and step."""
+    """A sweep and the default search, of the page's sizes; the planner chooses mesh and step."""
     sizes = {field.name: field.default for field in dataclasses.fields(Work)}
     search = SearchWork(
         prefix=sizes["prefix"],
@@ -106,6 +107,7 @@ def work(structure: Structure) -> Asked:
         length=sizes["length"],
         candidates=sizes["searched"],
         attempts=1,
+        merged=merged(DEFAULTS["method"], sizes["searched"]),
     )
     sweep = SweepWork(prefix=sizes["prefix"], own=structure.own)
     return Asked(sweep, search, Named(dtype=DTYPE))

@@ -99,8 +99,8 @@ _USABLE = {"gpu": 0.75, "tpu": 1.0, "cpu": 0.9}
 # searches. Tests compare them. Of the others nothing was measured.
 _SHARES = {"v5e": 1.0, "v5p": 0.9, "v6e": 0.76}
 _ELEMENT_S = {"v5e": 84e-12, "v5p": 40e-12, "v6e": 32e-12}
-_LAYER_S = {"v5e": 68e-6, "v5p": 82e-6, "v6e": 58e-6}
-_READ_SHARES = {"v5e": 0.56, "v5p": 0.5, "v6e": 0.86}
+_LAYER_S = {"v5e": 65e-6, "v5p": 80e-6, "v6e": 56e-6}
+_READ_SHARES = {"v5e": 0.58, "v5p": 0.52, "v6e": 0.86}
 _SHARE = 0.5
 _OTHER_LAYER_S = 50e-6
 # By the compiler of TPUs, for whole steps of two models (docs/planning.md); no other TPU was asked.

@@ -29,8 +29,8 @@ _PROCESS_BYTES = 200 * 2**20
 _TOKEN_BYTES = 1100
 # Of a TPU's activations, those that its vector memory holds take no HBM (bench.planner).
 _VECTOR_MEMORY = 128 * 2**20
-# What compiling the larger program of a search adds.
-_SEARCH_BYTES = 460 * 2**20
+# What compiling the larger program of a search adds to a process, and its code on an accelerator.
+_SEARCH_BYTES, _CODE_BYTES = 460 * 2**20, 13 * 2**20
 # Tables [attempts, T, V] float32 in a step of a search: the gain (or its noise) and what orders it;
 # with a gradient its slopes too, of a block and of all.
 _TABLES, _GRADIENT_TABLES = 2, 2
@@ -87,11 +87,12 @@ class Account:
     layer: int  # weights of a layer, or of all, that the compiler holds a second time
     step: int  # activations of one step
     process: int  # of a CPU, whose memory the process shares: compilers, tokenizer, buffers
+    code: int = 0  # of a search's program on an accelerator
 
     @property
     def rest(self) -> int:
         """All but weights and step."""
-        return self.prefix + self.layer + self.process
+        return self.prefix + self.layer + self.process + self.code
 
     @property
     def total(self) -> int:
@@ -136,10 +137,14 @@ def of_search(model: Model, work: SearchWork) -> Account:
         return _searched(model, work, scores, _TABLES * table)
     kept = b * 3 * c.ffn_width // model.model + 12 * c.width
     saved = BLOCK_PARENTS * work.own * work.together * kept * c.num_layers
-    if model.platform == CPU and b < 4:  # XLA widens the embedding that slopes are multiplied by
-        saved += 4 * c.vocab_size * c.width
-    tables = _TABLES + _GRADIENT_TABLES + 2 * work.momentum  # before and after the step
-    return _searched(model, work, max(scores, saved), tables * table)
+    if model.platform == CPU and b < 4:
+        # XLA transposes and widens the embedding that slopes are multiplied by.
+        saved += (b + 4) * c.vocab_size * c.width
+    tables = (_TABLES + _GRADIENT_TABLES) * table
+    if model.platform != CPU and c.vocab_size % model.model == 0:
+        tables //= model.model  # devices along `model` keep the slopes of their own tokens
+    tables += 2 * work.momentum * table  # before and after the step, whole on every device
+    return _searched(model, work, max(scores, saved), tables)
 
 
 def _searched(model: Model, work: SearchWork, step: int, tables: int) -> Account:
@@ -150,8 +155,10 @@ def _searched(model: Model, work: SearchWork, step: int, tables: int) -> Account
     """
     checked = _whole_bytes(model, work.prefix, work.own, 2 * work.together)
     found = _account(model, _prefix(work) * work.together, max(step, checked))
-    compiler = _SEARCH_BYTES if model.platform == CPU else 0
-    return dataclasses.replace(found, step=found.step + tables, process=found.process + compiler)
+    found = dataclasses.replace(found, step=found.step + tables)
+    if model.platform == CPU:
+        return dataclasses.replace(found, process=found.process + _SEARCH_BYTES)
+    return dataclasses.replace(found, code=_CODE_BYTES)
 
 
 def weight_bytes(model: Model) -> int:

@@ -40,7 +40,8 @@ def least_passes(model: Model, work: SearchWork) -> list[Pass]:
     parents, rows = -(-work.attempts // model.data), -(-work.attempts * work.rows // model.data)
     scored = work.attempts * _scored(model, work) / model.data
     found = [*_of_parents(model, work, parents, 1), _candidates(work, rows, scored, 1)]
-    return [*found, *_merged(model, work, parents * work.merged, 1)]
+    merged = -(-work.attempts * work.merged // model.data)
+    return [*found, *_merged(model, work, merged, 1)]
 
 
 def passes(model: Model, work: SearchWork) -> list[Pass]:

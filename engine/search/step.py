@@ -200,7 +200,8 @@ def _scored(
         _, order = jax.lax.top_k(fitness(rewards, settings.target), settings.merge)
         best = jnp.take_along_axis(ids, order[..., None], axis=1)
         merged = jax.vmap(proposals.merged)(parents, best)
-        more = score(ids=merged, first=settings.free[:1] * merged.shape[1])
+        with jax.named_scope("merged"):
+            more = score(ids=merged, first=settings.free[:1] * merged.shape[1])
         ids = jnp.concatenate([ids, merged], axis=1)
         rewards = jnp.concatenate([rewards, jnp.where(_repeated(ids, more), UNKNOWN, more)], axis=1)
     return ids, rewards

@@ -65,12 +65,12 @@ PROGRAMS = {
     "prefill-2": _Case("prefill", model=2),
     "score-1": _Case("score"),
     "score-2": _Case("score", model=2),
-    "gcg-1": _Case("gcg", decoder=WIDE),
-    "gcg-2": _Case("gcg", model=2),
+    "search-1": _Case("gcg-merged", decoder=WIDE),
+    "search-2": _Case("gcg-merged", model=2),
     "place-2": _Case("place", model=2),
     "planted-prefill": _Case("prefill", planted=True),
     "planted-score": _Case("score", model=2, planted=True),
-    "planted-gcg": _Case("gcg", model=2, planted=True),
+    "planted-search": _Case("gcg-merged", model=2, planted=True),
     "planted-place": _Case("place", model=2, planted=True),
 }
 

@@ -1,12 +1,16 @@
 """Structures of listed models, and rows of compiled passes: in a file, and as a page's tables."""
 
 import dataclasses
+import types
 from pathlib import Path
 
+import jax
 import pytest
 
 from bench.compiled import page, structures
-from bench.compiled.rows import Case, Kept, Row
+from bench.compiled.programs import Programs, Work
+from bench.compiled.rows import Case, Kept, Row, hbm_bytes
+from bench.support.heads import linear_head
 from configs import known_models
 from engine.errors import AssayError
 
@@ -28,7 +32,8 @@ ROW = Row(
     case=CASE,
     fits=True,
     planned_gib=9.0,
-    peak_gib=10.0,
+    peak_gib=11.0,
+    hbm_gib=10.0,
     usable_gib=31.25,
     ms=40.0,
     flops=1.02e12,
@@ -101,14 +106,38 @@ def test_where_the_planners_mesh_does_not_fit_the_next_larger_one_is_shown():
 
 def test_a_search_has_a_mesh_of_its_own():
     search = dataclasses.replace(CASE, name="gcg", count=64, model_axis=8)
+    merged = dataclasses.replace(search, name="gcg-merged")
     prompt = dataclasses.replace(CASE, name="prefill", count=0)
-    rows = [dataclasses.replace(ROW, case=case) for case in (search, prompt)]
-    (line,) = [
-        line for line in page.markdown(rows, [GEMMA], ["v6e:2x4"]).splitlines() if "1×8" in line
+    rows = [
+        dataclasses.replace(ROW, case=search),
+        dataclasses.replace(ROW, case=prompt, hbm_gib=None),  # an older one
+        dataclasses.replace(ROW, case=merged, ms=49.0),
     ]
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[2:5] == ["4×2", "10.0", "40.0"]  # of the prompt
-    assert cells[7:12] == ["1×8", "10.0", "9.0", "40.0", "2.5×"]  # with sums, (40 + 11) / 20 ms
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.markdown(rows, [GEMMA], ["v6e:2x4"]).splitlines()
+        if "v6e:2x4 |" in line
+    ]
+    _, of_prompt, of_search = lines
+    assert of_prompt[2:5] == ["4×2", "11.0", "40.0"]
+    assert of_search[2:7] == ["1×8", "10.00", "9.00", "49.0", "3.0×"]  # (49 + 11) / 20 ms
+    assert of_search[9:14] == ["1×8", "10.00", "9.00", "40.0", "2.5×"]  # of gcg
+
+
+def test_memory_is_what_a_program_reads_writes_keeps_and_is():
+    sizes = dict(argument=100, output=20, alias=5, temp=3, generated_code=1)
+    plan = types.SimpleNamespace(**{f"{name}_size_in_bytes": n for name, n in sizes.items()})
+    assert hbm_bytes(plan) == 119
+
+
+def test_blocks_of_candidates_and_of_merged_replies_run_as_often_as_the_engine_runs_them():
+    devices = jax.make_mesh((1, 1), ("data", "model"), devices=jax.devices()[:1])
+    work = Work(candidates=1, own=2, searched=256)
+    decoder = GEMMA.with_layers(1).decoder
+    passes = Programs(decoder, linear_head(decoder), devices, "bfloat16", work)
+    rounds = {scope: passes.rounds(f"jit(expand)/{scope}/while") for scope in ("score", "x")}
+    assert rounds == {"score": 4, "x": 1}  # 128 rows, 32 at a time
+    assert passes.rounds("jit(expand)/score/merged/while") == 1
 
 
 def test_a_model_that_the_planner_refuses_need_not_be_compiled():

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench.compiled import chips, hlo, products
+from bench.compiled.programs import merged
 from engine.planning import flops
+from engine.search.settings import DEFAULTS
 from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN, PREFIX, PROGRAMS, WIDE
 
 pytestmark = [
@@ -36,8 +38,8 @@ def programs(compiled) -> dict[int, hlo.Program]:
     return {n: compiled[f"score-{n}"] for n in (1, 2)}
 
 
-PASSES = ["prefill-1", "prefill-2", "score-1", "score-2", "gcg-1", "gcg-2"]
-PLANTED = ["planted-prefill", "planted-score", "planted-gcg"]
+PASSES = ["prefill-1", "prefill-2", "score-1", "score-2", "search-1", "search-2"]
+PLANTED = ["planted-prefill", "planted-score", "planted-search"]
 
 
 @pytest.mark.parametrize("name", PASSES)
@@ -51,7 +53,7 @@ def test_no_weight_is_copied_transposed_or_converted(compiled, name):
     [
         ("planted-score", DECODER.num_heads),  # q
         ("planted-score", DECODER.num_kv_heads),  # k, v
-        ("planted-gcg", DECODER.num_heads),
+        ("planted-search", DECODER.num_heads),
     ],
 )
 def test_weights_in_orders_that_a_tpu_copies_are_seen(compiled, name, heads):
@@ -87,10 +89,10 @@ def test_no_matmul_reads_float32_but_slopes(compiled, name):
     ("name", "dtypes"),
     [
         ("planted-score", ("f32", "f32")),
-        ("planted-gcg", ("f32", "f32")),  # of a prompt, the compiler narrows them again
+        ("planted-search", ("f32", "f32")),  # of a prompt, the compiler narrows them again
         ("planted-prefill", ("bf16", "f32")),
         ("planted-score", ("bf16", "f32")),
-        ("planted-gcg", ("bf16", "f32")),
+        ("planted-search", ("bf16", "f32")),
     ],
 )
 def test_matmuls_that_read_float32_are_seen(compiled, name, dtypes):
@@ -104,12 +106,12 @@ def large_sums(program: hlo.Program) -> set[str]:
     return {a.dtype for c in sums for a in c.arrays if a.bytes >= 4 * DECODER.width}
 
 
-@pytest.mark.parametrize("name", ["prefill-2", "score-2", "gcg-2"])
+@pytest.mark.parametrize("name", ["prefill-2", "score-2", "search-2"])
 def test_devices_along_model_add_up_in_bfloat16(compiled, name):
     assert large_sums(compiled[name]) == {"bf16"}
 
 
-@pytest.mark.parametrize("name", ["planted-score", "planted-gcg"])
+@pytest.mark.parametrize("name", ["planted-score", "planted-search"])
 def test_sums_in_float32_are_seen(compiled, name):
     assert "f32" in large_sums(compiled[name])
 
@@ -138,8 +140,8 @@ def of_vocabulary(program: hlo.Program) -> set[str]:
 
 
 def test_devices_along_model_keep_the_slopes_of_their_own_tokens(compiled):
-    assert of_vocabulary(compiled["gcg-1"])  # one device has all
-    assert of_vocabulary(compiled["gcg-2"]) == set()
+    assert of_vocabulary(compiled["search-1"])  # one device has all
+    assert of_vocabulary(compiled["search-2"]) == set()
 
 
 @pytest.mark.parametrize("model", [1, 2])
@@ -174,11 +176,12 @@ def test_a_step_returns_one_array(programs, model):
     assert [a.dtype for a in programs[model].root(programs[model].entry).arrays] == ["f32"]
 
 
-@pytest.mark.parametrize("name", ["gcg-1", "gcg-2"])
+@pytest.mark.parametrize("name", ["search-1", "search-2"])
 def test_a_step_of_a_search_returns_replies_and_rewards_alone(compiled, name):
     results = compiled[name].root(compiled[name].entry).arrays
     assert [a.dtype for a in results] == ["s32", "f32", "f32", "f32"]
-    assert sum(a.bytes for a in results) <= 8 * (2 + 1) * 4 + 4  # 8 replies of 2; their parent's
+    replies = 8 + merged(DEFAULTS["method"], 8)  # of 2 tokens; candidates and merged ones
+    assert sum(a.bytes for a in results) <= replies * (2 + 1) * 4 + 4  # and their parent's reward
 
 
 @pytest.mark.parametrize("name", PASSES)
@@ -200,10 +203,12 @@ def in_attention(program: hlo.Program, scope: str, letters: str) -> Counter[int]
 ON_PREFIX = [
     ("score-1", "", LAYERS, 2),
     ("score-2", "", LAYERS, 2),
-    ("gcg-1", "gradient", WIDE.num_layers, 4),
-    ("gcg-2", "gradient", LAYERS, 4),
-    ("gcg-1", "score", WIDE.num_layers, 2),
-    ("gcg-2", "score", LAYERS, 2),
+    ("search-1", "gradient", WIDE.num_layers, 4),
+    ("search-2", "gradient", LAYERS, 4),
+    ("search-1", "score", WIDE.num_layers, 4),  # of candidates, and of merged replies
+    ("search-2", "score", LAYERS, 4),
+    ("search-1", "score/merged", WIDE.num_layers, 2),
+    ("search-2", "score/merged", LAYERS, 2),
 ]
 
 
@@ -222,7 +227,8 @@ def test_a_prompts_positions_meet_in_one_matmul(compiled, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "scope"), [("score-1", ""), ("score-2", ""), ("gcg-1", "gradient")]
+    ("name", "scope"),
+    [("score-1", ""), ("score-2", ""), ("search-1", "gradient"), ("search-1", "score/merged")],
 )
 def test_few_own_positions_are_multiplied_and_added_up(compiled, name, scope):
     assert in_attention(compiled[name], scope, "CSKH") == {}
@@ -230,4 +236,5 @@ def test_few_own_positions_are_multiplied_and_added_up(compiled, name, scope):
 
 def test_own_positions_in_tiny_matmuls_are_seen(compiled):
     assert in_attention(compiled["planted-score"], "", "CSKH") == {LAYERS - 1: 2, 1: 2}
-    assert in_attention(compiled["planted-gcg"], "gradient", "CSKH")
+    for scope in ("gradient", "score/merged"):
+        assert in_attention(compiled["planted-search"], scope, "CSKH")

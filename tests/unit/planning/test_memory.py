@@ -127,3 +127,30 @@ def test_a_search_counts_what_it_holds_for_each_token_of_the_vocabulary():
     more = memory.of_search(llama, five).step - memory.of_search(llama, one).step
     assert more >= 4 * 2 * 4 * 8 * 128_256  # slopes and gain of four more attempts
     assert plans.STEPS["cpu"] > plans.LEAST_STEP
+
+
+@pytest.mark.parametrize(("tokens", "held"), [(128_256, 16_032), (128_257, 128_257)])
+def test_devices_along_model_divide_the_slopes_of_a_vocabulary_that_they_divide(tokens, held):
+    search = SearchWork(prefix=64, suffix=1, length=8, candidates=64, attempts=4)
+    llama = model_of("skywork-reward-llama-3.1-8b", "tpu")
+    llama = dataclasses.replace(
+        llama, model=8, config=dataclasses.replace(llama.config, vocab_size=tokens)
+    )
+    twice = dataclasses.replace(search, attempts=8)
+    more = memory.of_search(llama, twice).step - memory.of_search(llama, search).step
+    assert more == 4 * 4 * 4 * 8 * held  # four tables of float32, of four replies of 8 tokens
+    momentum = dataclasses.replace(search, momentum=True)
+    more = memory.of_search(llama, momentum).step - memory.of_search(llama, search).step
+    assert more == 2 * 4 * 4 * 8 * tokens  # whole on every device
+
+
+def test_a_cpu_holds_the_embedding_of_a_search_twice_more_in_bfloat16():
+    search = SearchWork(prefix=64, suffix=1, length=8, candidates=64, attempts=1)
+    tokens, width = 32_000, 256
+    steps = []
+    for size in (tokens, 2 * tokens):
+        model = subject("skywork-reward-v2-llama-3.2-1b").on("cpu", "bfloat16")
+        config = dataclasses.replace(model.config, vocab_size=size, width=width)
+        steps.append(memory.of_search(dataclasses.replace(model, config=config), search).step)
+    tables = 4 * 4 * 2 * 8 * tokens
+    assert steps[1] - steps[0] == (2 + 4) * tokens * width + tables  # transposed, and in float32
