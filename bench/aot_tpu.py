@@ -139,6 +139,11 @@ def _account(plan: Plan, axis: int, asked: Asked, name: str) -> float | None:
 
 
 def _check_flags() -> list[Structure]:
+    for flag, least in ((_SEARCHED, 1), (_LENGTH, 1), (_PREFIX, 1), (_LAYERS, 0)):
+        if flag.value < least:
+            raise AssayError(f"{flag.name}={flag.value}; allowed: integers >= {least}")
+    for slice_ in _SLICES.value:
+        chips.chip_of(slice_)
     if unknown := [name for name in _PASSES.value if name not in PASSES]:
         raise AssayError(f"passes={unknown[0]!r}; allowed: {', '.join(PASSES)}")
     if _PAGE.value and not _KEPT.value:
@@ -148,8 +153,15 @@ def _check_flags() -> list[Structure]:
 
 
 def main(argv: list[str]) -> None:
-    """Compiles everything that the flags name."""
+    """Compiles everything that the flags name; wrong ones are one line."""
     del argv
+    try:
+        _compile()
+    except AssayError as error:
+        raise SystemExit(f"bench.aot_tpu: {error}") from error
+
+
+def _compile() -> None:
     logging.set_verbosity(logging.WARNING)
     subjects, kept = _check_flags(), Kept(Path(_KEPT.value) if _KEPT.value else None)
     asked = [

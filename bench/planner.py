@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from configs import known_models, known_shapes
+from engine.errors import AssayError
 from engine.planning import memory
 from engine.planning.plans import Subject
 from engine.planning.work import SearchWork
@@ -167,21 +168,37 @@ def table(rows: Sequence[Compared]) -> str:
 
 
 def main() -> None:
-    """Measures everything that is asked for; fails if a prediction does not hold."""
+    """Measures everything that is asked for; fails if a prediction does not hold.
+
+    Raises:
+      SystemExit: one line that says so, or what was asked wrongly.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--demo", type=Path, default="out/demo", help="folder of the demo")
     parser.add_argument("--models", default=_EMBEDDED, help="embedded models, or none")
     parser.add_argument("--dtypes", default="float32,bfloat16", help="dtypes on the CPU")
     parser.add_argument("--searches", action="store_true", help="measure searches too")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of matmuls and steps")
+    parser.add_argument("--rounds", type=int, default=5, help="of matmuls and steps; 0: no times")
     parser.add_argument("--slices", default="v5e:2x4", help="TPU slices to compile for, or none")
     asked = parser.parse_args()
-    rows: list[Compared] = []
     checkpoints = [asked.demo / "checkpoints" / s for s in asked.models.split(",") if s]
     if missing := [folder for folder in checkpoints if not folder.is_dir()]:
         there = sorted(folder.name for folder in asked.demo.glob("checkpoints/*"))
         allowed = ", ".join(there) or "after `make demo`, which converts its models"
         raise SystemExit(f"bench.planner: {str(missing[0])!r} is not there; allowed: {allowed}")
+    if asked.rounds < 0:
+        raise SystemExit(f"bench.planner: rounds={asked.rounds}; allowed: integers >= 0")
+    try:
+        rows = _compared(asked, checkpoints)
+    except (AssayError, RuntimeError) as error:  # of another process: its last line
+        raise SystemExit(f"bench.planner: {str(error).strip().splitlines()[-1]}") from error
+    print(table(rows))
+    if wrong := [row.what for row in rows if not row.holds]:
+        raise SystemExit(f"bench.planner: beyond tolerance: {'; '.join(wrong)}")
+
+
+def _compared(asked: argparse.Namespace, checkpoints: Sequence[Path]) -> list[Compared]:
+    rows: list[Compared] = []
     for checkpoint in checkpoints:
         for dtype in asked.dtypes.split(","):
             # The gain of bfloat16 is measured on a feed-forward alone, not on steps.
@@ -194,9 +211,7 @@ def main() -> None:
         if asked.searches:
             for sizes in ((64, 8), (512, 20)):
                 rows.append(search_for_tpu(topology, "skywork-reward-llama-3.1-8b-v0.2", 8, *sizes))
-    print(table(rows))
-    if wrong := [row.what for row in rows if not row.holds]:
-        raise SystemExit(f"bench.planner: beyond tolerance: {'; '.join(wrong)}")
+    return rows
 
 
 if __name__ == "__main__":

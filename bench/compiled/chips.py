@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import re
 import sys
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ import jax
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh
 
+from engine.errors import AssayError
 from engine.planning.machines import KINDS, Kind
 
 # Without these, the TPU runtime asks the metadata server of a machine in Google's cloud which TPU
@@ -67,9 +69,16 @@ def mesh_of(topology: str, model: int) -> Mesh:
     Args:
       topology: chip and shape of the slice, such as `v5e:2x4`.
       model: size of the axis `model`.
+
+    Raises:
+      AssayError: no such chip, or no such slice of it.
     """
+    chip_of(topology)
     _find()
-    description = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+    try:
+        description = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+    except jax.errors.JaxRuntimeError as error:
+        raise AssayError(f"slices={topology!r}: {error}") from error
     devices = description.devices
     return jax.make_mesh(
         (len(devices) // model, model),
@@ -80,8 +89,15 @@ def mesh_of(topology: str, model: int) -> Mesh:
 
 
 def chip_of(topology: str) -> tuple[Chip, Kind]:
-    """The chip of a topology, and its memory and speed."""
+    """The chip of a topology, and its memory and speed.
+
+    Raises:
+      AssayError: no such chip, or no shape behind it.
+    """
     name = topology.partition(":")[0]
+    if name not in CHIPS or not re.fullmatch(r"\w+:[1-9]\d*(x[1-9]\d*)+", topology):
+        chips = ", ".join(CHIPS)
+        raise AssayError(f"slices={topology!r}; allowed: {chips} and a shape: v5e:2x4, v5p:2x2x2")
     return CHIPS[name], KINDS[name]
 
 

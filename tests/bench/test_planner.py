@@ -27,6 +27,23 @@ def test_memory_of_a_step_on_a_tpu_is_what_its_compiler_reserves(monkeypatch):
     assert not dataclasses.replace(found, predicted=wrong / memory.GIB).holds
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--demo=/no"], "'/no/checkpoints/smollm2-135m-d12-imdb-linear' is not there; allowed: "),
+        (["--models=", "--slices=v7:2x2"], "slices='v7:2x2'; allowed: v5e, v6e, v5p and a shape"),
+        (["--models=", "--slices=v5e"], "slices='v5e'; allowed: v5e, v6e, v5p and a shape"),
+        (["--models=", "--rounds=-1"], "rounds=-1; allowed: integers >= 0"),
+    ],
+)
+def test_bad_input_is_one_line(monkeypatch, flags, message):
+    monkeypatch.setattr("sys.argv", ["bench.planner", *flags])
+    with pytest.raises(SystemExit) as ended:
+        planner.main()
+    assert str(ended.value).startswith(f"bench.planner: {message}")
+    assert "\n" not in str(ended.value)
+
+
 def test_a_prediction_holds_within_its_tolerance_in_both_directions():
     assert planner.Compared("", 118, 100, 0.2).holds
     assert planner.Compared("", 82, 100, 0.2).holds
