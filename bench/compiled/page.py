@@ -39,7 +39,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         _percent(row.share_of_peak),
         _number(row.floor_ms, ".1f"),
         _number(_ratio(row.flops, row.counted_flops), ".2f"),
-        _sums(row) if row.fits else row.note,
+        ", ".join(_sums(row)) if row.fits else row.note,
         _copies([row]) if row.fits else "",
         _number(row.vocabulary_s, ".1f"),
         _number(row.compile_s, ".0f"),
@@ -47,7 +47,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def markdown(rows: Iterable[Row], listed: Sequence[Structure], slices: Sequence[str]) -> str:
-    """Three tables with a line for each structure and slice, and how much of them is missing.
+    """Four tables with a line for each structure and slice, and how much of them is missing.
 
     Args:
       rows: of any passes; those of other meshes and steps than the planner's are left out.
@@ -55,7 +55,8 @@ def markdown(rows: Iterable[Row], listed: Sequence[Structure], slices: Sequence[
       slices: the slices of each, in order.
     """
     rows = list(rows)
-    sweeps, whole, searches = ([*_head(names)] for names in (_SWEEP, _WHOLE, _SEARCHES))
+    sweeps, whole = [*_head(_SWEEP)], [*_head(_WHOLE)]
+    searches = {name: [*_head(_SEARCH)] for name in SEARCHES}
     wanted, found = 0, list[Row]()
     for structure in listed:
         for slice_ in slices:
@@ -67,8 +68,9 @@ def markdown(rows: Iterable[Row], listed: Sequence[Structure], slices: Sequence[
             wanted += plan.fits
             if plan.fits and any(passes[name] for name in ("prefill", "plain")):
                 whole.append(_cells_of([*what, *_whole(passes)], _WHOLE))
-            if plan.fits and any(passes[name] for name in SEARCHES):
-                searches.append(_cells_of([*what, *_searches(passes)], _SEARCHES))
+            for name, lines in searches.items():
+                if plan.fits and (row := passes[name]):
+                    lines.append(_cells_of([*what, *_search(row)], _SEARCH))
     counts = {name: sum(r.fits for r in found if r.case.name == name) for name in PASSES}
     counted = "; ".join(f"{_NAMES[name]} {counts[name]}" for name in PASSES)
     parts = [
@@ -76,8 +78,9 @@ def markdown(rows: Iterable[Row], listed: Sequence[Structure], slices: Sequence[
         *("", "### Step of a sweep", "", *sweeps, ""),
         *_errors(found, "score", "a step"),
         *("### Prompt and self-check", "", *whole, ""),
-        *("### Step of a search", "", *searches, ""),
+        *("### Step of a search", "", *searches["gcg-merged"], ""),
         *_errors(found, "gcg-merged", "a step of the default search"),
+        *("### Step of a search without merged replies", "", *searches["gcg"]),
     ]
     return "\n".join(parts) + "\n"
 
@@ -118,15 +121,12 @@ def write(page: Path, content: str) -> None:
 
 _SWEEP = (
     "model", "slice", "data × model", "step", "GiB", "planned", "ms", "of peak", "FLOPs",
-    "sums over `model`", "copies, GB", "vocabulary, s",
+    "sums", "sums, GB", "sums, ms", "copies, GB", "vocabulary, s",
 )  # fmt: skip
-_WHOLE = (
-    "model", "slice", "data × model", "prompt, GiB", "ms", "check, GiB", "ms", "copies, GB",
-)  # fmt: skip
-_SEARCHES = (
-    "model", "slice", "data × model", "GiB", "planned", "ms", "of floor", "sums over `model`",
-    "copies, GB",
-    "`gcg`, mesh", "GiB", "planned", "ms", "of floor", "sums over `model`", "copies, GB",
+_WHOLE = ("model", "slice", "data × model", "prompt, GiB", "ms", "check, GiB", "ms", "copies, GB")
+_SEARCH = (
+    "model", "slice", "data × model", "GiB", "planned", "ms", "of floor",
+    "sums", "sums, GB", "sums, ms", "copies, GB",
 )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def _sweep(plan: Plan, row: Row | None) -> list[str]:
         _number(row.ms, ".1f"),
         _percent(row.share_of_peak),
         _number(_ratio(row.flops, row.counted_flops), ".2f"),
-        _sums(row),
+        *_sums(row),
         _copies([row]),
         _number(_vocabulary_s(plan, row), ".1f"),
     ]
@@ -182,19 +182,18 @@ def _whole(passes: dict[str, Row | None]) -> list[str]:
     return [*cells, _copies(whole)]
 
 
-def _searches(passes: dict[str, Row | None]) -> list[str]:
-    """The default search, then `gcg`."""
-    cells: list[str] = []
-    for name in ("gcg-merged", "gcg"):
-        row = passes[name]
-        if row is None:
-            cells += [""] * 7
-            continue
-        cells.append(row.case.mesh)
-        sizes = _number(row.gib, ".2f"), _number(row.planned_gib, ".2f")
-        times = _number(row.ms, ".1f"), _number(_ratio(_with_sums(row), row.floor_ms), ".1f", "×")
-        cells += [*(sizes if row.fits else (_peak(row), "")), *times, _sums(row), _copies([row])]
-    return cells
+def _search(row: Row) -> list[str]:
+    if not row.fits:
+        return [row.case.mesh, _peak(row)]
+    return [
+        row.case.mesh,
+        _number(row.gib, ".2f"),
+        _number(row.planned_gib, ".2f"),
+        _number(row.ms, ".1f"),
+        _number(_ratio(_with_sums(row), row.floor_ms), ".1f", "×"),
+        *_sums(row),
+        _copies([row]),
+    ]
 
 
 def _errors(rows: Iterable[Row], name: str, what: str) -> list[str]:
@@ -233,15 +232,13 @@ def _peak(row: Row | None) -> str:
     return "" if row is None else _memory(row).partition(" of")[0]
 
 
-def _sums(row: Row) -> str:
-    """Number, dtypes, payload and time of the all-reduces."""
-    found = {k.split()[1]: v for k, v in row.collectives.items() if k.startswith("all-reduce ")}
-    number, size = (sum(v[i] for v in found.values()) for i in (0, 1))
+def _sums(row: Row) -> list[str]:
+    """Number, payload and time of the all-reduces."""
+    found = [v for kind, v in row.collectives.items() if kind.startswith("all-reduce ")]
+    number, size = (sum(v[i] for v in found) for i in (0, 1))
     if not number or row.case.model_axis == 1:
-        return "–"
-    return (
-        f"{number:.0f} {' '.join(sorted(found))}, {size / 1e9:.2f} GB, {row.collective_ms:.1f} ms"
-    )
+        return ["–", "", ""]
+    return [f"{number:.0f}", f"{size / 1e9:.2f}", f"{row.collective_ms:.1f}"]
 
 
 def _ratio(value: float | None, of: float | None) -> float | None:
