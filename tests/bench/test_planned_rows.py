@@ -144,7 +144,7 @@ def memory_errors(name: str) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("name", ["score", "gcg-merged"])
+@pytest.mark.parametrize("name", ["score", *SEARCHES])
 def test_memory_of_every_step_is_what_the_compiler_reserves(name):
     planned = {str(row.case): row.planned_gib for row in rows_of(name)}  # what the page says
     assert planned == pytest.approx(
@@ -155,7 +155,7 @@ def test_memory_of_every_step_is_what_the_compiler_reserves(name):
     assert {case: e for case, e in errors.items() if abs(e) > TPU_TOLERANCE} == {}
 
 
-@pytest.mark.parametrize("name", ["score", "gcg-merged"])
+@pytest.mark.parametrize("name", ["score", *SEARCHES])
 def test_an_account_without_the_embedding_does_not_pass(monkeypatch, name):
     original = memory.weight_bytes
     monkeypatch.setattr(memory, "weight_bytes", lambda m: original(m) - memory.embedding_bytes(m))
