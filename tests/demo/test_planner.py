@@ -43,10 +43,11 @@ def test_memory_and_time_of_a_sweep_are_as_predicted(checkpoint, dtype, rounds):
 
 
 @pytest.mark.slow
-def test_memory_of_the_default_search_is_as_predicted(checkpoint):
-    [memory] = holds(checkpoint, "float32", 0, search=True)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_memory_of_the_default_search_is_as_predicted(checkpoint, dtype):
+    [memory] = holds(checkpoint, dtype, 0, search=True)
     # The planted bug: the account of a sweep.
     opened = Checkpoint.open(str(checkpoint))
-    model = subject_of([opened]).on("cpu", "float32")
+    model = subject_of([opened]).on("cpu", dtype)
     sweep = plans.sweep_account(model, planned.sweep_of(opened)).total / planned.MIB
     assert not dataclasses.replace(memory, predicted=sweep).holds
