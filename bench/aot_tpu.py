@@ -34,7 +34,7 @@ from pathlib import Path
 from absl import app, flags, logging
 
 from bench.compiled import chips, page, structures
-from bench.compiled.programs import PASSES, SEARCHES, Work, merged
+from bench.compiled.programs import PASSES, SEARCHES, Work, merged_replies
 from bench.compiled.rows import Case, Kept, Row, compile_pass
 from bench.compiled.structures import Asked, Structure
 from engine.errors import AssayError
@@ -42,6 +42,8 @@ from engine.planning import plans
 from engine.planning.machines import GIB
 from engine.planning.plans import Plan
 from engine.planning.work import Named
+from engine.scoring.reward_passes import dtype_named
+from engine.search.settings import DEFAULTS
 
 _MODELS = flags.DEFINE_list(
     "models",
@@ -107,6 +109,7 @@ def rows_of(
 def _asked(structure: Structure, axis: int, candidates: int) -> Asked:
     usual, prefix = structures.work(structure), _PREFIX.value
     searched = {"length": _LENGTH.value, "candidates": _SEARCHED.value}
+    searched["merged"] = merged_replies(DEFAULTS["method"], _SEARCHED.value)
     return Asked(
         dataclasses.replace(usual.sweep, prefix=prefix, step_size=candidates or None),
         dataclasses.replace(usual.search, prefix=prefix, **searched),
@@ -132,7 +135,7 @@ def _account(plan: Plan, axis: int, asked: Asked, name: str) -> float | None:
         sized = dataclasses.replace(asked.sweep, step_size=plan.step_size)
         return plans.sweep_account(model, sized).total / GIB
     if name in SEARCHES:
-        more = merged(name, asked.search.candidates)
+        more = merged_replies(name, asked.search.candidates)
         search = dataclasses.replace(asked.search, merged=more)
         return plans.search_account(model, search).total / GIB
     return None
@@ -142,12 +145,16 @@ def _check_flags() -> list[Structure]:
     for flag, least in ((_SEARCHED, 1), (_LENGTH, 1), (_PREFIX, 1), (_LAYERS, 0)):
         if flag.value < least:
             raise AssayError(f"{flag.name}={flag.value}; allowed: integers >= {least}")
+    for flag in (_MODEL_AXIS, _CANDIDATES):
+        if wrong := [number for number in flag.value if not number.isdecimal()]:
+            raise AssayError(f"{flag.name}={wrong[0]!r}; allowed: integers >= 0")
+    dtype_named(_DTYPE.value)
     for slice_ in _SLICES.value:
         chips.chip_of(slice_)
     if unknown := [name for name in _PASSES.value if name not in PASSES]:
         raise AssayError(f"passes={unknown[0]!r}; allowed: {', '.join(PASSES)}")
-    if _PAGE.value and not _KEPT.value:
-        raise AssayError("page is written from kept rows; allowed: with --kept=<file>")
+    if _PAGE.value and not (_KEPT.value and Path(_PAGE.value).is_file()):
+        raise AssayError(f"page={_PAGE.value!r}; allowed: a file that is there, with --kept=<file>")
     found = structures.named(_MODELS.value)
     return [s.with_layers(_LAYERS.value) for s in found] if _LAYERS.value else found
 

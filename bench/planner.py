@@ -67,6 +67,9 @@ def on_cpu(checkpoint: Path, dtype: str, rounds: int, *, search: bool = False) -
       dtype: of its decoder.
       rounds: of matmuls and steps; 0 measures memory alone.
       search: a search instead of a sweep; its time is not measured.
+
+    Raises:
+      AssayError: the process failed; the last line that it said.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     environment = {**kept, "ASSAY_CACHE": "", "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
@@ -80,7 +83,8 @@ def on_cpu(checkpoint: Path, dtype: str, rounds: int, *, search: bool = False) -
             check=False,
         )
     if done.returncode:
-        raise RuntimeError(done.stderr)
+        said = done.stderr.strip() or f"ended with status {done.returncode}"
+        raise AssayError(f"{checkpoint.name}, {dtype}: {said.splitlines()[-1]}")
     found = json.loads(done.stdout.splitlines()[-1])
     return [
         Compared(f"{checkpoint.name}, {dtype}, {name}", predicted, measured, CPU_TOLERANCE)
@@ -145,7 +149,7 @@ def search_for_tpu(
         length=length,
         candidates=candidates,
         attempts=1,
-        merged=programs.merged(method, candidates),
+        merged=programs.merged_replies(method, candidates),
     )
     account = memory.of_search(model, searched)
     return Compared(
@@ -190,8 +194,8 @@ def main() -> None:
         raise SystemExit(f"bench.planner: rounds={asked.rounds}; allowed: integers >= 0")
     try:
         rows = _compared(asked, checkpoints)
-    except (AssayError, RuntimeError) as error:  # of another process: its last line
-        raise SystemExit(f"bench.planner: {str(error).strip().splitlines()[-1]}") from error
+    except AssayError as error:
+        raise SystemExit(f"bench.planner: {error}") from error
     print(table(rows))
     if wrong := [row.what for row in rows if not row.holds]:
         raise SystemExit(f"bench.planner: beyond tolerance: {'; '.join(wrong)}")

@@ -88,8 +88,8 @@ def demo(given: command.Given) -> str:
     converted = [_converted(folder, root / "checkpoints" / folder.name) for folder in folders]
     opened = [dataclasses.replace(c, verify=scoring.verify(config)) for c in converted]
     checkpoints, language_models = opened[: len(models)], opened[len(models) :]
-    compared = plan.prompts if {*pair} <= {*slugs} else []
-    for prompt in compared:
+    both = {*pair} <= {*slugs}
+    for prompt in plan.prompts if both else []:
         limits.check_ends(prompt, len(checkpoints[0].template.tokens))
     with locking.held(given, plan.run, "demo"):
         new = _scored(plan, checkpoints) + _logprobs(plan, language_models)
@@ -100,7 +100,7 @@ def demo(given: command.Given) -> str:
         reporting.write_report([epath.Path(plan.run)], epath.Path(root / "report"))
     else:
         _say(8, f"keeping {root}/report: nothing new was scored (remove it to write it again)")
-    if compared:
+    if both and plan.prompts:
         compare(pair, plan, limits, root / "diff")
     return f"report: {page.resolve()}"
 

@@ -178,13 +178,13 @@ def _whole(passes: dict[str, Row | None]) -> list[str]:
     whole = [row for name in ("prefill", "plain") if (row := passes[name])]
     cells = [whole[0].case.mesh]
     for name in ("prefill", "plain"):
-        cells += [_peak(passes[name]), _number((row := passes[name]) and row.ms, ".1f")]
+        cells += [_gib(passes[name]), _number((row := passes[name]) and row.ms, ".1f")]
     return [*cells, _copies(whole)]
 
 
 def _search(row: Row) -> list[str]:
     if not row.fits:
-        return [row.case.mesh, _peak(row)]
+        return [row.case.mesh, _gib(row)]
     return [
         row.case.mesh,
         _number(row.gib, ".2f"),
@@ -228,7 +228,7 @@ def _memory(row: Row | None) -> str:
     return f"{fits}{row.gib:.1f} of {row.usable_gib:.1f}"
 
 
-def _peak(row: Row | None) -> str:
+def _gib(row: Row | None) -> str:
     return "" if row is None else _memory(row).partition(" of")[0]
 
 

@@ -49,10 +49,12 @@ class Work:
 
     def count(self, name: str) -> int:
         """Candidates of a pass; 0 where it has none."""
-        return self.searched if name in SEARCHES else self.candidates * (name == "score")
+        if name in SEARCHES:
+            return self.searched
+        return self.candidates if name == "score" else 0
 
 
-def merged(method: str, candidates: int) -> int:
+def merged_replies(method: str, candidates: int) -> int:
     """Merged replies of a step that scores so many candidates."""
     return max(0, with_defaults({"method": method, "candidates": candidates})["merge"] - 1)
 
@@ -183,7 +185,7 @@ class Programs:
             length=work.length,
             candidates=work.searched,
             attempts=1,
-            merged=merged(method, work.searched),
+            merged=merged_replies(method, work.searched),
         )
 
     def _settings(self, method: str) -> SearchSettings:

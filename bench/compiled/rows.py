@@ -86,8 +86,8 @@ class Row:
       case: what was compiled.
       fits: whether the compiler found room for it.
       planned_gib: memory by the planner's account.
-      peak_gib: memory by the compiler's plan, with what lies in a chip's vector memory; of a
-        program that does not fit, what it needs.
+      peak_gib: the peak that the compiler states, which is not `hbm_gib`; of a program that does
+        not fit, what it needs.
       hbm_gib: its arguments, results, temporary arrays and code; older rows lack it.
       usable_gib: memory that a program may use.
       ms: the compiler's estimate of cycles by the stated clock, without collectives.

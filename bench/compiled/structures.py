@@ -3,7 +3,7 @@
 import dataclasses
 
 from bench.compiled import chips
-from bench.compiled.programs import SEARCHES, Work, merged
+from bench.compiled.programs import SEARCHES, Work, merged_replies
 from bench.support.heads import linear_head
 from configs import known_models, known_shapes
 from configs.known_models import ModelSpec
@@ -107,7 +107,7 @@ def work(structure: Structure) -> Asked:
         length=sizes["length"],
         candidates=sizes["searched"],
         attempts=1,
-        merged=merged(DEFAULTS["method"], sizes["searched"]),
+        merged=merged_replies(DEFAULTS["method"], sizes["searched"]),
     )
     sweep = SweepWork(prefix=sizes["prefix"], own=structure.own)
     return Asked(sweep, search, Named(dtype=DTYPE))

@@ -94,9 +94,9 @@ class Devices:
 # below give what its compiler says a program may take.
 _USABLE = {"gpu": 0.75, "tpu": 1.0, "cpu": 0.9}
 # Fitted to what the compilers of three TPUs estimate for all listed models in
-# bench/compiled/rows.jsonl (least squares of the relative error): the share and the seconds of an
-# element to sweeps of 1,024 candidates, the seconds of a layer and the share of the bandwidth to
-# searches. Tests compare them. Of the others nothing was measured.
+# bench/compiled/rows.jsonl (near the least squares of the relative error): the share and the
+# seconds of an element to sweeps of 1,024 candidates, the seconds of a layer and the share of the
+# bandwidth to searches. Tests compare them. Of the others nothing was measured.
 _SHARES = {"v5e": 1.0, "v5p": 0.9, "v6e": 0.76}
 _ELEMENT_S = {"v5e": 84e-12, "v5p": 40e-12, "v6e": 32e-12}
 _LAYER_S = {"v5e": 65e-6, "v5p": 80e-6, "v6e": 56e-6}

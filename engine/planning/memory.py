@@ -141,8 +141,9 @@ def of_search(model: Model, work: SearchWork) -> Account:
         # XLA transposes and widens the embedding that slopes are multiplied by.
         saved += (b + 4) * c.vocab_size * c.width
     tables = (_TABLES + _GRADIENT_TABLES) * table
-    if model.platform != CPU and c.vocab_size % model.model == 0:
-        tables //= model.model  # devices along `model` keep the slopes of their own tokens
+    # Where candidates are drawn by position, devices along `model` keep the slopes of their tokens.
+    if model.platform != CPU and work.packed and c.vocab_size % model.model == 0:
+        tables //= model.model
     tables += 2 * work.momentum * table  # before and after the step, whole on every device
     return _searched(model, work, max(scores, saved), tables)
 

@@ -2,12 +2,15 @@
 
 import dataclasses
 import json
+import re
+import shlex
 import shutil
 
 import pytest
 
 from configs import known_models
 from engine.convert.hf_config import decoder_config
+from tests.conftest import ROOT
 from tests.support import tiny
 
 LLAMA = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
@@ -23,6 +26,17 @@ def plans(command):
         return json.loads("\n".join(done.out))
 
     return read
+
+
+def test_the_example_of_the_documentation_is_what_the_command_prints(command):
+    page = (ROOT / "docs" / "planning.md").read_text(encoding="utf-8")
+    shell, text = re.findall(r"```(?:shell|text)\n(.*?)```", page, re.DOTALL)[:2]
+    name, *arguments = shlex.split(shell)
+    done = command(arguments[0], *arguments[1:])
+    assert name == "assay"
+    assert [line.rstrip() for line in text.splitlines()] == [
+        line.rstrip() for line in done.out[: len(text.splitlines())]
+    ]
 
 
 def test_a_table_has_a_line_for_each_of_the_devices(command):

@@ -1,6 +1,8 @@
 """Structures of listed models, and rows of compiled passes: in a file, and as a page's tables."""
 
 import dataclasses
+import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -44,6 +46,21 @@ ROW = Row(
     collective_ms=11.0,
     vocabulary_s=2.5,
 )
+
+_TRY = """
+import sys
+from absl import flags
+from bench import aot_tpu
+for asked in sys.argv[1:]:
+    flags.FLAGS.unparse_flags()
+    for name in flags.FLAGS.flags_by_module_dict()["bench.aot_tpu"]:
+        name.unparse()
+    flags.FLAGS(["", *(f"--{flag}" for flag in asked.replace("--", "").split())])
+    try:
+        aot_tpu.main([])
+    except SystemExit as ended:
+        print(ended)
+"""
 
 (GEMMA,) = structures.named(["skywork-reward-gemma-2-27b"])
 
@@ -106,12 +123,12 @@ def test_where_the_planners_mesh_does_not_fit_the_next_larger_one_is_shown():
 
 def test_a_search_has_a_mesh_of_its_own():
     search = dataclasses.replace(CASE, name="gcg", count=64, model_axis=8)
-    merged = dataclasses.replace(search, name="gcg-merged")
+    default = dataclasses.replace(search, name="gcg-merged")
     prompt = dataclasses.replace(CASE, name="prefill", count=0)
     rows = [
         dataclasses.replace(ROW, case=search),
         dataclasses.replace(ROW, case=prompt, hbm_gib=None),  # an older one
-        dataclasses.replace(ROW, case=merged, ms=49.0),
+        dataclasses.replace(ROW, case=default, ms=49.0),
     ]
     lines = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -124,7 +141,7 @@ def test_a_search_has_a_mesh_of_its_own():
     assert of_gcg[2:7] == ["1×8", "10.00", "9.00", "40.0", "2.5×"]
 
 
-def test_memory_is_what_a_program_reads_writes_keeps_and_is():
+def test_memory_is_arguments_results_temporary_arrays_and_code():
     sizes = dict(argument=100, output=20, alias=5, temp=3, generated_code=1)
     plan = types.SimpleNamespace(**{f"{name}_size_in_bytes": n for name, n in sizes.items()})
     assert hbm_bytes(plan) == 119
@@ -145,6 +162,24 @@ def test_a_model_that_the_planner_refuses_need_not_be_compiled():
     table = page.markdown([], large, ["v5e:2x4"])
     assert "of 0 pairs" in table
     assert "does not fit; 16 of these devices would" in table
+
+
+def test_wrong_flags_are_one_line():
+    messages = {
+        "slices=v5e:3": "slices='v5e:3'; allowed: v5e, v6e, v5p and a shape",
+        "passes=foo": "passes='foo'; allowed: prefill, ",
+        "model_axis=x": "model_axis='x'; allowed: integers >= 0",
+        "candidates=-4": "candidates='-4'; allowed: integers >= 0",
+        "searched=0": "searched=0; allowed: integers >= 1",
+        "dtype=fp8": "dtype='fp8'; allowed: 'bfloat16', ",
+        "page=README.md": "page='README.md'; allowed: a file that is there, with --kept",
+        "page=/no/page.md --kept=/no/rows": "page='/no/page.md'; allowed: a file that is there",
+    }
+    # Another process: the flags of several benches have one name.
+    command = [sys.executable, "-c", _TRY, *messages]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for line, message in zip(said.splitlines(), messages.values(), strict=True):
+        assert line.startswith(f"bench.aot_tpu: {message}")
 
 
 def test_a_page_keeps_what_stands_around_the_tables(tmp_path):

@@ -27,7 +27,7 @@ def checkpoint(tmp_path_factory):
     return destination
 
 
-def holds(*asked, **how) -> list[planner.Compared]:
+def compared(*asked, **how) -> list[planner.Compared]:
     """What was compared, which is as predicted."""
     found = planner.on_cpu(*asked, **how)
     if not all(one.holds for one in found):  # another test beside it may have come or gone
@@ -39,13 +39,13 @@ def holds(*asked, **how) -> list[planner.Compared]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "rounds"), [("float32", 3), ("bfloat16", 0)])
 def test_memory_and_time_of_a_sweep_are_as_predicted(checkpoint, dtype, rounds):
-    assert len(holds(checkpoint, dtype, rounds)) == (2 if rounds else 1)
+    assert len(compared(checkpoint, dtype, rounds)) == (2 if rounds else 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_memory_of_the_default_search_is_as_predicted(checkpoint, dtype):
-    [memory] = holds(checkpoint, dtype, 0, search=True)
+    [memory] = compared(checkpoint, dtype, 0, search=True)
     # The planted bug: the account of a sweep.
     opened = Checkpoint.open(str(checkpoint))
     model = subject_of([opened]).on("cpu", dtype)

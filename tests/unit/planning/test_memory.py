@@ -142,6 +142,9 @@ def test_devices_along_model_divide_the_slopes_of_a_vocabulary_that_they_divide(
     momentum = dataclasses.replace(search, momentum=True)
     more = memory.of_search(llama, momentum).step - memory.of_search(llama, search).step
     assert more == 2 * 4 * 4 * 8 * tokens  # whole on every device
+    paper, twice = (dataclasses.replace(each, packed=False) for each in (search, twice))
+    more = memory.of_search(llama, twice).step - memory.of_search(llama, paper).step
+    assert more == 4 * 4 * 4 * 8 * tokens  # its best pairs are sought on every device
 
 
 def test_a_cpu_holds_the_embedding_of_a_search_twice_more_in_bfloat16():
