@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from bench.compiled import chips, hlo, products
 from bench.compiled.programs import Programs, Work
 from bench.compiled.structures import Structure
@@ -15,7 +17,7 @@ from bench.support.heads import linear_head
 from engine.planning import plans
 from engine.planning.machines import GIB, Kind
 
-_USED = re.compile(r"Used ([\d.]+)([GM]) of")  # HBM, in the compiler's refusal
+_NEEDED = re.compile(r"(?:Used |HLO temporaries \()([\d.]+)([GM])")  # in the compiler's refusals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,12 +179,11 @@ def compile_pass(
     lowered = programs.lower(case.name)
     try:
         compiled = lowered.compile()
-    except Exception as error:  # jax's class is not public
+    except jax.errors.JaxRuntimeError as error:
         spent = time.process_time() - began
-        used = _USED.search(str(error))
-        if not used:
+        needed = needed_gib(str(error))
+        if needed is None:
             raise
-        needed = float(used[1]) / (1 if used[2] == "G" else 1024)
         return dataclasses.replace(empty, peak_gib=needed, compile_s=spent, note="does not fit")
     spent = time.process_time() - began
     text = compiled.as_text()
@@ -194,6 +195,12 @@ def compile_pass(
     peak, hbm = plan.peak_memory_in_bytes / GIB, hbm_bytes(plan) / GIB
     row = dataclasses.replace(empty, fits=True, peak_gib=peak, hbm_gib=hbm, compile_s=spent)
     return _measured(row, programs, hlo.Program(text, programs.rounds), chip, kind)
+
+
+def needed_gib(refusal: str) -> float | None:
+    """Memory of a program that does not fit, from the compiler's message; None: another error."""
+    found = _NEEDED.search(refusal)
+    return float(found[1]) / (1 if found[2] == "G" else 1024) if found else None
 
 
 def hbm_bytes(plan: Any) -> int:

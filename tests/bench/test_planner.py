@@ -1,11 +1,13 @@
 """The planner's account against the memory that the TPU compiler reserves."""
 
 import dataclasses
+import re
 
 import pytest
 
 from bench import planner
 from bench.compiled import chips
+from engine.errors import AssayError
 from engine.planning import memory
 
 LLAMA_1B = ("v5e:2x4", "skywork-reward-v2-llama-3.2-1b", 1, 4096)
@@ -42,6 +44,12 @@ def test_bad_input_is_one_line(monkeypatch, flags, message):
         planner.main()
     assert str(ended.value).startswith(f"bench.planner: {message}")
     assert "\n" not in str(ended.value)
+
+
+def test_a_process_that_fails_is_one_line(tmp_path):
+    with pytest.raises(AssayError) as error:
+        planner.on_cpu(tmp_path / "none", "float32", 0)
+    assert re.fullmatch(r"none, float32: .*/none[^\n]*", str(error.value))
 
 
 def test_a_prediction_holds_within_its_tolerance_in_both_directions():

@@ -11,7 +11,7 @@ import pytest
 
 from bench.compiled import page, structures
 from bench.compiled.programs import Programs, Work
-from bench.compiled.rows import Case, Kept, Row, hbm_bytes
+from bench.compiled.rows import Case, Kept, Row, hbm_bytes, needed_gib
 from bench.support.heads import linear_head
 from configs import known_models
 from engine.errors import AssayError
@@ -145,6 +145,19 @@ def test_memory_is_arguments_results_temporary_arrays_and_code():
     sizes = dict(argument=100, output=20, alias=5, temp=3, generated_code=1)
     plan = types.SimpleNamespace(**{f"{name}_size_in_bytes": n for name, n in sizes.items()})
     assert hbm_bytes(plan) == 119
+
+
+@pytest.mark.parametrize(
+    ("message", "gib"),
+    [
+        ("Ran out of memory in memory space hbm. Used 27.30G of 15.75G hbm.", 27.3),
+        ("Ran out of memory in memory space hbm. Used 512.00M of 256.00M hbm.", 0.5),
+        ("on HBM, the total memory required for HLO temporaries (129.50G) exceeds", 129.5),
+        ("INVALID_ARGUMENT: Topology layout", None),
+    ],
+)
+def test_what_a_program_needs_is_read_from_the_refusal(message, gib):
+    assert needed_gib(message) == gib
 
 
 def test_blocks_of_candidates_and_of_merged_replies_run_as_often_as_the_engine_runs_them():
