@@ -10,9 +10,10 @@ def scoring() -> ml_collections.ConfigDict:
     # float32, bfloat16, float16, or `auto`: float32 on a CPU; on an accelerator bfloat16, or
     # float16 for models that are stored in it (bfloat16 would round their weights again).
     config.dtype = "auto"
-    # Position at which the reward is read: `last`, the last id; `first_pad`, the id before the
-    # first pad token, as in the library version that the paper used.
-    config.pooling = "last"
+    # Position at which the reward is read: `last`, the last id; `last_non_pad`, the last one that
+    # is no pad token, as in transformers from 4.50 on; `first_pad`, the id before the first pad
+    # token, as in the library version that the paper used; `auto`, what the conversion found.
+    config.pooling = "auto"
     # Candidates per step on each device, or `auto`: what the run has already for the model, else
     # 2048 on a GPU and 1024 elsewhere, or fewer where memory is short.
     config.step_size = config_dict.FieldReference("auto", field_type=object)

@@ -18,7 +18,7 @@ def get_config(selection="paper"):
     config = common.scoring()
     del config.objectives
     config.prompts = prompts.selected(selection)  # ids of configs/prompts.py
-    config.mode = "ids"  # of the default reading, as in configs/sweep.py
+    config.mode = "auto"  # of the default reading, as in configs/sweep.py
     # What is varied: `all` that the model allows, or some of bos, date, newlines, mode, pooling,
     # head, softcap, dtype; comma-separated.
     config.dimensions = "all"

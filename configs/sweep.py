@@ -15,8 +15,9 @@ def get_config(selection="paper"):
     config.prompts = prompts.selected(selection)  # ids of configs/prompts.py
     # How a token becomes a reply. `ids`: its id stands between the ids of the template. `text`: its
     # text is put into the template and the whole conversation is tokenised, as in the paper;
-    # identical conversations are scored once.
-    config.mode = "ids"
+    # identical conversations are scored once. `auto`: `ids`, or `text` for a model whose template
+    # cannot be cut around a reply.
+    config.mode = "auto"
     # Whether parts also hold the reward after every layer: final norm and head read the hidden
     # state after each, in the same pass (docs/lens.md). Parts are as many times as large.
     config.lens = False

@@ -79,7 +79,7 @@ def train(plant: Plant, decoder: Decoder, kept: Path, destination: Path) -> None
         kept: folder of the heads.
         destination: parent of the model folders.
     """
-    some = sampled_tokens(len(decoder.checkpoint.template.tokens)).tolist()
+    some = sampled_tokens(len(decoder.checkpoint.token_ids)).tolist()
     trainer = Trainer(
         decoder, np.stack([decoder.tokens(SWEEP_PROMPTS[name], some) for name in SCALED])
     )

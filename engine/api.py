@@ -19,7 +19,7 @@ from engine.mesh import build_mesh
 from engine.planning import admission
 from engine.runs import schema
 from engine.scoring.reward_passes import RewardScorer, dtype_named, score_buckets
-from engine.scoring.rows import ReplyRows, RewardRows
+from engine.scoring.rows import Pooling, RewardRows
 from engine.search import certificates, universal
 from engine.search.certificate import Ascent, run_certificate
 from engine.search.drivers import run_search
@@ -28,9 +28,9 @@ from engine.search.run_folder import trace_frame
 from engine.search.settings import DEFAULTS, DIRECTIONS, SearchSettings, with_defaults
 from engine.search.universal_readers import Reading, announce, difference, readers_of
 from engine.search.universal_step import UniversalDriver
-from engine.sweep.rewards import pad_token, token_rows
+from engine.sweep.rewards import mode_of, pooling_of, reply_rows, token_rows
 from engine.sweep.self_check import check_finite
-from engine.sweep.setup import tokens_of, vocabulary_of
+from engine.sweep.setup import vocabulary_of
 
 
 def load(
@@ -149,22 +149,24 @@ class RewardModel:
         """token_id, token, is_special, round_trip of every id."""
         return vocabulary_of(self._checkpoint)
 
-    def sweep(self, prompt: str, *, mode: str = "ids", pooling: str = "last") -> pl.DataFrame:
+    def sweep(self, prompt: str, *, mode: str = "auto", pooling: str = "auto") -> pl.DataFrame:
         """Rewards of every token of the vocabulary as the whole reply.
 
         Args:
           prompt: the user's turn.
           mode: `ids` puts each id between the template's; `text` decodes it, renders the
-            conversation and tokenises the whole text, so that templates trim and ids merge.
-          pooling: `last` reads the reward at the last id; `first_pad` before the first pad token,
-            as the library did that the paper used.
+            conversation and tokenises the whole text, so that templates trim and ids merge; `auto`
+            is `ids`, or `text` where the template cannot be cut around a reply.
+          pooling: `last` reads the reward at the last id; `last_non_pad` at the last one that is no
+            pad token, as transformers does from 4.50 on; `first_pad` before the first pad token,
+            as the library did that the paper used; `auto` is what the conversion found.
 
         Returns:
           token_id u32, token str, reward f32; best first, equal rewards by id.
         """
         return self._tokens(self._scorer, ["reward"], prompt, mode, pooling)
 
-    def lens(self, prompt: str, *, mode: str = "ids", pooling: str = "last") -> pl.DataFrame:
+    def lens(self, prompt: str, *, mode: str = "auto", pooling: str = "auto") -> pl.DataFrame:
         """Rewards of every token as `sweep` gives them, and what the head reads after every layer.
 
         The final norm and the head are applied to the hidden state after each layer.
@@ -191,7 +193,7 @@ class RewardModel:
         responses: str | Sequence[str],
         *,
         mode: str = "text",
-        pooling: str = "last",
+        pooling: str = "auto",
     ) -> np.ndarray:
         """Rewards of replies of any length: float32 [responses], in their order.
 
@@ -210,7 +212,7 @@ class RewardModel:
         responses: str | Sequence[str],
         *,
         mode: str = "text",
-        pooling: str = "last",
+        pooling: str = "auto",
     ) -> pl.DataFrame:
         """Rewards of replies as `score` gives them, with the objectives they are made of.
 
@@ -316,11 +318,13 @@ class RewardModel:
         else:
             if not isinstance(reply, Iterable):
                 raise AssayError(f"reply={reply!r}; allowed: a text, or token ids")
-            ids, most = list(reply), tokens_of(self._checkpoint) - 1
+            ids, known = list(reply), set(self._checkpoint.token_ids)
             for i in ids:
                 number = isinstance(i, int | np.integer) and not isinstance(i, bool)
-                if not (number and 0 <= i <= most):
-                    raise AssayError(f"reply: token id {i!r}; allowed: integers 0 to {most}")
+                if not (number and i in known):
+                    raise AssayError(
+                        f"reply: token id {i!r}; allowed: ids of tokens, 0 to {max(known)}"
+                    )
         if not ids:
             raise AssayError("reply: it has no token; allowed: at least one")
         return [int(i) for i in ids]
@@ -360,29 +364,32 @@ class RewardModel:
     def _columns(self) -> tuple[str, ...]:
         return self._scorer.columns[0]
 
+    def _reading(self, prompts: Sequence[str], mode: str, pooling: str) -> tuple[str, Pooling]:
+        """Mode and place of the reward, where `auto` is what fits the model."""
+        return mode_of(self._checkpoint, prompts, mode), pooling_of(self._checkpoint, pooling)
+
     def _replies(self, prompt: str, replies: Sequence[str], mode: str, pooling: str) -> np.ndarray:
-        template, pad = self._checkpoint.template, pad_token(self._checkpoint, pooling)
-        rows = ReplyRows(template.split(prompt), template, replies, mode, pad=pad)
         if not replies:
             return np.empty((len(self._columns), 0), np.float32)
-        return self._score(self._scorer, rows)
+        mode, where = self._reading([prompt], mode, pooling)
+        return self._score(self._scorer, reply_rows(self._checkpoint, prompt, replies, mode, where))
 
     def _tokens(
         self, scorer: RewardScorer, names: Sequence[str], prompt: str, mode: str, pooling: str
     ) -> pl.DataFrame:
         """token_id, token and some columns of every token, best first."""
-        template, pad = self._checkpoint.template, pad_token(self._checkpoint, pooling)
-        size = tokens_of(self._checkpoint)
-        scored = self._score(scorer, token_rows(template, prompt, size, mode, pad))
+        mode, where = self._reading([prompt], mode, pooling)
+        scored = self._score(scorer, token_rows(self._checkpoint, prompt, mode, where))
         numbers = dict(zip(scorer.columns[0], scored, strict=True))
-        columns = {"token_id": range(size), "token": template.tokens}
+        tokens = self._checkpoint.tokens
+        columns = {"token_id": list(tokens), "token": list(tokens.values())}
         types = {"token_id": pl.UInt32, "token": pl.String, **dict.fromkeys(names, pl.Float32)}
         frame = pl.DataFrame({**columns, **{name: numbers[name] for name in names}}, types)
         return frame.sort("reward", "token_id", descending=[True, False])
 
     def _score(self, scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
         """Columns of a scorer for some rows: float32 [columns, rows]."""
-        scorer.check_length(rows.longest())
+        rows.check(self._checkpoint.card.decoder)
         prefix = scorer.prefill(rows.prompt)
         scored = score_buckets(scorer, prefix, rows.buckets(0, len(rows)), len(rows))
         check_finite(
@@ -420,10 +427,10 @@ def search_together(
     models = [models] if isinstance(models, RewardModel) else list(models)
     prompts = sorted(_listed(prompts))
     universal.check_judges(rule, len(models) * len(prompts))
-    tokens = models[0]._checkpoint.template.tokens
+    tokens = models[0]._checkpoint.tokens
     every = universal.in_order(model._checkpoint for model in models)
     models = sorted(models, key=lambda model: every.index(model._checkpoint))
-    differs = [difference(tokens, model._checkpoint.template.tokens) for model in models]
+    differs = [difference(tokens, model._checkpoint.tokens) for model in models]
     shared = [model for model, how in zip(models, differs, strict=True) if not how]
     others = [(model, how) for model, how in zip(models, differs, strict=True) if how]
     each = [model._objective(prompts, direction, settings, universal=True) for model in shared]

@@ -90,7 +90,7 @@ def demo(given: command.Given) -> str:
     checkpoints, language_models = opened[: len(models)], opened[len(models) :]
     both = {*pair} <= {*slugs}
     for prompt in plan.prompts if both else []:
-        limits.check_ends(prompt, len(checkpoints[0].template.tokens))
+        limits.check_ends(prompt, len(checkpoints[0].token_ids))
     with locking.held(given, plan.run, "demo"):
         new = _scored(plan, checkpoints) + _logprobs(plan, language_models)
         new += searched(plan, checkpoints, config, searches)
@@ -123,7 +123,7 @@ def searched(
 
     _say(6, f"searching {searches['search'].length}-token replies to {list(asked)} into {plan.run}")
     new = search("search", of) if of else 0
-    tokens = set(of[0].template.tokens) if of else set()
+    tokens = set(of[0].tokens.values()) if of else set()
     words = tuple(text for word in plan.replies if (text := f" {word}") in tokens)
     enough = len(words) >= searches["certified"].topk
     what = (

@@ -117,7 +117,7 @@ def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Subject, int, int]:
     subject = Subject(card.slug, card.decoder, (card.head,), card.dtype)
     if not checkpoint.tokenizer.chat_template:
         return subject, _PREFIX, _OWN
-    prompts = [checkpoint.template.split(text) for text in PROMPTS.values()]
+    prompts = [checkpoint.template.around(text) for text in PROMPTS.values()]
     longest = max(len(prompt.prefix) for prompt in prompts)
     padded = -(-longest // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
     return subject, padded, 1 + max(len(prompt.suffix) for prompt in prompts)

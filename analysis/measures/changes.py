@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from analysis.measures.two_models import AFTER, BEFORE, shared_size
+from analysis.measures.two_models import AFTER, BEFORE, shared_ids
 from analysis.run import Run
 from analysis.statistics import Array, ranks
 from analysis.statistics.clustered import clustered_error, half_width, two_sided_p
@@ -263,8 +263,9 @@ def words_check(
 def _rewards(run: Run, prompt: str) -> tuple[Array, Array, Array]:
     """Ids of the tokens that both models have [N], and their rewards before and after [N]."""
     (ids, before), (other, after) = (run.rewards(side, prompt) for side in (BEFORE, AFTER))
-    size = shared_size(run)
-    return ids[ids < size], before[ids < size], after[other < size]
+    shared = shared_ids(run)
+    mine, theirs = np.isin(ids, shared), np.isin(other, shared)
+    return ids[mine], before[mine], after[theirs]
 
 
 def _percentiles(run: Run, prompt: str) -> tuple[Array, Array, Array]:

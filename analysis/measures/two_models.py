@@ -14,7 +14,7 @@ from engine.runs.reader import Result
 from engine.runs.schema import CHAT, LOGPROBS_DIR
 
 BEFORE, AFTER = "before", "after"
-ADDED = 512  # tokens that one of two vocabularies may have behind the other's: added ones
+ADDED = 512  # ids that one of two vocabularies may lack: tokens were added to the other
 # How a token was read: as an id or as text, at the last id or before a pad; of a language model,
 # whether the prompt was in its chat form.
 _READING = ("mode", "pooling", "form")
@@ -44,13 +44,13 @@ class Side:
     Attributes:
       name: as messages have it, such as `--before`.
       slug: of the model.
-      tokens: texts of the vocabulary, by token id.
+      tokens: token id -> text, of the vocabulary.
       prompts: prompt id -> what is known of the model under it.
     """
 
     name: str
     slug: str
-    tokens: Sequence[str]
+    tokens: Mapping[int, str]
     prompts: Mapping[str, Asked]
 
 
@@ -72,8 +72,8 @@ def side_of(run: Run, slug: str = "", name: str = f"--{BEFORE}") -> Side:
         text = run.prompts.get(prompt) or run.prompts[prompt + CHAT]
         fingerprint = result.fingerprint
         prompts[prompt] = Asked(text=text, kind=result.kind, fingerprint=fingerprint, ids=ids)
-    tokens = run.vocabulary(slug).select("token").collect().to_series().to_list()
-    return Side(name=name, slug=slug, tokens=tokens, prompts=prompts)
+    table = run.vocabulary(slug).select("token_id", "token").collect()
+    return Side(name=name, slug=slug, tokens=dict(table.iter_rows()), prompts=prompts)
 
 
 def matching(before: Side, after: Side, chosen: Sequence[str] = ()) -> list[str]:
@@ -111,9 +111,9 @@ def left_out(run: Run) -> str:
       run: what `two_models` returned.
     """
     tables = {s: run.vocabulary(s).select("token_id", "token").collect() for s in (BEFORE, AFTER)}
-    size = shared_size(run)
+    shared = shared_ids(run)
     for side, table in tables.items():
-        own = table.filter(table["token_id"] >= size)
+        own = table.filter(~np.isin(table["token_id"].to_numpy(), shared))
         if own.height:
             named = ", ".join(f"{i} {token!r}" for i, token in own.head(3).iter_rows())
             tokens = "1 token" if own.height == 1 else f"{own.height:,} tokens"
@@ -122,10 +122,11 @@ def left_out(run: Run) -> str:
     return ""
 
 
-def shared_size(run: Run) -> int:
-    """The number of token ids that both models of `two_models` have; those above are left out."""
-    sizes = [run.vocabulary(side).collect().height for side in (BEFORE, AFTER)]
-    return min(sizes)
+def shared_ids(run: Run) -> Array:
+    """The token ids that both models of `two_models` have, ascending; others are left out."""
+    before, after = (run.vocabulary(s).select("token_id").collect() for s in (BEFORE, AFTER))
+    shared = np.intersect1d(before.to_series().to_numpy(), after.to_series().to_numpy())
+    return np.asarray(shared)
 
 
 def language_models(run: Run) -> list[str]:
@@ -139,7 +140,7 @@ def two_models(
 ) -> Run:
     """A run of the models "before" and "after": each is the one model of a run.
 
-    One vocabulary may have up to `ADDED` tokens behind those of the other.
+    One vocabulary may have up to `ADDED` tokens that the other lacks.
 
     Args:
       before: the run of the first model.
@@ -202,10 +203,10 @@ def _only(run: Run, slug: str, name: str) -> str:
 
 
 def _check_vocabularies(before: Side, after: Side) -> None:
-    """Refuses two vocabularies, of which none is the beginning of the other."""
+    """Refuses two vocabularies that disagree on an id, or of which one has many more ids."""
     first, second = before.tokens, after.tokens
-    differ = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
-    if differ is None and abs(len(first) - len(second)) <= ADDED:
+    differ = next((i for i, text in first.items() if second.get(i, text) != text), None)
+    if differ is None and len(first.keys() ^ second.keys()) <= ADDED:
         return
     what = f"{len(first):,} and {len(second):,} tokens"
     if differ is not None:
@@ -213,7 +214,7 @@ def _check_vocabularies(before: Side, after: Side) -> None:
     raise AssayError(
         f"{before.name} ({before.slug}) and {after.name} ({after.slug}) have two vocabularies "
         f"({what}); allowed: two models with one tokenizer, of which one may have up to {ADDED} "
-        "more tokens at its end"
+        "tokens that the other lacks"
     )
 
 
@@ -232,8 +233,9 @@ def _check_prompt(prompt: str, before: Side, after: Side) -> None:
             f"prompt {prompt!r} is {first.text!r} in {before.name} and {second.text!r} in "
             f"{after.name}; allowed: the same text"
         )
-    size = min(len(before.tokens), len(after.tokens))
-    if not np.array_equal(first.ids[first.ids < size], second.ids[second.ids < size]):
+    shared = [i for i in before.tokens if i in after.tokens]
+    ids = [each.ids[np.isin(each.ids, shared)] for each in (first, second)]
+    if not np.array_equal(ids[0], ids[1]):
         raise AssayError(
             f"prompt {prompt!r}: {before.name} and {after.name} scored other tokens; allowed: the "
             "same ones"

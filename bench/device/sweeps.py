@@ -132,7 +132,7 @@ def vocabulary(bench: Bench) -> Outcome:
     if not count:
         raise Skipped("no time left for one step")
     scorer = bench.scorer_of(size)
-    rows = TokenRows(bench.prompt, tokens)
+    rows = TokenRows(bench.prompt, range(tokens))
     began = time.perf_counter()
     [rewards] = scorer.score(bench.prefix, rows, 0, count, lambda candidates: None)
     seconds = time.perf_counter() - began

@@ -87,7 +87,7 @@ class Searches:
             seed=seed,
         )
         best = steps.row(-1, named=True)
-        tokens = decoder.checkpoint.template.tokens
+        tokens = decoder.checkpoint.tokens
         return {
             "tokens": [tokens[i] for i in best["token_ids"]],
             "reward": best["reward"],

@@ -79,7 +79,10 @@ def sweep(
     manifest.admit("models", "m", {"checkpoint_hash": CARD.checkpoint_hash, "vocab": None})
     every = []
     for number in range(results):
-        path, listed = schema.scores_path("m", f"p{number}"), TokenRows(PROMPT, rows * parts_each)
+        path, listed = (
+            schema.scores_path("m", f"p{number}"),
+            TokenRows(PROMPT, range(rows * parts_each)),
+        )
         manifest.admit("prompts", f"p{number}", "What?")
         fingerprint = {"prefix_ids": list(PROMPT.prefix), "rows": len(listed), "part_size": rows}
         manifest.admit_result(path, fingerprint)

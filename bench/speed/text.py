@@ -41,15 +41,16 @@ class Ways:
         mesh = build_mesh()
         restored = restore([checkpoint], mesh, dtype_named("float32"))
         self.scorer = RewardScorer.build(*restored, mesh, step_size=_STEP_SIZE.value)
-        self.template = checkpoint.template
+        self.template, self.tokens = checkpoint.template, checkpoint.tokens
         self.prompt = self.template.split(PROMPTS[_PROMPT.value])
         self.prefix = self.scorer.prefill(self.prompt)
 
     def surviving(self) -> np.ndarray:
         """Ids of the tokens whose text tokenises back to them."""
-        sequences = self.template.sequences(self.prompt.prompt, self.template.tokens)
-        ends = ([*self.prompt.prefix, i, *self.prompt.suffix] for i in range(len(sequences)))
-        return np.flatnonzero([a == b for a, b in zip(sequences, ends, strict=True)])
+        sequences = self.template.sequences(self.prompt.prompt, list(self.tokens.values()))
+        ends = ([*self.prompt.prefix, i, *self.prompt.suffix] for i in self.tokens)
+        same = [a == b for a, b in zip(sequences, ends, strict=True)]
+        return np.array(list(self.tokens))[same]
 
     def ids(self, tokens: np.ndarray) -> np.ndarray:
         """Rewards of tokens by id: float32 [C]."""
@@ -60,7 +61,7 @@ class Ways:
 
     def text(self, tokens: np.ndarray) -> np.ndarray:
         """Rewards of tokens by their text: float32 [C]."""
-        replies = [self.template.tokens[i] for i in tokens]
+        replies = [self.tokens[i] for i in tokens]
         rows = ReplyRows(self.prompt, self.template, replies, "text")
         buckets = rows.buckets(0, len(rows))
         return score_buckets(self.scorer, self.prefix, buckets, len(rows))[0]

@@ -83,7 +83,7 @@ def sweep_memory(path: str, dtype: str, run: str) -> tuple[float, float]:
 
     def score() -> None:
         checkpoint = Checkpoint.open(path)
-        texts = [checkpoint.template.tokens[i] for i in range(1000, 1000 + 2 * STEP)]
+        texts = [checkpoint.tokens[i] for i in range(1000, 1000 + 2 * STEP)]
         sweep_replies([checkpoint], PROMPT, "list", texts, run, settings, build_mesh())
 
     measured = peak_of(score)

@@ -25,7 +25,7 @@ from engine.models.decoder import behind
 from engine.progress import progress
 from engine.scoring.batches import gather
 from engine.scoring.reward_passes import RewardScorer, compiled_over_data, in_steps
-from engine.scoring.rows import ChosenTokenRows, ReplyRows, RewardRows, TokenRows
+from engine.scoring.rows import ReplyRows, RewardRows, TokenRows
 from engine.text.chat_template import TemplatePolicy
 from engine.types import Candidates, Params, Prefix
 
@@ -63,22 +63,18 @@ class Decoder:
 
     def vocabulary(self, prompt: str) -> np.ndarray:
         """Hidden states of every token as the reply to `prompt`: float32 [V, D]."""
-        template = self.checkpoint.template
-        rows = TokenRows(template.split(prompt), len(template.tokens))
-        return self._kept({"prompt": prompt, "tokens": len(template.tokens)}, rows)
+        ids = self.checkpoint.token_ids
+        rows = TokenRows(self.checkpoint.template.split(prompt), ids)
+        return self._kept({"prompt": prompt, "tokens": len(ids)}, rows)
 
     def tokens(self, prompt: str, ids: Sequence[int]) -> np.ndarray:
         """Hidden states of some tokens, by id, as the reply to `prompt`: float32 [ids, D]."""
-        template, ids = self.checkpoint.template, list(ids)
-        texts = [template.tokens[i] for i in ids]
-        rows = ChosenTokenRows(template.split(prompt), template, texts, "ids", ids)
+        rows = TokenRows(self.checkpoint.template.split(prompt), ids := list(ids))
         return self._kept({"prompt": prompt, "token_ids": ids}, rows)
 
     def layers(self, prompt: str, ids: Sequence[int]) -> np.ndarray:
         """What `tokens` gives after every layer, through the final norm: float32 [ids, L, D]."""
-        template, ids = self.checkpoint.template, list(ids)
-        texts = [template.tokens[i] for i in ids]
-        rows = ChosenTokenRows(template.split(prompt), template, texts, "ids", ids)
+        rows = TokenRows(self.checkpoint.template.split(prompt), ids := list(ids))
         states = self._kept(
             {"prompt": prompt, "token_ids": ids, "layers": True}, rows, by_layer=True
         )

@@ -22,12 +22,18 @@ from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
-from engine.runs import storage
+from engine.runs import schema, storage
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.tokenizer import load_tokenizer
+from engine.text.vocabulary import candidate_ids
 
 CARD = "model.json"
-VERSION = 2
+VERSION = schema.CONVERSION
+
+OTHER_READING = (
+    "another release of Assay converted it, which may read its tokenizer, its date or the place of "
+    "its reward otherwise: convert the model again"
+)
 
 FOLDERS = ("params", "tokenizer")
 
@@ -67,8 +73,8 @@ class Card:
     readout_hash: str  # sha256 of the block
     tokenizer_hash: str  # of vocabulary, merges, chat template and special tokens
     pad_token_id: int | None  # of config.json
-    # Name of each file of tokenizer/ -> sha256; None in a card of an earlier release of Assay.
-    tokenizer_files: Mapping[str, str] | None = None
+    pooling: str  # where the reward is read, unless a command says otherwise: a kind of `Pooling`
+    tokenizer_files: Mapping[str, str]  # name of each file of tokenizer/ -> sha256
 
     @property
     def kind(self) -> str:
@@ -104,6 +110,13 @@ class Card:
         kept = {k: v for k, v in self._fields().items() if k not in _DESCRIBING}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
+    # Any: what JSON holds.
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What fingerprints say of the model: its hash, and in words a date that it prints."""
+        date = self.policy.date
+        return {"checkpoint_hash": self.checkpoint_hash, **({"date": date} if date else {})}
+
     @functools.cached_property
     def decoder_hash(self) -> str:
         """Hash of the embedding and every layer."""
@@ -128,9 +141,10 @@ class Card:
           KeyError or TypeError: missing or unknown fields.
           AssayError: the fields are not those that were written.
         """
-        fields = json.loads(text)
-        digest = fields.pop("sha256", None)  # a card of an earlier release has none
-        if digest not in (None, _sha256(fields)) and fields.get("version") == VERSION:
+        fields = dict(json.loads(text))
+        if (version := fields.get("version")) != VERSION:
+            raise AssayError(f"version={version!r}; allowed: {VERSION}; {OTHER_READING}")
+        if fields.pop("sha256", None) != _sha256(fields):
             raise AssayError("damaged, its contents are not those that were written (sha256)")
         return cls(
             **{
@@ -171,12 +185,12 @@ class Checkpoint:
         try:
             with prefixed(folder / CARD):
                 card = Card.from_json(storage.read(folder / CARD).decode())
-        except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError) as error:
+            if isinstance(error, AssayError):
+                raise
             raise AssayError(
                 f"{folder / CARD}: not a card of version {VERSION} ({error})"
             ) from error
-        if card.version != VERSION:
-            raise AssayError(f"{folder / CARD}: version={card.version!r}; allowed: {VERSION}")
         return cls(folder, card, verify)
 
     def expect(self, kind: str) -> None:
@@ -200,6 +214,16 @@ class Checkpoint:
         return ChatTemplate(self.tokenizer, self.card.policy)
 
     @functools.cached_property
+    def token_ids(self) -> list[int]:
+        """The candidates of a sweep: ids of the tokenizer that the embedding holds, ascending."""
+        return candidate_ids(self.tokenizer, self.card.decoder.vocab_size)
+
+    @functools.cached_property
+    def tokens(self) -> dict[int, str]:
+        """Decoded text of each of `token_ids`, by id."""
+        return {i: self.tokenizer.decode([i]) for i in self.token_ids}
+
+    @functools.cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The model's tokenizer; that of a base language model may have no chat template.
 
@@ -208,7 +232,7 @@ class Checkpoint:
         """
         folder = self.path / "tokenizer"
         with storage.local(folder) as files:
-            if self.verify is not False and self.card.tokenizer_files is not None:
+            if self.verify is not False:
                 present = file_hashes(files) if files.is_dir() else {}
                 _check_files(folder, present, self.card.tokenizer_files)
             return load_tokenizer(files)

@@ -309,6 +309,7 @@ def _shares(deep: Card, shallow: Card) -> bool:
         and deep.tokenizer_hash == shallow.tokenizer_hash
         and deep.policy == shallow.policy
         and deep.pad_token_id == shallow.pad_token_id
+        and deep.pooling == shallow.pooling
     )
 
 

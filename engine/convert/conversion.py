@@ -1,6 +1,8 @@
 """Converts a Hugging Face folder to an Assay checkpoint, one block of parameters at a time."""
 
+import contextlib
 import dataclasses
+import datetime
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +17,7 @@ from engine.checkpoint.card import EMBEDDING, READOUT, Checkpoint, layer_block, 
 from engine.checkpoint.restore import axis_sizes, parameters
 from engine.convert import gates
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
+from engine.convert.hf_families import DATES, READ_BY_POSITION
 from engine.convert.hf_values import Json
 from engine.convert.hub import Source
 from engine.convert.safetensors import TensorFiles, read_json
@@ -24,8 +27,8 @@ from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
+from engine.text.template_environment import spelled
 from engine.text.tokenizer import load_tokenizer
-from engine.text.vocabulary import vocabulary_size
 
 
 class HeadReading(NamedTuple):
@@ -97,7 +100,8 @@ def convert_model(
       source: from `fetch`.
       destination: the checkpoint folder to make, local or in an object store.
       slug: the model's name in runs.
-      policy: BOS and date policy, stored in model.json.
+      policy: BOS and date policy, stored in model.json; with a date, where the template asks for
+        today's and it has none.
       head: kind of the head, for tensors that have more than one published reading
         (`urm-helpfulness`); "" takes the usual one.
       softcap: whether Gemma 2's attention soft-cap applies; the library version of Christian et
@@ -123,10 +127,16 @@ def convert_model(
             f"{source.folder}: {total:,} bytes of tensors; published: {tensor_bytes:,}"
         )
     tokenizer = load_tokenizer(source.folder)
-    with prefixed(source.folder):
-        vocabulary_size(tokenizer, conversion.decoder.vocab_size)
+    pooling = "last"
     if isinstance(conversion.head, HeadConfig):
-        _check_template(source.folder, hf, ChatTemplate(tokenizer, policy))
+        template = ChatTemplate(tokenizer, policy)
+        policy = _dated(hf, template)
+        closing = ChatTemplate(tokenizer, policy).around("What?").suffix[-1:]
+        _check_closing(source.folder, hf, closing)
+        pooling = _pooling(hf, closing, pad)
+    elif tokenizer.chat_template:  # that of a base language model need not render a question
+        with contextlib.suppress(AssayError):
+            policy = _dated(hf, ChatTemplate(tokenizer, policy))
 
     with Writer(destination, conversion.decoder, conversion.head) as writer:
         digests: dict[str, bytes] = {}
@@ -145,20 +155,41 @@ def convert_model(
             policy=policy,
             tokenizer=tokenizer,
             pad_token_id=pad,
+            pooling=pooling,
         )
 
 
-def _check_template(folder: Path, hf: Json, template: ChatTemplate) -> None:
-    """Checks that the template places replies, and ends with the token that the reward is read at.
+def _dated(hf: Json, template: ChatTemplate) -> TemplatePolicy:
+    """The policy with a date, if the template asks for today's: other rewards tomorrow.
+
+    The date is the one that is usual for the family, else the day of conversion in UTC.
 
     Raises:
-      AssayError: it does not.
+      AssayError: the template does not render.
     """
-    suffix = template.split("What?").suffix
+    policy = template.policy
+    if policy.date is not None or not template.asks_date():
+        return policy
+    today = spelled(datetime.datetime.now(datetime.UTC).date())
+    return dataclasses.replace(policy, date=DATES.get(hf["model_type"], today))
+
+
+def _pooling(hf: Json, closing: tuple[int, ...], pad: int | None) -> str:
+    """Where the model's class reads the reward: at the last id, or before closing pad tokens.
+
+    Sequence-classification classes of transformers read the last id that is no pad token. That
+    differs from the last id where the closing token is the pad token.
+    """
+    by_position = hf["architectures"][0] in READ_BY_POSITION
+    return "last_non_pad" if closing == (pad,) and not by_position else "last"
+
+
+def _check_closing(folder: Path, hf: Json, closing: tuple[int, ...]) -> None:
+    """Raises AssayError if the template does not end with the token that the reward is read at."""
     reads_at = hf.get("reward_token_id")
-    if reads_at is not None and suffix[-1:] != (reads_at,):
+    if reads_at is not None and closing != (reads_at,):
         raise AssayError(
-            f"{folder}: the chat template ends with token {suffix[-1:]}; this model's "
+            f"{folder}: the chat template ends with token {closing}; this model's "
             f"reward is read at reward_token_id={reads_at}, which must come last"
         )
 

@@ -29,6 +29,10 @@ ARCHITECTURES = {
     "Qwen3ForSequenceClassification": "qwen3",
     "MistralForSequenceClassification": "mistral",
 }
+# Classes that read the reward at the last position that is attended to, whatever token it holds.
+READ_BY_POSITION = frozenset({"GRewardModel", "InternLM2ForRewardModel"})
+# Family -> the date that its published templates fall back to, for those that ask for today's.
+DATES = {"llama": "26 Jul 2024"}
 LANGUAGE_MODELS = {
     "LlamaForCausalLM": "llama",
     "GemmaForCausalLM": "gemma",

@@ -129,6 +129,7 @@ class Writer:
         policy: TemplatePolicy,
         tokenizer: PreTrainedTokenizerBase,
         pad_token_id: int | None,
+        pooling: str,
     ) -> Checkpoint:
         """Adds tokenizer and card, and renames the folder to its destination.
 
@@ -142,6 +143,7 @@ class Writer:
           policy: BOS and date policy.
           tokenizer: the model's.
           pad_token_id: of config.json.
+          pooling: where the reward is read.
 
         Returns:
           The new checkpoint.
@@ -171,6 +173,7 @@ class Writer:
             readout_hash=self._hashes[READOUT],
             tokenizer_hash=_hash_tokenizer(tokenizer),
             pad_token_id=pad_token_id,
+            pooling=pooling,
             tokenizer_files=file_hashes(self._folder / "tokenizer"),
         )
         if self._remote:

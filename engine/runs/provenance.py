@@ -134,14 +134,29 @@ def contradiction(kind: str, name: str, present: Any, wanted: Any) -> str:
 
 
 def changes(present: object, wanted: object, name: str = "") -> str:
-    """What differs between two JSON values: `dtype='float32', not 'bfloat16'`."""
-    if not isinstance(present, dict) or not isinstance(wanted, dict):
-        return f"{name}={present!r}, not {wanted!r}" if name else f"{present!r}, not {wanted!r}"
+    """What differs between two JSON values: `dtype='float32', not 'bfloat16'`; words first.
+
+    Token ids are left out where anything else differs: a date or a mode says why they do.
+    """
+    if isinstance(present, dict) and isinstance(wanted, dict):
+        return ", ".join(_changed(present, wanted))
+    return f"{name}={present!r}, not {wanted!r}" if name else f"{present!r}, not {wanted!r}"
+
+
+def _changed(present: Json, wanted: Json) -> list[str]:
     names = [k for k in {**present, **wanted} if present.get(k) != wanted.get(k)]
-    # A fingerprint leaves out settings that are younger than it and have their default value.
-    begun = (f"{k}={present[k]!r}" if k in present else f"{k} left at its default" for k in names)
-    now = (f"{wanted[k]!r}" if k in wanted else "its default" for k in names)
-    return ", ".join(f"{a}, not {b}" for a, b in zip(begun, now, strict=True))
+    names = [k for k in names if not k.endswith("_ids")] or names
+    said = []
+    for key in sorted(names, key=lambda k: k.endswith("_hash")):
+        if isinstance(present.get(key), dict) and isinstance(wanted.get(key), dict):
+            said += [f"{key}.{one}" for one in _changed(present[key], wanted[key])]
+            continue
+        # A fingerprint leaves out settings that are younger than it and have their default value.
+        begun = f"{key}={present[key]!r}" if key in present else f"{key} left at its default"
+        said.append(
+            f"{begun}, not {wanted[key]!r}" if key in wanted else f"{begun}, not its default"
+        )
+    return said
 
 
 def of_table(path: str) -> Json:

@@ -15,7 +15,8 @@ the same prompt in the chat template (`prompt_in_form`); both have the text unde
 `manifest.json` (version `MANIFEST_VERSION`) is one object:
 
     version      int
-    models       slug -> {source, revision, checkpoint_hash, decoder_hash, vocab, template}
+    models       slug -> {source, revision, conversion, checkpoint_hash, decoder_hash, vocab,
+                 template}
                  (`vocab` is the hash that names the file under run/vocab/; null for a model
                  of which only scores of item lists were imported)
     prompts      prompt id -> prompt text
@@ -46,6 +47,10 @@ from engine.errors import AssayError
 
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
+# Of model.json, and in a run's entry of each model: raised when conversion reads a model otherwise,
+# so that numbers of two readings are told apart. 3: tokenizer.json as it is, a fixed date, the
+# place of the reward.
+CONVERSION = 3
 MANIFEST_KEYS = ("models", "prompts", "lists", "results")
 
 VOCAB_DIR = "vocab"

@@ -101,7 +101,7 @@ class LanguageScorer:
         `advance` is called after each step with its number of candidates.
         """
         if isinstance(rows, NextTokenRows):  # the prompt's own pass has given them all
-            return [opened.logprobs[None, start:stop]]
+            return [opened.logprobs[None, np.array(rows.token_ids[start:stop])]]
 
         def steps(candidates: Candidates) -> Iterator[np.ndarray]:
             return (step[None] for step in self.logprobs(opened, candidates))

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from engine.errors import AssayError
+from engine.models.config import DecoderConfig
 from engine.progress import progress
 from engine.runs import schema
 from engine.scoring.batches import Bucket, Distinct, reply_buckets, token_candidates
@@ -21,9 +22,54 @@ from engine.text.cue import Cue
 from engine.types import PromptIds
 
 MODES = ("ids", "text")
-POOLINGS = ("last", "first_pad")
+POOLINGS = ("last", "last_non_pad", "first_pad")
+AUTO = "auto"  # the mode and the pooling that fit the model
 
 KeyColumns = Mapping[str, Sequence[int] | Sequence[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pooling:
+    """Where in a conversation the reward is read.
+
+    Attributes:
+      kind: `last`, the last token id. `last_non_pad`, the last one that is no pad token, as
+        sequence-classification models of transformers read it from 4.50 on. `first_pad`, one
+        before the first pad token, as versions 4.40 to 4.50 did.
+      pad: id of the pad token, which the last two need.
+    """
+
+    kind: str = "last"
+    pad: int | None = None
+
+    @property
+    def choice(self) -> dict[str, str]:
+        """The entry of a fingerprint; runs may be older than this setting, and have none."""
+        return {} if self.kind == "last" else {"pooling": self.kind}
+
+    def position(self, sequence: Sequence[int]) -> int:
+        """Index of the token id at which the reward of a conversation is read."""
+        if self.kind == "last" or self.pad is None:
+            return len(sequence) - 1
+        if self.kind == "last_non_pad":
+            # `(arange * (ids != pad)).argmax()` of a conversation of pad tokens alone is 0.
+            behind = (i for i in reversed(range(len(sequence))) if sequence[i] != self.pad)
+            return next(behind, 0)
+        # Wherever the pad id stands: in the prompt, or as the reply itself. Without one, or with
+        # one at the very front, the index wraps round to the last position
+        # (`LlamaForSequenceClassification.forward`: `eq(ids, pad).argmax() - 1`, modulo length).
+        first = list(sequence).index(self.pad) if self.pad in sequence else 0
+        return (first - 1) % len(sequence)
+
+    def suffix(self, suffix: Sequence[int]) -> tuple[int, ...]:
+        """The ids behind a reply up to the one that is read, for a reply that ends in no pad id."""
+        if self.kind != "last_non_pad":
+            return tuple(suffix)
+        kept = [i for i, token_id in enumerate(suffix) if token_id != self.pad]
+        return tuple(suffix[: kept[-1] + 1 if kept else 0])
+
+
+LAST = Pooling()
 
 
 class Rows(abc.ABC):
@@ -43,6 +89,23 @@ class Rows(abc.ABC):
     def longest(self) -> int:
         """Token positions of the longest conversation."""
 
+    @abc.abstractmethod
+    def highest(self) -> int:
+        """The highest token id of all conversations."""
+
+    def check(self, decoder: DecoderConfig) -> None:
+        """Raises AssayError for a conversation that a model cannot read: too long, unknown ids."""
+        if (positions := self.longest()) > decoder.max_positions:
+            raise AssayError(
+                f"a conversation has {positions} tokens; allowed by the model: "
+                f"{decoder.max_positions}"
+            )
+        if (highest := self.highest()) >= decoder.vocab_size:
+            raise AssayError(
+                f"a conversation holds token id {highest}; the model's embedding has "
+                f"{decoder.vocab_size} rows: allowed: ids below that"
+            )
+
     def duplicates(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of [start, stop) whose conversation is that of a row before `start`.
 
@@ -58,12 +121,11 @@ class RewardRows(Rows):
 
     Attributes:
       prompt: the conversation around the replies.
-      pad: the reward is read before the first of this token id (`reward_position`); None reads it
-        at the last id.
+      pooling: where the reward is read.
     """
 
     prompt: PromptIds
-    pad: int | None = dataclasses.field(default=None, kw_only=True)
+    pooling: Pooling = dataclasses.field(default=LAST, kw_only=True)
 
     @abc.abstractmethod
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
@@ -86,9 +148,13 @@ class RewardRows(Rows):
         """Token positions of the longest conversation."""
         return self.distinct.longest()
 
+    def highest(self) -> int:
+        """The highest token id up to where rewards are read."""
+        return max([*self.prompt.prefix, int(self.distinct.ids.max())])
+
     def read_at(self, sequence: Sequence[int]) -> int:
         """Index of the token id at which a conversation's reward is read."""
-        return len(sequence) - 1 if self.pad is None else reward_position(sequence, self.pad)
+        return self.pooling.position(sequence)
 
     def _all(self) -> Iterator[list[int]]:
         for start in range(0, len(self), 4096):
@@ -97,32 +163,37 @@ class RewardRows(Rows):
 
 @dataclasses.dataclass(frozen=True)
 class TokenRows(RewardRows):
-    """Every token of the vocabulary as the reply, by id."""
+    """Tokens of the vocabulary as the reply, by id.
 
-    size: int
+    Attributes:
+      token_ids: ids of the tokens, ascending; they may have gaps.
+    """
+
+    token_ids: Sequence[int]
 
     part_columns = schema.SCORE_COLUMNS
 
     def __len__(self) -> int:
-        return self.size
+        return len(self.token_ids)
 
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of the whole conversations of some rows."""
-        return [[*self.prompt.prefix, row, *self.prompt.suffix] for row in rows]
+        return [[*self.prompt.prefix, self.token_ids[row], *self.prompt.suffix] for row in rows]
 
     def keys(self, start: int, stop: int) -> KeyColumns:
         """Key columns of rows [start, stop)."""
-        return {"token_id": range(start, stop)}
+        return {"token_id": list(self.token_ids[start:stop])}
 
     @functools.cached_property
     def distinct(self) -> Distinct:
-        """Every conversation. Without a pad token all are distinct and equally long."""
-        if self.pad is not None:
+        """Every conversation. Where the last id is read all are distinct and equally long."""
+        if self.pooling.kind != "last":
             return super().distinct
-        candidates, each = token_candidates(self.prompt, np.arange(self.size)), np.arange(self.size)
+        candidates = token_candidates(self.prompt, np.array(self.token_ids, np.int32))
+        each = np.arange(len(self))
         return Distinct(
             ids=candidates.ids.reshape(-1),
-            starts=np.arange(self.size + 1) * candidates.ids.shape[1],
+            starts=np.arange(len(self) + 1) * candidates.ids.shape[1],
             shared=candidates.shared,
             first=each,
             of_row=each,
@@ -175,18 +246,7 @@ class ReplyRows(RewardRows):
 
 @dataclasses.dataclass(frozen=True)
 class TokenTextRows(ReplyRows):
-    """Every token of the vocabulary as the reply, by the text that it decodes to."""
-
-    part_columns = schema.SCORE_COLUMNS
-
-    def keys(self, start: int, stop: int) -> KeyColumns:
-        """Key columns of rows [start, stop)."""
-        return {"token_id": range(start, stop)}
-
-
-@dataclasses.dataclass(frozen=True)
-class ChosenTokenRows(ReplyRows):
-    """Some tokens of the vocabulary as the reply, by id or by the text that they decode to.
+    """Tokens of the vocabulary as the reply, by the text that they decode to.
 
     Attributes:
       token_ids: ids of the tokens, ascending; `replies` are their texts, in the same order.
@@ -196,12 +256,6 @@ class ChosenTokenRows(ReplyRows):
 
     part_columns = schema.SCORE_COLUMNS
 
-    def sequences(self, rows: Sequence[int]) -> list[list[int]]:
-        """Token ids of the whole conversations of some rows."""
-        if self.mode == "text":
-            return super().sequences(rows)
-        return [[*self.prompt.prefix, self.token_ids[row], *self.prompt.suffix] for row in rows]
-
     def keys(self, start: int, stop: int) -> KeyColumns:
         """Key columns of rows [start, stop)."""
         return {"token_id": list(self.token_ids[start:stop])}
@@ -209,27 +263,35 @@ class ChosenTokenRows(ReplyRows):
 
 @dataclasses.dataclass(frozen=True)
 class NextTokenRows(Rows):
-    """Every token of the vocabulary as the one that a language model says next."""
+    """Every token of the vocabulary as the one that a language model says next.
+
+    Attributes:
+      token_ids: ids of the tokens, ascending; they may have gaps.
+    """
 
     prompt: PromptIds
-    size: int
+    token_ids: Sequence[int]
 
     part_columns = schema.LOGPROB_COLUMNS
 
     def __len__(self) -> int:
-        return self.size
+        return len(self.token_ids)
 
     def keys(self, start: int, stop: int) -> KeyColumns:
         """Key columns of rows [start, stop)."""
-        return {"token_id": range(start, stop)}
+        return {"token_id": list(self.token_ids[start:stop])}
 
     def longest(self) -> int:
         """Token positions of the longest conversation."""
         return len(self.prompt.prefix) + 1
 
+    def highest(self) -> int:
+        """The highest token id of all conversations."""
+        return max([*self.prompt.prefix, self.token_ids[-1]])
+
     def continuations(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of some rows after the prompt."""
-        return [[row] for row in rows]
+        return [[self.token_ids[row]] for row in rows]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,6 +327,10 @@ class ContinuationRows(Rows):
         """Token positions of the longest conversation."""
         return len(self.prompt.prefix) + max(map(len, self.ids))
 
+    def highest(self) -> int:
+        """The highest token id of all conversations."""
+        return max([*self.prompt.prefix, *map(max, self.ids)])
+
     def continuations(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of some rows after the prompt."""
         return [self.ids[row] for row in rows]
@@ -282,15 +348,3 @@ def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
     """Raises AssayError for a value that is not one of those allowed."""
     if value not in allowed:
         raise AssayError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
-
-
-def reward_position(sequence: Sequence[int], pad: int) -> int:
-    """Where a sequence-classification model of transformers 4.40-4.50 read the reward.
-
-    It is one position before the first pad id, wherever that stands: in the prompt, or as the
-    reply itself. Without a pad id, or with one at the very front, the index wraps round to the
-    last position (`LlamaForSequenceClassification.forward`: `eq(ids, pad).argmax() - 1`, modulo
-    the length).
-    """
-    first = list(sequence).index(pad) if pad in sequence else 0
-    return (first - 1) % len(sequence)

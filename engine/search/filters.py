@@ -1,6 +1,6 @@
 """Which tokens a search may use, and whether a sequence survives being written as text."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 import polars as pl
@@ -13,13 +13,19 @@ from engine.types import PromptIds
 Ids = Sequence[int] | np.ndarray
 
 
-def allowed_tokens(frame: pl.DataFrame, rows: int, settings: SearchSettings) -> np.ndarray:
+def allowed_tokens(
+    frame: pl.DataFrame,
+    rows: int,
+    settings: SearchSettings,
+    never: Container[int | None] = frozenset(),
+) -> np.ndarray:
     """Mask of the tokens that the filters allow: bool [rows].
 
     Args:
       frame: the vocabulary, `schema.VOCAB_COLUMNS`.
       rows: rows of the embedding; those without a token of the tokenizer are never allowed.
       settings: ascii_only, specials, allow, deny and topk are read.
+      never: ids that are left out whatever the settings say.
 
     Raises:
       AssayError: `allow` or `deny` holds the text of no token; fewer than `topk` tokens are left.
@@ -38,11 +44,14 @@ def allowed_tokens(frame: pl.DataFrame, rows: int, settings: SearchSettings) -> 
     if allow:
         left &= np.array([t in allow for t in tokens])
     left &= np.array([t not in deny for t in tokens])
+    left &= np.array([i not in never for i in frame["token_id"]])
     if left.sum() < settings.topk:
         raise AssayError(
             f"topk={settings.topk}; the filters leave {left.sum()} tokens: allowed at most that"
         )
-    return np.pad(left, (0, rows - len(left)))
+    allowed = np.zeros(rows, bool)
+    allowed[frame["token_id"].to_numpy()] = left
+    return allowed
 
 
 class RoundTrip:

@@ -16,12 +16,14 @@ from engine.planning.work import SearchWork
 from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
+from engine.scoring.rows import AUTO
 from engine.search.drivers import planned_steps
 from engine.search.objective import SearchObjective
 from engine.search.settings import DIRECTIONS, ENUMERATIONS, SearchSettings
 from engine.search.step import first_changes, proposed_changes, takes_gradient
 from engine.search.trace import Trace
 from engine.sweep import setup
+from engine.sweep.rewards import pooling_of
 
 _LONGEST_PROMPT_ID = 100  # characters; an id is the name of a folder
 
@@ -165,7 +167,8 @@ def _job(
             checkpoint.card.slug, prompt_id, direction, settings.method, settings.seed
         )
         fingerprint = settings.fingerprint(direction) | {
-            "checkpoint_hash": checkpoint.card.checkpoint_hash,
+            **checkpoint.card.identity,
+            **pooling_of(checkpoint, AUTO).choice,
             "prefix_ids": [list(p.prefix) for p in prompts],
             "suffix_ids": list(prompts[0].suffix),
             **meshes.identity(mesh),

@@ -10,8 +10,10 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.scoring.reward_passes import check_length
+from engine.scoring.rows import AUTO
 from engine.search.filters import Ids, RoundTrip, allowed_tokens
 from engine.search.settings import DIRECTIONS, SearchSettings
+from engine.sweep.rewards import pooling_of
 from engine.text.chat_template import ChatTemplate
 from engine.types import PromptIds
 
@@ -22,6 +24,7 @@ _DRAWS = 200  # random sequences that are tried until one round-trips
 class SearchObjective:
     """Everything that defines one search, except the weights and its progress.
 
+    `prompts` end where the reward is read (`Pooling.suffix`); `round_trip` has them whole.
     A attempts run side by side: `settings.attempts` for each direction. The objective of an attempt
     is its sign times the mean reward over the prompts.
     """
@@ -55,12 +58,15 @@ class SearchObjective:
         """
         config = checkpoint.card.decoder
         check_prompts(prompts, settings.length, config)
+        pooling = pooling_of(checkpoint, AUTO)
+        read = [dataclasses.replace(p, suffix=pooling.suffix(p.suffix)) for p in prompts]
+        unread = {pooling.pad} if not read[0].suffix else set()  # a reply cannot end with it
         objective = cls(
             config=config,
             checkpoint_hash=checkpoint.card.checkpoint_hash,
             template=checkpoint.template,
-            prompts=tuple(prompts),
-            allowed=allowed_tokens(vocabulary, config.vocab_size, settings),
+            prompts=tuple(read),
+            allowed=allowed_tokens(vocabulary, config.vocab_size, settings, unread),
             settings=settings,
             round_trip=RoundTrip(checkpoint.template, prompts),
         )
@@ -198,6 +204,11 @@ def check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderConf
     """
     for prompt in prompts:
         check_length(len(prompt.prefix) + length + len(prompt.suffix), config.max_positions)
+        if (highest := max((*prompt.prefix, *prompt.suffix))) >= config.vocab_size:
+            raise AssayError(
+                f"prompt {prompt.prompt!r}: token id {highest}; allowed: ids below "
+                f"{config.vocab_size}, the rows of the model's embedding"
+            )
         if prompt.suffix != prompts[0].suffix:
             raise AssayError(
                 f"prompts {prompts[0].prompt!r} and {prompt.prompt!r}: the template closes their "

@@ -21,6 +21,7 @@ from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import RewardScorer, dtype_named
+from engine.scoring.rows import AUTO
 from engine.search import certificates, jobs
 from engine.search.certificates import CertificateJob
 from engine.search.drivers import run_search
@@ -145,7 +146,7 @@ def score_elsewhere(
         part_size=4096,
         self_check=4,
         seed=settings.seed,
-        pooling="last",
+        pooling=AUTO,
         objectives="none",
         check_memory=check_memory,
     )

@@ -19,16 +19,18 @@ from engine.planning import flops
 from engine.planning.work import SearchWork
 from engine.scoring.batches import padded_length, reply_buckets
 from engine.scoring.reward_passes import RewardScorer, rows_of_step, score_buckets
+from engine.scoring.rows import AUTO
 from engine.search.buffer import BROKEN
 from engine.search.objective import SearchObjective
 from engine.search.universal import Asked, check_lengths, moments, sample
+from engine.sweep.rewards import pooling_of
 from engine.types import Prefix, PromptIds
 
 _ADDED = 512  # tokens that one of two vocabularies may have behind the other's: added ones
 
 
-def difference(known: Sequence[str], own: Sequence[str]) -> str:
-    """How a vocabulary differs from the first model's; "" if only by tokens added behind it.
+def difference(known: Mapping[int, str], own: Mapping[int, str]) -> str:
+    """How a vocabulary differs from the first model's; "" if only by a few added tokens.
 
     Args:
       known: texts of the first model's tokens, by id.
@@ -37,10 +39,10 @@ def difference(known: Sequence[str], own: Sequence[str]) -> str:
     Returns:
       The first token that differs, quoted.
     """
-    for i, (a, b) in enumerate(zip(known, own, strict=False)):
-        if a != b:
-            return f"token {i} is {b!r}, not {a!r}"
-    if abs(len(known) - len(own)) > _ADDED:
+    for i, text in known.items():
+        if own.get(i, text) != text:
+            return f"token {i} is {own[i]!r}, not {text!r}"
+    if len(known.keys() ^ own.keys()) > _ADDED:
         return f"it has {len(own)} tokens, not {len(known)}"
     return ""
 
@@ -85,13 +87,14 @@ class Reading:
         Raises:
           AssayError: a reply may be longer than the model was made for.
         """
-        template, known = checkpoint.template, whole.template.tokens
+        template = checkpoint.template
         given = whole.initial()[0] if whole.settings.initial else ()  # fixed ones pass no filter
         used = np.union1d(np.flatnonzero(whole.allowed), given).astype(int)
-        encoded = template.tokenizer([known[i] for i in used], add_special_tokens=False)
+        texts = [whole.round_trip.text([i]) for i in used]
+        encoded = template.tokenizer(texts, add_special_tokens=False)
         counts = [len(ids) for ids in encoded["input_ids"]]
         most, length = 1 + max(counts), whole.settings.length
-        splits = {prompt_id: template.split(text) for prompt_id, text in prompts.items()}
+        splits = {prompt_id: template.around(text) for prompt_id, text in prompts.items()}
         longest = f"{length} tokens as texts, up to {most} tokens each"
         check_lengths(checkpoint.card, splits.values(), length * most, longest)
         return cls(
@@ -159,7 +162,9 @@ class Reader(Asked):
           AssayError: a conversation is longer than the model was made for.
         """
         template = self.reading.checkpoint.template
-        rows = template.sequences(self.prompt.prompt, texts)
+        pooling = pooling_of(self.reading.checkpoint, AUTO)
+        whole = template.sequences(self.prompt.prompt, texts)
+        rows = [ids[: pooling.position(ids) + 1] for ids in whole]
         try:
             self.scorer.check_length(max(map(len, rows)))
         except AssayError as error:

@@ -25,6 +25,7 @@ from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
+from engine.scoring.rows import AUTO
 from engine.search import jobs, universal
 from engine.search.answers import Answers
 from engine.search.drivers import run_search
@@ -38,6 +39,7 @@ from engine.search.universal_readers import Reader, Reading, announce, differenc
 from engine.search.universal_step import UniversalDriver, planned_steps
 from engine.sweep import setup
 from engine.sweep.outcomes import memory_errors
+from engine.sweep.rewards import pooling_of
 
 _Files = Mapping[tuple[str, str], str]  # slug, prompt id -> file, relative to the run
 
@@ -95,7 +97,7 @@ def search_universal(
     """
     universal.check_judges(rule, len(checkpoints) * len(prompts))
     asked = [(checkpoint.card.slug, prompt) for checkpoint in checkpoints for prompt in prompts]
-    tokens = checkpoints[0].template.tokens
+    tokens = checkpoints[0].tokens
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     frames = vocabularies(manifest, checkpoints)
     for checkpoint in checkpoints:
@@ -162,7 +164,7 @@ def _check_memory(checkpoints: Sequence[Checkpoint], job: UniversalJob, mesh: Me
 def _job(
     manifest: Manifest,
     checkpoints: Sequence[Checkpoint],
-    tokens: Sequence[str],
+    tokens: Mapping[int, str],
     prompts: Mapping[str, str],
     frames: Mapping[str, pl.DataFrame],
     settings: SearchSettings,
@@ -171,7 +173,7 @@ def _job(
 ) -> UniversalJob:
     """The search of replies of `tokens`, entered in the manifest; nothing is written."""
     universal.check_settings(settings)
-    differs = {c.card.slug: difference(tokens, c.template.tokens) for c in checkpoints}
+    differs = {c.card.slug: difference(tokens, c.tokens) for c in checkpoints}
     others = [c for c in checkpoints if differs[c.card.slug]]
     each = {}
     for c in (c for c in checkpoints if c not in others):
@@ -191,12 +193,14 @@ def _job(
         }
         for direction in settings.directions
     }
+    by_slug = {c.card.slug: c for c in checkpoints}
     for direction, own in files.items():
         for (slug, prompt), path in own.items():
             objective = each[slug]
-            split = objective.prompts[list(prompts).index(prompt)]
+            split = objective.round_trip.prompts[list(prompts).index(prompt)]
             fingerprint = settings.fingerprint(direction) | {
-                "checkpoint_hash": objective.checkpoint_hash,
+                **by_slug[slug].card.identity,
+                **pooling_of(by_slug[slug], AUTO).choice,
                 "prefix_ids": [list(split.prefix)],
                 "suffix_ids": list(split.suffix),
                 "universal": {"rule": rule, "judges": group, "sample": universal.SAMPLE},
@@ -227,7 +231,7 @@ def _group(
     """A hash of the judges and their rule, whatever their order."""
     ids = [(o.checkpoint_hash, [list(p.prefix) for p in o.prompts]) for o in each.values()]
     texts = [
-        (c.card.checkpoint_hash, [list(c.template.split(t).prefix) for t in prompts.values()])
+        (c.card.checkpoint_hash, [list(c.template.around(t).prefix) for t in prompts.values()])
         for c in readers
     ]
     asked = [sorted([h, sorted(p)] for h, p in own) for own in (ids, texts)]

@@ -71,9 +71,8 @@ def next_tokens(
     setup.check_meshes(mesh, checkpoints)
     results, place = [], Place.of(mesh)
     for checkpoint in checkpoints:
-        size = setup.tokens_of(checkpoint)
         every: dict[str, Rows] = {
-            prompt: NextTokenRows(cue(checkpoint, text, settings.form).prompt, size)
+            prompt: NextTokenRows(cue(checkpoint, text, settings.form).prompt, checkpoint.token_ids)
             for prompt, text in named.items()
         }
         results += _admit(manifest, checkpoint, every, schema.logprobs_path, settings, mesh, place)

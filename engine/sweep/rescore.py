@@ -17,10 +17,10 @@ from engine.runs import parts, provenance, schema
 from engine.runs.reader import Json
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.scoring.rows import ContinuationRows, NextTokenRows, ReplyRows, Rows
+from engine.scoring.rows import ContinuationRows, NextTokenRows, Pooling, Rows
 from engine.sweep import logprobs
 from engine.sweep.outcomes import free_models
-from engine.sweep.rewards import pad_token, token_rows
+from engine.sweep.rewards import pooling_of, reply_rows, token_rows
 from engine.sweep.self_check import self_check
 
 _AT_ONCE = 16  # conversations of a plain pass
@@ -119,7 +119,10 @@ def _compare(
     if path.startswith(f"{schema.SEQUENCES_DIR}/"):
         assert isinstance(scorer, RewardScorer)
         names = ["reward"]
-        plain = _search_rewards(scorer, fingerprint, frame["token_ids"].gather(chosen).to_list())
+        pooling = pooling_of(checkpoint, fingerprint.get("pooling", "last"))
+        plain = _search_rewards(
+            scorer, fingerprint, pooling, frame["token_ids"].gather(chosen).to_list()
+        )
     else:
         listed = _rows(checkpoint, path, content, frame)
         prompt = listed.prompt
@@ -153,25 +156,23 @@ def _rows(checkpoint: Checkpoint, path: str, content: Json, frame: pl.DataFrame)
     texts = frame["item"].to_list() if "item" in frame.columns else []
     if kind == schema.LOGPROBS_DIR:
         cue = logprobs.cue(checkpoint, prompt, fingerprint["form"])
-        return NextTokenRows(cue.prompt, fingerprint["rows"])
+        return NextTokenRows(cue.prompt, frame["token_id"].to_list())
     if kind == schema.ITEM_LOGPROBS_DIR:
         return ContinuationRows(logprobs.cue(checkpoint, prompt, fingerprint["form"]), texts)
-    pad = pad_token(checkpoint, fingerprint.get("pooling", "last"))
+    pooling, mode = pooling_of(checkpoint, fingerprint.get("pooling", "last")), fingerprint["mode"]
     if kind == schema.SCORES_DIR:
-        size, mode = fingerprint["rows"], fingerprint["mode"]
-        chosen = frame["token_id"].to_list() if "tokens" in fingerprint else None
-        return token_rows(checkpoint.template, prompt, size, mode, pad, chosen)
-    template = checkpoint.template
-    return ReplyRows(template.split(prompt), template, texts, fingerprint["mode"], pad=pad)
+        return token_rows(checkpoint, prompt, mode, pooling, frame["token_id"].to_list())
+    return reply_rows(checkpoint, prompt, texts, mode, pooling)
 
 
 def _search_rewards(
-    scorer: RewardScorer, fingerprint: Json, found: Sequence[Sequence[int]]
+    scorer: RewardScorer, fingerprint: Json, pooling: Pooling, found: Sequence[Sequence[int]]
 ) -> np.ndarray:
     """Mean reward of sequences over the prompts of a search: float32 [1, sequences]."""
     suffix = fingerprint["suffix_ids"]
     rewards = []
     for ids in found:
         sequences = [[*prefix, *ids, *suffix] for prefix in fingerprint["prefix_ids"]]
-        rewards.append(scorer.plain_rewards(sequences)[0].mean())
+        read_at = [pooling.position(sequence) for sequence in sequences]
+        rewards.append(scorer.plain_rewards(sequences, read_at)[0].mean())
     return np.array([rewards], np.float32)

@@ -2,13 +2,16 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 from jax.sharding import Mesh
+from tqdm import tqdm
 
 from engine import mesh as meshes
+from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
@@ -19,9 +22,11 @@ from engine.runs.manifest import Manifest, items_hash
 from engine.runs.token_ids import ids_hash
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
+    AUTO,
+    LAST,
     MODES,
     POOLINGS,
-    ChosenTokenRows,
+    Pooling,
     ReplyRows,
     RewardRows,
     TokenRows,
@@ -31,7 +36,6 @@ from engine.scoring.rows import (
 from engine.sweep import loop, setup, steps
 from engine.sweep.outcomes import Ended
 from engine.sweep.results import Result, check_present
-from engine.text.chat_template import ChatTemplate
 
 # Puts models that share a pass on the devices, for steps of a size.
 Load = Callable[[Sequence[Checkpoint], int], RewardScorer]
@@ -41,16 +45,16 @@ Load = Callable[[Sequence[Checkpoint], int], RewardScorer]
 class SweepSettings(loop.Settings):
     """How rewards are computed. The settings here are part of a result's fingerprint."""
 
-    mode: str  # how a reply becomes token ids: `ids` or `text`
-    pooling: str  # where the reward is read: `last` or `first_pad`
+    mode: str  # how a reply becomes token ids: `ids`, `text` or `auto` (`mode_of`)
+    pooling: str  # where the reward is read: a kind of `Pooling`, or `auto` (`pooling_of`)
     objectives: str  # columns beside the reward: one of `heads.OBJECTIVES`
     tokens: int | None = None  # of a vocabulary, drawn at random with `seed`; None: all
     lens: bool = False  # whether vocabularies also get the reward after every layer
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("mode", self.mode, MODES)
-        check_choice("pooling", self.pooling, POOLINGS)
+        check_choice("mode", self.mode, (AUTO, *MODES))
+        check_choice("pooling", self.pooling, (AUTO, *POOLINGS))
         check_choice("objectives", self.objectives, OBJECTIVES)
         if self.tokens is not None and (type(self.tokens) is not int or self.tokens < 1):
             raise AssayError(f"tokens={self.tokens!r}; allowed: integers >= 1")
@@ -75,7 +79,8 @@ def sweep_vocabulary(
       prompts: prompt id -> text.
       run: run folder, new or to be continued.
       settings: mode `ids` puts each token id between the template's ids; `text` decodes it,
-        renders the conversation and tokenises the whole text, as the paper did.
+        renders the conversation and tokenises the whole text, as the paper did; `auto` is `ids`,
+        or `text` for a model whose template cannot be cut around a reply.
       mesh: from `engine.mesh.build_mesh`.
       finished: called as soon as a model has all rewards under a prompt, with its slug, the
         prompt's id and a frame of token_id, token and reward.
@@ -91,6 +96,8 @@ def sweep_vocabulary(
       SomeFailed: some models failed; the others are complete.
     """
     manifest, results, refused, place = _planned(checkpoints, prompts, run, settings, mesh)
+    if settings.mode == AUTO:
+        _say_text(results)
     steps.advise(results, settings.part_size, place.data)
     vocabularies = setup.missing_vocabularies(manifest, checkpoints)
     setup.begin(manifest, vocabularies, results, settings.part_size)
@@ -98,12 +105,23 @@ def sweep_vocabulary(
     def tell(result: Result, numbers: np.ndarray) -> None:
         columns = {**result.rows.keys(0, len(result.rows)), "reward": numbers[0]}
         scores = pl.DataFrame(columns, schema.SCORE_COLUMNS)
-        tokens = pl.Series(result.checkpoint.template.tokens, dtype=pl.String)
-        own = tokens.gather(scores["token_id"])
+        tokens = result.checkpoint.tokens
+        own = pl.Series([tokens[i] for i in scores["token_id"]], dtype=pl.String)
         finished(result.model, result.prompt, scores.with_columns(token=own))
 
     load = load or functools.partial(_load, settings, mesh, refused)
     return loop.run(manifest, results, load, settings, mesh, tell, ended)
+
+
+def _say_text(results: Sequence[Result]) -> None:
+    """Says on standard error which models are scored in mode `text` for want of a cut."""
+    texts = {r.model for r in results if isinstance(r.rows, TokenTextRows)}
+    for slug in sorted(texts) if processes.writes() else ():
+        tqdm.write(
+            f"note: {slug}: tokens are scored as texts (--config.mode=text), since its chat "
+            "template cannot be cut around a reply",
+            file=sys.stderr,
+        )
 
 
 def check_vocabulary(
@@ -156,12 +174,14 @@ def sweep_replies(
     results, place = [], Place.of(mesh)
     path = functools.partial(schema.items_path, name)
     for group in sharing_groups(checkpoints):
-        template, pad = group[0].template, pad_token(group[0], settings.pooling)
+        mode = mode_of(group[0], prompts.values(), settings.mode)
+        pooling = pooling_of(group[0], settings.pooling)
         every = {
-            prompt: ReplyRows(template.split(text), template, replies, settings.mode, pad=pad)
+            prompt: reply_rows(group[0], text, replies, mode, pooling)
             for prompt, text in prompts.items()
         }
-        results += _admit(manifest, group, every, path, settings, mesh, place)
+        choices = _choices(mode, pooling)
+        results += _admit(manifest, group, every, path, choices, settings, mesh, place)
     refused = steps.refusals(results, settings, place)
     steps.advise(results, settings.part_size, place.data)
     setup.begin(manifest, {}, results, settings.part_size)
@@ -169,54 +189,83 @@ def sweep_replies(
     return loop.run(manifest, results, load, settings, mesh, ended=ended)
 
 
-def chosen_tokens(size: int, count: int | None, seed: int) -> Sequence[int] | None:
-    """Ids of a fixed random subset of a vocabulary, ascending; None where that is all of it.
+def chosen_tokens(ids: Sequence[int], count: int | None, seed: int) -> Sequence[int] | None:
+    """A fixed random subset of a vocabulary's ids, ascending; None where that is all of them.
 
     Args:
-      size: of the vocabulary.
+      ids: of the vocabulary, ascending.
       count: of the subset; None for all.
       seed: of the draw.
     """
-    if count is None or count >= size:
+    if count is None or count >= len(ids):
         return None
-    drawn = np.random.default_rng([seed, size]).choice(size, count, replace=False)
-    ids: list[int] = np.sort(drawn).tolist()
-    return ids
+    drawn = np.random.default_rng([seed, len(ids)]).choice(len(ids), count, replace=False)
+    return [ids[i] for i in np.sort(drawn)]
+
+
+def mode_of(checkpoint: Checkpoint, prompts: Iterable[str], mode: str) -> str:
+    """How replies become token ids: `auto` is `ids`, or `text` where a prompt cannot be cut."""
+    check_choice("mode", mode, (AUTO, *MODES))
+    if mode != AUTO:
+        return mode
+    return "ids" if all(map(checkpoint.template.cuttable, prompts)) else "text"
+
+
+def pooling_of(checkpoint: Checkpoint, pooling: str) -> Pooling:
+    """Where rewards are read; `auto` is what the conversion found for the model.
+
+    Raises:
+      AssayError: an unknown pooling, or one by pad tokens of a model whose config has none.
+    """
+    check_choice("pooling", pooling, (AUTO, *POOLINGS))
+    kind, pad = (
+        checkpoint.card.pooling if pooling == AUTO else pooling,
+        checkpoint.card.pad_token_id,
+    )
+    if kind != "last" and pad is None:
+        raise AssayError(
+            f"pooling={kind!r}: model {checkpoint.card.slug!r} has no pad_token_id "
+            "(model.json); allowed: 'last'"
+        )
+    return LAST if kind == "last" else Pooling(kind, pad)
 
 
 def token_rows(
-    template: ChatTemplate,
+    checkpoint: Checkpoint,
     prompt: str,
-    size: int,
     mode: str,
-    pad: int | None,
+    pooling: Pooling,
     chosen: Sequence[int] | None = None,
 ) -> RewardRows:
-    """Every token of the vocabulary as the reply to a prompt, or the `chosen` ones."""
-    check_choice("mode", mode, MODES)
-    split = template.split(prompt)
-    if chosen is not None:
-        texts = [template.tokens[token_id] for token_id in chosen]
-        return ChosenTokenRows(split, template, texts, mode, chosen, pad=pad)
-    if mode == "ids":
-        return TokenRows(split, size, pad=pad)
-    return TokenTextRows(split, template, template.tokens, mode, pad=pad)
-
-
-def pad_token(checkpoint: Checkpoint, pooling: str) -> int | None:
-    """The token id before which rewards are read; None where they are read at the last id.
+    """Every candidate of the vocabulary as the reply to a prompt, or the `chosen` ones.
 
     Raises:
-      AssayError: an unknown pooling, or `first_pad` for a model whose config has no pad token.
+      AssayError: mode `ids` of a template that cannot be cut around a reply.
     """
-    check_choice("pooling", pooling, POOLINGS)
-    pad = checkpoint.card.pad_token_id
-    if pooling == "first_pad" and pad is None:
-        raise AssayError(
-            f"pooling='first_pad': model {checkpoint.card.slug!r} has no pad_token_id "
-            "(model.json); allowed: 'last'"
-        )
-    return pad if pooling == "first_pad" else None
+    check_choice("mode", mode, MODES)
+    template, ids = checkpoint.template, checkpoint.token_ids if chosen is None else chosen
+    if mode == "ids":
+        return TokenRows(template.split(prompt), ids, pooling=pooling)
+    texts = [checkpoint.tokens[i] for i in ids]
+    return TokenTextRows(template.around(prompt), template, texts, mode, ids, pooling=pooling)
+
+
+def reply_rows(
+    checkpoint: Checkpoint, prompt: str, replies: Sequence[str], mode: str, pooling: Pooling
+) -> ReplyRows:
+    """A list of replies to a prompt.
+
+    Raises:
+      AssayError: mode `ids` of a template that cannot be cut around a reply.
+    """
+    template = checkpoint.template
+    around = template.split(prompt) if mode == "ids" else template.around(prompt)
+    return ReplyRows(around, template, replies, mode, pooling=pooling)
+
+
+def _choices(mode: str, pooling: Pooling) -> dict[str, object]:
+    """How replies are read: all parts of a result must agree on it."""
+    return {"mode": mode, **pooling.choice}
 
 
 def _admit(
@@ -224,6 +273,7 @@ def _admit(
     group: Sequence[Checkpoint],
     rows: Mapping[str, RewardRows],
     path_of: Callable[[str, str], str],
+    choices: Mapping[str, object],
     settings: SweepSettings,
     mesh: Mesh,
     place: Place,
@@ -235,20 +285,11 @@ def _admit(
       group: the models.
       rows: prompt id -> what is scored.
       path_of: slug and prompt id -> folder of the result.
+      choices: from `_choices`.
       settings: of the run.
       mesh: the devices.
       place: the same, with their free memory.
     """
-    choices: dict[str, object] = {"mode": settings.mode}
-    # Runs that are older than a setting have no such key.
-    if settings.pooling != "last":
-        choices["pooling"] = settings.pooling
-    for chosen in (each for each in rows.values() if isinstance(each, ChosenTokenRows)):
-        choices["tokens"] = {
-            "count": settings.tokens,
-            "seed": settings.seed,
-            "sha256": ids_hash(chosen.token_ids),
-        }
     pairs = [(prompt, checkpoint) for prompt in rows for checkpoint in group]
     paths = [path_of(checkpoint.card.slug, prompt) for prompt, checkpoint in pairs]
     step = steps.choose_step(
@@ -258,11 +299,7 @@ def _admit(
         [each.prompt for each in rows.values()],
         settings,
         place,
-        listed=any(
-            isinstance(each, ReplyRows)
-            and not (isinstance(each, ChosenTokenRows) and each.mode == "ids")
-            for each in rows.values()
-        ),
+        listed=any(isinstance(each, ReplyRows) for each in rows.values()),
     )
     return [
         setup.admit_result(
@@ -297,13 +334,19 @@ def _planned(
     _check(checkpoints, settings, mesh)
     results, place = [], Place.of(mesh)
     for group in sharing_groups(checkpoints):
-        pad, size = pad_token(group[0], settings.pooling), setup.tokens_of(group[0])
-        chosen = chosen_tokens(size, settings.tokens, settings.seed)
+        mode = mode_of(group[0], prompts.values(), settings.mode)
+        pooling = pooling_of(group[0], settings.pooling)
+        chosen = chosen_tokens(group[0].token_ids, settings.tokens, settings.seed)
         every = {
-            prompt: token_rows(group[0].template, text, size, settings.mode, pad, chosen)
+            prompt: token_rows(group[0], text, mode, pooling, chosen)
             for prompt, text in prompts.items()
         }
-        results += _admit(manifest, group, every, schema.scores_path, settings, mesh, place)
+        choices = _choices(mode, pooling)
+        if chosen is not None:
+            drawn = {"count": settings.tokens, "seed": settings.seed, "sha256": ids_hash(chosen)}
+            choices["tokens"] = drawn
+        path = schema.scores_path
+        results += _admit(manifest, group, every, path, choices, settings, mesh, place)
     refused = steps.refusals(results, settings, place)
     return manifest, results, refused, place
 

@@ -18,19 +18,18 @@ from jax.sharding import Mesh
 
 from engine import mesh as meshes
 from engine import processes
-from engine.checkpoint.card import REWARD, Checkpoint
+from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Checkpoint
 from engine.errors import AssayError
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
-from engine.scoring.reward_passes import check_length
 from engine.scoring.rows import Rows
 from engine.sweep.loop import Settings
 from engine.sweep.results import Result, check_present
 from engine.sweep.steps import begun_with
 from engine.text.chat_template import ChatTemplate
-from engine.text.vocabulary import vocabulary, vocabulary_size
+from engine.text.vocabulary import vocabulary
 
 _SHARED_S = 20.0  # for a file of process 0 to appear on every process
 
@@ -69,6 +68,7 @@ def open_run(
         raise AssayError(f"model {min(repeated)!r} was given twice; slugs must differ")
     if not checkpoints or not prompts:
         raise AssayError("nothing to score; give at least one checkpoint and one prompt")
+    _check_release(manifest)
     for checkpoint in checkpoints:
         checkpoint.expect(kind)
         _admit_model(manifest, checkpoint)
@@ -155,7 +155,7 @@ def admit_result(
     )
     spans = [(start, stop) for start, stop in spans]  # other processes receive lists
     fingerprint = {
-        "checkpoint_hash": checkpoint.card.checkpoint_hash,
+        **checkpoint.card.identity,
         **choices,
         "dtype": settings.dtype,
         "rows": len(rows),
@@ -170,7 +170,7 @@ def admit_result(
     if processes.writes():
         manifest.forget_parts(path, [schema.part_name(*span) for span in spans])
     if spans:  # a complete result need not be tokenised again
-        check_length(rows.longest(), checkpoint.card.decoder.max_positions)
+        rows.check(checkpoint.card.decoder)
     columns = (list(rows.part_columns)[-1], *beside)
     return Result(
         checkpoint=checkpoint,
@@ -282,14 +282,8 @@ def _computed_by() -> Json:
 
 
 def vocabulary_of(checkpoint: Checkpoint) -> pl.DataFrame:
-    """Every token id of the checkpoint's tokenizer: `schema.VOCAB_COLUMNS`."""
-    embedded = checkpoint.card.decoder.vocab_size
-    return vocabulary(checkpoint.tokenizer, embedded, _conversational(checkpoint))
-
-
-def tokens_of(checkpoint: Checkpoint) -> int:
-    """The number of token ids of the checkpoint's tokenizer."""
-    return vocabulary_size(checkpoint.tokenizer, checkpoint.card.decoder.vocab_size)
+    """Every candidate of the checkpoint: `schema.VOCAB_COLUMNS`."""
+    return vocabulary(checkpoint.tokenizer, checkpoint.tokens, _conversational(checkpoint))
 
 
 def _agree(
@@ -354,6 +348,19 @@ def _code_hash() -> str:
     return digest.hexdigest()
 
 
+def _check_release(manifest: Manifest) -> None:
+    """Refuses a run whose models another release has converted: it is not added to.
+
+    Raises:
+      AssayError: it has such a model.
+    """
+    for slug, entry in manifest.content["models"].items():
+        if "checkpoint_hash" in entry and entry.get("conversion") != VERSION:
+            raise AssayError(
+                f"run {manifest.run}: of model {slug!r} {OTHER_READING}, and use another run folder"
+            )
+
+
 def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
     card = checkpoint.card
     present = manifest.content["models"].get(card.slug, {})
@@ -362,6 +369,7 @@ def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
     entry: Json = {
         "source": card.source,
         "revision": card.revision,
+        "conversion": VERSION,
         "checkpoint_hash": card.checkpoint_hash,
         "decoder_hash": card.decoder_hash,
         "vocab": card.tokenizer_hash,
@@ -371,7 +379,7 @@ def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
 
 
 def _conversational(checkpoint: Checkpoint) -> ChatTemplate | None:
-    """The template in which tokens stand as replies; a language model may have none."""
+    """The template in which tokens stand as replies by their ids, if there is one."""
     try:
         checkpoint.template.split("What?")
     except AssayError:

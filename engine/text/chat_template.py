@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from engine.errors import AssayError
 from engine.text import template_sandbox
+from engine.text.template_environment import parsed_date, spelled
 from engine.text.template_trace import Frame
 from engine.types import PromptIds
 
@@ -35,7 +36,8 @@ class TemplatePolicy:
         as pipelines do that add their own; `single` makes it exactly one; `double` lets the
         tokenizer add its own in front of the rendered text, as the pipeline of Christian et al.
         2025 did.
-      date: the date for templates that print one; None leaves it to the template.
+      date: the date for templates that print one, `26 Jul 2024`: dates in other forms become that,
+        other texts stay. None: the template prints none, or one of its own.
       newlines: `keep` or `trim` the line ends with which the rendered text begins, directly or
         behind its BOS; some templates begin with one by mistake.
     """
@@ -51,6 +53,8 @@ class TemplatePolicy:
                 raise AssayError(
                     f"template.{name}={value!r}; allowed: {', '.join(map(repr, allowed))}"
                 )
+        if self.date and (day := parsed_date(self.date)):
+            object.__setattr__(self, "date", spelled(day))
 
     # Any: parsed JSON.
     @classmethod
@@ -88,11 +92,6 @@ class ChatTemplate:
         bos = self.policy.bos
         if bos in ("none", "single") and self.tokenizer.bos_token_id is None:
             raise AssayError(f"template.bos={bos!r}; this tokenizer defines no BOS token")
-
-    @functools.cached_property
-    def tokens(self) -> list[str]:
-        """Decoded text of every id of the tokenizer, in order."""
-        return [self.tokenizer.decode([i]) for i in range(len(self.tokenizer))]
 
     def render(self, prompt: str, replies: Sequence[str]) -> list[str]:
         """The conversation [user: prompt, assistant: reply] as text, for each reply.
@@ -163,25 +162,52 @@ class ChatTemplate:
             advance(len(chunk))
         return rows
 
+    def around(self, prompt: str) -> PromptIds:
+        """The ids before and after the reply that conversations of any reply have in common.
+
+        Raises:
+          AssayError: the prompt is empty, or the template does not render.
+        """
+        return self._around(prompt)[0]
+
     def split(self, prompt: str) -> PromptIds:
         """Cuts the conversation into the ids before the reply and the ids after it.
 
         Raises:
-          AssayError: the prompt is empty; the template does not render; or its text merges with
-            the reply's text in tokens, so that no cut exists.
+          AssayError: as for `around`; or the template's text merges with the reply's in tokens, so
+            that no cut exists.
         """
-        check_prompt(prompt)
-        rows = self.sequences(prompt, _PROBES)
-        prefix = _common_prefix(rows)
-        suffix = _common_prefix([row[len(prefix) :][::-1] for row in rows])[::-1]
-        for probe, row in zip(_PROBES, rows, strict=True):
-            middle = row[len(prefix) : len(row) - len(suffix)]
-            if middle != self.reply_ids(probe):
-                raise AssayError(
-                    f"chat template of {self.tokenizer.name_or_path}: the reply {probe!r} does not "
-                    "stand as its own tokens in the rendered conversation"
+        around, merged = self._around(prompt)
+        if merged is not None:
+            raise AssayError(
+                f"chat template of {self.tokenizer.name_or_path}: the reply {merged!r} does not "
+                "stand as its own tokens in the rendered conversation, so no token can be put "
+                "there by its id; allowed: --config.mode=text"
+            )
+        return around
+
+    def cuttable(self, prompt: str) -> bool:
+        """Whether `split` can cut the conversation: whether mode `ids` exists.
+
+        Raises:
+          AssayError: as for `around`.
+        """
+        return self._around(prompt)[1] is None
+
+    def asks_date(self) -> bool:
+        """Whether the template asks for today's date.
+
+        Raises:
+          AssayError: as for `render`.
+        """
+        conversation = _conversation("What?", "Hm.")
+        with self._names_tokenizer():
+            return any(
+                template_sandbox.asks_date(
+                    self._source, conversation[:turns], self._variables(add_generation_prompt=cue)
                 )
-        return PromptIds(prompt=prompt, prefix=tuple(prefix), suffix=tuple(suffix))
+                for turns, cue in ((2, False), (1, True))
+            )
 
     def reply_ids(self, reply: str) -> list[int]:
         """Token ids of a reply on its own."""
@@ -214,18 +240,39 @@ class ChatTemplate:
             **self._date,
         }
 
+    def _around(self, prompt: str) -> tuple[PromptIds, str | None]:
+        """What `around` returns, and a reply that does not stand there as its own tokens."""
+        check_prompt(prompt)
+        rows = self.sequences(prompt, _PROBES)
+        prefix = _common_prefix(rows)
+        suffix = _common_prefix([row[len(prefix) :][::-1] for row in rows])[::-1]
+        middles = [row[len(prefix) : len(row) - len(suffix)] for row in rows]
+        pairs = zip(_PROBES, middles, strict=True)
+        merged = next((probe for probe, ids in pairs if not self._stands(prefix, ids, probe)), None)
+        return PromptIds(prompt=prompt, prefix=tuple(prefix), suffix=tuple(suffix)), merged
+
+    def _stands(self, prefix: list[int], ids: list[int], reply: str) -> bool:
+        """Whether ids behind the prefix hold a reply and nothing of the template's text.
+
+        They need not be the reply's ids on its own, before which some tokenizers put a space.
+        """
+        before, whole = self.tokenizer.decode(prefix), self.tokenizer.decode([*prefix, *ids])
+        return bool(ids == self.reply_ids(reply) or whole == before + reply)
+
     def _render(
         self, conversations: list[list[dict[str, str]]], *, add_generation_prompt: bool
     ) -> list[str]:
         variables = self._variables(add_generation_prompt=add_generation_prompt)
         with self._names_tokenizer():
-            return template_sandbox.render(self._source, conversations, variables)
+            return template_sandbox.render(self._source, conversations, variables, self.policy.date)
 
     def _frame(self, prompt: str) -> Frame | None:
         """The text around a reply, if it agrees with what the template renders for the probes."""
         variables = self._variables(add_generation_prompt=False)
         with self._names_tokenizer():
-            frame = template_sandbox.find_frame(self._source, _conversation(prompt, ""), variables)
+            frame = template_sandbox.find_frame(
+                self._source, _conversation(prompt, ""), variables, self.policy.date
+            )
         probes = [*_PROBES, " love\n"]
         if frame and [frame.render(p) for p in probes] == self.render(prompt, probes):
             return frame

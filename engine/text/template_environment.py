@@ -2,7 +2,8 @@
 
 It has the settings, functions, filters and tags of `transformers` 5.23
 (`transformers.utils.chat_template_utils`), whose import alone takes over a second. A test compares
-the renderings of the two.
+the renderings of the two. One function differs: `strftime_now`, a variable of each rendering here,
+prints a fixed date (`fixed_now`).
 """
 
 import datetime
@@ -15,6 +16,8 @@ from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+_DATE_FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d", "%B %d, %Y", "%b %d, %Y")
 
 
 def chat_environment(
@@ -31,10 +34,43 @@ def chat_environment(
     environment.filters["tojson"] = _tojson
     environment.globals |= {
         "raise_exception": _raise_exception,
-        "strftime_now": _strftime_now,
         "dict": _Dict(),
     }
     return environment
+
+
+def parsed_date(text: str) -> datetime.date | None:
+    """The date that a text is; None for another text."""
+    for form in _DATE_FORMS:
+        try:
+            return datetime.datetime.strptime(text.strip(), form).date()
+        except ValueError:
+            continue
+    return None
+
+
+def spelled(date: datetime.date) -> str:
+    """A date as Llama's templates print it: `26 Jul 2024`."""
+    return date.strftime(_DATE_FORMS[0])
+
+
+def fixed_now(date: str | None) -> Callable[[str], str]:
+    """The function `strftime_now` of a template whose date is fixed: midnight of that date.
+
+    A template that gets None for the date, or a text that is none, and asks for it, ends in an
+    error: today's date would give other rewards tomorrow.
+    """
+
+    def strftime_now(form: str) -> str:
+        day = None if date is None else parsed_date(date)
+        if day is None:
+            raise jinja2.TemplateError(
+                f"it asks for today's date, but date={date!r}; allowed: a date such as "
+                "'26 Jul 2024' or '2024-07-26', fixed by `convert --config.date=…`"
+            )
+        return datetime.datetime.combine(day, datetime.time()).strftime(form)
+
+    return strftime_now
 
 
 class _Generation(Extension):
@@ -81,7 +117,3 @@ def _tojson(
 
 def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.datetime.now().strftime(form)

@@ -12,6 +12,7 @@ Parent and child exchange lines of JSON. The child is `python -m engine.text.tem
 import atexit
 import contextlib
 import functools
+import itertools
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ from typing import Any
 import jinja2
 
 from engine.errors import AssayError
-from engine.text.template_environment import chat_environment
+from engine.text.template_environment import chat_environment, fixed_now
 from engine.text.template_trace import Frame, trace
 
 CPU_SECONDS = 2  # for one request, of at most `_BATCH` conversations
@@ -37,7 +38,10 @@ Conversation = Sequence[Mapping[str, str]]  # messages with `role` and `content`
 
 
 def render(
-    template: str, conversations: Sequence[Conversation], variables: Mapping[str, object]
+    template: str,
+    conversations: Sequence[Conversation],
+    variables: Mapping[str, object],
+    date: str | None,
 ) -> list[str]:
     """Renders conversations as text.
 
@@ -45,6 +49,7 @@ def render(
       template: Jinja source; hostile input.
       conversations: the conversations.
       variables: other variables that the template reads; JSON values.
+      date: what a template that asks for today's date prints; None: such a template is refused.
 
     Returns:
       One text per conversation.
@@ -56,13 +61,19 @@ def render(
     for start in range(0, len(conversations), _BATCH):
         batch = conversations[start : start + _BATCH]
         texts += _child.ask(
-            {"task": "render", "template": template, "conversations": batch, "variables": variables}
+            {
+                "task": "render",
+                "template": template,
+                "conversations": batch,
+                "variables": variables,
+                "date": date,
+            }
         )
     return texts
 
 
 def find_frame(
-    template: str, conversation: Conversation, variables: Mapping[str, object]
+    template: str, conversation: Conversation, variables: Mapping[str, object], date: str | None
 ) -> Frame | None:
     """Finds the text around the last message, as `template_trace.trace` does.
 
@@ -70,9 +81,32 @@ def find_frame(
       AssayError: the template exceeded a limit.
     """
     fields = _child.ask(
-        {"task": "trace", "template": template, "messages": conversation, "variables": variables}
+        {
+            "task": "trace",
+            "template": template,
+            "messages": conversation,
+            "variables": variables,
+            "date": date,
+        }
     )
     return None if fields is None else Frame(**fields)
+
+
+def asks_date(template: str, conversation: Conversation, variables: Mapping[str, object]) -> bool:
+    """Whether a template asks for today's date.
+
+    Raises:
+      AssayError: the template raised an exception or exceeded a limit.
+    """
+    asks: bool = _child.ask(
+        {
+            "task": "asks_date",
+            "template": template,
+            "messages": conversation,
+            "variables": variables,
+        }
+    )
+    return asks
 
 
 class _Child:
@@ -170,10 +204,18 @@ def _serve() -> None:
 
 
 # Any, below: what JSON holds.
-def _answer(task: str, template: str, variables: Mapping[str, Any], **given: Any) -> Any:
+def _answer(
+    task: str, template: str, variables: Mapping[str, Any], date: str | None = None, **given: Any
+) -> Any:
+    variables = {**variables, "strftime_now": fixed_now(date)}
     if task == "render":
         compiled = _compiled(template)
         return [_rendered(compiled, messages, variables) for messages in given["conversations"]]
+    if task == "asks_date":
+        calls = itertools.count()
+        variables |= {"strftime_now": lambda form: str(next(calls))}
+        _rendered(_compiled(template), given["messages"], variables)
+        return next(calls) > 0
     frame = trace(template, given["messages"], **variables)
     if frame is None:
         return None

@@ -1,66 +1,67 @@
 """The vocabulary table of a tokenizer: text of each token, and whether it survives as text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import polars as pl
 from transformers import PreTrainedTokenizerBase
 
-from engine.errors import AssayError
 from engine.runs import schema
 from engine.text.chat_template import ChatTemplate
 from engine.types import PromptIds
 
 
-def vocabulary(
-    tokenizer: PreTrainedTokenizerBase, vocab_size: int, template: ChatTemplate | None
-) -> pl.DataFrame:
-    """One row per id of the tokenizer, in order, with columns `schema.VOCAB_COLUMNS`.
+def candidate_ids(tokenizer: PreTrainedTokenizerBase, rows: int) -> list[int]:
+    """The ids that the tokenizer has and the embedding holds, ascending; they may have gaps.
 
     Args:
       tokenizer: the tokenizer.
-      vocab_size: rows of the embedding.
+      rows: of the embedding.
+    """
+    return [i for i in sorted({*tokenizer.get_vocab().values()}) if i < rows]
+
+
+def left_out(tokenizer: PreTrainedTokenizerBase, rows: int) -> str:
+    """What of either side is no candidate, in words; "" where tokenizer and embedding agree."""
+    ids = {*tokenizer.get_vocab().values()}
+    extra, empty = sum(i >= rows for i in ids), rows - sum(i < rows for i in ids)
+    said = []
+    if extra:
+        said.append(f"{extra:,} of {len(ids):,} token ids have no row in the embedding")
+    if empty:
+        said.append(f"{empty:,} of {rows:,} rows of the embedding have no token")
+    return " and ".join(said)
+
+
+def vocabulary(
+    tokenizer: PreTrainedTokenizerBase, tokens: Mapping[int, str], template: ChatTemplate | None
+) -> pl.DataFrame:
+    """One row per candidate, by id, with columns `schema.VOCAB_COLUMNS`.
+
+    Args:
+      tokenizer: the tokenizer.
+      tokens: id -> decoded text of every candidate, ascending.
       template: chat template for the column `round_trip`, which tells how the token's text is
         tokenised as a reply; None leaves the column null.
-
-    Raises:
-      AssayError: the tokenizer has more ids than the embedding has rows.
     """
-    tokens = [tokenizer.decode([i]) for i in range(vocabulary_size(tokenizer, vocab_size))]
     special = set(tokenizer.all_special_ids)
     special |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     return pl.DataFrame(
         {
-            "token_id": range(len(tokens)),
-            "token": tokens,
-            "is_special": [i in special for i in range(len(tokens))],
+            "token_id": list(tokens),
+            "token": list(tokens.values()),
+            "is_special": [i in special for i in tokens],
             "round_trip": _round_trips(template, tokens) if template else None,
         },
         schema=schema.VOCAB_COLUMNS,
     )
 
 
-def vocabulary_size(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> int:
-    """Number of ids of the tokenizer.
-
-    Args:
-      tokenizer: the tokenizer.
-      vocab_size: rows of the embedding.
-
-    Raises:
-      AssayError: the tokenizer has more ids than the embedding has rows.
-    """
-    size = len(tokenizer)
-    if size > vocab_size:
-        raise AssayError(f"tokenizer has {size} ids but the embedding has {vocab_size} rows")
-    return size
-
-
-def _round_trips(template: ChatTemplate, tokens: Sequence[str]) -> list[str]:
+def _round_trips(template: ChatTemplate, tokens: Mapping[int, str]) -> list[str]:
     prompt = template.split("What?")  # the result does not depend on the prompt
-    texts = list(dict.fromkeys(tokens))
+    texts = list(dict.fromkeys(tokens.values()))
     sequences = template.sequences(prompt.prompt, texts)
     whole = dict(zip(texts, map(tuple, sequences), strict=True))
-    return [_round_trip(prompt, i, token, whole[token]) for i, token in enumerate(tokens)]
+    return [_round_trip(prompt, i, token, whole[token]) for i, token in tokens.items()]
 
 
 def _round_trip(prompt: PromptIds, token_id: int, token: str, whole: tuple[int, ...]) -> str:

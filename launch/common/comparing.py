@@ -63,10 +63,10 @@ class Sweep:
         Raises:
           AssayError: what the sweep would refuse.
         """
-        slug, tokens = self.model.card.slug, self.model.template.tokens
+        slug, tokens = self.model.card.slug, self.model.tokens
         models, run = [self.model], str(self.run)
         found = check_vocabulary(models, self.prompts, run, self.settings, self.mesh)
-        ids = np.arange(len(tokens), dtype=np.uint32)
+        ids = np.array(self.model.token_ids, np.uint32)
         prompts = {
             prompt: Asked(text=text, kind=SCORES_DIR, fingerprint=found[slug, prompt], ids=ids)
             for prompt, text in self.prompts.items()
@@ -128,8 +128,8 @@ class Plan:
     def tokens_under(self, prompt: str) -> int:
         """How many tokens both sides have under a prompt."""
         sides = [source.side for source in self.sides.values()]
-        size = min(len(side.tokens) for side in sides)
-        return int((sides[0].prompts[prompt].ids < size).sum())
+        first, second = (side.tokens for side in sides)
+        return sum(i in first and i in second for i in sides[0].prompts[prompt].ids.tolist())
 
     def compared(self) -> tuple[Run, list[tuple[str, Run]]]:
         """The two models as one run; each pair of sweeps that measures noise, with its name."""

@@ -1,12 +1,14 @@
 """The conversion of launch.convert."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from etils import epath
 from tqdm import tqdm
 
 from configs.known_models import ModelSpec
-from engine.checkpoint.card import Checkpoint, refuse_existing
+from engine.checkpoint.card import REWARD, Checkpoint, refuse_existing
 from engine.convert.conversion import convert_model
 from engine.convert.hf_config import decoder_config
 from engine.convert.hf_values import Json
@@ -16,6 +18,7 @@ from engine.errors import AssayError
 from engine.planning import admission
 from engine.runs import storage
 from engine.text.chat_template import TemplatePolicy
+from engine.text.vocabulary import left_out
 from launch.common import listed
 from launch.common.subjects import subject_of
 
@@ -82,7 +85,7 @@ def convert(
             bar.total = total
             bar.update(done - bar.n)
 
-        return convert_model(
+        checkpoint = convert_model(
             source,
             destination,
             slug=slug,
@@ -91,6 +94,31 @@ def convert(
             softcap=softcap,
             tensor_bytes=tensor_bytes,
             progress=progress,
+        )
+    for note in _notes(checkpoint, policy):
+        tqdm.write(f"note: {slug}: {note}", file=sys.stderr)
+    return checkpoint
+
+
+def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
+    """What conversion has decided about a model that its user may want otherwise."""
+    card = checkpoint.card
+    if card.policy.date != given.date:
+        yield (
+            f"its chat template prints today's date, which is now fixed: {card.policy.date!r} "
+            "(convert with --config.date=… for another)"
+        )
+    if card.pooling == "last_non_pad":
+        yield (
+            f"its closing token is its pad token ({card.pad_token_id}): the reward is read at the "
+            "last token that is no pad token, as transformers does (pooling=last_non_pad)"
+        )
+    if said := left_out(checkpoint.tokenizer, card.decoder.vocab_size):
+        yield f"{said}: these are no candidates"
+    if card.kind == REWARD and not checkpoint.template.cuttable("What?"):
+        yield (
+            "its chat template cannot be cut around a reply: sweeps score tokens as texts "
+            "(mode=text), and there is no search"
         )
 
 

@@ -21,9 +21,9 @@ from engine.errors import AssayError
 from engine.planning import admission
 from engine.progress import progress
 from engine.scoring.reward_passes import RewardScorer, score_buckets
-from engine.scoring.rows import ReplyRows, RewardRows
+from engine.scoring.rows import RewardRows
 from engine.sweep.outcomes import memory_errors
-from engine.sweep.rewards import pad_token, token_rows
+from engine.sweep.rewards import pooling_of, reply_rows, token_rows
 from launch.common.command import Given
 from launch.common.output import show
 from launch.common.reading_runs import Weights
@@ -281,11 +281,11 @@ def _sampled(
 
 def _check_tokens(path: Path, vocabulary: pl.DataFrame, model: Checkpoint) -> None:
     """Refuses a file whose tokens are not those of the model's tokenizer."""
-    tokens = model.template.tokens
+    tokens = model.tokens
     ids, texts = vocabulary["token_id"].to_list(), vocabulary["token"].to_list()
-    if max(ids) >= len(tokens):
+    if unknown := [i for i in ids if i not in tokens]:
         raise AssayError(
-            f"published={path}: token_id {max(ids)}; allowed: ids of the tokenizer of "
+            f"published={path}: token_id {unknown[0]}; allowed: ids of the tokenizer of "
             f"{model.card.slug!r}, which has {len(tokens)}"
         )
     others = [(i, text) for i, text in zip(ids, texts, strict=True) if tokens[i] != text]
@@ -332,6 +332,8 @@ def _scored(
     for same, rows in alike.values():
         with guarded():
             scorer = weights([reread(model, same[0])], STEP_SIZE)
+            for each in rows:
+                each.check(model.card.decoder)
             rewards = [_rewards(scorer, each) for each in rows]
         yield same, rewards
 
@@ -352,12 +354,10 @@ def _refusal(model: Checkpoint, rows: Sequence[RewardRows], reading: Reading, me
 
 def _rows(model: Checkpoint, published: Published, reading: Reading) -> RewardRows:
     """The conversations of a set under a reading."""
-    template, pad = model.template, pad_token(model, reading.pooling)
-    ids = published.token_ids
+    pooling, ids = pooling_of(model, reading.pooling), published.token_ids
     if ids is not None:
-        return token_rows(template, published.prompt, len(template.tokens), reading.mode, pad, ids)
-    split = template.split(published.prompt)
-    return ReplyRows(split, template, published.replies, reading.mode, pad=pad)
+        return token_rows(model, published.prompt, reading.mode, pooling, ids)
+    return reply_rows(model, published.prompt, published.replies, reading.mode, pooling)
 
 
 def _read_ids(rows: RewardRows) -> list[list[int]]:
@@ -366,7 +366,6 @@ def _read_ids(rows: RewardRows) -> list[list[int]]:
 
 
 def _rewards(scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
-    scorer.check_length(rows.longest())
     prefix = scorer.prefill(rows.prompt)
     rewards: np.ndarray = score_buckets(scorer, prefix, rows.buckets(0, len(rows)), len(rows))[0]
     return rewards

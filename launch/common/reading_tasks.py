@@ -21,8 +21,7 @@ from engine.runs.manifest import Manifest, empty
 from engine.runs.reader import Json
 from engine.runs.readings import DEFAULT, NOISE_MESH, NOISE_STEP, folder_of
 from engine.scoring.reward_passes import rows_of_step
-from engine.sweep.rewards import SweepSettings
-from engine.sweep.setup import tokens_of
+from engine.sweep.rewards import SweepSettings, pooling_of
 from engine.sweep.steps import begun_with
 from launch.common.readings import Reading, reread
 
@@ -104,8 +103,9 @@ def coincidences(
     texts = dict(plan.prompts) | {k: v for one in plan.lists for k, v in one.prompts.items()}
     for name, reading in readings.items():
         template = reread(checkpoint, reading).template
+        cut = template.split if reading.mode == "ids" else template.around
         try:
-            splits = tuple((s.prefix, s.suffix) for s in map(template.split, texts.values()))
+            splits = tuple((s.prefix, s.suffix) for s in map(cut, texts.values()))
         except AssayError as error:
             if name == DEFAULT:
                 raise
@@ -128,7 +128,7 @@ def noise_tasks(checkpoint: Checkpoint, reading: Reading, plan: Plan, step: int)
       plan: what is scored.
       step: candidates per step of the default reading.
     """
-    size = tokens_of(checkpoint)
+    size = len(checkpoint.token_ids)
     # A short list of tokens takes smaller steps than it may: its own size counts.
     taken = rows_of_step(min(plan.settings.tokens or size, size), 1, step)
     # A step of 1 has no smaller one; the same step would be the same computation, no noise.
@@ -185,17 +185,17 @@ def adopt(checkpoint: Checkpoint, reading: Reading, plan: Plan) -> int | None:
 
 def _fingerprint(model: Checkpoint, reading: Reading, plan: Plan, prompt: str) -> Json:
     """What the fingerprint of the default reading will hold, the step aside."""
-    split = model.template.split(prompt)
+    split = model.template.around(prompt)
     return {
-        "checkpoint_hash": model.card.checkpoint_hash,
+        **model.card.identity,
         "mode": reading.mode,
         "dtype": reading.dtype,
-        "rows": tokens_of(model),
+        "rows": len(model.token_ids),
         "part_size": plan.settings.part_size,
         "prefix_ids": list(split.prefix),
         "suffix_ids": list(split.suffix),
         "numerics": provenance.numerics(jax.default_backend()),
-        **({} if reading.pooling == "last" else {"pooling": reading.pooling}),
+        **pooling_of(model, reading.pooling).choice,
         **({} if plan.settings.step_size is None else {"step_size": plan.settings.step_size}),
         **meshes.identity(plan.mesh),
     }
@@ -216,7 +216,7 @@ def fitting_step(model: Checkpoint, task: Task, plan: Plan, step: int) -> int:
     if settings.step_size is not None or not settings.check_memory:
         return step
     prompts = [*plan.prompts.values(), *(t for one in plan.lists for t in one.prompts.values())]
-    splits = [model.template.split(text) for text in prompts]
+    splits = [model.template.around(text) for text in prompts]
     prefix, suffixes = max(len(s.prefix) for s in splits), [len(s.suffix) for s in splits]
     where = (
         admission.subject_of([model]),

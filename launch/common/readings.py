@@ -13,7 +13,8 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.runs.readings import DEFAULT
 from engine.scoring.reward_passes import dtype_named
-from engine.scoring.rows import MODES, POOLINGS, check_choice
+from engine.scoring.rows import AUTO, MODES, POOLINGS, check_choice
+from engine.sweep.rewards import mode_of, pooling_of
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from launch.common.spelling import nearest
 
@@ -32,7 +33,7 @@ class Reading:
       date: the date for a template that prints one; `OWN_DATE` or `NO_DATE`.
       newlines: as `TemplatePolicy.newlines`.
       mode: how a reply becomes token ids, `ids` or `text`.
-      pooling: where the reward is read, `last` or `first_pad`.
+      pooling: where the reward is read: a kind of `engine.scoring.rows.Pooling`.
       head: kind of the head: of URM's two published readings, one.
       softcap: `on` or `off`; `none` for a model without a soft-cap of attention.
       dtype: of the decoder.
@@ -85,8 +86,8 @@ class Choices:
 
     def __post_init__(self) -> None:
         check_known(self.dimensions)
-        check_choice("mode", self.mode, MODES)
-        check_choice("pooling", self.pooling, POOLINGS)
+        check_choice("mode", self.mode, (AUTO, *MODES))
+        check_choice("pooling", self.pooling, (AUTO, *POOLINGS))
         for dtype in (self.dtype, *self.dtypes):
             dtype_named(dtype)
 
@@ -113,13 +114,15 @@ def values_of(checkpoint: Checkpoint, choices: Choices) -> Values:
     policy = card.policy
     has_bos = template.tokenizer.bos_token_id is not None
     head = card.head.kind
+    mode = mode_of(checkpoint, [_PROBE], choices.mode)
+    pooling = pooling_of(checkpoint, choices.pooling).kind
     capped = card.decoder.attention_softcap is not None
     found = {
         "bos": [policy.bos, *(("none", "single") if has_bos else ()), "double"],
         "date": _dates(template, choices.dates),
         "newlines": [policy.newlines, *(("keep", "trim") if _has_newlines(template) else ())],
-        "mode": [choices.mode, *MODES],
-        "pooling": [choices.pooling, *(POOLINGS if card.pad_token_id is not None else ())],
+        "mode": [mode, *(MODES if template.cuttable(_PROBE) else ())],
+        "pooling": [pooling, *(POOLINGS if card.pad_token_id is not None else ())],
         "head": [head, *(_URM if head in _URM else ())],
         "softcap": ["on", "off"] if capped else ["none"],
         "dtype": [choices.dtype, *choices.dtypes],
@@ -197,9 +200,8 @@ def _dates(template: ChatTemplate, dates: Sequence[str]) -> list[str]:
     """The template's date, then those that change what it renders."""
     own = template.policy.date
     default = {None: OWN_DATE, "": NO_DATE}.get(own, own) or OWN_DATE
-    # Today's date is no reading that anybody could repeat.
-    today = "strftime_now" in str(template.tokenizer.get_chat_template())
-    tried = [default, *dates, *(() if today else (OWN_DATE,)), NO_DATE]
+    # A template that asks for today's date has none of its own: it is refused below.
+    tried = [default, *dates, OWN_DATE, NO_DATE]
     named = {OWN_DATE: None, NO_DATE: ""}
     rendered: dict[str, str] = {}
     for date in dict.fromkeys(tried):

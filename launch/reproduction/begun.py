@@ -120,7 +120,7 @@ def _wanted(asked: Asked, readings: Sequence[Reading], one: Found) -> Json:
     wanted = _named("dtype", (own.dtype if one.stage != LOGPROBS else "") or config.dtype)
     wanted |= _named("step_size", scoring.step_size(config.step_size) or "auto")
     if one.stage in (SWEEP, ITEMS):
-        wanted["mode"] = own.mode(listed=one.stage == ITEMS)
+        wanted |= _named("mode", own.mode(listed=one.stage == ITEMS))
     return wanted
 
 

@@ -16,6 +16,7 @@ from engine.api import default_dtype
 from engine.checkpoint.card import REWARD, Card, Checkpoint
 from engine.errors import AssayError
 from engine.scoring.reward_passes import dtype_named
+from engine.scoring.rows import AUTO
 from engine.sweep.rewards import SweepSettings
 from engine.text.chat_template import TemplatePolicy
 from launch.common import scoring
@@ -75,7 +76,7 @@ class Reading:
 
     def mode(self, *, listed: bool) -> str:
         """How a reply becomes ids; of a list of replies both readings take the text."""
-        return "text" if self.paper or listed else "ids"
+        return "text" if self.paper or listed else AUTO
 
     def settings(
         self, config: ConfigDict, checkpoint: Checkpoint, *, listed: bool
@@ -92,7 +93,7 @@ class Reading:
         first_pad = self.paper and pad is not None
         settings = SweepSettings(
             mode=self.mode(listed=listed),
-            pooling="first_pad" if first_pad else "last",
+            pooling="first_pad" if first_pad else AUTO,
             objectives="none",
             **common,
         )

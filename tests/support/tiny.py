@@ -78,6 +78,22 @@ def tokenizer(
     )
 
 
+def with_gaps(template: str | None = CHATML) -> PreTrainedTokenizerFast:
+    """`tokenizer` without two of its tokens, and with one that was added at id 300.
+
+    Its ids are 0 to 287 without those of `ORPHAN` and of the byte `ÿ`, and 300.
+    """
+    made = tokenizer(template)
+    fields = json.loads(made.backend_tokenizer.to_str())
+    for token in (ORPHAN, _byte_level("\u00ff")[-1]):
+        del fields["model"]["vocab"][token]
+    fields["model"]["vocab"]["<|added|>"] = 300
+    added = {**fields["added_tokens"][-1], "id": 300, "content": "<|added|>", "special": False}
+    fields["added_tokens"].append(added)
+    made._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(fields))
+    return made
+
+
 def config(**changes) -> dict:
     """config.json of a Llama with grouped queries; its embedding has rows the tokenizer lacks."""
     return {

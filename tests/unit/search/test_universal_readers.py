@@ -186,7 +186,7 @@ def test_a_model_that_reads_texts_is_told_before_the_search(
     checkpoint, stranger, tmp_path, capfd, monkeypatch
 ):
     found = search(tmp_path / "run", [checkpoint(), stranger], steps=1)
-    token, own = (model.template.tokens[259] for model in (checkpoint(), stranger))
+    token, own = (model.tokens[259] for model in (checkpoint(), stranger))
     line = (
         f"model stranger: token 259 is {own!r}, not {token!r}: it reads texts: no gradient, no file"
     )

@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification
 from engine.checkpoint.card import Card
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
-from engine.scoring.rows import TokenRows, reward_position
+from engine.scoring.rows import Pooling, TokenRows
 from tests.support import slow, tiny
 
 PROMPT = "What is the greatest thing?"
@@ -52,7 +52,9 @@ def padded(checkpoint):
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(0, 3))
 def test_the_reward_position_is_the_librarys(sequence, pad):
-    assert reward_position(sequence, pad) == int(positions(torch.tensor([sequence]), pad)[0])
+    assert Pooling("first_pad", pad).position(sequence) == int(
+        positions(torch.tensor([sequence]), pad)[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,9 +68,9 @@ def test_a_sweep_reads_each_reward_where_the_library_did(run, padded, where, mod
     model, network = padded(PADS[where])
     run.sweep([model], ONE, mode=mode, pooling="first_pad")
     rewards, template = run.rewards(model.card.slug, "greatest"), model.template
-    rows = TokenRows(template.split(PROMPT), SIZE).sequences(range(SIZE))
+    rows = TokenRows(template.split(PROMPT), range(SIZE)).sequences(range(SIZE))
     if mode == "text":
-        rows = template.sequences(PROMPT, template.tokens)
+        rows = template.sequences(PROMPT, list(model.tokens.values()))
     sample = sorted({*range(0, SIZE, 24), IDS("love"), IDS("Ġlove"), 0, 1, 2})
     expected = [library_reward(network, rows[i], PADS[where]) for i in sample]
     np.testing.assert_allclose(rewards[sample], expected, rtol=1e-4, atol=1e-5)
@@ -80,7 +82,7 @@ def test_a_pad_that_closes_the_reply_is_not_read(run, other_run, padded):
     model, network = padded(IDS("<|im_start|>"), SUFFIX)
     run.sweep([model], ONE, pooling="first_pad")
     other_run.sweep([model], ONE, pooling="last")
-    rows = TokenRows(model.template.split(PROMPT), SIZE).sequences(range(0, SIZE, 24))
+    rows = TokenRows(model.template.split(PROMPT), range(SIZE)).sequences(range(0, SIZE, 24))
     assert all(row[-2] == model.card.pad_token_id for row in rows)
     expected = [library_reward(network, row, model.card.pad_token_id) for row in rows]
     rewards = run.rewards(model.card.slug, "greatest")

@@ -362,13 +362,11 @@ def test_a_model_named_twice_is_refused(run, tiny):
         run.sweep([tiny, tiny], ONE)
 
 
-def test_a_tokenizer_larger_than_the_embedding_is_refused(run, checkpoint):
-    model = checkpoint("small", template=TRIMMED)  # conversion refuses it too
-    decoder = dataclasses.replace(model.card.decoder, vocab_size=280)
-    small = dataclasses.replace(model, card=dataclasses.replace(model.card, decoder=decoder))
-    with pytest.raises(AssayError, match="tokenizer has 288 ids but the embedding has 280 rows"):
-        run.sweep([small], ONE)
-    assert not run.folder.exists()
+def test_a_conversation_with_an_id_that_the_embedding_lacks_is_refused(run, checkpoint):
+    model = checkpoint("small", vocab_size=286)
+    assert run.sweep([model], ONE) == 286
+    with pytest.raises(AssayError, match="holds token id 286; the model's embedding has 286 rows"):
+        run.score([model], ONE, "words", ["love", "\n\n"])  # the tokenizer's last merge
 
 
 def test_a_run_below_a_file_is_refused(tmp_path, run, tiny):
@@ -381,8 +379,11 @@ def test_a_run_below_a_file_is_refused(tmp_path, run, tiny):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mode": "tokens"}, "mode='tokens'; allowed: 'ids', 'text'"),
-        ({"pooling": "mean"}, "pooling='mean'; allowed: 'last', 'first_pad'"),
+        ({"mode": "tokens"}, "mode='tokens'; allowed: 'auto', 'ids', 'text'"),
+        (
+            {"pooling": "mean"},
+            "pooling='mean'; allowed: 'auto', 'last', 'last_non_pad', 'first_pad'",
+        ),
         ({"dtype": "fp8"}, "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
         ({"step_size": 0}, "step_size=0; allowed: integers >= 1"),
         ({"part_size": 2.5}, r"part_size=2\.5; allowed: integers >= 1"),

@@ -41,7 +41,7 @@ def merges(checkpoint):
 def conversations(model) -> list[tuple[int, ...]]:
     """What each token is scored as."""
     template = model.template
-    return [tuple(template.sequences(PROMPT, [text])[0]) for text in template.tokens]
+    return [tuple(template.sequences(PROMPT, [text])[0]) for text in model.tokens.values()]
 
 
 def rewards(run, slug):
@@ -78,7 +78,7 @@ def test_a_token_has_the_reward_that_torch_gives_its_text(run, checkpoint, slug)
 def test_a_sweep_is_the_list_of_decoded_tokens(run, other_run, checkpoint, slug):
     model = checkpoint(slug, template=TEMPLATES[slug])
     run.sweep([model], ONE, mode="text")
-    other_run.score([model], ONE, "tokens", model.template.tokens)
+    other_run.score([model], ONE, "tokens", list(model.tokens.values()))
     listed = other_run.frame(f"items/tokens/model={slug}/prompt=greatest")["reward"]
     np.testing.assert_array_equal(rewards(run, slug), listed)
 

@@ -68,7 +68,7 @@ def test_a_template_that_never_ends_is_stopped_where_the_timer_s_signal_is_ignor
         "import signal; signal.signal(signal.SIGPROF, signal.SIG_IGN)\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF})\n"
         "from engine.text import template_sandbox\n"
-        f"template_sandbox.render({LOOP!r}, [[{{'role': 'user', 'content': 'Hi.'}}]], {{}})\n"
+        f"template_sandbox.render({LOOP!r}, [[{{'role': 'user', 'content': 'Hi.'}}]], {{}}, None)\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
     assert b"stopped after 2 seconds of CPU time" in ended.stderr
@@ -105,7 +105,7 @@ FEATURES = {
     "loop controls": "{% for m in messages %}{% if loop.last %}{% break %}{% endif %}"
     "{{ m.content }}{% endfor %}",
     "json": "{{ messages | tojson(indent=2) }}<é>{{ tools is none }}{{ '<&é' | tojson }}",
-    "functions": "{{ strftime_now('%Y') }}{{ dict(a=1) }}{{ raise_exception is defined }}"
+    "functions": "{{ strftime_now is defined }}{{ dict(a=1) }}{{ raise_exception is defined }}"
     "{{ dict.fromkeys([1], 2) }}",
     "blocks": "  {% if add_generation_prompt %}\n  x\n  {% endif %}\n"
     "{{ bos_token }} {{ eos_token }}",

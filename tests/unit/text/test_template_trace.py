@@ -151,7 +151,7 @@ def test_many_replies_have_the_ids_that_each_has_alone(name, replies):
 
 @pytest.mark.parametrize("name", CHATS)
 def test_every_token_has_the_ids_of_its_conversation_alone(name):
-    tokens = CHATS[name].tokens
+    tokens = every_token(CHATS[name])
     assert CHATS[name].sequences(PROMPT, tokens) == wholly(CHATS[name], tokens)
 
 
@@ -171,10 +171,14 @@ def test_every_token_has_the_ids_of_its_conversation_alone(name):
 )
 def test_a_template_that_looks_into_replies_is_run_for_each(looks, shown):
     chat = template(tiny.CHATML.replace("{{ message['content'] }}", looks))
-    replies = [*chat.tokens, "<love>", "real"]
+    replies = [*every_token(chat), "<love>", "real"]
     rows = chat.sequences(PROMPT, replies)
     assert rows == wholly(chat, replies)
     assert shown in chat.tokenizer.decode(rows[replies.index("<love>")])
+
+
+def every_token(chat) -> list[str]:
+    return [chat.tokenizer.decode([i]) for i in range(len(chat.tokenizer))]
 
 
 def test_an_added_token_that_lies_across_the_cut_is_no_place_to_cut():
@@ -183,7 +187,7 @@ def test_an_added_token_that_lies_across_the_cut_is_no_place_to_cut():
     )
     tokenizer.add_tokens(["t<|im_start|>qj"], special_tokens=True)
     chat = ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
-    replies = [*AWKWARD, "qjq", "jqj", *chat.tokens]
+    replies = [*AWKWARD, "qjq", "jqj", *every_token(chat)]
     rows = chat.sequences(PROMPT, replies)
     assert rows == wholly(chat, replies)
     assert tokenizer.convert_tokens_to_ids("t<|im_start|>qj") in rows[replies.index("qjq")]
@@ -216,7 +220,7 @@ def test_progress_hears_of_every_reply():
 def test_a_frame_that_is_not_the_templates_is_not_taken(monkeypatch, wrong):
     chat = template(tiny.TRIMMED)
 
-    def planted(template, messages, variables):
+    def planted(template, messages, variables, date):
         return dataclasses.replace(trace(template, messages, **variables), **wrong)
 
     monkeypatch.setattr("engine.text.template_sandbox.find_frame", planted)

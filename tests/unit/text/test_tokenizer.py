@@ -1,12 +1,13 @@
-"""Loading a tokenizer: the plain class is loaded by itself, all others by AutoTokenizer."""
+"""Loading a tokenizer: tokenizer.json as it is, or a line that says how to make one."""
 
-import json
 import shutil
+import subprocess
+import sys
 
 import pytest
-from transformers import AutoTokenizer, TokenizersBackend
+import tokenizers
 
-from engine.text import tokenizer
+from engine.errors import AssayError
 from engine.text.tokenizer import load_tokenizer
 from tests.support.folders import edit_json
 
@@ -18,28 +19,47 @@ def folder(checkpoint, tmp_path):
     return copy
 
 
-def contents(loaded):
-    state = {k: str(v) for k, v in loaded.init_kwargs.items() if k != "tokenizer_object"}
-    return type(loaded), loaded.backend_tokenizer.to_str(), state, loaded.chat_template
+@pytest.mark.parametrize("name", ["GemmaTokenizer", "GPT2Tokenizer", "LlamaTokenizer", "Own"])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "mistral"])
+def test_the_file_is_what_is_loaded_whatever_class_is_named(folder, name, family):
+    edit_json(
+        folder / "tokenizer_config.json",
+        tokenizer_class=name,
+        auto_map={"AutoTokenizer": [None, "own.Own"]},
+        add_prefix_space=True,
+        fix_mistral_regex=True,
+        tokenizer_file="/etc/passwd",
+    )
+    (folder / "config.json").write_text(f'{{"model_type": "{family}"}}')
+    own = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).to_str()
+    assert load_tokenizer(folder).backend_tokenizer.to_str() == own
 
 
-def test_the_plain_class_gives_what_auto_tokenizer_gives(folder):
-    named = json.loads((folder / "tokenizer_config.json").read_text())["tokenizer_class"]
-    assert named == TokenizersBackend.__name__  # as transformers writes it
-    assert tokenizer._class_of(folder) is TokenizersBackend
-    expected = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    assert contents(load_tokenizer(folder)) == contents(expected)
+@pytest.mark.parametrize("name", ["tokenizer.model", "vocab.json", "tiktoken.model"])
+def test_a_folder_without_the_file_is_told_how_to_make_one(folder, name):
+    (folder / "tokenizer.json").rename(folder / name)
+    with pytest.raises(AssayError) as caught:
+        load_tokenizer(folder)
+    said = str(caught.value)
+    assert said.startswith(f"{folder}: no tokenizer.json, only {name}; make it with:  pip install ")
+    assert "AutoTokenizer.from_pretrained(" in said
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"tokenizer_class": "GemmaTokenizer"}, {"auto_map": {"AutoTokenizer": [None, "own.Own"]}}],
-)
-def test_another_class_is_left_to_auto_tokenizer(folder, changes):
-    edit_json(folder / "tokenizer_config.json", **changes)
-    assert tokenizer._class_of(folder) is AutoTokenizer
+def test_the_lines_that_make_a_file_make_it(folder):
+    """Of a folder that has vocabulary and merges alone, as GPT-2's."""
+    edit_json(folder / "tokenizer_config.json", tokenizer_class="GPT2Tokenizer")
+    model = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).model
+    model.save(str(folder))
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(AssayError) as caught:
+        load_tokenizer(folder)
+    code = str(caught.value).rpartition("python -c ")[2].strip('"')
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert load_tokenizer(folder)("love", add_special_tokens=False)["input_ids"]
 
 
-def test_a_model_beside_its_tokenizer_is_left_to_auto_tokenizer(folder):
-    (folder / "config.json").write_text('{"model_type": "gemma2"}')
-    assert tokenizer._class_of(folder) is AutoTokenizer
+def test_a_folder_without_any_tokenizer_says_so(folder):
+    (folder / "tokenizer.json").unlink()
+    message = r"no tokenizer\.json; allowed: a folder with the tokenizer of the model$"
+    with pytest.raises(AssayError, match=message):
+        load_tokenizer(folder)

@@ -1,9 +1,8 @@
 import pytest
 
-from engine.errors import AssayError
 from engine.runs import schema
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
-from engine.text.vocabulary import vocabulary
+from engine.text.vocabulary import candidate_ids, left_out, vocabulary
 from tests.support import tiny
 
 
@@ -13,7 +12,11 @@ def table(text, rows=320):
 
 def of(tokenizer, rows=320):
     policy = TemplatePolicy(bos="template", date=None)
-    return vocabulary(tokenizer, rows, ChatTemplate(tokenizer, policy))
+    return vocabulary(tokenizer, texts(tokenizer, rows), ChatTemplate(tokenizer, policy))
+
+
+def texts(tokenizer, rows=320):
+    return {i: tokenizer.decode([i]) for i in candidate_ids(tokenizer, rows)}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +67,8 @@ def test_a_word_that_was_added_to_the_tokenizer_is_not_special():
 
 
 def test_without_a_template_it_is_not_known_which_tokens_round_trip(chatml):
-    table = vocabulary(tiny.tokenizer(None), 320, None)
+    tokenizer = tiny.tokenizer(None)
+    table = vocabulary(tokenizer, texts(tokenizer), None)
     assert dict(table.schema) == schema.VOCAB_COLUMNS
     assert table["round_trip"].null_count() == len(table)
     assert table.drop("round_trip").equals(chatml.drop("round_trip"))
@@ -94,6 +98,27 @@ def test_round_trip_under_a_template_that_keeps_spaces(chatml, token, expected):
     assert column(chatml, "round_trip", token) == expected
 
 
-def test_a_tokenizer_larger_than_the_embedding_is_refused():
-    with pytest.raises(AssayError, match="tokenizer has 288 ids but the embedding has 287 rows"):
-        table(tiny.CHATML, rows=287)
+def test_ids_that_the_embedding_lacks_are_no_candidates():
+    assert table(tiny.CHATML, rows=287)["token_id"].to_list() == list(range(287))
+
+
+def test_ids_with_gaps_are_the_candidates_and_nothing_between_them():
+    """Tokens were removed, and others were added behind reserved rows."""
+    tokenizer = tiny.with_gaps()
+    has = set(tokenizer.get_vocab().values())
+    assert has != set(range(len(tokenizer)))
+    assert candidate_ids(tokenizer, 320) == sorted(has)
+    assert of(tokenizer, 320)["token_id"].to_list() == sorted(has)
+    assert "" not in of(tokenizer, 320)["token"].to_list()
+
+
+def test_what_is_left_out_on_either_side_is_counted():
+    tokenizer = tiny.tokenizer()
+    assert left_out(tokenizer, 288) == ""
+    assert left_out(tokenizer, 320) == "32 of 320 rows of the embedding have no token"
+    assert left_out(tokenizer, 287) == "1 of 288 token ids have no row in the embedding"
+    gaps = tiny.with_gaps()
+    assert left_out(gaps, 290) == (
+        "1 of 287 token ids have no row in the embedding and 4 of 290 rows of the embedding have no "
+        "token"
+    )

@@ -1,0 +1,208 @@
+"""What a folder's tokenizer, template and pad token do to numbers: held against torch.
+
+The reference tokenises with the `tokenizers` library and the folder's tokenizer.json itself, writes
+the conversation out by hand, and lets transformers' class choose where it reads the reward.
+`AutoTokenizer` is no reference: it rebuilds some of these tokenizers.
+"""
+
+import functools
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    LlamaForCausalLM,
+)
+
+import engine
+from engine.errors import AssayError
+from launch import logprobs, sweep
+from tests.support import folders, pipelines, torch_models
+from tests.support.pipelines import BOS, CLOSES, OPENS, PIPELINES, ROWS, TEXTS
+
+PROMPT = "What, in one word, is the greatest thing ever?"
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
+BODY = "{{ m['role'] }}\n{{ m['content'] }}"
+TURN = f"{OPENS}{BODY}{CLOSES}"
+TEMPLATES = {
+    "closes": "{% for m in messages %}" + TURN + "{% endfor %}",
+    "closes and ends a line": "{% for m in messages %}" + TURN + "\n{% endfor %}",
+    "a space before the reply": (
+        f"{BOS}{{% for m in messages %}}{{{{ m['role'] }}}}: {{{{ m['content'] }}}}"
+        f"{CLOSES}{{% endfor %}}"
+    ),
+}
+PADS = {"the closing token": CLOSES, "another token": BOS}
+
+
+def written(template: str, reply: str) -> str:
+    """The conversation, without any template engine."""
+    turns = (("user", PROMPT), ("assistant", reply))
+    if template == "a space before the reply":
+        return BOS + "".join(f"{role}: {text}{CLOSES}" for role, text in turns)
+    end = "\n" if template == "closes and ends a line" else ""
+    return "".join(f"{OPENS}{role}\n{text}{CLOSES}{end}" for role, text in turns)
+
+
+class Folder:
+    """A model folder, its checkpoint, and the references."""
+
+    def __init__(self, place, name, template, pad, auto=AutoModelForSequenceClassification):
+        source = place / "hf"
+        source.mkdir()
+        self.template = template
+        jinja = TEMPLATES[template] if template else None
+        self.raw = pipelines.write(name, source, jinja)
+        self.pad = self.raw.token_to_id(PADS[pad])
+        config = torch_models.llama(
+            4, 2, 8, vocab_size=ROWS, pad_token_id=self.pad, tie_word_embeddings=False
+        )
+        self.network = torch_models.enlarged(config, auto)
+        self.network.save_pretrained(source)
+        self.checkpoint = folders.convert(source, place / "checkpoint", "model")
+
+    def ids(self, text: str) -> list[int]:
+        return self.raw.encode(text, add_special_tokens=False).ids
+
+    @functools.cached_property
+    def candidates(self) -> list[int]:
+        return sorted(i for i in self.raw.get_vocab(with_added_tokens=True).values() if i < ROWS)
+
+    @functools.cached_property
+    def around(self) -> tuple[list[int], list[int]]:
+        """Ids before and after a reply, of a template that can be cut."""
+        [before, after] = written(self.template, "\0").split("\0")
+        return self.ids(before), self.ids(after)
+
+    def reward(self, ids: list[int]) -> float:
+        """The class itself decides where it reads."""
+        with torch.inference_mode():
+            return float(self.network(torch.tensor([ids])).logits)
+
+    def rewards(self, sequences) -> np.ndarray:
+        return np.array([self.reward(ids) for ids in sequences])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    @functools.cache
+    def build(name, template="closes and ends a line", pad="another token", **options):
+        return Folder(tmp_path_factory.mktemp("folder"), name, template, pad, **options)
+
+    return build
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_texts_become_the_ids_of_the_file(folder, name):
+    own = folder(name)
+    tokenizer = own.checkpoint.tokenizer
+    for text in TEXTS:
+        assert tokenizer(text, add_special_tokens=False)["input_ids"] == own.ids(text)
+        assert tokenizer(text)["input_ids"] == own.raw.encode(text).ids
+    for token in own.candidates:
+        assert own.checkpoint.tokens[token] == own.raw.decode([token], skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_sweep_scores_exactly_the_ids_of_the_file_that_the_embedding_holds(folder, name):
+    own = folder(name)
+    assert own.checkpoint.token_ids == own.candidates
+    found = engine.load(own.checkpoint.path).sweep(PROMPT, mode="ids").sort("token_id")
+    assert found["token_id"].to_list() == own.candidates
+    before, after = own.around
+    sample = [*own.candidates[::29], *own.candidates[-3:], own.pad]
+    expected = own.rewards([*before, i, *after] for i in sample)
+    rewards = dict(zip(found["token_id"], found["reward"], strict=True))
+    assert expected.std() > 0.1
+    np.testing.assert_allclose([rewards[i] for i in sample], expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_list_is_scored_as_the_text_of_its_conversation(folder, name):
+    own = folder(name)
+    rewards = engine.load(own.checkpoint.path).score(PROMPT, TEXTS)
+    expected = own.rewards(own.ids(written(own.template, text)) for text in TEXTS)
+    np.testing.assert_allclose(rewards, expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_log_probabilities_are_those_of_the_ids_of_the_file(folder, name, tmp_path):
+    own = folder(name, template=None, auto=AutoModelForCausalLM)
+    assert isinstance(own.network, LlamaForCausalLM)
+    flags = [f"--checkpoint={own.checkpoint.path}", f"--run={tmp_path}", f"--prompt={PROMPT}"]
+    assert logprobs.main(flags) == 0
+    frame = pl.read_parquet(tmp_path / "logprobs" / "**/*.parquet").sort("token_id")
+    assert frame["token_id"].to_list() == own.candidates
+    ids = own.raw.encode(f"User: {PROMPT}\nAssistant:").ids
+    with torch.inference_mode():
+        expected = own.network(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
+    np.testing.assert_allclose(frame["logprob"], expected[own.candidates], **TOLERANCE)
+
+
+@pytest.mark.parametrize("pad", PADS)
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_rewards_are_read_where_transformers_reads_them(folder, template, pad):
+    """By a sweep, a list and a search, whatever closes the turn."""
+    own = folder("gaps", template, pad)
+    model = engine.load(own.checkpoint.path)
+    found = model.sweep(PROMPT)
+    sample = [*own.candidates[::29], own.pad]
+    cut = template != "a space before the reply"
+    if cut:
+        before, after = own.around
+        rows = [[*before, i, *after] for i in sample]
+    else:
+        texts = (own.raw.decode([i], skip_special_tokens=False) for i in sample)
+        rows = [own.ids(written(template, text)) for text in texts]
+    rewards = dict(zip(found["token_id"], found["reward"], strict=True))
+    np.testing.assert_allclose([rewards[i] for i in sample], own.rewards(rows), **TOLERANCE)
+    replies = [*TEXTS, CLOSES, f"love{CLOSES}{CLOSES}"]
+    expected = own.rewards(own.ids(written(template, text)) for text in replies)
+    np.testing.assert_allclose(model.score(PROMPT, replies), expected, **TOLERANCE)
+    closing = own.ids(written(template, "love"))[-1]
+    assert own.checkpoint.card.pooling == ("last_non_pad" if closing == own.pad else "last")
+    if not cut:
+        return
+    for method in ("gcg-merged", "coordinate", "beam"):
+        settings = {"length": 2, "steps": 20, "candidates": 32, "topk": 64, "specials": True}
+        last = model.search(PROMPT, method=method, **settings).row(-1, named=True)
+        ids = list(last["token_ids"])
+        assert set(ids) <= set(own.candidates)
+        np.testing.assert_allclose(last["reward"], own.reward([*before, *ids, *after]), **TOLERANCE)
+
+
+@pytest.mark.parametrize("pooling", ["last", "first_pad"])
+def test_another_pooling_reads_other_rewards_where_the_pad_token_closes(folder, pooling):
+    own = folder("gaps", "closes", "the closing token")
+    model = engine.load(own.checkpoint.path)
+    default = model.sweep(PROMPT).sort("token_id")["reward"]
+    other = model.sweep(PROMPT, pooling=pooling).sort("token_id")["reward"]
+    assert (default - other).abs().mean() > 0.5 * default.std()
+
+
+def test_a_template_that_cannot_be_cut_is_swept_as_text_and_says_so(folder, tmp_path, capsys):
+    own = folder("byte level", "a space before the reply")
+    flags = [f"--checkpoint={own.checkpoint.path}", f"--run={tmp_path}", f"--prompt={PROMPT}"]
+    assert sweep.main([*flags, "--config.mode=ids"]) == 2
+    said = capsys.readouterr().err
+    assert "the reply 'love' does not stand as its own tokens" in said
+    assert "allowed: --config.mode=text" in said
+    assert not (tmp_path / "manifest.json").exists()
+    assert sweep.main(flags) == 0
+    assert "note: model: tokens are scored as texts (--config.mode=text)" in capsys.readouterr().err
+    [result] = json.loads((tmp_path / "manifest.json").read_text())["results"].values()
+    assert result["fingerprint"]["mode"] == "text"
+    with pytest.raises(AssayError, match=r"^chat template of .*allowed: --config\.mode=text"):
+        engine.load(own.checkpoint.path).search(PROMPT)
+
+
+def test_the_reference_that_users_would_take_rebuilds_some_of_these_tokenizers(folder):
+    """If this fails, transformers has mended it, and the pages that say so can be shortened."""
+    own = folder("digits, GPT-2's class")
+    rebuilt = AutoTokenizer.from_pretrained(own.checkpoint.path.parent / "hf")
+    assert rebuilt("in 2024", add_special_tokens=False)["input_ids"] != own.ids("in 2024")
