@@ -108,7 +108,7 @@ REFUSED = {
     ),
     "an attribute that is not understood": (
         configured(novelty=1),
-        r"hf: config\.json: attribute 'novelty' \(= 1\) is not understood",
+        r"hf: config\.json: not understood, and may change the rewards: 'novelty' \(= 1\)$",
     ),
     "no weights": (
         removed(WEIGHTS),
