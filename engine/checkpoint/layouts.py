@@ -9,7 +9,7 @@ file and transposed on the device when they are restored, which is faster there.
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -178,9 +178,9 @@ def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], laye
     """
     wanted = {key for rule in rules for key in layer_keys(rule, layers)} | set(extra)
     if missing := sorted(wanted - keys):
-        raise AssayError(f"missing tensor {_listed(missing)}")
+        raise AssayError(f"missing tensor {listed(missing)}")
     if unused := sorted(keys - wanted):
-        raise AssayError(f"tensor that nothing uses: {_listed(unused)}")
+        raise AssayError(f"tensor that nothing uses: {listed(unused)}")
 
 
 def layer_keys(rule: Rule, num_layers: int) -> list[str]:
@@ -233,5 +233,6 @@ def letters(layout: str) -> str:
     return re.sub(r"[()1]", "", layout)
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
     return f"{names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
