@@ -9,7 +9,7 @@ file and transposed on the device when they are restored, which is faster there.
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -162,6 +162,35 @@ def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:
     named = [(kind, rules) for kind, variants in HEADS.items() for rules in variants]
     kind, rules = min(named, key=lambda entry: len({rule.key for rule in entry[1]} ^ present))
     return kind, (NORM, *rules)
+
+
+def check_head(rules: Collection[Rule], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Checks that a head has one reward, and no bias that its rules do not know.
+
+    Args:
+      rules: of `plain_head`.
+      shapes: of all tensors.
+
+    Raises:
+      AssayError: the message names every tensor that is not supported.
+    """
+    keys = {rule.key for rule in rules}
+    problems = {
+        rule.key: "several rows is not supported yet; allowed: one row, the reward"
+        for rule in rules
+        if rule.layout[0] == "1" and (*shapes.get(rule.key, ()), 1)[0] > 1
+    } | {
+        key: "this bias is not supported yet; allowed: none"
+        for key in sorted(key.removesuffix("weight") + "bias" for key in keys)
+        if key in shapes and key not in keys
+    }
+    if problems:
+        raise AssayError(
+            "; ".join(
+                f"tensor {key!r} has shape {list(shapes[key])}: a head with {problem}"
+                for key, problem in problems.items()
+            )
+        )
 
 
 def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], layers: int) -> None:

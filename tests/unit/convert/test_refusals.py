@@ -56,6 +56,12 @@ def with_an_mlp_of_one_number(tensors):
     tensors.update({"score.2.weight": out[:, :1].clone(), "score.2.bias": out[0, :1].clone()})
 
 
+def with_an_mlp_of_two_rewards(tensors):
+    out = tensors.pop("score.weight")
+    tensors.update({"score.0.weight": out.repeat(32, 1), "score.0.bias": out[0].clone()})
+    tensors.update({"score.2.weight": out.repeat(2, 1), "score.2.bias": out[0, :2].clone()})
+
+
 def truncated(folder: Path) -> None:
     whole = (folder / WEIGHTS).read_bytes()
     (folder / WEIGHTS).write_bytes(whole[:-100])
@@ -295,7 +301,31 @@ REFUSED = {
         retensored(
             lambda tensors: tensors.update({"score.weight": tensors["score.weight"].repeat(2, 1)})
         ),
-        r"tensor 'score\.weight' has shape \[2, 32\]; config\.json implies \[1, 32\]$",
+        r"hf: tensor 'score\.weight' has shape \[2, 32\]: a head with several rows is not "
+        r"supported yet; allowed: one row, the reward$",
+    ),
+    "two rewards of an MLP": (
+        retensored(with_an_mlp_of_two_rewards),
+        r"hf: tensor 'score\.2\.weight' has shape \[2, 32\]: a head with several rows is not "
+        r"supported yet; allowed: one row, the reward; tensor 'score\.2\.bias' has shape \[2\]: ",
+    ),
+    "a reward with a bias": (
+        retensored(
+            lambda tensors: tensors.update({"score.bias": tensors["score.weight"][0, :1] + 0})
+        ),
+        r"hf: tensor 'score\.bias' has shape \[1\]: a head with this bias is not supported yet; "
+        "allowed: none$",
+    ),
+    "two rewards with biases": (
+        retensored(
+            lambda tensors: tensors.update(
+                {
+                    "score.weight": tensors["score.weight"].repeat(2, 1),
+                    "score.bias": tensors["score.weight"][0, :2] + 0,
+                }
+            )
+        ),
+        r"'score\.weight' has shape \[2, 32\].*; tensor 'score\.bias' has shape \[2\]: a head ",
     ),
     "integer weights": (
         retensored(
