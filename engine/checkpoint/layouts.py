@@ -9,7 +9,7 @@ file and transposed on the device when they are restored, which is faster there.
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -164,6 +164,35 @@ def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:
     return kind, (NORM, *rules)
 
 
+def check_head(rules: Collection[Rule], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Checks that a head has one reward, and no bias that its rules do not know.
+
+    Args:
+      rules: of `plain_head`.
+      shapes: of all tensors.
+
+    Raises:
+      AssayError: the message names every tensor that is not supported.
+    """
+    keys = {rule.key for rule in rules}
+    problems = {
+        rule.key: "several rows is not supported yet; allowed: one row, the reward"
+        for rule in rules
+        if rule.layout[0] == "1" and (*shapes.get(rule.key, ()), 1)[0] > 1
+    } | {
+        key: "this bias is not supported yet; allowed: none"
+        for key in sorted(key.removesuffix("weight") + "bias" for key in keys)
+        if key in shapes and key not in keys
+    }
+    if problems:
+        raise AssayError(
+            "; ".join(
+                f"tensor {key!r} has shape {list(shapes[key])}: a head with {problem}"
+                for key, problem in problems.items()
+            )
+        )
+
+
 def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], layers: int) -> None:
     """Checks that every tensor is used and none is missing.
 
@@ -178,9 +207,9 @@ def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], laye
     """
     wanted = {key for rule in rules for key in layer_keys(rule, layers)} | set(extra)
     if missing := sorted(wanted - keys):
-        raise AssayError(f"missing tensor {_listed(missing)}")
+        raise AssayError(f"missing tensor {listed(missing)}")
     if unused := sorted(keys - wanted):
-        raise AssayError(f"tensor that nothing uses: {_listed(unused)}")
+        raise AssayError(f"tensor that nothing uses: {listed(unused)}")
 
 
 def layer_keys(rule: Rule, num_layers: int) -> list[str]:
@@ -233,5 +262,6 @@ def letters(layout: str) -> str:
     return re.sub(r"[()1]", "", layout)
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
     return f"{names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")

@@ -214,6 +214,7 @@ def _conversion(hf: Json, files: TensorFiles, head: str, softcap: bool) -> Conve
 
 def _ungated(hf: Json, decoder: DecoderConfig, files: TensorFiles, keys: set[str]) -> HeadReading:
     kind, head_rules = layouts.plain_head(keys)
+    layouts.check_head(head_rules, {key: tensor.shape for key, tensor in files.tensors.items()})
 
     def rows(letter: str) -> int:
         keys_with_rows = [r.key for r in head_rules if r.layout[0] == letter and r.key in keys]

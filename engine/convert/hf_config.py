@@ -1,9 +1,9 @@
 """Reads a Hugging Face config.json as DecoderConfig; refuses attributes it does not understand."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from engine.convert.hf_families import ARCHITECTURES, FAMILIES, LANGUAGE_MODELS, Family, Fields
-from engine.convert.hf_values import Json, integer, optional, positive
+from engine.convert.hf_values import Json, integer, optional, positive, short
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 from engine.models.language_model import OutputConfig
@@ -18,6 +18,9 @@ _FIXED = {
     "tie_encoder_decoder": (False, None),
     "quantization_config": (None,),
     "partial_rotary_factor": (1, 1.0, None),
+    "use_mrope": (False, None),  # Qwen2.5: rotary positions of images and video
+    "use_bfloat16": (False, None),
+    "normalize_reward": (False, None),  # OpenRLHF: (reward - mean) / std
 }
 _READ = {
     "vocab_size",
@@ -47,7 +50,11 @@ _READ = {
 # executed), and `vhead_*` fields of GRM configs, which describe another head.
 _HARMLESS = {
     "_name_or_path",
+    "_commit_hash",
     "_attn_implementation_autoset",
+    "_attn_implementation",  # all are implementations of one computation
+    "attn_implementation",
+    "_flash_attn_2_enabled",
     "transformers_version",
     "auto_map",
     "torch_dtype",
@@ -65,6 +72,12 @@ _HARMLESS = {
     "label2id",
     "problem_type",
     "classifier_dropout",
+    "summary_dropout_prob",
+    "gradient_checkpointing",
+    "unsloth_version",
+    "unsloth_fixed",
+    "value_head_prefix",  # OpenRLHF: the head is recognised by its tensors
+    "tf_legacy_loss",
     "return_dict",
     "output_attentions",
     "output_hidden_states",
@@ -84,6 +97,43 @@ _HARMLESS = {
     "vhead_layer_type",
     "vhead_num_neurons",
     "vhead_num_layers",
+}
+# Settings of `generate`, which transformers 4 wrote into config.json. transformers 5.23 drops these
+# when it reads one (GenerationConfig._get_default_generation_params).
+_GENERATION = {
+    "max_length",
+    "min_length",
+    "do_sample",
+    "early_stopping",
+    "num_beams",
+    "num_beam_groups",
+    "diversity_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "repetition_penalty",
+    "encoder_repetition_penalty",
+    "length_penalty",
+    "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size",
+    "bad_words_ids",
+    "output_scores",
+    "num_return_sequences",
+    "return_dict_in_generate",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "remove_invalid_values",
+    "exponential_decay_length_penalty",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "assistant_confidence_threshold",
+    "assistant_lookbehind",
+    "target_lookbehind",
 }
 
 _MOST_LAYERS = 1000
@@ -172,36 +222,57 @@ def _family(hf: Json) -> Family:
 
 
 def _check_attributes(hf: Json, family: Family) -> None:
-    """Raises AssayError for an attribute that may change the rewards in a way not implemented."""
+    """Raises AssayError for all attributes that may change the rewards in a way not implemented."""
+    if problems := list(_problems(hf, family)):
+        raise AssayError("config.json: " + "; also ".join(problems))
+
+
+def _problems(hf: Json, family: Family) -> Iterator[str]:
     fixed = {**_FIXED, **family.fixed}
-    known = _READ | _HARMLESS | family.read
-    for name, value in hf.items():
-        if name in fixed:
-            if value not in fixed[name]:
-                raise AssayError(
-                    f"config.json: {name}={value!r} is not implemented; "
-                    f"allowed: {', '.join(map(repr, fixed[name]))}"
-                )
-        elif name not in known:
-            raise AssayError(
-                f"config.json: attribute {name!r} (= {value!r}) is not understood; refused because "
-                "it may change the rewards"
+    known = _READ | _HARMLESS | _GENERATION | family.read | set(fixed)
+    if "normalize_reward" in hf:  # which is false: nothing reads them
+        known |= {"mean", "std"}
+    if unknown := [f"{name!r} (= {short(hf[name])})" for name in hf if name not in known]:
+        yield f"not understood, and may change the rewards: {', '.join(unknown)}"
+    for name, allowed in fixed.items():
+        if name in hf and hf[name] not in allowed:
+            yield (
+                f"{name}={short(hf[name])} is not implemented; "
+                f"allowed: {', '.join(map(repr, allowed))}"
             )
+    try:
+        _rope(hf)
+    except AssayError as error:
+        yield str(error).removeprefix("config.json: ")
 
 
 def _rope(hf: Json) -> Rope:
     """Rotary embedding: base and scaling, from any of the published forms of the attributes."""
     # Published files say rope_theta and rope_scaling; transformers 5 writes rope_parameters.
-    if hf.get("rope_parameters") and hf.get("rope_scaling"):
-        raise AssayError("config.json: both rope_parameters and rope_scaling; allowed: one of them")
-    given = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
-    if not isinstance(given, Mapping):
-        raise AssayError(f"config.json: rope_scaling={given!r}; allowed: an object, or null")
-    given = dict(given)
-    thetas = {given.pop("rope_theta", None), hf.get("rope_theta")} - {None} or {10_000.0}
+    given = {name: hf[name] for name in ("rope_parameters", "rope_scaling") if hf.get(name)}
+    for name, value in given.items():
+        if not isinstance(value, Mapping):
+            raise AssayError(f"config.json: {name}={short(value)}; allowed: an object, or null")
+    stated = [place["rope_theta"] for place in (hf, *given.values()) if "rope_theta" in place]
+    thetas = {
+        positive({"rope_theta": theta}, "rope_theta") for theta in stated if theta is not None
+    }
     if len(thetas) > 1:
         both = " and ".join(sorted(map(str, thetas)))
         raise AssayError(f"config.json: rope_theta is both {both}")
+    theta = thetas.pop() if thetas else 10_000.0
+    ropes = [_scaled(theta, value) for value in given.values()] or [Rope(theta=theta)]
+    if ropes[0] != ropes[-1]:
+        raise AssayError(
+            "config.json: rope_parameters and rope_scaling differ; allowed: one of them, or both "
+            "with the same values"
+        )
+    return ropes[0]
+
+
+def _scaled(theta: float, rope: Json) -> Rope:
+    """The rotary embedding of one `rope_parameters` or `rope_scaling`."""
+    given = {name: value for name, value in rope.items() if name != "rope_theta"}
     kind = given.pop("rope_type", None) or given.pop("type", None) or "default"
     given.pop("type", None)
     keys = {
@@ -229,5 +300,4 @@ def _rope(hf: Json) -> Rope:
     numbers: Fields = {field: positive(given, name) for name, field in keys.items()}
     if "original_positions" in numbers:
         numbers["original_positions"] = integer(given, "original_max_position_embeddings")
-    theta = positive({"rope_theta": thetas.pop()}, "rope_theta")
     return Rope(theta=theta, kind=kind, **numbers)

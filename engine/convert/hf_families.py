@@ -68,7 +68,6 @@ class Family:
 
 _SILU: Values = {"hidden_act": ("silu",)}
 _NO_BIAS: Values = {"attention_bias": (False, None), "mlp_bias": (False, None)}
-_ATTENTION = ("eager", "sdpa", "flash_attention_2", None)  # implementations of one computation
 _WINDOW = frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
 _GEMMA = {"activation": "gelu_tanh", "norm_offset": True, "embedding_scale": True}
 
@@ -125,7 +124,7 @@ FAMILIES = {
     "llama": Family(fixed=_SILU | _NO_BIAS, read=frozenset(), fields=lambda hf: {}),
     # A Llama with other tensor names (checkpoint/layouts.py).
     "internlm2": Family(
-        fixed=_SILU | {"bias": (False, None), "attn_implementation": _ATTENTION},
+        fixed=_SILU | {"bias": (False, None)},
         read=frozenset({"reward_token_id"}),
         fields=lambda hf: {},
     ),

@@ -20,7 +20,7 @@ def number(hf: Json, name: str) -> int | float:
     """
     value = hf.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
-        raise AssayError(f"config.json: {name}={_short(value)}; allowed: a number")
+        raise AssayError(f"config.json: {name}={short(value)}; allowed: a number")
     return value
 
 
@@ -44,7 +44,7 @@ def integer(hf: Json, name: str, default: int | None = None) -> int:
     """
     value = hf.get(name) if hf.get(name) is not None else default
     if isinstance(value, bool) or not isinstance(value, int) or not abs(value) < _LARGEST:
-        raise AssayError(f"config.json: {name}={_short(value)}; allowed: an integer")
+        raise AssayError(f"config.json: {name}={short(value)}; allowed: an integer")
     return value
 
 
@@ -57,6 +57,7 @@ def optional(hf: Json, name: str) -> float | None:
     return None if hf.get(name) is None else float(number(hf, name))
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A value in a message, cut where it is long."""
     text = repr(value)
     return text if len(text) < 60 else text[:50] + "…"

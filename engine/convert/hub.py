@@ -55,21 +55,29 @@ def fetch(
     if Path(source).is_dir():
         if revision:
             raise AssayError(f"revision={revision!r}; allowed: none for the local folder {source}")
-        return Source(folder=Path(source), name=source, revision=None)
+        folder = Path(source)
+        with prefixed(source):
+            safetensors.check_whole(folder, safetensors.file_names(folder))
+        return Source(folder=folder, name=source, revision=None)
     if source.count("/") != 1 or source.startswith((".", "/", "~")):
         raise AssayError(f"source={source!r}; allowed: an existing folder or a hub id owner/name")
     folder = downloads.snapshot(source, revision, _SMALL, cache=cache)
     commit = folder.name  # snapshots lie in a folder named after their commit
+    place, sizes = f"{source} at {commit[:12]}", downloads.sizes(source, commit, cache)
+    names = {name for name in sizes if "/" not in name} or safetensors.file_names(folder)
+    with prefixed(place):
+        safetensors.check_whole(folder, names)
     with prefixed(source):
         hf = read_json(folder / "config.json")
         decoder_config(hf)
     tokenizer = load_tokenizer(folder)
     if not is_language_model(hf):  # a base language model may have no chat template
         ChatTemplate(tokenizer, TemplatePolicy(bos="template", date=None))
-    indexed = (folder / safetensors.INDEX).is_file()
-    weights = safetensors.indexed_names(folder) if indexed else [safetensors.SINGLE]
-    sizes = downloads.sizes(source, commit, cache)
-    _check_sizes(f"{source} at {commit[:12]}", folder, weights, sizes, tensor_bytes)
+    weights = safetensors.weight_names(folder)
+    if sizes:
+        with prefixed(place):
+            safetensors.check_present(weights, names)
+            _check_sizes(weights, sizes, tensor_bytes)
     cached = [folder / name for name in weights if (folder / name).is_file()]
     before_weights(hf, sum(file.stat().st_size for file in cached))
     wanted = [name for name in weights if folder / name not in cached]
@@ -92,27 +100,13 @@ def fetch_config(source: str) -> Json:
 
 
 def _check_sizes(
-    place: str,
-    folder: Path,
-    weights: Sequence[str],
-    sizes: Mapping[str, int],
-    tensor_bytes: int | None,
+    weights: Sequence[str], sizes: Mapping[str, int], tensor_bytes: int | None
 ) -> None:
-    """Checks what a repository lists of its weights, if that is known.
+    """Checks what a repository lists of its weights.
 
     Raises:
-      AssayError: files are missing, or have other bytes in all than their tensors can have.
+      AssayError: the files have other bytes in all than their tensors can have.
     """
-    if not sizes:
-        return
-    if not any(name in sizes for name in weights):
-        with prefixed(place):
-            safetensors.shard_names(folder)  # says what is allowed
-    missing = [name for name in weights if name not in sizes]
-    if missing:
-        raise AssayError(f"{place}: no {missing[0]}, which {safetensors.INDEX} names")
     total = sum(sizes[name] for name in weights)
     if tensor_bytes and not 0 < total - tensor_bytes <= _HEADER_BYTES * len(weights):
-        raise AssayError(
-            f"{place}: files of {total:,} bytes; published: {tensor_bytes:,} bytes of tensors"
-        )
+        raise AssayError(f"files of {total:,} bytes; published: {tensor_bytes:,} bytes of tensors")

@@ -7,7 +7,8 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,11 +17,18 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from engine.checkpoint import layouts
-from engine.convert.hf_values import Json
-from engine.errors import AssayError
+from engine.convert.hf_values import Json, short
+from engine.errors import AssayError, prefixed
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+_ADAPTER = re.compile(r"adapter_(config\.json|model.*)")  # as peft names its files
+# Weights that count where they are read. Mistral's consolidated*.safetensors hold the same weights
+# again. Pickles are often copies too, unless they are named after a head, as value_head.bin.
+_WEIGHTS = re.compile(
+    r"(?!adapter_model|consolidated).*\.safetensors|.*(head|score).*\.(bin|pt|pth)"
+)
+_PICKLED = re.compile(r"(?!training_args|optimizer|scheduler|scaler|rng_state).*\.(bin|pt|pth)")
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
@@ -124,33 +132,105 @@ def shard_names(folder: Path) -> list[str]:
     Raises:
       AssayError: no safetensors, or an index whose shards are missing or lie outside the folder.
     """
-    if (folder / INDEX).is_file() and (folder / SINGLE).is_file():
-        raise AssayError(f"{folder}: both {SINGLE} and {INDEX}; allowed: one of them")
-    if (folder / INDEX).is_file():
-        return _indexed(folder)
-    if (folder / SINGLE).is_file():
-        return [SINGLE]
-    raise AssayError(
-        f"{folder}: no {SINGLE} and no {INDEX}; pickled weights (.bin, .pt) are never read, since "
-        "loading them runs code: where you trust them, load them with transformers and save them "
-        "with save_pretrained, which writes safetensors"
+    with prefixed(folder):
+        weights = weight_names(folder)
+        check_present(weights, file_names(folder))
+        return weights
+
+
+def file_names(folder: Path) -> set[str]:
+    """Names of the files of a folder, without those of folders in it."""
+    return {path.name for path in folder.iterdir() if path.is_file()}
+
+
+def weight_names(folder: Path) -> list[str]:
+    """Names of the files that are read for a folder's tensors, whether or not they are there."""
+    return indexed_names(folder) if (folder / INDEX).is_file() else [SINGLE]
+
+
+def check_whole(folder: Path, names: Collection[str]) -> None:
+    """Checks that a folder's own weights are the model: no adapter, no head in another file.
+
+    Args:
+      folder: its index and adapter_config.json are read.
+      names: of its files, or of those of the repository from which it is being filled.
+
+    Raises:
+      AssayError: files that are not read may change the rewards. The caller adds the place.
+    """
+    read = weight_names(folder)
+    whole = any(name in names for name in read)
+    adapter = sorted(filter(_ADAPTER.fullmatch, names))
+    unread = sorted(name for name in names if name not in read and _WEIGHTS.fullmatch(name))
+    if unread and (whole or adapter):
+        only = f"the files that {INDEX} names" if INDEX in names else SINGLE
+        raise AssayError(
+            f"weights that nothing reads, perhaps a head: {', '.join(unread)}; only {only} "
+            "would be read, and a head in a file of its own is not supported yet; allowed: a "
+            "folder without such files, if the model is whole without them"
+        )
+    if adapter:
+        raise AssayError(_of_adapter(folder, adapter, read if whole else []))
+
+
+def _of_adapter(folder: Path, adapter: Sequence[str], whole: Sequence[str]) -> str:
+    """What a folder with an adapter holds, and what to do."""
+    path = folder / "adapter_config.json"
+    base = read_json(path).get("base_model_name_or_path") if path.is_file() else None
+    merge = (
+        "merge it into its base with peft (model.merge_and_unload().save_pretrained(folder), and "
+        "tokenizer.save_pretrained(folder)) and convert that folder"
     )
+    what = f"an adapter on base {short(base)} ({', '.join(adapter)})"
+    if not whole:
+        return f"{what}, no whole model; {merge}"
+    return (
+        f"{what} beside whole weights ({layouts.listed(whole)}), of which peft would load the "
+        "adapter on its base; if it is merged into the weights already, convert a folder without "
+        f"{' and '.join(adapter)}; if not, {merge}"
+    )
+
+
+def check_present(weights: Sequence[str], names: Collection[str]) -> None:
+    """Checks that the files with the tensors are there.
+
+    Args:
+      weights: of `weight_names`.
+      names: of all files.
+
+    Raises:
+      AssayError: one is missing. The caller adds the place.
+    """
+    missing = [name for name in weights if name not in names]
+    if not missing:
+        return
+    if INDEX in names:
+        raise AssayError(f"shard {missing[0]} is missing; {INDEX} names it")
+    looked_for = f"no {SINGLE} and no {INDEX}"
+    if pickled := sorted(filter(_PICKLED.fullmatch, names)):
+        raise AssayError(
+            f"{looked_for}; pickled weights ({layouts.listed(pickled)}) are never read, since "
+            "loading them runs code: where you trust them, load them with transformers and save "
+            "them with save_pretrained, which writes safetensors"
+        )
+    others = sorted(name for name in names if name.endswith(".safetensors"))
+    found = f", but {layouts.listed(others)}" if others else ""
+    raise AssayError(f"{looked_for}{found}; allowed: a Hugging Face model folder")
 
 
 def indexed_names(folder: Path) -> list[str]:
     """File names that a folder's index lists, whether or not they are there.
 
     Raises:
-      AssayError: the index has another form, or holds a name that is no plain file name.
+      AssayError: the index has another form, or holds a name that is no plain file name. The
+        caller adds the folder's name.
     """
     index = read_json(folder / INDEX).get("weight_map")
     if not isinstance(index, dict) or not index:
-        raise AssayError(f"{folder / INDEX}: no weight_map, an object tensor -> file")
+        raise AssayError(f"{INDEX}: no weight_map, an object tensor -> file")
     for name in index.values():
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
-            raise AssayError(
-                f"{folder / INDEX}: shard {name!r}; allowed: the name of a file in this folder"
-            )
+            raise AssayError(f"{INDEX}: shard {name!r}; allowed: the name of a file in this folder")
     return sorted(set(index.values()))
 
 
@@ -169,14 +249,6 @@ def read_json(path: Path) -> Json:
     if not isinstance(fields, dict):
         raise AssayError(f"{path}: a JSON {type(fields).__name__}; allowed: an object")
     return fields
-
-
-def _indexed(folder: Path) -> list[str]:
-    names = indexed_names(folder)
-    for name in names:
-        if not (folder / name).is_file():
-            raise AssayError(f"{folder}: shard {name} is missing; {INDEX} names it")
-    return names
 
 
 def _header(folder: Path, name: str) -> Iterator[tuple[str, str, Tensor]]:

@@ -1,5 +1,6 @@
 """What conversion writes: the same numbers in the same dtype, hashes, one parameter at a time."""
 
+import json
 import shutil
 import tracemalloc
 
@@ -77,6 +78,26 @@ def test_shards_convert_to_the_same_hashes_as_one_file(checkpoint, tmp_path):
     assert len(shards) >= 2
     assert sorted(sharded.card.files) == shards
     assert hashes(sharded) == hashes(checkpoint)
+
+
+def test_an_index_that_names_the_single_file_alone_changes_nothing(folder, tmp_path, checkpoint):
+    index = {"weight_map": dict.fromkeys(load_file(folder / WEIGHTS), WEIGHTS)}
+    (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index))
+    assert hashes(folders.convert(folder, tmp_path / "checkpoint")) == hashes(checkpoint)
+
+
+def test_copies_of_the_weights_in_other_formats_change_nothing(folder, tmp_path, checkpoint):
+    (folder / "original").mkdir()
+    for name in (
+        "consolidated.safetensors",  # Mistral's
+        "consolidated-00001-of-00002.safetensors",
+        "original/consolidated.00.pth",  # Llama's
+        "original/score.safetensors",
+        "pytorch_model.bin",
+        "training_args.bin",
+    ):
+        (folder / name).write_text("never read")
+    assert hashes(folders.convert(folder, tmp_path / "checkpoint")) == hashes(checkpoint)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

@@ -1,6 +1,7 @@
 """config.json: read where it is understood, refused by name where it is not."""
 
 import pytest
+from transformers import GenerationConfig
 
 from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
@@ -136,6 +137,47 @@ def test_a_value_head_stands_on_any_decoder(model_type):
     assert decoder_config({**config, **window}) == decoder_config(PUBLISHED)
 
 
+HARMLESS = {
+    "use_mrope": False,
+    "use_bfloat16": False,
+    "unsloth_version": "2025.3.19",
+    "unsloth_fixed": True,
+    "_attn_implementation": "sdpa",
+    "attn_implementation": "flash_attention_2",
+    "_flash_attn_2_enabled": True,
+    "_commit_hash": "0" * 40,
+    "gradient_checkpointing": False,
+    "tf_legacy_loss": False,
+    "value_head_prefix": "value_head",
+    "summary_dropout_prob": 0.1,
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_does_not_touch_a_forward_pass_is_harmless(name):
+    assert decoder_config({**PUBLISHED, name: HARMLESS[name]}) == decoder_config(PUBLISHED)
+
+
+def test_defaults_of_generation_are_harmless():
+    # As transformers 4 wrote them, and those of the installed one, which drops them on reading.
+    own = GenerationConfig._get_default_generation_params()
+    values = {**own, "do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_length": 4096}
+    assert decoder_config({**PUBLISHED, **values}) == decoder_config(PUBLISHED)
+
+
+def test_statistics_of_a_reward_that_is_not_normalised_are_harmless():
+    statistics = {"normalize_reward": False, "mean": 0.5, "std": 2.0}
+    assert decoder_config({**PUBLISHED, **statistics}) == decoder_config(PUBLISHED)
+
+
+@pytest.mark.parametrize("theta", [{}, {"rope_theta": 500000}])
+@pytest.mark.parametrize("name", ["type", "rope_type"])
+def test_rope_written_twice_with_the_same_values_is_read(name, theta):
+    rope = {**PUBLISHED["rope_scaling"], "factor": 8, **theta}
+    rope[name] = rope.pop("rope_type")
+    assert decoder_config({**PUBLISHED, "rope_parameters": rope}) == decoder_config(PUBLISHED)
+
+
 def test_stale_fields_of_value_heads_are_harmless():
     stale = {"vhead_layer_type": "mlp", "vhead_num_layers": 1, "vhead_num_neurons": 1024}
     assert decoder_config({**PUBLISHED, **stale}) == decoder_config(PUBLISHED)
@@ -241,7 +283,8 @@ REFUSED = {
     ),
     "an unknown attribute": (
         {"attn_logit_softcapping": 50.0},
-        r"attribute 'attn_logit_softcapping' \(= 50.0\) is not understood",
+        r"^config\.json: not understood, and may change the rewards: "
+        r"'attn_logit_softcapping' \(= 50\.0\)$",
     ),
     "attention biases": (
         {"attention_bias": True},
@@ -273,9 +316,47 @@ REFUSED = {
         {"rope_scaling": {**PUBLISHED["rope_scaling"], "original_max_position_embeddings": 0.5}},
         r"original_max_position_embeddings=0\.5; allowed: an integer$",
     ),
-    "rope written twice": (
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
-        "both rope_parameters and rope_scaling; allowed: one of them$",
+    "all that is wrong with it at once": (
+        {
+            "novelty": 1,
+            "other": "x" * 99,
+            "attention_bias": True,
+            "use_mrope": True,
+            "rope_scaling": {"rope_type": "yarn"},
+        },
+        r"^config\.json: not understood, and may change the rewards: "
+        r"'novelty' \(= 1\), 'other' \(= 'x{49}…\); "
+        r"also use_mrope=True is not implemented; allowed: False, None; "
+        r"also attention_bias=True is not implemented; allowed: False, None; "
+        r"also rope type 'yarn' is not implemented; allowed: 'default', 'dynamic', 'linear', ",
+    ),
+    "a reward that is normalised": (
+        {"normalize_reward": True, "mean": 0.5, "std": 2.0},
+        r"config\.json: normalize_reward=True is not implemented; allowed: False, None$",
+    ),
+    "a mean and a deviation of which nothing says what they are for": (
+        {"mean": 0.5, "std": 2.0},
+        r"not understood, and may change the rewards: 'mean' \(= 0\.5\), 'std' \(= 2\.0\)$",
+    ),
+    "two ropes of other kinds": (
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 500000}},
+        "rope_parameters and rope_scaling differ; allowed: one of them, or both with the same val",
+    ),
+    "two ropes of other factors": (
+        {"rope_parameters": {**PUBLISHED["rope_scaling"], "factor": 4.0}},
+        "rope_parameters and rope_scaling differ; allowed: one of them, or both with the same val",
+    ),
+    "rope parameters that are no object": (
+        {"rope_parameters": "linear"},
+        "rope_parameters='linear'; allowed: an object, or null$",
+    ),
+    "a theta that is a list": (
+        {"rope_theta": [1e4]},
+        r"rope_theta=\[10000\.0\]; allowed: a number$",
+    ),
+    "three thetas": (
+        {"rope_parameters": {**PUBLISHED["rope_scaling"], "rope_theta": 1e4}},
+        r"rope_theta is both 10000\.0 and 500000\.0$",
     ),
     "two thetas": (
         {"rope_scaling": None, "rope_parameters": {"rope_theta": 1e4}},

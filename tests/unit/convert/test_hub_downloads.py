@@ -1,5 +1,6 @@
 """What is fetched from a hub, from which revision, how it goes on after a lost connection."""
 
+import json
 import os
 import re
 import signal
@@ -53,6 +54,19 @@ def test_weights_configs_and_tokenizer_are_fetched_and_nothing_else_is_asked_for
     for name in ("pytorch_model.bin", "optimizer.pt"):
         assert hub.downloads(name) == []
     assert {one.authorization for one in hub.asked} == {""}  # no token of its own
+
+
+def test_an_index_of_the_single_file_and_copies_of_it_hinder_no_download(hub, tmp_path):
+    folder = tiny.write_model(tmp_path / "hf")
+    weight_map = {"weight_map": {"model.norm.weight": "model.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(weight_map))
+    for name in ("consolidated.safetensors", "original/consolidated.00.pth"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("never fetched")
+    hub.add(NAME, folder)
+    source = fetch(NAME, None)
+    assert "model.safetensors" in same_files(source.folder, folder)
+    assert not list(source.folder.rglob("consolidated*"))
 
 
 def test_another_cache_is_filled_and_used_instead_of_the_hubs(hub, tiny_folder, tmp_path):

@@ -207,27 +207,62 @@ def without_a_shard(folder):
     (folder / "model.safetensors.index.json").write_text(text)
 
 
+def with_other_weights(folder):
+    weights = (folder / "model.safetensors").read_bytes()
+    without_a_shard(folder)
+    for name in ("b.safetensors", "model.safetensors"):
+        (folder / name).write_bytes(weights)
+
+
+def written(name, text="never fetched"):
+    return lambda folder: (folder / name).write_text(text)
+
+
+def an_adapter(folder):
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    written("adapter_config.json", '{"base_model_name_or_path": "org/base"}')(folder)
+    (folder / "config.json").unlink()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (
             without_weights,
-            r"at \w+: .*: no model\.safetensors and no .*index\.json; pickled weights",
+            r"at \w+: no model\.safetensors and no .*index\.json; pickled weights",
         ),
         (
             without_a_shard,
-            r"at \w+: no b\.safetensors, which model\.safetensors\.index\.json names",
+            r"at \w+: shard b\.safetensors is missing; model\.safetensors\.index\.json names it",
+        ),
+        (
+            with_other_weights,
+            r"at \w+: weights that nothing reads, perhaps a head: model\.safetensors; only the f",
+        ),
+        (
+            written("value_head.safetensors"),
+            r"at \w+: weights that nothing reads, perhaps a head: value_head\.safetensors; only",
+        ),
+        (written("value_head.bin"), r"at \w+: weights that .* head: value_head\.bin; only"),
+        (
+            written("adapter_config.json", '{"base_model_name_or_path": "org/base"}'),
+            r"at \w+: an adapter on base 'org/base' \(adapter_config\.json\) beside whole weights",
+        ),
+        (
+            an_adapter,
+            r"at \w+: an adapter on base 'org/base' \(adapter_config\.json, "
+            r"adapter_model\.safetensors\), no whole model; merge it",
         ),
     ],
 )
-def test_weights_that_are_not_listed_are_missed_before_any_is_fetched(
+def test_weights_that_are_not_the_whole_model_are_refused_before_any_is_fetched(
     hub, tmp_path, hub_cache, change, message
 ):
     folder = tiny.write_model(tmp_path / "damaged")
     change(folder)
     hub.add(NAME, folder)
     assert re.match(f"{NAME} {message}", refusal(hub_cache, NAME, None))
-    assert hub.downloads("a.safetensors") == []
+    assert [path.name for path in folder.iterdir() if hub.downloads(path.name)] == []
 
 
 def test_weights_of_another_size_than_published_are_not_fetched(hub, whole, hub_cache):

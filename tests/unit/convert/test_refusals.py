@@ -56,13 +56,50 @@ def with_an_mlp_of_one_number(tensors):
     tensors.update({"score.2.weight": out[:, :1].clone(), "score.2.bias": out[0, :1].clone()})
 
 
+def with_an_mlp_of_two_rewards(tensors):
+    out = tensors.pop("score.weight")
+    tensors.update({"score.0.weight": out.repeat(32, 1), "score.0.bias": out[0].clone()})
+    tensors.update({"score.2.weight": out.repeat(2, 1), "score.2.bias": out[0, :2].clone()})
+
+
 def truncated(folder: Path) -> None:
     whole = (folder / WEIGHTS).read_bytes()
     (folder / WEIGHTS).write_bytes(whole[:-100])
 
 
-def pickled_only(folder: Path) -> None:
-    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+def kept(name: str, damage):
+    """The file stays beside what becomes of the folder."""
+
+    def both(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        damage(folder)
+        (folder / name).write_bytes(content)
+
+    return both
+
+
+def copied(*names: str, damage=lambda folder: None):
+    """The weights under more names too."""
+
+    def copy(folder: Path) -> None:
+        for name in names:
+            (folder / name).write_bytes((folder / WEIGHTS).read_bytes())
+        damage(folder)
+
+    return copy
+
+
+def adapter(*removed: str, base="org/base", names=("adapter_model.safetensors",)):
+    """What peft saves, in a folder without what is removed."""
+
+    def save(folder: Path) -> None:
+        copied(*names)(folder)
+        config = {"peft_type": "LORA", "base_model_name_or_path": base}
+        (folder / "adapter_config.json").write_text(json.dumps(config))
+        for name in removed:
+            (folder / name).unlink()
+
+    return save
 
 
 def sharded(change=lambda shards, index: None):
@@ -108,15 +145,76 @@ REFUSED = {
     ),
     "an attribute that is not understood": (
         configured(novelty=1),
-        r"hf: config\.json: attribute 'novelty' \(= 1\) is not understood",
+        r"hf: config\.json: not understood, and may change the rewards: 'novelty' \(= 1\)$",
     ),
     "no weights": (
         removed(WEIGHTS),
-        r"no model\.safetensors and no model\.safetensors\.index\.json; pickled weights \(\.bin, ",
+        r"hf: no model\.safetensors and no model\.safetensors\.index\.json; allowed: a Hugging "
+        r"Face model folder$",
     ),
-    "pickled weights": (
-        pickled_only,
-        r"pickled weights \(\.bin, \.pt\) are never read.* save_pretrained, which writes saf",
+    "no weights beside pickles that hold none": (
+        copied("training_args.bin", "optimizer.pt", "rng_state_0.pth", damage=removed(WEIGHTS)),
+        r"no model\.safetensors and no model\.safetensors\.index\.json; allowed: a Hugging Face m",
+    ),
+    "shards without their index": (
+        copied("a.safetensors", "b.safetensors", damage=removed(WEIGHTS)),
+        r"no model\.safetensors and no model\.safetensors\.index\.json, but 'a\.safetensors' and "
+        r"1 more; allowed: a Hugging Face model folder$",
+    ),
+    **{
+        f"pickled weights as {name}": (
+            copied(name, damage=removed(WEIGHTS)),
+            rf"pickled weights \('{name}'\) are never read.* save_pretrained, which writes saf",
+        )
+        for name in ("pytorch_model.bin", "model.pt", "consolidated.00.pth")
+    },
+    **{
+        f"an adapter without {missing or 'nothing else'}": (
+            adapter(WEIGHTS, *missing),
+            r"hf: an adapter on base 'org/base' \(adapter_config\.json, "
+            r"adapter_model\.safetensors\), no whole model; merge it into its base with peft "
+            r"\(model\.merge_and_unload\(\)\.save_pretrained\(folder\), .* and convert that fold",
+        )
+        for missing in ((), ("config.json",))
+    },
+    "a pickled adapter": (
+        adapter(WEIGHTS, names=["adapter_model.bin"]),
+        r"hf: an adapter on base 'org/base' \(adapter_config\.json, adapter_model\.bin\), no whole",
+    ),
+    "an adapter of which nothing is said": (
+        adapter(WEIGHTS, "adapter_config.json"),
+        r"hf: an adapter on base None \(adapter_model\.safetensors\), no whole model; merge it",
+    ),
+    "an adapter's config beside whole weights": (
+        adapter(names=()),
+        r"hf: an adapter on base 'org/base' \(adapter_config\.json\) beside whole weights "
+        r"\('model\.safetensors'\), .* merged into the weights already, convert a folder without "
+        r"adapter_config\.json; if not, merge it into its base with peft",
+    ),
+    "an adapter beside whole weights": (
+        adapter(),
+        r"convert a folder without adapter_config\.json and adapter_model\.safetensors; if not, me",
+    ),
+    "an adapter beside shards": (
+        lambda folder: (adapter()(folder), sharded()(folder)),
+        r"beside whole weights \('a\.safetensors' and 1 more\), of which peft would load the adap",
+    ),
+    **{
+        f"a head of its own in {name}": (
+            copied(name),
+            rf"hf: weights that nothing reads, perhaps a head: {name}; only model\.safetensors "
+            "would be read, and a head in a file of its own is not supported yet; allowed: a fol",
+        )
+        for name in ("value_head.safetensors", "value_head.bin", "v_head.pt", "score.pth")
+    },
+    "a head of its own beside shards": (
+        copied("value_head.safetensors", "more.safetensors", damage=sharded()),
+        r"perhaps a head: more\.safetensors, value_head\.safetensors; only the files that "
+        r"model\.safetensors\.index\.json names would be read",
+    ),
+    "a head of its own beside an adapter": (
+        copied("value_head.safetensors", damage=adapter(WEIGHTS)),
+        r"perhaps a head: value_head\.safetensors; only model\.safetensors would be read",
     ),
     "a tensor under two names": (
         retensored(wrapped_beside_its_head),
@@ -152,9 +250,14 @@ REFUSED = {
         sharded(lambda shards, index: shards["b.safetensors"].append("model.embed_tokens.weight")),
         r"tensor 'model\.embed_tokens\.weight' is in a\.safetensors and in b\.safetensors$",
     ),
-    "an index beside a single file": (
+    "an index without a map beside a single file": (
         written(INDEX, "{}"),
-        r"both model\.safetensors and model\.safetensors\.index\.json; allowed: one of them$",
+        r"hf: model\.safetensors\.index\.json: no weight_map, an object tensor -> file$",
+    ),
+    "a single file that the index does not name": (
+        kept(WEIGHTS, sharded()),
+        r"hf: weights that nothing reads, perhaps a head: model\.safetensors; only the files that "
+        r"model\.safetensors\.index\.json names would be read",
     ),
     "a missing tensor": (
         retensored(lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight")),
@@ -198,7 +301,31 @@ REFUSED = {
         retensored(
             lambda tensors: tensors.update({"score.weight": tensors["score.weight"].repeat(2, 1)})
         ),
-        r"tensor 'score\.weight' has shape \[2, 32\]; config\.json implies \[1, 32\]$",
+        r"hf: tensor 'score\.weight' has shape \[2, 32\]: a head with several rows is not "
+        r"supported yet; allowed: one row, the reward$",
+    ),
+    "two rewards of an MLP": (
+        retensored(with_an_mlp_of_two_rewards),
+        r"hf: tensor 'score\.2\.weight' has shape \[2, 32\]: a head with several rows is not "
+        r"supported yet; allowed: one row, the reward; tensor 'score\.2\.bias' has shape \[2\]: ",
+    ),
+    "a reward with a bias": (
+        retensored(
+            lambda tensors: tensors.update({"score.bias": tensors["score.weight"][0, :1] + 0})
+        ),
+        r"hf: tensor 'score\.bias' has shape \[1\]: a head with this bias is not supported yet; "
+        "allowed: none$",
+    ),
+    "two rewards with biases": (
+        retensored(
+            lambda tensors: tensors.update(
+                {
+                    "score.weight": tensors["score.weight"].repeat(2, 1),
+                    "score.bias": tensors["score.weight"][0, :2] + 0,
+                }
+            )
+        ),
+        r"'score\.weight' has shape \[2, 32\].*; tensor 'score\.bias' has shape \[2\]: a head ",
     ),
     "integer weights": (
         retensored(
