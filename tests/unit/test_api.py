@@ -75,7 +75,10 @@ def test_a_model_says_what_it_is(model):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: m.score(PROMPT, ["love"], mode="chat"), "mode='chat'; allowed: 'ids', 'text'"),
+        (
+            lambda m: m.score(PROMPT, ["love"], mode="chat"),
+            "mode='chat'; allowed: 'auto', 'ids', 'text'",
+        ),
         (lambda m: m.score("", ["love"]), "prompt=''; allowed: text that is not empty"),
         (lambda m: m.sweep(" "), "prompt=' '; allowed: text that is not empty"),
         (lambda m: m.score(PROMPT, ["!" * 200]), r"a conversation has 24\d tokens; allowed"),

@@ -146,8 +146,9 @@ def test_a_checkpoint_of_an_earlier_release_is_refused_in_one_line_that_says_why
     del fields["sha256"], fields["pooling"]
     (folder / "model.json").write_text(json.dumps({**fields, "version": 2}))
     message = (
-        r"model\.json: version=2; allowed: 3; another release of Assay converted it, which may read "
-        r"its tokenizer, its date or the place of its reward otherwise: convert the model again$"
+        r"model\.json: version=2; allowed: 3; another release of Assay converted it, which may "
+        r"read its tokenizer, its date or the place of its reward otherwise: convert the model "
+        r"again$"
     )
     with pytest.raises(AssayError, match=message):
         Checkpoint.open(folder)

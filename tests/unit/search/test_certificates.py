@@ -249,9 +249,13 @@ def test_the_api_certifies_a_reply_of_any_origin(checkpoint):
 @pytest.mark.parametrize(
     ("reply", "own", "message"),
     [
-        ([-1, 5], {}, r"reply: token id -1; allowed: integers 0 to \d+"),
-        ([10**12, 5], {"fixed": (0,)}, r"reply: token id 1000000000000; allowed: integers 0 to "),
-        (["a"], {}, r"reply: token id 'a'; allowed: integers 0 to "),
+        ([-1, 5], {}, r"reply: token id -1; allowed: ids of tokens, 0 to \d+"),
+        (
+            [10**12, 5],
+            {"fixed": (0,)},
+            r"reply: token id 1000000000000; allowed: ids of tokens, 0 to ",
+        ),
+        (["a"], {}, r"reply: token id 'a'; allowed: ids of tokens, 0 to "),
         ([], {}, "reply: it has no token; allowed: at least one"),
         (5, {}, "reply=5; allowed: a text, or token ids"),
         ("war", {"sweeps": 0}, "sweeps=0; allowed: integers >= 1"),

@@ -144,7 +144,7 @@ def test_no_search_ends_before_it_has_found_a_sequence(changes):
 )
 def test_filters_leave_the_tokens_that_they_name(checkpoint, changes, leaves):
     tokens, special = checkpoint().tokens, range(len(tiny.SPECIAL))
-    expected = [i for i, text in enumerate(tokens) if leaves(text, i in special)]
+    expected = [i for i, text in tokens.items() if leaves(text, i in special)]
     allowed = problem(checkpoint(), **{"candidates": 3, **changes}).allowed
     assert np.flatnonzero(allowed).tolist() == expected
     assert 0 < len(expected) <= len(tokens) < len(allowed) == 320

@@ -211,10 +211,11 @@ def killed(*arguments):
 @pytest.mark.parametrize(
     ("known", "own", "said"),
     [
-        (["a", "b"], ["a", "c", "d"], "token 1 is 'c', not 'b'"),
-        (["a"], ["\x1b[2J\n\u202e"], r"token 0 is '\x1b[2J\n\u202e', not 'a'"),
-        (["a"], ["a"] * 513, ""),
-        (["a"] * 514, ["a"], "it has 1 tokens, not 514"),
+        ({0: "a", 1: "b"}, {0: "a", 1: "c", 2: "d"}, "token 1 is 'c', not 'b'"),
+        ({0: "a"}, {0: "\x1b[2J\n\u202e"}, r"token 0 is '\x1b[2J\n\u202e', not 'a'"),
+        ({0: "a", 7: "b"}, {0: "a", 5: "c", 7: "b"}, ""),
+        ({0: "a"}, dict.fromkeys(range(513), "a"), ""),
+        (dict.fromkeys(range(514), "a"), {0: "a"}, "it has 1 tokens, not 514"),
     ],
 )
 def test_the_first_token_that_differs_is_quoted(known, own, said):

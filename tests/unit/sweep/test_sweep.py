@@ -17,7 +17,6 @@ from engine.sweep.self_check import self_check
 from tests.support import slow
 from tests.support.killed import Killed, killed_after
 from tests.support.sweeps import SETTINGS
-from tests.support.tiny import TRIMMED
 
 PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
 ONE = {"greatest": PROMPTS["greatest"]}

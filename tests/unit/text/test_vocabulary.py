@@ -119,6 +119,6 @@ def test_what_is_left_out_on_either_side_is_counted():
     assert left_out(tokenizer, 287) == "1 of 288 token ids have no row in the embedding"
     gaps = tiny.with_gaps()
     assert left_out(gaps, 290) == (
-        "1 of 287 token ids have no row in the embedding and 4 of 290 rows of the embedding have no "
-        "token"
+        "1 of 287 token ids have no row in the embedding and 4 of 290 rows of the embedding have "
+        "no token"
     )
