@@ -10,7 +10,7 @@ from analysis.cache import Cache
 from analysis.run import Run
 from analysis.statistics import Array
 from engine.errors import AssayError
-from engine.runs.reader import Result
+from engine.runs.reader import Result, check_conversions
 from engine.runs.schema import CHAT, LOGPROBS_DIR
 
 BEFORE, AFTER = "before", "after"
@@ -156,6 +156,7 @@ def two_models(
         side: side_of(run, slug, f"--{side}")
         for (side, run), slug in zip(runs.items(), models, strict=True)
     }
+    check_conversions({side: run._records[sides[side].slug] for side, run in runs.items()})
     kept = matching(sides[BEFORE], sides[AFTER], prompts)
     named = {side: sides[side].slug for side in runs}
     results: dict[tuple[str, str], Result] = {}

@@ -180,7 +180,7 @@ def merge(manifests: list[RunContents]) -> RunContents:
 
     Raises:
       RunError: the runs disagree on a model's checkpoint or vocabulary, on a prompt's text, or
-        on the fingerprint or the bytes of a result.
+        on the fingerprint or the bytes of a result; or models were converted by two releases.
     """
     models, vocabularies, prompts, results, searches = {}, {}, {}, {}, {}
     for manifest in manifests:
@@ -198,6 +198,7 @@ def merge(manifests: list[RunContents]) -> RunContents:
         for path, result in manifest.results.items():
             results[path] = _better(results.get(path), result)
         searches |= manifest.searches
+    check_conversions(models)
     # A manifest may list models and prompts that were not scored: these are dropped.
     scored = {result.model for result in results.values()}
     scored |= {searched(path) for path in searches} & set(models)
@@ -210,6 +211,25 @@ def merge(manifests: list[RunContents]) -> RunContents:
         results=dict(sorted(results.items())),
         searches=searches,
     )
+
+
+def check_conversions(models: Mapping[str, Json]) -> None:
+    """Refuses models that releases of Assay have converted which read models differently.
+
+    Args:
+      models: name -> its record in a manifest; imported ones were not converted.
+
+    Raises:
+      RunError: there are two such models.
+    """
+    kinds = {r.get("conversion"): name for name, r in models.items() if r.get("decoder_hash")}
+    if len(kinds) > 1:
+        first, second = sorted(kinds.values())[:2]
+        raise RunError(
+            f"models {first!r} and {second!r} were converted by two releases of Assay, which may "
+            "read tokenizers, dates and the place of the reward differently; convert and score the "
+            "older one again"
+        )
 
 
 def searched(path: epath.Path) -> str:

@@ -355,7 +355,7 @@ def _check_release(manifest: Manifest) -> None:
       AssayError: it has such a model.
     """
     for slug, entry in manifest.content["models"].items():
-        if "checkpoint_hash" in entry and entry.get("conversion") != VERSION:
+        if entry.get("decoder_hash") and entry.get("conversion") != VERSION:  # else imported
             raise AssayError(
                 f"run {manifest.run}: of model {slug!r} {OTHER_READING}, and use another run folder"
             )

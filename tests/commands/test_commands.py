@@ -194,7 +194,7 @@ def test_a_config_file_that_is_no_python_is_one_line(command, tmp_path):
         ("--config.prompts=greatst", "prompts='greatst' (did you mean 'greatest'?); allowed: grea"),
         ("--config.prompts=", "nothing to score; give at least one checkpoint and one prompt"),
         ("--prompt=", "prompt=''; allowed: text that is not empty"),
-        ("--config.mode=txt", "mode='txt'; allowed: 'ids', 'text'"),
+        ("--config.mode=txt", "mode='txt'; allowed: 'auto', 'ids', 'text'"),
         ("--config.dtype=fp8", "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
         ("--config.part_size=0", "part_size=0; allowed: integers >= 1"),
         ("--config.mesh.model=3", "mesh.model=3; allowed: divisors of the "),

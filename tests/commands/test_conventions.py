@@ -235,7 +235,7 @@ def test_a_reading_that_overflows_does_not_stop_the_others(command, large, folde
             ["--config.dates=26 Jul 2024,26-Jul-2024"],
             "two readings have the name 'date-26-jul-2024', one of them {'date': '26-Jul-2024'}; ",
         ),
-        (["--config.mode=words"], "mode='words'; allowed: 'ids', 'text'"),
+        (["--config.mode=words"], "mode='words'; allowed: 'auto', 'ids', 'text'"),
         (["--config.lists=elo"], "lists='elo': run "),
         (["--published=card"], "published='card': nothing is known of the card of 'dated'"),
         (["--published=scores.csv"], "--layout is missing; allowed: elo, tokens, items, long"),

@@ -53,7 +53,8 @@ def test_a_checkpoint_from_a_hub_is_the_one_from_the_folder(command, hub, tmp_pa
     hub_server.point(monkeypatch, hub, tmp_path / "cache")
     flags = (f"--source={NAME}", "--revision=v1", f"--checkpoint={fetched}")
     done = command("convert", *flags)
-    assert (done.code, done.err) == (0, [])
+    left_out = "32 of 320 rows of the embedding have no token: these are no candidates"
+    assert (done.code, done.err) == (0, [f"note: tiny-rm: {left_out}"])
     assert done.out == [f"{fetched}: tiny-rm, 3 layers, urm head, 320 tokens, float32"]
     here, there = files_of(fetched), files_of(local)
     mine, theirs = json.loads(here.pop("model.json")), json.loads(there.pop("model.json"))

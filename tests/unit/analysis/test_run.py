@@ -235,6 +235,26 @@ def test_runs_that_disagree_on_a_checkpoint_are_refused(make_run):
         analysis.load([first, second])
 
 
+def test_models_that_two_releases_have_converted_are_not_analysed_together(make_run):
+    """Imported scores have no conversion and go with any."""
+    folders = [
+        make_run({"v": ["a"]}, {slug: "v"}, {(slug, "greatest"): [1.0]}, name=slug)
+        for slug in ("imported", "new", "old")
+    ]
+    for folder, conversion in zip(folders[1:], ({"conversion": 3}, {}), strict=True):
+        entry = {"decoder_hash": "d", **conversion}
+        runs.edit_manifest(folder, lambda c, e=entry: _replace(c["models"], e))
+    assert analysis.load(folders[:2]).models
+    with pytest.raises(RunError, match="^models 'new' and 'old' were converted by two releases"):
+        analysis.load(folders)
+
+
+def _replace(models, entry):
+    for record in models.values():
+        record.pop("conversion")
+        record.update(entry)
+
+
 def test_runs_that_disagree_on_a_prompt_are_refused(make_run):
     first = make_run({"v": ["a"]}, {"m": "v"}, {("m", "greatest"): [1.0]}, name="first")
     second = make_run({"v": ["a"]}, {"m": "v"}, {("m", "worst"): [1.0]}, name="second")

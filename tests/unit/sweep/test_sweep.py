@@ -368,6 +368,16 @@ def test_a_conversation_with_an_id_that_the_embedding_lacks_is_refused(run, chec
         run.score([model], ONE, "words", ["love", "\n\n"])  # the tokenizer's last merge
 
 
+def test_a_run_of_an_earlier_release_is_not_added_to(run, tiny, checkpoint):
+    run.sweep([tiny], ONE)
+    run.edit_manifest(lambda content: content["models"]["tiny"].pop("conversion"))
+    before = run.hashes()
+    for model in (tiny, checkpoint("other", head_seed=3)):
+        with pytest.raises(AssayError, match=r"of model 'tiny' another release of Assay converted"):
+            run.sweep([model], {"worst": "What is worst?"})
+    assert run.hashes() == before
+
+
 def test_a_run_below_a_file_is_refused(tmp_path, run, tiny):
     run.folder.write_text("")
     below = dataclasses.replace(run, folder=run.folder / "below")
