@@ -58,7 +58,7 @@ def test_a_few_tokens_behind_the_others_are_left_out_and_many_are_refused(tmp_pa
     assert left_out(two_models(first, few)).startswith(said.format("after"))
     assert left_out(two_models(few, first)).startswith(said.format("before"))
     with pytest.raises(
-        AssayError, match=r"\(3 and 516 tokens\); allowed: .* up to 512 more tokens"
+        AssayError, match=r"\(3 and 516 tokens\); allowed: .* up to 512 tokens that"
     ):
         two_models(first, many)
 
