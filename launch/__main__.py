@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from launch.common import stopping
-from launch.common.output import show
+from launch.common.output import escape_unencodable, show
 from launch.common.spelling import nearest
 
 # Listed here, so that the list needs no import of a command: most of them import jax.
@@ -33,6 +33,7 @@ MODULES = {"search": "gcg"}  # where the module has another name, which is a com
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the named command; without one, lists them. Returns the exit status."""
+    escape_unencodable()
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("--help", "-h", "help"):
         show(_listing())

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import polars as pl
 
-from engine.errors import AssayError
+from engine.csv_files import read_csv
+from engine.errors import AssayError, prefixed
 from engine.runs import storage
 from engine.runs.schema import Columns
 
@@ -144,7 +145,8 @@ def _read(path: Path, schema: Columns) -> pl.DataFrame:
         content = path.read_bytes()
         if not content.endswith(b"\n"):
             raise AssayError(f"{path}: the last line has no end; allowed: a whole file")
-        text = pl.read_csv(content, infer_schema=False)
+        with prefixed(path):
+            text = read_csv(content)
         if text.columns != list(schema):
             raise AssayError(
                 f"{path}: columns {', '.join(text.columns[:4])}, …; allowed: {', '.join(schema)}"

@@ -4,7 +4,7 @@ import pathlib
 
 import polars as pl
 
-from analysis.words.lexicons import LexiconError
+from analysis.words.lexicons import LexiconError, read_table
 from engine.runs.schema import Columns
 
 _BUILT_IN = pathlib.Path(__file__).parent / "categories.csv"
@@ -32,14 +32,7 @@ def categories(path: str = "") -> pl.DataFrame:
       LexiconError: no such file or column, an empty cell, or no words.
     """
     source = path or str(_BUILT_IN)
-    try:
-        table = pl.read_csv(source, infer_schema=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise LexiconError(f"{source}: {reason}") from None
-    needed = ("word", "category")
-    if missing := [name for name in needed if name not in table.columns]:
-        raise LexiconError(f"{source}: no column {missing[0]!r}; it needs {', '.join(needed)}")
+    table = read_table(source, ("word", "category"))
     if "scale" not in table.columns:
         table = table.with_columns(scale=pl.lit(pathlib.Path(source).stem))
     table = table.select(list(_COLUMNS)).with_columns(pl.all().str.strip_chars())

@@ -7,10 +7,12 @@ where they are installed (their data files only; the code is never imported), or
 import gzip
 import importlib.util
 import pathlib
+from collections.abc import Sequence
 
 import msgpack
 import polars as pl
 
+from engine.csv_files import read_csv
 from engine.errors import AssayError
 from engine.runs.schema import Columns
 
@@ -60,7 +62,7 @@ def bing(path: str) -> pl.DataFrame:
             if line.strip() and not line.startswith(";")
         ]
     else:
-        table = _csv(path, ("word", "sentiment"))
+        table = _terms(path, ("word", "sentiment"))
         rows = list(table.with_columns(pl.col("word").str.to_lowercase()).iter_rows())
     words = pl.DataFrame(rows, schema=_BING, orient="row").unique()
     words = words.filter(pl.col("valence").is_in(["positive", "negative"]))
@@ -109,10 +111,10 @@ def identity(path: str = "") -> pl.DataFrame:
       word, group, axis, form ("singular", "plural", "adjective" or "abstract"), stem (the same for
       words of one origin, such as "mother" and "mothers"; the word itself where a list names none).
     """
-    built_in = _csv(str(_IDENTITY), _TERMS)
+    built_in = _terms(str(_IDENTITY), _TERMS)
     if not path:
         return built_in
-    more = _csv(path, _TERMS[:3] + tuple(name for name in _TERMS[3:] if _has(path, name)))
+    more = _terms(path, _TERMS[:3], _TERMS[3:])
     if "form" not in more.columns:
         more = more.with_columns(form=pl.lit("plural"))
     if "stem" not in more.columns:
@@ -141,7 +143,7 @@ def placebo(besides: pl.DataFrame | None = None) -> pl.DataFrame:
     Returns:
       word, group, axis, form, stem, as `identity` returns them.
     """
-    words = _csv(str(_PLACEBO), _TERMS)
+    words = _terms(str(_PLACEBO), _TERMS)
     if besides is None:
         return words
     folded = pl.col("word").str.to_lowercase()
@@ -164,19 +166,26 @@ def _lines(path: str | pathlib.Path) -> list[str]:
         raise LexiconError(f"{path}: {error.strerror or error}") from None
 
 
-def _has(path: str, column: str) -> bool:
-    return column in (_lines(path) or [""])[0].split(",")
+def read_table(path: str, needed: Sequence[str]) -> pl.DataFrame:
+    """A CSV file of words or prompts: all of its columns, as text.
 
-
-def _csv(path: str, columns: tuple[str, ...]) -> pl.DataFrame:
+    Raises:
+      LexiconError: no such file, malformed CSV, or a needed column is missing.
+    """
     try:
-        table = pl.read_csv(path, infer_schema=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise LexiconError(f"{path}: {reason}") from None
-    if missing := [name for name in columns if name not in table.columns]:
-        raise LexiconError(f"{path}: no column {missing[0]!r}; it needs {', '.join(columns)}")
-    table = table.select(columns).with_columns(pl.all().str.strip_chars())
+        table = read_csv(pathlib.Path(path).read_bytes())
+    except (OSError, AssayError) as error:
+        raise LexiconError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if missing := [name for name in needed if name not in table.columns]:
+        raise LexiconError(f"{path}: no column {missing[0]!r}; it needs {', '.join(needed)}")
+    return table
+
+
+def _terms(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> pl.DataFrame:
+    """Those columns of a CSV file, without spaces around the cells, none of which is empty."""
+    table = read_table(path, needed)
+    columns = [*needed, *(name for name in optional if name in table.columns)]
+    table = table.select(pl.col(columns).str.strip_chars().replace("", None))
     if table.height == 0 or sum(table.null_count().row(0)):
         raise LexiconError(f"{path}: no rows, or an empty cell")
     return table

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from analysis.words.lexicons import LexiconError
+from analysis.words.lexicons import LexiconError, read_table
 from engine.runs.schema import Columns
 
 POSITIVE, NEGATIVE = "positive", "negative"
@@ -88,12 +88,7 @@ def _asked(text: str) -> tuple[str, str]:
 
 def _named(path: str) -> dict[str, tuple[str, str]]:
     """Prompt id -> question and framing of a file of the user's own."""
-    try:
-        table = pl.read_csv(path, infer_schema=False).select(_FILE)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        wanted = ",".join(_FILE)
-        raise LexiconError(f"{path}: not a CSV file with the columns {wanted}") from error
-    table = table.with_columns(pl.col(name).fill_null("") for name in _FILE)
+    table = read_table(path, _FILE).select(pl.col(name).fill_null("") for name in _FILE)
     allowed = (POSITIVE, NEGATIVE, "")
     for prompt, question, framing in table.iter_rows():
         if not question:

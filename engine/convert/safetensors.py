@@ -243,7 +243,7 @@ def read_json(path: Path) -> Json:
     if not path.is_file():
         raise AssayError(f"no {path.name}; allowed: a Hugging Face model folder")
     try:
-        fields = json.loads(path.read_text())
+        fields = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # among them numbers of too many digits
         raise AssayError(f"{path}: not JSON ({error})") from error
     if not isinstance(fields, dict):

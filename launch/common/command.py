@@ -55,6 +55,7 @@ def run(
       input, 130 where the user interrupted it. Where there are several processes, an error ends
       this one instead.
     """
+    output.escape_unencodable()
     given = FlagValues()
     given.set_gnu_getopt(True)
     try:
@@ -142,7 +143,8 @@ def _parse(given: FlagValues, name: str, argv: Sequence[str], *, has_config: boo
     """Parses the flags that are known, then the overrides of the config that they name."""
     for argument in argv:
         if re.search("[\ud800-\udfff]", argument):  # what Python makes of other bytes
-            raise AssayError(f"argument {argument!r}: not UTF-8; allowed: UTF-8 text")
+            encoding = sys.getfilesystemencoding().upper()  # ASCII in a locale that has no other
+            raise AssayError(f"argument {argument!r}: not {encoding}; allowed: {encoding} text")
     _, *rest = given([name, *argv], known_only=True)
     if given.help:
         return

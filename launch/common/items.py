@@ -1,7 +1,6 @@
 """Lists of replies, read from text, CSV and Parquet files."""
 
 import contextlib
-import functools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +9,8 @@ import polars as pl
 from absl import flags
 from absl.flags import FlagValues
 
-from engine.errors import AssayError
+from engine.csv_files import read_csv
+from engine.errors import AssayError, prefixed
 from engine.runs import schema
 from launch.common.command import Given, paths
 
@@ -49,8 +49,8 @@ def read_items(path: Path, column: str) -> list[str]:
     """The replies of a file, in the file's order.
 
     Raises:
-      AssayError: no such file or column, another file type, or an empty reply, whose line or row
-        (counted from 1) the message names.
+      AssayError: no such file or column, another file type, malformed CSV, or an empty reply, whose
+        line or row (counted from 1) the message names.
     """
     if path.suffix == ".txt":
         replies, unit = _lines(path), "line"
@@ -71,12 +71,12 @@ def _lines(path: Path) -> list[str]:
 def _column(path: Path, column: str) -> list[str]:
     # Text as it is written: `007` is no number here.
     readers: dict[str, Callable[[Path], pl.DataFrame]] = {
-        ".csv": functools.partial(pl.read_csv, infer_schema=False),
+        ".csv": lambda path: read_csv(path.read_bytes()),
         ".parquet": pl.read_parquet,
     }
     if path.suffix not in readers:
         raise AssayError(f"items={path}; allowed: a .txt, .csv or .parquet file")
-    with _read(path):
+    with _read(path), prefixed(f"items={path}"):
         frame = readers[path.suffix](path)
     if column not in frame.columns:
         raise AssayError(f"items={path}: no column {column!r}; it has {', '.join(frame.columns)}")

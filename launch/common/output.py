@@ -1,7 +1,18 @@
-"""Standard output that may be closed by its reader, as by `| head`."""
+"""Output that never fails: on a closed pipe (`| head`), or on characters it cannot encode."""
 
+import io
 import os
 import sys
+
+
+def escape_unencodable() -> None:
+    r"""Prints what the terminal's encoding lacks, and lone surrogates, as `\xd7`, on both streams.
+
+    The encoding is the user's: PYTHONIOENCODING=ascii, or a POSIX locale without UTF-8.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def show(text: str) -> None:

@@ -121,7 +121,7 @@ def people(released: Released) -> pl.DataFrame:
       AssayError: an item is empty or stands there twice, or a number is none.
     """
     names = released.text("name")
-    released.once(names, "name")
+    released.once(names.to_frame("name"))
     return pl.DataFrame(
         {
             "item_id": range(len(names)),
@@ -143,7 +143,7 @@ def tokens(released: Released, choices: Choices) -> Content:
     named = _after(released, ("token_id", "token_name", "token_decoded"), "prompt")
     prompts = _prompts_of_columns(released, named, choices)
     ids = released.whole("token_id")
-    released.once(ids, "token_id")
+    released.once(ids.to_frame("token_id"))
     vocabulary = pl.DataFrame(
         {"token_id": ids, "token": released.any_text("token_decoded")}
     ).with_columns(
@@ -162,7 +162,8 @@ def tokens(released: Released, choices: Choices) -> Content:
 def items(released: Released, choices: Choices) -> Content:
     """A column of replies (the first, or --column), then one column per prompt; a file per model.
 
-    Of log-probabilities, the column `tokens` says how many tokens each reply has.
+    Of log-probabilities, the column `tokens` says how many tokens each reply has. A reply may stand
+    in the list twice, as in a list that is scored: each row is one.
     """
     column = choices.column or released.frame.columns[0]
     rows = _replies(released, column, choices)
@@ -181,6 +182,7 @@ def long(released: Released, choices: Choices) -> Content:
     """One row per number: model, prompt, item, reward (or tokens and logprob), in any order.
 
     --model and --prompt stand for columns that the file lacks, --column names another than `item`.
+    A second number of an item under the same model and prompt is refused.
     """
     column, number = choices.column or "item", choices.number
     known = (column, number, "model", "prompt", *([_TOKENS] if number == "logprob" else []))
@@ -197,6 +199,8 @@ def long(released: Released, choices: Choices) -> Content:
         model=_models_of_rows(released, choices),
         prompt=released.text("prompt") if "prompt" in present else pl.lit(""),
     )
+    said = [name for name in ("model", "prompt") if name in present]
+    released.once(rows.select(*said, "item"))
     columns = []
     for (model, prompt), own in rows.group_by("model", "prompt", maintain_order=True):
         keys = own.drop("value", "model", "prompt")

@@ -2,13 +2,13 @@
 
 import dataclasses
 import hashlib
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
-from engine.errors import AssayError
+from engine.csv_files import read_csv
+from engine.errors import AssayError, prefixed
 
 SUFFIXES = (".csv", ".parquet")
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
@@ -86,11 +86,14 @@ class Released:
             raise self.error(f"column {column!r} is {cells.dtype}; allowed: text")
         return cells.cast(pl.String).fill_null("")
 
-    def once(self, values: pl.Series, column: str) -> None:
-        """Refuses a column that holds a value twice."""
-        twice = values.filter(values.is_duplicated())
+    def once(self, keys: pl.DataFrame) -> None:
+        """Refuses two rows with the same keys."""
+        twice = keys.filter(keys.is_duplicated())
         if len(twice):
-            raise self.error(f"column {column!r} holds {twice[0]!r} twice")
+            key = twice.row(0)
+            first, second, *_ = (n for n, row in enumerate(keys.iter_rows(), 1) if row == key)
+            said = ", ".join(f"{name} {v!r}" for name, v in zip(keys.columns, key, strict=True))
+            raise self.error(f"rows {first} and {second} are both {said}; allowed: one of them")
 
     def error(self, what: str) -> AssayError:
         """An error about this file, to be raised."""
@@ -112,11 +115,8 @@ def read(path: Path, ignore: Sequence[str] = ()) -> Released:
     try:
         data = path.read_bytes()
         # As text: `NaN`, `null` and `007` are tokens. An empty token is read as null.
-        frame = (
-            pl.read_parquet(io.BytesIO(data))
-            if path.suffix == ".parquet"
-            else pl.read_csv(io.BytesIO(data), infer_schema=False)
-        )
+        with prefixed(f"source={path}"):
+            frame = pl.read_parquet(data) if path.suffix == ".parquet" else read_csv(data)
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise AssayError(f"source={path}: {reason}") from error

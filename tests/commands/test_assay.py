@@ -1,5 +1,6 @@
 """`assay`: its list of commands, its version, and what it says of a misspelt command."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -48,6 +49,42 @@ def test_the_version_is_that_of_the_installed_package(capsys):
     except PackageNotFoundError:
         expected = (2, "", "assay: not installed; `pip install -e .` installs it\n")
     assert (main(["--version"]), *capsys.readouterr()) == expected
+
+
+LOCALES = {
+    "ascii": {"PYTHONIOENCODING": "ascii"},
+    "posix": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+}
+
+
+@pytest.mark.parametrize("locale", LOCALES.values(), ids=LOCALES)
+@pytest.mark.parametrize(
+    ("arguments", "code", "out", "err"),
+    [
+        ([], 0, rb"[--flag=value \u2026]", b""),
+        (["zz\xeb"], 2, b"", rb"' is no command; `assay` lists them"),
+        (["import_scores", "--help"], 0, b"--layout", b""),
+        (
+            ["import_scores", "--source=n\xe9e.csv", "--layout=elo", "--run=r"],
+            2,
+            b"",
+            b"import_sco",
+        ),
+    ],
+)
+def test_a_terminal_without_unicode_gets_escapes(tmp_path, locale, arguments, code, out, err):
+    path = os.pathsep.join([str(LAUNCH.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-m", "launch", *(argument.encode() for argument in arguments)],
+        env={**os.environ, **locale, "PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+    )
+    assert done.returncode == code
+    assert out in done.stdout
+    assert err in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert (done.stdout + done.stderr).isascii()
 
 
 def test_a_reader_that_closes_the_pipe_is_no_error():

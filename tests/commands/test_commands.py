@@ -1,10 +1,13 @@
+import io
 import json
+import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from launch.common import config, items
+from launch import sweep
+from launch.common import config, items, output
 from launch.common.prompts import chosen_prompts
 from tests.support import tiny
 
@@ -52,6 +55,25 @@ def test_convert_then_sweep_then_sweep_again(command, tmp_path, run):
     done = command("sweep", *flags)
     assert done.code == 0
     assert done.out[-1] == f"{run}/scores: 1 models × 1 prompts, complete already"
+
+
+def test_a_terminal_without_unicode_gets_escapes(model, run, monkeypatch):
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    own = "--prompt=Wer ist größer?"
+    assert sweep.main([f"--checkpoint={model}", f"--run={run}", own, *SMALL[:2]]) == 0
+    err.flush()
+    assert out.buffer.getvalue().endswith(rb"1 models \xd7 1 prompts, 288 new rewards" + b"\n")
+    assert rb"prompt 'wer-ist-gr" in err.buffer.getvalue()
+
+
+def test_lone_surrogates_are_printed_as_escapes(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", out)
+    output.escape_unencodable()
+    output.show("×\udcff")
+    assert out.buffer.getvalue() == "×\\udcff\n".encode()
 
 
 def test_prompts_of_the_users_own(command, model, run):
@@ -310,6 +332,8 @@ def test_nan_weights_are_one_line_that_names_the_first_bad_token(command, checkp
         ("a.txt", "\ufeffone\u2028line\x0c\x85\n", ["one\u2028line\x0c\x85"]),
         ("a.csv", "name\nlove\n007\n1.50\ntrue\n", ["love", "007", "1.50", "true"]),
         ("a.csv", 'rank,name\n1,"a, b"\n2,"c\nd"\n', ["a, b", "c\nd"]),
+        ("a.csv", "name\rlove\rwar\r", ["love", "war"]),
+        ("a.csv", "n,name\n1,love\n2,war\n\n", ["love", "war"]),
         ("a.csv", "name\n" + "7\n" * 200 + "seven\n", ["7"] * 200 + ["seven"]),
     ],
 )
@@ -332,7 +356,9 @@ def test_items_of_a_parquet_column(tmp_path, dtype):
         ("a.csv", "word,n\nlove,1\n", "items={path}: no column 'name'; it has word, n"),
         ("a.csv", "name,n\nlove,1\n,2\n", "items={path}: column 'name', row 2 is empty; allowed: "),
         ("a.csv", 'name\nlove\n""\n', "items={path}: column 'name', row 2 is empty; allowed: "),
-        ("a.csv", b"name\nl\xf6ve\n", "items={path}: invalid utf-8 sequence"),
+        ("a.csv", b"name\nl\xf6ve\n", "items={path}: line 2 is not UTF-8; allowed: UTF-8"),
+        ("a.csv", 'name\n"say \\"no\\""\n', "items={path}: row 1 is not CSV: "),
+        ("a.csv", "name\nlove\n\nwar\n", "items={path}: column 'name', row 2 is empty; allowed: "),
         ("a.csv", "", "items={path}: empty CSV"),
         ("a.csv", "name\n", "item list 'a': empty; allowed: at least one reply"),
         ("a.txt", "", "item list 'a': empty; allowed: at least one reply"),

@@ -1,4 +1,4 @@
-"""A template that asks for today's date: it is fixed at conversion, printed, and in every result."""
+"""A template that asks for today's date: fixed at conversion, printed, and in every result."""
 
 import datetime
 import json

@@ -40,7 +40,9 @@ def test_other_scores_under_the_same_name_are_refused(source, tmp_path):
         (ELO.replace("4e1", ""), "column 'Org/Model.B_v2', row 2: None is no finite number"),
         (ELO.replace("4e1", "1e60"), "row 2: '1e60' is no finite number"),
         (ELO.replace("1600,null", "1600,"), "column 'name' is empty in row 2"),
-        (ELO.replace("null", "Water"), "column 'name' holds 'Water' twice"),
+        (ELO.replace("null", "Water"), "rows 1 and 2 are both name 'Water'; allowed: one"),
+        (ELO.replace("Water", '"Wa\\"ter"'), r"source=.*: row 1 is not CSV: '1,1700,\"Wa"),
+        (ELO.replace(",9,", ",9,9,"), "source=.*: row 2: number of cells 7; the header has 6"),
         (ELO.replace("\n2,", "\n2.5,"), "column 'elo_rank', row 2: '2.5' is no whole number"),
         (ELO.replace("\n2,", "\n-2,"), "column 'elo_rank', row 2: '-2' is no whole number"),
         (ELO.replace("Org/Model.B_v2", "other/model-a"), "models whose slugs are equal or empty"),
@@ -73,7 +75,12 @@ def test_human_scores_of_another_form_are_refused(source, tmp_path):
 
 
 BAD = {
-    "a token id twice": ("tokens", TOKENS.replace("\n0,", "\n1,"), {}, "'token_id' holds 1 twice"),
+    "a token id twice": (
+        "tokens",
+        TOKENS.replace("\n0,", "\n1,"),
+        {},
+        "rows 1 and 2 are both token_id 1",
+    ),
     "a column that says no prompt": (
         "items",
         wide("word,best,score"),
@@ -90,7 +97,7 @@ BAD = {
         "items",
         wide("word,best,best"),
         {"items": "w"},
-        "column 'best_duplicated_0' names no prompt",
+        r"a\.csv: two columns 'best'; allowed: one of each name",
     ),
     "two names of one prompt": (
         "items",
@@ -135,6 +142,18 @@ BAD = {
         LONG.replace("worst,R-Gem-2B,-1,war\n", ""),
         {},
         "other items than the rest of the list 'a': 'war' is not here",
+    ),
+    "a long table with an item twice": (
+        "long",
+        LONG + "greatest,R-Gem-2B,3,love\nworst,R-Gem-2B,3,love\n",
+        {},
+        "a.csv: rows 1 and 7 are both model 'R-Gem-2B', prompt 'greatest', item 'love'; allowed: ",
+    ),
+    "a long table of one model and prompt with an item twice": (
+        "long",
+        "item,reward\nlove,1\nwar,2\nlove,1\n",
+        {"prompt": "best"},
+        "a.csv: rows 1 and 3 are both item 'love'; allowed: one of them",
     ),
     "a long table with a number twice": (
         "long",

@@ -245,7 +245,7 @@ def test_models_that_two_releases_have_converted_are_not_analysed_together(make_
         entry = {"decoder_hash": "d", **conversion}
         runs.edit_manifest(folder, lambda c, e=entry: _replace(c["models"], e))
     assert analysis.load(folders[:2]).models
-    with pytest.raises(RunError, match="^models 'new' and 'old' were converted by two releases"):
+    with pytest.raises(RunError, match=r"^models 'new' and 'old' were converted by two releases"):
         analysis.load(folders)
 
 

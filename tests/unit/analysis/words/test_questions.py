@@ -59,7 +59,8 @@ def test_a_file_replaces_what_the_texts_say(tmp_path):
 @pytest.mark.parametrize(
     "text, reason",
     [
-        ("prompt,question\na,b\n", "not a CSV file with the columns prompt,question,framing"),
+        ("prompt,question\na,b\n", "no column 'framing'; it needs prompt, question, framing"),
+        ('prompt,question,framing\na,"b \\"c\\"",\n', "row 1 is not CSV: "),
         ("prompt,question,framing\na,,\n", "prompt 'a' has no question"),
         ("prompt,question,framing\na,b,good\n", "framing 'good' of 'a'; allowed: "),
         ("prompt,question,framing\na,worst,positive\n", "question 'worst' has two framings"),
@@ -71,5 +72,5 @@ def test_a_malformed_file_is_refused(tmp_path, text, reason):
     path.write_text(text)
     with pytest.raises(LexiconError, match=reason):
         questions({"a": "a?", "b": "What is the worst thing?"}, str(path))
-    with pytest.raises(LexiconError, match="not a CSV file"):
+    with pytest.raises(LexiconError, match="No such file"):
         questions({"a": "a?"}, str(tmp_path / "none.csv"))
