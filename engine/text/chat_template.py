@@ -201,13 +201,16 @@ class ChatTemplate:
           AssayError: as for `render`.
         """
         conversation = _conversation("What?", "Hm.")
+        if self._asks_date(conversation, cue=False):
+            return True
+        with contextlib.suppress(AssayError):  # that of a reward model need not render a cue
+            return self._asks_date(conversation[:1], cue=True)
+        return False
+
+    def _asks_date(self, conversation: list[dict[str, str]], *, cue: bool) -> bool:
+        variables = self._variables(add_generation_prompt=cue)
         with self._names_tokenizer():
-            return any(
-                template_sandbox.asks_date(
-                    self._source, conversation[:turns], self._variables(add_generation_prompt=cue)
-                )
-                for turns, cue in ((2, False), (1, True))
-            )
+            return template_sandbox.asks_date(self._source, conversation, variables)
 
     def reply_ids(self, reply: str) -> list[int]:
         """Token ids of a reply on its own."""
