@@ -10,7 +10,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.scoring.reward_passes import check_length
-from engine.scoring.rows import AUTO
+from engine.scoring.rows import AUTO, LAST, Pooling
 from engine.search.filters import Ids, RoundTrip, allowed_tokens
 from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.sweep.rewards import pooling_of
@@ -36,6 +36,7 @@ class SearchObjective:
     allowed: np.ndarray  # bool [V]
     settings: SearchSettings
     round_trip: RoundTrip
+    pooling: Pooling = LAST
 
     @classmethod
     def build(
@@ -69,6 +70,7 @@ class SearchObjective:
             allowed=allowed_tokens(vocabulary, config.vocab_size, settings, unread),
             settings=settings,
             round_trip=RoundTrip(checkpoint.template, prompts),
+            pooling=pooling,
         )
         most = objective.allowed.sum() * len(settings.free)
         if settings.method == "paper" and settings.candidates > most:

@@ -32,7 +32,8 @@ def self_check(
     last = steps.row(-1, named=True)
     ids = [[*p.prefix, *last["token_ids"], *p.suffix] for p in objective.prompts]
     texts = [objective.template.sequences(p.prompt, [last["text"]])[0] for p in objective.prompts]
-    plain = scorer.plain_rewards([*ids, *texts])[0].reshape(2, -1).mean(1)
+    read_at = [len(one) - 1 for one in ids] + [objective.pooling.position(one) for one in texts]
+    plain = scorer.plain_rewards([*ids, *texts], read_at)[0].reshape(2, -1).mean(1)
     tolerance = SELF_CHECK_TOLERANCE[objective.settings.dtype]
     difference, allowed = abs(plain[0] - last["reward"]), tolerance * max(1.0, abs(plain[0]))
     if not difference <= allowed:

@@ -21,7 +21,7 @@ from transformers import (
 
 import engine
 from engine.errors import AssayError
-from launch import logprobs, sweep
+from launch import gcg, logprobs, sweep, verify
 from tests.support import folders, pipelines, torch_models
 from tests.support.pipelines import BOS, CLOSES, OPENS, PIPELINES, ROWS, TEXTS
 
@@ -174,6 +174,26 @@ def test_rewards_are_read_where_transformers_reads_them(folder, template, pad):
         ids = list(last["token_ids"])
         assert set(ids) <= set(own.candidates)
         np.testing.assert_allclose(last["reward"], own.reward([*before, *ids, *after]), **TOLERANCE)
+
+
+def test_a_searchs_file_holds_rewards_that_are_read_where_transformers_reads_them(folder, tmp_path):
+    """Its last reward, the reward of its text, and what `verify --rescore` computes again."""
+    own = folder("gaps", "closes", "the closing token")
+    flags = [f"--checkpoint={own.checkpoint.path}", f"--run={tmp_path}"]
+    searched = ["--config.length=2", "--config.steps=3", "--config.candidates=32"]
+    searched += ["--config.topk=64", "--config.direction=max", "--config.round_trip=True"]
+    assert gcg.main([*flags, f"--prompt={PROMPT}", *searched]) == 0
+    [file] = (tmp_path / "sequences").rglob("*.parquet")
+    last = pl.read_parquet(file).row(-1, named=True)
+    before, after = own.around
+    expected = own.reward([*before, *last["token_ids"], *after])
+    np.testing.assert_allclose(last["reward"], expected, **TOLERANCE)
+    results = json.loads((tmp_path / "manifest.json").read_text())["results"]
+    [result] = (r for path, r in results.items() if path.startswith("sequences/"))
+    assert result["fingerprint"]["pooling"] == "last_non_pad"
+    from_text = own.reward(own.ids(written("closes", last["text"])))
+    np.testing.assert_allclose(result["self_check"]["reward_from_text"], from_text, **TOLERANCE)
+    assert verify.main([*flags, "--rescore=4"]) == 0
 
 
 @pytest.mark.parametrize("pooling", ["last", "first_pad"])
