@@ -213,7 +213,8 @@ def merge(manifests: list[RunContents]) -> RunContents:
     )
 
 
-def check_conversions(models: Mapping[str, Json]) -> None:
+# Any: JSON of the manifest.
+def check_conversions(models: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuses models that releases of Assay have converted which read models differently.
 
     Args:

@@ -1,3 +1,4 @@
+import functools
 import hashlib
 import math
 
@@ -242,15 +243,15 @@ def test_models_that_two_releases_have_converted_are_not_analysed_together(make_
         for slug in ("imported", "new", "old")
     ]
     for folder, conversion in zip(folders[1:], ({"conversion": 3}, {}), strict=True):
-        entry = {"decoder_hash": "d", **conversion}
-        runs.edit_manifest(folder, lambda c, e=entry: _replace(c["models"], e))
+        change = functools.partial(_replace_models, {"decoder_hash": "d", **conversion})
+        runs.edit_manifest(folder, change)
     assert analysis.load(folders[:2]).models
     with pytest.raises(RunError, match=r"^models 'new' and 'old' were converted by two releases"):
         analysis.load(folders)
 
 
-def _replace(models, entry):
-    for record in models.values():
+def _replace_models(entry, content):
+    for record in content["models"].values():
         record.pop("conversion")
         record.update(entry)
 
