@@ -21,13 +21,10 @@ from engine.runs.manifest import Manifest, empty
 from engine.runs.reader import Json
 from engine.runs.readings import DEFAULT, NOISE_MESH, NOISE_STEP, folder_of
 from engine.scoring.reward_passes import rows_of_step
-from engine.scoring.rows import Pooling
 from engine.sweep.rewards import SweepSettings, pooling_of
 from engine.sweep.steps import begun_with
 from launch.common.readings import Reading, reread
 
-# Ids before and after a reply, under each prompt.
-Splits = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 _NOISE_STEP = 4  # the noise floor's steps are smaller by this factor
 
 
@@ -114,17 +111,10 @@ def coincidences(
                 raise
             failures[name] = str(error)
             continue
-        pooling = _apart(pooling_of(checkpoint, reading.pooling), splits)
-        key = (*reading.weights, reading.mode, pooling, splits)
+        key = (*reading.weights, reading.mode, reading.pooling, splits)
         if first.setdefault(key, name) != name:
             same[name] = first[key]
     return same, failures
-
-
-def _apart(pooling: Pooling, splits: Splits) -> str:
-    """The kind of a pooling; `last` for one that reads there too, as no closing token is pad."""
-    closed = all(suffix and suffix[-1] != pooling.pad for _, suffix in splits)
-    return "last" if pooling.kind == "last_non_pad" and closed else pooling.kind
 
 
 def noise_tasks(checkpoint: Checkpoint, reading: Reading, plan: Plan, step: int) -> list[Task]:

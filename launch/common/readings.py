@@ -122,7 +122,7 @@ def values_of(checkpoint: Checkpoint, choices: Choices) -> Values:
         "date": _dates(template, choices.dates),
         "newlines": [policy.newlines, *(("keep", "trim") if _has_newlines(template) else ())],
         "mode": [mode, *(MODES if template.cuttable(_PROBE) else ())],
-        "pooling": [pooling, *(POOLINGS if card.pad_token_id is not None else ())],
+        "pooling": [pooling, *_poolings(checkpoint)],
         "head": [head, *(_URM if head in _URM else ())],
         "softcap": ["on", "off"] if capped else ["none"],
         "dtype": [choices.dtype, *choices.dtypes],
@@ -213,6 +213,15 @@ def _dates(template: ChatTemplate, dates: Sequence[str]) -> list[str]:
         if text not in rendered.values():
             rendered[date] = text
     return [default, *(date for date in rendered if date != default)]
+
+
+def _poolings(checkpoint: Checkpoint) -> list[str]:
+    """The poolings that differ for a model; `last_non_pad` does where a pad token closes replies."""
+    pad = checkpoint.card.pad_token_id
+    closing = checkpoint.template.around(_PROBE).suffix[-1:]
+    if pad is None:
+        return []
+    return [kind for kind in POOLINGS if kind != "last_non_pad" or closing == (pad,)]
 
 
 def _has_newlines(template: ChatTemplate) -> bool:
