@@ -216,7 +216,7 @@ def _dates(template: ChatTemplate, dates: Sequence[str]) -> list[str]:
 
 
 def _poolings(checkpoint: Checkpoint) -> list[str]:
-    """The poolings that differ for a model; `last_non_pad` does where a pad token closes replies."""
+    """Poolings that differ for a model: `last_non_pad` does where the pad token closes replies."""
     pad = checkpoint.card.pad_token_id
     closing = checkpoint.template.around(_PROBE).suffix[-1:]
     if pad is None:
