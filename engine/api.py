@@ -231,8 +231,8 @@ class RewardModel:
 
         The reward is the sum of the objectives times their coefficients.
         """
-        split = self._checkpoint.template.split(prompt)
-        return self._scorer.coefficients(self._scorer.prefill(split))[0]
+        around = self._checkpoint.template.around(prompt)
+        return self._scorer.coefficients(self._scorer.prefill(around))[0]
 
     # Any: settings are of several types, which SearchSettings checks.
     def search(self, prompt: str, *, direction: str = "max", **settings: Any) -> pl.DataFrame:

@@ -177,11 +177,12 @@ def _dated(hf: Json, template: ChatTemplate) -> TemplatePolicy:
 def _pooling(hf: Json, closing: tuple[int, ...], pad: int | None) -> str:
     """Where the model's class reads the reward: at the last id, or before closing pad tokens.
 
-    Sequence-classification classes of transformers read the last id that is no pad token. That
-    differs from the last id where the closing token is the pad token.
+    Sequence-classification classes of transformers read the last id that is no pad token. That may
+    differ from the last id where the closing token is the pad token, or the reply's own last one.
     """
     by_position = hf["architectures"][0] in READ_BY_POSITION
-    return "last_non_pad" if closing == (pad,) and not by_position else "last"
+    differs = pad is not None and closing in ((), (pad,))
+    return "last_non_pad" if differs and not by_position else "last"
 
 
 def _check_closing(folder: Path, hf: Json, closing: tuple[int, ...]) -> None:

@@ -13,7 +13,7 @@ from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.tokenizer import load_tokenizer
 
 # The files that are fetched first; no code and no pickled weights.
-_SMALL = ("*.json", "*.jinja", "tokenizer.model")
+_SMALL = ("*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
 _HEADER_BYTES = 2**20  # of a safetensors file, at most: names and places of its tensors
 
 

@@ -171,7 +171,7 @@ class Writer:
             embedding_hash=self._hashes[EMBEDDING],
             layer_hashes=tuple(self._hashes[layer_block(layer)] for layer in layers),
             readout_hash=self._hashes[READOUT],
-            tokenizer_hash=_hash_tokenizer(tokenizer),
+            tokenizer_hash=_hash_tokenizer(tokenizer, self.config.vocab_size),
             pad_token_id=pad_token_id,
             pooling=pooling,
             tokenizer_files=file_hashes(self._folder / "tokenizer"),
@@ -212,7 +212,10 @@ def _uncompressed() -> ocp.Checkpointer:
     return ocp.Checkpointer(handler)
 
 
-def _hash_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
+def _hash_tokenizer(tokenizer: PreTrainedTokenizerBase, rows: int) -> str:
+    """Names the vocabulary: models of one tokenizer share it, if their embeddings hold its ids."""
     digest = hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode())
     digest.update(json.dumps([tokenizer.chat_template, tokenizer.special_tokens_map]).encode())
+    if max(tokenizer.get_vocab().values()) >= rows:
+        digest.update(f"rows: {rows}".encode())
     return digest.hexdigest()[:16]

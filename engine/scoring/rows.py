@@ -100,11 +100,7 @@ class Rows(abc.ABC):
                 f"a conversation has {positions} tokens; allowed by the model: "
                 f"{decoder.max_positions}"
             )
-        if (highest := self.highest()) >= decoder.vocab_size:
-            raise AssayError(
-                f"a conversation holds token id {highest}; the model's embedding has "
-                f"{decoder.vocab_size} rows: allowed: ids below that"
-            )
+        check_ids(self.highest(), decoder)
 
     def duplicates(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of [start, stop) whose conversation is that of a row before `start`.
@@ -342,6 +338,15 @@ class ContinuationRows(Rows):
         """
         prefix = self.prompt.prefix
         return reply_buckets(prefix[:-1], [[*prefix, *ids] for ids in self.ids[start:stop]])
+
+
+def check_ids(highest: int, decoder: DecoderConfig) -> None:
+    """Raises AssayError for a token id that the embedding of a model lacks."""
+    if highest >= decoder.vocab_size:
+        raise AssayError(
+            f"a conversation holds token id {highest}; the model's embedding has "
+            f"{decoder.vocab_size} rows: allowed: ids below that"
+        )
 
 
 def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:

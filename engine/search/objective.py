@@ -10,7 +10,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.scoring.reward_passes import check_length
-from engine.scoring.rows import AUTO, LAST, Pooling
+from engine.scoring.rows import AUTO, LAST, Pooling, check_ids
 from engine.search.filters import Ids, RoundTrip, allowed_tokens
 from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.sweep.rewards import pooling_of
@@ -131,6 +131,7 @@ class SearchObjective:
           AssayError: a free position holds a token that is not allowed; the sequence does not
             round-trip.
         """
+        self._check_end(ids)
         for position in self.settings.free:
             if not 0 <= ids[position] < len(self.allowed) or not self.allowed[ids[position]]:
                 raise AssayError(
@@ -140,6 +141,14 @@ class SearchObjective:
             raise AssayError(
                 f"reply {self.round_trip.text(ids)!r}: does not tokenise back to itself in the "
                 "conversation; allowed: round_trip=False"
+            )
+
+    def _check_end(self, ids: Ids) -> None:
+        """Raises AssayError for a reply whose last token is not read, as it is the pad token."""
+        if not self.suffix and ids[-1] == self.pooling.pad:
+            raise AssayError(
+                f"reply: its last token {ids[-1]} is the pad token, before which this model's "
+                "reward is read; allowed: a reply that ends in another"
             )
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
@@ -177,6 +186,7 @@ class SearchObjective:
                 f"initial={settings.initial!r}: {len(ids)} tokens; allowed: {settings.length}, the "
                 "length"
             )
+        self._check_end(ids)
         for position in settings.free:
             if not self.allowed[ids[position]]:
                 token = self.round_trip.text(ids[position : position + 1])
@@ -206,11 +216,7 @@ def check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderConf
     """
     for prompt in prompts:
         check_length(len(prompt.prefix) + length + len(prompt.suffix), config.max_positions)
-        if (highest := max((*prompt.prefix, *prompt.suffix))) >= config.vocab_size:
-            raise AssayError(
-                f"prompt {prompt.prompt!r}: token id {highest}; allowed: ids below "
-                f"{config.vocab_size}, the rows of the model's embedding"
-            )
+        check_ids(max((*prompt.prefix, *prompt.suffix)), config)
         if prompt.suffix != prompts[0].suffix:
             raise AssayError(
                 f"prompts {prompts[0].prompt!r} and {prompt.prompt!r}: the template closes their "

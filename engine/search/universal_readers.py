@@ -19,7 +19,7 @@ from engine.planning import flops
 from engine.planning.work import SearchWork
 from engine.scoring.batches import padded_length, reply_buckets
 from engine.scoring.reward_passes import RewardScorer, rows_of_step, score_buckets
-from engine.scoring.rows import AUTO
+from engine.scoring.rows import AUTO, check_ids
 from engine.search.buffer import BROKEN
 from engine.search.objective import SearchObjective
 from engine.search.universal import Asked, check_lengths, moments, sample
@@ -159,7 +159,8 @@ class Reader(Asked):
         """Rewards of texts as replies: float32 [texts].
 
         Raises:
-          AssayError: a conversation is longer than the model was made for.
+          AssayError: a conversation is longer than the model was made for, or holds an id that
+            its embedding lacks.
         """
         template = self.reading.checkpoint.template
         pooling = pooling_of(self.reading.checkpoint, AUTO)
@@ -167,6 +168,7 @@ class Reader(Asked):
         rows = [ids[: pooling.position(ids) + 1] for ids in whole]
         try:
             self.scorer.check_length(max(map(len, rows)))
+            check_ids(max(map(max, rows)), self.reading.checkpoint.card.decoder)
         except AssayError as error:
             raise AssayError(f"model {self.model!r}, which reads texts: {error}") from error
         buckets = reply_buckets(self.prompt.prefix, rows)

@@ -213,8 +213,25 @@ class ChatTemplate:
             return template_sandbox.asks_date(self._source, conversation, variables)
 
     def reply_ids(self, reply: str) -> list[int]:
-        """Token ids of a reply on its own."""
-        ids: list[int] = self.tokenizer(reply, add_special_tokens=False)["input_ids"]
+        """Token ids of a reply on its own, without a space that the tokenizer puts before texts."""
+        lead, count = self._lead
+        return self._ids(lead + reply)[count:]
+
+    @functools.cached_property
+    def _lead(self) -> tuple[str, int]:
+        """Text to tokenise before a reply, and the number of its ids; none for most tokenizers.
+
+        Some put a space before every text, which a reply behind the template's text does not get.
+        """
+        texts = self.render("What?", _PROBES)
+        lead = "".join(_common_prefix(texts))
+        behind, count = [self._ids(lead + probe) for probe in _PROBES], len(self._ids(lead))
+        apart = all(ids[:count] == self._ids(lead) for ids in behind)
+        spaced = [ids[count:] for ids in behind] != [self._ids(probe) for probe in _PROBES]
+        return (lead, count) if apart and spaced else ("", 0)
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 
     @functools.cached_property
@@ -312,7 +329,7 @@ class ChatTemplate:
         at, mark = max(((shared.rfind(mark), mark) for mark in self._marks), default=(-1, ""))
         if at < 0:
             return None
-        rest = self.reply_ids(texts[0][at:])
+        rest = self._ids(texts[0][at:])
         ids = self.tokenise(texts[:1])[0]
         opening = _Opening(shared[:at], mark, tuple(ids[: len(ids) - len(rest)]))
         # A lone BOS in front may come from the policy or from the text itself.

@@ -110,8 +110,8 @@ def _notes(checkpoint: Checkpoint, given: TemplatePolicy) -> Iterator[str]:
         )
     if card.pooling == "last_non_pad":
         yield (
-            f"its closing token is its pad token ({card.pad_token_id}): the reward is read at the "
-            "last token that is no pad token, as transformers does (pooling=last_non_pad)"
+            f"a conversation may end with its pad token ({card.pad_token_id}): the reward is read "
+            "at the last other token, as transformers does (pooling=last_non_pad)"
         )
     if said := left_out(checkpoint.tokenizer, card.decoder.vocab_size):
         yield f"{said}: these are no candidates"

@@ -216,12 +216,12 @@ def _dates(template: ChatTemplate, dates: Sequence[str]) -> list[str]:
 
 
 def _poolings(checkpoint: Checkpoint) -> list[str]:
-    """Poolings that differ for a model: `last_non_pad` does where the pad token closes replies."""
+    """Poolings that differ for a model: `last_non_pad` does where a pad token may come last."""
     pad = checkpoint.card.pad_token_id
     closing = checkpoint.template.around(_PROBE).suffix[-1:]
     if pad is None:
         return []
-    return [kind for kind in POOLINGS if kind != "last_non_pad" or closing == (pad,)]
+    return [kind for kind in POOLINGS if kind != "last_non_pad" or closing in ((), (pad,))]
 
 
 def _has_newlines(template: ChatTemplate) -> bool:

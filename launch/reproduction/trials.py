@@ -240,7 +240,7 @@ def _at_most(asked: Asked, spec: ModelSpec) -> list[str]:
         "date": [*dates, OWN_DATE, NO_DATE] if spec.date else [],
         "newlines": [],
         "mode": ["ids"],
-        "pooling": ["last"],
+        "pooling": ["last", "last_non_pad"],
         "head": ["urm"] if spec.head == "urm" else [],
         "softcap": ["on"] if capped else [],
         "dtype": _dtypes(asked),

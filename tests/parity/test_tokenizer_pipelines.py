@@ -32,6 +32,10 @@ TURN = f"{OPENS}{BODY}{CLOSES}"
 TEMPLATES = {
     "closes": "{% for m in messages %}" + TURN + "{% endfor %}",
     "closes and ends a line": "{% for m in messages %}" + TURN + "\n{% endfor %}",
+    "ends with the reply": (
+        "{% for m in messages %}"
+        + f"{OPENS}{BODY}{{% if not loop.last %}}{CLOSES}{{% endif %}}{{% endfor %}}"
+    ),
     "a space before the reply": (
         f"{BOS}{{% for m in messages %}}{{{{ m['role'] }}}}: {{{{ m['content'] }}}}"
         f"{CLOSES}{{% endfor %}}"
@@ -46,7 +50,8 @@ def written(template: str, reply: str) -> str:
     if template == "a space before the reply":
         return BOS + "".join(f"{role}: {text}{CLOSES}" for role, text in turns)
     end = "\n" if template == "closes and ends a line" else ""
-    return "".join(f"{OPENS}{role}\n{text}{CLOSES}{end}" for role, text in turns)
+    whole = "".join(f"{OPENS}{role}\n{text}{CLOSES}{end}" for role, text in turns)
+    return whole.removesuffix(CLOSES) if template == "ends with the reply" else whole
 
 
 class Folder:
@@ -130,6 +135,23 @@ def test_a_list_is_scored_as_the_text_of_its_conversation(folder, name):
     np.testing.assert_allclose(rewards, expected, **TOLERANCE)
 
 
+@pytest.mark.parametrize("name", ["Metaspace always, Llama's class", "byte level"])
+def test_a_reply_has_no_space_that_the_tokenizer_puts_before_a_text_of_its_own(folder, name):
+    """Among the template's ids, and as the start of a search."""
+    own = folder(name)
+    model, replies = engine.load(own.checkpoint.path), ["love", "war and peace", "7"]
+    by_text = model.score(PROMPT, replies)
+    np.testing.assert_allclose(model.score(PROMPT, replies, mode="ids"), by_text, **TOLERANCE)
+    for reply, reward in zip(replies, by_text, strict=True):
+        before, after = own.around
+        ids = own.ids(written(own.template, reply))[len(before) : -len(after)]
+        assert own.checkpoint.template.reply_ids(reply) == ids
+        settings = {"length": len(ids), "initial": reply, "steps": 1, "topk": 64}
+        first = model.search(PROMPT, candidates=8, **settings).row(0, named=True)
+        assert (first["step"], list(first["token_ids"])) == (0, ids)
+        np.testing.assert_allclose(first["reward"], reward, **TOLERANCE)
+
+
 @pytest.mark.parametrize("name", PIPELINES)
 def test_log_probabilities_are_those_of_the_ids_of_the_file(folder, name, tmp_path):
     own = folder(name, template=None, auto=AutoModelForCausalLM)
@@ -165,7 +187,8 @@ def test_rewards_are_read_where_transformers_reads_them(folder, template, pad):
     expected = own.rewards(own.ids(written(template, text)) for text in replies)
     np.testing.assert_allclose(model.score(PROMPT, replies), expected, **TOLERANCE)
     closing = own.ids(written(template, "love"))[-1]
-    assert own.checkpoint.card.pooling == ("last_non_pad" if closing == own.pad else "last")
+    by_pad = closing == own.pad or template == "ends with the reply"
+    assert own.checkpoint.card.pooling == ("last_non_pad" if by_pad else "last")
     if not cut:
         return
     for method in ("gcg-merged", "coordinate", "beam"):
@@ -194,6 +217,17 @@ def test_a_searchs_file_holds_rewards_that_are_read_where_transformers_reads_the
     from_text = own.reward(own.ids(written("closes", last["text"])))
     np.testing.assert_allclose(result["self_check"]["reward_from_text"], from_text, **TOLERANCE)
     assert verify.main([*flags, "--rescore=4"]) == 0
+
+
+def test_a_search_refuses_a_reply_whose_end_would_not_be_read(folder):
+    own = folder("gaps", "closes", "the closing token")
+    model = engine.load(own.checkpoint.path)
+    settings = {"length": 2, "initial": f"x{CLOSES}", "fixed": (1,), "topk": 64, "specials": True}
+    message = "its last token 2 is the pad token, before which this model's reward is read"
+    with pytest.raises(AssayError, match=message):
+        model.search(PROMPT, **settings)
+    with pytest.raises(AssayError, match=message):
+        model.certify(PROMPT, f"x{CLOSES}", fixed=(1,), specials=True)
 
 
 @pytest.mark.parametrize("pooling", ["last", "first_pad"])

@@ -5,6 +5,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import analysis
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.mesh import build_mesh
@@ -366,6 +367,15 @@ def test_a_conversation_with_an_id_that_the_embedding_lacks_is_refused(run, chec
     assert run.sweep([model], ONE) == 286
     with pytest.raises(AssayError, match="holds token id 286; the model's embedding has 286 rows"):
         run.score([model], ONE, "words", ["love", "\n\n"])  # the tokenizer's last merge
+
+
+def test_models_whose_embeddings_hold_other_ids_of_one_tokenizer_have_a_vocabulary_each(
+    run, checkpoint
+):
+    small, whole = checkpoint("small", vocab_size=286), checkpoint("whole")
+    assert run.sweep([small, whole], ONE) == 286 + 288
+    found = analysis.load(run.folder)
+    assert [len(found.rewards(slug, "greatest")[0]) for slug in ("small", "whole")] == [286, 288]
 
 
 def test_a_run_of_an_earlier_release_is_not_added_to(run, tiny, checkpoint):

@@ -137,6 +137,29 @@ def test_another_mode_is_refused(tmp_path):
         two_models(first, analysis.load(tmp_path / "b"))
 
 
+@pytest.mark.parametrize(
+    ("pooling", "other_model", "taken"),
+    [("last_non_pad", True, True), ("first_pad", True, False), ("last_non_pad", False, False)],
+)
+def test_two_models_are_each_read_where_their_class_reads(tmp_path, pooling, other_model, taken):
+    """Of one model, two places are two readings."""
+    first = _run(tmp_path / "a")
+    _run(tmp_path / "b")
+
+    def padded(content):
+        for result in content["results"].values():
+            digest = {"checkpoint_hash": "another"} if other_model else {}
+            result["fingerprint"] |= {"pooling": pooling, **digest}
+
+    runs.edit_manifest(tmp_path / "b", padded)
+    second = analysis.load(tmp_path / "b")
+    if taken:
+        assert two_models(first, second).prompts
+    else:
+        with pytest.raises(AssayError, match=r"the same pooling \(--config\.pooling\)"):
+            two_models(first, second)
+
+
 def test_a_chat_form_stands_for_its_prompt(tmp_path):
     folder = runs.write_run(tmp_path / "b", {"v": TOKENS}, {}, {})
     runs.add_logprobs(folder, "lm", "v", "greatest.chat", [-1.0, -2.0, -3.0])
