@@ -147,9 +147,8 @@ def test_a_reply_has_no_space_that_the_tokenizer_puts_before_a_text_of_its_own(f
         ids = own.ids(written(own.template, reply))[len(before) : -len(after)]
         assert own.checkpoint.template.reply_ids(reply) == ids
         settings = {"length": len(ids), "initial": reply, "steps": 1, "topk": 64}
-        first = model.search(PROMPT, candidates=8, **settings).row(0, named=True)
-        assert (first["step"], list(first["token_ids"])) == (0, ids)
-        np.testing.assert_allclose(first["reward"], reward, **TOLERANCE)
+        assert model.search(PROMPT, candidates=8, **settings)["reward"][-1] > reward
+        assert model.certify(PROMPT, reply, sweeps=len(ids)).swaps
 
 
 @pytest.mark.parametrize("name", PIPELINES)
