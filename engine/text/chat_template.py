@@ -182,7 +182,7 @@ class ChatTemplate:
             raise AssayError(
                 f"chat template of {self.tokenizer.name_or_path}: the reply {merged!r} does not "
                 "stand as its own tokens in the rendered conversation, so no token can be put "
-                "there by its id; allowed: --config.mode=text"
+                "there by its id; allowed: --config.mode=text of a sweep or a score"
             )
         return around
 
