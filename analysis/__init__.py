@@ -56,13 +56,13 @@ from analysis.chapters.sequences import (
 from analysis.chapters.shared_ends import shared_top_bottom
 from analysis.chapters.tokens import shared_rewards, shared_vocabulary, top_bottom
 from analysis.chapters.variance import variance_table
-from analysis.measures.beside_people import (
+from analysis.measures.combined import combined
+from analysis.measures.human_agreement import (
     humans_correlation,
     humans_gap,
     humans_ranks,
     side_by_side,
 )
-from analysis.measures.combined import combined
 from analysis.measures.list_scores import ListScores, items_points, list_scores
 from analysis.measures.transfer import transfer_matrix
 from analysis.model_info import ModelInfo, describe

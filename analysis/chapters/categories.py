@@ -48,9 +48,9 @@ from analysis.measures.category_contrasts import (
 from analysis.measures.category_medians import MEDIANS, category_medians
 from analysis.measures.word_scores import WordScores
 from analysis.sentences import q_value
+from analysis.significant_effects import significant
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Absent, Study, Table, required, table
-from analysis.sure_effects import sure
 from analysis.words import lexicons
 from analysis.words.categories import categories
 from analysis.words.questions import questions
@@ -308,7 +308,7 @@ def _told(study: Study) -> pl.DataFrame:
         return pl.DataFrame(schema=BY_BASE)
     keys = ["list", "scale", "category", "base", "other_base"]
     order = pl.col("framing").replace_strict(_TOLD)
-    certain = sure(contrasts).sort("p", order, maintain_order=True)
+    certain = significant(contrasts).sort("p", order, maintain_order=True)
     return certain.unique(keys, keep="first", maintain_order=True)
 
 

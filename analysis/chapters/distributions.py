@@ -15,11 +15,11 @@ from analysis.figures import style
 from analysis.measures.matched_words import CELL
 from analysis.run import Run
 from analysis.sentences import span
+from analysis.significant_effects import significant
 from analysis.statistics import Array
 from analysis.statistics.distribution_shape import density, moments, skewness_interval
 from analysis.statistics.multiplicity import with_q
 from analysis.study import NO_VOCABULARY, Study, Table, table
-from analysis.sure_effects import sure
 from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns
 
@@ -192,7 +192,7 @@ def section(study: Study) -> Section:
 
 def findings(moments: pl.DataFrame) -> list[Finding]:
     """How many distributions are skewed, each beyond chance; nothing where none is."""
-    certain = sure(moments)
+    certain = significant(moments)
     sides = {
         "above": certain.filter(pl.col("skewness") > 0),
         "below": certain.filter(pl.col("skewness") < 0),

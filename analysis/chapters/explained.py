@@ -25,12 +25,12 @@ from analysis.blocks import (
 from analysis.figures import style
 from analysis.figures.model_map import map_of_models
 from analysis.sentences import decimals, listed, q_value
+from analysis.significant_effects import significant
 from analysis.statistics import Array
 from analysis.statistics.mantel import joint, mantel, pair_places, pairs_of, permutations
 from analysis.statistics.mds import metric_mds
 from analysis.statistics.multiplicity import with_q
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, table
-from analysis.sure_effects import sure
 from engine.runs.schema import Columns
 
 _LEAST = 4  # Models: three have three pairs, and six orders are too few for a p-value.
@@ -356,7 +356,7 @@ def findings(tests: Mapping[str, pl.DataFrame], pairs: Mapping[str, int]) -> Ite
     """
     count = sum(each.height for each in tests.values())
     for prompt, each in tests.items():
-        certain = sure(each, "mantel_q")
+        certain = significant(each, "mantel_q")
         if certain.height == 0:
             continue
         traits = [

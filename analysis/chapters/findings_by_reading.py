@@ -11,9 +11,9 @@ import polars as pl
 
 from analysis.chapters import distributions, framing, frequency, groups, humans, sentiment, tokens
 from analysis.measures.readings import Readings
+from analysis.significant_effects import ALPHA
 from analysis.statistics.kendall import tau_b
 from analysis.study import Chapter, Study
-from analysis.sure_effects import ALPHA
 from engine.runs.readings import DEFAULT
 from engine.runs.schema import Columns
 

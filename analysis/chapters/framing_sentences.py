@@ -4,7 +4,7 @@ import polars as pl
 
 from analysis.blocks import Finding
 from analysis.sentences import span
-from analysis.sure_effects import sure
+from analysis.significant_effects import significant
 
 
 def findings(table: pl.DataFrame | None, prompts: tuple[str, str]) -> list[Finding]:
@@ -21,7 +21,7 @@ def findings(table: pl.DataFrame | None, prompts: tuple[str, str]) -> list[Findi
 
 
 def _signs(own: pl.DataFrame, prompts: tuple[str, str]) -> str:
-    certain = sure(own)
+    certain = significant(own)
     sides = {
         "below": certain.filter(pl.col("pearson") < 0),
         "above": certain.filter(pl.col("pearson") > 0),
@@ -41,7 +41,7 @@ def _signs(own: pl.DataFrame, prompts: tuple[str, str]) -> str:
 
 
 def _against_reference(own: pl.DataFrame, prompts: tuple[str, str]) -> str:
-    lower = sure(own, "difference_q").filter(pl.col("difference") < 0)
+    lower = significant(own, "difference_q").filter(pl.col("difference") < 0)
     if not lower.height:
         return ""
     gaps = [f"{gap:.3f}" for gap in sorted(-lower["difference"].to_numpy())]

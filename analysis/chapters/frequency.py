@@ -20,10 +20,10 @@ from analysis.chapters.sentiment import (
 )
 from analysis.figures import style, word_points
 from analysis.measures.matched_words import CELL, by_model_and_prompt, matches_block
+from analysis.significant_effects import clearest, counted, interval, significant
 from analysis.statistics import regression
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Absent, Study, Table, required, table
-from analysis.sure_effects import clearest, counted, interval, sure
 from analysis.words import lexicons
 
 
@@ -224,7 +224,7 @@ def findings(
     """
     if slopes is None:
         return
-    for prompt, part in in_order(sure(slopes), prompts):
+    for prompt, part in in_order(significant(slopes), prompts):
         own = slopes.filter(prompt=prompt)
         above, below = "commoner words score higher", "commoner words score lower"
         said = counted(own, "slope", above, below, "lower")

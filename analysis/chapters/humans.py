@@ -35,17 +35,17 @@ from analysis.chapters.items import ROWS_SHOWN
 from analysis.ends import head_and_tail
 from analysis.figures import human_ranks, style
 from analysis.figures.heat_map import heat_map
-from analysis.measures.beside_people import LIST as KEYS
-from analysis.measures.beside_people import (
+from analysis.measures.human_agreement import LIST as KEYS
+from analysis.measures.human_agreement import (
     humans_correlation,
     humans_gap,
     humans_ranks,
 )
 from analysis.sentences import decimals
+from analysis.significant_effects import ALPHA, significant
 from analysis.statistics import rank_gaps, ranks
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Absent, Study, Table, table
-from analysis.sure_effects import ALPHA, sure
 from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
@@ -283,7 +283,7 @@ def agreement_findings(
     if correlations is None:
         return
     for (items, prompt), part in correlations.group_by("list", "prompt", maintain_order=True):
-        certain = sure(part)["spearman"]
+        certain = significant(part)["spearman"]
         if not len(certain):
             continue
         above, below = int((certain > 0).sum()), int((certain < 0).sum())

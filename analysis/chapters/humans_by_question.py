@@ -9,7 +9,7 @@ import polars as pl
 
 from analysis.chapters.items import FEW
 from analysis.chapters.items_agreement import file_name
-from analysis.measures.beside_people import beside, side_by_side
+from analysis.measures.human_agreement import beside, side_by_side
 from analysis.measures.list_scores import ALL, ListScores, scores_of
 from analysis.study import Study
 

@@ -19,11 +19,11 @@ from analysis.chapters.items_questions import SOME
 from analysis.figures.heat_map import heat_map
 from analysis.measures.list_scores import ALL, ListScores, every_list
 from analysis.sentences import q_value
+from analysis.significant_effects import significant
 from analysis.statistics import Array, kendall_intervals
 from analysis.statistics.kendall import tau_b_matrix
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Absent, Study, Table, required, table
-from analysis.sure_effects import sure
 from analysis.words.questions import NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
 
@@ -362,7 +362,7 @@ def traits(rsa: pl.DataFrame) -> str:
     Args:
       rsa: rows of `items_rsa` of one list.
     """
-    certain = sure(rsa).filter(pl.col("estimate") > 0, tested="alone")
+    certain = significant(rsa).filter(pl.col("estimate") > 0, tested="alone")
     named = [
         f"{_TRAITS.get(trait, trait)} (r = {r:.2f}, Mantel {q_value(q)})"
         for trait, r, q in certain.select("predictor", "estimate", "q").iter_rows()

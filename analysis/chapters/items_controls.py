@@ -16,11 +16,11 @@ from analysis.chapters.items_questions import SOME
 from analysis.figures import style
 from analysis.measures.list_scores import ALL, ITEM, ListScores, every_list
 from analysis.sentences import decimals, q_value
+from analysis.significant_effects import ALPHA, significant
 from analysis.statistics import Array
 from analysis.statistics.multiplicity import with_q
 from analysis.statistics.spearman import partial_spearman
 from analysis.study import Study, Table, required, table
-from analysis.sure_effects import ALPHA, sure
 from analysis.words import lexicons
 from analysis.words.questions import ASKED_FOR, NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
@@ -309,7 +309,7 @@ def findings(controls: pl.DataFrame | None) -> list[Finding]:
     """
     if controls is None:
         return []
-    certain = sure(controls).filter(model=ALL_MODELS)
+    certain = significant(controls).filter(model=ALL_MODELS)
     texts = {
         (name, trait): preferred(certain.filter(list=name, trait=trait))
         for name in lists_in(certain)

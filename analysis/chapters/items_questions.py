@@ -17,11 +17,11 @@ from analysis.ends import head_and_tail
 from analysis.figures.standings import shown_items, standings
 from analysis.measures.list_scores import ALL, ITEM, ListScores, every_list
 from analysis.sentences import listed
+from analysis.significant_effects import significant
 from analysis.statistics import Array
 from analysis.statistics.mean_places import mean_place_test
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Study, Table, required, table
-from analysis.sure_effects import sure
 from analysis.words.questions import ASKED_FOR, POSITIVE
 from engine.runs.schema import Columns
 
@@ -147,7 +147,7 @@ def ends_beyond_chance(part: pl.DataFrame) -> str:
       part: rows of `items_questions` of one list.
     """
     asked = part["question"].unique(maintain_order=True).to_list()
-    certain = sure(part).with_columns(high=pl.col("mean_percentile") > 0.5)
+    certain = significant(part).with_columns(high=pl.col("mean_percentile") > 0.5)
     each = certain.group_by("item_id", "item", "high", maintain_order=True).agg(
         asked=pl.len(), mean=pl.col("mean_percentile").mean()
     )

@@ -8,7 +8,7 @@ import polars as pl
 from analysis.blocks import Finding
 from analysis.measures.lens import ALL
 from analysis.sentences import span
-from analysis.sure_effects import sure
+from analysis.significant_effects import significant
 
 
 def findings(
@@ -53,7 +53,7 @@ def _frames(frames: pl.DataFrame | None, layers: pl.DataFrame) -> Iterator[Findi
         return
     last = frames.filter(pl.col("layer") == pl.col("layers"))
     tested = last.filter(pl.col("difference").is_not_nan())
-    wide = sure(tested).filter(pl.col("difference") > 0)
+    wide = significant(tested).filter(pl.col("difference") > 0)
     good, bad = apart.select("prompt", "against").row(0)
     yield Finding(
         text=f"After the last layer, τ of the rankings under “{good}” and “{bad}” is lower than "

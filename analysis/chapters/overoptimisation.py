@@ -40,9 +40,9 @@ from analysis.measures.overoptimisation import (
 )
 from analysis.measures.reference_policy import KLS, LIST, Replies
 from analysis.sentences import decimals
+from analysis.significant_effects import ALPHA
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Absent, Study, Table, required, table
-from analysis.sure_effects import ALPHA
 from engine.runs.schema import Columns
 
 _AGREE = 0.5  # correlation of two rewards above which one may stand for the other

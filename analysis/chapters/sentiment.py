@@ -32,11 +32,11 @@ from analysis.measures.matched_words import (
     rules_in_words,
 )
 from analysis.run import Run
+from analysis.significant_effects import clearest, counted, interval, significant
 from analysis.statistics import regression
 from analysis.statistics.effect_sizes import auc, cohens_d
 from analysis.statistics.multiplicity import with_q
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
-from analysis.sure_effects import clearest, counted, interval, sure
 from analysis.words import lexicons
 from analysis.words.stems import stems
 from engine.runs.schema import Columns
@@ -274,7 +274,7 @@ def slope_findings(
     """
     if slopes is None:
         return
-    for prompt, part in in_order(sure(slopes), prompts):
+    for prompt, part in in_order(significant(slopes), prompts):
         clauses = [
             f"{said} {where}"
             for side, where in _SIDES.items()
@@ -306,7 +306,7 @@ def bing_findings(
     """
     if effects is None:
         return
-    for prompt, part in in_order(sure(effects), prompts):
+    for prompt, part in in_order(significant(effects), prompts):
         own = effects.filter(prompt=prompt)
         better = "positive words of the Bing lexicon score higher than negative ones"
         worse = "positive words of the Bing lexicon score lower than negative ones"

@@ -87,10 +87,10 @@ def certified_findings(certificates: pl.DataFrame | None) -> list[Finding]:
     """That swaps of one token improve no found reply, or that they improved some."""
     if certificates is None:
         return []
-    findings, sure = [], certificates.filter("certified")
+    findings, significant = [], certificates.filter("certified")
     moved = certificates.filter(pl.col("ascent_steps") > 0)
-    if sure.height:
-        rejected = sure["rejected"].sum()
+    if significant.height:
+        rejected = significant["rejected"].sum()
         text = (
             f"{_of(sure.height, certificates.height)} certified: every allowed swap of a single "
             f"token was scored ({sure['swaps'].sum():,} rewards), and none improves the reply"

@@ -45,10 +45,10 @@ from analysis.measures.wording_tables import (
 )
 from analysis.measures.wordings import FRAMING, Wordings, of_list, of_vocabulary
 from analysis.sentences import decimals, q_value
+from analysis.significant_effects import significant
 from analysis.statistics.multiplicity import with_q
 from analysis.statistics.t_test import t_test
 from analysis.study import Absent, Study, Table, required, table
-from analysis.sure_effects import sure
 from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
@@ -193,7 +193,7 @@ def _agreement_findings(study: Study) -> Iterator[Finding]:
     if comparison is None:
         return
     agreement = study.tables["wording_agreement"]
-    for row in sure(comparison).iter_rows(named=True):
+    for row in significant(comparison).iter_rows(named=True):
         taus = {
             kind: agreement.filter(list=row["list"], comparison=kind)["kendall"].fill_nan(None)
             for kind in (row["comparison"], row["against"])
@@ -233,7 +233,7 @@ def _favoured_findings(study: Study) -> Iterator[Finding]:
     tests, favoured = study.tables.get("wording_tests"), study.tables.get("wording_favoured")
     if tests is None or favoured is None:
         return
-    for row in sure(tests).sort("q", maintain_order=True).iter_rows(named=True):
+    for row in significant(tests).sort("q", maintain_order=True).iter_rows(named=True):
         own = favoured.filter(list=row["list"], question=row["question"], prompt=row["prompt"])
         items = ", ".join(
             f"“{display.plain(item)}” ({count} of {row['models']} models)"
@@ -259,7 +259,7 @@ def _favoured_table(study: Study, columns: tuple[Column, ...], title: str) -> li
     keys = ["list", "question", "prompt"]
     shown = favoured.clear()
     if tests is not None:
-        shown = favoured.join(sure(tests), on=keys, how="semi", maintain_order="left")
+        shown = favoured.join(significant(tests), on=keys, how="semi", maintain_order="left")
     if shown.height == 0:
         return [Files(["wording_favoured.csv"])]
     return rows(shown, columns, "wording_favoured.csv", title)

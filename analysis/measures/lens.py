@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 
 from analysis.run import Run
+from analysis.significant_effects import ALPHA
 from analysis.statistics import Array, ranks
 from analysis.statistics.clustered import clustered_error, half_width
 from analysis.statistics.correlation import difference_interval
 from analysis.statistics.kendall import tau_of
 from analysis.statistics.kendall_intervals import FEWEST, Order, pair_influence, pair_interval
 from analysis.statistics.multiplicity import with_q
-from analysis.sure_effects import ALPHA
 from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # which looks up its numbers here
-    from analysis.published.own import Own
+    from analysis.published.run_values import RunValues
 
 Row = Mapping[str, Any]  # cells of `data.NUMBERS`
 Finder = Callable[["Own", Row], float | None]  # raises `own.Missing`
@@ -16,63 +16,67 @@ ROUNDED = "rsa_rounded"  # table: `rounding.RoundedAgreement`
 _PEOPLE = "human"
 
 
-def _moment(own: Own, row: Row) -> float | None:
-    return own.cell(("moments",), row["quantity"], row["model"], prompt=row["prompt"])
+def _moment(run_values: RunValues, row: Row) -> float | None:
+    return run_values.cell(("moments",), row["quantity"], row["model"], prompt=row["prompt"])
 
 
 def _matrix(name: str) -> Finder:
-    return lambda own, row: own.square((name, row["prompt"]), row["model"], row["other"])
+    return lambda run_values, row: run_values.square(
+        (name, row["prompt"]), row["model"], row["other"]
+    )
 
 
 def _explained(column: str) -> Finder:
     """A column of the test of one trait."""
 
-    def find(own: Own, row: Row) -> float | None:
-        own.of_all(len(own.scored))
-        return own.cell((ROUNDED, row["prompt"]), column, predictor=row["other"])
+    def find(run_values: RunValues, row: Row) -> float | None:
+        run_values.of_all(len(run_values.scored))
+        return run_values.cell((ROUNDED, row["prompt"]), column, predictor=row["other"])
 
     return find
 
 
-def _joint(own: Own, row: Row) -> float | None:
+def _joint(run_values: RunValues, row: Row) -> float | None:
     """Of all traits together: the same in each row of the table."""
-    own.of_all(len(own.scored))
-    return own.cell((ROUNDED, row["prompt"]), "r_squared")
+    run_values.of_all(len(run_values.scored))
+    return run_values.cell((ROUNDED, row["prompt"]), "r_squared")
 
 
-def _sentiment(own: Own, row: Row) -> float | None:
+def _sentiment(run_values: RunValues, row: Row) -> float | None:
     where = {"prompt": row["prompt"], "valence": row["other"]}
-    return own.cell(("sentiment_slopes",), "slope", row["model"], **where)
+    return run_values.cell(("sentiment_slopes",), "slope", row["model"], **where)
 
 
-def _frequency(own: Own, row: Row) -> float | None:
-    return own.cell(("frequency_slopes",), "slope", row["model"], prompt=row["prompt"])
+def _frequency(run_values: RunValues, row: Row) -> float | None:
+    return run_values.cell(("frequency_slopes",), "slope", row["model"], prompt=row["prompt"])
 
 
-def _with_people(own: Own, row: Row) -> float | None:
-    return own.cell(("humans_correlation",), "spearman", row["model"], **_ranked_list(own, row))
+def _with_people(run_values: RunValues, row: Row) -> float | None:
+    return run_values.cell(
+        ("humans_correlation",), "spearman", row["model"], **_ranked_list(run_values, row)
+    )
 
 
-def _gap(own: Own, row: Row) -> float | None:
-    where = _ranked_list(own, row)
-    own.of_all(own.table("humans_correlation").filter(**where).height)
-    return own.cell(("humans_gap",), "gap", item=row["other"], **where)
+def _gap(run_values: RunValues, row: Row) -> float | None:
+    where = _ranked_list(run_values, row)
+    run_values.of_all(run_values.table("humans_correlation").filter(**where).height)
+    return run_values.cell(("humans_gap",), "gap", item=row["other"], **where)
 
 
-def _ranked_list(own: Own, row: Row) -> dict[str, str]:
+def _ranked_list(run_values: RunValues, row: Row) -> dict[str, str]:
     """List and prompt of a row, of a list that people ranked too."""
-    where = {"prompt": row["prompt"], "list": own.compared_list()}
-    if not own.table("humans_correlation").filter(**where).height:
-        raise own.absent("humans_correlation")
+    where = {"prompt": row["prompt"], "list": run_values.compared_list()}
+    if not run_values.table("humans_correlation").filter(**where).height:
+        raise run_values.absent("humans_correlation")
     return where
 
 
-def _first(own: Own, row: Row) -> float | None:
+def _first(run_values: RunValues, row: Row) -> float | None:
     """How many models rank an item first."""
-    where = _ranked_list(own, row)
-    ranked = own.table("humans_ranks", where["list"], where["prompt"])
+    where = _ranked_list(run_values, row)
+    ranked = run_values.table("humans_ranks", where["list"], where["prompt"])
     models = ranked.columns[_RANKS:]
-    own.of_all(len(models))
+    run_values.of_all(len(models))
     item = ranked.filter(item=row["other"]).select(models)
     return float((item.to_numpy() == 1).sum()) if item.height else None
 
@@ -80,16 +84,16 @@ def _first(own: Own, row: Row) -> float | None:
 _RANKS = 4  # columns before those of the models
 
 
-def _among_items(own: Own, row: Row) -> float | None:
+def _among_items(run_values: RunValues, row: Row) -> float | None:
     """Agreement on the list: of two models it needs no people."""
-    key = own.agreement(row["prompt"], people=row["other"] == _PEOPLE)
-    return own.square(key, row["model"], row["other"])
+    key = run_values.agreement(row["prompt"], people=row["other"] == _PEOPLE)
+    return run_values.square(key, row["model"], row["other"])
 
 
-def _mean_agreement(own: Own, row: Row) -> float | None:
-    matrix = own.table(*own.agreement(row["prompt"]))
+def _mean_agreement(run_values: RunValues, row: Row) -> float | None:
+    matrix = run_values.table(*run_values.agreement(row["prompt"]))
     models = [name for name in matrix.columns[1:] if name != _PEOPLE]
-    own.of_all(len(models))
+    run_values.of_all(len(models))
     square = matrix.filter(~matrix["model"].is_in([_PEOPLE])).select(models).to_numpy()
     return float(square[np.triu_indices(len(models), 1)].mean())
 

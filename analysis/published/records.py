@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from analysis.published import verdicts
 from analysis.published.exhibits import Exhibit
-from analysis.published.own import Own
+from analysis.published.run_values import RunValues
 from analysis.published.verdicts import Verdict
 
 
@@ -31,7 +31,7 @@ class Line:
     model: str
     quantity: str
     published: str
-    own: float | str | None
+    run_values: float | str | None
     ours: float | str | None
     difference: float | None
     verdict: Verdict
@@ -58,7 +58,7 @@ class TokenList:
     model: str
     end: str
     published: Sequence[str]
-    own: Sequence[str]
+    run_values: Sequence[str]
     ours: Sequence[str]
     common: int
     at_rank: int
@@ -102,18 +102,18 @@ class Compared:
     @property
     def run_lines(self) -> list[Line]:
         """The numbers that the run has."""
-        return [line for line in self.lines if line.own is not None]
+        return [line for line in self.lines if line.run_values is not None]
 
     @property
     def run_lists(self) -> list[TokenList]:
         """The lists that the run has."""
-        return [one for one in self.lists if one.own or one.verdict is None]
+        return [one for one in self.lists if one.run_values or one.verdict is None]
 
     @property
     def not_run(self) -> list[tuple[str, int]]:
         """Why published values have no counterpart, and how many for each reason."""
-        absent = [line.verdict for line in self.lines if line.own is None]
-        return _reasons([*absent, *(one.verdict for one in self.lists if not one.own)])
+        absent = [line.verdict for line in self.lines if line.run_values is None]
+        return _reasons([*absent, *(one.verdict for one in self.lists if not one.run_values)])
 
     @property
     def not_judged(self) -> list[tuple[str, int]]:
@@ -138,7 +138,7 @@ class Readings:
       singles: in the paper's conventions with one of them changed.
     """
 
-    paper: Own
-    ours: Own
-    noise: Own | None = None
-    singles: Sequence[Own] = ()
+    paper: RunValues
+    ours: RunValues
+    noise: RunValues | None = None
+    singles: Sequence[RunValues] = ()

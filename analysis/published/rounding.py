@@ -10,7 +10,7 @@ import polars as pl
 
 from analysis.chapters import explained
 from analysis.published.finders import ROUNDED
-from analysis.published.own import GREATEST, TEN
+from analysis.published.run_values import GREATEST, TEN
 from analysis.run import Run
 from analysis.statistics import Array
 from analysis.study import Absent, Study, Table, table
@@ -72,8 +72,8 @@ class RoundedRun(Run):
         scores = super().scores(models=models, prompts=prompts)
         for model, dtype in self.tokens.items():
             near = pl.col("reward").map_batches(partial(_series, dtype), return_dtype=pl.Float32)
-            own = pl.col("model") == model
-            scores = scores.with_columns(reward=pl.when(own).then(near).otherwise("reward"))
+            run_values = pl.col("model") == model
+            scores = scores.with_columns(reward=pl.when(run_values).then(near).otherwise("reward"))
         return scores
 
 

@@ -31,8 +31,8 @@ from analysis.options import AnalyzeSettings
 from analysis.published.data import Published
 from analysis.published.exhibits import EXHIBITS, ITEMS, Exhibit
 from analysis.published.finders import ROUNDED
-from analysis.published.own import Key, Own
 from analysis.published.rounding import RoundedAgreement
+from analysis.published.run_values import Key, RunValues
 from analysis.report import drawing
 from analysis.run import Run, load
 from analysis.study import Chapter, Study, Table, compute, required, table
@@ -152,7 +152,7 @@ def own_of(
     failures: Mapping[str, str] | None = None,
     reasons: Mapping[Key, str] | None = None,
     items: str = "",
-) -> Own:
+) -> RunValues:
     """A reading's tables as `compare` takes them.
 
     Args:
@@ -164,7 +164,7 @@ def own_of(
       items: name of the list of items that is compared; "": the only one that was scored.
     """
     made = {} if study is None else _frames(study)
-    return Own(
+    return RunValues(
         name=name,
         tables=made,
         reasons={**({} if study is None else study.tables.absent), **(reasons or {})},
@@ -186,9 +186,9 @@ def printed_scores(run: Run, published: Published, slugs: Mapping[str, str]) -> 
         slug = slugs.get(str(model), "")
         if (slug, prompt) in run.results:
             ids, rewards = run.rewards(slug, str(prompt))
-            own = pl.DataFrame({"token_id": ids, "reward": rewards})
-            own = own.with_columns(model=pl.lit(slug), prompt=pl.lit(str(prompt)))
-            frames.append(own.select(list(_SCORES)).cast(pl.Schema(_SCORES)))
+            run_values = pl.DataFrame({"token_id": ids, "reward": rewards})
+            run_values = run_values.with_columns(model=pl.lit(slug), prompt=pl.lit(str(prompt)))
+            frames.append(run_values.select(list(_SCORES)).cast(pl.Schema(_SCORES)))
             frames[-1] = frames[-1].filter(pl.col("token_id").is_in(part["token_id"].to_list()))
     return required(pl.concat(frames), "None of the models was scored under that prompt.")
 
@@ -217,10 +217,12 @@ def draw(study: Study, folder: pathlib.Path, items: str = "") -> dict[str, list[
         there += pictures(chapter.section(study).blocks)
     there = [picture for picture in there if picture.stem not in _of_other_lists(study, items)]
     of = {e.id: [p for p in there if _belongs(p, e)] for e in EXHIBITS}
-    chosen = [picture for own in of.values() for picture in own]
+    chosen = [picture for run_values in of.values() for picture in run_values]
     section = Section(id="paper", title="", label="", lead="", blocks=chosen)
     drawn = drawing.draw([section], folder)
-    return {name: [(drawn[p.stem], p.caption) for p in own] for name, own in of.items()}
+    return {
+        name: [(drawn[p.stem], p.caption) for p in run_values] for name, run_values in of.items()
+    }
 
 
 def _of_other_lists(study: Study, items: str) -> set[str]:

@@ -9,8 +9,8 @@ from analysis import AnalyzeSettings, ModelInfo, Study
 from analysis.published import comparison, rounding, singles, tables
 from analysis.published.data import Published
 from analysis.published.exhibits import EXHIBITS
-from analysis.published.own import Own
 from analysis.published.records import Readings
+from analysis.published.run_values import RunValues
 from analysis.published.verdicts import DIFFERS
 from analysis.run import Run
 from configs import analyze as defaults
@@ -66,7 +66,7 @@ def _rounded(run: Run) -> Run:
     return rounding.rounded(run, {slug: info.nickname for slug, info in infos().items()})
 
 
-def single_changes(asked: Asked, published: Published, items: str = "") -> list[Own]:
+def single_changes(asked: Asked, published: Published, items: str = "") -> list[RunValues]:
     """The tables of the paper's run with one convention changed, for each that was computed.
 
     Args:
@@ -78,8 +78,8 @@ def single_changes(asked: Asked, published: Published, items: str = "") -> list[
     found = []
     for one in [] if run is None else singles.changes(run):
         study = _quick(asked, _rounded(one.run), published)
-        own = tables.own_of(one.name, study, infos(), items=items)
-        found.append(dataclasses.replace(own, tried=one.tried))
+        run_values = tables.own_of(one.name, study, infos(), items=items)
+        found.append(dataclasses.replace(run_values, tried=one.tried))
     return found
 
 
@@ -113,22 +113,22 @@ def differing(
     found = Readings(paper=owns.get(PAPER, nothing), ours=nothing, noise=owns.get(NOISE))
     shared = [exhibit.id for exhibit in EXHIBITS if exhibit.of_shared]
     alone = ~pl.col("exhibit").is_in(shared)
-    own = Published(
+    run_values = Published(
         models=published.models.clear(),
         numbers=published.numbers.filter(alone, model=spec.nickname),
         tokens=published.tokens.filter(alone, model=spec.nickname),
     )
-    prompts = [*own.numbers["prompt"], *own.tokens["prompt"]]
-    return [p for p in dict.fromkeys(prompts) if _differs(own, p, found)]
+    prompts = [*run_values.numbers["prompt"], *run_values.tokens["prompt"]]
+    return [p for p in dict.fromkeys(prompts) if _differs(run_values, p, found)]
 
 
 def _differs(published: Published, prompt: str, readings: Readings) -> bool:
-    own = dataclasses.replace(
+    run_values = dataclasses.replace(
         published,
         numbers=published.numbers.filter(prompt=prompt),
         tokens=published.tokens.filter(prompt=prompt),
     )
-    compared = comparison.compare(own, readings)
+    compared = comparison.compare(run_values, readings)
     return any(one.counts[DIFFERS] for one in compared)
 
 

@@ -107,5 +107,7 @@ def _judged(table: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
     )
     judged = with_q(with_place.sort("_place", "axis", "group").drop("_place"))
     # Where something is undefined, nothing is said.
-    sure = (pl.col("q").fill_nan(1.0) < SURE) & (pl.col("placebo_share").fill_nan(1.0) <= RARE)
-    return judged.with_columns(differs=sure)
+    significant = (pl.col("q").fill_nan(1.0) < SURE) & (
+        pl.col("placebo_share").fill_nan(1.0) <= RARE
+    )
+    return judged.with_columns(differs=significant)

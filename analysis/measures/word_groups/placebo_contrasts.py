@@ -45,8 +45,8 @@ def differing(table: pl.DataFrame) -> pl.DataFrame:
     """
     size = pl.col("contrast").abs().fill_nan(0.0).round(9)
     share = (size.rank("max", descending=True) / pl.len()).over("model", "prompt")
-    sure = pl.col("q").fill_nan(1.0) < SURE
-    return with_q(table).with_columns(differs=sure & (share <= RARE))
+    significant = pl.col("q").fill_nan(1.0) < SURE
+    return with_q(table).with_columns(differs=significant & (share <= RARE))
 
 
 def _contrasts(

@@ -97,11 +97,11 @@ def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run):
     certify(small_run, "m-one", [1.0, 0.25], certified=True, gain=-1.0, direction="min")
     certify(small_run, "m-two", [1.0, 1.0], certified=False, gain=0.0)
     made = analysis.sequence_certificates(analysis.load(small_run))
-    sure, short = (finding.text for finding in sequence_sentences.certified_findings(made))
-    assert sure.startswith("2 of the 3 replies that were put to the test are certified")
-    assert "(400 rewards)" in sure
+    significant, short = (finding.text for finding in sequence_sentences.certified_findings(made))
+    assert significant.startswith("2 of the 3 replies that were put to the test are certified")
+    assert "(400 rewards)" in significant
     assert "improved 2 of 3 replies that they found, by up to 0.75" in short
-    assert "none improves the reply; 4 would, but cannot be typed." in sure
+    assert "none improves the reply; 4 would, but cannot be typed." in significant
 
 
 def test_better_swaps_that_cannot_be_typed_are_named_only_where_there_are_some(small_run):

@@ -258,11 +258,11 @@ def test_a_placebo_kind_differs_where_it_is_sure_and_among_the_furthest():
     """Of forty kinds, two are a twentieth."""
     contrast = [0.5, -0.4, 0.3, *np.linspace(-0.1, 0.1, 37)]
     table = pl.DataFrame({"model": "m", "prompt": "best", "contrast": contrast})
-    sure = table.with_columns(p=pl.Series([0.001] * 3 + [0.5] * 37))
-    assert differing(sure)["differs"].to_list() == [True, True] + [False] * 38
-    unsure = sure.with_columns(p=pl.lit(0.2))
+    significant = table.with_columns(p=pl.Series([0.001] * 3 + [0.5] * 37))
+    assert differing(significant)["differs"].to_list() == [True, True] + [False] * 38
+    unsure = significant.with_columns(p=pl.lit(0.2))
     assert not differing(unsure)["differs"].any()
-    assert not differing(sure.head(19))["differs"].any()
+    assert not differing(significant.head(19))["differs"].any()
 
 
 def test_the_same_seed_gives_the_same_tables(study_of):

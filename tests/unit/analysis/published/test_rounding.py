@@ -7,8 +7,8 @@ import pytest
 
 import analysis
 from analysis.published import comparison, data, rounding, verdicts
-from analysis.published.own import Own
 from analysis.published.records import Readings
+from analysis.published.run_values import RunValues
 from tests.support import runs
 
 PAPERS = data.read()
@@ -42,8 +42,10 @@ def compared(rsa):
     numbers = {"mean": 0.0, "variance": 0.0, "skewness": 0.0}
     moments = pl.DataFrame({"model": NICKNAMES, "prompt": "greatest", **numbers})
     found = {("moments",): moments, ("rsa_rounded", "greatest"): rsa}
-    own = Own(name="", tables=found, reasons={}, slugs={name: name for name in NICKNAMES})
-    every = comparison.compare(FIGURE_2C, Readings(paper=own, ours=own))
+    run_values = RunValues(
+        name="", tables=found, reasons={}, slugs={name: name for name in NICKNAMES}
+    )
+    every = comparison.compare(FIGURE_2C, Readings(paper=run_values, ours=run_values))
     return next(one for one in every if one.exhibit.id == "figure_2c")
 
 

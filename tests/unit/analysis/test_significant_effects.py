@@ -3,7 +3,7 @@ import math
 import polars as pl
 import pytest
 
-from analysis.sure_effects import clearest, counted, interval, sure
+from analysis.significant_effects import clearest, counted, interval, significant
 
 
 def part(values, q):
@@ -30,7 +30,7 @@ def test_models_are_counted_by_the_direction_of_what_is_sure(values, q, expected
 
 
 def test_a_q_that_is_not_defined_is_not_sure():
-    assert sure(part([1.0, 1.0, 1.0], [math.nan, None, 0.01]))["model"].to_list() == ["m2"]
+    assert significant(part([1.0, 1.0, 1.0], [math.nan, None, 0.01]))["model"].to_list() == ["m2"]
 
 
 def test_the_clearest_has_the_lowest_p_and_ties_go_by_name():

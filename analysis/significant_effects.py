@@ -9,7 +9,7 @@ import polars as pl
 ALPHA = 0.05
 
 
-def sure(table: pl.DataFrame, q: str = "q") -> pl.DataFrame:
+def significant(table: pl.DataFrame, q: str = "q") -> pl.DataFrame:
     """The rows of `table` whose q is below 0.05; a q that is not defined is not.
 
     Args:
@@ -37,7 +37,7 @@ def counted(
       sure.
     """
     known = part.filter(pl.col(value).is_not_nan() & pl.col(value).is_not_null()).height
-    certain = sure(part)
+    certain = significant(part)
     up = certain.filter(pl.col(value) > zero).height
     down = certain.filter(pl.col(value) < zero).height
     if up and down:
