@@ -27,7 +27,7 @@ help: ## this list
 demo: $(VENV)/.demo $(VENV)/.package ## build the embedded reward models, sweep, search, write a report
 	@$(PY) -m launch.demo
 
-test: $(VENV)/.dev $(VENV)/.package ## run the quick tests (five to eleven minutes on two cores)
+test: $(VENV)/.dev $(VENV)/.package ## run the quick tests
 	$(PYTEST) -m "not slow" --ignore=tests/demo $(SKIP:%=--ignore=%)
 
 test-all: $(VENV)/.dev $(VENV)/.package ## run all tests, the slow proofs too

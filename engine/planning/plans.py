@@ -18,7 +18,7 @@ from engine.runs import parts
 from engine.scoring.reward_passes import rows_of_step
 
 LEAST_STEP = 16  # candidates per step on each device
-# Candidates per step that `auto` takes where memory allows: docs/decisions/2026-11-23-step-size.md.
+# Candidates per step that `auto` takes where memory allows: docs/decisions/step-and-memory.md.
 STEPS = {"cpu": 1024, "gpu": 2048, "tpu": 1024}
 _ENOUGH = 256  # candidates per step below which another split of the model is better
 _MOST_DEVICES = 4096  # up to which a sufficient number is looked for
