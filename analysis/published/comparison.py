@@ -65,10 +65,10 @@ def _model(row: Mapping[str, Any], readings: Readings) -> list[Line]:  # Any: ce
     """A row of Table 1 against the registry's entry of the model."""
     known = readings.paper.tables.get(("models",))
     slug = readings.paper.slugs.get(row["nickname"], "")
-    run_values = None if known is None else known.filter(model=slug)
+    computed = None if known is None else known.filter(model=slug)
     lines = []
     for name in ("base", "developer", "size_b", "rewardbench_rank"):
-        value = run_values[name][0] if run_values is not None and run_values.height else None
+        value = computed[name][0] if computed is not None and computed.height else None
         printed = row[name]
         verdict = Verdict(verdicts.SAME if value == printed else verdicts.DIFFERS)
         if value is None:
@@ -80,7 +80,7 @@ def _model(row: Mapping[str, Any], readings: Readings) -> list[Line]:  # Any: ce
                 model=row["nickname"],
                 quantity=_TABLE_1[name],
                 published=_short(printed),
-                run_values=None if value is None else _short(value),
+                computed=None if value is None else _short(value),
                 ours=None if value is None else _short(value),
                 difference=None,
                 verdict=verdict,
@@ -104,15 +104,15 @@ def _short(value: Any) -> str:  # Any: text or a number
 
 
 def _line(row: Mapping[str, Any], readings: Readings, unlike: str) -> Line:
-    run_values, missing = _number(readings.paper, row)
+    computed, missing = _number(readings.paper, row)
     ours, _ = _number(readings.ours, row)
     other = None if readings.noise is None else _number(readings.noise, row)[0]
     printed = float(row["value"])
     verdict = verdicts.of_number(
         printed,
         row["within"],
-        run_values,
-        noise=_distance(run_values, other),
+        computed,
+        noise=_distance(computed, other),
         others={readings.ours.name: ours},
         singles={one.name: _number(one, row)[0] for one in _tried(readings, row)},
         missing=missing,
@@ -126,9 +126,9 @@ def _line(row: Mapping[str, Any], readings: Readings, unlike: str) -> Line:
         model=names[0] if len(names) == 1 else "",
         quantity=_quantity(row),
         published=row["value"],
-        run_values=run_values,
+        computed=computed,
         ours=ours,
-        difference=None if run_values is None else run_values - printed,
+        difference=None if computed is None else computed - printed,
         verdict=_judged(verdict, unlike),
         source=row["source"],
         counted=not free or bool(unlike),
@@ -150,8 +150,8 @@ def _tried(readings: Readings, row: Mapping[str, Any]) -> list[RunValues]:  # An
     return [one for one in readings.singles if one.has_tried(row["prompt"], *names)]
 
 
-def _distance(run_values: float | None, other: float | None) -> float | None:
-    return None if run_values is None or other is None else abs(run_values - other)
+def _distance(computed: float | None, other: float | None) -> float | None:
+    return None if computed is None or other is None else abs(computed - other)
 
 
 def _quantity(row: Mapping[str, Any]) -> str:
@@ -177,9 +177,9 @@ QUANTITIES = {
 }
 
 
-def _number(run_values: RunValues, row: Mapping[str, Any]) -> tuple[float | None, str]:
+def _number(computed: RunValues, row: Mapping[str, Any]) -> tuple[float | None, str]:
     try:
-        return run_values.number(row), ""
+        return computed.number(row), ""
     except Missing as missing:
         return None, str(missing)
 
@@ -190,12 +190,12 @@ def _list(part: pl.DataFrame, readings: Readings, unlike: str) -> TokenList:
     by_id = first["exhibit"] == "table_2"
     rows = part.sort("rank").to_dicts()
     printed = [Entry(str(row["token_id"]) if by_id else row["token"], row["score"]) for row in rows]
-    run_values, missing = _entries(readings.paper, where)
+    computed, missing = _entries(readings.paper, where)
     ours, _ = _entries(readings.ours, where)
     noise = None if readings.noise is None else _entries(readings.noise, where)[0]
     verdict = verdicts.of_list(
         printed,
-        run_values,
+        computed,
         descending=first["end"] == "top",
         noise=noise,
         others={readings.ours.name: ours},
@@ -207,10 +207,10 @@ def _list(part: pl.DataFrame, readings: Readings, unlike: str) -> TokenList:
         model=first["model"],
         end=first["end"],
         published=[row["token"] for row in rows],
-        run_values=_texts(run_values, len(printed), texts),
+        computed=_texts(computed, len(printed), texts),
         ours=_texts(ours, len(printed), texts),
-        common=0 if run_values is None else verdicts.shared(printed, run_values),
-        at_rank=0 if run_values is None else verdicts.at_their_rank(printed, run_values),
+        common=0 if computed is None else verdicts.shared(printed, computed),
+        at_rank=0 if computed is None else verdicts.at_their_rank(printed, computed),
         verdict=_judged(verdict, unlike),
         source=first["source"],
     )
@@ -222,10 +222,10 @@ def _texts(entries: Sequence[Entry] | None, count: int, texts: Mapping[str, str]
     return [entry.text or texts.get(entry.key, entry.key) for entry in entries[:count]]
 
 
-def _entries(run_values: RunValues, where: tuple[str, ...]) -> tuple[list[Entry] | None, str]:
+def _entries(computed: RunValues, where: tuple[str, ...]) -> tuple[list[Entry] | None, str]:
     exhibit, prompt, model, end = where
     try:
-        return run_values.entries(exhibit, prompt, model, end), ""
+        return computed.entries(exhibit, prompt, model, end), ""
     except Missing as missing:
         return None, str(missing)
 
@@ -240,14 +240,14 @@ def _scores(part: pl.DataFrame, readings: Readings) -> list[Line]:
     """The printed rewards of tokens, against those of the same token ids."""
     lines = []
     for row in part.to_dicts():
-        run_values, missing = _score(readings.paper, row)
+        computed, missing = _score(readings.paper, row)
         ours, _ = _score(readings.ours, row)
         other = None if readings.noise is None else _score(readings.noise, row)[0]
         verdict = verdicts.of_number(
             row["score"],
             rounding.score_within(row["model"], row["score"]),
-            run_values,
-            noise=_distance(run_values, other),
+            computed,
+            noise=_distance(computed, other),
             others={readings.ours.name: ours},
             singles={one.name: _score(one, row)[0] for one in _tried(readings, row)},
             missing=missing,
@@ -258,9 +258,9 @@ def _scores(part: pl.DataFrame, readings: Readings) -> list[Line]:
                 model=row["model"],
                 quantity=f"reward, {row['end']} {row['rank']}",
                 published=f"{row['score']:g}",
-                run_values=run_values,
+                computed=computed,
                 ours=ours,
-                difference=None if run_values is None else run_values - row["score"],
+                difference=None if computed is None else computed - row["score"],
                 verdict=verdict,
                 source=row["source"],
             )
@@ -268,9 +268,9 @@ def _scores(part: pl.DataFrame, readings: Readings) -> list[Line]:
     return lines
 
 
-def _score(run_values: RunValues, row: Mapping[str, Any]) -> tuple[float | None, str]:
+def _score(computed: RunValues, row: Mapping[str, Any]) -> tuple[float | None, str]:
     try:
-        return run_values.score(row["prompt"], row["model"], row["token_id"]), ""
+        return computed.score(row["prompt"], row["model"], row["token_id"]), ""
     except Missing as missing:
         return None, str(missing)
 
@@ -282,13 +282,13 @@ def _unpublished(exhibit: Exhibit, readings: Readings) -> list[TokenList]:
         for model in lists_of(readings.paper, exhibit.id, prompt):
             for end in ("top", "bottom"):
                 where = (exhibit.id, prompt, model, end)
-                run_values, ours = (_entries(o, where)[0] for o in (readings.paper, readings.ours))
+                computed, ours = (_entries(o, where)[0] for o in (readings.paper, readings.ours))
                 lists.append(
                     TokenList(
                         model=model,
                         end=end,
                         published=(),
-                        run_values=_texts(run_values, SHOWN, {}),
+                        computed=_texts(computed, SHOWN, {}),
                         ours=_texts(ours, SHOWN, {}),
                         common=0,
                         at_rank=0,
@@ -299,15 +299,15 @@ def _unpublished(exhibit: Exhibit, readings: Readings) -> list[TokenList]:
     return lists
 
 
-def _shown(exhibit: Exhibit, run_values: RunValues) -> list[tuple[str, ...]]:
+def _shown(exhibit: Exhibit, computed: RunValues) -> list[tuple[str, ...]]:
     """Rows of a table of the run with a header, for an exhibit whose numbers are not published."""
-    nicknames = {slug: nickname for nickname, slug in run_values.slugs.items()}
-    if exhibit.id == "gcg" and ("sequences",) in run_values.tables:
-        found = run_values.tables["sequences",].select("model", "direction", "reward", "text")
+    nicknames = {slug: nickname for nickname, slug in computed.slugs.items()}
+    if exhibit.id == "gcg" and ("sequences",) in computed.tables:
+        found = computed.tables["sequences",].select("model", "direction", "reward", "text")
         rows = [(nicknames.get(m, m), d, f"{r:.3f}", t) for m, d, r, t in found.iter_rows()]
         return [("model", "direction", "reward", "text"), *rows]
-    if exhibit.id == "figure_4" and ("framing",) in run_values.tables:
-        both = run_values.tables["framing",].filter(
+    if exhibit.id == "figure_4" and ("framing",) in computed.tables:
+        both = computed.tables["framing",].filter(
             pl.col("prompt_a").is_in(["best", "worst"]), pl.col("prompt_b").is_in(["best", "worst"])
         )
         numbers = both.select("model", "pearson", "ci_low", "ci_high").iter_rows()

@@ -16,67 +16,65 @@ ROUNDED = "rsa_rounded"  # table: `rounding.RoundedAgreement`
 _PEOPLE = "human"
 
 
-def _moment(run_values: RunValues, row: Row) -> float | None:
-    return run_values.cell(("moments",), row["quantity"], row["model"], prompt=row["prompt"])
+def _moment(computed: RunValues, row: Row) -> float | None:
+    return computed.cell(("moments",), row["quantity"], row["model"], prompt=row["prompt"])
 
 
 def _matrix(name: str) -> Finder:
-    return lambda run_values, row: run_values.square(
-        (name, row["prompt"]), row["model"], row["other"]
-    )
+    return lambda computed, row: computed.square((name, row["prompt"]), row["model"], row["other"])
 
 
 def _explained(column: str) -> Finder:
     """A column of the test of one trait."""
 
-    def find(run_values: RunValues, row: Row) -> float | None:
-        run_values.of_all(len(run_values.scored))
-        return run_values.cell((ROUNDED, row["prompt"]), column, predictor=row["other"])
+    def find(computed: RunValues, row: Row) -> float | None:
+        computed.of_all(len(computed.scored))
+        return computed.cell((ROUNDED, row["prompt"]), column, predictor=row["other"])
 
     return find
 
 
-def _joint(run_values: RunValues, row: Row) -> float | None:
+def _joint(computed: RunValues, row: Row) -> float | None:
     """Of all traits together: the same in each row of the table."""
-    run_values.of_all(len(run_values.scored))
-    return run_values.cell((ROUNDED, row["prompt"]), "r_squared")
+    computed.of_all(len(computed.scored))
+    return computed.cell((ROUNDED, row["prompt"]), "r_squared")
 
 
-def _sentiment(run_values: RunValues, row: Row) -> float | None:
+def _sentiment(computed: RunValues, row: Row) -> float | None:
     where = {"prompt": row["prompt"], "valence": row["other"]}
-    return run_values.cell(("sentiment_slopes",), "slope", row["model"], **where)
+    return computed.cell(("sentiment_slopes",), "slope", row["model"], **where)
 
 
-def _frequency(run_values: RunValues, row: Row) -> float | None:
-    return run_values.cell(("frequency_slopes",), "slope", row["model"], prompt=row["prompt"])
+def _frequency(computed: RunValues, row: Row) -> float | None:
+    return computed.cell(("frequency_slopes",), "slope", row["model"], prompt=row["prompt"])
 
 
-def _with_people(run_values: RunValues, row: Row) -> float | None:
-    return run_values.cell(
-        ("humans_correlation",), "spearman", row["model"], **_ranked_list(run_values, row)
+def _with_people(computed: RunValues, row: Row) -> float | None:
+    return computed.cell(
+        ("humans_correlation",), "spearman", row["model"], **_ranked_list(computed, row)
     )
 
 
-def _gap(run_values: RunValues, row: Row) -> float | None:
-    where = _ranked_list(run_values, row)
-    run_values.of_all(run_values.table("humans_correlation").filter(**where).height)
-    return run_values.cell(("humans_gap",), "gap", item=row["other"], **where)
+def _gap(computed: RunValues, row: Row) -> float | None:
+    where = _ranked_list(computed, row)
+    computed.of_all(computed.table("humans_correlation").filter(**where).height)
+    return computed.cell(("humans_gap",), "gap", item=row["other"], **where)
 
 
-def _ranked_list(run_values: RunValues, row: Row) -> dict[str, str]:
+def _ranked_list(computed: RunValues, row: Row) -> dict[str, str]:
     """List and prompt of a row, of a list that people ranked too."""
-    where = {"prompt": row["prompt"], "list": run_values.compared_list()}
-    if not run_values.table("humans_correlation").filter(**where).height:
-        raise run_values.absent("humans_correlation")
+    where = {"prompt": row["prompt"], "list": computed.compared_list()}
+    if not computed.table("humans_correlation").filter(**where).height:
+        raise computed.absent("humans_correlation")
     return where
 
 
-def _first(run_values: RunValues, row: Row) -> float | None:
+def _first(computed: RunValues, row: Row) -> float | None:
     """How many models rank an item first."""
-    where = _ranked_list(run_values, row)
-    ranked = run_values.table("humans_ranks", where["list"], where["prompt"])
+    where = _ranked_list(computed, row)
+    ranked = computed.table("humans_ranks", where["list"], where["prompt"])
     models = ranked.columns[_RANKS:]
-    run_values.of_all(len(models))
+    computed.of_all(len(models))
     item = ranked.filter(item=row["other"]).select(models)
     return float((item.to_numpy() == 1).sum()) if item.height else None
 
@@ -84,16 +82,16 @@ def _first(run_values: RunValues, row: Row) -> float | None:
 _RANKS = 4  # columns before those of the models
 
 
-def _among_items(run_values: RunValues, row: Row) -> float | None:
+def _among_items(computed: RunValues, row: Row) -> float | None:
     """Agreement on the list: of two models it needs no people."""
-    key = run_values.agreement(row["prompt"], people=row["other"] == _PEOPLE)
-    return run_values.square(key, row["model"], row["other"])
+    key = computed.agreement(row["prompt"], people=row["other"] == _PEOPLE)
+    return computed.square(key, row["model"], row["other"])
 
 
-def _mean_agreement(run_values: RunValues, row: Row) -> float | None:
-    matrix = run_values.table(*run_values.agreement(row["prompt"]))
+def _mean_agreement(computed: RunValues, row: Row) -> float | None:
+    matrix = computed.table(*computed.agreement(row["prompt"]))
     models = [name for name in matrix.columns[1:] if name != _PEOPLE]
-    run_values.of_all(len(models))
+    computed.of_all(len(models))
     square = matrix.filter(~matrix["model"].is_in([_PEOPLE])).select(models).to_numpy()
     return float(square[np.triu_indices(len(models), 1)].mean())
 

@@ -123,8 +123,8 @@ def summary(lines: Sequence[Line]) -> str:
 
 def rows_of(one: TokenList) -> list[tuple[int, Any, Any, Any]]:  # Any: text or None
     """Rank, published token, and the run's in both readings; None beyond the end of a list."""
-    count = max(len(one.published), len(one.own), len(one.ours))
+    count = max(len(one.published), len(one.computed), len(one.ours))
     columns = [
-        [*each, *[None] * (count - len(each))] for each in (one.published, one.own, one.ours)
+        [*each, *[None] * (count - len(each))] for each in (one.published, one.computed, one.ours)
     ]
     return list(zip(range(1, count + 1), *columns, strict=True))

@@ -19,9 +19,9 @@ class Line:
       model: nickname of the one model that it is of; "" where it is of several.
       quantity: what is measured, and under which prompt where there are several.
       published: as it is printed.
-      own: the run's number in the paper's conventions; None where there is none.
+      computed: the run's number in the paper's conventions; None where there is none.
       ours: the same in our conventions.
-      difference: own less published.
+      difference: computed less published.
       verdict: of the paper's conventions.
       source: of the published number.
       counted: whether the totals count it; not where any run would have that verdict.
@@ -31,7 +31,7 @@ class Line:
     model: str
     quantity: str
     published: str
-    run_values: float | str | None
+    computed: float | str | None
     ours: float | str | None
     difference: float | None
     verdict: Verdict
@@ -47,7 +47,7 @@ class TokenList:
       model: nickname.
       end: `top` or `bottom`.
       published: tokens, the extreme first; none where the published list is not at hand.
-      own: those in the paper's conventions.
+      computed: those in the paper's conventions.
       ours: those in our conventions.
       common: published tokens among as many of the run's.
       at_rank: those that have the same rank.
@@ -58,7 +58,7 @@ class TokenList:
     model: str
     end: str
     published: Sequence[str]
-    run_values: Sequence[str]
+    computed: Sequence[str]
     ours: Sequence[str]
     common: int
     at_rank: int
@@ -102,18 +102,18 @@ class Compared:
     @property
     def run_lines(self) -> list[Line]:
         """The numbers that the run has."""
-        return [line for line in self.lines if line.run_values is not None]
+        return [line for line in self.lines if line.computed is not None]
 
     @property
     def run_lists(self) -> list[TokenList]:
         """The lists that the run has."""
-        return [one for one in self.lists if one.run_values or one.verdict is None]
+        return [one for one in self.lists if one.computed or one.verdict is None]
 
     @property
     def not_run(self) -> list[tuple[str, int]]:
         """Why published values have no counterpart, and how many for each reason."""
-        absent = [line.verdict for line in self.lines if line.run_values is None]
-        return _reasons([*absent, *(one.verdict for one in self.lists if not one.run_values)])
+        absent = [line.verdict for line in self.lines if line.computed is None]
+        return _reasons([*absent, *(one.verdict for one in self.lists if not one.computed)])
 
     @property
     def not_judged(self) -> list[tuple[str, int]]:

@@ -72,8 +72,8 @@ class RoundedRun(Run):
         scores = super().scores(models=models, prompts=prompts)
         for model, dtype in self.tokens.items():
             near = pl.col("reward").map_batches(partial(_series, dtype), return_dtype=pl.Float32)
-            run_values = pl.col("model") == model
-            scores = scores.with_columns(reward=pl.when(run_values).then(near).otherwise("reward"))
+            computed = pl.col("model") == model
+            scores = scores.with_columns(reward=pl.when(computed).then(near).otherwise("reward"))
         return scores
 
 

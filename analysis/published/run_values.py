@@ -96,8 +96,8 @@ class RunValues:
         slug = self._slug(model)
         keys = [tuple(part.format(prompt=p) for part in key) for p in (prompt, prompt + CHAT)]
         frames = [self.tables[key] for key in keys if key in self.tables]
-        run_values = [f.filter(model=slug, end=end) for f in frames]
-        found = next((f for f in run_values if f.height), None)
+        computed = [f.filter(model=slug, end=end) for f in frames]
+        found = next((f for f in computed if f.height), None)
         if found is None:
             raise Missing(self._why(slug, keys[0]))
         name = "token_id" if exhibit == "table_2" else "token"
@@ -112,14 +112,14 @@ class RunValues:
         """
         slug = self._slug(model)
         scores = self.table("printed_scores").filter(model=slug, prompt=prompt)
-        run_values = scores.filter(token_id=token_id)
+        computed = scores.filter(token_id=token_id)
         moments = self.tables.get(("moments",))
         scored = moments is not None and moments.filter(model=slug, prompt=prompt).height
-        if not run_values.height and (scores.height or scored):
+        if not computed.height and (scores.height or scored):
             raise Missing(f"token id {token_id} is not in the vocabulary")
-        if not run_values.height:
+        if not computed.height:
             raise Missing(self._why(slug, ("printed_scores",)))
-        return float(run_values["reward"].item())
+        return float(computed["reward"].item())
 
     def table(self, *key: str) -> pl.DataFrame:
         """A table by its key.
@@ -141,10 +141,10 @@ class RunValues:
         chosen = {**where, **({"model": slug} if model else {})}
         if key not in self.tables:
             raise Missing(self._why(slug, key))
-        run_values = self.tables[key].filter(**chosen)
-        if not run_values.height:
+        computed = self.tables[key].filter(**chosen)
+        if not computed.height:
             raise Missing(self._why(slug, key))
-        value: float | None = run_values[column][0]
+        value: float | None = computed[column][0]
         return value
 
     def square(self, key: Key, model: str, other: str) -> float | None:
@@ -253,7 +253,7 @@ def check_names(published: Published, where: str) -> None:
             raise AssayError(f"{where}: no tokens of {exhibit!r}; allowed: {', '.join(_LISTS)}")
 
 
-def replaced(published: Published, run_values: RunValues) -> Published:
+def replaced(published: Published, computed: RunValues) -> Published:
     """The published rows with a run's own values, to compare a later run with.
 
     Rows that the run has no value for are left out.
@@ -261,13 +261,13 @@ def replaced(published: Published, run_values: RunValues) -> Published:
     numbers = []
     for row in published.numbers.iter_rows(named=True):
         try:
-            value = repr(run_values.number(row))
+            value = repr(computed.number(row))
         except Missing:
             continue
-        source = run_values.source(row["exhibit"])
+        source = computed.source(row["exhibit"])
         numbers.append({**row, "value": value, "within": 0.0, "source": source})
     lists = published.tokens.partition_by("exhibit", "prompt", "model", "end", maintain_order=True)
-    tokens = [_replaced(part, run_values) for part in lists]
+    tokens = [_replaced(part, computed) for part in lists]
     return Published(
         models=published.models,
         numbers=pl.DataFrame(numbers, schema=published.numbers.schema),
@@ -275,10 +275,10 @@ def replaced(published: Published, run_values: RunValues) -> Published:
     )
 
 
-def _replaced(part: pl.DataFrame, run_values: RunValues) -> pl.DataFrame:
+def _replaced(part: pl.DataFrame, computed: RunValues) -> pl.DataFrame:
     first = part.row(0, named=True)
     try:
-        entries = run_values.entries(*(first[k] for k in ("exhibit", "prompt", "model", "end")))
+        entries = computed.entries(*(first[k] for k in ("exhibit", "prompt", "model", "end")))
     except Missing:
         return part.clear()
     entries = entries[: part.height]
@@ -290,7 +290,7 @@ def _replaced(part: pl.DataFrame, run_values: RunValues) -> pl.DataFrame:
         token_id=pl.Series(ids, dtype=pl.Int64),
         token=pl.Series(texts, dtype=pl.String),
         score=pl.Series(scores, dtype=pl.Float64),
-        source=pl.lit(run_values.name),
+        source=pl.lit(computed.name),
     )
 
 
@@ -314,14 +314,14 @@ _LISTS: Mapping[str, tuple[Key, str]] = {
 }
 
 
-def lists_of(run_values: RunValues, exhibit: str, prompt: str) -> Sequence[str]:
+def lists_of(computed: RunValues, exhibit: str, prompt: str) -> Sequence[str]:
     """Nicknames of the models of which a run has the lists of an exhibit, in the paper's order."""
     if exhibit not in _LISTS:
         return []
     found = []
-    for nickname in run_values.slugs:
+    for nickname in computed.slugs:
         try:
-            run_values.entries(exhibit, prompt, nickname, "top")
+            computed.entries(exhibit, prompt, nickname, "top")
         except Missing:
             continue
         found.append(nickname)

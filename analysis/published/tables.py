@@ -186,9 +186,9 @@ def printed_scores(run: Run, published: Published, slugs: Mapping[str, str]) -> 
         slug = slugs.get(str(model), "")
         if (slug, prompt) in run.results:
             ids, rewards = run.rewards(slug, str(prompt))
-            run_values = pl.DataFrame({"token_id": ids, "reward": rewards})
-            run_values = run_values.with_columns(model=pl.lit(slug), prompt=pl.lit(str(prompt)))
-            frames.append(run_values.select(list(_SCORES)).cast(pl.Schema(_SCORES)))
+            computed = pl.DataFrame({"token_id": ids, "reward": rewards})
+            computed = computed.with_columns(model=pl.lit(slug), prompt=pl.lit(str(prompt)))
+            frames.append(computed.select(list(_SCORES)).cast(pl.Schema(_SCORES)))
             frames[-1] = frames[-1].filter(pl.col("token_id").is_in(part["token_id"].to_list()))
     return required(pl.concat(frames), "None of the models was scored under that prompt.")
 
@@ -217,12 +217,10 @@ def draw(study: Study, folder: pathlib.Path, items: str = "") -> dict[str, list[
         there += pictures(chapter.section(study).blocks)
     there = [picture for picture in there if picture.stem not in _of_other_lists(study, items)]
     of = {e.id: [p for p in there if _belongs(p, e)] for e in EXHIBITS}
-    chosen = [picture for run_values in of.values() for picture in run_values]
+    chosen = [picture for computed in of.values() for picture in computed]
     section = Section(id="paper", title="", label="", lead="", blocks=chosen)
     drawn = drawing.draw([section], folder)
-    return {
-        name: [(drawn[p.stem], p.caption) for p in run_values] for name, run_values in of.items()
-    }
+    return {name: [(drawn[p.stem], p.caption) for p in computed] for name, computed in of.items()}
 
 
 def _of_other_lists(study: Study, items: str) -> set[str]:

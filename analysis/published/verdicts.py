@@ -57,7 +57,7 @@ class Entry:
 def of_number(
     published: float,
     within: float,
-    own: float | None,
+    computed: float | None,
     *,
     noise: float | None = None,
     others: Mapping[str, float | None] | None = None,
@@ -69,22 +69,22 @@ def of_number(
     Args:
       published: the printed number.
       within: half a unit of its last digit.
-      own: the same number of a run; None where there is none.
+      computed: the same number of a run; None where there is none.
       noise: how far the number moves between two dtypes; None where that was not measured.
       others: name of another reading of the same run -> its number.
       singles: name of a reading that changes one convention -> its number.
       missing: why there is no number.
     """
-    if own is None:
+    if computed is None:
         return Verdict(NOT_RUN, missing)
     found = {name: value for name, value in (singles or {}).items() if value is not None}
     met = [name for name, value in found.items() if _close(value, published, within)]
     reach = within + (noise or 0.0)
     near = [n for n, value in found.items() if n not in met and _close(value, published, reach)]
     tries = _Tries(tuple(found), met, near)
-    if _close(own, published, within):
+    if _close(computed, published, within):
         return tries.of(SAME)
-    if noise is not None and _close(own, published, within + noise):
+    if noise is not None and _close(computed, published, within + noise):
         return tries.of(NOISE, f"two dtypes differ by {noise:.2g}")
     nearer = [
         name
@@ -96,7 +96,7 @@ def of_number(
 
 def of_list(
     published: Sequence[Entry],
-    own: Sequence[Entry] | None,
+    computed: Sequence[Entry] | None,
     *,
     descending: bool,
     noise: Sequence[Entry] | None = None,
@@ -121,11 +121,11 @@ def of_list(
       singles: name of a reading that changes one convention -> its list.
       missing: why there is no list.
     """
-    if own is None:
+    if computed is None:
         return Verdict(NOT_RUN, missing)
     common, shift = 0, 0
     if noise is not None:
-        first = _tied_as(noise, own, descending=descending)
+        first = _tied_as(noise, computed, descending=descending)
         second = _tied_as(first, noise, descending=descending)
         common, shift = _apart(first, second, len(published))
 
@@ -138,9 +138,9 @@ def of_list(
     met = [n for n, one in found.items() if same_order(published, one, descending=descending)]
     near = [name for name, other in found.items() if name not in met and is_near(other)]
     tries = _Tries(tuple(found), met, near)
-    if same_order(published, own, descending=descending):
-        return tries.of(SAME, "" if at_their_rank(published, own) == len(published) else _TIED)
-    if is_near(own):
+    if same_order(published, computed, descending=descending):
+        return tries.of(SAME, "" if at_their_rank(published, computed) == len(published) else _TIED)
+    if is_near(computed):
         return tries.of(
             NOISE,
             f"two dtypes share {common} of {len(published)} tokens, at most {shift} "
@@ -169,10 +169,10 @@ def _tied_as(
     return [one for *_, one in sorted(keyed, key=lambda key: key[:2])]
 
 
-def _apart(own: Sequence[Entry], noise: Sequence[Entry], count: int) -> tuple[int, int]:
+def _apart(computed: Sequence[Entry], noise: Sequence[Entry], count: int) -> tuple[int, int]:
     """Tokens that the lists of two dtypes share, and the largest shift from either to the other."""
-    first, other = own[:count], noise[:count]
-    return shared(first, noise), max(largest_shift(first, noise), largest_shift(other, own))
+    first, other = computed[:count], noise[:count]
+    return shared(first, noise), max(largest_shift(first, noise), largest_shift(other, computed))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,18 +202,18 @@ _TIED = "tokens of equal number stand in another order, or beyond the end of the
 _ONE = "not the same with the one single change that was tried"
 
 
-def same_order(published: Sequence[Entry], own: Sequence[Entry], *, descending: bool) -> bool:
+def same_order(published: Sequence[Entry], computed: Sequence[Entry], *, descending: bool) -> bool:
     """Whether a list is the published one, up to the order of equal numbers in either."""
-    places = _places(published, own)
-    if any(place is None for place in places) or len(own) < len(published):
+    places = _places(published, computed)
+    if any(place is None for place in places) or len(computed) < len(published):
         return False
-    numbers = [own[place].score for place in places if place is not None]
+    numbers = [computed[place].score for place in places if place is not None]
     if any(number is None for number in numbers):
         found_places = _sorted_in_ties(published, [p for p in places if p is not None])
         return found_places == list(range(len(published)))
     sign = -1.0 if descending else 1.0
     found = _sorted_in_ties(published, [sign * n for n in numbers if n is not None])
-    last = own[len(published) - 1].score
+    last = computed[len(published) - 1].score
     in_order = all(a <= b for a, b in itertools.pairwise(found))
     return in_order and last is not None and found[-1] == sign * last
 
@@ -227,30 +227,30 @@ def _sorted_in_ties(published: Sequence[Entry], values: Sequence[T]) -> list[T]:
     return [value for _, value in sorted(zip(groups, values, strict=True))]
 
 
-def largest_shift(published: Sequence[Entry], own: Sequence[Entry]) -> int:
+def largest_shift(published: Sequence[Entry], computed: Sequence[Entry]) -> int:
     """The largest distance in rank of a published token in another list.
 
     A token that the list does not hold is beyond its end: at least so far from its rank.
     """
-    places = [len(own) if place is None else place for place in _places(published, own)]
+    places = [len(computed) if place is None else place for place in _places(published, computed)]
     return max((abs(rank - place) for rank, place in enumerate(places)), default=0)
 
 
-def shared(published: Sequence[Entry], own: Sequence[Entry]) -> int:
+def shared(published: Sequence[Entry], computed: Sequence[Entry]) -> int:
     """How many published tokens stand among the first of another list, as many as are printed."""
-    first = _places(published, own[: len(published)])
+    first = _places(published, computed[: len(published)])
     return sum(place is not None for place in first)
 
 
-def at_their_rank(published: Sequence[Entry], own: Sequence[Entry]) -> int:
+def at_their_rank(published: Sequence[Entry], computed: Sequence[Entry]) -> int:
     """How many of the published tokens have the same rank in another list."""
-    return sum(a.key == b.key for a, b in zip(published, own, strict=False))
+    return sum(a.key == b.key for a, b in zip(published, computed, strict=False))
 
 
-def _places(published: Sequence[Entry], own: Sequence[Entry]) -> list[int | None]:
+def _places(published: Sequence[Entry], computed: Sequence[Entry]) -> list[int | None]:
     """Place of each published token in a list; a repeated one has a place for each time."""
     free: dict[str, list[int]] = {}
-    for place, entry in enumerate(own):
+    for place, entry in enumerate(computed):
         free.setdefault(entry.key, []).append(place)
     return [free[e.key].pop(0) if free.get(e.key) else None for e in published]
 

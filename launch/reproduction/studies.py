@@ -78,8 +78,8 @@ def single_changes(asked: Asked, published: Published, items: str = "") -> list[
     found = []
     for one in [] if run is None else singles.changes(run):
         study = _quick(asked, _rounded(one.run), published)
-        run_values = tables.own_of(one.name, study, infos(), items=items)
-        found.append(dataclasses.replace(run_values, tried=one.tried))
+        computed = tables.own_of(one.name, study, infos(), items=items)
+        found.append(dataclasses.replace(computed, tried=one.tried))
     return found
 
 
@@ -113,22 +113,22 @@ def differing(
     found = Readings(paper=owns.get(PAPER, nothing), ours=nothing, noise=owns.get(NOISE))
     shared = [exhibit.id for exhibit in EXHIBITS if exhibit.of_shared]
     alone = ~pl.col("exhibit").is_in(shared)
-    run_values = Published(
+    computed = Published(
         models=published.models.clear(),
         numbers=published.numbers.filter(alone, model=spec.nickname),
         tokens=published.tokens.filter(alone, model=spec.nickname),
     )
-    prompts = [*run_values.numbers["prompt"], *run_values.tokens["prompt"]]
-    return [p for p in dict.fromkeys(prompts) if _differs(run_values, p, found)]
+    prompts = [*computed.numbers["prompt"], *computed.tokens["prompt"]]
+    return [p for p in dict.fromkeys(prompts) if _differs(computed, p, found)]
 
 
 def _differs(published: Published, prompt: str, readings: Readings) -> bool:
-    run_values = dataclasses.replace(
+    computed = dataclasses.replace(
         published,
         numbers=published.numbers.filter(prompt=prompt),
         tokens=published.tokens.filter(prompt=prompt),
     )
-    compared = comparison.compare(run_values, readings)
+    compared = comparison.compare(computed, readings)
     return any(one.counts[DIFFERS] for one in compared)
 
 

@@ -36,8 +36,8 @@ def study(tmp_path_factory) -> Study:
     return studies.study_of(asked, PAPERS, data.read())
 
 
-def compared(run_values):
-    every = comparison.compare(data.read(), Readings(paper=run_values, ours=run_values))
+def compared(computed):
+    every = comparison.compare(data.read(), Readings(paper=computed, ours=computed))
     return {one.exhibit.id: one for one in every}
 
 
@@ -51,9 +51,9 @@ def test_all_that_is_published_of_the_items_is_the_same(study):
 
 def test_the_row_of_f_lla_is_what_the_data_and_what_the_figure_round_to(study):
     """The figure prints .377; the data give .37648. Both are the same, and nothing further off."""
-    run_values = tables.own_of("released", study, studies.infos())
+    computed = tables.own_of("released", study, studies.infos())
     (row,) = data.read().numbers.filter(exhibit="figure_5a", model="F-Lla-8B-v0.1").to_dicts()
-    found = run_values.number(row)
+    found = computed.number(row)
     assert round(found, 5) == 0.37648
     for value, kind in ((found, "same"), (0.377, "same"), (0.3774, "same"), (0.3756, "same")):
         assert verdicts.of_number(float(row["value"]), row["within"], value).kind == kind
@@ -64,11 +64,11 @@ def test_the_row_of_f_lla_is_what_the_data_and_what_the_figure_round_to(study):
 def test_other_rewards_differ_in_each_exhibit_of_the_items(study):
     """Two models exchanged: what the test above calls the same is not the same by chance."""
     infos = studies.infos()
-    run_values = tables.own_of("released", study, infos)
-    slugs = dict(run_values.slugs)
+    computed = tables.own_of("released", study, infos)
+    slugs = dict(computed.slugs)
     first, last = "R-Lla-3B", "N-Gem-27B"
     slugs[first], slugs[last] = slugs[last], slugs[first]
-    found = compared(dataclasses.replace(run_values, slugs=slugs))
+    found = compared(dataclasses.replace(computed, slugs=slugs))
     assert found["figure_5a"].counts[verdicts.DIFFERS] == 2
     assert found["figure_a5"].counts[verdicts.DIFFERS] >= 15
 
@@ -98,8 +98,8 @@ def test_agreement_as_released_gives_figure_2a_and_2c():
     for name, file in (("spearman", "spearman_figA1"), ("rbo", "rbo_p0.9_figA1")):
         square = pl.read_csv(SHARED / "reference" / f"{file}.csv")
         made[name, "greatest"] = square.rename({square.columns[0]: "model"})
-    run_values = RunValues(name="", tables=made, reasons={}, slugs={name: name for name in models})
-    found = compared(run_values)
+    computed = RunValues(name="", tables=made, reasons={}, slugs={name: name for name in models})
+    found = compared(computed)
     counts = {"table_3": 30, "figure_2a": 45, "figure_2c": 9, "figure_a1": 90}
     for exhibit, count in counts.items():
         assert found[exhibit].counts[verdicts.SAME] + found[exhibit].uncounted == count

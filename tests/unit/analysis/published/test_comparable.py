@@ -16,7 +16,7 @@ SHARED = ("table_3", "figure_2a", "figure_a1", "table_a7")
 BY_ID = {exhibit.id: exhibit for exhibit in EXHIBITS}
 
 
-def run_values(tables, slugs=NICKNAMES, **more):
+def computed(tables, slugs=NICKNAMES, **more):
     names = {name: name.lower() for name in slugs}
     reasons = more.pop("reasons", {})
     return RunValues(name="a run", tables=tables, reasons=reasons, slugs=names, **more)
@@ -57,7 +57,7 @@ def compared(run, published=PAPERS, **more):
 
 
 def test_over_another_vocabulary_nothing_is_judged_and_all_is_shown():
-    found = compared(run_values(swept(*NICKNAMES[:3])))
+    found = compared(computed(swept(*NICKNAMES[:3])))
     for exhibit in SHARED:
         one = found[exhibit]
         assert {kind for kind, count in one.counts.items() if count} == {verdicts.NOT_RUN}
@@ -69,7 +69,7 @@ def test_over_another_vocabulary_nothing_is_judged_and_all_is_shown():
 
 
 def test_over_the_papers_ten_models_everything_is_judged():
-    found = compared(run_values(swept(*NICKNAMES)))
+    found = compared(computed(swept(*NICKNAMES)))
     for exhibit in SHARED:
         counts = found[exhibit].counts
         assert counts[verdicts.DIFFERS] > 15
@@ -78,20 +78,20 @@ def test_over_the_papers_ten_models_everything_is_judged():
 
 
 def test_values_of_a_run_of_the_same_models_are_judged_and_of_others_are_not():
-    two = run_values(swept(*NICKNAMES[:2]))
+    two = computed(swept(*NICKNAMES[:2]))
     before = replaced(PAPERS, two)
     for exhibit in SHARED:
         assert set(compared(two, before)[exhibit].counts.items()) >= {
             ("differs", 0),
             ("not run", 0),
         }
-        changed = run_values(swept(*NICKNAMES[:2], shift=0.1))
+        changed = computed(swept(*NICKNAMES[:2], shift=0.1))
         assert exhibit == "table_a7" or compared(changed, before)[exhibit].counts["differs"]
-    others = compared(run_values(swept(*NICKNAMES[1:3])), before)["table_3"]
+    others = compared(computed(swept(*NICKNAMES[1:3])), before)["table_3"]
     assert [why for why, _ in others.not_judged] == [
         "it is over the vocabulary that 2 models share; here it is that of others"
     ]
-    more = compared(run_values(swept(*NICKNAMES)), before)["table_3"]
+    more = compared(computed(swept(*NICKNAMES)), before)["table_3"]
     assert more.not_judged[0][0].endswith("that 2 models share; here it is that of 10")
 
 
@@ -105,32 +105,32 @@ def slopes(words, value=0.2):
 
 
 def test_slopes_that_rest_on_wordfreq_are_shown_and_not_judged():
-    found = compared(run_values(slopes("wordfreq")))["figure_3d"]
+    found = compared(computed(slopes("wordfreq")))["figure_3d"]
     assert found.counts == {"same": 0, "within noise": 0, "differs": 0, "not run": 30}
     (line,) = found.run_lines
-    assert (line.run_values, line.published) == (0.2, "0.1204")
+    assert (line.computed, line.published) == (0.2, "0.1204")
     why = "it needs --config.frequency, the BNC list: wordfreq stands in for it"
     assert line.verdict == verdicts.Verdict(verdicts.NOT_RUN, why)
 
 
 @pytest.mark.parametrize(("value", "kind"), [(0.2, "differs"), (0.1204, "same"), (0.124, "same")])
 def test_slopes_that_rest_on_a_given_list_are_judged(value, kind):
-    found = compared(run_values(slopes("lists/bnc.txt", value)))["figure_3d"]
+    found = compared(computed(slopes("lists/bnc.txt", value)))["figure_3d"]
     assert found.counts[kind] == 1
     assert found.not_judged == []
 
 
 def test_slopes_of_wordfreq_are_judged_by_those_of_wordfreq():
-    before = replaced(PAPERS, run_values(slopes("wordfreq")))
-    assert compared(run_values(slopes("wordfreq")), before)["figure_3d"].counts["same"] == 1
-    assert compared(run_values(slopes("wordfreq", 0.3)), before)["figure_3d"].counts["differs"] == 1
-    bnc = compared(run_values(slopes("bnc.txt")), before)["figure_3d"]
+    before = replaced(PAPERS, computed(slopes("wordfreq")))
+    assert compared(computed(slopes("wordfreq")), before)["figure_3d"].counts["same"] == 1
+    assert compared(computed(slopes("wordfreq", 0.3)), before)["figure_3d"].counts["differs"] == 1
+    bnc = compared(computed(slopes("bnc.txt")), before)["figure_3d"]
     assert bnc.not_judged == [("it rests on wordfreq, and this run on bnc.txt", 1)]
 
 
 def test_the_page_shows_what_is_not_judged_with_the_reason():
     about = page.About(models=[], settings=[], facts=[], tried=[], published="the paper")
-    run = run_values(swept(*NICKNAMES[:2]) | slopes("wordfreq"))
+    run = computed(swept(*NICKNAMES[:2]) | slopes("wordfreq"))
     html = page.render(list(compared(run).values()), about, {})
     assert "Shown and not judged: 1 published value (it needs --config.frequency, the BNC" in html
     assert "Shown and not judged: 6 published values (it is over the vocabulary that 10" in html
@@ -142,7 +142,7 @@ def test_a_list_without_human_ranks_is_no_missing_list():
     reasons = {(name,): why for name in ("humans_correlation", "humans_gap", "humans_kendall")}
     models = [name.lower() for name in NICKNAMES]
     tables = {("items_kendall", "words", "elo_greatest"): square(models, 0.4)}
-    found = compared(run_values(tables, items="words", reasons=reasons))
+    found = compared(computed(tables, items="words", reasons=reasons))
     assert found["figure_5a"].missing == f"Not run: {why}."
     assert found["figure_a5"].missing == ""
     assert len(found["figure_a5"].run_lines) == 46  # of 45 pairs, and their mean
@@ -151,7 +151,7 @@ def test_a_list_without_human_ranks_is_no_missing_list():
 
 
 def test_no_list_is_a_missing_list():
-    one = compared(run_values({}))["figure_5a"]
+    one = compared(computed({}))["figure_5a"]
     assert one.missing.startswith("Not run: it needs the EloEverything items (stage `items`; give")
 
 
@@ -161,21 +161,21 @@ def test_the_search_and_the_log_probabilities_say_what_they_need():
         ("table_a1", "log-probabilities"),
         ("table_3", "every token"),
     ):
-        assert said in comparable.missing(BY_ID[name], run_values({}), [])
+        assert said in comparable.missing(BY_ID[name], computed({}), [])
     tables = {
         ("moments",): swept(NICKNAMES[0])[("moments",)],
         ("logprobs", "greatest"): ends(["a"]),
     }
     for name in ("table_a1", "table_3"):
-        assert comparable.missing(BY_ID[name], run_values(tables), []) == ""
+        assert comparable.missing(BY_ID[name], computed(tables), []) == ""
 
 
 def test_what_is_not_judged_is_tried_with_no_change():
     """Else the stage `readings` would look for what explains it."""
     single = dataclasses.replace(
-        run_values(slopes("wordfreq")), tried=frozenset({("r-gem-2b", "greatest")})
+        computed(slopes("wordfreq")), tried=frozenset({("r-gem-2b", "greatest")})
     )
-    (line,) = compared(run_values(slopes("wordfreq")), singles=[single])["figure_3d"].run_lines
+    (line,) = compared(computed(slopes("wordfreq")), singles=[single])["figure_3d"].run_lines
     assert line.verdict.tried == ()
-    (line,) = compared(run_values(slopes("bnc.txt")), singles=[single])["figure_3d"].run_lines
+    (line,) = compared(computed(slopes("bnc.txt")), singles=[single])["figure_3d"].run_lines
     assert line.verdict.tried == ("a run",)

@@ -35,7 +35,7 @@ def ends(model, top, number="reward"):
     return pl.DataFrame(rows)
 
 
-def run_values(name, tables, **more):
+def computed(name, tables, **more):
     return RunValues(name=name, tables=tables, reasons=more.pop("reasons", {}), slugs=SLUGS, **more)
 
 
@@ -69,13 +69,13 @@ def lines(one):
 
 
 def test_numbers_are_compared_model_by_model(published):
-    paper = run_values("paper", {("moments",): moments()})
+    paper = computed("paper", {("moments",): moments()})
     two = among(published, *TWO)
-    table = compared(two, Readings(paper=paper, ours=run_values("ours", {})))["table_3"]
+    table = compared(two, Readings(paper=paper, ours=computed("ours", {})))["table_3"]
     found = lines(table)
     assert found["N-Gem-27B", "mean"].verdict.kind == verdicts.SAME
     mean = found["S-Gem-27B", "mean"]
-    assert (mean.published, mean.run_values, mean.verdict.kind) == (
+    assert (mean.published, mean.computed, mean.verdict.kind) == (
         "-30.422",
         -30.0,
         verdicts.DIFFERS,
@@ -85,10 +85,10 @@ def test_numbers_are_compared_model_by_model(published):
 
 
 def test_a_second_dtype_gives_the_noise_of_each_models_own_unit(published):
-    paper = run_values("paper", {("moments",): moments()})
+    paper = computed("paper", {("moments",): moments()})
     for shift, kind in ((0.4, verdicts.DIFFERS), (0.43, verdicts.NOISE)):
-        noise = run_values("noise", {("moments",): moments(shift)})
-        readings = Readings(paper=paper, ours=run_values("ours", {}), noise=noise)
+        noise = computed("noise", {("moments",): moments(shift)})
+        readings = Readings(paper=paper, ours=computed("ours", {}), noise=noise)
         found = lines(compared(among(published, *TWO), readings)["table_3"])
         assert found["S-Gem-27B", "mean"].verdict.kind == kind
         assert found["S-Gem-27B", "variance"].verdict.kind == verdicts.SAME
@@ -101,19 +101,19 @@ def test_noise_of_a_value_is_its_own_and_not_that_of_another_pair(published):
 
     def pair(noise):
         readings = Readings(
-            paper=paper, ours=run_values("ours", {key: square(0.56, 0.43)}), noise=noise
+            paper=paper, ours=computed("ours", {key: square(0.56, 0.43)}), noise=noise
         )
         table = compared(among(published, *TWO), readings)["figure_2a"]
         return lines(table)["N-Gem-27B · S-Gem-27B", "Kendall’s τ"]
 
     key = ("kendall_tau", "greatest")
-    paper = run_values("paper", {key: square(0.5, 0.43), ("moments",): moments()})
-    other_pair = pair(run_values("noise", {key: square(0.5, 0.5)}))  # moves by .07
+    paper = computed("paper", {key: square(0.5, 0.43), ("moments",): moments()})
+    other_pair = pair(computed("noise", {key: square(0.5, 0.5)}))  # moves by .07
     assert (other_pair.verdict.kind, other_pair.verdict.why) == (
         verdicts.DIFFERS,
         "the same in ours",
     )
-    same_pair = pair(run_values("noise", {key: square(0.57, 0.43)}))
+    same_pair = pair(computed("noise", {key: square(0.57, 0.43)}))
     assert (same_pair.published, same_pair.verdict.kind) == ("0.56", verdicts.NOISE)
     assert same_pair.verdict.why == "two dtypes differ by 0.07"
     assert pair(None).verdict.kind == verdicts.DIFFERS
@@ -139,31 +139,31 @@ def test_the_unrounded_reward_of_a_perfect_run_is_the_printed_one(published):
     row = published.tokens.filter(exhibit="table_2", model="R-Gem-2B", end="top", rank=1)
     token = {name: row[name].to_list() for name in ("prompt", "token_id")}
     scores = pl.DataFrame({**token, "model": ["three"], "reward": [4.5972]})
-    paper = run_values("paper", {("printed_scores",): scores})
-    table = compared(published, Readings(paper=paper, ours=run_values("ours", {})))["table_2"]
+    paper = computed("paper", {("printed_scores",): scores})
+    table = compared(published, Readings(paper=paper, ours=computed("ours", {})))["table_2"]
     found = [line for line in table.lines if line.verdict.kind != verdicts.NOT_RUN]
     assert [(line.published, line.verdict.kind) for line in found] == [("4.59375", verdicts.SAME)]
 
 
 def test_lists_are_compared_end_by_end(published, printed):
-    paper = run_values("paper", {("top_bottom", "greatest"): ends("three", [*printed, "x", "y"])})
-    table = compared(published, Readings(paper=paper, ours=run_values("ours", {})))["table_a6"]
+    paper = computed("paper", {("top_bottom", "greatest"): ends("three", [*printed, "x", "y"])})
+    table = compared(published, Readings(paper=paper, ours=computed("ours", {})))["table_a6"]
     found = {(one.model, one.end): one for one in table.lists}
     top, bottom = (found["R-Gem-2B", end] for end in ("top", "bottom"))
     assert (top.verdict.kind, top.common, top.at_rank) == (verdicts.SAME, 20, 20)
     assert (bottom.verdict.kind, bottom.common) == (verdicts.DIFFERS, 0)
     assert found["N-Gem-27B", "top"].verdict.kind == verdicts.NOT_RUN
-    assert top.run_values == printed
+    assert top.computed == printed
 
 
 def test_what_is_not_there_says_why(published):
-    paper = run_values(
+    paper = computed(
         "paper",
         {("moments",): moments()},
         reasons={("humans_correlation",): "No items. "},
         failures={"three": "no room on the disk"},
     )
-    found = compared(published, Readings(paper=paper, ours=run_values("ours", {})))
+    found = compared(published, Readings(paper=paper, ours=computed("ours", {})))
     mean = lines(found["table_3"])["R-Gem-2B", "mean"]
     assert mean.verdict == verdicts.Verdict(verdicts.NOT_RUN, "no room on the disk")
     people = found["figure_5a"]
@@ -177,7 +177,7 @@ def test_what_is_not_there_says_why(published):
 def test_a_token_beyond_the_vocabulary_is_named(published):
     scores = {"model": ["three"], "prompt": ["greatest"], "token_id": [5], "reward": [1.0]}
     tables = {("moments",): moments(), ("printed_scores",): pl.DataFrame(scores)}
-    paper = run_values("paper", tables)
+    paper = computed("paper", tables)
     assert paper.score("greatest", "R-Gem-2B", 5) == 1.0
     with pytest.raises(Missing, match="token id 9 is not in the vocabulary"):
         paper.score("greatest", "R-Gem-2B", 9)
@@ -194,7 +194,7 @@ def test_a_value_as_small_as_its_tolerance_says_so(published):
         value=pl.when(pl.col("model") == "N-Gem-27B").then(pl.lit("0.001")).otherwise("value")
     )
     small = data.Published(models=published.models, numbers=changed, tokens=published.tokens)
-    readings = Readings(paper=run_values("paper", tables), ours=run_values("ours", {}))
+    readings = Readings(paper=computed("paper", tables), ours=computed("ours", {}))
     found = lines(compared(small, readings)["figure_3c"])[
         "N-Gem-27B · positive", "slope, “greatest”"
     ]
@@ -216,7 +216,7 @@ def test_what_any_run_would_meet_is_left_out_of_the_totals(published):
             models=published.models, numbers=only, tokens=published.tokens.clear()
         )
         every = comparison.compare(
-            small, Readings(paper=run_values("paper", tables), ours=run_values("ours", {}))
+            small, Readings(paper=computed("paper", tables), ours=computed("ours", {}))
         )
         differs = value == "0.2"
         assert comparison.totals(every) == {
@@ -230,8 +230,8 @@ def test_what_any_run_would_meet_is_left_out_of_the_totals(published):
 
 def test_replaced_by_its_own_values_a_run_is_the_same_everywhere(published, printed):
     tables = {("moments",): moments(), ("top_bottom", "greatest"): ends("three", printed * 3)}
-    paper = run_values("paper", tables)
-    found = compared(replaced(published, paper), Readings(paper=paper, ours=run_values("ours", {})))
+    paper = computed("paper", tables)
+    found = compared(replaced(published, paper), Readings(paper=paper, ours=computed("ours", {})))
     kinds = comparison.totals(one for name, one in found.items() if name != "table_1")
     assert kinds["same"] == 6 + 2 + 2  # numbers; the ends of Table A6, and of Table 2
     assert kinds["not run"] == 44  # rewards of the tokens of Table 2: these tables lack them
@@ -240,18 +240,18 @@ def test_replaced_by_its_own_values_a_run_is_the_same_everywhere(published, prin
 
 def test_language_models_are_found_in_the_form_that_they_read(published):
     tables = {("logprobs", "greatest.chat"): ends("lm", ["a", "b"], "logprob")}
-    paper = run_values("paper", tables)
+    paper = computed("paper", tables)
     (top, bottom) = [
         one
         for one in compared(published, Readings(paper=paper, ours=paper))["table_a1"].lists
         if one.model == "gemma-2-2b-it"
     ]
-    assert (top.run_values, bottom.run_values) == (["a", "b"], ["b", "a"])
+    assert (top.computed, bottom.computed) == (["a", "b"], ["b", "a"])
 
 
 def test_the_page_escapes_tokens_and_reasons_and_loads_nothing(published):
     hostile = [SCRIPT, *map(str, range(30))]
-    paper = run_values(
+    paper = computed(
         "paper",
         {("moments",): moments(), ("top_bottom", "greatest"): ends("three", hostile)},
         failures={"two": SCRIPT},
@@ -260,7 +260,7 @@ def test_the_page_escapes_tokens_and_reasons_and_loads_nothing(published):
         models=[("R-Gem-2B", SCRIPT)], settings=[], facts=[SCRIPT], tried=[SCRIPT], published=SCRIPT
     )
     html = page.render(
-        comparison.compare(published, Readings(paper=paper, ours=run_values("ours", {}))), about, {}
+        comparison.compare(published, Readings(paper=paper, ours=computed("ours", {}))), about, {}
     )
     assert "<script" not in html
     assert "&lt;script&gt;" in html
@@ -269,8 +269,8 @@ def test_the_page_escapes_tokens_and_reasons_and_loads_nothing(published):
 
 
 def test_a_summary_names_the_median_and_the_largest_difference(published):
-    paper = run_values("paper", {("moments",): moments(2.0)})
-    table = compared(published, Readings(paper=paper, ours=run_values("ours", {})))["table_3"]
+    paper = computed("paper", {("moments",): moments(2.0)})
+    table = compared(published, Readings(paper=paper, ours=computed("ours", {})))["table_3"]
     assert page.summary(table.run_lines) == (
         "6 published values; median difference 0; largest +2.42 (S-Gem-27B)"
     )

@@ -124,9 +124,9 @@ def reference(shared, name):
 
 
 def value_of(published, **where):
-    run_values = published.numbers.filter(**where)
-    assert run_values.height == 1, where
-    return run_values["value"].item()
+    computed = published.numbers.filter(**where)
+    assert computed.height == 1, where
+    return computed["value"].item()
 
 
 @pytest.mark.needs_shared
@@ -141,10 +141,10 @@ def value_of(published, **where):
 )
 def test_matrices_are_the_reference(published, shared, exhibit, quantity, name):
     header, *rows = reference(shared, name)
-    run_values = published.numbers.filter(exhibit=exhibit, quantity=quantity)
+    computed = published.numbers.filter(exhibit=exhibit, quantity=quantity)
     found = {
         frozenset((row["model"], row["other"])): row["value"]
-        for row in run_values.iter_rows(named=True)
+        for row in computed.iter_rows(named=True)
     }
     pairs = {
         frozenset((row[0].replace("Human", "human"), column.replace("Human", "human"))): cell
@@ -160,8 +160,8 @@ def test_matrices_are_the_reference(published, shared, exhibit, quantity, name):
 def test_moments_and_slopes_are_the_reference(published, shared):
     for model, *cells in reference(shared, "table_3_distribution_moments.csv")[1:]:
         for quantity, cell in zip(("mean", "variance", "skewness"), cells, strict=True):
-            run_values = value_of(published, exhibit="table_3", quantity=quantity, model=model)
-            assert float(run_values) == float(cell)
+            computed = value_of(published, exhibit="table_3", quantity=quantity, model=model)
+            assert float(computed) == float(cell)
     header, *rows = reference(shared, "fig3cd_digitised_slopes.csv")
     prompts = {"Great": "greatest", "Greatest": "greatest", "Best": "best", "Worst": "worst"}
     count = 0
@@ -193,8 +193,8 @@ def test_lists_of_tokens_are_the_reference(published, shared, exhibit, name):
     header, *lines = reference(shared, name)
     middle = next(at for at, line in enumerate(lines) if line[0] == "...")
     for column, model in enumerate(header):
-        run_values = published.tokens.filter(exhibit=exhibit, model=model.rpartition("/")[2])
-        top, bottom = (run_values.filter(end=end).sort("rank")["token"].to_list() for end in ENDS)
+        computed = published.tokens.filter(exhibit=exhibit, model=model.rpartition("/")[2])
+        top, bottom = (computed.filter(end=end).sort("rank")["token"].to_list() for end in ENDS)
         assert top == [line[column] for line in lines[:middle]]
         assert bottom[::-1] == [line[column] for line in lines[middle + 1 :]]
     assert published.tokens.filter(exhibit=exhibit)["model"].n_unique() == len(header)
@@ -208,9 +208,9 @@ ENDS = ("top", "bottom")
 def test_table_2_is_the_reference(published, shared, model, letter):
     _, *lines = reference(shared, f"table_2{letter}_top_bottom_tokens_{model}.csv")
     rows = [(int(i), token, float(score)) for i, token, score in lines if i != "..."]
-    run_values = published.tokens.filter(exhibit="table_2", model=model)
+    computed = published.tokens.filter(exhibit="table_2", model=model)
     columns = ("token_id", "token", "score")
-    top, bottom = (run_values.filter(end=end).sort("rank").select(columns).rows() for end in ENDS)
+    top, bottom = (computed.filter(end=end).sort("rank").select(columns).rows() for end in ENDS)
     assert [*top, *bottom[::-1]] == rows
 
 

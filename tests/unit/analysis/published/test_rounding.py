@@ -42,10 +42,10 @@ def compared(rsa):
     numbers = {"mean": 0.0, "variance": 0.0, "skewness": 0.0}
     moments = pl.DataFrame({"model": NICKNAMES, "prompt": "greatest", **numbers})
     found = {("moments",): moments, ("rsa_rounded", "greatest"): rsa}
-    run_values = RunValues(
+    computed = RunValues(
         name="", tables=found, reasons={}, slugs={name: name for name in NICKNAMES}
     )
-    every = comparison.compare(FIGURE_2C, Readings(paper=run_values, ours=run_values))
+    every = comparison.compare(FIGURE_2C, Readings(paper=computed, ours=computed))
     return next(one for one in every if one.exhibit.id == "figure_2c")
 
 

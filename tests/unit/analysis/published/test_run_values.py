@@ -45,7 +45,7 @@ def moments(**scored):
     return pl.DataFrame(rows, schema={"model": pl.String, "prompt": pl.String})
 
 
-def run_values(tables, items="", reasons=None):
+def computed(tables, items="", reasons=None):
     slugs = {name.upper(): name for name in TEN}
     return RunValues(name="a run", tables=tables, reasons=reasons or {}, slugs=slugs, items=items)
 
@@ -71,17 +71,17 @@ def test_of_two_lists_the_named_one_is_compared_wherever_it_stands(which, value)
     other = people_tables("aaa", 0.75, tau=0.1, models=[*TEN[::-1], "zzz"])
     asked = people_tables("items", 0.25)
     for tables in (both(other, asked), both(asked, other)):
-        assert number(run_values(tables, "items"), *which) == value
-    assert number(run_values(asked), *which) == value  # the only one needs no name
+        assert number(computed(tables, "items"), *which) == value
+    assert number(computed(asked), *which) == value  # the only one needs no name
 
 
 @pytest.mark.parametrize(("which", "_"), OF_LIST)
 def test_of_two_lists_none_is_compared_where_none_is_named(which, _):
     tables = both(people_tables("aaa", 0.75), people_tables("items", 0.25))
     with pytest.raises(Missing, match=r"several lists were scored \(aaa, items\): --elo says"):
-        number(run_values(tables), *which)
+        number(computed(tables), *which)
     with pytest.raises(Missing, match="the list third was not scored"):
-        number(run_values(tables, "third"), *which)
+        number(computed(tables, "third"), *which)
 
 
 OF_PEOPLE = [which for which, _ in OF_LIST if which[1] in ("rank_gap", "first", "mean_kendall")]
@@ -92,10 +92,10 @@ OF_PEOPLE = [which for which, _ in OF_LIST if which[1] in ("rank_gap", "first", 
 def test_numbers_of_the_items_count_the_models_that_scored_the_items(which, swept):
     """A run of items alone has all ten; one with all ten sweeps may lack a model's items."""
     tables = {("moments",): moments(greatest=TEN[:swept])}
-    assert number(run_values(people_tables("items", 0.25) | tables), *which) is not None
+    assert number(computed(people_tables("items", 0.25) | tables), *which) is not None
     nine = people_tables("items", 0.25, models=TEN[:9])
     with pytest.raises(Missing, match="it is over all ten models, and 9 were scored"):
-        number(run_values(nine | tables), *which)
+        number(computed(nine | tables), *which)
 
 
 def rsa(traits=("base", "developer", "size", "rank")):
@@ -110,11 +110,11 @@ def rsa(traits=("base", "developer", "size", "rank")):
 )
 def test_figure_2c_counts_the_models_that_scored_under_greatest(quantity, value):
     of = ("figure_2c", quantity, "", "base" if quantity != "r_squared" else "joint")
-    ten = run_values(
+    ten = computed(
         rsa() | {("moments",): moments(greatest=TEN)} | people_tables("items", 0.2, models=[])
     )
     assert number(ten, *of) == value
-    nine = run_values(rsa() | {("moments",): moments(greatest=TEN[:9], best=TEN)})
+    nine = computed(rsa() | {("moments",): moments(greatest=TEN[:9], best=TEN)})
     with pytest.raises(Missing, match="it is over all ten models, and 9 were scored"):
         number(nine, *of)
     assert nine.scored == TEN[:9]
@@ -123,7 +123,7 @@ def test_figure_2c_counts_the_models_that_scored_under_greatest(quantity, value)
 def test_agreement_of_two_models_needs_no_people():
     tables = {("items_kendall", "words", PROMPT): matrix(TEN, 0.4, people=False)}
     why = {("humans_kendall",): "the items have no human ranks."}
-    run = run_values(tables, "words", why)
+    run = computed(tables, "words", why)
     assert number(run, "figure_a5", "kendall", "MODEL 1", "MODEL 2") == 0.4
     assert number(run, "figure_a5", "mean_kendall", "", "models") == pytest.approx(0.4)
     with pytest.raises(Missing, match=r"^the items have no human ranks$"):
@@ -136,7 +136,7 @@ def test_a_list_without_human_ranks_says_so_whatever_other_lists_there_are(which
     why = dict.fromkeys([("humans_correlation",), ("humans_kendall",)], "no human ranks.")
     tables = {**other, ("items_kendall", "words", PROMPT): matrix(TEN, 0.4, people=False)}
     with pytest.raises(Missing, match=r"^no human ranks$"):
-        number(run_values(tables, "words", why), *which)
+        number(computed(tables, "words", why), *which)
 
 
 def test_the_mean_of_the_agreement_is_that_of_pairs_of_models():
@@ -145,7 +145,7 @@ def test_the_mean_of_the_agreement_is_that_of_pairs_of_models():
         human=pl.lit(0.9), **{TEN[0]: pl.when(model=TEN[1]).then(0.85).otherwise(TEN[0])}
     )
     cells = cells.with_columns(**{TEN[1]: pl.when(model=TEN[0]).then(0.85).otherwise(TEN[1])})
-    run = run_values(people_tables("items", 0.2) | {("humans_kendall", "items", PROMPT): cells})
+    run = computed(people_tables("items", 0.2) | {("humans_kendall", "items", PROMPT): cells})
     assert number(run, "figure_a5", "mean_kendall", "", "models") == pytest.approx(0.41)
 
 
