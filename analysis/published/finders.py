@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # which looks up its numbers here
     from analysis.published.run_values import RunValues
 
 Row = Mapping[str, Any]  # cells of `data.NUMBERS`
-Finder = Callable[["Own", Row], float | None]  # raises `own.Missing`
+Finder = Callable[["RunValues", Row], float | None]  # raises `run_values.Missing`
 ROUNDED = "rsa_rounded"  # table: `rounding.RoundedAgreement`
 _PEOPLE = "human"
 

@@ -254,7 +254,7 @@ def check_names(published: Published, where: str) -> None:
 
 
 def replaced(published: Published, computed: RunValues) -> Published:
-    """The published rows with a run's own values, to compare a later run with.
+    """The published rows with a run's values, to compare a later run with.
 
     Rows that the run has no value for are left out.
     """

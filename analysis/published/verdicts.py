@@ -114,7 +114,7 @@ def of_list(
 
     Args:
       published: the printed list, the extreme first; with numbers where they are printed.
-      own: the list of a run, with numbers, at least as long; None where there is none.
+      computed: the list of a run, with numbers, at least as long; None where there is none.
       descending: whether the first has the highest number.
       noise: the list in another dtype; None where that was not measured.
       others: name of another reading of the same run -> its list.
