@@ -76,6 +76,9 @@ class Rows(abc.ABC):
     """A list of rows under one prompt; a number (a reward, a log-probability) belongs to each."""
 
     part_columns: ClassVar[schema.Columns]  # of a part: the key columns, then the number's
+    any_length: ClassVar[bool] = (
+        False  # whether replies have any number of tokens; else each is one
+    )
     prompt: PromptIds  # the conversation around the rows' replies
 
     @abc.abstractmethod
@@ -212,6 +215,7 @@ class ReplyRows(RewardRows):
     mode: str
 
     part_columns = schema.ITEM_COLUMNS
+    any_length = True
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
@@ -299,6 +303,7 @@ class ContinuationRows(Rows):
     prompt: PromptIds = dataclasses.field(init=False)  # the cue's
 
     part_columns = schema.ITEM_LOGPROB_COLUMNS
+    any_length = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prompt", self.cue.prompt)

@@ -9,7 +9,7 @@ import pytest
 from engine.errors import AssayError
 from engine.runs import provenance
 from engine.runs.manifest import Manifest
-from engine.sweep import loop, self_check
+from engine.sweep import loop, rewards, self_check
 from tests.support.folders import flipped
 
 PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
@@ -122,13 +122,13 @@ def test_parts_that_are_gone_leave_the_manifest_before_anything_is_computed(run,
     run.sweep([tiny], ONE)
     (run.folder / PART).unlink()
     seen = []
-    original = loop.run
+    original = rewards.restore
 
-    def look(*arguments):
+    def look(*arguments, **options):
         seen.append(run.manifest()["results"][RESULT])
-        return original(*arguments)
+        return original(*arguments, **options)
 
-    monkeypatch.setattr(loop, "run", look)
+    monkeypatch.setattr(rewards, "restore", look)
     run.sweep([tiny], ONE)
     assert len(seen[0]["parts"]) == 2 and not seen[0]["complete"]
 
