@@ -19,6 +19,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from engine import mesh as meshes
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.reward_model import RewardModels
 from engine.programs import run_together
@@ -74,8 +75,7 @@ class RewardScorer:
             key_values=KeyValues(keys=positions, values=positions),
             gates=cast(Any, meshes.sharding(mesh, "R")),  # of each one
         )
-        respond = RewardModels.respond_by_layer if lens else RewardModels.respond
-        plain = RewardModels.plain_by_layer if lens else RewardModels.plain
+        respond, plain = RewardModels.respond, RewardModels.plain
         layers = [lens_columns(head.depth) if lens else () for head in heads]
         return cls(
             graph=graph,
@@ -87,8 +87,8 @@ class RewardScorer:
             gated=tuple(head.objectives if head.gated else () for head in heads),
             columns=tuple((*a, *b) for a, b in zip(model.columns, layers, strict=True)),
             prefill_step=compiled(RewardModels.prefill, graph, mesh, prefix),
-            score_step=compiled_over_data(respond, graph, mesh, ("", "C"), "WC"),
-            plain_step=compiled_over_data(plain, graph, mesh, ("C",) * 3, "WC"),
+            score_step=compiled_over_data(respond, graph, mesh, ("", "C"), "WC", lens),
+            plain_step=compiled_over_data(plain, graph, mesh, ("C",) * 3, "WC", lens),
         )
 
     def prefill(self, prompt: PromptIds, room: int = 0) -> Prefix:
@@ -287,6 +287,27 @@ def dtype_named(name: str) -> jnp.dtype:
     return jnp.dtype(name)
 
 
+def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
+    """The default compute dtype of models: one that does not round their weights further.
+
+    On a CPU it is float32, which holds all stored dtypes. On an accelerator, where matmuls take 16
+    bits, it is the stored dtype; bfloat16 for models stored in float32 or in several dtypes.
+
+    Raises:
+      AssayError: on an accelerator, some models are stored in float16 and others are not.
+    """
+    if platform == "cpu":
+        return "float32"
+    half = {c.card.slug: c.card.dtype == "float16" for c in checkpoints}
+    if len(set(half.values())) > 1:
+        named = "; ".join(f"{c.card.slug} in {c.card.dtype}" for c in checkpoints)
+        raise AssayError(
+            f"dtype='auto': models are stored in different dtypes ({named}); allowed: "
+            "one dtype for all, or one command for each"
+        )
+    return "float16" if True in half.values() else "bfloat16"
+
+
 # Any: the method's arguments and result, and a sharding for each array of the result.
 @functools.lru_cache(maxsize=64)
 def compiled(
@@ -310,7 +331,12 @@ def compiled(
 
 @functools.lru_cache(maxsize=64)
 def compiled_over_data(
-    method: Callable[..., Any], graph: Graph, mesh: Mesh, arguments: tuple[str, ...], result: str
+    method: Callable[..., Any],
+    graph: Graph,
+    mesh: Mesh,
+    arguments: tuple[str, ...],
+    result: str,
+    *static: bool,
 ) -> Callable[..., Any]:
     """A model's method as a compiled pass that each device runs on its own candidates; see above.
 
@@ -320,16 +346,17 @@ def compiled_over_data(
       mesh: the devices.
       arguments: axis letters of the method's arguments; `C` is split.
       result: axis letters of its result, which every process reads.
+      *static: further arguments of the method, which are part of the program.
     """
-    split = meshes.over_data(_call(method, graph), mesh, ("", *arguments), result)
+    split = meshes.over_data(_call(method, graph, *static), mesh, ("", *arguments), result)
     return run_together(jax.jit(split, out_shardings=meshes.sharding(mesh, "")))
 
 
 # Any: the method's arguments and result.
-def _call(method: Callable[..., Any], graph: Graph) -> Callable[..., Any]:
+def _call(method: Callable[..., Any], graph: Graph, *static: bool) -> Callable[..., Any]:
     def call(params: Params, *arguments: Any) -> Any:
         with jax.default_matmul_precision("highest"):
-            return method(nnx.merge(graph, params), *arguments)
+            return method(nnx.merge(graph, params), *arguments, *static)
 
     call.__name__ = method.__name__  # the program's name in profiles
     return call

@@ -9,10 +9,10 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from engine import compile_cache
-from engine.api import default_dtype
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
+from engine.scoring.reward_passes import default_dtype
 from engine.sweep.rewards import SweepSettings
 from launch.common import joining
 from launch.common.command import Given, paths
