@@ -22,7 +22,6 @@ from engine.scoring.reward_passes import (
     RewardScorer,
     default_dtype,
     dtype_named,
-    score_buckets,
 )
 from engine.scoring.rows import Pooling, RewardRows
 from engine.search import certificates, universal
@@ -164,9 +163,9 @@ class RewardModel:
           token_id u32, token str, reward f32, layer_01 f32, layer_02 f32, …; best first, equal
           rewards by id. The last column equals the reward.
         """
-        own = self._scorer
+        plain = self._scorer
         scorer = RewardScorer.build(
-            own.graph, own.params, own.mesh, step_size=own.step_size, lens=True
+            plain.graph, plain.params, plain.mesh, step_size=plain.step_size, lens=True
         )
         layers = schema.lens_columns(self._checkpoint.card.reward_head.depth)
         return self._tokens(scorer, ["reward", *layers], prompt, mode, pooling)
@@ -375,7 +374,7 @@ class RewardModel:
         """Columns of a scorer for some rows: float32 [columns, rows]."""
         rows.check(self._checkpoint.card.decoder)
         prefix = scorer.prefill(rows.prompt)
-        scored = score_buckets(scorer, prefix, rows.buckets(0, len(rows)), len(rows))
+        [scored] = scorer.score(prefix, rows, 0, len(rows))
         check_finite(
             self._checkpoint.card.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], scored
         )

@@ -52,7 +52,7 @@ class Layer(nnx.Module):
         self.for_cpu = False
         self.attention_norm = _zeros(config, "LD", dtype)
         # In these orders, with heads and head size as one dimension, TPUs read weights where they
-        # are. In others, XLA copies whole stacks of them in each step.
+        # are. In other orders, XLA copies whole stacks of them in each step.
         self.q = _zeros(config, "LD(NH)", dtype)
         self.k = _zeros(config, "L(KH)D", dtype)
         self.v = _zeros(config, "L(KH)D", dtype)
@@ -149,7 +149,7 @@ class Decoder(nnx.Module):
         self.layers = Layer(config, dtype, sums)
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
-        """Embedded ids; Gemma's scale is rounded to the parameters' dtype, as in its own code."""
+        """Embedded ids; Gemma's scale is rounded to the parameters' dtype, as published."""
         return self._scaled(self.embedding[...][ids])
 
     def row_slopes(self, slopes: Residual) -> Float[Array, "C T V"]:
@@ -197,7 +197,7 @@ class Decoder(nnx.Module):
         _, kept = self.plain(
             ids[None],
             (self.config.num_layers,),
-            lambda x, own: (jax.tree.map(lambda each: each[0], own), x[0, read_at]),
+            lambda x, row: (jax.tree.map(lambda each: each[0], row), x[0, read_at]),
         )
         return kept
 
@@ -236,8 +236,8 @@ class Decoder(nnx.Module):
         def at_read(x: Residual) -> Float[Array, "C U D"]:
             return x if read is None else _take(x, read)
 
-        def keep_read(x: Residual, own: KeyValues) -> Any:
-            return keep(at_read(x), own)
+        def keep_read(x: Residual, row: KeyValues) -> Any:
+            return keep(at_read(x), row)
 
         residuals: list[Array] = []
         kept: list[Any] = []  # trees of arrays
@@ -246,9 +246,9 @@ class Decoder(nnx.Module):
             x, seen = _through(layer, start, stop - shortened, x, keep and keep_read)
             kept.append(seen)
             if shortened:
-                x, own = self._response_layer(stop - 1, x, prefix, places, angles, read)
+                x, row = self._response_layer(stop - 1, x, prefix, places, angles, read)
                 if keep:
-                    kept.append(jax.tree.map(lambda each: each[None], keep(x, own)))
+                    kept.append(jax.tree.map(lambda each: each[None], keep(x, row)))
             residuals.append(x if shortened else at_read(x))
         return tuple(residuals), _joined(kept)
 
@@ -266,7 +266,7 @@ class Decoder(nnx.Module):
             behind(jnp.broadcast_to(length, 1), x.shape[1]),
             None,
             (self.config.num_layers,),
-            lambda x, own: jax.tree.map(lambda each: each[0], own),
+            lambda x, row: jax.tree.map(lambda each: each[0], row),
         )
         return jax.tree.map(
             lambda p, new: jax.lax.dynamic_update_slice(p, new, (0, length, 0, 0)), prefix, new
@@ -315,15 +315,15 @@ class Decoder(nnx.Module):
         past = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), prefix)
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
-            asking = places
+            query = places
             if read is not None:
-                x, angles, asking = jax.tree.map(lambda a: _take(a, read), (x, angles, places))
+                x, angles, query = jax.tree.map(lambda a: _take(a, read), (x, angles, places))
             queries = layer.queries(x, angles)
-            masks = self._response_masks(index, asking, places, past.keys.shape[0])
-            own, form = KeyValues(keys=keys, values=values), attention.form(self.layers.for_cpu)
-            x = x + layer.output(form(queries, own, past, masks, self._logits))
+            masks = self._response_masks(index, query, places, past.keys.shape[0])
+            row, form = KeyValues(keys=keys, values=values), attention.form(self.layers.for_cpu)
+            x = x + layer.output(form(queries, row, past, masks, self._logits))
         with jax.named_scope("feed_forward"):
-            return x + layer.feed_forward(x), own
+            return x + layer.feed_forward(x), row
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
@@ -342,13 +342,13 @@ class Decoder(nnx.Module):
         return seen & ((distance < self.config.window) | ~slides)
 
     def _response_masks(
-        self, index: Index, asking: Places, own: Places, past: int
+        self, index: Index, query: Places, row: Places, past: int
     ) -> tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]]:
-        """Masks of the `past` prefix positions and of the own positions that a query attends to."""
-        at, position = asking.position[:, :, None], jnp.arange(past)
-        on_prefix = self._mask(index, at - position) & (position < asking.shared[:, :, None])
-        on_own = self._mask(index, at - own.position[:, None])
-        return on_prefix, on_own & (asking.reply[:, :, None] == own.reply[:, None])
+        """Masks of the prefix's `past` positions and the row's that a query attends to."""
+        at, position = query.position[:, :, None], jnp.arange(past)
+        on_prefix = self._mask(index, at - position) & (position < query.shared[:, :, None])
+        on_row = self._mask(index, at - row.position[:, None])
+        return on_prefix, on_row & (query.reply[:, :, None] == row.reply[:, None])
 
     def _scaled(self, x: Float[Array, "C T D"]) -> Residual:
         if self.config.embedding_scale:
@@ -414,8 +414,8 @@ def _through(
 
     def step(carry: tuple[Index, Residual], _: None) -> tuple[tuple[Index, Residual], Any]:
         index, x = carry
-        x, own = layer(index, x)
-        return (index + 1, x), keep(x, own)
+        x, row = layer(index, x)
+        return (index + 1, x), keep(x, row)
 
     (_, x), kept = jax.lax.scan(step, (jnp.int32(start), x), length=stop - start)
     return x, kept

@@ -17,7 +17,7 @@ from engine.types import Candidates, KeyValues, Places, Prefix
 
 
 class RewardModels(nnx.Module):
-    """M reward models that share one decoder, each with its own depth and head; usually M = 1.
+    """M reward models that share one decoder, each with its depth and head; usually M = 1.
 
     Models that were trained on one frozen decoder, or on its first layers, are scored in one pass.
     """
@@ -94,7 +94,7 @@ class RewardModels(nnx.Module):
           places: places of their positions.
           read: reward positions of the E replies of each row.
           depth: every head reads after so many layers, and gives its reward alone; by default
-            after its own number.
+            after its number of layers.
         """
         depths = self.depths if depth is None else (depth,)
         residuals, _ = self.decoder.respond(prefix.key_values, x, places, read, depths)
@@ -112,11 +112,11 @@ class RewardModels(nnx.Module):
     ) -> tuple[Float[Array, "W C Y"], KeyValues]:
         """`respond_embedded` of a single model, and keys and values of all positions of x."""
         depths = (self.decoder.config.num_layers,)
-        (residual,), own = self.decoder.respond(
-            prefix.key_values, x, places, read, depths, lambda _, own: own
+        (residual,), row = self.decoder.respond(
+            prefix.key_values, x, places, read, depths, lambda _, row: row
         )
         flat = residual.reshape(-1, residual.shape[-1])
-        return self._read([flat], prefix.gates).reshape(-1, *read.shape), own
+        return self._read([flat], prefix.gates).reshape(-1, *read.shape), row
 
     def extend(self, prefix: Prefix, ids: Int[Array, "T"], length: Int[Array, ""]) -> Prefix:
         """The prefix with `ids` behind its first `length` positions; the gates do not change."""
@@ -150,7 +150,7 @@ class RewardModels(nnx.Module):
 
     @property
     def columns(self) -> tuple[tuple[str, ...], ...]:
-        """Names of each model's rows of a result: the reward, then its objectives if asked for."""
+        """Names of each model's rows of a result: the reward, then the kinds of `objectives`."""
         return tuple(readout.config.columns(self.objectives) for readout in self.readouts)
 
     def _gates(
@@ -173,25 +173,25 @@ class RewardModels(nnx.Module):
             return jnp.stack([readout(residual, gate).reward for readout, gate in pairs])
 
     def _with_layers(
-        self, own: Float[Array, "W C"], seen: Float[Array, "L M C"]
+        self, rows: Float[Array, "W C"], by_layer: Float[Array, "L M C"]
     ) -> Float[Array, "_ C"]:
         """Rows of a result with those of the layers; the last layer's row is the reward itself."""
-        rows, start = [], 0
+        result, start = [], 0
         for model, (readout, names) in enumerate(zip(self.readouts, self.columns, strict=True)):
-            rows += [own[start : start + len(names)]]
-            rows += [seen[: readout.config.depth - 1, model], own[start : start + 1]]
+            result += [rows[start : start + len(names)]]
+            result += [by_layer[: readout.config.depth - 1, model], rows[start : start + 1]]
             start += len(names)
-        return jnp.concatenate(rows)
+        return jnp.concatenate(result)
 
     def _read(
         self, residuals: Sequence[Float[Array, "C D"]], gates: Sequence[Array]
     ) -> Float[Array, "W C"]:
         """Rows of a result; W counts the columns of all models, one model after the other."""
         by_depth = dict(zip(self.depths, residuals, strict=True))
-        asked = OBJECTIVES.index(self.objectives)  # how many kinds of columns beside the reward
+        kinds = OBJECTIVES.index(self.objectives)  # of columns beside the reward
         rows = []
         with jax.named_scope("head"):
             for readout, gate in zip(self.readouts, gates, strict=True):
                 reward, *objectives = readout(by_depth[readout.config.depth], gate)
-                rows += [reward[None], *(kind.T for kind in objectives[:asked])]
+                rows += [reward[None], *(kind.T for kind in objectives[:kinds])]
         return jnp.concatenate(rows)

@@ -145,8 +145,8 @@ def run(
         ):
             bar.set_description(f"loading {models[0]}")
             memory = memory_errors(models, mesh, "step_size", step)
-            with outcomes.group(models), memory, Writer(manifest) as writer:
-                state = _Loop(manifest, settings, bar, writer, outcomes, finished)
+            with outcomes.group(models), memory, _writing(manifest) as write:
+                state = _Loop(manifest, settings, bar, write, outcomes, finished)
                 computed += state.compute(list(same_models), load, step)
     if not processes.writes():
         return computed
@@ -177,42 +177,31 @@ def _load(
         return load(checkpoints, step)
 
 
-class Writer:
-    """Writes beside the next step, one write at a time.
+@contextlib.contextmanager
+def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
+    """Starts writes (function, arguments) beside the next step, when the one before has ended.
 
-    An error of a write surfaces at the next one, or at the end. The manifest is saved at the end,
-    also that of a run that fails or is stopped.
+    An error of a write surfaces at the next one, or at the end. The manifest of a run that fails or
+    is stopped is saved.
     """
+    last: list[concurrent.futures.Future[object]] = []
 
-    def __init__(self, manifest: Manifest):
-        self._manifest = manifest
-        self._pool = concurrent.futures.ThreadPoolExecutor(1, "assay-write")
-        self._last: concurrent.futures.Future[object] | None = None
+    def start(write: Callable[..., object], *arguments: Any) -> None:  # Any: of the write
+        if last:
+            last.pop().result()
+        last.append(pool.submit(write, *arguments))
 
-    def submit(self, write: Callable[[], object]) -> None:
-        """Starts a write when the one before it has ended."""
-        self.settle()
-        self._last = self._pool.submit(write)
-
-    def settle(self) -> None:
-        """Waits until everything is written."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.result()
-
-    def __enter__(self) -> "Writer":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        done = False
+    with concurrent.futures.ThreadPoolExecutor(1, "assay-write") as pool:
         try:
-            self.settle()
-            done = kind is None
-        finally:
-            self._pool.shutdown()
-            if not done and processes.writes():
+            yield start
+            if last:
+                last.pop().result()
+        except BaseException:
+            pool.shutdown()
+            if processes.writes():
                 with contextlib.suppress(AssayError):  # the first error is the one to report
-                    self._manifest.save()
+                    manifest.save()
+            raise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +211,7 @@ class _Loop:
     manifest: Manifest
     settings: Settings
     bar: tqdm
-    writer: Writer
+    write: Callable[..., None]  # from `_writing`
     outcomes: Outcomes
     finished: Finished
 
@@ -258,7 +247,7 @@ class _Loop:
         plain = scorer.score_plainly(first.rows, sample.tolist())
         if processes.writes():
             checks = list(zip(jobs, plain, coefficients, strict=True))
-            self.writer.submit(functools.partial(self._close, checks, sample))
+            self.write(self._close, checks, sample)
         going = [job for job in jobs if not self.outcomes[job.model].failure]
         return sum(stop - start for job in going for start, stop in job.missing)
 
@@ -287,10 +276,7 @@ class _Loop:
     ) -> None:
         """Checks the numbers of one span, and writes them beside the next step.
 
-        Args:
-          span: the rows.
-          each: jobs with all their numbers so far, those of the span, and coefficients.
-          seconds: computing time of each part.
+        `each`: jobs with all their numbers so far, those of the span, and coefficients.
         """
         models, new = sorted(job.model for job, *_ in each), []
         for job, numbers, values, weights in each:
@@ -298,7 +284,7 @@ class _Loop:
                 with self._alone(job):
                     part = self._fill(job, span, numbers, values)
                     new.append((job, part, {"coefficients": weights, "together": models}))
-        self.writer.submit(functools.partial(self._write, span, new, seconds))
+        self.write(self._write, span, new, seconds)
 
     def _fill(self, job: Job, span: Span, numbers: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Puts a part's values into `numbers`, and returns it with those of duplicates.
@@ -343,34 +329,23 @@ class _Loop:
     def _close(
         self, checks: Iterable[tuple[Job, np.ndarray, Json | None]], sample: np.ndarray
     ) -> None:
-        """Compares a sample of what is on disk with the plain pass; closes the jobs.
+        """Compares a sample of what is on disk with the plain pass, which completes the jobs.
 
-        Args:
-          checks: jobs of one pass, each with its numbers by the plain pass, float32
-            [columns, sample], and its coefficients.
-          sample: rows.
+        `checks`: jobs of one pass, with float32 [columns, sample] of the plain pass, coefficients.
         """
         completed = []
         for job, plain, weights in checks:
             if self.outcomes[job.model].failure:
                 continue
             with self._alone(job):
-                was_complete = self.manifest.result(job.path)["complete"]
-                numbers = self._check(job, plain, sample, weights)
-                if not was_complete:
+                storage.sweep_temporaries(self.manifest.run / job.path)
+                spans = parts.ranges(len(job.rows), self.settings.part_size)
+                numbers = read_numbers(self.manifest, job, spans)
+                where, dtype = f"self-check of {job.path}", self.settings.dtype
+                check = self_check(where, job.columns, sample, numbers[:, sample], plain, dtype)
+                if not self.manifest.result(job.path)["complete"]:
                     completed.append((job, numbers))
+                self.manifest.finish(job.path, check, weights)
         self.manifest.save_if_due()
         for job, numbers in completed:
             self.finished(job, numbers)
-
-    def _check(
-        self, job: Job, plain: np.ndarray, sample: np.ndarray, weights: Json | None
-    ) -> np.ndarray:
-        """The self-check of a job, which completes it; returns its numbers."""
-        storage.sweep_temporaries(self.manifest.run / job.path)
-        spans = parts.ranges(len(job.rows), self.settings.part_size)
-        numbers = read_numbers(self.manifest, job, spans)
-        where, dtype = f"self-check of {job.path}", self.settings.dtype
-        check = self_check(where, job.columns, sample, numbers[:, sample], plain, dtype)
-        self.manifest.finish(job.path, check, weights)
-        return numbers

@@ -91,10 +91,7 @@ class Outcomes:
 
     @contextlib.contextmanager
     def group(self, models: Sequence[str]) -> Iterator[None]:
-        """Times what is done with models that share a pass, and records its failure.
-
-        Args:
-          models: slugs; those that have not failed alone fail together.
+        """Times what is done with models that share a pass; an error fails all that had not failed.
 
         Raises:
           AssayError: as `fail`.
@@ -114,7 +111,7 @@ class Outcomes:
 
         Args:
           models: slugs.
-          error: why they failed.
+          error: the reason.
           known: whether the other processes know of it, or will call `all_failed`.
 
         Raises:
@@ -139,10 +136,7 @@ class Outcomes:
     def everywhere(self, models: Sequence[str], what: str, call: Callable[[], Made]) -> Made:
         """Runs `call` on every process; the models fail on all of them if it fails on any.
 
-        Args:
-          models: slugs.
-          what: name of the call.
-          call: needs no other process until it has succeeded.
+        `call` needs no other process until it has succeeded; `what` names it.
 
         Raises:
           FailedEverywhere: it raised an AssayError on some process; raised on all of them.

@@ -28,7 +28,6 @@ from engine.runs.manifest import Manifest, items_hash
 from engine.runs.reader import Json
 from engine.sweep.jobs import Job, check_present, models_of, passes
 from engine.sweep.step_size import choose_step, recorded_step, refusals
-from engine.text.chat_template import ChatTemplate
 from engine.text.vocabulary import vocabulary
 
 if TYPE_CHECKING:
@@ -185,11 +184,7 @@ def _enter(manifest: Manifest, job: Job, settings: "Settings", mesh: Mesh, step:
 
 
 def _check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
-    """Refuses a mesh that fits no model; if it fits some, the others fail when they are loaded.
-
-    Raises:
-      AssayError: of the last model.
-    """
+    """Raises AssayError for a mesh that fits no model; others fail when they are loaded."""
     errors = []
     for checkpoint in checkpoints:
         try:
@@ -231,11 +226,7 @@ def begin(
 
 
 def missing_vocabularies(manifest: Manifest, jobs: Sequence[Job]) -> dict[str, pl.DataFrame]:
-    """Vocabulary tables of jobs on tokens that the run lacks, by path; process 0 writes them.
-
-    Raises:
-      AssayError: one that it holds is damaged.
-    """
+    """Vocabulary tables of jobs on tokens that the run lacks, by path; process 0 writes them."""
     if not processes.writes():
         return {}
     on_tokens = [job.checkpoint for job in jobs if "token_id" in job.rows.part_columns]
@@ -248,11 +239,7 @@ def missing_vocabularies(manifest: Manifest, jobs: Sequence[Job]) -> dict[str, p
 
 
 def read_vocabulary(manifest: Manifest, path: str) -> pl.DataFrame | None:
-    """A vocabulary table of the run; None where the run does not hold it.
-
-    Raises:
-      AssayError: it is damaged.
-    """
+    """A vocabulary table that the run holds, or None; raises AssayError for a damaged one."""
     file = manifest.run / path
     if not storage.exists(file):
         return None
@@ -260,7 +247,7 @@ def read_vocabulary(manifest: Manifest, path: str) -> pl.DataFrame | None:
 
 
 def _environment() -> Json:
-    """What computes now: of a result's entry in the manifest."""
+    """What computes now, for entries of the manifest."""
     return {
         **library_versions(),
         "device_kind": jax.devices()[0].device_kind,
@@ -272,18 +259,18 @@ def _environment() -> Json:
 
 
 def _computed_by() -> Json:
-    """What computes now, as far as equal runs have it in common: for the parts."""
-    device = jax.devices()[0]
-    return {
-        **library_versions(),
-        "platform": device.platform,
-        "device_kind": device.device_kind,
-    }
+    """What computes now, as far as equal runs have it in common, for the parts."""
+    platform, kind = jax.devices()[0].platform, jax.devices()[0].device_kind
+    return {**library_versions(), "platform": platform, "device_kind": kind}
 
 
 def vocabulary_of(checkpoint: Checkpoint) -> pl.DataFrame:
     """Every candidate of the checkpoint: `schema.VOCAB_COLUMNS`."""
-    return vocabulary(checkpoint.tokenizer, checkpoint.tokens, _conversational(checkpoint))
+    template = None  # in which tokens stand as replies by their ids, if there is one
+    with contextlib.suppress(AssayError):
+        checkpoint.template.split("What?")
+        template = checkpoint.template
+    return vocabulary(checkpoint.tokenizer, checkpoint.tokens, template)
 
 
 def _agree(
@@ -349,11 +336,7 @@ def _code_hash() -> str:
 
 
 def _check_release(manifest: Manifest) -> None:
-    """Refuses a run whose models another release has converted: it is not added to.
-
-    Raises:
-      AssayError: it has such a model.
-    """
+    """Raises AssayError for a run with models of another release's conversion."""
     for slug, entry in manifest.content["models"].items():
         if entry.get("decoder_hash") and entry.get("conversion") != VERSION:  # else imported
             raise AssayError(
@@ -376,12 +359,3 @@ def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
         "template": card.policy.to_json(),
     }
     admit(manifest, "models", card.slug, entry)
-
-
-def _conversational(checkpoint: Checkpoint) -> ChatTemplate | None:
-    """The template in which tokens stand as replies by their ids, if there is one."""
-    try:
-        checkpoint.template.split("What?")
-    except AssayError:
-        return None
-    return checkpoint.template

@@ -78,8 +78,8 @@ def settings(
     `names` are settings of `SweepSettings` that this config has beside those of every command.
     """
     common, mesh = shared_settings(config, models)
-    own = {name: config[name] for name in ("mode", "pooling", "objectives", *names)}
-    return SweepSettings(**own, **common), mesh
+    chosen = {name: config[name] for name in ("mode", "pooling", "objectives", *names)}
+    return SweepSettings(**chosen, **common), mesh
 
 
 def shared_settings(
@@ -88,8 +88,8 @@ def shared_settings(
     """The fields of `engine.sweep.loop.Settings`, of several types, and the mesh."""
     names = ("part_size", "self_check", "seed", "check_memory")
     dtype, mesh = dtype_and_mesh(config, models)
-    own = {name: config[name] for name in names}
-    return {"dtype": dtype, "step_size": step_size(config.step_size), **own}, mesh
+    chosen = {name: config[name] for name in names}
+    return {"dtype": dtype, "step_size": step_size(config.step_size), **chosen}, mesh
 
 
 def step_size(value: object) -> int | None:
