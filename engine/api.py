@@ -18,7 +18,11 @@ from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.planning import admission
 from engine.runs import schema
-from engine.scoring.reward_passes import RewardScorer, dtype_named, score_buckets
+from engine.scoring.reward_passes import (
+    RewardScorer,
+    default_dtype,
+    dtype_named,
+)
 from engine.scoring.rows import Pooling, RewardRows
 from engine.search import certificates, universal
 from engine.search.certificate import Ascent, run_certificate
@@ -65,27 +69,6 @@ def load(
     step = admission.admit(opened, mesh, str(named), step_size, check=check_memory)
     restored = restore([opened], mesh, named, objectives="values")
     return RewardModel(opened, RewardScorer.build(*restored, mesh, step_size=step))
-
-
-def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
-    """The default compute dtype of models: one that does not round their weights further.
-
-    On a CPU it is float32, which holds all stored dtypes. On an accelerator, where matmuls take 16
-    bits, it is the stored dtype; bfloat16 for models stored in float32 or in several dtypes.
-
-    Raises:
-      AssayError: on an accelerator, some models are stored in float16 and others are not.
-    """
-    if platform == "cpu":
-        return "float32"
-    half = {c.card.slug: c.card.dtype == "float16" for c in checkpoints}
-    if len(set(half.values())) > 1:
-        named = "; ".join(f"{c.card.slug} in {c.card.dtype}" for c in checkpoints)
-        raise AssayError(
-            f"dtype='auto': models are stored in different dtypes ({named}); allowed: "
-            "one dtype for all, or one command for each"
-        )
-    return "float16" if True in half.values() else "bfloat16"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,9 +163,9 @@ class RewardModel:
           token_id u32, token str, reward f32, layer_01 f32, layer_02 f32, …; best first, equal
           rewards by id. The last column equals the reward.
         """
-        own = self._scorer
+        plain = self._scorer
         scorer = RewardScorer.build(
-            own.graph, own.params, own.mesh, step_size=own.step_size, lens=True
+            plain.graph, plain.params, plain.mesh, step_size=plain.step_size, lens=True
         )
         layers = schema.lens_columns(self._checkpoint.card.reward_head.depth)
         return self._tokens(scorer, ["reward", *layers], prompt, mode, pooling)
@@ -391,7 +374,7 @@ class RewardModel:
         """Columns of a scorer for some rows: float32 [columns, rows]."""
         rows.check(self._checkpoint.card.decoder)
         prefix = scorer.prefill(rows.prompt)
-        scored = score_buckets(scorer, prefix, rows.buckets(0, len(rows)), len(rows))
+        [scored] = scorer.score(prefix, rows, 0, len(rows))
         check_finite(
             self._checkpoint.card.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], scored
         )

@@ -105,7 +105,7 @@ def parameter_sharding(mesh: Mesh, axes: str, shape: Sequence[int]) -> NamedShar
 def over_data(
     function: Callable[..., Any], mesh: Mesh, arguments: Sequence[str], result: str
 ) -> Callable[..., Any]:
-    """A function that each device computes by itself, for its own share of the axis `C`.
+    """A function that each device computes by itself, for its share of the axis `C`.
 
     All devices run one program on one shape, which the number of devices does not change. The axis
     `model` is left to the partitioner.
@@ -148,14 +148,14 @@ def in_blocks(function: Callable[[Any, Any], Any], mesh: Mesh, shared: Any, bloc
     count = len(jax.tree.leaves(blocks)[0])
     spare = -count % mesh.shape["data"]  # copies of the last block: as many on every device
 
-    def own(shared: Any, blocks: Any) -> Any:
+    def on_device(shared: Any, blocks: Any) -> Any:
         def one(index: Any, results: Any) -> Any:
             block = jax.tree.map(lambda b: b[index], blocks)
             # A single block is the same in every round, and XLA would compute it outside the loop,
             # or half of it there and again inside.
             index, block = jax.lax.optimization_barrier((index, block))
             return jax.tree.map(
-                lambda every, own: every.at[index].set(own), results, function(shared, block)
+                lambda every, new: every.at[index].set(new), results, function(shared, block)
             )
 
         block = jax.tree.map(lambda b: b[0], blocks)
@@ -173,7 +173,7 @@ def in_blocks(function: Callable[[Any, Any], Any], mesh: Mesh, shared: Any, bloc
     def padded(array: jax.Array) -> jax.Array:
         return everywhere(jnp.pad(array, [(0, spare)] + [(0, 0)] * (array.ndim - 1), "edge"))
 
-    results = over_data(own, mesh, ("", "C"), "C")(shared, jax.tree.map(padded, blocks))
+    results = over_data(on_device, mesh, ("", "C"), "C")(shared, jax.tree.map(padded, blocks))
     return jax.tree.map(lambda r: everywhere(r)[:count], results)
 
 

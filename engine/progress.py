@@ -9,7 +9,7 @@ from engine import processes
 
 
 class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no types
-    """A bar whose lock is of this process alone: tqdm's own is shared with forked processes."""
+    """A bar whose lock is of this process alone; tqdm's lock is shared with forked processes."""
 
     def close(self) -> None:
         """See tqdm; one thread at a time."""

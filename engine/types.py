@@ -67,7 +67,7 @@ class Candidates:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Places:
-    """Places of own positions: what each of them attends to in the prefix and in its row."""
+    """Places of the positions of rows: what each attends to in the prefix and in its row."""
 
     position: Array  # int32 [C, T], position in the conversation
     shared: Array  # int32 [C, T], number of prefix positions before it

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis import display
 from analysis.blocks import (
     INTERVAL,
     KENDALL,
@@ -46,6 +45,7 @@ from analysis.significant_effects import ALPHA, significant
 from analysis.statistics import rank_gaps, ranks
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Absent, Study, Table, table
+from engine import display
 from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py

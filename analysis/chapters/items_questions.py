@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis import display
 from analysis.blocks import P_AND_Q, Block, Column, Finding, Heading, Picture, rows
 from analysis.ends import head_and_tail
 from analysis.figures.standings import shown_items, standings
@@ -23,6 +22,7 @@ from analysis.statistics.mean_places import mean_place_test
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Study, Table, required, table
 from analysis.words.questions import ASKED_FOR, POSITIVE
+from engine import display
 from engine.runs.schema import Columns
 
 SOME = 8  # Questions of a list up to which each has a table or a figure of its own.

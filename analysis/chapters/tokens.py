@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis import display
 from analysis.blocks import (
     TOKENS,
     Block,
@@ -29,6 +28,7 @@ from analysis.sentences import listed
 from analysis.statistics import Array
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, table
 from analysis.words.stems import stem_numbers
+from engine import display
 from engine.runs.reader import RunError
 from engine.runs.schema import Columns
 

@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from analysis import display
 from analysis.blocks import (
     INTERVAL_OF_SHARE,
     LIST,
@@ -49,6 +48,7 @@ from analysis.significant_effects import significant
 from analysis.statistics.multiplicity import with_q
 from analysis.statistics.t_test import t_test
 from analysis.study import Absent, Study, Table, required, table
+from engine import display
 from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py

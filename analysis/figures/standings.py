@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis import display
 from analysis.figures import style
+from engine import display
 
 _ROW, _LEAST = 0.2, 1.8  # Inches of a row, and of all of them: room for the colour bar's label.
 _WIDTH = 3.6  # Inches for the widest names of items, and the colour bar.

@@ -9,8 +9,8 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from analysis import display
 from analysis.statistics import Array
+from engine import display
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes

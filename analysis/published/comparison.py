@@ -5,13 +5,13 @@ from typing import Any
 
 import polars as pl
 
-from analysis import display
 from analysis.published import comparable, rounding, verdicts
 from analysis.published.data import Published
 from analysis.published.exhibits import EXHIBITS, Exhibit
 from analysis.published.records import Compared, Line, Readings, TokenList
 from analysis.published.run_values import Missing, RunValues, lists_of
 from analysis.published.verdicts import Entry, Verdict
+from engine import display
 
 SHOWN = 20  # tokens of a list for which nothing is published
 

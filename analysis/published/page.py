@@ -8,12 +8,12 @@ from typing import Any
 
 import jinja2
 
-from analysis import display
 from analysis.figures import style
 from analysis.published import verdicts
 from analysis.published.comparison import totals, uncounted
 from analysis.published.explanations import explanations, unexplained
 from analysis.published.records import Compared, Line, TokenList
+from engine import display
 
 _TEMPLATES = pathlib.Path(__file__).parent / "templates"
 _REPORT = pathlib.Path(__file__).parents[1] / "report" / "templates"

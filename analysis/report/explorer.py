@@ -24,11 +24,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 
-from analysis import display
 from analysis.report import chosen_tokens
 from analysis.report.token_sets import TokenSets
 from analysis.run import Run
 from analysis.statistics import Array
+from engine import display
 
 LIMIT = 6_000_000  # Rewards: about 27 MB of a page.
 # Of the limit, the share that places of chosen tokens take: about 12 MB, since the figures of such

@@ -11,13 +11,13 @@ from typing import Any
 
 import jinja2
 
-from analysis import display
 from analysis.blocks import Section, Text
 from analysis.figures import style
 from analysis.report import few_prompts, findings
 from analysis.report.explorer import LIMIT, Packed
 from analysis.run import Run
 from analysis.study import Study
+from engine import display
 from engine.runs.reader import Result
 from engine.runs.schema import LOGPROBS_DIR
 

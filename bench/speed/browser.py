@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import numpy as np
 from playwright.sync_api import ConsoleMessage, Page, sync_playwright
 
-from analysis import display
+from engine import display
 from launch.common.reporting import write_report
 from tests.support import large_runs
 

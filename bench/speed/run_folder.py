@@ -18,6 +18,7 @@ import time
 import types
 
 import numpy as np
+from engine.sweep.results import Result
 from etils import epath
 
 from engine.mesh import build_mesh
@@ -26,7 +27,6 @@ from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
 from engine.scoring.rows import TokenRows
 from engine.sweep import loop
-from engine.sweep.results import Result
 from engine.sweep.setup import begin
 from engine.types import PromptIds
 

@@ -1,7 +1,7 @@
 """One decoder for Llama 3.x, Gemma 2, Qwen 2/3 and Mistral: embedding and layers, no final norm.
 
 Axis letters are those of `engine/types.py`. Residual stream, softmax and norms are float32. Matmuls
-take operands in the parameters' dtype and accumulate in float32. `forward` runs whole sequences.
+take operands in the parameters' dtype and accumulate in float32. `plain` runs whole sequences.
 `respond` runs candidates behind a shared prefix, whose keys and values have no batch axis.
 """
 
@@ -24,8 +24,9 @@ Residual = Float[Array, "C T D"]
 Param = nnx.Param[Any]  # Any: of a real or an abstract array
 Index = Any  # number of a layer: an int, or a traced integer inside a loop
 Angles = tuple[Float[Array, "C T h"], Float[Array, "C T h"]]  # cos and sin, h = H / 2
-# What is kept of the residual stream after each layer. Any: a tree of arrays.
-Look = Callable[[Residual], Any]
+# What is kept of each layer: (residual stream after it, its keys and values [C, T, K, H]) -> a tree
+# of arrays.
+Keep = Callable[[Array, KeyValues], Any]
 
 FLOAT32 = jnp.dtype("float32")
 _F32: Any = {"preferred_element_type": jnp.float32}  # Any: keywords of einsum
@@ -51,7 +52,7 @@ class Layer(nnx.Module):
         self.for_cpu = False
         self.attention_norm = _zeros(config, "LD", dtype)
         # In these orders, with heads and head size as one dimension, TPUs read weights where they
-        # are. In others, XLA copies whole stacks of them in each step.
+        # are. In other orders, XLA copies whole stacks of them in each step.
         self.q = _zeros(config, "LD(NH)", dtype)
         self.k = _zeros(config, "L(KH)D", dtype)
         self.v = _zeros(config, "L(KH)D", dtype)
@@ -148,7 +149,7 @@ class Decoder(nnx.Module):
         self.layers = Layer(config, dtype, sums)
 
     def embed(self, ids: Int[Array, "C T"]) -> Residual:
-        """Embedded ids; Gemma's scale is rounded to the parameters' dtype, as in its own code."""
+        """Embedded ids; Gemma's scale is rounded to the parameters' dtype, as published."""
         return self._scaled(self.embedding[...][ids])
 
     def row_slopes(self, slopes: Residual) -> Float[Array, "C T V"]:
@@ -162,39 +163,94 @@ class Decoder(nnx.Module):
         (unscaled,) = jax.linear_transpose(self._scaled, looked_up)(slopes)
         return jnp.einsum("CTD,VD->CTV", unscaled, embedding, **_F32)
 
-    def forward(self, ids: Int[Array, "C T"], depths: Sequence[int]) -> tuple[Residual, ...]:
-        """The plain pass: residual stream at every position after each of `depths` layers.
+    def plain(
+        self, ids: Int[Array, "C T"], depths: Sequence[int], keep: Keep | None = None
+    ) -> tuple[tuple[Residual, ...], Any]:
+        """The plain pass over whole sequences.
 
         It shares no prefix and leaves out no position. The self-check compares `respond` with it.
-        """
-        return self.forward_looking(ids, depths, None)[0]
 
-    def forward_looking(
-        self, ids: Int[Array, "C T"], depths: Sequence[int], look: Look | None
-    ) -> tuple[tuple[Residual, ...], Any]:
-        """`forward`, and what `look` keeps after each layer, with a leading axis for the layers."""
-        x = self.embed(ids)
-        angles = self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape))
-        read, seen = [], []
+        Args:
+          ids: of the sequences.
+          depths: ascending.
+          keep: what is kept of each layer up to the last of `depths`.
+
+        Returns:
+          Residual stream at every position after each of `depths` layers; what was kept, with a
+          leading axis for the layers.
+        """
+        x, angles = (
+            self.embed(ids),
+            self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)),
+        )
+        residuals, kept = [], []
         for start, stop in _segments(depths):
-            x, kept = _through(
-                lambda i, x: self._plain_layer(i, x, angles)[0], start, stop, x, look
-            )
-            read.append(x)
-            seen.append(kept)
-        return tuple(read), _joined(seen)
+            x, seen = _through(lambda i, x: self._plain_layer(i, x, angles), start, stop, x, keep)
+            residuals.append(x)
+            kept.append(seen)
+        return tuple(residuals), _joined(kept)
 
     def prefill(
         self, ids: Int[Array, "P"], read_at: Int[Array, "M"]
     ) -> tuple[KeyValues, Float[Array, "L M D"]]:
         """Keys and values of a prefix, and its residual stream at `read_at` after each layer."""
-        angles = self._angles(jnp.arange(ids.shape[0])[None])
+        _, kept = self.plain(
+            ids[None],
+            (self.config.num_layers,),
+            lambda x, row: (jax.tree.map(lambda each: each[0], row), x[0, read_at]),
+        )
+        return kept
 
-        def layer(x: Residual, index: Index) -> tuple[Residual, tuple[KeyValues, Array]]:
-            x, keys, values = self._plain_layer(index, x, angles)
-            return x, (KeyValues(keys=keys[0], values=values[0]), x[0, read_at])
+    def respond(
+        self,
+        prefix: KeyValues,
+        x: Residual,
+        places: Places,
+        read: Int[Array, "C Y"] | None,
+        depths: Sequence[int],
+        keep: Keep | None = None,
+    ) -> tuple[tuple[Float[Array, "C U D"], ...], Any]:
+        """Rows behind a prefix.
 
-        return jax.lax.scan(layer, self.embed(ids[None]), jnp.arange(self.config.num_layers))[1]
+        Args:
+          prefix: keys and values that all rows share.
+          x: embedded rows; the result is differentiable with respect to them.
+          places: places of their positions; `behind` makes them for one reply per row.
+          read: reward positions within x, at which alone the last of `depths` layers is computed;
+            None: all positions.
+          depths: ascending.
+          keep: what is kept of each layer up to the last of `depths`: of the residual stream at
+            `read`, and of keys and values of all positions of x.
+
+        Returns:
+          Residual stream at `read` after each of `depths` layers; what was kept, with a leading
+          axis for the layers.
+        """
+        angles = self._angles(places.position)
+
+        # A gradient needs the results of matmuls. By default JAX would also keep all weights.
+        @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
+        def layer(index: Index, x: Residual) -> tuple[Residual, KeyValues]:
+            return self._response_layer(index, x, prefix, places, angles)
+
+        def at_read(x: Residual) -> Float[Array, "C U D"]:
+            return x if read is None else _take(x, read)
+
+        def keep_read(x: Residual, row: KeyValues) -> Any:
+            return keep(at_read(x), row)
+
+        residuals: list[Array] = []
+        kept: list[Any] = []  # trees of arrays
+        for start, stop in _segments(depths):
+            shortened = read is not None and stop == max(depths)
+            x, seen = _through(layer, start, stop - shortened, x, keep and keep_read)
+            kept.append(seen)
+            if shortened:
+                x, row = self._response_layer(stop - 1, x, prefix, places, angles, read)
+                if keep:
+                    kept.append(jax.tree.map(lambda each: each[None], keep(x, row)))
+            residuals.append(x if shortened else at_read(x))
+        return tuple(residuals), _joined(kept)
 
     def extend(self, prefix: KeyValues, x: Residual, length: Int[Array, ""]) -> KeyValues:
         """The prefix with further positions written behind its first `length` ones.
@@ -204,107 +260,24 @@ class Decoder(nnx.Module):
           x: embedded positions to append [1, T, D].
           length: positions of the prefix that are in use.
         """
-        places = behind(jnp.broadcast_to(length, 1), x.shape[1])
-        angles = self._angles(places.position)
-
-        def layer(x: Residual, index: Index) -> tuple[Residual, KeyValues]:
-            x, own = self._response_layer(index, x, prefix, places, angles)
-            return x, jax.tree.map(lambda p: p[0], own)
-
-        own = jax.lax.scan(layer, x, jnp.arange(self.config.num_layers))[1]
-        return jax.tree.map(
-            lambda p, new: jax.lax.dynamic_update_slice(p, new, (0, length, 0, 0)), prefix, own
+        _, new = self.respond(
+            prefix,
+            x,
+            behind(jnp.broadcast_to(length, 1), x.shape[1]),
+            None,
+            (self.config.num_layers,),
+            lambda x, row: jax.tree.map(lambda each: each[0], row),
         )
-
-    def respond(
-        self,
-        prefix: KeyValues,
-        x: Residual,
-        places: Places,
-        read: Int[Array, "C Y"],
-        depths: Sequence[int],
-    ) -> tuple[Float[Array, "C Y D"], ...]:
-        """Residual stream after each of `depths` layers at the positions `read` of each row.
-
-        Args:
-          prefix: keys and values that all rows share.
-          x: embedded rows; the result is differentiable with respect to them.
-          places: places of their positions; `behind` makes them for one reply per row.
-          read: the reward positions within x.
-          depths: ascending.
-        """
-        return self.respond_looking(prefix, x, places, read, depths, None)[0]
-
-    def respond_looking(
-        self,
-        prefix: KeyValues,
-        x: Residual,
-        places: Places,
-        read: Int[Array, "C Y"],
-        depths: Sequence[int],
-        look: Look | None,
-    ) -> tuple[tuple[Float[Array, "C Y D"], ...], Any]:
-        """`respond`, and what `look` keeps after each layer but the last of `depths`.
-
-        The first arguments are those of `respond`; `look` sees all positions of x.
-
-        Returns:
-          The residual streams, and what was kept, with a leading axis for the layers.
-        """
-        angles = self._angles(places.position)
-
-        # A gradient needs the results of matmuls. By default JAX would also keep all weights.
-        @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
-        def full_layer(index: Index, x: Residual) -> Residual:
-            return self._response_layer(index, x, prefix, places, angles)[0]
-
-        residuals: list[Array] = []
-        seen: list[Any] = []  # trees of arrays
-        for start, stop in _segments(depths):
-            deepest = stop == max(depths)
-            x, kept = _through(full_layer, start, stop - deepest, x, look)
-            seen.append(kept)
-            if deepest:  # only the reward positions are needed
-                x, _ = self._response_layer(stop - 1, x, prefix, places, angles, read)
-                residuals.append(x)
-            else:
-                residuals.append(_take(x, read))
-        return tuple(residuals), _joined(seen)
-
-    def respond_and_keep(
-        self, prefix: KeyValues, x: Residual, places: Places, read: Int[Array, "C Y"]
-    ) -> tuple[Float[Array, "C Y D"], KeyValues]:
-        """`respond` after all layers, and keys and values of all positions [L, C, T, K, H]."""
-        angles, last = self._angles(places.position), self.config.num_layers - 1
-
-        @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
-        def layer(x: Residual, index: Index) -> tuple[Residual, KeyValues]:
-            return self._response_layer(index, x, prefix, places, angles)
-
-        x, own = jax.lax.scan(layer, x, jnp.arange(last))
-        x, deepest = self._response_layer(last, x, prefix, places, angles, read)
-        return x, jax.tree.map(lambda each, one: jnp.append(each, one[None], 0), own, deepest)
-
-    def continued(
-        self, prefix: KeyValues, x: Residual, shared: Int[Array, "C"]
-    ) -> Float[Array, "C T D"]:
-        """Residual stream after the last layer at every position of each candidate."""
-        places = behind(shared, x.shape[1])
-        angles = self._angles(places.position)
-
-        def layer(index: Index, x: Residual) -> Residual:
-            return self._response_layer(index, x, prefix, places, angles)[0]
-
-        return jax.lax.fori_loop(0, self.config.num_layers, layer, x)
+        return jax.tree.map(
+            lambda p, new: jax.lax.dynamic_update_slice(p, new, (0, length, 0, 0)), prefix, new
+        )
 
     def _layer(self, index: Index) -> Layer:
         graph, stacked = nnx.split(self.layers)
         one = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), stacked)
         return nnx.merge(graph, one)
 
-    def _plain_layer(
-        self, index: Index, x: Residual, angles: Angles
-    ) -> tuple[Residual, Array, Array]:
+    def _plain_layer(self, index: Index, x: Residual, angles: Angles) -> tuple[Residual, KeyValues]:
         layer = self._layer(index)
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
@@ -314,7 +287,7 @@ class Decoder(nnx.Module):
             weights = jax.nn.softmax(logits, where=mask).astype(values.dtype)
             x = x + layer.output(jnp.einsum("CKGTS,CSKH->CTKGH", weights, values))
         with jax.named_scope("feed_forward"):
-            return x + layer.feed_forward(x), keys, values
+            return x + layer.feed_forward(x), KeyValues(keys=keys, values=values)
 
     def _response_layer(
         self,
@@ -342,15 +315,15 @@ class Decoder(nnx.Module):
         past = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), prefix)
         with jax.named_scope("attention"):
             keys, values = layer.keys_values(x, angles)
-            asking = places
+            query = places
             if read is not None:
-                x, angles, asking = jax.tree.map(lambda a: _take(a, read), (x, angles, places))
+                x, angles, query = jax.tree.map(lambda a: _take(a, read), (x, angles, places))
             queries = layer.queries(x, angles)
-            masks = self._response_masks(index, asking, places, past.keys.shape[0])
-            own, form = KeyValues(keys=keys, values=values), attention.form(self.layers.for_cpu)
-            x = x + layer.output(form(queries, own, past, masks, self._logits))
+            masks = self._response_masks(index, query, places, past.keys.shape[0])
+            row, form = KeyValues(keys=keys, values=values), attention.form(self.layers.for_cpu)
+            x = x + layer.output(form(queries, row, past, masks, self._logits))
         with jax.named_scope("feed_forward"):
-            return x + layer.feed_forward(x), own
+            return x + layer.feed_forward(x), row
 
     def _logits(self, dots: Array) -> Array:
         """Attention logits before the mask: scaled, and soft-capped if the model has a cap."""
@@ -369,13 +342,13 @@ class Decoder(nnx.Module):
         return seen & ((distance < self.config.window) | ~slides)
 
     def _response_masks(
-        self, index: Index, asking: Places, own: Places, past: int
+        self, index: Index, query: Places, row: Places, past: int
     ) -> tuple[Bool[Array, "C U P"], Bool[Array, "C U S"]]:
-        """Masks of the `past` prefix positions and of the own positions that a query attends to."""
-        at, position = asking.position[:, :, None], jnp.arange(past)
-        on_prefix = self._mask(index, at - position) & (position < asking.shared[:, :, None])
-        on_own = self._mask(index, at - own.position[:, None])
-        return on_prefix, on_own & (asking.reply[:, :, None] == own.reply[:, None])
+        """Masks of the prefix's `past` positions and the row's that a query attends to."""
+        at, position = query.position[:, :, None], jnp.arange(past)
+        on_prefix = self._mask(index, at - position) & (position < query.shared[:, :, None])
+        on_row = self._mask(index, at - row.position[:, None])
+        return on_prefix, on_row & (query.reply[:, :, None] == row.reply[:, None])
 
     def _scaled(self, x: Float[Array, "C T D"]) -> Residual:
         if self.config.embedding_scale:
@@ -429,28 +402,28 @@ def _take(x: Shaped[Array, "C T *D"], at: Int[Array, "C U"]) -> Shaped[Array, "C
 
 
 def _through(
-    layer: Callable[[Index, Residual], Residual],
+    layer: Callable[[Index, Residual], tuple[Residual, KeyValues]],
     start: int,
     stop: int,
     x: Residual,
-    look: Look | None,
+    keep: Keep | None,
 ) -> tuple[Residual, Any]:
-    """The residual stream after the layers [start, stop), and what `look` keeps after each."""
-    if look is None:
-        return jax.lax.fori_loop(start, stop, layer, x), None
+    """The residual stream after the layers [start, stop), and what is kept of each."""
+    if keep is None:
+        return jax.lax.fori_loop(start, stop, lambda i, x: layer(i, x)[0], x), None
 
     def step(carry: tuple[Index, Residual], _: None) -> tuple[tuple[Index, Residual], Any]:
         index, x = carry
-        x = layer(index, x)
-        return (index + 1, x), look(x)
+        x, row = layer(index, x)
+        return (index + 1, x), keep(x, row)
 
-    (_, x), seen = jax.lax.scan(step, (jnp.int32(start), x), length=stop - start)
-    return x, seen
+    (_, x), kept = jax.lax.scan(step, (jnp.int32(start), x), length=stop - start)
+    return x, kept
 
 
-def _joined(seen: Sequence[Any]) -> Any:
+def _joined(kept: Sequence[Any]) -> Any:
     """What was kept of consecutive layers, one after the other."""
-    return jax.tree.map(lambda *kept: jnp.concatenate(kept), *seen)
+    return jax.tree.map(lambda *each: jnp.concatenate(each), *kept)
 
 
 def _distances(positions: int) -> Int[Array, "T S"]:

@@ -72,7 +72,7 @@ class HeadConfig:
           objectives: one of `OBJECTIVES`.
 
         Returns:
-          `reward`, then the objectives and their quantiles that are asked for and that exist.
+          `reward`, then the objectives and their quantiles that the head has.
         """
         if objectives == "none":
             return ("reward",)

@@ -13,7 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from engine.models.config import DecoderConfig
-from engine.models.decoder import FLOAT32, Decoder, rms_norm
+from engine.models.decoder import FLOAT32, Decoder, behind, rms_norm
 from engine.types import Candidates, KeyValues
 
 
@@ -75,7 +75,9 @@ class LanguageModel(nnx.Module):
         log-probability of the reply's first token.
         """
         x = self.decoder.embed(candidates.ids[:, :-1])
-        residuals = self.decoder.continued(prefix, x, candidates.shared)
+        places = behind(candidates.shared, x.shape[1])
+        depths = (self.decoder.config.num_layers,)
+        (residuals,), _ = self.decoder.respond(prefix, x, places, None, depths)
         counted = jnp.arange(x.shape[1]) < candidates.last[:, None]
         return self._sum(residuals, candidates.ids[:, 1:], counted)
 
@@ -87,7 +89,7 @@ class LanguageModel(nnx.Module):
         It shares no prefix: the reference for `prefill` and `respond`.
         """
         with jax.named_scope("plain"):
-            (residuals,) = self.decoder.forward(ids, (self.decoder.config.num_layers,))
+            (residuals,), _ = self.decoder.plain(ids, (self.decoder.config.num_layers,))
             at = jnp.arange(1, ids.shape[1])
             counted = (at >= first[:, None]) & (at <= last[:, None])
             return self._sum(residuals[:, :-1], ids[:, 1:], counted)

@@ -1,6 +1,6 @@
 """Reward models on one decoder: the prefix pass, the response pass, and the plain pass.
 
-Each of the last two has a form that also reads the reward after every layer: the reward lens.
+The last two may also read the reward after every layer: the reward lens.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from engine.types import Candidates, KeyValues, Places, Prefix
 
 
 class RewardModels(nnx.Module):
-    """M reward models that share one decoder, each with its own depth and head; usually M = 1.
+    """M reward models that share one decoder, each with its depth and head; usually M = 1.
 
     Models that were trained on one frozen decoder, or on its first layers, are scored in one pass.
     """
@@ -50,11 +50,33 @@ class RewardModels(nnx.Module):
         )
         return Prefix(key_values=key_values, gates=gates)
 
-    def respond(self, prefix: Prefix, candidates: Candidates) -> Float[Array, "W C"]:
-        """Rewards (and objectives, if asked for) of candidates behind a prefix, as `columns`."""
+    def respond(
+        self, prefix: Prefix, candidates: Candidates, lens: bool = False
+    ) -> Float[Array, "W C"]:
+        """Rewards of candidates behind a prefix.
+
+        Args:
+          prefix: from `prefill`.
+          candidates: each a reply with what follows it.
+          lens: whether each model's rewards after every layer follow its columns: the final norm
+            and the head read the residual stream at the reward position after each layer. A gate
+            keeps what it read in the prompt after the last one.
+
+        Returns:
+          One row per column of `columns`, in float32.
+        """
         places = behind(candidates.shared, candidates.ids.shape[1])
         x, read = self.decoder.embed(candidates.ids), candidates.last[:, None]
-        return self.respond_embedded(prefix, x, places, read)[..., 0]
+        residuals, by_layer = self.decoder.respond(
+            prefix.key_values,
+            x,
+            places,
+            read,
+            self.depths,
+            (lambda x, _: self._rewards(x[:, 0], prefix.gates)) if lens else None,
+        )
+        rows = self._read([r[:, 0] for r in residuals], prefix.gates)
+        return self._with_layers(rows, by_layer) if lens else rows
 
     def respond_embedded(
         self,
@@ -72,33 +94,14 @@ class RewardModels(nnx.Module):
           places: places of their positions.
           read: reward positions of the E replies of each row.
           depth: every head reads after so many layers, and gives its reward alone; by default
-            after its own number.
+            after its number of layers.
         """
         depths = self.depths if depth is None else (depth,)
-        residuals = self.decoder.respond(prefix.key_values, x, places, read, depths)
+        residuals, _ = self.decoder.respond(prefix.key_values, x, places, read, depths)
         flat = [r.reshape(-1, r.shape[-1]) for r in residuals]
         if depth is not None:
             return self._rewards(flat[0], prefix.gates).reshape(-1, *read.shape)
         return self._read(flat, prefix.gates).reshape(-1, *read.shape)
-
-    def respond_by_layer(self, prefix: Prefix, candidates: Candidates) -> Float[Array, "W C"]:
-        """`respond`, with each model's rewards after every layer behind its columns.
-
-        The final norm and the head read the residual stream at the reward position after each
-        layer. A gate keeps what it read in the prompt after the last one.
-        """
-        places = behind(candidates.shared, candidates.ids.shape[1])
-        x, read = self.decoder.embed(candidates.ids), candidates.last[:, None]
-        rows = jnp.arange(len(candidates.last))
-        residuals, seen = self.decoder.respond_looking(
-            prefix.key_values,
-            x,
-            places,
-            read,
-            self.depths,
-            lambda x: self._rewards(x[rows, candidates.last], prefix.gates),
-        )
-        return self._with_layers(self._read([r[:, 0] for r in residuals], prefix.gates), seen)
 
     def respond_and_keep(
         self,
@@ -108,9 +111,12 @@ class RewardModels(nnx.Module):
         read: Int[Array, "C Y"],
     ) -> tuple[Float[Array, "W C Y"], KeyValues]:
         """`respond_embedded` of a single model, and keys and values of all positions of x."""
-        residual, own = self.decoder.respond_and_keep(prefix.key_values, x, places, read)
+        depths = (self.decoder.config.num_layers,)
+        (residual,), row = self.decoder.respond(
+            prefix.key_values, x, places, read, depths, lambda _, row: row
+        )
         flat = residual.reshape(-1, residual.shape[-1])
-        return self._read([flat], prefix.gates).reshape(-1, *read.shape), own
+        return self._read([flat], prefix.gates).reshape(-1, *read.shape), row
 
     def extend(self, prefix: Prefix, ids: Int[Array, "T"], length: Int[Array, ""]) -> Prefix:
         """The prefix with `ids` behind its first `length` positions; the gates do not change."""
@@ -118,7 +124,11 @@ class RewardModels(nnx.Module):
         return Prefix(key_values=key_values, gates=prefix.gates)
 
     def plain(
-        self, ids: Int[Array, "C T"], last: Int[Array, "C"], gate_at: Int[Array, "C M"]
+        self,
+        ids: Int[Array, "C T"],
+        last: Int[Array, "C"],
+        gate_at: Int[Array, "C M"],
+        lens: bool = False,
     ) -> Float[Array, "W C"]:
         """The plain pass: rewards of whole sequences, without a shared prefix.
 
@@ -126,28 +136,21 @@ class RewardModels(nnx.Module):
           ids: whole conversations.
           last: reward positions.
           gate_at: position at which each model's gate reads the prompt.
+          lens: as for `respond`.
         """
         with jax.named_scope("plain"):
-            rows, streams = jnp.arange(ids.shape[0]), self.decoder.forward(ids, self.depths)
-            gates = self._gates(streams, gate_at)
-            return self._read([x[rows, last] for x in streams], gates)
-
-    def plain_by_layer(
-        self, ids: Int[Array, "C T"], last: Int[Array, "C"], gate_at: Int[Array, "C M"]
-    ) -> Float[Array, "W C"]:
-        """`plain`, with each model's rewards after every layer behind its columns."""
-        with jax.named_scope("plain"):
             rows = jnp.arange(ids.shape[0])
-            streams, by_layer = self.decoder.forward_looking(
-                ids, self.depths, lambda x: x[rows, last]
-            )
+            keep = (lambda x, _: x[rows, last]) if lens else None
+            streams, by_layer = self.decoder.plain(ids, self.depths, keep)
             gates = self._gates(streams, gate_at)
-            rewards = jax.vmap(lambda x: self._rewards(x, gates))(by_layer)
-            return self._with_layers(self._read([x[rows, last] for x in streams], gates), rewards)
+            read = self._read([x[rows, last] for x in streams], gates)
+            if not lens:
+                return read
+            return self._with_layers(read, jax.vmap(lambda x: self._rewards(x, gates))(by_layer))
 
     @property
     def columns(self) -> tuple[tuple[str, ...], ...]:
-        """Names of each model's rows of a result: the reward, then its objectives if asked for."""
+        """Names of each model's rows of a result: the reward, then the kinds of `objectives`."""
         return tuple(readout.config.columns(self.objectives) for readout in self.readouts)
 
     def _gates(
@@ -170,25 +173,25 @@ class RewardModels(nnx.Module):
             return jnp.stack([readout(residual, gate).reward for readout, gate in pairs])
 
     def _with_layers(
-        self, own: Float[Array, "W C"], seen: Float[Array, "L M C"]
+        self, rows: Float[Array, "W C"], by_layer: Float[Array, "L M C"]
     ) -> Float[Array, "_ C"]:
         """Rows of a result with those of the layers; the last layer's row is the reward itself."""
-        rows, start = [], 0
+        result, start = [], 0
         for model, (readout, names) in enumerate(zip(self.readouts, self.columns, strict=True)):
-            rows += [own[start : start + len(names)]]
-            rows += [seen[: readout.config.depth - 1, model], own[start : start + 1]]
+            result += [rows[start : start + len(names)]]
+            result += [by_layer[: readout.config.depth - 1, model], rows[start : start + 1]]
             start += len(names)
-        return jnp.concatenate(rows)
+        return jnp.concatenate(result)
 
     def _read(
         self, residuals: Sequence[Float[Array, "C D"]], gates: Sequence[Array]
     ) -> Float[Array, "W C"]:
         """Rows of a result; W counts the columns of all models, one model after the other."""
         by_depth = dict(zip(self.depths, residuals, strict=True))
-        asked = OBJECTIVES.index(self.objectives)  # how many kinds of columns beside the reward
+        kinds = OBJECTIVES.index(self.objectives)  # of columns beside the reward
         rows = []
         with jax.named_scope("head"):
             for readout, gate in zip(self.readouts, gates, strict=True):
                 reward, *objectives = readout(by_depth[readout.config.depth], gate)
-                rows += [reward[None], *(kind.T for kind in objectives[:asked])]
+                rows += [reward[None], *(kind.T for kind in objectives[:kinds])]
         return jnp.concatenate(rows)

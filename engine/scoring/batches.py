@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class Distinct:
     followed by `ids[starts[s]:starts[s + 1]]`; the reward is read at its last id.
     """
 
-    ids: np.ndarray  # int32 [own ids of all sequences]
+    ids: np.ndarray  # int32, what follows the shared prefix in each sequence, one after another
     starts: np.ndarray  # int [sequences + 1]
     shared: np.ndarray  # int32 [sequences]
     first: np.ndarray  # int [sequences], the first row of each: ascending
@@ -48,9 +48,9 @@ class Distinct:
         for sequence in sequences:
             shared = _shared_length(prefix, sequence)
             of_row.append(numbers.setdefault((shared, *sequence[shared:]), len(numbers)))
-        own = itertools.chain.from_iterable(key[1:] for key in numbers)
+        following = itertools.chain.from_iterable(key[1:] for key in numbers)
         return cls(
-            ids=np.fromiter(own, np.int32),
+            ids=np.fromiter(following, np.int32),
             starts=np.cumsum([0, *(len(key) - 1 for key in numbers)]),
             shared=np.array([key[0] for key in numbers], np.int32),
             first=np.unique(of_row, return_index=True)[1],
@@ -89,7 +89,7 @@ class Distinct:
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """The padded number of own positions of each sequence: few values, each of many rows."""
+        """The padded number of positions behind the prefix: few values, each of many sequences."""
         sizes, index = np.unique(np.diff(self.starts), return_inverse=True)
         padded = np.array([padded_length(int(size)) for size in sizes])[index]
         short = [length for length in np.unique(padded) if length <= _SHORT]
@@ -127,33 +127,6 @@ def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:
 def reply_buckets(prefix: Sequence[int], sequences: Sequence[Sequence[int]]) -> list[Bucket]:
     """Whole conversations as candidates that continue `prefix`, each once, by padded length."""
     return Distinct.of(prefix, sequences).buckets(0, len(sequences))
-
-
-def gather(
-    buckets: Sequence[Bucket],
-    shape: tuple[int, int],
-    score: Callable[[Candidates], Iterable[np.ndarray]],
-    advance: Callable[[int], object] = lambda candidates: None,
-) -> np.ndarray:
-    """Numbers of rows, from the numbers of the candidates that stand for them.
-
-    Args:
-      buckets: of the rows.
-      shape: (W, rows) of the result.
-      score: candidates -> float32 [W, candidates of a step], step by step in order.
-      advance: called after each step with its number of candidates.
-
-    Returns:
-      float32 [W, rows]; rows in no bucket hold undefined values.
-    """
-    numbers = np.empty(shape, np.float32)
-    for bucket in buckets:
-        steps = []
-        for step in score(bucket.candidates):
-            steps.append(step)
-            advance(step.shape[1])
-        numbers[:, bucket.rows] = np.concatenate(steps, axis=1)[:, bucket.row_candidate]
-    return numbers
 
 
 def padded_length(length: int) -> int:

@@ -1,7 +1,8 @@
 """Language models on a mesh: three compiled passes, and the host object around them."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -10,17 +11,17 @@ from jax.sharding import Mesh
 
 from engine import mesh as meshes
 from engine.models.language_model import LanguageModel
-from engine.scoring.batches import gather
 from engine.scoring.reward_passes import (
     check_step,
     compiled,
     compiled_over_data,
     fetch,
+    fill,
     in_steps,
     padded,
 )
 from engine.scoring.rows import ContinuationRows, NextTokenRows
-from engine.types import Candidates, Graph, KeyValues, Params, PromptIds
+from engine.types import Graph, KeyValues, Params, PromptIds
 
 # Log-probabilities of the whole vocabulary that a step holds at once on a device: 256 MiB.
 _LOGITS = 2**26
@@ -76,18 +77,6 @@ class LanguageScorer:
         key_values, logprobs = self.prefill_step(self.params, *on_mesh)
         return Opened(key_values, fetch(logprobs))
 
-    def logprobs(self, opened: Opened, candidates: Candidates) -> Iterator[np.ndarray]:
-        """Log-probabilities of candidates, step by step in order: float32 [step].
-
-        A candidate begins with the last token of the prompt, whose own probability does not count.
-        """
-        yield from in_steps(
-            lambda step: self.score_step(self.params, opened.key_values, step),
-            candidates,
-            self.mesh,
-            self.step_size,
-        )
-
     def score(
         self,
         opened: Opened,
@@ -100,13 +89,13 @@ class LanguageScorer:
 
         `advance` is called after each step with its number of candidates.
         """
-        if isinstance(rows, NextTokenRows):  # the prompt's own pass has given them all
+        if isinstance(rows, NextTokenRows):  # the pass over the prompt has given them all
             return [opened.logprobs[None, np.array(rows.token_ids[start:stop])]]
-
-        def steps(candidates: Candidates) -> Iterator[np.ndarray]:
-            return (step[None] for step in self.logprobs(opened, candidates))
-
-        return [gather(rows.buckets(start, stop), (1, stop - start), steps, advance)]
+        step = functools.partial(self.score_step, self.params, opened.key_values)
+        numbers = np.empty((1, stop - start), np.float32)
+        score = functools.partial(in_steps, step, mesh=self.mesh, limit=self.step_size)
+        fill(numbers, rows.buckets(start, stop), score, advance)
+        return [numbers]
 
     def score_plainly(
         self, rows: NextTokenRows | ContinuationRows, sample: Sequence[int]

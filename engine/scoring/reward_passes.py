@@ -1,7 +1,5 @@
 """The only `jax.jit` on the scoring path: three compiled passes, and the host object around them.
 
-The reward lens has its own forms of two of them, which give the same rewards.
-
 Shapes are few: prefixes are padded to a multiple of `PREFIX_MULTIPLE` (padding is masked), and
 a step has `step_size` candidates on every device, or fewer as the list alone decides. So a row is
 computed by one program on one shape, on however many devices (docs/correctness.md).
@@ -9,7 +7,7 @@ computed by one program on one shape, on however many devices (docs/correctness.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import jax
@@ -19,16 +17,17 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from engine import mesh as meshes
+from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.reward_model import RewardModels
 from engine.programs import run_together
 from engine.runs.schema import lens_columns
-from engine.scoring.batches import Bucket, gather, pad_rows, take_rows
+from engine.scoring.batches import Bucket, pad_rows, take_rows
 from engine.scoring.rows import RewardRows
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
-SHORT = 8  # own positions up to which a device's step has `step_size` candidates
+SHORT = 8  # positions of a candidate up to which a device's step has `step_size` of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +73,7 @@ class RewardScorer:
             key_values=KeyValues(keys=positions, values=positions),
             gates=cast(Any, meshes.sharding(mesh, "R")),  # of each one
         )
-        respond = RewardModels.respond_by_layer if lens else RewardModels.respond
-        plain = RewardModels.plain_by_layer if lens else RewardModels.plain
+        respond, plain = RewardModels.respond, RewardModels.plain
         layers = [lens_columns(head.depth) if lens else () for head in heads]
         return cls(
             graph=graph,
@@ -87,8 +85,8 @@ class RewardScorer:
             gated=tuple(head.objectives if head.gated else () for head in heads),
             columns=tuple((*a, *b) for a, b in zip(model.columns, layers, strict=True)),
             prefill_step=compiled(RewardModels.prefill, graph, mesh, prefix),
-            score_step=compiled_over_data(respond, graph, mesh, ("", "C"), "WC"),
-            plain_step=compiled_over_data(plain, graph, mesh, ("C",) * 3, "WC"),
+            score_step=compiled_over_data(respond, graph, mesh, ("", "C"), "WC", lens),
+            plain_step=compiled_over_data(plain, graph, mesh, ("C",) * 3, "WC", lens),
         )
 
     def prefill(self, prompt: PromptIds, room: int = 0) -> Prefix:
@@ -115,12 +113,8 @@ class RewardScorer:
 
     def rewards(self, prefix: Prefix, candidates: Candidates) -> Iterator[np.ndarray]:
         """Rewards and objectives of candidates, step by step in order: float32 [W, step]."""
-        yield from in_steps(
-            lambda step: self.score_step(self.params, prefix, step),
-            candidates,
-            self.mesh,
-            self.step_size,
-        )
+        step = functools.partial(self.score_step, self.params, prefix)
+        return in_steps(step, candidates, self.mesh, self.step_size)
 
     def plain_rewards(
         self, sequences: list[list[int]], read_at: Sequence[int] | None = None
@@ -152,7 +146,7 @@ class RewardScorer:
         rows: RewardRows,
         start: int,
         stop: int,
-        advance: Callable[[int], object],
+        advance: Callable[[int], object] = lambda candidates: None,
     ) -> list[np.ndarray]:
         """Rewards and objectives of rows [start, stop): float32 [columns, stop - start] per model.
 
@@ -184,8 +178,31 @@ def score_buckets(
     advance: Callable[[int], object] = lambda candidates: None,
 ) -> np.ndarray:
     """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows]."""
-    shape = sum(map(len, scorer.columns)), rows
-    return gather(buckets, shape, lambda candidates: scorer.rewards(prefix, candidates), advance)
+    numbers = np.empty((sum(map(len, scorer.columns)), rows), np.float32)
+    fill(numbers, buckets, functools.partial(scorer.rewards, prefix), advance)
+    return numbers
+
+
+def fill(
+    numbers: np.ndarray,
+    buckets: Sequence[Bucket],
+    score: Callable[[Candidates], Iterable[np.ndarray]],
+    advance: Callable[[int], object],
+) -> None:
+    """Fills in the numbers of rows, from those of the candidates that stand for them.
+
+    Args:
+      numbers: float32 [..., rows]; rows in no bucket stay as they are.
+      buckets: of the rows.
+      score: candidates -> float32 [..., candidates of a step], step by step in order.
+      advance: called after each step with its number of candidates.
+    """
+    for bucket in buckets:
+        steps = []
+        for step in score(bucket.candidates):
+            steps.append(step)
+            advance(step.shape[-1])
+        numbers[..., bucket.rows] = np.concatenate(steps, axis=-1)[..., bucket.row_candidate]
 
 
 def in_steps(
@@ -201,16 +218,20 @@ def in_steps(
       mesh: the devices.
       limit: largest number of candidates in a step on each device.
     """
+
+    def first(numbers: jax.Array, count: int) -> np.ndarray:
+        return fetch(numbers)[..., :count]
+
     size = mesh.shape["data"] * rows_of_step(len(candidates), candidates.ids.shape[1], limit)
     pending = None
     for start in range(0, len(candidates), size):
         taken = take_rows(candidates, slice(start, start + size))
         dispatched = step(meshes.put(mesh, pad_rows(taken, size), "CT")), len(taken)
         if pending:
-            yield _first(*pending)
+            yield first(*pending)
         pending = dispatched
     if pending:
-        yield _first(*pending)
+        yield first(*pending)
 
 
 def padded(sequences: Sequence[Sequence[int]], multiple: int, room: int = 0) -> np.ndarray:
@@ -226,10 +247,6 @@ def padded(sequences: Sequence[Sequence[int]], multiple: int, room: int = 0) -> 
     for row, sequence in enumerate(sequences):
         ids[row, : len(sequence)] = sequence
     return ids
-
-
-def _first(numbers: jax.Array, rows: int) -> np.ndarray:
-    return fetch(numbers)[..., :rows]
 
 
 def rows_of_step(candidates: int, positions: int, limit: int) -> int:
@@ -287,6 +304,27 @@ def dtype_named(name: str) -> jnp.dtype:
     return jnp.dtype(name)
 
 
+def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
+    """The default compute dtype of models: one that does not round their weights further.
+
+    On a CPU it is float32, which holds all stored dtypes. On an accelerator, where matmuls take 16
+    bits, it is the stored dtype; bfloat16 for models stored in float32 or in several dtypes.
+
+    Raises:
+      AssayError: on an accelerator, some models are stored in float16 and others are not.
+    """
+    if platform == "cpu":
+        return "float32"
+    half = {c.card.slug: c.card.dtype == "float16" for c in checkpoints}
+    if len(set(half.values())) > 1:
+        named = "; ".join(f"{c.card.slug} in {c.card.dtype}" for c in checkpoints)
+        raise AssayError(
+            f"dtype='auto': models are stored in different dtypes ({named}); allowed: "
+            "one dtype for all, or one command for each"
+        )
+    return "float16" if True in half.values() else "bfloat16"
+
+
 # Any: the method's arguments and result, and a sharding for each array of the result.
 @functools.lru_cache(maxsize=64)
 def compiled(
@@ -310,7 +348,12 @@ def compiled(
 
 @functools.lru_cache(maxsize=64)
 def compiled_over_data(
-    method: Callable[..., Any], graph: Graph, mesh: Mesh, arguments: tuple[str, ...], result: str
+    method: Callable[..., Any],
+    graph: Graph,
+    mesh: Mesh,
+    arguments: tuple[str, ...],
+    result: str,
+    *static: bool,
 ) -> Callable[..., Any]:
     """A model's method as a compiled pass that each device runs on its own candidates; see above.
 
@@ -320,16 +363,17 @@ def compiled_over_data(
       mesh: the devices.
       arguments: axis letters of the method's arguments; `C` is split.
       result: axis letters of its result, which every process reads.
+      *static: further arguments of the method, which are part of the program.
     """
-    split = meshes.over_data(_call(method, graph), mesh, ("", *arguments), result)
+    split = meshes.over_data(_call(method, graph, *static), mesh, ("", *arguments), result)
     return run_together(jax.jit(split, out_shardings=meshes.sharding(mesh, "")))
 
 
 # Any: the method's arguments and result.
-def _call(method: Callable[..., Any], graph: Graph) -> Callable[..., Any]:
+def _call(method: Callable[..., Any], graph: Graph, *static: bool) -> Callable[..., Any]:
     def call(params: Params, *arguments: Any) -> Any:
         with jax.default_matmul_precision("highest"):
-            return method(nnx.merge(graph, params), *arguments)
+            return method(nnx.merge(graph, params), *arguments, *static)
 
     call.__name__ = method.__name__  # the program's name in profiles
     return call

@@ -24,6 +24,7 @@ from engine.types import PromptIds
 MODES = ("ids", "text")
 POOLINGS = ("last", "last_non_pad", "first_pad")
 AUTO = "auto"  # the mode and the pooling that fit the model
+_AT_ONCE = 4096  # replies that are tokenised together
 
 KeyColumns = Mapping[str, Sequence[int] | Sequence[str]]
 
@@ -76,31 +77,39 @@ class Rows(abc.ABC):
     """A list of rows under one prompt; a number (a reward, a log-probability) belongs to each."""
 
     part_columns: ClassVar[schema.Columns]  # of a part: the key columns, then the number's
+    any_length: ClassVar[bool] = (
+        False  # whether replies have any number of tokens; else each is one
+    )
     prompt: PromptIds  # the conversation around the rows' replies
+    token_ids: Sequence[int]  # where rows are tokens: their ids, ascending; they may have gaps
+    texts: Sequence[str]  # where rows are replies: what they say
 
-    @abc.abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.token_ids if self._are_tokens else self.texts)
 
-    @abc.abstractmethod
     def keys(self, start: int, stop: int) -> KeyColumns:
         """Key columns of rows [start, stop)."""
+        if self._are_tokens:
+            return {"token_id": list(self.token_ids[start:stop])}
+        return {"item_id": range(start, stop), "item": list(self.texts[start:stop])}
+
+    @property
+    def _are_tokens(self) -> bool:
+        return "token_id" in self.part_columns
 
     @abc.abstractmethod
-    def longest(self) -> int:
-        """Token positions of the longest conversation."""
-
-    @abc.abstractmethod
-    def highest(self) -> int:
-        """The highest token id of all conversations."""
+    def extent(self) -> tuple[int, int]:
+        """Token positions of the longest conversation, and the highest token id of all."""
 
     def check(self, decoder: DecoderConfig) -> None:
         """Raises AssayError for a conversation that a model cannot read: too long, unknown ids."""
-        if (positions := self.longest()) > decoder.max_positions:
+        positions, highest = self.extent()
+        if positions > decoder.max_positions:
             raise AssayError(
                 f"a conversation has {positions} tokens; allowed by the model: "
                 f"{decoder.max_positions}"
             )
-        check_ids(self.highest(), decoder)
+        check_ids(highest, decoder)
 
     def duplicates(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of [start, stop) whose conversation is that of a row before `start`.
@@ -140,45 +149,30 @@ class RewardRows(Rows):
         """Rows of [start, stop) whose conversation is that of a row before `start`."""
         return self.distinct.duplicates(start, stop)
 
-    def longest(self) -> int:
-        """Token positions of the longest conversation."""
-        return self.distinct.longest()
-
-    def highest(self) -> int:
-        """The highest token id up to where rewards are read."""
-        return max([*self.prompt.prefix, int(self.distinct.ids.max())])
+    def extent(self) -> tuple[int, int]:
+        """Longest conversation, up to where rewards are read, and highest token id."""
+        return self.distinct.longest(), max([*self.prompt.prefix, int(self.distinct.ids.max())])
 
     def read_at(self, sequence: Sequence[int]) -> int:
         """Index of the token id at which a conversation's reward is read."""
         return self.pooling.position(sequence)
 
     def _all(self) -> Iterator[list[int]]:
-        for start in range(0, len(self), 4096):
-            yield from self.sequences(range(start, min(start + 4096, len(self))))
+        for start in range(0, len(self), _AT_ONCE):
+            yield from self.sequences(range(start, min(start + _AT_ONCE, len(self))))
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenRows(RewardRows):
-    """Tokens of the vocabulary as the reply, by id.
-
-    Attributes:
-      token_ids: ids of the tokens, ascending; they may have gaps.
-    """
+    """Tokens of the vocabulary as the reply, by id."""
 
     token_ids: Sequence[int]
 
     part_columns = schema.SCORE_COLUMNS
 
-    def __len__(self) -> int:
-        return len(self.token_ids)
-
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of the whole conversations of some rows."""
         return [[*self.prompt.prefix, self.token_ids[row], *self.prompt.suffix] for row in rows]
-
-    def keys(self, start: int, stop: int) -> KeyColumns:
-        """Key columns of rows [start, stop)."""
-        return {"token_id": list(self.token_ids[start:stop])}
 
     @functools.cached_property
     def distinct(self) -> Distinct:
@@ -202,36 +196,30 @@ class ReplyRows(RewardRows):
 
     Attributes:
       template: the model's chat template.
-      replies: the texts.
+      texts: of the replies.
       mode: `text` renders the whole conversation and tokenises it as one text, as a chat would;
-        `ids` puts the reply's own ids between the template's, even where the texts would merge.
+        `ids` puts the reply's token ids between the template's, even where the texts would merge.
     """
 
     template: ChatTemplate
-    replies: Sequence[str]
+    texts: Sequence[str]
     mode: str
 
     part_columns = schema.ITEM_COLUMNS
+    any_length = True
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
 
-    def __len__(self) -> int:
-        return len(self.replies)
-
     def sequences(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of the whole conversations of some rows."""
-        replies = [self.replies[row] for row in rows]
+        replies = [self.texts[row] for row in rows]
         if self.mode == "text":
             return self.template.sequences(self.prompt.prompt, replies)
         return [
             [*self.prompt.prefix, *self.template.reply_ids(reply), *self.prompt.suffix]
             for reply in replies
         ]
-
-    def keys(self, start: int, stop: int) -> KeyColumns:
-        """Key columns of rows [start, stop)."""
-        return {"item_id": range(start, stop), "item": list(self.replies[start:stop])}
 
     def _all(self) -> Iterator[list[int]]:
         with progress(len(self), "conversations", what="tokenising", delay_s=1.0) as bar:
@@ -242,48 +230,25 @@ class ReplyRows(RewardRows):
 
 @dataclasses.dataclass(frozen=True)
 class TokenTextRows(ReplyRows):
-    """Tokens of the vocabulary as the reply, by the text that they decode to.
-
-    Attributes:
-      token_ids: ids of the tokens, ascending; `replies` are their texts, in the same order.
-    """
+    """Tokens of the vocabulary as the reply, by the text that they decode to."""
 
     token_ids: Sequence[int]
 
     part_columns = schema.SCORE_COLUMNS
 
-    def keys(self, start: int, stop: int) -> KeyColumns:
-        """Key columns of rows [start, stop)."""
-        return {"token_id": list(self.token_ids[start:stop])}
-
 
 @dataclasses.dataclass(frozen=True)
 class NextTokenRows(Rows):
-    """Every token of the vocabulary as the one that a language model says next.
-
-    Attributes:
-      token_ids: ids of the tokens, ascending; they may have gaps.
-    """
+    """Every token of the vocabulary as the one that a language model says next."""
 
     prompt: PromptIds
     token_ids: Sequence[int]
 
     part_columns = schema.LOGPROB_COLUMNS
 
-    def __len__(self) -> int:
-        return len(self.token_ids)
-
-    def keys(self, start: int, stop: int) -> KeyColumns:
-        """Key columns of rows [start, stop)."""
-        return {"token_id": list(self.token_ids[start:stop])}
-
-    def longest(self) -> int:
-        """Token positions of the longest conversation."""
-        return len(self.prompt.prefix) + 1
-
-    def highest(self) -> int:
-        """The highest token id of all conversations."""
-        return max([*self.prompt.prefix, self.token_ids[-1]])
+    def extent(self) -> tuple[int, int]:
+        """Longest conversation, and highest token id."""
+        return len(self.prompt.prefix) + 1, max([*self.prompt.prefix, self.token_ids[-1]])
 
     def continuations(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of some rows after the prompt."""
@@ -299,12 +264,10 @@ class ContinuationRows(Rows):
     prompt: PromptIds = dataclasses.field(init=False)  # the cue's
 
     part_columns = schema.ITEM_LOGPROB_COLUMNS
+    any_length = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prompt", self.cue.prompt)
-
-    def __len__(self) -> int:
-        return len(self.texts)
 
     @functools.cached_property
     def ids(self) -> list[list[int]]:
@@ -312,20 +275,13 @@ class ContinuationRows(Rows):
         return self.cue.replies(self.texts)
 
     def keys(self, start: int, stop: int) -> KeyColumns:
-        """Key columns of rows [start, stop)."""
-        return {
-            "item_id": range(start, stop),
-            "item": list(self.texts[start:stop]),
-            "tokens": [len(ids) for ids in self.ids[start:stop]],
-        }
+        """Key columns of rows [start, stop), with each reply's number of tokens."""
+        return {**super().keys(start, stop), "tokens": [len(i) for i in self.ids[start:stop]]}
 
-    def longest(self) -> int:
-        """Token positions of the longest conversation."""
-        return len(self.prompt.prefix) + max(map(len, self.ids))
-
-    def highest(self) -> int:
-        """The highest token id of all conversations."""
-        return max([*self.prompt.prefix, *map(max, self.ids)])
+    def extent(self) -> tuple[int, int]:
+        """Longest conversation, and highest token id."""
+        prefix = self.prompt.prefix
+        return len(prefix) + max(map(len, self.ids)), max([*prefix, *map(max, self.ids)])
 
     def continuations(self, rows: Sequence[int]) -> list[list[int]]:
         """Token ids of some rows after the prompt."""

@@ -30,7 +30,8 @@ from engine.search.jobs import SearchJob, last_row, read_table
 from engine.search.objective import SearchObjective
 from engine.search.self_check import self_check
 from engine.search.settings import DIRECTIONS, SearchSettings
-from engine.sweep import setup, steps
+from engine.sweep import setup
+from engine.sweep.step_size import recorded_step
 
 _SAVE_S = 2.0  # between two saves of an unfinished certificate
 
@@ -215,7 +216,7 @@ def _job(
     card = search.checkpoint.card
     method = f"{settings.method}{schema.ASCENT}"
     path = schema.sequences_path(card.slug, search.prompt_id, direction, method, settings.seed)
-    step = settings.certify_step or steps.begun_with(manifest, path)
+    step = settings.certify_step or recorded_step(manifest, path)
     if not step:
         longest, own = _positions(search)
         subject = admission.subject_of([search.checkpoint])

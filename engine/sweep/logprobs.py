@@ -11,19 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from jax.sharding import Mesh
 
-from engine import mesh as meshes
 from engine.checkpoint.card import LANGUAGE, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
-from engine.planning.admission import Place
 from engine.runs import schema
-from engine.runs.manifest import Manifest, items_hash
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows, check_choice
-from engine.sweep import loop, setup, steps
+from engine.sweep import loop, setup
+from engine.sweep.jobs import Job
 from engine.sweep.outcomes import Ended
-from engine.sweep.results import Result
 from engine.text.cue import FORMS, Cue
 
 
@@ -66,22 +63,15 @@ def next_tokens(
         another fingerprint, a number that is not finite, a self-check beyond tolerance.
       SomeFailed: some models failed; the others are complete.
     """
-    named = _named(prompts, settings.form)
-    manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
-    setup.check_meshes(mesh, checkpoints)
-    results, place = [], Place.of(mesh)
-    for checkpoint in checkpoints:
-        every: dict[str, Rows] = {
-            prompt: NextTokenRows(cue(checkpoint, text, settings.form).prompt, checkpoint.token_ids)
-            for prompt, text in named.items()
-        }
-        results += _admit(manifest, checkpoint, every, schema.logprobs_path, settings, mesh, place)
-    refused = steps.refusals(results, settings, place)
-    steps.advise(results, settings.part_size, place.data)
-    vocabularies = setup.missing_vocabularies(manifest, checkpoints)
-    setup.begin(manifest, vocabularies, results, settings.part_size)
-    load = functools.partial(_load, settings, mesh, refused)
-    return loop.run(manifest, results, load, settings, mesh, ended=ended)
+    by_form = _in_form(prompts, settings)
+    manifest = setup.open_run(run, checkpoints, by_form, settings, mesh, LANGUAGE)
+
+    def rows(checkpoint: Checkpoint, prompt: str) -> Rows:
+        return NextTokenRows(cue(checkpoint, prompt, settings.form).prompt, checkpoint.token_ids)
+
+    jobs = _jobs(checkpoints, by_form, settings, rows, schema.logprobs_path)
+    load = functools.partial(_load, settings, mesh)
+    return loop.run(manifest, jobs, load, settings, mesh, ended=ended)
 
 
 def replies(
@@ -96,28 +86,19 @@ def replies(
 ) -> int:
     """Log-probability of each reply of a list, into `run/item_logprobs/<name>`; see `next_tokens`.
 
-    It is the sum over the reply's own tokens, each given the prompt and the tokens before it.
+    It is the sum over the reply's tokens, each given the prompt and the tokens before it.
     """
-    if not texts:
-        raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
-    schema.check_names([name])
-    named = _named(prompts, settings.form)
-    manifest = setup.open_run(run, checkpoints, named, settings, mesh, LANGUAGE)
-    setup.admit(manifest, "lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
-    setup.check_meshes(mesh, checkpoints)
-    results, place = [], Place.of(mesh)
+    by_form = _in_form(prompts, settings)
+    manifest = setup.open_run(run, checkpoints, by_form, settings, mesh, LANGUAGE)
+    setup.admit_list(manifest, name, texts)
+
+    def rows(checkpoint: Checkpoint, prompt: str) -> Rows:
+        return ContinuationRows(cue(checkpoint, prompt, settings.form), texts)
+
     path = functools.partial(schema.item_logprobs_path, name)
-    for checkpoint in checkpoints:
-        every: dict[str, Rows] = {
-            prompt: ContinuationRows(cue(checkpoint, text, settings.form), texts)
-            for prompt, text in named.items()
-        }
-        results += _admit(manifest, checkpoint, every, path, settings, mesh, place)
-    refused = steps.refusals(results, settings, place)
-    steps.advise(results, settings.part_size, place.data)
-    setup.begin(manifest, {}, results, settings.part_size)
-    load = functools.partial(_load, settings, mesh, refused)
-    return loop.run(manifest, results, load, settings, mesh, ended=ended)
+    jobs = _jobs(checkpoints, by_form, settings, rows, path)
+    load = functools.partial(_load, settings, mesh)
+    return loop.run(manifest, jobs, load, settings, mesh, ended=ended)
 
 
 def cue(checkpoint: Checkpoint, prompt: str, form: str) -> Cue:
@@ -135,50 +116,41 @@ def cue(checkpoint: Checkpoint, prompt: str, form: str) -> Cue:
     return Cue.chat(checkpoint.template, prompt)
 
 
-def _named(prompts: Mapping[str, str], form: str) -> dict[str, str]:
-    return {schema.prompt_in_form(name, form): text for name, text in prompts.items()}
+def _in_form(prompts: Mapping[str, str], settings: LogprobSettings) -> dict[str, str]:
+    """Prompt id -> text; ids name the form."""
+    return {schema.prompt_in_form(name, settings.form): text for name, text in prompts.items()}
 
 
-def _admit(
-    manifest: Manifest,
-    checkpoint: Checkpoint,
-    rows: Mapping[str, Rows],
-    path_of: Callable[[str, str], str],
+def _jobs(
+    checkpoints: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
     settings: LogprobSettings,
-    mesh: Mesh,
-    place: Place,
-) -> list[Result]:
-    """A model's results under every prompt (id -> rows); see `rewards._admit`."""
-    paths = {prompt: path_of(checkpoint.card.slug, prompt) for prompt in rows}
-    prompts = [each.prompt for each in rows.values()]
-    listed = any(isinstance(each, ContinuationRows) for each in rows.values())
-    step = steps.choose_step(
-        manifest, [checkpoint], list(paths.values()), prompts, settings, place, listed=listed
-    )
+    rows_of: Callable[[Checkpoint, str], Rows],
+    path_of: Callable[[str, str], str],
+) -> list[Job]:
+    """A job for each model under each prompt.
+
+    Args:
+      checkpoints: the models.
+      prompts: prompt id -> text.
+      settings: of the run.
+      rows_of: (model, prompt) -> what is scored.
+      path_of: (slug, prompt id) -> folder of the parts.
+    """
     return [
-        setup.admit_result(
-            manifest,
-            checkpoint,
-            paths[prompt],
-            each,
-            settings,
-            mesh,
-            step_size=step,
-            form=settings.form,
+        Job(
+            checkpoint=checkpoint,
+            path=path_of(checkpoint.card.slug, prompt),
+            rows=rows_of(checkpoint, text),
+            fingerprint={"form": settings.form},
         )
-        for prompt, each in rows.items()
+        for checkpoint in checkpoints
+        for prompt, text in prompts.items()
     ]
 
 
 def _load(
-    settings: LogprobSettings,
-    mesh: Mesh,
-    refused: Mapping[tuple[str, ...], str],
-    group: Sequence[Checkpoint],
-    step_size: int,
+    settings: LogprobSettings, mesh: Mesh, group: Sequence[Checkpoint], step_size: int
 ) -> LanguageScorer:
-    for checkpoint in group:
-        meshes.check_mesh(mesh, checkpoint.card.decoder)
-    steps.check_refused(refused, group)
     restored = restore(group, mesh, dtype_named(settings.dtype))
     return LanguageScorer.build(*restored, mesh, step_size=step_size)

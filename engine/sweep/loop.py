@@ -1,15 +1,16 @@
-"""The host loop: computes and writes the missing parts of results; resumable.
+"""The host loop: computes and writes the missing parts of jobs; resumable.
 
-A `Result` is one model's numbers for a list of rows under one prompt, cut into fixed parts. A
-first run and a resumed one take the same way: every missing part is computed and written.
+A job is cut into fixed parts. A first run and a resumed one take the same way: every missing part
+is computed and written.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,9 +18,10 @@ import polars as pl
 from jax.sharding import Mesh
 from tqdm import tqdm
 
+from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
-from engine.errors import AssayError
+from engine.errors import AssayError, OutOfMemory
 from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
@@ -27,10 +29,20 @@ from engine.runs.parts import Span
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import dtype_named
 from engine.scoring.rows import Rows
-from engine.sweep.outcomes import Ended, Ledger, SomeFailed, memory_errors
-from engine.sweep.results import Result, is_checked, read_numbers, step_of
+from engine.sweep import setup
+from engine.sweep.jobs import (
+    Job,
+    Pass,
+    is_checked,
+    missing_spans,
+    models_of,
+    passes,
+    read_numbers,
+    step_of,
+)
+from engine.sweep.outcomes import Ended, Outcomes, SomeFailed, memory_errors
 from engine.sweep.self_check import check_finite, self_check
-from engine.sweep.writer import Writer
+from engine.sweep.step_size import advise
 from engine.types import PromptIds
 
 
@@ -39,7 +51,9 @@ class Settings:
     """How results are computed. Dtype and sizes are part of their fingerprint."""
 
     dtype: str
-    step_size: int | None  # candidates per step on each device; None: chosen (`steps.choose_step`)
+    step_size: (
+        int | None
+    )  # candidates per step on each device; None: chosen (`step_size.choose_step`)
     part_size: int  # rows per part
     self_check: int  # rows per result that the plain pass scores again
     seed: int  # of the self-check's sample
@@ -78,224 +92,232 @@ class Scorer(Protocol):
         """Weights of each model's objectives in its reward, where the prompt fixes them."""
 
 
+# Puts models that share a pass on the devices, for steps of a size.
+Load = Callable[[Sequence[Checkpoint], int], Scorer]
+# Called with each job that is completed, and its numbers float32 [columns, rows].
+Finished = Callable[[Job, np.ndarray], object]
+
+
 def run(
     manifest: Manifest,
-    results: Sequence[Result],
-    load: Callable[[Sequence[Checkpoint], int], Scorer],
+    jobs: Sequence[Job],
+    load: Load,
     settings: Settings,
     mesh: Mesh,
-    finished: Callable[[Result, np.ndarray], object] = lambda result, numbers: None,
+    *,
+    finished: Finished = lambda job, numbers: None,
     ended: Ended = lambda outcomes: None,
 ) -> int:
-    """Computes what is missing.
+    """Enters jobs in a run, and computes what is missing of them.
 
     Models that fail do not keep the others from being computed. Of several processes, a failure
     that concerns models alone is one of loading them, or of their numbers; any other stops all.
 
     Args:
-      manifest: of the run, with every result entered.
-      results: all of them; those of one pass stand together, and so do passes of the same models.
-      load: puts models that share a pass on the devices, for steps of a size; called once for
-        models with a missing part, after the models before them were released.
+      manifest: from `setup.open_run`.
+      jobs: all of them; those of one pass stand together, and so do passes of the same models.
+      load: called once for models with a missing part, after the models before them were released.
       settings: of the run.
-      mesh: of the scorers, for messages.
-      finished: called with each result that this call completes, and its numbers float32
-        [columns, rows]; on process 0 only.
+      mesh: of the scorers.
+      finished: called for each job that this call completes; on process 0 only.
       ended: called at the end with what became of each model; on process 0 only.
 
     Returns:
-      The number of rows that were computed, over all results.
+      The number of rows that were computed, over all jobs.
 
     Raises:
-      AssayError: a number that is not finite, with its rows; a self-check beyond tolerance;
-        damaged weights; no memory.
+      AssayError: as `setup.enter`; a damaged part; a number that is not finite, with its rows; a
+        self-check beyond tolerance; damaged weights; no memory.
       SomeFailed: any of these, for some models of several; the others are complete.
     """
-    passes = [tuple(same) for _, same in itertools.groupby(results, key=lambda r: id(r.rows))]
+    jobs, refused = setup.enter(manifest, jobs, settings, mesh)
+    advise(jobs, settings.part_size, mesh.shape["data"])
+    vocabularies = setup.missing_vocabularies(manifest, jobs)
+    setup.begin(manifest, vocabularies, jobs, settings.part_size)
     pending = [
-        same for same in passes if any(r.spans or not is_checked(manifest, r.path) for r in same)
+        one for one in passes(jobs) if any(j.missing or not is_checked(manifest, j) for j in one)
     ]
-    ledger, computed = Ledger([result.model for result in results]), 0
-    with progress(sum(stop - start for same in pending for start, stop in _spans(same))) as bar:
-        for (checkpoints, step), own in itertools.groupby(
-            pending, key=lambda same: ([r.checkpoint for r in same], step_of(same))
+    outcomes, computed = Outcomes([job.model for job in jobs]), 0
+    load = functools.partial(_load, load, mesh, refused)
+    with progress(sum(b - a for one in pending for a, b in missing_spans(one))) as bar:
+        for (models, step), same_models in itertools.groupby(
+            pending, key=lambda one: (models_of(one), step_of(one))
         ):
-            models = [checkpoint.card.slug for checkpoint in checkpoints]
-            memory = functools.partial(memory_errors, models, mesh, "step_size", step)
-            with ledger.group(models), memory(), Writer(manifest) as writer:
-                bar.set_description(f"loading {models[0]}")
-                here = functools.partial(_load, load, checkpoints, step, memory())
-                scorer = functools.partial(ledger.everywhere, models, "loading", here)
-                computed += _compute(
-                    _Work(manifest, scorer(), settings, bar, writer, ledger), own, finished
-                )
-    if processes.writes():
-        if pending:
-            manifest.save()
-        outcomes = ledger.outcomes(manifest, results)
-        ended(outcomes)
-        if any(outcome.failure for outcome in outcomes):
-            raise SomeFailed(outcomes)
+            bar.set_description(f"loading {models[0]}")
+            memory = memory_errors(models, mesh, "step_size", step)
+            with outcomes.group(models), memory, _writing(manifest) as write:
+                state = _Loop(manifest, settings, bar, write, outcomes, finished)
+                computed += state.compute(list(same_models), load, step)
+    if not processes.writes():
+        return computed
+    if pending:
+        manifest.save()
+    for job in jobs:
+        outcomes[job.model].done += manifest.result(job.path)["complete"]
+    ended(outcomes.all())
+    if any(outcome.failure for outcome in outcomes.all()):
+        raise SomeFailed(outcomes.all())
     return computed
 
 
 def _load(
-    load: Callable[[Sequence[Checkpoint], int], Scorer],
+    load: Load,
+    mesh: Mesh,
+    refused: Mapping[tuple[str, ...], str],
     checkpoints: Sequence[Checkpoint],
     step: int,
-    memory: contextlib.AbstractContextManager[None],
 ) -> Scorer:
-    """Loads models; where memory runs out, that is one of the errors of loading."""
-    with memory:
+    """Loads models that fit the mesh and the memory."""
+    models = tuple(checkpoint.card.slug for checkpoint in checkpoints)
+    for checkpoint in checkpoints:
+        meshes.check_mesh(mesh, checkpoint.card.decoder)
+    if reason := refused.get(models):
+        raise OutOfMemory(reason)
+    with memory_errors(models, mesh, "step_size", step):
         return load(checkpoints, step)
 
 
-def _compute(
-    work: "_Work",
-    passes: Iterable[Sequence[Result]],
-    finished: Callable[[Result, np.ndarray], object],
-) -> int:
-    """Computes some passes; their models are released when it returns, before others are loaded."""
-    return sum(work.compute(same, finished) for same in passes)
+@contextlib.contextmanager
+def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
+    """Starts writes (function, arguments) beside the next step, when the one before has ended.
 
+    An error of a write surfaces at the next one, or at the end. The manifest of a run that fails or
+    is stopped is saved.
+    """
+    last: list[concurrent.futures.Future[object]] = []
 
-def _spans(same_pass: Sequence[Result]) -> list[Span]:
-    """Row ranges that are missing for at least one model."""
-    return sorted({span for result in same_pass for span in result.spans})
+    def start(write: Callable[..., object], *arguments: Any) -> None:  # Any: of the write
+        if last:
+            last.pop().result()
+        last.append(pool.submit(write, *arguments))
+
+    with concurrent.futures.ThreadPoolExecutor(1, "assay-write") as pool:
+        try:
+            yield start
+            if last:
+                last.pop().result()
+        except BaseException:
+            pool.shutdown()
+            if processes.writes():
+                with contextlib.suppress(AssayError):  # the first error is the one to report
+                    manifest.save()
+            raise
 
 
 @dataclasses.dataclass(frozen=True)
-class _Work:
-    """Loaded models, and where their numbers and failures go."""
+class _Loop:
+    """The passes of models that are loaded together, and where their numbers and failures go."""
 
     manifest: Manifest
-    scorer: Scorer
     settings: Settings
     bar: tqdm
-    writer: Writer
-    ledger: Ledger
+    write: Callable[..., None]  # from `_writing`
+    outcomes: Outcomes
+    finished: Finished
 
-    def compute(
-        self, results: Sequence[Result], finished: Callable[[Result, np.ndarray], object]
-    ) -> int:
-        """Computes, checks and closes the results of one pass; returns the number of new rows."""
-        if self._all_failed(results):
+    def compute(self, same_models: Sequence[Pass], load: Load, step: int) -> int:
+        """Loads the models and computes their passes; they are released when it returns."""
+        checkpoints = [job.checkpoint for job in same_models[0]]
+        load_here = functools.partial(load, checkpoints, step)
+        scorer = self.outcomes.everywhere(models_of(same_models[0]), "loading", load_here)
+        return sum(self._compute_pass(scorer, one) for one in same_models)
+
+    def _compute_pass(self, scorer: Scorer, jobs: Pass) -> int:
+        """Computes, checks and closes the jobs of one pass; returns the number of new rows."""
+        first, models = jobs[0], models_of(jobs)
+        if self.outcomes.all_failed(models):
             return 0
-        first, others = results[0], f" +{len(results) - 1}" if len(results) > 1 else ""
-        self.bar.set_description(f"{first.model}{others} · {first.prompt}")
-        prefill = functools.partial(self.scorer.prefill, first.rows.prompt)
-        models = [result.model for result in results]
-        prefix = self.ledger.everywhere(models, f"prompt {first.prompt!r}", prefill)
-        coefficients = self.scorer.coefficients(prefix)
+        more = f" +{len(jobs) - 1}" if len(jobs) > 1 else ""
+        self.bar.set_description(f"{first.model}{more} · {first.prompt}")
+        prefill = functools.partial(scorer.prefill, first.rows.prompt)
+        prefix = self.outcomes.everywhere(models, f"prompt {first.prompt!r}", prefill)
+        coefficients = scorer.coefficients(prefix)
         # Process 0 alone reads and writes parts; the others compute with it.
-        known = [self._known(result) for result in results] if processes.writes() else []
-        together = sorted(models)
-        for span in _spans(results):
+        known = [self._known(job) for job in jobs] if processes.writes() else []
+        for span in missing_spans(jobs):
             began, before = time.perf_counter(), self.bar.n
-            scored = self.scorer.score(prefix, first.rows, *span, self.bar.update)
+            scored = scorer.score(prefix, first.rows, *span, self.bar.update)
             self.bar.update(span[1] - span[0] - (self.bar.n - before))  # duplicates took no step
             if processes.writes():
-                each = list(zip(results, known, scored, coefficients, strict=True))
-                seconds = (time.perf_counter() - began) / len(results)
-                self._keep(span, each, together, seconds)
-            if self._all_failed(results):
+                each = list(zip(jobs, known, scored, coefficients, strict=True))
+                self._keep(span, each, (time.perf_counter() - began) / len(jobs))
+            if self.outcomes.all_failed(models):
                 return 0
         sample = self._sample(first.rows)
-        plain = self.scorer.score_plainly(first.rows, sample.tolist())
+        plain = scorer.score_plainly(first.rows, sample.tolist())
         if processes.writes():
-            checks = zip(results, plain, coefficients, strict=True)
-            self.writer.submit(functools.partial(self._close, list(checks), sample, finished))
-        going = [result for result in results if not self.ledger.failed(result.model)]
-        return sum(stop - start for result in going for start, stop in result.spans)
-
-    def _all_failed(self, results: Sequence[Result]) -> bool:
-        return self.ledger.all_failed([result.model for result in results])
+            checks = list(zip(jobs, plain, coefficients, strict=True))
+            self.write(self._close, checks, sample)
+        going = [job for job in jobs if not self.outcomes[job.model].failure]
+        return sum(stop - start for job in going for start, stop in job.missing)
 
     @contextlib.contextmanager
-    def _alone(self, result: Result) -> Iterator[None]:
+    def _alone(self, job: Job) -> Iterator[None]:
         """What concerns one model of the pass: its failure does not stop the others."""
         try:
             yield
         except AssayError as error:
-            self.ledger.fail([result.model], error, known=True)
+            self.outcomes.fail([job.model], error, known=True)
 
-    def _known(self, result: Result) -> np.ndarray:
+    def _known(self, job: Job) -> np.ndarray:
         """Numbers that duplicates take from parts on disk: float32 [columns, rows]."""
-        rows = result.rows
-        numbers = np.empty((len(result.columns), len(rows)), np.float32)
-        if any(len(rows.duplicates(*span)[0]) for span in result.spans):
-            for start, stop in parts.ranges(len(rows), self.settings.part_size):
-                if (start, stop) not in result.spans:
-                    numbers[:, start:stop] = read_numbers(self.manifest, result, (start, stop))
+        numbers = np.empty((len(job.columns), len(job.rows)), np.float32)
+        if any(len(job.rows.duplicates(*span)[0]) for span in job.missing):
+            for start, stop in parts.ranges(len(job.rows), self.settings.part_size):
+                if (start, stop) not in job.missing:
+                    numbers[:, start:stop] = read_numbers(self.manifest, job, [(start, stop)])
         return numbers
 
     def _keep(
         self,
         span: Span,
-        each: Sequence[tuple[Result, np.ndarray, np.ndarray, Json | None]],
-        together: list[str],
+        each: Sequence[tuple[Job, np.ndarray, np.ndarray, Json | None]],
         seconds: float,
     ) -> None:
-        """Checks the numbers of one span, and writes them beside the next step; see `_write`.
+        """Checks the numbers of one span, and writes them beside the next step.
 
-        Args:
-          span: the rows.
-          each: results with all numbers so far, those of the span and coefficients.
-          together: models of the pass.
-          seconds: computing time of each part.
+        `each`: jobs with all their numbers so far, those of the span, and coefficients.
         """
-        new = []
-        for result, numbers, values, weights in each:
-            if span in result.spans and not self.ledger.failed(result.model):
-                with self._alone(result):
-                    new.append((result, self._filled(result, span, numbers, values), weights))
-        self.writer.submit(functools.partial(self._write, span, new, together, seconds))
+        models, new = sorted(job.model for job, *_ in each), []
+        for job, numbers, values, weights in each:
+            if span in job.missing and not self.outcomes[job.model].failure:
+                with self._alone(job):
+                    part = self._fill(job, span, numbers, values)
+                    new.append((job, part, {"coefficients": weights, "together": models}))
+        self.write(self._write, span, new, seconds)
 
-    def _filled(
-        self, result: Result, span: Span, numbers: np.ndarray, values: np.ndarray
-    ) -> np.ndarray:
+    def _fill(self, job: Job, span: Span, numbers: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Puts a part's values into `numbers`, and returns it with those of duplicates.
 
         Parts are computed in ascending order, so the first row of every duplicate is known, and a
         resumed run writes the same bytes as an uninterrupted one.
         """
-        (start, stop), rows = span, result.rows
+        (start, stop), rows = span, job.rows
         part = numbers[:, start:stop]
         part[...] = values
         places, sources = rows.duplicates(start, stop)
         part[:, places] = numbers[:, sources]
         key = next(iter(rows.part_columns))
-        check_finite(result.model, key, start, result.columns, part, rows.keys(start, stop)[key])
+        check_finite(job.model, key, start, job.columns, part, rows.keys(start, stop)[key])
         return part
 
     def _write(
-        self,
-        span: Span,
-        new: Sequence[tuple[Result, np.ndarray, Json | None]],
-        together: list[str],
-        seconds: float,
+        self, span: Span, new: Iterable[tuple[Job, np.ndarray, Json]], seconds: float
     ) -> None:
-        """Writes the parts of one span.
-
-        Args:
-          span: the rows.
-          new: results with their numbers, float32 [columns, rows], and coefficients.
-          together: models of the pass.
-          seconds: computing time of each part.
-        """
+        """Writes the parts of one span: of each job, its numbers and what they are made with."""
         name = schema.part_name(*span)
-        for result, part, weights in new:
-            columns = {**result.rows.keys(*span), **dict(zip(result.columns, part, strict=True))}
-            frame = pl.DataFrame(columns, result.part_columns)
+        for job, part, made_with in new:
+            columns = {**job.rows.keys(*span), **dict(zip(job.columns, part, strict=True))}
+            frame = pl.DataFrame(columns, job.part_columns)
             about = {
-                **self.manifest.about(result.path),
-                "rows": provenance.part_rows(*span, len(result.rows)),
-                "coefficients": weights,
-                "together": together,
+                **self.manifest.about(job.path),
+                "rows": provenance.part_rows(*span, len(job.rows)),
+                **made_with,
                 "computed_by": self.manifest.computed_by,
             }
-            digest = parts.write_part(self.manifest.run / result.path, *span, frame, about)
-            self.manifest.record_part(result.path, name, len(frame), digest, seconds)
+            digest = parts.write_part(self.manifest.run / job.path, *span, frame, about)
+            self.manifest.record_part(job.path, name, len(frame), digest, seconds)
+            self.outcomes[job.model].rows += len(frame)
         self.manifest.save_if_due()
 
     def _sample(self, rows: Rows) -> np.ndarray:
@@ -305,42 +327,25 @@ class _Work:
         return np.sort(rng.choice(len(rows), size, replace=False))
 
     def _close(
-        self,
-        checks: Sequence[tuple[Result, np.ndarray, Json | None]],
-        sample: np.ndarray,
-        finished: Callable[[Result, np.ndarray], object],
+        self, checks: Iterable[tuple[Job, np.ndarray, Json | None]], sample: np.ndarray
     ) -> None:
-        """Compares a sample of what is on disk with the plain pass; closes the results.
+        """Compares a sample of what is on disk with the plain pass, which completes the jobs.
 
-        Args:
-          checks: results of one pass, each with its numbers by the plain pass, float32
-            [columns, sample], and its coefficients.
-          sample: rows.
-          finished: as for `run`.
+        `checks`: jobs of one pass, with float32 [columns, sample] of the plain pass, coefficients.
         """
         completed = []
-        for result, plain, weights in checks:
-            if self.ledger.failed(result.model):
+        for job, plain, weights in checks:
+            if self.outcomes[job.model].failure:
                 continue
-            with self._alone(result):
-                numbers = self._checked(result, plain, sample, weights)
-                if numbers is not None:
-                    completed.append((result, numbers))
+            with self._alone(job):
+                storage.sweep_temporaries(self.manifest.run / job.path)
+                spans = parts.ranges(len(job.rows), self.settings.part_size)
+                numbers = read_numbers(self.manifest, job, spans)
+                where, dtype = f"self-check of {job.path}", self.settings.dtype
+                check = self_check(where, job.columns, sample, numbers[:, sample], plain, dtype)
+                if not self.manifest.result(job.path)["complete"]:
+                    completed.append((job, numbers))
+                self.manifest.finish(job.path, check, weights)
         self.manifest.save_if_due()
-        for result, numbers in completed:
-            finished(result, numbers)
-
-    def _checked(
-        self, result: Result, plain: np.ndarray, sample: np.ndarray, weights: Json | None
-    ) -> np.ndarray | None:
-        """Self-check of a result; its numbers if that completes it, None if it was complete."""
-        storage.sweep_temporaries(self.manifest.run / result.path)
-        spans = parts.ranges(len(result.rows), self.settings.part_size)
-        numbers = np.concatenate(
-            [read_numbers(self.manifest, result, span) for span in spans], axis=1
-        )
-        where, dtype = f"self-check of {result.path}", self.settings.dtype
-        check = self_check(where, result.columns, sample, numbers[:, sample], plain, dtype)
-        was_complete = self.manifest.result(result.path)["complete"]
-        self.manifest.finish(result.path, check, weights)
-        return None if was_complete else numbers
+        for job, numbers in completed:
+            self.finished(job, numbers)

@@ -1,12 +1,13 @@
 """What became of each model of a command: rows, seconds, and the reason where it failed."""
 
+import collections
 import contextlib
 import dataclasses
 import gc
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import jax
 from jax.sharding import Mesh
@@ -14,20 +15,17 @@ from tqdm import tqdm
 
 from engine import processes
 from engine.errors import AssayError, OutOfMemory
-from engine.runs import schema
 from engine.runs.lock import LockError
-from engine.runs.manifest import Manifest
-from engine.runs.parts import Span
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Outcome:
     """One model of a command.
 
     Attributes:
       model: slug.
-      prompts: results that were asked for.
-      done: results that are complete.
+      prompts: jobs of the model.
+      done: jobs that are complete.
       rows: rows that this command computed.
       seconds: wall time of loading and computing; models that share a pass share it equally.
       failure: why the model is not complete; "" if it is.
@@ -35,9 +33,9 @@ class Outcome:
 
     model: str
     prompts: int
-    done: int
-    rows: int
-    seconds: float
+    done: int = 0
+    rows: int = 0
+    seconds: float = 0.0
     failure: str = ""
 
 
@@ -62,22 +60,6 @@ class FailedEverywhere(AssayError):
     """Models that failed for all processes, none of which computes them."""
 
 
-class Asked(Protocol):
-    """A result of the host loop."""
-
-    @property
-    def model(self) -> str:
-        """The model's slug."""
-
-    @property
-    def path(self) -> str:
-        """Its folder, relative to the run."""
-
-    @property
-    def spans(self) -> Sequence[Span]:
-        """Row ranges of the parts that were missing."""
-
-
 def free_models() -> None:
     """Frees the models that nobody uses any more, before another one is loaded.
 
@@ -86,59 +68,75 @@ def free_models() -> None:
     gc.collect()
 
 
-class Ledger:
-    """Time and failures of the groups of models that are loaded together."""
+class Outcomes:
+    """What becomes of the models of a command; where some fail, the others go on.
+
+    Args:
+      models: the slug of each job.
+    """
 
     def __init__(self, models: Sequence[str]):
-        self._seconds = dict.fromkeys(models, 0.0)
-        self._failures: dict[str, str] = {}
+        self._of = {
+            model: Outcome(model=model, prompts=prompts)
+            for model, prompts in collections.Counter(models).items()
+        }
+
+    def __getitem__(self, model: str) -> Outcome:
+        """The outcome of a model so far."""
+        return self._of[model]
+
+    def all(self) -> list[Outcome]:
+        """The outcome of every model, in the order of their first jobs."""
+        return list(self._of.values())
 
     @contextlib.contextmanager
     def group(self, models: Sequence[str]) -> Iterator[None]:
-        """Times what is done with models that share a pass, and records its failure.
-
-        Args:
-          models: slugs; those that have not failed alone fail together.
+        """Times what is done with models that share a pass; an error fails all that had not failed.
 
         Raises:
           AssayError: as `fail`.
         """
-        if self._failures or any(self._seconds.values()):
+        if any(outcome.failure or outcome.seconds for outcome in self._of.values()):
             free_models()
         began = time.perf_counter()
         try:
             yield
         except AssayError as error:
-            self.fail([m for m in models if m not in self._failures] or models, error)
+            self.fail([m for m in models if not self._of[m].failure] or models, error)
         for model in models:
-            self._seconds[model] += (time.perf_counter() - began) / len(models)
+            self._of[model].seconds += (time.perf_counter() - began) / len(models)
 
     def fail(self, models: Sequence[str], error: AssayError, *, known: bool = False) -> None:
         """Records why some models failed, and says so; the others go on.
 
         Args:
           models: slugs.
-          error: what they failed of.
-          known: whether the other processes know of it, or will ask (`all_failed`).
+          error: the reason.
+          known: whether the other processes know of it, or will call `all_failed`.
 
         Raises:
           AssayError: `error`, where nothing can go on: there are no other models, another command
             writes the run, or other processes would wait for this one in a pass that it left.
         """
         left = processes.count() > 1 and not (known or isinstance(error, FailedEverywhere))
-        if left or not self.has_others(models) or isinstance(error, LockError):
+        if left or not self._has_more_than(models) or isinstance(error, LockError):
             raise error
-        self._failures = dict.fromkeys(models, str(error)) | self._failures
+        for model in models:
+            self._of[model].failure = self._of[model].failure or str(error)
         if processes.writes():
             tqdm.write(f"{error}; going on with the other models", file=sys.stderr)
 
-    def everywhere(self, models: Sequence[str], what: str, call: Callable[[], Made]) -> Made:
-        """The value of a call that every process makes, if none of them fails.
+    def all_failed(self, models: Sequence[str]) -> bool:
+        """Whether all of some models have failed, as process 0 knows it; every process calls."""
+        return processes.from_first(
+            f"failures of {', '.join(models)}",
+            lambda: all(self._of[model].failure for model in models),
+        )
 
-        Args:
-          models: that fail together if it fails anywhere.
-          what: name of the call.
-          call: needs no other process until it has succeeded.
+    def everywhere(self, models: Sequence[str], what: str, call: Callable[[], Made]) -> Made:
+        """Runs `call` on every process; the models fail on all of them if it fails on any.
+
+        `call` needs no other process until it has succeeded; `what` names it.
 
         Raises:
           FailedEverywhere: it raised an AssayError on some process; raised on all of them.
@@ -149,7 +147,7 @@ class Ledger:
         try:
             made.append(call())
         except AssayError as error:
-            if processes.count() == 1 or not self.has_others(models):
+            if processes.count() == 1 or not self._has_more_than(models):
                 raise
             reason = str(error)
         # A process that fails has launched fewer programs than the others. TPUs may halt if hosts
@@ -161,42 +159,8 @@ class Ledger:
             raise FailedEverywhere(reason)
         return made.pop()
 
-    def has_others(self, models: Sequence[str]) -> bool:
-        """Whether there are models beside some of them."""
-        return any(model not in models for model in self._seconds)
-
-    def failed(self, model: str) -> bool:
-        """Whether a model has failed, as far as this process knows."""
-        return model in self._failures
-
-    def all_failed(self, models: Sequence[str]) -> bool:
-        """Whether all of some models have failed, as process 0 knows it; all processes ask."""
-        return processes.from_first(
-            f"failures of {', '.join(models)}", lambda: all(map(self.failed, models))
-        )
-
-    def outcomes(self, manifest: Manifest, results: Sequence[Asked]) -> list[Outcome]:
-        """What became of each model, in the order of their first results."""
-        outcomes = []
-        for model in dict.fromkeys(result.model for result in results):
-            own = [result for result in results if result.model == model]
-            records = [manifest.result(result.path) for result in own]
-            rows = sum(
-                stop - start
-                for result, record in zip(own, records, strict=True)
-                for start, stop in result.spans
-                if schema.part_name(start, stop) in record["parts"]
-            )
-            outcome = Outcome(
-                model=model,
-                prompts=len(own),
-                done=sum(record["complete"] for record in records),
-                rows=rows,
-                seconds=self._seconds[model],
-                failure=self._failures.get(model, ""),
-            )
-            outcomes.append(outcome)
-        return outcomes
+    def _has_more_than(self, models: Sequence[str]) -> bool:
+        return any(model not in models for model in self._of)
 
 
 @contextlib.contextmanager

@@ -52,10 +52,10 @@ def rescore(
     """
     by_hash = {c.card.checkpoint_hash: c for c in checkpoints}
     ordered = sorted(paths, key=lambda path: _needs(path, content))
-    for needs, own in itertools.groupby(ordered, key=lambda path: _needs(path, content)):
+    for needs, same in itertools.groupby(ordered, key=lambda path: _needs(path, content)):
         digest, dtype, beside = needs
         scorer = _load(by_hash[digest], mesh, dtype, beside)
-        for path in own:
+        for path in same:
             rng = np.random.default_rng([seed, *path.encode()])
             try:
                 yield path, _compare(run, path, content, by_hash[digest], scorer, rows, rng)
@@ -166,12 +166,12 @@ def _rows(checkpoint: Checkpoint, path: str, content: Json, frame: pl.DataFrame)
 
 
 def _search_rewards(
-    scorer: RewardScorer, fingerprint: Json, pooling: Pooling, found: Sequence[Sequence[int]]
+    scorer: RewardScorer, fingerprint: Json, pooling: Pooling, replies: Sequence[Sequence[int]]
 ) -> np.ndarray:
     """Mean reward of sequences over the prompts of a search: float32 [1, sequences]."""
     suffix = fingerprint["suffix_ids"]
     rewards = []
-    for ids in found:
+    for ids in replies:
         sequences = [[*prefix, *ids, *suffix] for prefix in fingerprint["prefix_ids"]]
         read_at = [pooling.position(sequence) for sequence in sequences]
         rewards.append(scorer.plain_rewards(sequences, read_at)[0].mean())

@@ -10,15 +10,12 @@ import polars as pl
 from jax.sharding import Mesh
 from tqdm import tqdm
 
-from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.models.heads import OBJECTIVES
-from engine.planning.admission import Place
 from engine.runs import schema
-from engine.runs.manifest import Manifest, items_hash
 from engine.runs.token_ids import ids_hash
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
@@ -33,12 +30,9 @@ from engine.scoring.rows import (
     TokenTextRows,
     check_choice,
 )
-from engine.sweep import loop, setup, steps
+from engine.sweep import loop, setup
+from engine.sweep.jobs import Job, check_present
 from engine.sweep.outcomes import Ended
-from engine.sweep.results import Result, check_present
-
-# Puts models that share a pass on the devices, for steps of a size.
-Load = Callable[[Sequence[Checkpoint], int], RewardScorer]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +64,7 @@ def sweep_vocabulary(
     mesh: Mesh,
     finished: Callable[[str, str, pl.DataFrame], object] = lambda *result: None,
     ended: Ended = lambda outcomes: None,
-    load: Load | None = None,
+    load: loop.Load | None = None,
 ) -> int:
     """Scores every token under every prompt and model into `run/scores`.
 
@@ -95,27 +89,25 @@ def sweep_vocabulary(
         (with its token ids), a self-check beyond tolerance.
       SomeFailed: some models failed; the others are complete.
     """
-    manifest, results, refused, place = _planned(checkpoints, prompts, run, settings, mesh)
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
+    jobs = _vocabulary_jobs(checkpoints, prompts, settings)
     if settings.mode == AUTO:
-        _say_text(results)
-    steps.advise(results, settings.part_size, place.data)
-    vocabularies = setup.missing_vocabularies(manifest, checkpoints)
-    setup.begin(manifest, vocabularies, results, settings.part_size)
+        _say_text(jobs)
 
-    def tell(result: Result, numbers: np.ndarray) -> None:
-        columns = {**result.rows.keys(0, len(result.rows)), "reward": numbers[0]}
+    def tell(job: Job, numbers: np.ndarray) -> None:
+        columns = {**job.rows.keys(0, len(job.rows)), "reward": numbers[0]}
         scores = pl.DataFrame(columns, schema.SCORE_COLUMNS)
-        tokens = result.checkpoint.tokens
-        own = pl.Series([tokens[i] for i in scores["token_id"]], dtype=pl.String)
-        finished(result.model, result.prompt, scores.with_columns(token=own))
+        names = [job.checkpoint.tokens[i] for i in scores["token_id"]]
+        token = pl.Series(names, dtype=pl.String)
+        finished(job.model, job.prompt, scores.with_columns(token=token))
 
-    load = load or functools.partial(_load, settings, mesh, refused)
-    return loop.run(manifest, results, load, settings, mesh, tell, ended)
+    load = load or functools.partial(_load, settings, mesh)
+    return loop.run(manifest, jobs, load, settings, mesh, finished=tell, ended=ended)
 
 
-def _say_text(results: Sequence[Result]) -> None:
+def _say_text(jobs: Sequence[Job]) -> None:
     """Says on standard error which models are scored in mode `text` for want of a cut."""
-    texts = {r.model for r in results if isinstance(r.rows, TokenTextRows)}
+    texts = {job.model for job in jobs if isinstance(job.rows, TokenTextRows)}
     for slug in sorted(texts) if processes.writes() else ():
         tqdm.write(
             f"note: {slug}: tokens are scored as texts (--config.mode=text), since its chat "
@@ -146,9 +138,11 @@ def check_vocabulary(
     Raises:
       AssayError: bad input, a run that cannot be continued so, a model that does not fit.
     """
-    manifest, results, _, _ = _planned(checkpoints, prompts, run, settings, mesh)
-    check_present(manifest, results, settings.part_size)
-    return {(r.model, r.prompt): manifest.result(r.path)["fingerprint"] for r in results}
+    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
+    listed = _vocabulary_jobs(checkpoints, prompts, settings)
+    jobs, _ = setup.enter(manifest, listed, settings, mesh)
+    check_present(manifest, jobs, settings.part_size)
+    return {(job.model, job.prompt): manifest.result(job.path)["fingerprint"] for job in jobs}
 
 
 def sweep_replies(
@@ -160,33 +154,20 @@ def sweep_replies(
     settings: SweepSettings,
     mesh: Mesh,
     ended: Ended = lambda outcomes: None,
-    load: Load | None = None,
+    load: loop.Load | None = None,
 ) -> int:
     """Scores the list `replies` of any lengths into `run/items/<name>`; see `sweep_vocabulary`."""
-    if not replies:
-        raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
     if settings.lens:
         raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
-    schema.check_names([name])
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    setup.admit(manifest, "lists", name, {"rows": len(replies), "items_hash": items_hash(replies)})
-    _check(checkpoints, settings, mesh)
-    results, place = [], Place.of(mesh)
+    setup.admit_list(manifest, name, replies)
     path = functools.partial(schema.items_path, name)
-    for group in sharing_groups(checkpoints):
-        mode = mode_of(group[0], prompts.values(), settings.mode)
-        pooling = pooling_of(group[0], settings.pooling)
-        every = {
-            prompt: reply_rows(group[0], text, replies, mode, pooling)
-            for prompt, text in prompts.items()
-        }
-        choices = _choices(mode, pooling)
-        results += _admit(manifest, group, every, path, choices, settings, mesh, place)
-    refused = steps.refusals(results, settings, place)
-    steps.advise(results, settings.part_size, place.data)
-    setup.begin(manifest, {}, results, settings.part_size)
-    load = load or functools.partial(_load, settings, mesh, refused)
-    return loop.run(manifest, results, load, settings, mesh, ended=ended)
+    jobs = []
+    for group in _groups(checkpoints, settings):
+        rows = functools.partial(reply_rows, group[0], replies=replies)
+        jobs += _jobs(group, prompts, settings, rows, path)
+    load = load or functools.partial(_load, settings, mesh)
+    return loop.run(manifest, jobs, load, settings, mesh, ended=ended)
 
 
 def chosen_tokens(ids: Sequence[int], count: int | None, seed: int) -> Sequence[int] | None:
@@ -263,97 +244,61 @@ def reply_rows(
     return ReplyRows(around, template, replies, mode, pooling=pooling)
 
 
-def _choices(mode: str, pooling: Pooling) -> dict[str, object]:
-    """How replies are read: all parts of a result must agree on it."""
-    return {"mode": mode, **pooling.choice}
-
-
-def _admit(
-    manifest: Manifest,
-    group: Sequence[Checkpoint],
-    rows: Mapping[str, RewardRows],
-    path_of: Callable[[str, str], str],
-    choices: Mapping[str, object],
-    settings: SweepSettings,
-    mesh: Mesh,
-    place: Place,
-) -> list[Result]:
-    """The results of models that share a decoder, under every prompt.
-
-    Args:
-      manifest: of the run.
-      group: the models.
-      rows: prompt id -> what is scored.
-      path_of: slug and prompt id -> folder of the result.
-      choices: from `_choices`.
-      settings: of the run.
-      mesh: the devices.
-      place: the same, with their free memory.
-    """
-    pairs = [(prompt, checkpoint) for prompt in rows for checkpoint in group]
-    paths = [path_of(checkpoint.card.slug, prompt) for prompt, checkpoint in pairs]
-    step = steps.choose_step(
-        manifest,
-        group,
-        paths,
-        [each.prompt for each in rows.values()],
-        settings,
-        place,
-        listed=any(isinstance(each, ReplyRows) for each in rows.values()),
-    )
-    return [
-        setup.admit_result(
-            manifest,
-            checkpoint,
-            path,
-            rows[prompt],
-            settings,
-            mesh,
-            step_size=step,
-            objectives=checkpoint.card.reward_head.columns(settings.objectives)[1:],
-            lens=checkpoint.card.reward_head.depth if settings.lens else 0,
-            **choices,
-        )
-        for path, (prompt, checkpoint) in zip(paths, pairs, strict=True)
-    ]
-
-
-def _planned(
-    checkpoints: Sequence[Checkpoint],
-    prompts: Mapping[str, str],
-    run: str,
-    settings: SweepSettings,
-    mesh: Mesh,
-) -> tuple[Manifest, list[Result], dict[tuple[str, ...], str], Place]:
-    """What a sweep of vocabularies is going to do, with all of it checked and nothing written.
-
-    Returns:
-      The manifest, the results, why models cannot be loaded (`steps.refusals`), and the place.
-    """
-    manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    _check(checkpoints, settings, mesh)
-    results, place = [], Place.of(mesh)
-    for group in sharing_groups(checkpoints):
-        mode = mode_of(group[0], prompts.values(), settings.mode)
-        pooling = pooling_of(group[0], settings.pooling)
+def _vocabulary_jobs(
+    checkpoints: Sequence[Checkpoint], prompts: Mapping[str, str], settings: SweepSettings
+) -> list[Job]:
+    """A job for every token of each model under each prompt."""
+    jobs = []
+    for group in _groups(checkpoints, settings):
         chosen = chosen_tokens(group[0].token_ids, settings.tokens, settings.seed)
-        every = {
-            prompt: token_rows(group[0], text, mode, pooling, chosen)
-            for prompt, text in prompts.items()
-        }
-        choices = _choices(mode, pooling)
+        draw: dict[str, object] = {}
         if chosen is not None:
             drawn = {"count": settings.tokens, "seed": settings.seed, "sha256": ids_hash(chosen)}
-            choices["tokens"] = drawn
-        path = schema.scores_path
-        results += _admit(manifest, group, every, path, choices, settings, mesh, place)
-    refused = steps.refusals(results, settings, place)
-    return manifest, results, refused, place
+            draw["tokens"] = drawn
+        rows = functools.partial(token_rows, group[0], chosen=chosen)
+        jobs += _jobs(group, prompts, settings, rows, schema.scores_path, **draw)
+    return jobs
 
 
-def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mesh) -> None:
-    """Refuses a mesh that does not fit, and objectives that no model has."""
-    setup.check_meshes(mesh, checkpoints)
+def _jobs(
+    group: Sequence[Checkpoint],
+    prompts: Mapping[str, str],
+    settings: SweepSettings,
+    rows_of: Callable[..., RewardRows],
+    path_of: Callable[[str, str], str],
+    **choices: object,
+) -> list[Job]:
+    """Jobs of models that share a decoder: one pass under each prompt.
+
+    Args:
+      group: the models.
+      prompts: prompt id -> text.
+      settings: of the run.
+      rows_of: (prompt=, mode=, pooling=) -> what is scored.
+      path_of: (slug, prompt id) -> folder of the parts.
+      **choices: further ones that all parts must agree on.
+    """
+    mode = mode_of(group[0], prompts.values(), settings.mode)
+    pooling = pooling_of(group[0], settings.pooling)
+    jobs = []
+    for prompt, text in prompts.items():
+        rows = rows_of(prompt=text, mode=mode, pooling=pooling)
+        for checkpoint in group:
+            head = checkpoint.card.reward_head
+            fingerprint = {"mode": mode, **pooling.choice, **choices}
+            if objectives := head.columns(settings.objectives)[1:]:
+                fingerprint["objectives"] = list(objectives)
+            if settings.lens:
+                fingerprint["lens"] = head.depth
+            path = path_of(checkpoint.card.slug, prompt)
+            jobs.append(Job(checkpoint=checkpoint, path=path, rows=rows, fingerprint=fingerprint))
+    return jobs
+
+
+def _groups(
+    checkpoints: Sequence[Checkpoint], settings: SweepSettings
+) -> Sequence[Sequence[Checkpoint]]:
+    """Models that share a decoder; refuses objectives that no model has."""
     heads = [checkpoint.card.reward_head for checkpoint in checkpoints]
     available = {
         "none": True,
@@ -365,17 +310,11 @@ def _check(checkpoints: Sequence[Checkpoint], settings: SweepSettings, mesh: Mes
         raise AssayError(
             f"objectives={settings.objectives!r}, but none of the models has any: {slugs}"
         )
+    return sharing_groups(checkpoints)
 
 
 def _load(
-    settings: SweepSettings,
-    mesh: Mesh,
-    refused: Mapping[tuple[str, ...], str],
-    group: Sequence[Checkpoint],
-    step_size: int,
+    settings: SweepSettings, mesh: Mesh, group: Sequence[Checkpoint], step_size: int
 ) -> RewardScorer:
-    for checkpoint in group:
-        meshes.check_mesh(mesh, checkpoint.card.decoder)
-    steps.check_refused(refused, group)
     restored = restore(group, mesh, dtype_named(settings.dtype), objectives=settings.objectives)
     return RewardScorer.build(*restored, mesh, step_size=step_size, lens=settings.lens)

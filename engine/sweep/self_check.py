@@ -19,7 +19,7 @@ def check_finite(
     values: np.ndarray,
     ids: Sequence[int] | Sequence[str] | None = None,
 ) -> None:
-    """Refuses numbers that are not finite.
+    """Raises AssayError for numbers that are not finite; it names their column and rows.
 
     Args:
       model: slug.
@@ -28,9 +28,6 @@ def check_finite(
       names: column names.
       values: float32 [columns, rows].
       ids: of the rows; their numbers by default.
-
-    Raises:
-      AssayError: a number is not finite; the message names its column and rows.
     """
     for name, numbers in zip(names, values, strict=True):
         bad = np.flatnonzero(~np.isfinite(numbers))

@@ -4,12 +4,13 @@ import contextlib
 import dataclasses
 import datetime
 import hashlib
+import itertools
 import socket
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import polars as pl
@@ -20,16 +21,17 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Checkpoint
 from engine.errors import AssayError
+from engine.planning.admission import Place
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.environment import library_versions
-from engine.runs.manifest import Manifest
+from engine.runs.manifest import Manifest, items_hash
 from engine.runs.reader import Json
-from engine.scoring.rows import Rows
-from engine.sweep.loop import Settings
-from engine.sweep.results import Result, check_present
-from engine.sweep.steps import begun_with
-from engine.text.chat_template import ChatTemplate
+from engine.sweep.jobs import Job, check_present, models_of, passes
+from engine.sweep.step_size import choose_step, recorded_step, refusals
 from engine.text.vocabulary import vocabulary
+
+if TYPE_CHECKING:
+    from engine.sweep.loop import Settings
 
 _SHARED_S = 20.0  # for a file of process 0 to appear on every process
 
@@ -86,6 +88,18 @@ def admit(manifest: Manifest, kind: str, name: str, entry: Any) -> None:
         manifest.admit(kind, name, entry)
 
 
+def admit_list(manifest: Manifest, name: str, texts: Sequence[str]) -> None:
+    """Enters a list of replies in the manifest.
+
+    Raises:
+      AssayError: an empty one, a bad name, or one that stands for another list.
+    """
+    if not texts:
+        raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
+    schema.check_names([name])
+    admit(manifest, "lists", name, {"rows": len(texts), "items_hash": items_hash(texts)})
+
+
 def admit_fingerprint(manifest: Manifest, path: str, fingerprint: Json) -> None:
     """`Manifest.admit_result` on process 0, after all have agreed on the fingerprint."""
     processes.agree(f"inputs of {path}", fingerprint)
@@ -109,107 +123,89 @@ def numerics(manifest: Manifest, path: str, *, whole: bool) -> dict[str, int]:
     return {"numerics": provenance.numerics(jax.default_backend())}
 
 
-def admit_result(
-    manifest: Manifest,
-    checkpoint: Checkpoint,
-    path: str,
-    rows: Rows,
-    settings: Settings,
-    mesh: Mesh,
-    *,
-    step_size: int,
-    objectives: Sequence[str] = (),
-    lens: int = 0,
-    **choices: object,
-) -> Result:
-    """Enters one model's result under one prompt in the manifest, and finds its missing parts.
+def enter(
+    manifest: Manifest, jobs: Sequence[Job], settings: "Settings", mesh: Mesh
+) -> tuple[list[Job], Mapping[tuple[str, ...], str]]:
+    """Enters listed jobs in the manifest, and finds their missing parts; nothing is written yet.
 
     Args:
       manifest: from `open_run`.
-      checkpoint: the model.
-      path: the result's folder, relative to the run.
-      rows: what is scored; the results of models that share a pass share the object.
+      jobs: those of one pass stand together, and so do passes of the same models.
       settings: of the run.
       mesh: the devices.
-      step_size: what `steps.choose_step` gave for the model; a result that was begun with
-        another one keeps it, unless `settings` name one.
-      objectives: columns of a part behind those of the rows.
-      lens: number of layers after each of which the reward is a column too.
-      **choices: further settings that all parts of a result must agree on.
+
+    Returns:
+      The jobs with whole fingerprints and missing parts, and `step_size.refusals`.
 
     Raises:
-      AssayError: a result that was begun under another fingerprint, a conversation that is too
-        long for the model.
+      AssayError: a mesh that fits no model, a job that was begun under another fingerprint, a
+        conversation that is too long for the model, models of which none fits into memory.
     """
-    if objectives:
-        choices["objectives"] = list(objectives)
-    if lens:
-        choices["lens"] = lens
-    beside = schema.columns_beside(choices)
-    schema.objective_columns(beside)
+    _check_meshes(mesh, [job.checkpoint for job in jobs])
+    place, entered = Place.of(mesh), []
+    for _, group in itertools.groupby(passes(jobs), key=models_of):
+        same_models = list(group)
+        step = choose_step(manifest, same_models, settings, place)
+        listed = itertools.chain.from_iterable(same_models)
+        entered += [_enter(manifest, job, settings, mesh, step) for job in listed]
+    return entered, refusals(entered, settings, place)
+
+
+def _enter(manifest: Manifest, job: Job, settings: "Settings", mesh: Mesh, step: int) -> Job:
+    """`enter` for one job; it keeps the step that the run records, unless `settings` name one."""
+    rows, path = job.rows, job.path
     if settings.step_size is None:
-        step_size = begun_with(manifest, path) or step_size
-    spans = processes.from_first(
+        step = recorded_step(manifest, path) or step
+    missing = processes.from_first(
         f"missing parts of {path}",
         lambda: parts.missing(manifest.names(path), len(rows), settings.part_size),
     )
-    spans = [(start, stop) for start, stop in spans]  # other processes receive lists
+    missing = [(start, stop) for start, stop in missing]  # other processes receive lists
     fingerprint = {
-        **checkpoint.card.identity,
-        **choices,
+        **job.checkpoint.card.identity,
+        **job.fingerprint,
         "dtype": settings.dtype,
         "rows": len(rows),
         "part_size": settings.part_size,
-        "step_size": step_size,
+        "step_size": step,
         **meshes.identity(mesh),
-        **numerics(manifest, path, whole=not spans),
+        **numerics(manifest, path, whole=not missing),
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
     }
     admit_fingerprint(manifest, path, fingerprint)
     if processes.writes():
-        manifest.forget_parts(path, [schema.part_name(*span) for span in spans])
-    if spans:  # a complete result need not be tokenised again
-        rows.check(checkpoint.card.decoder)
-    columns = (list(rows.part_columns)[-1], *beside)
-    return Result(
-        checkpoint=checkpoint,
-        path=path,
-        rows=rows,
-        columns=columns,
-        spans=spans,
-        step_size=step_size,
-    )
+        manifest.forget_parts(path, [schema.part_name(*span) for span in missing])
+    if missing:  # a complete job need not be tokenised again
+        rows.check(job.checkpoint.card.decoder)
+    entered = dataclasses.replace(job, fingerprint=fingerprint, missing=missing)
+    schema.objective_columns(entered.columns[1:])
+    return entered
 
 
-def check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
-    """Refuses a mesh that fits no model; if it fits some, the others fail when they are loaded.
-
-    Raises:
-      AssayError: of the last model.
-    """
-    for number, checkpoint in enumerate(checkpoints, 1):
+def _check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
+    """Raises AssayError for a mesh that fits no model; others fail when they are loaded."""
+    errors = []
+    for checkpoint in checkpoints:
         try:
-            meshes.check_mesh(mesh, checkpoint.card.decoder)
-        except AssayError:
-            if number == len(checkpoints):
-                raise
-        else:
-            return
+            return meshes.check_mesh(mesh, checkpoint.card.decoder)
+        except AssayError as error:
+            errors.append(error)
+    raise errors[-1]
 
 
 def begin(
     manifest: Manifest,
     vocabularies: Mapping[str, pl.DataFrame],
-    results: Sequence[Result] = (),
+    jobs: Sequence[Job] = (),
     part_size: int = 1,
 ) -> None:
     """Writes the manifest, which marks the folder as a run, and then vocabulary tables.
 
     Args:
-      manifest: with all results entered.
+      manifest: with all jobs entered.
       vocabularies: tables to write, by path.
-      results: whose parts on disk are read and checked before anything is written.
+      jobs: whose parts on disk are read and checked before anything is written.
       part_size: rows per part.
 
     Raises:
@@ -217,7 +213,7 @@ def begin(
         or processes do not share its folder.
     """
     if processes.writes():
-        check_present(manifest, results, part_size)
+        check_present(manifest, jobs, part_size)
     manifest.content = processes.from_first("plan", lambda: manifest.content)
     _check_shared(manifest.run)
     if not processes.writes():
@@ -229,17 +225,12 @@ def begin(
         parts.write_frame(manifest.run / path, frame, provenance.of_table(path))
 
 
-def missing_vocabularies(
-    manifest: Manifest, checkpoints: Sequence[Checkpoint]
-) -> dict[str, pl.DataFrame]:
-    """Vocabulary tables that the run does not hold yet, by path; process 0 writes them.
-
-    Raises:
-      AssayError: one that it holds is damaged.
-    """
+def missing_vocabularies(manifest: Manifest, jobs: Sequence[Job]) -> dict[str, pl.DataFrame]:
+    """Vocabulary tables of jobs on tokens that the run lacks, by path; process 0 writes them."""
     if not processes.writes():
         return {}
-    by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in checkpoints}
+    on_tokens = [job.checkpoint for job in jobs if "token_id" in job.rows.part_columns]
+    by_path = {schema.vocab_path(c.card.tokenizer_hash): c for c in on_tokens}
     return {
         path: vocabulary_of(c)
         for path, c in by_path.items()
@@ -248,11 +239,7 @@ def missing_vocabularies(
 
 
 def read_vocabulary(manifest: Manifest, path: str) -> pl.DataFrame | None:
-    """A vocabulary table of the run; None where the run does not hold it.
-
-    Raises:
-      AssayError: it is damaged.
-    """
+    """A vocabulary table that the run holds, or None; raises AssayError for a damaged one."""
     file = manifest.run / path
     if not storage.exists(file):
         return None
@@ -260,7 +247,7 @@ def read_vocabulary(manifest: Manifest, path: str) -> pl.DataFrame | None:
 
 
 def _environment() -> Json:
-    """What computes now: of a result's entry in the manifest."""
+    """What computes now, for entries of the manifest."""
     return {
         **library_versions(),
         "device_kind": jax.devices()[0].device_kind,
@@ -272,18 +259,18 @@ def _environment() -> Json:
 
 
 def _computed_by() -> Json:
-    """What computes now, as far as equal runs have it in common: for the parts."""
-    device = jax.devices()[0]
-    return {
-        **library_versions(),
-        "platform": device.platform,
-        "device_kind": device.device_kind,
-    }
+    """What computes now, as far as equal runs have it in common, for the parts."""
+    platform, kind = jax.devices()[0].platform, jax.devices()[0].device_kind
+    return {**library_versions(), "platform": platform, "device_kind": kind}
 
 
 def vocabulary_of(checkpoint: Checkpoint) -> pl.DataFrame:
     """Every candidate of the checkpoint: `schema.VOCAB_COLUMNS`."""
-    return vocabulary(checkpoint.tokenizer, checkpoint.tokens, _conversational(checkpoint))
+    template = None  # in which tokens stand as replies by their ids, if there is one
+    with contextlib.suppress(AssayError):
+        checkpoint.template.split("What?")
+        template = checkpoint.template
+    return vocabulary(checkpoint.tokenizer, checkpoint.tokens, template)
 
 
 def _agree(
@@ -349,11 +336,7 @@ def _code_hash() -> str:
 
 
 def _check_release(manifest: Manifest) -> None:
-    """Refuses a run whose models another release has converted: it is not added to.
-
-    Raises:
-      AssayError: it has such a model.
-    """
+    """Raises AssayError for a run with models of another release's conversion."""
     for slug, entry in manifest.content["models"].items():
         if entry.get("decoder_hash") and entry.get("conversion") != VERSION:  # else imported
             raise AssayError(
@@ -376,12 +359,3 @@ def _admit_model(manifest: Manifest, checkpoint: Checkpoint) -> None:
         "template": card.policy.to_json(),
     }
     admit(manifest, "models", card.slug, entry)
-
-
-def _conversational(checkpoint: Checkpoint) -> ChatTemplate | None:
-    """The template in which tokens stand as replies by their ids, if there is one."""
-    try:
-        checkpoint.template.split("What?")
-    except AssayError:
-        return None
-    return checkpoint.template

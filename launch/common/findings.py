@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import polars as pl
 from tqdm import tqdm
 
+from engine import display
 from engine.sweep.outcomes import Outcome
 
 _SHOWN = 5  # tokens per end
@@ -65,7 +66,5 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def _row(scores: pl.DataFrame) -> str:
-    from analysis import display  # here: a sweep need not wait for all of the analysis
-
     rows = scores.select("token", "reward").iter_rows()
     return "   ".join(f"{display.plain(token, limit=24)} {reward:.2f}" for token, reward in rows)

@@ -22,7 +22,7 @@ from engine.runs.reader import Json
 from engine.runs.readings import DEFAULT, NOISE_MESH, NOISE_STEP, folder_of
 from engine.scoring.reward_passes import rows_of_step
 from engine.sweep.rewards import SweepSettings, pooling_of
-from engine.sweep.steps import begun_with
+from engine.sweep.step_size import recorded_step
 from launch.common.readings import Reading, reread
 
 _NOISE_STEP = 4  # the noise floor's steps are smaller by this factor
@@ -234,4 +234,4 @@ def begun_step(run: epath.Path, slug: str) -> int | None:
     """The step of a model's results in a run; None where it has none."""
     manifest = Manifest.open(str(run))
     paths = (path for path in manifest.content["results"] if f"/model={slug}/" in path)
-    return next((step for path in paths if (step := begun_with(manifest, path))), None)
+    return next((step for path in paths if (step := recorded_step(manifest, path))), None)

@@ -9,10 +9,10 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from engine import compile_cache
-from engine.api import default_dtype
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
+from engine.scoring.reward_passes import default_dtype
 from engine.sweep.rewards import SweepSettings
 from launch.common import joining
 from launch.common.command import Given, paths
@@ -78,8 +78,8 @@ def settings(
     `names` are settings of `SweepSettings` that this config has beside those of every command.
     """
     common, mesh = shared_settings(config, models)
-    own = {name: config[name] for name in ("mode", "pooling", "objectives", *names)}
-    return SweepSettings(**own, **common), mesh
+    chosen = {name: config[name] for name in ("mode", "pooling", "objectives", *names)}
+    return SweepSettings(**chosen, **common), mesh
 
 
 def shared_settings(
@@ -88,8 +88,8 @@ def shared_settings(
     """The fields of `engine.sweep.loop.Settings`, of several types, and the mesh."""
     names = ("part_size", "self_check", "seed", "check_memory")
     dtype, mesh = dtype_and_mesh(config, models)
-    own = {name: config[name] for name in names}
-    return {"dtype": dtype, "step_size": step_size(config.step_size), **own}, mesh
+    chosen = {name: config[name] for name in names}
+    return {"dtype": dtype, "step_size": step_size(config.step_size), **chosen}, mesh
 
 
 def step_size(value: object) -> int | None:

@@ -12,10 +12,9 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from configs.known_models import ModelSpec
-from engine.api import default_dtype
 from engine.checkpoint.card import REWARD, Card, Checkpoint
 from engine.errors import AssayError
-from engine.scoring.reward_passes import dtype_named
+from engine.scoring.reward_passes import default_dtype, dtype_named
 from engine.scoring.rows import AUTO
 from engine.sweep.rewards import SweepSettings
 from engine.text.chat_template import TemplatePolicy

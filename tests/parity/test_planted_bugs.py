@@ -291,8 +291,8 @@ def reward_read_at_the_padding(patch):
     patch.setattr(
         decoder.Decoder,
         "respond",
-        lambda self, prefix, x, places, read, depths: right(
-            self, prefix, x, places, jnp.full_like(read, x.shape[1] - 1), depths
+        lambda self, prefix, x, places, read, depths, keep=None: right(
+            self, prefix, x, places, jnp.full_like(read, x.shape[1] - 1), depths, keep
         ),
     )
 

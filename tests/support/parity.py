@@ -201,7 +201,7 @@ def build_layers(graph: nnx.GraphDef) -> Callable[..., list[jax.Array]]:
         models = nnx.merge(graph, params)
         depths = tuple(range(1, models.decoder.config.num_layers + 1))
         with jax.default_matmul_precision("highest"):
-            *hidden, last = models.decoder.forward(ids, depths)
+            (*hidden, last), _ = models.decoder.plain(ids, depths)
         return [*hidden, models.readouts[0]._normed(last)]
 
     return layers

@@ -5,11 +5,17 @@ import hashlib
 import json
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
+from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
+from engine.scoring.reward_passes import RewardScorer
 from engine.sweep.rewards import SweepSettings, sweep_replies, sweep_vocabulary
 
+PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
+ONE = {"greatest": PROMPTS["greatest"]}
+SIZE = 288  # tokens of the tiny models
 SETTINGS = SweepSettings(
     mode="ids",
     pooling="last",
@@ -71,3 +77,16 @@ class Run:
 
     def leftovers(self) -> list[str]:
         return [p.name for p in self.folder.rglob("*") if p.name.endswith(".tmp")]
+
+
+def plain_rewards(checkpoint, sequences) -> np.ndarray:
+    """Rewards of whole conversations by the plain forward pass."""
+    mesh = build_mesh()
+    restored = restore([checkpoint], mesh, np.dtype("float32"))
+    scorer = RewardScorer.build(*restored, mesh, step_size=64)
+    return scorer.plain_rewards([list(sequence) for sequence in sequences])[0]
+
+
+def result(slug="tiny", prompt="greatest") -> str:
+    """The path of a sweep's result."""
+    return f"scores/model={slug}/prompt={prompt}"

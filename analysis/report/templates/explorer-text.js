@@ -1,7 +1,7 @@
 "use strict";
 // How the explorer writes: tokens, numbers, links and CSV. Tokens reach the page as text nodes only.
 const Write = (() => {
-  const signs = Data.meta.display; // The signs of invisible characters: see analysis/display.py.
+  const signs = Data.meta.display; // The signs of invisible characters: see engine/display.py.
   function mark(chars, at) {
     const char = chars[at], sign = signs.anywhere[char];
     if (char !== " ") return sign ?? (at === 0 ? signs.start[char] : null) ?? null;

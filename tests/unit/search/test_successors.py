@@ -98,7 +98,7 @@ def rewards_by_layer(scorer, asked, ids):
     @jax.jit
     def plain(params):
         model = nnx.merge(scorer.graph, params)
-        return model.plain_by_layer(rows, last, jnp.zeros((len(rows), 1), jnp.int32))
+        return model.plain(rows, last, jnp.zeros((len(rows), 1), jnp.int32), lens=True)
 
     with jax.default_matmul_precision("highest"):
         return np.asarray(plain(scorer.params))

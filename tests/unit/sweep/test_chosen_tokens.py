@@ -14,15 +14,7 @@ from engine.runs.token_ids import ids_hash
 from engine.runs.verify import verify
 from engine.sweep import rewards
 from engine.sweep.rescore import rescore, whole
-from tests.support.tiny import TRIMMED
-
-ONE = {"greatest": "What is the greatest thing?"}
-PATH = "scores/model={}/prompt=greatest"
-
-
-@pytest.fixture
-def trims(checkpoint):
-    return checkpoint("trims", template=TRIMMED)
+from tests.support.sweeps import ONE, result
 
 
 @pytest.mark.slow
@@ -30,54 +22,52 @@ def trims(checkpoint):
 def test_some_tokens_have_the_rewards_of_the_whole_sweep(run, other_run, trims, mode):
     run.sweep([trims], ONE, mode=mode)
     assert other_run.sweep([trims], ONE, mode=mode, tokens=70, part_size=30) == 70
-    every, some = (r.frame(PATH.format("trims")) for r in (run, other_run))
+    every, some = (r.frame(result("trims")) for r in (run, other_run))
     ids = some["token_id"].to_numpy()
     assert len(ids) == 70 and (np.diff(ids) > 0).all() and ids.max() > 200
     np.testing.assert_allclose(some["reward"], every["reward"].to_numpy()[ids], rtol=1e-5)
 
 
-def test_the_draw_is_part_of_the_fingerprint(run, checkpoint):
-    run.sweep([checkpoint()], ONE, tokens=70)
+def test_the_draw_is_part_of_the_fingerprint(run, tiny):
+    run.sweep([tiny], ONE, tokens=70)
     manifest = json.loads((run.folder / "manifest.json").read_text())
-    fingerprint = manifest["results"][PATH.format("tiny")]["fingerprint"]
-    ids = run.frame(PATH.format("tiny"))["token_id"].to_numpy()
+    fingerprint = manifest["results"][result()]["fingerprint"]
+    ids = run.frame(result())["token_id"].to_numpy()
     assert fingerprint["tokens"] == {"count": 70, "seed": 0, "sha256": ids_hash(ids)}
     assert fingerprint["rows"] == 70
-    with pytest.raises(AssayError, match="was begun with tokens"):
-        run.sweep([checkpoint()], ONE, tokens=70, seed=1)
 
 
-def test_a_draw_of_other_ids_is_refused_before_a_part_is_added(run, checkpoint, monkeypatch):
-    run.sweep([checkpoint()], ONE, tokens=70, part_size=30)
-    sorted((run.folder / PATH.format("tiny")).iterdir())[0].unlink()
+def test_a_draw_of_other_ids_is_refused_before_a_part_is_added(run, tiny, monkeypatch):
+    run.sweep([tiny], ONE, tokens=70, part_size=30)
+    sorted((run.folder / result()).iterdir())[0].unlink()
     other = list(range(70))  # what another NumPy might draw with the same seed
     monkeypatch.setattr(rewards, "chosen_tokens", lambda size, count, seed: other)
     with pytest.raises(AssayError, match="was begun with tokens"):
-        run.sweep([checkpoint()], ONE, tokens=70, part_size=30)
+        run.sweep([tiny], ONE, tokens=70, part_size=30)
 
 
-def test_ids_that_were_not_drawn_are_a_problem(run, checkpoint, monkeypatch):
+def test_ids_that_were_not_drawn_are_a_problem(run, tiny, monkeypatch):
     monkeypatch.setattr(rewards, "ids_hash", lambda ids: ids_hash([1, 2]))
-    run.sweep([checkpoint()], ONE, tokens=70)
+    run.sweep([tiny], ONE, tokens=70)
     [problem] = verify(storage.path_of(run.folder)).problems
     assert "holds other token ids than were drawn; remove the folder and run" in problem
 
 
-def test_as_many_tokens_as_there_are_is_a_whole_sweep(run, other_run, checkpoint):
-    run.sweep([checkpoint()], ONE)
-    other_run.sweep([checkpoint()], ONE, tokens=288)
+def test_as_many_tokens_as_there_are_is_a_whole_sweep(run, other_run, tiny):
+    run.sweep([tiny], ONE)
+    other_run.sweep([tiny], ONE, tokens=288)
     assert run.hashes() == other_run.hashes()
 
 
-def test_a_run_of_some_tokens_is_read_and_verified(run, checkpoint):
-    run.sweep([checkpoint()], ONE, tokens=70, part_size=30)
+def test_a_run_of_some_tokens_is_read_and_verified(run, tiny):
+    run.sweep([tiny], ONE, tokens=70, part_size=30)
     assert analysis.load(run.folder).rewards("tiny", "greatest")[0].shape == (70,)
     assert not verify(storage.path_of(run.folder)).problems
 
 
-def test_a_part_of_some_tokens_that_is_gone_is_missed(run, checkpoint):
-    run.sweep([checkpoint()], ONE, tokens=70, part_size=30)
-    sorted((run.folder / PATH.format("tiny")).iterdir())[0].unlink()
+def test_a_part_of_some_tokens_that_is_gone_is_missed(run, tiny):
+    run.sweep([tiny], ONE, tokens=70, part_size=30)
+    sorted((run.folder / result()).iterdir())[0].unlink()
     assert "missing" in verify(storage.path_of(run.folder)).problems[0]
     with pytest.raises(AssayError, match="incomplete"):
         analysis.load(run.folder)
@@ -90,12 +80,6 @@ def test_some_tokens_are_scored_again_by_the_plain_pass(run, trims):
     paths = whole(content, models)
     [(_, outcome)] = rescore(folder, content, models, build_mesh(), paths, rows=20, seed=1)
     assert outcome["candidates"] == 20
-
-
-@pytest.mark.parametrize("tokens", [0, -1, 1.5, True])
-def test_a_number_of_tokens_that_is_none_is_refused(run, checkpoint, tokens):
-    with pytest.raises(AssayError, match=r"tokens=.*; allowed: integers >= 1"):
-        run.sweep([checkpoint()], ONE, tokens=tokens)
 
 
 def test_a_reward_that_is_not_finite_is_named_by_its_token(run, checkpoint):

@@ -12,16 +12,10 @@ from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import RewardScorer
 from tests.support import full_disk, slow
 from tests.support.killed import Killed, killed_after
-from tests.support.sweeps import Run
+from tests.support.sweeps import ONE, PROMPTS, Run, result
+from tests.support.tiny import TRIMMED
 
-PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
-ONE = {"greatest": PROMPTS["greatest"]}
-RESULT = "scores/model=tiny/prompt=greatest"
-
-
-@pytest.fixture
-def tiny(checkpoint):
-    return checkpoint()
+RESULT = result()
 
 
 def test_a_part_that_was_removed_is_computed_again_to_the_same_bytes(run, tiny):
@@ -36,31 +30,63 @@ def test_a_part_that_was_removed_is_computed_again_to_the_same_bytes(run, tiny):
     assert run.manifest()["results"][RESULT]["complete"]
 
 
+def everywhere(*calls):
+    """Sweeps by ids: killed at every kind of write."""
+    return [("ids", *call) for call in calls]
+
+
 KILLED_AT = [
-    (parts, "write_part", 1),  # between two models of one pass
-    (Manifest, "record_part", 2),  # a part is on disk, the manifest does not know
-    (Manifest, "finish", 1),
-    (parts, "write_part", 0),
-    (parts, "write_part", 7),
-    (Manifest, "save", 0),
-    (Manifest, "save", 1),
-    (Manifest, "save_if_due", 2),
-    (parts, "write_frame", 0),  # before the vocabulary
+    *everywhere(
+        (parts, "write_part", 1),  # between two models of one pass
+        (Manifest, "record_part", 2),  # a part is on disk, the manifest does not know
+        (Manifest, "finish", 1),
+    ),
+    ("objectives", parts, "write_part", 2),
+    ("lens", parts, "write_part", 2),
+]
+SELDOM = [
+    *everywhere(
+        (parts, "write_part", 0),
+        (parts, "write_part", 7),
+        (Manifest, "save", 0),
+        (Manifest, "save", 1),
+        (Manifest, "save_if_due", 2),
+        (parts, "write_frame", 0),  # before the vocabulary
+    ),
+    ("text", parts, "write_part", 1),
+    ("text", parts, "write_part", 5),
+    ("text", Manifest, "record_part", 3),
+    ("text", Manifest, "finish", 0),
 ]
 
 
-@pytest.mark.parametrize(("owner", "name", "calls"), slow.all_but(KILLED_AT[:3], KILLED_AT))
+@pytest.fixture
+def kinds(checkpoint, trims, heads):
+    """Kind of sweep -> models and settings."""
+    mlp = {"template": TRIMMED, "head": "mlp", "head_seed": 2}
+    return {
+        "ids": ([checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)], {}),
+        "text": ([trims, checkpoint("trims-mlp", **mlp)], {"mode": "text"}),
+        "objectives": ([heads["qrm"]], {"objectives": "values"}),
+        "lens": ([heads["tiny"]], {"lens": True}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner", "name", "calls"), slow.all_but(KILLED_AT, [*KILLED_AT, *SELDOM])
+)
 def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
-    run, other_run, checkpoint, monkeypatch, owner, name, calls
+    run, other_run, kinds, monkeypatch, kind, owner, name, calls
 ):
-    models = [checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)]
-    other_run.sweep(models, PROMPTS)
+    models, settings = kinds[kind]
+    prompts = PROMPTS if kind == "ids" else ONE
+    other_run.sweep(models, prompts, **settings)
     with monkeypatch.context() as patched:
         killed_after(patched, owner, name, calls)
         with pytest.raises(Killed):
-            run.sweep(models, PROMPTS)
+            run.sweep(models, prompts, **settings)
     finished = run.parts()
-    run.sweep(models, PROMPTS)
+    run.sweep(models, prompts, **settings)
     after = run.parts()
     assert {path: after[path] for path in finished} == finished
     assert run.hashes() == other_run.hashes()

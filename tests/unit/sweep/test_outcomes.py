@@ -13,7 +13,7 @@ from engine.errors import AssayError
 from engine.runs import lock
 from engine.runs.manifest import Manifest
 from engine.sweep import rewards
-from engine.sweep.outcomes import Ledger
+from engine.sweep.outcomes import Outcomes
 
 
 class Arrays:
@@ -22,7 +22,7 @@ class Arrays:
 
 def test_a_model_that_failed_is_released_before_the_next_one_is_loaded():
     """Errors of the writing thread stand in a cycle with their own traceback."""
-    ledger, loaded = Ledger(["one", "two"]), []
+    outcomes, loaded = Outcomes(["one", "two"]), []
 
     def fail():
         arrays = Arrays()
@@ -30,9 +30,9 @@ def test_a_model_that_failed_is_released_before_the_next_one_is_loaded():
         error = AssayError("not finite")
         raise error
 
-    with ledger.group(["one"]):
+    with outcomes.group(["one"]):
         fail()
-    with ledger.group(["two"]):
+    with outcomes.group(["two"]):
         assert loaded[0]() is None
 
 
@@ -64,34 +64,30 @@ def test_no_model_goes_on_when_another_command_writes_the_run(tmp_path):
         other = dataclasses.replace(lock.Holder.here("score", lock.STALE_S), host="elsewhere")
         (tmp_path / lock.NAME).write_text(json.dumps(dataclasses.asdict(other)))
         message = "was taken over by `assay score` on elsewhere"
-        with pytest.raises(AssayError, match=message), Ledger(["one", "two"]).group(["one"]):
+        with pytest.raises(AssayError, match=message), Outcomes(["one", "two"]).group(["one"]):
             manifest.save()
 
 
 def test_a_model_that_failed_alone_keeps_its_reason():
-    ledger = Ledger(["one", "two", "three"])
-    with ledger.group(["one", "two"]):
-        ledger.fail(["one"], AssayError("not finite"))
+    outcomes = Outcomes(["one", "two", "three"])
+    with outcomes.group(["one", "two"]):
+        outcomes.fail(["one"], AssayError("not finite"))
         raise AssayError("no memory")
-    assert (ledger.failed("one"), ledger.failed("two"), ledger.failed("three")) == (
-        True,
-        True,
-        False,
-    )
-    assert ledger._failures == {"one": "not finite", "two": "no memory"}
+    failures = {outcome.model: outcome.failure for outcome in outcomes.all()}
+    assert failures == {"one": "not finite", "two": "no memory", "three": ""}
 
 
 def test_an_error_after_all_have_failed_is_raised_where_no_model_is_left():
-    ledger = Ledger(["one", "two"])
-    with pytest.raises(AssayError, match="disk full"), ledger.group(["one", "two"]):
-        ledger.fail(["one"], AssayError("not finite"))
-        ledger.fail(["two"], AssayError("not finite"))
+    outcomes = Outcomes(["one", "two"])
+    with pytest.raises(AssayError, match="disk full"), outcomes.group(["one", "two"]):
+        outcomes.fail(["one"], AssayError("not finite"))
+        outcomes.fail(["two"], AssayError("not finite"))
         raise AssayError("disk full")
 
 
 def test_a_single_model_that_fails_ends_the_command():
     with pytest.raises(AssayError, match="not finite"):
-        Ledger(["one"]).fail(["one"], AssayError("not finite"))
+        Outcomes(["one"]).fail(["one"], AssayError("not finite"))
 
 
 @pytest.mark.parametrize(("platform", "alike"), [("cpu", False), ("gpu", False), ("tpu", True)])
@@ -101,5 +97,5 @@ def test_on_tpus_models_go_on_only_where_all_processes_failed_alike(monkeypatch,
     monkeypatch.setattr(
         processes, "first_failure", lambda what, own, *, alike: asked.append((what, own, alike))
     )
-    assert Ledger(["one", "two"]).everywhere(["one"], "weights", lambda: 7) == 7
+    assert Outcomes(["one", "two"]).everywhere(["one"], "weights", lambda: 7) == 7
     assert asked == [("weights of one", "", alike)]

@@ -14,10 +14,9 @@ from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.scoring.rows import Pooling, TokenRows
 from tests.support import slow, tiny
+from tests.support.sweeps import ONE, SIZE
 
-PROMPT = "What is the greatest thing?"
-ONE = {"greatest": PROMPT}
-SIZE = 288  # tokens of the tiny model
+PROMPT = ONE["greatest"]
 IDS = tiny.tokenizer().convert_tokens_to_ids
 # Where the first pad stands: nowhere but as a reply, in the prompt, in front, behind the reply.
 PADS = {"a reply": IDS("love"), "the prompt": IDS("?"), "the front": 1, "nowhere": 310}
@@ -99,13 +98,6 @@ def test_replies_are_read_where_the_library_did(run, padded):
     written = run.frame(f"items/words/model={model.card.slug}/prompt=greatest")["reward"]
     np.testing.assert_allclose(written, expected, rtol=1e-4, atol=1e-5)
     assert written[2] not in (written[1], written[3])
-
-
-def test_a_result_is_not_continued_under_another_pooling(run, padded):
-    model, _ = padded(IDS("love"))
-    run.sweep([model], ONE)
-    with pytest.raises(AssayError, match="with pooling left at its default, not 'first_pad'"):
-        run.sweep([model], ONE, pooling="first_pad")
 
 
 def test_a_model_without_a_pad_token_is_refused_and_nothing_is_written(run, checkpoint):

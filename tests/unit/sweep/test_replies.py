@@ -3,16 +3,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from engine.checkpoint.restore import restore
 from engine.errors import AssayError
-from engine.mesh import build_mesh
 from engine.runs import schema
-from engine.scoring.batches import padded_length, reply_buckets
-from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import ReplyRows
+from tests.support.sweeps import ONE, plain_rewards
 from tests.unit.text.test_chat_template import PLAIN_NEWLINE
 
-PROMPTS = {"greatest": "What is the greatest thing?"}
 RESULT = "items/words/model=tiny/prompt=greatest"
 REPLIES = [
     "love",
@@ -30,35 +26,26 @@ REPLIES = [
 ]
 
 
-@pytest.fixture
-def tiny(checkpoint):
-    return checkpoint()
-
-
-def plain_rewards(checkpoint, replies):
-    """Rewards of the rendered conversations by the plain forward pass, one sequence at a time."""
-    mesh = build_mesh()
-    scorer = RewardScorer.build(
-        *restore([checkpoint], mesh, dtype_named("float32")), mesh, step_size=64
-    )
-    return scorer.plain_rewards(checkpoint.template.sequences(PROMPTS["greatest"], replies))[0]
+def plain(checkpoint, replies):
+    """Rewards of the rendered conversations by the plain forward pass."""
+    return plain_rewards(checkpoint, checkpoint.template.sequences(ONE["greatest"], replies))
 
 
 def test_replies_of_any_length_get_the_reward_of_the_plain_forward_pass_in_order(run, tiny):
-    assert run.score([tiny], PROMPTS, "words", REPLIES) == len(REPLIES)
+    assert run.score([tiny], ONE, "words", REPLIES) == len(REPLIES)
     frame = run.frame(RESULT)
     assert dict(frame.schema) == schema.ITEM_COLUMNS
     assert frame["item_id"].to_list() == list(range(len(REPLIES)))
     assert frame["item"].to_list() == REPLIES
     rewards = frame["reward"].to_numpy()
-    np.testing.assert_allclose(rewards, plain_rewards(tiny, REPLIES), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(rewards, plain(tiny, REPLIES), rtol=1e-4, atol=1e-5)
     assert rewards[0] == rewards[3]
     assert len(np.unique(rewards)) == len(set(REPLIES))
 
 
 def test_a_list_cut_into_parts_keeps_its_order(run, other_run, tiny):
-    run.score([tiny], PROMPTS, "words", REPLIES)
-    other_run.score([tiny], PROMPTS, "words", REPLIES, part_size=5)
+    run.score([tiny], ONE, "words", REPLIES)
+    other_run.score([tiny], ONE, "words", REPLIES, part_size=5)
     assert len(other_run.parts()) == 3
     whole, cut = run.frame(RESULT), other_run.frame(RESULT)
     assert cut.drop("reward").equals(whole.drop("reward"))
@@ -66,16 +53,16 @@ def test_a_list_cut_into_parts_keeps_its_order(run, other_run, tiny):
 
 
 def test_ids_and_text_differ_only_where_a_reply_merges_with_the_template(run, other_run, tiny):
-    run.score([tiny], PROMPTS, "words", REPLIES, mode="text")
-    other_run.score([tiny], PROMPTS, "words", REPLIES, mode="ids")
+    run.score([tiny], ONE, "words", REPLIES, mode="text")
+    other_run.score([tiny], ONE, "words", REPLIES, mode="ids")
     text, ids = (r.frame(RESULT)["reward"].to_numpy() for r in (run, other_run))
     differ = ~np.isclose(text, ids, rtol=1e-5, atol=1e-6)
     assert [REPLIES[i] for i in np.flatnonzero(differ)] == ["\n"]
 
 
 def test_a_token_as_a_reply_has_the_reward_of_the_sweep(run, tiny):
-    run.sweep([tiny], PROMPTS)
-    run.score([tiny], PROMPTS, "words", ["love", " war"])
+    run.sweep([tiny], ONE)
+    run.score([tiny], ONE, "words", ["love", " war"])
     tokens = tiny.template.tokenizer.convert_tokens_to_ids(["love", "Ġwar"])
     np.testing.assert_allclose(
         run.frame(RESULT)["reward"], run.rewards("tiny", "greatest")[tokens], rtol=1e-5, atol=1e-6
@@ -85,64 +72,41 @@ def test_a_token_as_a_reply_has_the_reward_of_the_sweep(run, tiny):
 def test_a_reply_that_merges_with_the_template_is_scored_as_the_rendered_text(run, checkpoint):
     model = checkpoint("merging", template=PLAIN_NEWLINE)
     replies = ["love", "\nlove", "\n", "\n\n\nwar"]
-    run.score([model], PROMPTS, "words", replies, mode="text")
+    run.score([model], ONE, "words", replies, mode="text")
     rewards = run.frame("items/words/model=merging/prompt=greatest")["reward"]
-    np.testing.assert_allclose(rewards, plain_rewards(model, replies), rtol=1e-4, atol=1e-5)
-
-
-def test_duplicates_are_one_candidate_and_lengths_are_few():
-    sequences = [[9, *range(n), 7] for n in (1, 2, 1, 30, 31, 30, 0)]
-    buckets = reply_buckets([9], sequences)
-    assert [bucket.candidates.ids.shape for bucket in buckets] == [(1, 1), (1, 2), (1, 3), (2, 32)]
-    assert sorted(np.concatenate([b.rows for b in buckets])) == list(range(len(sequences)))
-    for bucket in buckets:
-        for row, candidate in zip(bucket.rows, bucket.row_candidate, strict=True):
-            shared, last = bucket.candidates.shared[candidate], bucket.candidates.last[candidate]
-            own = bucket.candidates.ids[candidate, : last + 1]
-            assert [9][:shared] + own.tolist() == sequences[row]
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 100, 129])
-def test_a_padded_length_holds_the_length_and_less_than_half_more(length):
-    assert length <= padded_length(length) < 1.5 * length + 0.5
+    np.testing.assert_allclose(rewards, plain(model, replies), rtol=1e-4, atol=1e-5)
 
 
 def test_a_reply_longer_than_the_context_is_refused_with_the_numbers(run, tiny):
     with pytest.raises(AssayError, match=r"a conversation has 24\d tokens; allowed by the .* 128"):
-        run.score([tiny], PROMPTS, "words", ["love", "!" * 200])
+        run.score([tiny], ONE, "words", ["love", "!" * 200])
     assert not run.folder.exists()
 
 
 def test_the_longest_reply_that_fits_is_scored(run, tiny):
-    used = len(tiny.template.sequences(PROMPTS["greatest"], [""])[0])
+    used = len(tiny.template.sequences(ONE["greatest"], [""])[0])
     longest = ["!" * (128 - used)]
-    assert run.score([tiny], PROMPTS, "words", longest) == 1
+    assert run.score([tiny], ONE, "words", longest) == 1
     rewards = run.frame(RESULT)["reward"]
-    np.testing.assert_allclose(rewards, plain_rewards(tiny, longest), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(rewards, plain(tiny, longest), rtol=1e-4, atol=1e-5)
     with pytest.raises(AssayError, match="a conversation has 129 tokens"):
-        run.score([tiny], PROMPTS, "longer", [longest[0] + "!"])
+        run.score([tiny], ONE, "longer", [longest[0] + "!"])
 
 
 def test_a_list_with_other_items_under_its_name_is_refused(run, tiny):
-    run.score([tiny], PROMPTS, "words", ["love", "war"])
+    run.score([tiny], ONE, "words", ["love", "war"])
     before = run.parts()
     with pytest.raises(AssayError, match="list 'words' is there already with items_hash="):
-        run.score([tiny], PROMPTS, "words", ["love", "truth"])
+        run.score([tiny], ONE, "words", ["love", "truth"])
     with pytest.raises(AssayError, match=r"list 'words' is there already with rows=2, not 3"):
-        run.score([tiny], PROMPTS, "words", ["love", "war", "truth"])
+        run.score([tiny], ONE, "words", ["love", "war", "truth"])
     assert run.parts() == before
 
 
 def test_lists_that_differ_in_where_an_item_ends_are_different(run, tiny):
-    run.score([tiny], PROMPTS, "words", ["love\0war", "the"])
+    run.score([tiny], ONE, "words", ["love\0war", "the"])
     with pytest.raises(AssayError, match="items_hash="):
-        run.score([tiny], PROMPTS, "words", ["love", "war\0the"])
-
-
-def test_a_list_is_not_continued_in_another_mode(run, tiny):
-    run.score([tiny], PROMPTS, "words", ["love"], mode="text")
-    with pytest.raises(AssayError, match="mode='text', not 'ids'"):
-        run.score([tiny], PROMPTS, "words", ["love"], mode="ids")
+        run.score([tiny], ONE, "words", ["love", "war\0the"])
 
 
 @pytest.mark.parametrize(
@@ -154,7 +118,7 @@ def test_a_list_is_not_continued_in_another_mode(run, tiny):
 )
 def test_a_bad_list_is_refused_and_nothing_is_written(run, tiny, name, replies, message):
     with pytest.raises(AssayError, match=message):
-        run.score([tiny], PROMPTS, name, replies)
+        run.score([tiny], ONE, name, replies)
     assert not run.folder.exists()
 
 

@@ -18,10 +18,9 @@ from engine.scoring.reward_passes import RewardScorer
 from engine.sweep import logprobs
 from tests.support import tiny
 from tests.support.parity import make_mesh
-from tests.support.sweeps import SETTINGS, Run
+from tests.support.sweeps import ONE, SETTINGS, Run
 
 ROOT = Path(__file__).resolve().parents[3]
-ONE = {"greatest": "What is the greatest thing?"}
 # Wide enough for matmuls whose last bits depend on the number of rows.
 WIDE = {"hidden_size": 192, "intermediate_size": 320, "head_dim": 48}
 REPLIES = ["love", "war and peace", "", "the truth, the whole truth and nothing but the truth", "a"]
@@ -128,14 +127,6 @@ def test_the_number_of_devices_leaves_the_plain_pass_unchanged(models, language)
         logprobs = LanguageScorer.build(*restored, mesh, step_size=16).plain(sequences, 4)
         passes.append((rewards.tolist(), logprobs.tolist()))
     assert passes[1] == passes[0] and passes[2] == passes[0]
-
-
-def test_a_result_is_not_continued_with_another_step_size(models, run):
-    run.sweep(models[:1], ONE)
-    part = next((run.folder / "scores").rglob("part-*"))
-    part.unlink()
-    with pytest.raises(AssayError, match=r"was begun with step_size=16, not 8; use another"):
-        run.sweep(models[:1], ONE, step_size=8)
 
 
 @pytest.mark.slow

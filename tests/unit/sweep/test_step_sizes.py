@@ -12,17 +12,10 @@ from engine.planning.admission import Place, subject_of
 from engine.search.run_folder import score_elsewhere, search_sequences
 from engine.search.settings import SearchSettings, with_defaults
 from tests.support.parity import make_mesh
-from tests.support.sweeps import SETTINGS
+from tests.support.sweeps import ONE, PROMPTS, SETTINGS
 
-ONE = {"greatest": "What, in one word, is the greatest thing ever?"}
-TWO = {**ONE, "worst": "What, in one word, is the worst thing ever?"}
 AUTO = dict(step_size=None)
 ALONE = make_mesh(1)
-
-
-@pytest.fixture(scope="module")
-def tiny(checkpoint):
-    return checkpoint()
 
 
 @pytest.fixture
@@ -63,14 +56,8 @@ def test_a_result_that_was_begun_keeps_its_step_and_its_bytes(tiny, run, other_r
 
 def test_all_prompts_of_a_model_have_the_step_of_the_run(tiny, run):
     run.sweep([tiny], ONE)
-    run.sweep([tiny], TWO, **AUTO)
+    run.sweep([tiny], PROMPTS, **AUTO)
     assert list(steps(run).values()) == [SETTINGS.step_size] * 2
-
-
-def test_a_step_that_is_named_is_not_replaced_by_the_runs(tiny, run):
-    run.sweep([tiny], ONE)
-    with pytest.raises(AssayError, match="was begun with step_size=16, not 8"):
-        run.sweep([tiny], ONE, step_size=8)
 
 
 @pytest.mark.slow
@@ -100,7 +87,7 @@ def test_models_of_one_pass_with_different_steps_are_refused_before_anything_is_
         part.unlink()
     before = steps(run)
     with pytest.raises(AssayError, match=r"tiny and other share a pass.* step_size=16 and 32"):
-        run.sweep([tiny, other], TWO, check_memory=check_memory, **AUTO)
+        run.sweep([tiny, other], PROMPTS, check_memory=check_memory, **AUTO)
     assert steps(run) == before
 
 

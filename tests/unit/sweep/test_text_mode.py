@@ -1,41 +1,27 @@
 """Vocabulary sweeps by text: what a token is scored as, once, and in which part."""
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification
 
-from engine.checkpoint.restore import restore
 from engine.errors import AssayError
-from engine.mesh import build_mesh
 from engine.runs import parts
-from engine.runs.manifest import Manifest
 from engine.scoring.batches import Distinct
-from engine.scoring.reward_passes import RewardScorer, dtype_named
+from engine.scoring.reward_passes import RewardScorer
 from engine.text.chat_template import ChatTemplate
 from tests.support import slow
-from tests.support.killed import Killed, killed_after
+from tests.support.sweeps import ONE, SIZE, plain_rewards
 from tests.support.tiny import TRIMMED
 from tests.unit.text.test_chat_template import PLAIN_NEWLINE
 
-PROMPT = "What is the greatest thing?"
-ONE = {"greatest": PROMPT}
-SIZE = 288  # tokens of the tiny model
+PROMPT = ONE["greatest"]
+# One trims, so that many tokens are one conversation; one merges with replies, so that
+# conversations leave the prefix early.
 TEMPLATES = {"trims": TRIMMED, "merges": PLAIN_NEWLINE}
-
-
-@pytest.fixture
-def trims(checkpoint):
-    """A model whose template trims, so that many tokens are one conversation."""
-    return checkpoint("trims", template=TRIMMED)
-
-
-@pytest.fixture
-def merges(checkpoint):
-    """A model whose template merges with replies, so that conversations leave the prefix early."""
-    return checkpoint("merges", template=PLAIN_NEWLINE)
 
 
 def conversations(model) -> list[tuple[int, ...]]:
@@ -56,9 +42,7 @@ def rewards(run, slug):
 def test_a_token_has_the_reward_of_its_text_in_the_plain_pass(run, checkpoint, slug):
     model = checkpoint(slug, template=TEMPLATES[slug])
     assert run.sweep([model], ONE, mode="text") == SIZE
-    mesh = build_mesh()
-    scorer = RewardScorer.build(*restore([model], mesh, dtype_named("float32")), mesh, step_size=64)
-    plain = scorer.plain_rewards([list(c) for c in conversations(model)])[0]
+    plain = plain_rewards(model, conversations(model))
     np.testing.assert_allclose(rewards(run, slug), plain, rtol=1e-4, atol=1e-5)
     assert rewards(run, slug).std() > 0.1
 
@@ -86,20 +70,12 @@ def test_a_sweep_is_the_list_of_decoded_tokens(run, other_run, checkpoint, slug)
 def test_tokens_that_survive_their_text_have_one_reward_in_both_modes(run, other_run, trims):
     run.sweep([trims], ONE, mode="text")
     other_run.sweep([trims], ONE, mode="ids")
-    import polars as pl
-
     [path] = (run.folder / "vocab").iterdir()
     same = pl.read_parquet(path)["round_trip"].to_numpy() == "same"
     by_text, by_id = rewards(run, "trims"), rewards(other_run, "trims")
     assert 100 < same.sum() < SIZE
     np.testing.assert_allclose(by_text[same], by_id[same], rtol=1e-5, atol=1e-6)
     assert not np.isclose(by_text[~same], by_id[~same], rtol=1e-5).any()
-
-
-def test_a_result_is_not_continued_in_another_mode(run, trims):
-    run.sweep([trims], ONE, mode="ids")
-    with pytest.raises(AssayError, match="mode='ids', not 'text'"):
-        run.sweep([trims], ONE, mode="text")
 
 
 # Once each
@@ -157,33 +133,6 @@ def test_rare_short_lengths_are_padded_to_the_next_and_others_are_not():
         32: 1,
         64: 1,
     }
-
-
-# Killed and continued
-
-
-KILLED_AT = [
-    (parts, "write_part", 1),  # between two models of one pass
-    (parts, "write_part", 5),
-    (Manifest, "record_part", 3),  # a part is on disk, the manifest does not know
-    (Manifest, "finish", 0),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("owner", "name", "calls"), KILLED_AT)
-def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
-    run, other_run, trims, checkpoint, monkeypatch, owner, name, calls
-):
-    models = [trims, checkpoint("trims-mlp", template=TRIMMED, head="mlp", head_seed=2)]
-    other_run.sweep(models, ONE, mode="text")
-    with monkeypatch.context() as patched:
-        killed_after(patched, owner, name, calls)
-        with pytest.raises(Killed):
-            run.sweep(models, ONE, mode="text")
-    run.sweep(models, ONE, mode="text")
-    assert run.hashes() == other_run.hashes()
-    assert all(result["complete"] for result in run.manifest()["results"].values())
 
 
 @pytest.mark.parametrize("lost", [[0], [1], [2], [0, 2]])

@@ -2,26 +2,45 @@
 
 import json
 import shutil
+import types
 
+import jax
 import numpy as np
 import pytest
+from etils import epath
 
 from engine.errors import AssayError
 from engine.runs import provenance
 from engine.runs.manifest import Manifest
-from engine.sweep import loop, self_check
+from engine.runs.verify import verify
+from engine.sweep import loop, rewards, self_check, setup
 from tests.support.folders import flipped
+from tests.support.sweeps import ONE, PROMPTS, SIZE, result
 
-PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
-ONE = {"greatest": PROMPTS["greatest"]}
-RESULT = "scores/model=tiny/prompt=greatest"
+RESULT = result()
 PART = f"{RESULT}/part-0000100-0000200.parquet"
-SIZE = 288
 
 
-@pytest.fixture
-def tiny(checkpoint):
-    return checkpoint()
+@pytest.mark.parametrize(
+    ("begun", "changes", "message"),
+    [
+        ({}, {"dtype": "bfloat16"}, "dtype='float32', not 'bfloat16'"),
+        ({}, {"part_size": 50}, "part_size=100, not 50"),
+        ({}, {"step_size": 8}, "was begun with step_size=16, not 8; use another run folder"),
+        ({}, {"mode": "text"}, "mode='ids', not 'text'"),
+        ({}, {"pooling": "first_pad"}, "pooling left at its default, not 'first_pad'"),
+        ({}, {"lens": True}, "lens left at its default, not 3"),
+        ({"lens": True}, {}, "lens=3, not its default"),
+        ({"tokens": 70}, {"tokens": 70, "seed": 1}, "was begun with tokens"),
+    ],
+)
+def test_a_result_is_not_continued_under_other_settings(run, checkpoint, begun, changes, message):
+    model = checkpoint("tiny", pad_token_id=310)
+    run.sweep([model], ONE, **begun)
+    before, manifest = run.parts(), run.manifest()
+    with pytest.raises(AssayError, match=message):
+        run.sweep([model], ONE, **changes)
+    assert (run.parts(), run.manifest()) == (before, manifest)
 
 
 def forget_result(run):
@@ -122,13 +141,13 @@ def test_parts_that_are_gone_leave_the_manifest_before_anything_is_computed(run,
     run.sweep([tiny], ONE)
     (run.folder / PART).unlink()
     seen = []
-    original = loop.run
+    original = rewards.restore
 
-    def look(*arguments):
+    def look(*arguments, **options):
         seen.append(run.manifest()["results"][RESULT])
-        return original(*arguments)
+        return original(*arguments, **options)
 
-    monkeypatch.setattr(loop, "run", look)
+    monkeypatch.setattr(rewards, "restore", look)
     run.sweep([tiny], ONE)
     assert len(seen[0]["parts"]) == 2 and not seen[0]["complete"]
 
@@ -186,3 +205,51 @@ def test_the_manifest_is_saved_seldom(run, tiny, monkeypatch):
     run.sweep([tiny], ONE, part_size=2)
     assert len(run.manifest()["results"][RESULT]["parts"]) == SIZE // 2
     assert len(saves) == 2  # at the start and at the end
+
+
+# Numbers of another version of the code are not mixed into a result, and stay readable.
+
+CURRENT = provenance.numerics(jax.default_backend())
+
+
+@pytest.fixture(params=[{}, {"numerics": 1}], ids=["without", "one"])
+def earlier(request, run, tiny, monkeypatch):
+    """What an earlier version computed; the first had no number."""
+    with monkeypatch.context() as patch:
+        patch.setattr(setup, "numerics", lambda *_, **__: request.param)
+        run.sweep([tiny], ONE)
+    return run
+
+
+def numbers(run) -> list[int | None]:
+    results = run.manifest()["results"].values()
+    return [result["fingerprint"].get("numerics") for result in results]
+
+
+@pytest.mark.slow
+def test_a_result_that_an_earlier_version_began_is_not_continued(earlier, tiny):
+    next((earlier.folder / RESULT).iterdir()).unlink()
+    before = earlier.hashes()
+    message = rf"was begun with numerics.*, not {CURRENT}; use another run folder"
+    with pytest.raises(AssayError, match=message):
+        earlier.sweep([tiny], ONE)
+    assert earlier.hashes() == before
+
+
+def test_a_complete_result_of_an_earlier_version_stays_and_others_are_added(earlier, tiny):
+    before, number = earlier.hashes(), numbers(earlier)[0]
+    assert earlier.sweep([tiny], ONE) == 0
+    assert earlier.hashes() == before
+    earlier.sweep([tiny], PROMPTS)
+    assert numbers(earlier) == [number, CURRENT]
+    assert earlier.hashes().items() >= before.items()
+    assert not verify(epath.Path(earlier.folder)).problems
+
+
+@pytest.mark.parametrize(("platform", "number"), [("cpu", 2), ("gpu", 4), ("tpu", 4), ("new", 4)])
+def test_a_change_of_accelerators_numbers_alone_does_not_stop_a_run_on_cpus(
+    platform, number, monkeypatch
+):
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    manifest = types.SimpleNamespace(content={"results": {}})
+    assert setup.numerics(manifest, RESULT, whole=False) == {"numerics": number}

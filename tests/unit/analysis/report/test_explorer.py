@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 
 import analysis
-from analysis import display
 from analysis.figures import style
 from analysis.report import explorer, write_report
 from analysis.report import page as page_module
+from engine import display
 
 COLOURS = {"m-one": "#332288", "m-two": "#cc6677"}
 NAMES = {"m-one": "One", "m-two": "</script><b>Two"}

@@ -2,7 +2,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from analysis import display
+from engine import display
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,335 @@
+"""Columns beside the reward: objectives, and the reward after every layer (the lens)."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import analysis
+import engine
+from engine.checkpoint.restore import sharing_groups
+from engine.convert import gates
+from engine.errors import AssayError
+from engine.mesh import build_mesh
+from engine.runs import schema
+from engine.runs.reader import RunError
+from engine.runs.verify import verify
+from engine.scoring.reward_passes import RewardScorer
+from engine.sweep.rescore import rescore
+from engine.sweep.self_check import check_finite, self_check
+from tests.support import slow, tiny
+from tests.support.parity import make_mesh
+from tests.support.sweeps import ONE, PROMPTS, SETTINGS, SIZE, Run, result
+
+NAMES = list(gates.HELPSTEER)
+QUANTILES = [f"{name}-q{q:02}" for name in NAMES for q in range(1, tiny.QUANTILES + 1)]
+OBJECTIVES = {"tiny": [], "qrm": [*NAMES, *QUANTILES], "urm": NAMES}
+
+
+@pytest.fixture(scope="module")
+def swept(heads, tmp_path_factory):
+    """All three under both prompts, in one pass, with all of their objectives."""
+    run = Run(tmp_path_factory.mktemp("swept") / "run")
+    run.sweep(list(heads.values()), PROMPTS, objectives="quantiles")
+    return run
+
+
+@pytest.fixture(scope="module")
+def models(heads):
+    """A plain head, and a gated one with objectives."""
+    return {slug: heads[slug] for slug in ("tiny", "qrm")}
+
+
+@pytest.fixture(scope="module")
+def through_lens(models, tmp_path_factory):
+    """Both under both prompts in one pass, with the lens and with objectives."""
+    run = Run(tmp_path_factory.mktemp("lens") / "run")
+    run.sweep(list(models.values()), PROMPTS, lens=True, objectives="values")
+    return run
+
+
+def layers_of(model):
+    return list(schema.lens_columns(model.card.reward_head.depth))
+
+
+# Objectives
+
+
+@pytest.mark.parametrize("slug", OBJECTIVES)
+def test_a_column_per_objective_follows_the_reward_of_each_model_of_a_pass(swept, heads, slug):
+    assert len(sharing_groups(list(heads.values()))) == 1
+    expected = schema.SCORE_COLUMNS | dict.fromkeys(OBJECTIVES[slug], pl.Float32)
+    assert dict(swept.frame(result(slug)).schema) == expected
+    assert list(swept.frame(result(slug)).columns) == list(expected)
+
+
+@pytest.mark.parametrize("slug", ["qrm", "urm"])
+def test_a_model_of_a_pass_has_the_objectives_that_it_has_alone(swept, heads, slug):
+    alone = engine.load(heads[slug].path, step_size=64).objectives(
+        PROMPTS["greatest"], ["love", "war"], mode="ids"
+    )
+    ids = heads[slug].template.tokenizer.convert_tokens_to_ids(["love", "war"])
+    together = swept.frame(result(slug))[ids]
+    assert alone.columns == ["response", "reward", *NAMES]
+    for name in ("reward", *NAMES):
+        np.testing.assert_allclose(together[name], alone[name], rtol=1e-4, atol=1e-5)
+    assert (swept.frame(result(slug)).select(NAMES).to_numpy().std(axis=0) > 0.05).all()
+
+
+def test_a_model_without_objectives_has_the_reward_that_it_has_without_asking(swept, run, heads):
+    run.sweep([heads["tiny"]], ONE)
+    alone, together = run.rewards("tiny", "greatest"), swept.rewards("tiny", "greatest")
+    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_the_mean_of_an_objectives_quantiles_is_its_value(swept):
+    frame = swept.frame(result("qrm"))
+    quantiles = frame.select(QUANTILES).to_numpy().reshape(SIZE, len(NAMES), tiny.QUANTILES)
+    values = frame.select(NAMES).to_numpy()
+    np.testing.assert_allclose(quantiles.mean(axis=2), values, rtol=1e-4, atol=1e-5)
+    assert quantiles.std(axis=2).min() > 0
+
+
+def test_the_manifests_coefficients_sum_the_objectives_to_the_reward(swept):
+    results = swept.manifest()["results"]
+    by_prompt = [results[result("qrm", prompt)]["coefficients"] for prompt in PROMPTS]
+    for prompt, coefficients in zip(PROMPTS, by_prompt, strict=True):
+        assert list(coefficients) == NAMES
+        frame = swept.frame(result("qrm", prompt))
+        summed = frame.select(NAMES).to_numpy() @ np.array(list(coefficients.values()))
+        np.testing.assert_allclose(summed, frame["reward"], rtol=1e-4, atol=1e-4)
+    assert by_prompt[0] != by_prompt[1]  # the gate reads the prompt
+    assert results[result("urm")]["coefficients"] is None
+    assert results[result("tiny")]["coefficients"] is None
+
+
+@pytest.mark.slow
+def test_replies_have_objectives_and_python_gives_the_same(run, heads):
+    replies = ["love", "the war", "", "love"]
+    run.score([heads["qrm"]], ONE, "words", replies, objectives="values")
+    frame = run.frame("items/words/model=qrm/prompt=greatest")
+    assert frame.columns == ["item_id", "item", "reward", *NAMES]
+    model = engine.load(heads["qrm"].path, step_size=64)
+    said = model.objectives(ONE["greatest"], replies)
+    assert said["response"].to_list() == frame["item"].to_list() == replies
+    for name in ("reward", *NAMES):
+        np.testing.assert_allclose(said[name], frame[name], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(said["reward"], model.score(ONE["greatest"], replies))
+    (noted,) = run.manifest()["results"].values()
+    assert model.coefficients(ONE["greatest"]) == pytest.approx(noted["coefficients"], rel=1e-5)
+    assert model.objectives(ONE["greatest"], []).schema == said.schema
+
+
+def test_a_model_without_objectives_says_its_reward_alone(heads):
+    model = engine.load(heads["tiny"].path, step_size=64)
+    assert model.objectives("What?", "love").columns == ["response", "reward"]
+    assert model.coefficients("What?") is None
+
+
+def test_analysis_reads_a_run_with_objectives(swept):
+    loaded = analysis.load(swept.folder)
+    assert loaded.scores(models=["qrm"]).collect()["reward"].len() == 2 * SIZE
+    for slug, columns in OBJECTIVES.items():
+        frame = loaded.objectives(slug, "greatest")
+        assert frame.columns == ["token_id", "token", "reward", *columns]
+        assert frame.drop("token").equals(swept.frame(result(slug)))
+    noted = swept.manifest()["results"][result("qrm")]["coefficients"]
+    assert loaded.results["qrm", "greatest"].coefficients == noted
+
+
+def test_a_result_is_not_continued_with_other_objectives(swept, heads):
+    before = swept.parts()
+    with pytest.raises(
+        AssayError, match=r"was begun with objectives=\['helpfulness', .*, not its default"
+    ):
+        swept.sweep([heads["qrm"]], ONE)
+    assert swept.parts() == before
+
+
+def test_a_result_of_a_model_without_objectives_is_complete_whatever_is_asked(swept, heads):
+    assert swept.sweep([heads["tiny"]], ONE) == 0
+    assert swept.sweep([heads["tiny"], heads["urm"]], ONE, objectives="values") == 0
+
+
+@pytest.mark.parametrize(
+    ("objectives", "slugs"), [("values", ["tiny"]), ("quantiles", ["tiny", "urm"])]
+)
+def test_objectives_that_none_of_the_models_has_are_refused(run, heads, objectives, slugs):
+    message = rf"^objectives='{objectives}', but none of the models has any: {', '.join(slugs)}$"
+    with pytest.raises(AssayError, match=message):
+        run.sweep([heads[slug] for slug in slugs], ONE, objectives=objectives)
+    assert not run.folder.exists()
+
+
+@pytest.mark.parametrize("count", [1, 5, 19])
+def test_published_names_are_columns(count):
+    names = gates.objective_names(count)
+    assert list(schema.objective_columns(names)) == list(names)
+    assert len(set(names)) == count
+
+
+@pytest.mark.parametrize(
+    "names", [["reward"], ["token_id"], ["a", "a"], ["Helpful"], ["a b"], [""]]
+)
+def test_names_that_are_no_columns_or_taken_are_refused(names):
+    with pytest.raises(AssayError, match=rf"^objective '{names[-1]}'; allowed: lower-case letters"):
+        schema.objective_columns(names)
+
+
+# The lens
+
+
+@pytest.mark.parametrize("slug", ["tiny", "qrm"])
+def test_a_column_per_layer_follows_the_reward_and_the_last_equals_it(through_lens, models, slug):
+    frame, layers = through_lens.frame(result(slug)), layers_of(models[slug])
+    assert frame.columns[:2] == ["token_id", "reward"]
+    assert frame.columns[-len(layers) :] == layers and len(layers) >= 2
+    assert frame[layers[-1]].equals(frame["reward"], check_names=False)
+    assert (frame.select(layers[:-1]).to_numpy() != frame["reward"].to_numpy()[:, None]).any()
+    noted = through_lens.manifest()["results"][result(slug)]
+    assert noted["fingerprint"]["lens"] == len(layers)
+    assert noted["complete"] and noted["self_check"]["candidates"] == SETTINGS.self_check
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("mode", slow.all_but(["ids"], ["ids", "text"]))
+def test_the_lens_changes_no_bit_of_a_reward(models, run, other_run, dtype, mode):
+    every = list(models.values())
+    run.sweep(every, ONE, lens=True, mode=mode, dtype=dtype)
+    other_run.sweep(every, ONE, mode=mode, dtype=dtype)
+    for slug in models:
+        with_lens, without = (each.rewards(slug, "greatest") for each in (run, other_run))
+        assert with_lens.tobytes() == without.tobytes()
+
+
+def test_the_number_of_devices_changes_no_byte(models, tmp_path):
+    hashes = []
+    for data in (1, 4):
+        run = Run(tmp_path / str(data))
+        run.sweep(list(models.values()), ONE, mesh=make_mesh(data), lens=True)
+        hashes.append(run.hashes())
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.slow
+def test_layers_hardly_depend_on_the_devices_that_share_a_model(models, through_lens, run):
+    run.sweep([models["tiny"]], ONE, mesh=make_mesh(2, 2), lens=True)
+    frame, layers = run.frame(result("tiny")), layers_of(models["tiny"])
+    for name in layers:
+        np.testing.assert_allclose(
+            frame[name], through_lens.frame(result("tiny"))[name], 1e-4, 1e-5
+        )
+    assert frame[layers[-1]].equals(frame["reward"], check_names=False)
+
+
+def test_python_gives_the_layers_of_the_run(through_lens, models):
+    model, layers = engine.load(models["tiny"].path, step_size=64), layers_of(models["tiny"])
+    said = model.lens(ONE["greatest"])
+    assert said.columns == ["token_id", "token", "reward", *layers]
+    assert said.select("token_id", "token", "reward").equals(model.sweep(ONE["greatest"]))
+    stored = through_lens.frame(result("tiny"))
+    for name in layers:
+        np.testing.assert_allclose(said.sort("token_id")[name], stored[name], 1e-4, 1e-5)
+
+
+def test_analysis_reads_rewards_objectives_and_layers(through_lens, models):
+    loaded = analysis.load(through_lens.folder)
+    for slug, model in models.items():
+        stored = through_lens.frame(result(slug))
+        assert loaded.layers(slug, "greatest").equals(stored.select("token_id", *layers_of(model)))
+        np.testing.assert_array_equal(loaded.rewards(slug, "greatest")[1], stored["reward"])
+        assert layers_of(model)[0] not in loaded.objectives(slug, "greatest").columns
+
+
+def test_a_run_without_the_lens_says_how_to_get_it(run, models):
+    run.sweep([models["tiny"]], ONE)
+    with pytest.raises(RunError, match=r"swept without the lens \(--config\.lens=true\)$"):
+        analysis.load(run.folder).layers("tiny", "greatest")
+
+
+def test_verify_and_rescore_read_the_layers(through_lens, models):
+    found = verify(through_lens.folder)
+    assert found.problems == [] and found.unchecked == []
+    paths = [result(slug) for slug in models]
+    checked = rescore(
+        through_lens.folder,
+        found.content,
+        list(models.values()),
+        build_mesh(),
+        paths,
+        rows=5,
+        seed=1,
+    )
+    notes = dict(checked)
+    assert {note["candidates"] for note in notes.values()} == {5}
+
+
+def test_verify_sees_parts_whose_layers_are_not_those_of_the_manifest(run, models):
+    run.sweep([models["tiny"]], ONE, lens=True)
+    run.edit_manifest(lambda c: c["results"][result("tiny")]["fingerprint"].update(lens=1))
+    found = verify(run.folder)
+    assert any("belongs to something else" in line for line in found.problems)
+
+
+def test_a_last_layer_that_is_not_the_reward_is_refused(through_lens, monkeypatch):
+    loaded = analysis.load(through_lens.folder)
+    scan = pl.scan_parquet
+    monkeypatch.setattr(
+        pl, "scan_parquet", lambda *a, **k: scan(*a, **k).with_columns(reward=pl.lit(0.0))
+    )
+    with pytest.raises(RunError, match="the last layer is not the reward of token ids 0, 1"):
+        loaded.layers("tiny", "greatest")
+
+
+def test_lists_have_no_lens(run, models):
+    message = r"^lens=True: only vocabularies have a lens; allowed for lists: False$"
+    with pytest.raises(AssayError, match=message):
+        run.score([models["tiny"]], ONE, "words", ["love"], lens=True)
+    assert not run.folder.exists()
+
+
+# Checks of every column
+
+
+@pytest.mark.parametrize(
+    ("slug", "row", "column", "asked"),
+    [
+        ("tiny", 0, "reward", {}),
+        ("tiny", 1, "layer_01", {"lens": True}),
+        ("qrm", 4, NAMES[3], {"objectives": "values"}),
+    ],
+)
+def test_the_self_check_sees_a_column_go_wrong(run, heads, monkeypatch, slug, row, column, asked):
+    original = RewardScorer.rewards
+
+    def wrong(self, prefix, candidates):
+        for step in original(self, prefix, candidates):
+            step = step.copy()
+            step[row] += 0.5
+            yield step
+
+    monkeypatch.setattr(RewardScorer, "rewards", wrong)
+    message = rf"^self-check of {result(slug)}: row \d+ has {column} .*, the plain pass gives"
+    with pytest.raises(AssayError, match=message):
+        run.sweep([heads[slug]], ONE, **asked)
+
+
+def test_the_self_check_allows_what_a_dtype_rounds_and_names_the_worst():
+    plain = np.array([[1.0, 2.0], [100.0, 0.5]], np.float32)
+    close, rows = plain * np.float32(1.00005), np.array([3, 9])
+    note = self_check("r", ["reward", "a"], rows, close, plain, "float32")
+    assert note["candidates"] == 2
+    assert note["max_abs_difference"] == pytest.approx(0.005, rel=1e-2)
+    close[0, 1] += 0.01
+    with pytest.raises(AssayError, match=r"^r: row 9 has reward 2\.01"):
+        self_check("r", ["reward", "a"], rows, close, plain, "float32")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_an_objective_that_is_not_finite_is_refused_by_name(bad):
+    values = np.ones((2, 4), np.float32)
+    check_finite("m", "token_id", 0, ["reward", "complexity"], values)
+    values[1, 2] = bad
+    with pytest.raises(
+        AssayError, match=r"^model 'm': the complexity is not finite for token_id 7 "
+    ):
+        check_finite("m", "token_id", 5, ["reward", "complexity"], values)
