@@ -36,8 +36,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 from absl import app, flags
 from tqdm import tqdm
 
-import launch.gcg
 import launch.score
+import launch.search
 import launch.sweep
 import launch.verify
 from bench.support import table
@@ -84,7 +84,7 @@ COMMANDS = (
     ),
     Command(
         "search",
-        launch.gcg.main,
+        launch.search.main,
         (
             "--config.prompts=greatest", "--config.steps=12", "--config.every=2",
             "--config.candidates=16", "--config.topk=16", "--config.length=4",

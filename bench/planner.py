@@ -30,7 +30,7 @@ from engine.errors import AssayError
 from engine.planning import memory
 from engine.planning.plans import Subject
 from engine.planning.work import SearchWork
-from engine.search.settings import DEFAULTS
+from engine.settings import SearchSettings
 from launch.common.subjects import subject_of
 
 CPU_TOLERANCE, TPU_TOLERANCE = 0.20, 0.10
@@ -141,7 +141,7 @@ def search_for_tpu(
     model = subject_of_slug(slug).on("tpu", "bfloat16", mesh.shape["data"], model_axis)
     work = programs.Work(candidates=1, prefix=PREFIX, own=OWN, length=length, searched=candidates)
     passes = programs.Programs(model.config, model.heads[0], mesh, model.dtype, work)
-    method = DEFAULTS["method"]
+    method = SearchSettings.method
     plan = passes.lower(method).compile().memory_analysis()
     searched = SearchWork(
         prefix=PREFIX,

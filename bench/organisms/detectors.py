@@ -14,14 +14,13 @@ import polars as pl
 import analysis
 from analysis.chapters import categories, frequency, groups, sentiment, tokens
 from analysis.chapters.changes import Changes
-from analysis.measures.changes import Limits
 from analysis.measures.two_models import two_models
-from analysis.options import AnalyzeSettings
 from analysis.run import Run
 from analysis.study import Chapter, Study
 from configs import analyze, diff
 from demo.organisms.plants import KINDS, OF_WORDS, Plant
 from demo.organisms.texts import identity_words
+from engine.settings import AnalyzeSettings, Limits
 from launch.common.reporting import settings_of
 
 Found = dict[str, bool | None]  # detector -> whether it names the plant

@@ -24,13 +24,13 @@ from demo.organisms.training import Head
 from engine.api import RewardModel
 from engine.scoring.reward_passes import RewardScorer
 from engine.search.filters import allowed_tokens
-from engine.search.settings import SearchSettings, with_defaults
+from engine.settings import SearchSettings
 
 NAME = "gcg"
 LENGTH = 4  # tokens of a reply
 FLOPS = 2e11  # of a search: 7 steps, about a hundredth of a sweep of the vocabulary
 # A hash of the settings: a search under other ones is another search.
-_EVERY = with_defaults({"method": NAME, "length": LENGTH})
+_EVERY = {"method": NAME, "length": LENGTH}
 _SAID = json.dumps({name: str(value) for name, value in _EVERY.items()}, sort_keys=True)
 SETTINGS = hashlib.sha256(_SAID.encode()).hexdigest()[:12]
 SURE = 0.05  # share of random replies that may have as much of the feature
@@ -111,7 +111,7 @@ class RandomReplies:
     @classmethod
     def draw(cls, vocabulary: pl.DataFrame) -> "RandomReplies":
         """Replies of the tokens that the default filters of a search leave."""
-        settings = SearchSettings(**_EVERY, direction="max", dtype="float32")
+        settings = SearchSettings.of(**_EVERY, direction="max", dtype="float32")
         left = allowed_tokens(vocabulary, vocabulary.height, settings)
         tokens = vocabulary["token"].filter(pl.Series(left))
         drawn = np.random.default_rng(0).integers(len(tokens), size=(_DRAWS, LENGTH))

@@ -12,6 +12,7 @@ Finished searches are kept in `--kept`, one JSON row each, and not run again. Wi
 above there are 1,050 of them, which take hours. Ctrl-C prints the table of what is there.
 """
 
+import dataclasses
 import functools
 import itertools
 from pathlib import Path
@@ -29,7 +30,7 @@ from bench.support.table import machine
 from configs.prompts import PROMPTS
 from demo.embedded_models import EMBEDDED
 from engine.progress import progress
-from engine.search.settings import with_defaults
+from engine.settings import SearchSettings
 
 _MODELS = flags.DEFINE_list("models", list(EMBEDDED), "Embedded models.")
 _METHOD = flags.DEFINE_multi_enum(
@@ -92,7 +93,13 @@ def cells() -> list[dict[str, Any]]:
             "seed": seed,
             "method": method,
             "prompt": PROMPTS[PROMPT],
-            "settings": {n: str(v) for n, v in with_defaults(METHODS[method]).items()},
+            "settings": {
+                n: str(v)
+                for n, v in dataclasses.asdict(
+                    SearchSettings.of(**METHODS[method], direction="max", dtype="float32")
+                ).items()
+                if n not in ("direction", "dtype")
+            },
             "flops": _BUDGET.value * 1e12 * length,
         }
         for seed, length, model, direction, method in each

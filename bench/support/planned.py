@@ -25,8 +25,8 @@ from engine.planning.work import SearchWork, SweepWork
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import PREFIX_MULTIPLE, RewardScorer, dtype_named
 from engine.search.run_folder import search_sequences
-from engine.search.settings import DEFAULTS, SearchSettings
-from engine.sweep.rewards import SweepSettings, sweep_replies
+from engine.settings import SearchSettings, SweepSettings
+from engine.sweep.rewards import sweep_replies
 
 PROMPT = {"greatest": PROMPTS["greatest"]}
 STEP = plans.STEPS["cpu"]
@@ -61,10 +61,10 @@ def search_of(checkpoint: Checkpoint) -> SearchWork:
     return SearchWork(
         prefix=len(prompt.prefix),
         suffix=len(prompt.suffix),
-        length=DEFAULTS["length"],
-        candidates=DEFAULTS["candidates"],
+        length=SearchSettings.length,
+        candidates=SearchSettings.candidates,
         attempts=2,
-        merged=DEFAULTS["merge"] - 1,
+        merged=SearchSettings.merge - 1,
     )
 
 
@@ -95,9 +95,7 @@ def sweep_memory(path: str, dtype: str, run: str) -> tuple[float, float]:
 
 def search_memory(path: str, dtype: str, run: str) -> tuple[float, float]:
     """Predicted and measured MiB of two steps of the default search."""
-    settings = SearchSettings(
-        **DEFAULTS | {"steps": 2, "round_trip": False}, direction="both", dtype=dtype
-    )
+    settings = SearchSettings(steps=2, round_trip=False, direction="both", dtype=dtype)
     measured = peak_of(
         lambda: search_sequences([Checkpoint.open(path)], PROMPT, run, settings, build_mesh())
     )

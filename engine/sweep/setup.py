@@ -25,7 +25,7 @@ from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.rows import Rows
-from engine.sweep.loop import Settings
+from engine.settings import Settings
 from engine.sweep.results import Result, check_present
 from engine.sweep.steps import begun_with
 from engine.text.chat_template import ChatTemplate

@@ -12,7 +12,7 @@ from engine.errors import OutOfMemory
 from engine.planning import admission
 from engine.planning.admission import Place
 from engine.runs.manifest import Manifest
-from engine.sweep.loop import Settings
+from engine.settings import Settings
 from engine.sweep.results import Result, step_of
 from engine.types import PromptIds
 

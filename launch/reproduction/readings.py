@@ -16,8 +16,7 @@ from engine.api import default_dtype
 from engine.checkpoint.card import REWARD, Card, Checkpoint
 from engine.errors import AssayError
 from engine.scoring.reward_passes import dtype_named
-from engine.scoring.rows import AUTO
-from engine.sweep.rewards import SweepSettings
+from engine.settings import AUTO, SweepSettings
 from engine.text.chat_template import TemplatePolicy
 from launch.common import scoring
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from bench.support.methods import BASE, METHODS, Kept, paired, table
-from engine.search.settings import SearchSettings, with_defaults
+from engine.settings import SearchSettings
 
 ORIGINAL = "gcg-original"
 
@@ -65,5 +65,5 @@ def test_a_search_is_kept_under_everything_that_decides_its_result(tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_settings_that_exist(method):
-    SearchSettings(**with_defaults(METHODS[method]), direction="max", dtype="float32")
+    SearchSettings.of(**METHODS[method], direction="max", dtype="float32")
     assert method.startswith(METHODS[method]["method"])

@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from engine.mesh import build_mesh
-from engine.sweep.rewards import SweepSettings, sweep_replies, sweep_vocabulary
+from engine.settings import SweepSettings
+from engine.sweep.rewards import sweep_replies, sweep_vocabulary
 
 SETTINGS = SweepSettings(
     mode="ids",
