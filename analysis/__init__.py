@@ -66,13 +66,13 @@ from analysis.measures.human_agreement import (
 from analysis.measures.list_scores import ListScores, items_points, list_scores
 from analysis.measures.transfer import transfer_matrix
 from analysis.model_info import ModelInfo, describe
-from analysis.options import AnalyzeSettings, Options
 from analysis.run import Run, load
 from analysis.statistics.log_ratio import log_ratio
 from analysis.statistics.multiplicity import with_q
 from analysis.study import Absent, Study, compute
 from analysis.words import lexicons
 from engine.runs.reader import RunError
+from engine.settings import AnalyzeSettings, Options
 
 __all__ = [
     "CHAPTERS",

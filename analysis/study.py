@@ -19,9 +19,9 @@ import polars as pl
 
 from analysis.blocks import Section
 from analysis.model_info import ModelInfo, describe
-from analysis.options import AnalyzeSettings, Options
 from analysis.run import Run
 from engine.errors import AssayError
+from engine.settings import AnalyzeSettings, Options
 
 NO_VOCABULARY = "No model scored its vocabulary."
 

@@ -12,12 +12,12 @@ chat form the prompt `greatest` is called `greatest.chat`, so that a run can hol
 """
 
 from configs import common, prompts
+from engine.settings import LogprobSettings, PromptSettings
+
+SETTINGS = (PromptSettings, LogprobSettings, *common.SCORING)
 
 
 def get_config(selection="paper"):
     """Every setting of `launch.logprobs`, for a set of prompts of configs/prompts.py."""
-    config = common.scoring()
-    del config.objectives  # only reward models have them
-    config.prompts = prompts.selected(selection)  # ids of configs/prompts.py
-    config.form = "pretrained"  # or chat
-    return config
+    left_out = ["objectives", "mode", "tokens", "lens"]  # only reward models have them
+    return common.config_of(*SETTINGS, without=left_out, prompts=prompts.selected(selection))

@@ -7,13 +7,14 @@ Writes run/items/<list>.
 """
 
 from configs import common, prompts
+from engine.settings import PromptSettings
+
+SETTINGS = (PromptSettings, *common.SCORING)
 
 
 def get_config(selection=""):
     """Every setting of `launch.score`, for the prompt `greatest` or a set of configs/prompts.py."""
-    config = common.scoring()
-    config.prompts = (
-        prompts.selected(selection) if selection else "greatest"
-    )  # ids of configs/prompts.py
-    config.mode = "text"  # `text` or `ids`, as in configs/sweep.py
+    config = common.config_of(*SETTINGS, without=["tokens", "lens"], mode="text")
+    if selection:
+        config.prompts = prompts.selected(selection)
     return config

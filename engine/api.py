@@ -29,9 +29,9 @@ from engine.search.certificate import Ascent, run_certificate
 from engine.search.drivers import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
-from engine.search.settings import DEFAULTS, DIRECTIONS, SearchSettings, with_defaults
 from engine.search.universal_readers import Reading, announce, difference, readers_of
 from engine.search.universal_step import UniversalDriver
+from engine.settings import DIRECTIONS, SearchSettings
 from engine.sweep.rewards import mode_of, pooling_of, reply_rows, token_rows
 from engine.sweep.self_check import check_finite
 from engine.sweep.setup import vocabulary_of
@@ -224,7 +224,7 @@ class RewardModel:
         Args:
           prompt: the user's turn.
           direction: `max` for the highest reward, `min` for the lowest.
-          **settings: fields of `engine.search.settings.SearchSettings`, such as `method`, `length`
+          **settings: fields of `engine.settings.SearchSettings`, such as `method`, `length`
             (tokens of the reply), `steps`, `candidates`, `restarts`, `initial`, `ascii_only`,
             `round_trip` and `seed`; the others have their method's defaults, and the default
             method is `gcg-merged`.
@@ -281,7 +281,7 @@ class RewardModel:
         free = {"topk": 1, **settings, "length": len(ids), "fixed": (), "round_trip": False}
         objective = self._objective([prompt], direction, free)
         named = {name: value for name, value in settings.items() if value is not None}
-        given = {"fixed": (), "round_trip": DEFAULTS["round_trip"], **named}
+        given = {"fixed": (), "round_trip": SearchSettings.round_trip, **named}
         last = {name: given[name] for name in ("fixed", "round_trip")}
         last |= {"certify": sweeps, "initial": "given" if last["fixed"] else ""}
         own = dataclasses.replace(objective.settings, **last)
@@ -323,12 +323,15 @@ class RewardModel:
     ) -> SearchObjective:
         if direction == "both":
             raise AssayError("direction='both'; allowed here: 'max', 'min'")
+        names = [field.name for field in dataclasses.fields(SearchSettings)]
+        names = [name for name in names if name not in ("direction", "dtype")]
         for name in settings:
-            if name not in DEFAULTS:
-                raise AssayError(f"{name}: no such setting; allowed: {', '.join(DEFAULTS)}")
+            if name not in names:
+                raise AssayError(f"{name}: no such setting; allowed: {', '.join(names)}")
         dtype = nnx.merge(self._scorer.graph, self._scorer.params).decoder.embedding[...].dtype
-        every = with_defaults(settings, universal=universal)
-        own = SearchSettings(**every, direction=direction, dtype=str(dtype))
+        own = SearchSettings.of(
+            **settings, universal=universal, direction=direction, dtype=str(dtype)
+        )
         split = [self._checkpoint.template.split(prompt) for prompt in prompts]
         return SearchObjective.build(self._checkpoint, split, self.vocabulary, own)
 

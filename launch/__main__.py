@@ -28,7 +28,7 @@ COMMANDS = {
     "diff": "Say what changed between two reward models, with a verdict.",
     "analyze": "Write the report of one or several runs.",
 }
-MODULES = {"search": "gcg"}  # where the module has another name, which is a command too
+ALIASES = {"gcg": "search"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,13 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if name == "--version":
         return _print_version()
-    modules = {command: MODULES.get(command, command) for command in COMMANDS}
-    modules |= {module: module for module in MODULES.values()}
-    if name not in modules:
-        near = nearest(name, modules)
+    if name not in (*COMMANDS, *ALIASES):
+        near = nearest(name, (*COMMANDS, *ALIASES))
         print(f"assay: {name!r} is no command{near}; `assay` lists them", file=sys.stderr)
         return 2
-    return _run(modules[name], arguments)
+    return _run(ALIASES.get(name, name), arguments)
 
 
 def _run(module: str, arguments: Sequence[str]) -> int:

@@ -20,7 +20,7 @@ from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.lock import LockError
-from engine.sweep.rewards import SweepSettings
+from engine.settings import SweepSettings
 from launch.common import command, locking, published, scoring
 from launch.common.output import show
 from launch.common.reading_lists import lists_of
@@ -105,13 +105,10 @@ def conventions(given: command.Given) -> str:
 
 
 def _settings(given: command.Given, models: Sequence[Checkpoint]) -> tuple[SweepSettings, Mesh]:
-    config = given.config
-    common, mesh = scoring.shared_settings(config, models)
-    tokens = None if config.tokens == "all" else config.tokens
-    if tokens is not None and (type(tokens) is not int or tokens < 1):
+    tokens = given.config.tokens
+    if tokens != "all" and (type(tokens) is not int or tokens < 1):
         raise AssayError(f"tokens={tokens!r}; allowed: 'all', or integers >= 1")
-    own = {"mode": config.mode, "pooling": config.pooling, "objectives": "none"}
-    return SweepSettings(**own, tokens=tokens, **common), mesh
+    return scoring.settings(given.config, models)
 
 
 def _choices(given: command.Given, settings: SweepSettings) -> Choices:

@@ -17,7 +17,6 @@ from ml_collections import ConfigDict
 import analysis
 from analysis import report
 from analysis.chapters.changes import Changes
-from analysis.measures.changes import Limits
 from analysis.measures.two_models import two_models
 from configs import analyze
 from demo import build
@@ -27,10 +26,10 @@ from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
-from engine.search.settings import SearchSettings
-from engine.sweep.logprobs import LogprobSettings, next_tokens
+from engine.settings import Limits, LogprobSettings, SearchSettings, SweepSettings
+from engine.sweep.logprobs import next_tokens
 from engine.sweep.logprobs import replies as reply_logprobs
-from engine.sweep.rewards import SweepSettings, sweep_replies, sweep_vocabulary
+from engine.sweep.rewards import sweep_replies, sweep_vocabulary
 from engine.text.chat_template import TemplatePolicy
 from launch.common import command, findings, items, locking, reporting, scoring, searching
 from launch.common.prompts import chosen_prompts
@@ -160,7 +159,7 @@ def compare(pair: Sequence[str], plan: Plan, limits: Limits, target: Path) -> No
 
 def _plan(config: ConfigDict, run: str, prompts: Mapping[str, str]) -> Plan:
     # Every embedded model is stored in bfloat16.
-    settings, mesh = scoring.settings(config, [], ["lens"])
+    settings, mesh = scoring.settings(config, [])
     common, _ = scoring.shared_settings(config, [])
     path = _CATEGORIES if config.words == "categories" else Path(config.words)
     replies = items.read_items(path, "word") if config.words else []

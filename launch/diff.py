@@ -4,16 +4,6 @@ Each side is a run of one model, or a checkpoint, which is swept first; a langua
 `assay logprobs` may stand for one. All inputs are checked before the first sweep.
 
 Exit status: 0: every limit holds; 1: some do not; 2: an input is refused, or a sweep failed.
-
-The limits and their defaults:
-
-  --config.limits.kendall=0.9   least Kendall's τ of the two rankings of the vocabulary
-  --config.limits.ends=100      tokens at each end that are compared
-  --config.limits.kept=0.8      least share of them that is still at that end
-  --config.limits.words=0.05    largest significant (q < .05) shift of the mean percentile of a kind
-                                of words, either way; 0.05: five points
-
-See configs/diff.py for the other settings.
 """
 
 import functools
@@ -26,11 +16,11 @@ from absl.flags import FlagValues
 import analysis
 from analysis import report
 from analysis.chapters.changes import Changes
-from analysis.measures.changes import Limits
 from analysis.measures.two_models import AFTER, BEFORE, language_models, left_out
 from analysis.report.folder import check_target
 from engine.errors import AssayError
 from engine.runs import storage
+from engine.settings import Limits
 from launch.common import command, comparing, locking, reporting, scoring
 
 

@@ -6,7 +6,8 @@ See configs/logprobs.py.
 import sys
 from collections.abc import Sequence
 
-from engine.sweep.logprobs import LogprobSettings, next_tokens, replies
+from engine.settings import LogprobSettings
+from engine.sweep.logprobs import next_tokens, replies
 from launch.common import command, items, locking, scoring, sharding
 
 

@@ -17,7 +17,7 @@ def sweep(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=True)
-    settings, mesh = scoring.settings(given.config, models, ["lens"])
+    settings, mesh = scoring.settings(given.config, models)
     with locking.held(given, run, "sweep"):
         rewards = sweep_vocabulary(
             models, prompts, run, settings, mesh, findings.show, sharding.show_models(given)

@@ -26,7 +26,6 @@ from analysis.figures import shifts
 from analysis.measures.changes import (
     AT_MOST,
     LEAST_STEMS,
-    Limits,
     changes,
     checks,
     kinds_with_a_test,
@@ -40,6 +39,7 @@ from analysis.run import Run
 from analysis.sentences import beside, listed
 from analysis.study import Study, Table, table
 from analysis.words.kinds import kinds
+from engine.settings import Limits
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -87,13 +87,13 @@ def certified_findings(certificates: pl.DataFrame | None) -> list[Finding]:
     """That swaps of one token improve no found reply, or that they improved some."""
     if certificates is None:
         return []
-    findings, significant = [], certificates.filter("certified")
+    findings, certified = [], certificates.filter("certified")
     moved = certificates.filter(pl.col("ascent_steps") > 0)
-    if significant.height:
-        rejected = significant["rejected"].sum()
+    if certified.height:
+        rejected = certified["rejected"].sum()
         text = (
-            f"{_of(sure.height, certificates.height)} certified: every allowed swap of a single "
-            f"token was scored ({sure['swaps'].sum():,} rewards), and none improves the reply"
+            f"{_of(certified.height, certificates.height)} certified: every allowed swap of a single "
+            f"token was scored ({certified['swaps'].sum():,} rewards), and none improves the reply"
             + (f"; {rejected:,} would, but cannot be typed." if rejected else ".")
         )
         findings.append(Finding(text=text))

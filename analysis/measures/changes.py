@@ -1,6 +1,5 @@
 """How far two models rank one vocabulary differently, and which words moved."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -13,8 +12,8 @@ from analysis.statistics.clustered import clustered_error, half_width, two_sided
 from analysis.statistics.kendall import tau_b
 from analysis.statistics.multiplicity import with_q
 from analysis.words.spellings import dense_numbers
-from engine.errors import AssayError
 from engine.runs.schema import Columns
+from engine.settings import Limits
 
 CHANGE = "change"
 CHANGES: Columns = {
@@ -48,44 +47,6 @@ CHECKS: Columns = {
 AT_LEAST, AT_MOST = "at least", "at most"
 _CELLS = 60  # of the map of tokens, along each side
 LEAST_STEMS = 5  # of a kind of words: fewer have no interval worth the name
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What two models may differ by.
-
-    Attributes:
-      kendall: least τ-b between before and after.
-      ends: tokens at each end that are compared.
-      kept: least share of the tokens at either end that are still there.
-      words: largest significant (q < .05) shift of the mean percentile of a kind of words, as a
-        share: 0.05 is five percentile points.
-    """
-
-    kendall: float
-    ends: int
-    kept: float
-    words: float
-
-    def __post_init__(self) -> None:
-        for name, low in (("kendall", -1.0), ("kept", 0.0), ("words", 0.0)):
-            value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not (low <= value <= 1)
-            ):
-                raise AssayError(f"diff.limits.{name}={value!r}; allowed: {low:g} to 1")
-        if type(self.ends) is not int or self.ends < 1:
-            raise AssayError(f"diff.limits.ends={self.ends!r}; allowed: integers >= 1")
-
-    def check_ends(self, prompt: str, compared: int) -> None:
-        """Raises AssayError if the two ends of `compared` tokens would overlap under a prompt."""
-        if 2 * self.ends > compared:
-            raise AssayError(
-                f"diff.limits.ends={self.ends} of {compared:,} compared tokens under {prompt!r}; "
-                f"allowed: at most half of them, {compared // 2:,}"
-            )
 
 
 def changes(run: Run, noise: Sequence[tuple[str, Run]], limits: Limits) -> pl.DataFrame:

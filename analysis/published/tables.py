@@ -27,7 +27,6 @@ from analysis.chapters import (
 from analysis.chapters.agreement import kendall_matrix
 from analysis.figures.heat_map import heat_map
 from analysis.model_info import ModelInfo
-from analysis.options import AnalyzeSettings
 from analysis.published.data import Published
 from analysis.published.exhibits import EXHIBITS, ITEMS, Exhibit
 from analysis.published.finders import ROUNDED
@@ -39,6 +38,7 @@ from analysis.study import Chapter, Study, Table, compute, required, table
 from engine.runs import storage
 from engine.runs.reader import read_contents, searched
 from engine.runs.schema import MANIFEST
+from engine.settings import AnalyzeSettings
 
 _GREATEST = "greatest"
 # Tables of a chapter that the paper has only under "greatest", and tables that it does not have.

@@ -13,13 +13,13 @@ from etils import epath
 from analysis.chapters import CHAPTERS
 from analysis.figures import style
 from analysis.model_info import ModelInfo
-from analysis.options import AnalyzeSettings
 from analysis.report import drawing, explorer, few_prompts, page
 from analysis.report.folder import check_target, staged
 from analysis.report.token_sets import TokenSets, sets_of
 from analysis.run import Run
 from analysis.study import Chapter, Study, compute
 from engine.runs import storage
+from engine.settings import AnalyzeSettings
 
 
 def write_report(

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from analysis.options import Options
 from analysis.statistics import Array
 from analysis.words import lexicons, matching
 from analysis.words.categories import categories
 from analysis.words.lexicons import LexiconError
+from engine.settings import Options
 
 # Script -> characters of it. Letters of no script in the list are "other letters".
 _SCRIPTS = {

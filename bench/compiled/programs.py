@@ -20,8 +20,8 @@ from engine.scoring.reward_passes import RewardScorer
 from engine.search import packing
 from engine.search.buffer import State
 from engine.search.passes import StepInputs
-from engine.search.settings import SearchSettings, with_defaults
 from engine.search.step import build_step, first_changes, whole_replies
+from engine.settings import SearchSettings
 from engine.types import Candidates, KeyValues, Prefix
 
 SEARCHES = ("gcg", "gcg-merged")  # steps of a search, by their method
@@ -56,7 +56,13 @@ class Work:
 
 def merged_replies(method: str, candidates: int) -> int:
     """Merged replies of a step that scores so many candidates."""
-    return max(0, with_defaults({"method": method, "candidates": candidates})["merge"] - 1)
+    return max(
+        0,
+        SearchSettings.of(
+            method=method, candidates=candidates, direction="max", dtype="float32"
+        ).merge
+        - 1,
+    )
 
 
 def parameter_count(decoder: DecoderConfig, prefix: str = "decoder.") -> int:
@@ -190,7 +196,7 @@ class Programs:
 
     def _settings(self, method: str) -> SearchSettings:
         own = {"method": method, "length": self.work.length, "candidates": self.work.searched}
-        return SearchSettings(**with_defaults(own), direction="max", dtype=self.dtype.name)
+        return SearchSettings.of(**own, direction="max", dtype=self.dtype.name)
 
     def _prefix(self, room: int = 0) -> Prefix:
         config = meshes.with_whole_kv_heads(self.mesh, self.decoder)

@@ -15,7 +15,7 @@ from engine.planning.machines import Devices
 from engine.planning.memory import Model
 from engine.planning.plans import Plan, Subject
 from engine.planning.work import Named, SearchWork, SweepWork
-from engine.search.settings import DEFAULTS
+from engine.settings import SearchSettings
 
 DTYPE = "bfloat16"
 
@@ -107,7 +107,7 @@ def work(structure: Structure) -> Asked:
         length=sizes["length"],
         candidates=sizes["searched"],
         attempts=1,
-        merged=merged_replies(DEFAULTS["method"], sizes["searched"]),
+        merged=merged_replies(SearchSettings.method, sizes["searched"]),
     )
     sweep = SweepWork(prefix=sizes["prefix"], own=structure.own)
     return Asked(sweep, search, Named(dtype=DTYPE))

@@ -16,7 +16,7 @@ from engine.scoring.reward_passes import RewardScorer
 from engine.search import passes
 from engine.search.drivers import StepDriver, build_step_inputs
 from engine.search.objective import SearchObjective
-from engine.search.settings import SearchSettings, with_defaults
+from engine.settings import SearchSettings
 from engine.types import Params
 
 _SIZES = {True: (4, 16), False: (20, 512)}  # tokens of the reply, candidates; by `toy`
@@ -45,7 +45,7 @@ def objective_of(bench: Bench, length: int, candidates: int) -> RandomObjective:
         "spread": 0.0,
         "round_trip": False,
     }
-    settings = SearchSettings(**with_defaults(own), direction="max", dtype="bfloat16")
+    settings = SearchSettings.of(**own, direction="max", dtype="bfloat16")
     return RandomObjective(
         config=bench.model.decoder,
         checkpoint_hash="",

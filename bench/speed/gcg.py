@@ -31,7 +31,7 @@ from bench.peers.transformers_rewards import RewardNetwork
 from bench.support import embedded_files
 from bench.support.matmul import Step
 from bench.support.table import aligned, cores, machine, spread
-from configs import gcg
+from configs import search
 from configs.prompts import PROMPTS
 from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
@@ -42,7 +42,7 @@ from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.search import drivers, passes, step
 from engine.search.objective import SearchObjective
-from engine.search.settings import SearchSettings
+from engine.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
 from launch.common import searching
 
@@ -69,7 +69,7 @@ TOLERANCE = 1e-4
 
 def settings(direction: str = "max") -> SearchSettings:
     """The defaults of nanoGCG, as settings of Assay's search."""
-    config = gcg.get_config()
+    config = search.get_config()
     config.update(
         direction=direction,
         method="gcg",

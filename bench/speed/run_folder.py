@@ -26,6 +26,7 @@ from engine.runs import parts, schema, storage
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
 from engine.scoring.rows import TokenRows
+from engine.settings import Settings
 from engine.sweep import loop
 from engine.sweep.setup import begin
 from engine.types import PromptIds
@@ -73,7 +74,7 @@ def sweep(
     Returns:
       Seconds of the host loop, and of the steps in it.
     """
-    settings = loop.Settings(dtype="float32", step_size=1, part_size=rows, self_check=16, seed=0)
+    settings = Settings(dtype="float32", step_size=1, part_size=rows, self_check=16, seed=0)
     manifest = Manifest.open(str(run))
     manifest.environment = manifest.computed_by = library_versions()
     manifest.admit("models", "m", {"checkpoint_hash": CARD.checkpoint_hash, "vocab": None})

@@ -4,7 +4,7 @@
                                  [--tokens=256]
 
 Every method searches under the same budget of floating-point operations (engine/planning/flops.py
-counts them), with the settings of configs/gcg.py; the beam is as wide as the budget allows for the
+counts them), with the settings of configs/search.py; the beam is as wide as the budget allows for a
 whole length. Only `--tokens` random printable tokens may be used, so that methods that sweep the
 vocabulary make progress within the budget; 0 allows all tokens. Repeat and beam draw nothing, so
 they run once. Texts need not round-trip.
@@ -25,7 +25,7 @@ import analysis
 from bench.support import embedded_files
 from bench.support.spending import budgets, spending
 from bench.support.table import aligned, machine
-from configs import gcg
+from configs import search as search_config
 from configs.prompts import PROMPTS
 from demo.embedded_models import EMBEDDED
 from engine.checkpoint.card import Checkpoint
@@ -34,7 +34,7 @@ from engine.mesh import build_mesh
 from engine.models.config import DecoderConfig
 from engine.planning import flops
 from engine.search.run_folder import search_sequences
-from engine.search.settings import METHODS, SearchSettings
+from engine.settings import METHODS, SearchSettings
 from engine.sweep.setup import vocabulary_of
 from engine.types import PromptIds
 from launch.common.searching import settings as as_settings
@@ -63,7 +63,7 @@ def searches(checkpoint: Checkpoint, allow: Path | None, beam: int) -> Iterator[
         for method in _METHODS.value:
             if seed and method in _DRAWS_NOTHING:
                 continue
-            config = gcg.get_config("paper" if method == "paper" else "")
+            config = search_config.get_config("paper" if method == "paper" else "")
             config.update(
                 method=method,
                 direction=_DIRECTION.value,

@@ -95,7 +95,7 @@ def restore(
       group: one of `sharing_groups`.
       mesh: where the parameters go.
       dtype: of the decoder's parameters; readouts are float32.
-      objectives: one of `heads.OBJECTIVES`: the columns of a result beside the reward.
+      objectives: one of `settings.OBJECTIVES`: the columns of a result beside the reward.
 
     Returns:
       Graph and parameters of `RewardModels` or `LanguageModel`, as `nnx.split` gives them.

@@ -237,6 +237,7 @@ class Decoder(nnx.Module):
             return x if read is None else _take(x, read)
 
         def keep_read(x: Residual, row: KeyValues) -> Any:
+            assert keep is not None
             return keep(at_read(x), row)
 
         residuals: list[Array] = []

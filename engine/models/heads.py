@@ -17,10 +17,6 @@ from jaxtyping import Array, Float
 from engine.errors import AssayError
 from engine.models.decoder import Param, rms_norm
 
-# Columns of a result beside the reward: none; one per objective; or also one per quantile of each
-# objective.
-OBJECTIVES = ("none", "values", "quantiles")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadConfig:
@@ -69,7 +65,7 @@ class HeadConfig:
         """Columns of a result.
 
         Args:
-          objectives: one of `OBJECTIVES`.
+          objectives: one of `engine.settings.OBJECTIVES`.
 
         Returns:
           `reward`, then the objectives and their quantiles that the head has.

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, Int
 
 from engine.models.config import DecoderConfig
 from engine.models.decoder import FLOAT32, Decoder, behind
-from engine.models.heads import OBJECTIVES, HeadConfig, Readout
+from engine.models.heads import HeadConfig, Readout
+from engine.settings import OBJECTIVES
 from engine.types import Candidates, KeyValues, Places, Prefix
 
 

@@ -170,7 +170,7 @@ _ALIASES = {"v5litepod": "v5e"}  # Google Cloud's name of the accelerator
 # Of a CPU that is not this one: eight cores at the rate of the two that Assay was measured on.
 _CORES = 8
 _CORE_RATE = 80e9
-_CPU_SHARE = 0.92  # of the rate of the same matmuls alone, in CPU time (bench.planner)
+_CPU_SHARE = 0.92  # of the rate of the same matmuls alone, in CPU time (docs/planning.md)
 _CPU_BYTES_PER_S = 20e9
 _MEASURED_S = 0.5
 _SMALL_LAYER = DecoderConfig(  # whose feed-forward is timed

@@ -1,6 +1,6 @@
 """Bytes that a model needs on a device, in host memory and on disk: an account from its shapes.
 
-It is compared with what the compilers reserve and with what a process holds (`bench.planner`).
+docs/planning.md compares it with what compilers reserve and with what a process holds.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ CPU = "cpu"  # the platform on which host and device share memory
 # threads add to a process that has imported Assay, and what a tokenizer holds per token.
 _PROCESS_BYTES = 200 * 2**20
 _TOKEN_BYTES = 1100
-# Of a TPU's activations, those that its vector memory holds take no HBM (bench.planner).
+# Of a TPU's activations, those that its vector memory holds take no HBM.
 _VECTOR_MEMORY = 128 * 2**20
 # What compiling the larger program of a search adds to a process, and its code on an accelerator.
 _SEARCH_BYTES, _CODE_BYTES = 460 * 2**20, 13 * 2**20

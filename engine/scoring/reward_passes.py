@@ -24,6 +24,7 @@ from engine.programs import run_together
 from engine.runs.schema import lens_columns
 from engine.scoring.batches import Bucket, pad_rows, take_rows
 from engine.scoring.rows import RewardRows
+from engine.settings import check_dtype
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
 
 PREFIX_MULTIPLE = 16
@@ -298,9 +299,7 @@ def dtype_named(name: str) -> jnp.dtype:
     Raises:
       AssayError: any other name.
     """
-    names = ("bfloat16", "float16", "float32")
-    if name not in names:
-        raise AssayError(f"dtype={name!r}; allowed: {', '.join(map(repr, names))}")
+    check_dtype(name)
     return jnp.dtype(name)
 
 

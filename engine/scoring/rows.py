@@ -17,13 +17,11 @@ from engine.models.config import DecoderConfig
 from engine.progress import progress
 from engine.runs import schema
 from engine.scoring.batches import Bucket, Distinct, reply_buckets, token_candidates
+from engine.settings import MODES, check_choice
 from engine.text.chat_template import ChatTemplate
 from engine.text.cue import Cue
 from engine.types import PromptIds
 
-MODES = ("ids", "text")
-POOLINGS = ("last", "last_non_pad", "first_pad")
-AUTO = "auto"  # the mode and the pooling that fit the model
 _AT_ONCE = 4096  # replies that are tokenised together
 
 KeyColumns = Mapping[str, Sequence[int] | Sequence[str]]
@@ -303,9 +301,3 @@ def check_ids(highest: int, decoder: DecoderConfig) -> None:
             f"a conversation holds token id {highest}; the model's embedding has "
             f"{decoder.vocab_size} rows: allowed: ids below that"
         )
-
-
-def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
-    """Raises AssayError for a value that is not one of those allowed."""
-    if value not in allowed:
-        raise AssayError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")

@@ -29,7 +29,7 @@ from engine.search.certificate import Ascent, Sweep
 from engine.search.jobs import SearchJob, last_row, read_table
 from engine.search.objective import SearchObjective
 from engine.search.self_check import self_check
-from engine.search.settings import DIRECTIONS, SearchSettings
+from engine.settings import DIRECTIONS, SearchSettings
 from engine.sweep import setup
 from engine.sweep.step_size import recorded_step
 

@@ -26,8 +26,8 @@ from engine.search.baselines import QUERIES, Query
 from engine.search.buffer import BROKEN, State, fitness, start
 from engine.search.objective import SearchObjective, not_finite
 from engine.search.passes import StepInputs
-from engine.search.settings import STEP_METHODS
 from engine.search.step import (
+    STEP_METHODS,
     build_step,
     draft_depth,
     first_changes,

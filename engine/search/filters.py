@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from engine.errors import AssayError
-from engine.search.settings import SearchSettings
+from engine.settings import SearchSettings
 from engine.text.chat_template import ChatTemplate
 from engine.types import PromptIds
 

@@ -16,12 +16,11 @@ from engine.planning.work import SearchWork
 from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
-from engine.scoring.rows import AUTO
 from engine.search.drivers import planned_steps
 from engine.search.objective import SearchObjective
-from engine.search.settings import DIRECTIONS, ENUMERATIONS, SearchSettings
 from engine.search.step import first_changes, proposed_changes, takes_gradient
 from engine.search.trace import Trace
+from engine.settings import AUTO, DIRECTIONS, ENUMERATIONS, SearchSettings
 from engine.sweep import setup
 from engine.sweep.rewards import pooling_of
 

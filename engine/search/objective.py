@@ -10,9 +10,9 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.scoring.reward_passes import check_length
-from engine.scoring.rows import AUTO, LAST, Pooling, check_ids
+from engine.scoring.rows import LAST, Pooling, check_ids
 from engine.search.filters import Ids, RoundTrip, allowed_tokens
-from engine.search.settings import DIRECTIONS, SearchSettings
+from engine.settings import AUTO, DIRECTIONS, SearchSettings
 from engine.sweep.rewards import pooling_of
 from engine.text.chat_template import ChatTemplate
 from engine.types import PromptIds

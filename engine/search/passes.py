@@ -19,7 +19,7 @@ from engine.models.reward_model import RewardModels
 from engine.planning.work import BLOCK_PARENTS, BLOCK_ROWS
 from engine.search import packing
 from engine.search.buffer import BROKEN, fitness
-from engine.search.settings import SearchSettings
+from engine.settings import SearchSettings
 from engine.types import Array, KeyValues, Params, Places, Prefix
 
 

@@ -21,18 +21,17 @@ from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.scoring.rows import AUTO
 from engine.search import certificates, jobs
 from engine.search.certificates import CertificateJob
 from engine.search.drivers import run_search
 from engine.search.jobs import SearchJob
 from engine.search.objective import SearchObjective
 from engine.search.self_check import self_check
-from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.search.trace import Trace, end_step
+from engine.settings import AUTO, DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep import setup
 from engine.sweep.outcomes import free_models, memory_errors
-from engine.sweep.rewards import SweepSettings, sweep_replies
+from engine.sweep.rewards import sweep_replies
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,39 @@ from engine.search.passes import (
     score_candidates,
     slopes_and_keys_values,
 )
-from engine.search.settings import STEP_METHODS, SearchSettings
+from engine.settings import SearchSettings
 from engine.types import Array, Graph, KeyValues, Params
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepMethod:
+    """A method that runs the compiled step: how it proposes candidates and which it keeps.
+
+    Attributes:
+      propose: `gradient` draws from the top-k tokens of each position by first-order gain; `pairs`
+        takes the best pairs of position and token; `mutation` draws uniform tokens at a few
+        positions; `fresh` draws uniform sequences.
+      keep: `elite` keeps the best sequences so far; `latest` keeps the best candidate of each step,
+        even if it is worse than its parent, unless it was visited recently.
+    """
+
+    propose: str
+    keep: str = "elite"
+
+    @property
+    def gradient(self) -> bool:
+        """Whether a step takes the gradient of its parent's reward."""
+        return self.propose in ("gradient", "pairs")
+
+
+STEP_METHODS = {
+    "gcg-merged": StepMethod(propose="gradient", keep="latest"),
+    "gcg-original": StepMethod(propose="gradient", keep="latest"),
+    "gcg": StepMethod(propose="gradient"),
+    "mutate": StepMethod(propose="mutation"),
+    "random": StepMethod(propose="fresh"),
+    "paper": StepMethod(propose="pairs", keep="latest"),
+}
 
 
 @dataclasses.dataclass(frozen=True)

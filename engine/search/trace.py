@@ -19,7 +19,7 @@ from engine import processes
 from engine.errors import AssayError
 from engine.runs import provenance, storage
 from engine.search.objective import SearchObjective
-from engine.search.settings import SearchSettings
+from engine.settings import SearchSettings
 
 Arrays = Mapping[str, np.ndarray]  # what a driver saves, by name
 

@@ -26,7 +26,7 @@ from engine.search.drivers import build_step_inputs
 from engine.search.filters import Ids
 from engine.search.objective import SearchObjective
 from engine.search.passes import StepInputs
-from engine.search.settings import STEP_METHODS, SearchSettings, with_defaults
+from engine.settings import STEP_METHODS, SearchSettings
 from engine.types import PromptIds
 
 RULES = ("mean", "minimum")
@@ -126,7 +126,7 @@ def check_judges(rule: str, judges: int) -> None:
 
 def check_settings(settings: SearchSettings) -> None:
     """Raises AssayError for settings that a universal search has not."""
-    methods = [name for name in STEP_METHODS if not with_defaults({"method": name})["merge"]]
+    methods = [name for name in STEP_METHODS if name != SearchSettings.method]
     if settings.method not in methods:
         allowed = ", ".join(map(repr, methods))
         raise AssayError(f"method={settings.method!r}; allowed in a universal search: {allowed}")

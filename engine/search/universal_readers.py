@@ -19,10 +19,11 @@ from engine.planning import flops
 from engine.planning.work import SearchWork
 from engine.scoring.batches import padded_length, reply_buckets
 from engine.scoring.reward_passes import RewardScorer, rows_of_step, score_buckets
-from engine.scoring.rows import AUTO, check_ids
+from engine.scoring.rows import check_ids
 from engine.search.buffer import BROKEN
 from engine.search.objective import SearchObjective
 from engine.search.universal import Asked, check_lengths, moments, sample
+from engine.settings import AUTO
 from engine.sweep.rewards import pooling_of
 from engine.types import Prefix, PromptIds
 

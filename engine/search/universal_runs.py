@@ -25,18 +25,17 @@ from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.scoring.rows import AUTO
 from engine.search import jobs, universal
 from engine.search.answers import Answers
 from engine.search.drivers import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import SearchResult, trace_frame, unwritten, vocabularies
 from engine.search.self_check import self_check
-from engine.search.settings import DIRECTIONS, SearchSettings
 from engine.search.trace import Trace
 from engine.search.universal import Asked, Judge
 from engine.search.universal_readers import Reader, Reading, announce, difference, readers_of
 from engine.search.universal_step import UniversalDriver, planned_steps
+from engine.settings import AUTO, DIRECTIONS, SearchSettings
 from engine.sweep import setup
 from engine.sweep.outcomes import memory_errors
 from engine.sweep.rewards import pooling_of

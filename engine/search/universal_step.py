@@ -18,8 +18,8 @@ from engine.search.buffer import UNKNOWN, Ranked, State, start
 from engine.search.drivers import StepDriver, step_flops, stream_key
 from engine.search.objective import SearchObjective
 from engine.search.passes import StepInputs, score_candidates, slopes_of
-from engine.search.settings import STEP_METHODS, SearchSettings
 from engine.search.step import (
+    STEP_METHODS,
     Step,
     draw_parents,
     first_changes,
@@ -29,6 +29,7 @@ from engine.search.step import (
 )
 from engine.search.universal import Asked, Judge, combined
 from engine.search.universal_readers import Reader, read_as_text
+from engine.settings import SearchSettings
 from engine.types import Array, Graph, Params
 
 

@@ -5,7 +5,6 @@ A prompt has a form (`engine.text.cue`); its id in the run names the form where 
 plain one (`schema.prompt_in_form`).
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,22 +16,12 @@ from engine.errors import AssayError
 from engine.runs import schema
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import dtype_named
-from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows, check_choice
+from engine.scoring.rows import ContinuationRows, NextTokenRows, Rows
+from engine.settings import LogprobSettings
 from engine.sweep import loop, setup
 from engine.sweep.jobs import Job
 from engine.sweep.outcomes import Ended
-from engine.text.cue import FORMS, Cue
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LogprobSettings(loop.Settings):
-    """How log-probabilities are computed. `form` is part of a result's fingerprint."""
-
-    form: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("form", self.form, FORMS)
+from engine.text.cue import Cue
 
 
 def next_tokens(
@@ -102,7 +91,7 @@ def replies(
 
 
 def cue(checkpoint: Checkpoint, prompt: str, form: str) -> Cue:
-    """A prompt as the checkpoint's tokenizer renders it in one of `FORMS`.
+    """A prompt as the checkpoint's tokenizer renders it in one of `engine.settings.FORMS`.
 
     Raises:
       AssayError: the chat form of a model without a chat template.

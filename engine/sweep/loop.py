@@ -27,8 +27,8 @@ from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
-from engine.scoring.reward_passes import dtype_named
 from engine.scoring.rows import Rows
+from engine.settings import Settings
 from engine.sweep import setup
 from engine.sweep.jobs import (
     Job,
@@ -44,29 +44,6 @@ from engine.sweep.outcomes import Ended, Outcomes, SomeFailed, memory_errors
 from engine.sweep.self_check import check_finite, self_check
 from engine.sweep.step_size import advise
 from engine.types import PromptIds
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How results are computed. Dtype and sizes are part of their fingerprint."""
-
-    dtype: str
-    step_size: (
-        int | None
-    )  # candidates per step on each device; None: chosen (`step_size.choose_step`)
-    part_size: int  # rows per part
-    self_check: int  # rows per result that the plain pass scores again
-    seed: int  # of the self-check's sample
-    check_memory: bool = True  # whether models that are larger than the free memory are refused
-
-    def __post_init__(self) -> None:
-        dtype_named(self.dtype)
-        for name, least in (("step_size", 1), ("part_size", 1), ("self_check", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if name == "step_size" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise AssayError(f"{name}={value!r}; allowed: integers >= {least}")
 
 
 class Scorer(Protocol):

@@ -12,12 +12,12 @@ from jax.sharding import Mesh
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
-from engine.models.heads import OBJECTIVES
 from engine.runs import parts, provenance, schema
 from engine.runs.reader import Json
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Pooling, Rows
+from engine.settings import OBJECTIVES
 from engine.sweep import logprobs
 from engine.sweep.outcomes import free_models
 from engine.sweep.rewards import pooling_of, reply_rows, token_rows

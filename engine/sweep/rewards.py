@@ -1,6 +1,5 @@
 """Rewards of every token of the vocabulary, and of lists of replies, into a run folder."""
 
-import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,46 +13,21 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
-from engine.models.heads import OBJECTIVES
 from engine.runs import schema
 from engine.runs.token_ids import ids_hash
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
-    AUTO,
     LAST,
-    MODES,
-    POOLINGS,
     Pooling,
     ReplyRows,
     RewardRows,
     TokenRows,
     TokenTextRows,
-    check_choice,
 )
+from engine.settings import AUTO, MODES, POOLINGS, SweepSettings, check_choice
 from engine.sweep import loop, setup
 from engine.sweep.jobs import Job, check_present
 from engine.sweep.outcomes import Ended
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SweepSettings(loop.Settings):
-    """How rewards are computed. The settings here are part of a result's fingerprint."""
-
-    mode: str  # how a reply becomes token ids: `ids`, `text` or `auto` (`mode_of`)
-    pooling: str  # where the reward is read: a kind of `Pooling`, or `auto` (`pooling_of`)
-    objectives: str  # columns beside the reward: one of `heads.OBJECTIVES`
-    tokens: int | None = None  # of a vocabulary, drawn at random with `seed`; None: all
-    lens: bool = False  # whether vocabularies also get the reward after every layer
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("mode", self.mode, (AUTO, *MODES))
-        check_choice("pooling", self.pooling, (AUTO, *POOLINGS))
-        check_choice("objectives", self.objectives, OBJECTIVES)
-        if self.tokens is not None and (type(self.tokens) is not int or self.tokens < 1):
-            raise AssayError(f"tokens={self.tokens!r}; allowed: integers >= 1")
-        if type(self.lens) is not bool:
-            raise AssayError(f"lens={self.lens!r}; allowed: True, False")
 
 
 def sweep_vocabulary(

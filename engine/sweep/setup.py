@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import polars as pl
@@ -26,12 +26,10 @@ from engine.runs import parts, provenance, schema, storage
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest, items_hash
 from engine.runs.reader import Json
+from engine.settings import Settings
 from engine.sweep.jobs import Job, check_present, models_of, passes
 from engine.sweep.step_size import choose_step, recorded_step, refusals
 from engine.text.vocabulary import vocabulary
-
-if TYPE_CHECKING:
-    from engine.sweep.loop import Settings
 
 _SHARED_S = 20.0  # for a file of process 0 to appear on every process
 

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -11,10 +10,8 @@ from engine.errors import OutOfMemory
 from engine.planning import admission
 from engine.planning.admission import Place
 from engine.runs.manifest import Manifest
+from engine.settings import Settings
 from engine.sweep.jobs import Job, Pass, models_of, passes, step_of
-
-if TYPE_CHECKING:
-    from engine.sweep.loop import Settings
 
 _SMALL = 1024  # rows of a part; who names fewer wants small parts
 

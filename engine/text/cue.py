@@ -9,8 +9,6 @@ from engine.errors import AssayError
 from engine.text.chat_template import ChatTemplate, check_prompt
 from engine.types import PromptIds
 
-FORMS = ("pretrained", "chat")
-
 
 @dataclasses.dataclass(frozen=True)
 class Cue:

@@ -25,9 +25,7 @@ from launch.common.spelling import nearest
 
 Given = Any  # parsed FlagValues: every flag is an attribute with a type of its own
 
-_CONFIG_HELP = (
-    "Settings: the file says what each key means and takes; --config.<key>=<value> sets one."
-)
+_CONFIG_HELP = "File that declares the settings below; --config.<key>=<value> sets one."
 
 
 def run(
@@ -65,7 +63,9 @@ def run(
                 define_flags(given)
             _parse(given, name, argv, has_config=bool(config))
             if given.help:
-                output.show(f"{(doc or '').strip()}\n{given.get_help(include_special_flags=False)}")
+                flags_help = given.get_help(include_special_flags=False)
+                settings_help = config_files.help_text(given.config) if config else ""
+                output.show(f"{(doc or '').strip()}\n{flags_help}{settings_help}")
                 return 0
             if "multihost" in given:
                 joining.join(name, given)

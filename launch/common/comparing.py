@@ -30,7 +30,8 @@ from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
-from engine.sweep.rewards import SweepSettings, check_vocabulary, sweep_vocabulary
+from engine.settings import SweepSettings
+from engine.sweep.rewards import check_vocabulary, sweep_vocabulary
 from launch.common import command, findings, locking, scoring
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
@@ -190,7 +191,7 @@ def _from_checkpoint(
     prompts = scoring.prompts(given)
     if named and set(named) <= set(prompts):
         prompts = {name: prompts[name] for name in named}
-    settings, mesh = scoring.settings(given.config, [model], ["lens"])
+    settings, mesh = scoring.settings(given.config, [model])
     folder = storage.path_of(given.run) / of
     sweep = Sweep(model=model, run=folder, prompts=prompts, settings=settings, mesh=mesh)
     return Source(side=sweep.side(f"--{of}"), of=of, folder=folder, sweep=sweep)

@@ -3,11 +3,14 @@
 The file is chosen by `--config=<file>[:<selection>]`; `--config.<key>=<value>` sets one value.
 """
 
+import dataclasses
 import inspect
 import re
 import runpy
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from absl.flags import FlagValues
 from ml_collections import ConfigDict, config_flags
@@ -44,11 +47,45 @@ def load(chosen: str) -> ConfigDict:
     Raises:
       AssayError: no such file, no valid Python, no get_config(), or a selection that it refuses.
     """
+    return _read(chosen)[0]
+
+
+def help_text(chosen: str) -> str:
+    """What each key of a config means, with its value there, for `--help`."""
+    config, classes = _read(chosen)
+    lines = ["", "", "settings of --config:"]
+    for key, value, meaning in _described(config, classes, ""):
+        lines += textwrap.wrap(f"  --config.{key}: {meaning}", 80, subsequent_indent="    ")
+        if value is not None:
+            lines.append(f"    (default: {value!r})")
+    return "\n".join(lines)
+
+
+# Any: values of several types.
+def _described(
+    config: ConfigDict, classes: Sequence[type], above: str
+) -> Iterator[tuple[str, Any, str]]:
+    """Key, value and meaning of every setting; a section that is another command's is one entry."""
+    fields = {f.name: f for each in reversed(classes) for f in dataclasses.fields(each)}
+    for name, value in config.items():
+        field = fields.get(name)
+        meaning = field.metadata["help"] if field else ""
+        if not isinstance(value, ConfigDict):
+            yield f"{above}{name}", value, meaning
+        elif field is None or not isinstance(field.type, type) or "as of" in meaning:
+            yield f"{above}{name}.<key>", None, meaning
+        else:
+            yield from _described(value, (field.type,), f"{above}{name}.")
+
+
+def _read(chosen: str) -> tuple[ConfigDict, Sequence[type]]:
+    """The config that a file declares, and the classes in `SETTINGS` that say what keys mean."""
     path, colon, selection = chosen.partition(":")
     if not Path(path).is_file():
         raise AssayError(f"--config: No such file or directory: {path!r}")
     try:
-        get_config = runpy.run_path(path).get("get_config")
+        declared = runpy.run_path(path)
+        get_config = declared.get("get_config")
         if get_config is None:
             raise AssayError(f"--config: {path}: no function get_config()")
         if colon and not inspect.signature(get_config).parameters:
@@ -62,7 +99,7 @@ def load(chosen: str) -> ConfigDict:
         raise AssayError(
             f"--config: {path}: get_config() returns {type(config).__name__}; allowed: a ConfigDict"
         )
-    return config
+    return config, declared.get("SETTINGS", ())
 
 
 def default_file(name: str) -> str:

@@ -21,7 +21,8 @@ from engine.runs.manifest import Manifest, empty
 from engine.runs.reader import Json
 from engine.runs.readings import DEFAULT, NOISE_MESH, NOISE_STEP, folder_of
 from engine.scoring.reward_passes import rows_of_step
-from engine.sweep.rewards import SweepSettings, pooling_of
+from engine.settings import SweepSettings
+from engine.sweep.rewards import pooling_of
 from engine.sweep.step_size import recorded_step
 from launch.common.readings import Reading, reread
 

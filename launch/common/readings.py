@@ -13,7 +13,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.runs.readings import DEFAULT
 from engine.scoring.reward_passes import dtype_named
-from engine.scoring.rows import AUTO, MODES, POOLINGS, check_choice
+from engine.settings import AUTO, MODES, POOLINGS, check_choice
 from engine.sweep.rewards import mode_of, pooling_of
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from launch.common.spelling import nearest

@@ -9,7 +9,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 import analysis
-from analysis import AnalyzeSettings, Options, report
+from analysis import report
 from analysis.report.folder import check_target
 from configs import analyze as defaults
 from configs import known_models
@@ -18,6 +18,7 @@ from engine.errors import AssayError
 from engine.runs.reader import read_contents
 from engine.runs.readings import default_of
 from engine.runs.shards import expanded
+from engine.settings import AnalyzeSettings, Options
 
 
 def write_report(

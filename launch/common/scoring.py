@@ -1,5 +1,6 @@
-"""Flags and settings that launch.sweep, launch.score, launch.logprobs and launch.gcg share."""
+"""Flags and settings that launch.sweep, launch.score, launch.logprobs and launch.search share."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.scoring.reward_passes import default_dtype
-from engine.sweep.rewards import SweepSettings
+from engine.settings import Settings, SweepSettings
 from launch.common import joining
 from launch.common.command import Given, paths
 from launch.common.locking import define_wait
@@ -70,26 +71,29 @@ def prompts(given: Given) -> Mapping[str, str]:
     return chosen_prompts(given.config.prompts, given.prompt)
 
 
-def settings(
-    config: ConfigDict, models: Sequence[Checkpoint], names: Sequence[str] = ()
-) -> tuple[SweepSettings, Mesh]:
-    """The settings of a scoring config for some models, and its mesh.
-
-    `names` are settings of `SweepSettings` that this config has beside those of every command.
-    """
+def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SweepSettings, Mesh]:
+    """The settings of a scoring config for some models, and its mesh."""
     common, mesh = shared_settings(config, models)
-    chosen = {name: config[name] for name in ("mode", "pooling", "objectives", *names)}
-    return SweepSettings(**chosen, **common), mesh
+    given = given_fields(SweepSettings, config) | common
+    if "tokens" in given:
+        given["tokens"] = None if config.tokens == "all" else config.tokens
+    return SweepSettings(**given), mesh
 
 
 def shared_settings(
     config: ConfigDict, models: Sequence[Checkpoint]
 ) -> tuple[dict[str, Any], Mesh]:  # Any: settings are of several types
-    """The fields of `engine.sweep.loop.Settings`, of several types, and the mesh."""
-    names = ("part_size", "self_check", "seed", "check_memory")
+    """The fields of `engine.settings.Settings`, of several types, and the mesh."""
     dtype, mesh = dtype_and_mesh(config, models)
-    chosen = {name: config[name] for name in names}
-    return {"dtype": dtype, "step_size": step_size(config.step_size), **chosen}, mesh
+    resolved = {"dtype": dtype, "step_size": step_size(config.step_size)}
+    return given_fields(Settings, config) | resolved, mesh
+
+
+# Any: settings are of several types.
+def given_fields(settings: type, config: ConfigDict) -> dict[str, Any]:
+    """The fields of a settings class that a config has, by name."""
+    names = (field.name for field in dataclasses.fields(settings))
+    return {name: config[name] for name in names if name in config}
 
 
 def step_size(value: object) -> int | None:

@@ -1,6 +1,5 @@
-"""Settings of a search, and the call that launch.gcg and launch.demo share."""
+"""Settings of a search, and the call that launch.search and launch.demo share."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,11 +9,11 @@ from ml_collections import ConfigDict
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.search.run_folder import SearchResult, score_elsewhere, search_sequences
-from engine.search.settings import SearchSettings, with_defaults
 from engine.search.universal_runs import search_universal
+from engine.settings import SearchSettings
 from engine.sweep import setup
 from launch.common import readings
-from launch.common.scoring import dtype_and_mesh
+from launch.common.scoring import dtype_and_mesh, given_fields
 
 
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSettings, Mesh]:
@@ -25,14 +24,13 @@ def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSe
 
 def in_dtype(config: ConfigDict, dtype: str) -> SearchSettings:
     """The settings of a search's config, with the dtype that is meant by its own."""
-    fields = {field.name for field in dataclasses.fields(SearchSettings)}
-    own = {name: value for name, value in config.items() if name in fields} | {
+    own = given_fields(SearchSettings, config) | {
         "dtype": dtype,
         "allow": _texts("allow", config.allow),
         "deny": _texts("deny", config.deny),
         "fixed": _positions(config.fixed),
     }
-    return SearchSettings(**with_defaults(own, universal=bool(config.universal)))
+    return SearchSettings.of(**own, universal=bool(config.universal))
 
 
 def search(

@@ -16,7 +16,7 @@ from engine.progress import progress
 from engine.runs import provenance, schema
 from engine.runs.manifest import items_hash
 from engine.runs.reader import Json
-from engine.search.settings import SearchSettings
+from engine.settings import SearchSettings
 from launch.common import scoring, searching
 from launch.reproduction import results, sources, trials
 from launch.reproduction.asked import ITEMS, LOGPROBS, PAGE, READINGS, SEARCH, SWEEP, Asked

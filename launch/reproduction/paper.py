@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analysis import Study
-from analysis.published import comparison, data, explanations, own, page, tables
+from analysis.published import comparison, data, explanations, page, run_values, tables
 from analysis.published.data import Published
 from analysis.published.records import Compared, Readings
 from engine.runs import storage
@@ -55,7 +55,7 @@ def write(
         singles=studies.single_changes(asked, published, items),
     )
     compared = comparison.compare(published, both)
-    own.replaced(published, found[PAPER]).write(asked.root / "own")
+    run_values.replaced(published, found[PAPER]).write(asked.root / "own")
     print("figures", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         drawn = tables.draw(made[PAPER], Path(folder), items) if PAPER in made else {}

@@ -15,8 +15,7 @@ from configs.known_models import ModelSpec
 from engine.checkpoint.card import REWARD, Card, Checkpoint
 from engine.errors import AssayError
 from engine.scoring.reward_passes import default_dtype, dtype_named
-from engine.scoring.rows import AUTO
-from engine.sweep.rewards import SweepSettings
+from engine.settings import AUTO, SweepSettings
 from engine.text.chat_template import TemplatePolicy
 from launch.common import scoring
 

@@ -14,7 +14,8 @@ from engine.control import ProcessError
 from engine.errors import AssayError
 from engine.runs.lock import LockError
 from engine.runs.reader import RunError
-from engine.sweep.logprobs import LogprobSettings, next_tokens
+from engine.settings import LogprobSettings
+from engine.sweep.logprobs import next_tokens
 from engine.sweep.rewards import sweep_replies, sweep_vocabulary
 from launch.common import searching
 from launch.reproduction import results, sources, trials

@@ -8,7 +8,7 @@ from launch.common import command, config
 
 @pytest.fixture
 def search_settings(capsys):
-    """Arguments -> the settings of configs/gcg.py under them, or the error line."""
+    """Arguments -> the settings of configs/search.py under them, or the error line."""
 
     def read(*argv) -> dict | str:
         found = []
@@ -17,7 +17,7 @@ def search_settings(capsys):
             found.append(given.config.to_dict())
             return "read"
 
-        status = command.run("gcg", argv, body, doc=None, config="gcg")
+        status = command.run("search", argv, body, doc=None, config="search")
         return found[0] if status == 0 else capsys.readouterr().err
 
     return read
@@ -34,8 +34,8 @@ def search_settings(capsys):
         (["--noconfig.ascii_only"], "ascii_only", False),
         (["--config.threshold=-1.5"], "threshold", -1.5),
         (["--config.mesh.model=2"], "mesh", {"model": 2}),
-        (["--config.steps=7", f"--config={config.default_file('gcg')}:paper"], "steps", 7),
-        (["--config", f"{config.default_file('gcg')}:paper"], "steps", 1000),
+        (["--config.steps=7", f"--config={config.default_file('search')}:paper"], "steps", 7),
+        (["--config", f"{config.default_file('search')}:paper"], "steps", 1000),
     ],
 )
 def test_an_override_sets_its_key(search_settings, argv, key, value):
@@ -58,7 +58,7 @@ def test_two_calls_share_no_settings(search_settings):
 )
 def test_a_bad_override_is_one_line(search_settings, flag, message):
     error = search_settings(flag)
-    assert error.startswith(f"gcg: {message}")
+    assert error.startswith(f"search: {message}")
     assert error.count("\n") == 1
 
 

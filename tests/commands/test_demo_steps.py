@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis.measures.changes import Limits
 from configs import demo as demo_config
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.sweep.logprobs import LogprobSettings
+from engine.settings import Limits, LogprobSettings
 from launch import demo
 from launch.common import searching
 from tests.support.sweeps import SETTINGS, Run

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.runs import schema
-from launch.__main__ import COMMANDS, MODULES, main
+from launch.__main__ import ALIASES, COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 # The changelog names what is no more.
@@ -69,7 +69,7 @@ def flags():
 
 
 def _config_keys(command: str) -> set[str]:
-    config = importlib.import_module(f"configs.{MODULES.get(command, command)}").get_config()
+    config = importlib.import_module(f"configs.{ALIASES.get(command, command)}").get_config()
 
     def keys(part, before):
         for name in part:
@@ -102,7 +102,7 @@ def test_commands_and_flags_of_a_page_exist(page, flags, capsys):
         words = words[words.index("assay") :] if "assay" in words else words
         match words:
             case ["assay", command, *rest] if not command.startswith("-"):
-                assert command in {*COMMANDS, *MODULES.values()}, words
+                assert command in {*COMMANDS, *ALIASES}, words
                 _check_flags(command, rest, flags(command, capsys))
             case ["python", "-m", module, *rest]:
                 assert _has_spec(module), words
@@ -140,7 +140,7 @@ def test_files_modules_and_settings_of_a_page_exist(page):
         for command in COMMANDS
         if (ROOT / "configs" / f"{command}.py").exists()
         for key in _config_keys(command)
-    } | _config_keys("gcg")
+    } | _config_keys("search")
     for span in _spans(page):
         if named := re.match(r"--config\.([\w.]+)", span):
             assert named[1] in settings, span

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
-from launch.__main__ import COMMANDS, MODULES
+from launch.__main__ import COMMANDS
 from tests.support.sweeps import Run
 
 pytestmark = pytest.mark.slow  # `make test` stays near five minutes
@@ -139,7 +139,7 @@ def test_an_array_is_shards(parse):
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_an_array_is_refused_for_commands_without_shards(name):
-    module = importlib.import_module(f"launch.{MODULES.get(name, name)}")
+    module = importlib.import_module(f"launch.{name}")
     done = bash(CLUSTER / "slurm.sbatch", name, DRY_RUN="1", SLURM_ARRAY_TASK_ID="1", SHARDS="2")
     if hasattr(module, "sharding"):
         assert (done.returncode, done.stderr) == (0, "")

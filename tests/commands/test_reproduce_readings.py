@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from analysis.published import comparison, data, own, tables, verdicts
+from analysis.published import comparison, data, run_values, tables, verdicts
 from analysis.published.explanations import explanations
 from analysis.published.records import Readings
 from configs import known_models, reproduce
@@ -136,7 +136,7 @@ def test_the_readings_change_one_convention_each(readings):
 @pytest.mark.parametrize("change", CHANGES)
 def test_values_of_a_reading_name_that_reading_and_not_another(readings, change):
     (source,) = [one for one in readings.singles if one.name == change]
-    found, table = outcomes(own.replaced(data.read(), source), readings)
+    found, table = outcomes(run_values.replaced(data.read(), source), readings)
     differing = [v for v in found if v.kind == verdicts.DIFFERS]
     assert len(differing) > 10
     assert all(change in v.met for v in differing)
@@ -164,7 +164,7 @@ def test_values_that_nothing_explains_are_said_to_be_so(readings):
 
 
 def test_values_of_the_run_itself_need_no_explanation(readings):
-    found, table = outcomes(own.replaced(data.read(), readings.paper), readings)
+    found, table = outcomes(run_values.replaced(data.read(), readings.paper), readings)
     assert {(v.kind, v.why) for v in found} == {(verdicts.SAME, "")}
     assert {one.differing for one in table} == {0}
     lost = [one for one in table if one.change in CHANGES]

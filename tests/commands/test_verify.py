@@ -25,7 +25,7 @@ def models(checkpoint):
 @pytest.fixture(scope="module")
 def whole(models, tmp_path_factory):
     """A run with a sweep, a list, log-probabilities and a search."""
-    from launch import gcg, logprobs, score, sweep
+    from launch import logprobs, score, search, sweep
 
     folder = tmp_path_factory.mktemp("verify")
     (folder / "words.txt").write_text("love\nhate\nwar and peace\n")
@@ -37,7 +37,7 @@ def whole(models, tmp_path_factory):
     items = f"--items={folder / 'words.txt'}"
     assert score.main([model, run, prompts, items]) == 0
     assert logprobs.main([language, run, prompts, *SMALL]) == 0
-    assert gcg.main([model, run, prompts, *SEARCH]) == 0
+    assert search.main([model, run, prompts, *SEARCH]) == 0
     return folder / "run"
 
 

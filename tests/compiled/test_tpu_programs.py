@@ -11,7 +11,7 @@ import pytest
 from bench.compiled import chips, hlo, products
 from bench.compiled.programs import merged_replies
 from engine.planning import flops
-from engine.search.settings import DEFAULTS
+from engine.settings import SearchSettings
 from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN, PREFIX, PROGRAMS, WIDE
 
 pytestmark = [
@@ -180,7 +180,9 @@ def test_a_step_returns_one_array(programs, model):
 def test_a_step_of_a_search_returns_replies_and_rewards_alone(compiled, name):
     results = compiled[name].root(compiled[name].entry).arrays
     assert [a.dtype for a in results] == ["s32", "f32", "f32", "f32"]
-    replies = 8 + merged_replies(DEFAULTS["method"], 8)  # of 2 tokens; candidates and merged ones
+    replies = 8 + merged_replies(
+        SearchSettings.method, 8
+    )  # of 2 tokens; candidates and merged ones
     assert sum(a.bytes for a in results) <= replies * (2 + 1) * 4 + 4  # and their parent's reward
 
 

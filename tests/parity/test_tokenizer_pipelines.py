@@ -21,7 +21,7 @@ from transformers import (
 
 import engine
 from engine.errors import AssayError
-from launch import gcg, logprobs, sweep, verify
+from launch import logprobs, search, sweep, verify
 from tests.support import folders, pipelines, torch_models
 from tests.support.pipelines import BOS, CLOSES, OPENS, PIPELINES, ROWS, TEXTS
 
@@ -204,7 +204,7 @@ def test_a_searchs_file_holds_rewards_that_are_read_where_transformers_reads_the
     flags = [f"--checkpoint={own.checkpoint.path}", f"--run={tmp_path}"]
     searched = ["--config.length=2", "--config.steps=3", "--config.candidates=32"]
     searched += ["--config.topk=64", "--config.direction=max", "--config.round_trip=True"]
-    assert gcg.main([*flags, f"--prompt={PROMPT}", *searched]) == 0
+    assert search.main([*flags, f"--prompt={PROMPT}", *searched]) == 0
     [file] = (tmp_path / "sequences").rglob("*.parquet")
     last = pl.read_parquet(file).row(-1, named=True)
     before, after = own.around

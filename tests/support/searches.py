@@ -15,8 +15,8 @@ from engine.scoring.reward_passes import RewardScorer
 from engine.search.buffer import Ranked, State
 from engine.search.drivers import StepDriver, build_step_inputs
 from engine.search.objective import SearchObjective
-from engine.search.settings import SearchSettings
 from engine.search.step import build_step
+from engine.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
 
 SETTINGS = SearchSettings(

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 import engine
-from engine.api import default_dtype
 from engine.checkpoint.card import Checkpoint
+from engine.scoring.reward_passes import default_dtype
 
 PROMPT = "What is the greatest thing?"
 

@@ -8,8 +8,8 @@ from configs import known_models, known_shapes
 from engine.planning import flops, machines, memory, plans, searches
 from engine.planning.work import SearchWork
 from engine.search import packing
-from engine.search.settings import SearchSettings, with_defaults
 from engine.search.step import first_changes
+from engine.settings import SearchSettings
 from launch.common.subjects import subject_of
 
 V6E = machines.KINDS["v6e"]
@@ -69,7 +69,7 @@ def test_merged_replies_take_a_pass_of_their_own():
 @pytest.mark.parametrize("work", [SMALL, LARGE])
 def test_rows_and_blocks_are_those_of_the_compiled_step(work):
     changes = {"length": work.length, "candidates": work.candidates}
-    settings = SearchSettings(**with_defaults(changes), direction="max", dtype="float32")
+    settings = SearchSettings.of(**changes, direction="max", dtype="float32")
     first = first_changes(settings)
     assert list(first) == work.first_changes
     packed = packing.pack(first, work.own)

@@ -12,8 +12,8 @@ from engine.search import jobs
 from engine.search.drivers import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
-from engine.search.settings import METHODS
 from engine.search.trace import Trace, end_step
+from engine.settings import METHODS
 from tests.support import slow, tiny
 from tests.support.searches import problem, scorer, settings
 

@@ -20,7 +20,7 @@ import pytest
 from etils import epath
 
 import analysis
-from configs import gcg
+from configs import search as search_config
 from engine import api
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
@@ -28,7 +28,7 @@ from engine.runs import parts, provenance, schema
 from engine.search.drivers import EnumerationDriver, StepDriver, run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import score_elsewhere, search_sequences, trace_frame
-from engine.search.settings import DEFAULTS, METHODS, SearchSettings, with_defaults
+from engine.settings import METHODS, SearchSettings
 from engine.sweep import rescore, setup
 from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 from launch.common import searching
@@ -179,7 +179,7 @@ def test_what_one_model_likes_is_scored_by_the_others(checkpoint, tmp_path):
 
 
 def test_a_command_killed_before_others_scored_what_it_found_has_them_do_it(checkpoint, tmp_path):
-    run, config = str(tmp_path / "run"), gcg.get_config()
+    run, config = str(tmp_path / "run"), search_config.get_config()
     models = [checkpoint(), checkpoint("other", head_seed=1)]
     search(run, models[:1], steps=2)
     searching.search(models[:1], PROMPT, run, settings(steps=2), make_mesh(), config, models)
@@ -276,7 +276,7 @@ def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
         ]
         # A killed process leaves half a compiled file: not where other tests read.
         return subprocess.Popen(
-            [sys.executable, "-m", "launch.gcg", *flags],
+            [sys.executable, "-m", "launch.search", *flags],
             cwd=ROOT,
             env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")},
             stdout=subprocess.DEVNULL,
@@ -292,7 +292,7 @@ def test_a_killed_command_goes_on_to_the_same_bytes(checkpoint, tmp_path):
     assert process.wait() == -signal.SIGKILL
     assert list(killed.rglob("*.safetensors"))
     assert start(killed).wait() == 0
-    name = schema.sequences_path("tiny", "greatest", "max", DEFAULTS["method"], 0)
+    name = schema.sequences_path("tiny", "greatest", "max", SearchSettings.method, 0)
     assert (killed / name).read_bytes() == (whole / name).read_bytes()
 
 
@@ -341,22 +341,23 @@ def test_a_command_killed_between_its_directions_goes_on_to_both(checkpoint, tmp
 
 @pytest.mark.parametrize("method", [None, *METHODS])
 def test_the_api_and_the_command_have_the_same_settings(method):
-    config = gcg.get_config()
+    config = search_config.get_config()
     config.method = method
     command, _ = searching.settings(config, [])
-    every = with_defaults({} if method is None else {"method": method})
-    assert command == SearchSettings(**every, direction="both", dtype="float32")
-    assert method is not None or every == DEFAULTS
+    assert command == SearchSettings.of(method=method, direction="both", dtype="float32")
+
+
+def of(**given) -> SearchSettings:
+    return SearchSettings.of(**given, direction="max", dtype="float32")
 
 
 def test_settings_that_are_not_given_have_the_defaults_of_their_method():
-    own = {"buffer": 8, "replace_first": 4, "temperature": 1.0, "spread": 2.0, "merge": 0}
-    assert with_defaults({"method": "mutate"}) == DEFAULTS | {"method": "mutate"} | own
-    assert with_defaults({"method": "gcg", "merge": None, "seed": 3})["merge"] == 0
-    original = DEFAULTS | {"method": "gcg-original", "merge": 0}
-    assert with_defaults({"method": "gcg-original"}) == original
+    others = {"buffer": 8, "replace_first": 4, "temperature": 1.0, "spread": 2.0, "merge": 0}
+    assert of(method="mutate") == dataclasses.replace(of(), method="mutate", **others)
+    assert of(method="gcg", merge=None, seed=3).merge == 0
+    assert of(method="gcg-original") == dataclasses.replace(of(), method="gcg-original", merge=0)
     for universal in ("mean", "minimum"):
-        config = gcg.get_config()
+        config = search_config.get_config()
         config.universal = universal
         assert searching.settings(config, [])[0].method == "gcg"
 
@@ -371,8 +372,7 @@ def test_settings_that_are_not_given_have_the_defaults_of_their_method():
     ],
 )
 def test_no_more_candidates_are_merged_than_there_are(given, merge):
-    assert with_defaults(given)["merge"] == merge
-    SearchSettings(**with_defaults(given), direction="max", dtype="float32")
+    assert of(**given).merge == merge
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from etils import epath
 
 import analysis
 import engine
-from configs import gcg
+from configs import search as search_config
 from engine import api
 from engine.errors import AssayError
 from engine.planning import admission
@@ -199,7 +199,7 @@ def test_more_devices_change_nothing(models, tmp_path):
 
 
 def test_a_joint_and_a_universal_search_exclude_each_other(models, tmp_path):
-    config = gcg.get_config()
+    config = search_config.get_config()
     config.joint, config.universal = True, "mean"
     with pytest.raises(
         AssayError, match=r"^joint=True with universal='mean'; allowed: one of both"
@@ -218,7 +218,7 @@ def test_a_joint_and_a_universal_search_exclude_each_other(models, tmp_path):
 )
 def test_judges_are_checked_before_the_search(checkpoint, tmp_path, judges, changes, message):
     other, same = checkpoint("other", head_seed=1), checkpoint(head_seed=2)
-    config = gcg.get_config()
+    config = search_config.get_config()
     config.judges = judges.format(other=other.path, same=same.path)
     config.update(changes)
     with pytest.raises(AssayError, match=rf"^{message}"):

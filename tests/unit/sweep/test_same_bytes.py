@@ -15,6 +15,7 @@ from engine.errors import AssayError
 from engine.scoring import reward_passes
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer
+from engine.settings import LogprobSettings
 from engine.sweep import logprobs
 from tests.support import tiny
 from tests.support.parity import make_mesh
@@ -46,9 +47,9 @@ def everything(folder, models, language, data: int, dtype: str) -> dict[str, str
     run, mesh = Run(folder / f"{dtype}-{data}"), make_mesh(data)
     run.sweep(models, ONE, mesh=mesh, dtype=dtype, objectives="quantiles")
     run.score(models, ONE, "replies", REPLIES, mesh=mesh, dtype=dtype)
-    shared = {field.name for field in dataclasses.fields(logprobs.LogprobSettings)} - {"form"}
+    shared = {field.name for field in dataclasses.fields(LogprobSettings)} - {"form"}
     common = {name: getattr(SETTINGS, name) for name in shared} | {"dtype": dtype}
-    settings = logprobs.LogprobSettings(form="pretrained", **common)
+    settings = LogprobSettings(form="pretrained", **common)
     logprobs.next_tokens([language], ONE, str(run.folder), settings, mesh)
     logprobs.replies([language], ONE, "replies", REPLIES, str(run.folder), settings, mesh)
     return run.hashes()

@@ -10,7 +10,7 @@ from engine.mesh import build_mesh
 from engine.planning import admission, machines, memory, plans
 from engine.planning.admission import Place, subject_of
 from engine.search.run_folder import score_elsewhere, search_sequences
-from engine.search.settings import SearchSettings, with_defaults
+from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
 from tests.support.sweeps import ONE, PROMPTS, SETTINGS
 
@@ -186,9 +186,7 @@ def test_a_model_that_is_too_large_does_not_keep_others_from_being_computed(
 
 
 def test_a_search_for_the_mean_of_several_prompts_is_checked_for_all_of_them(tiny, run, free):
-    settings = SearchSettings(
-        **with_defaults({"method": "gcg", "topk": 16}), direction="max", dtype="float32"
-    )
+    settings = SearchSettings.of(method="gcg", topk=16, direction="max", dtype="float32")
 
     def refuse(prompts, joint=True, **changes):
         own = dataclasses.replace(settings, **changes)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from etils import epath
 
+from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.runs import provenance
 from engine.runs.manifest import Manifest
@@ -141,11 +142,10 @@ def test_parts_that_are_gone_leave_the_manifest_before_anything_is_computed(run,
     run.sweep([tiny], ONE)
     (run.folder / PART).unlink()
     seen = []
-    original = rewards.restore
 
     def look(*arguments, **options):
         seen.append(run.manifest()["results"][RESULT])
-        return original(*arguments, **options)
+        return restore(*arguments, **options)
 
     monkeypatch.setattr(rewards, "restore", look)
     run.sweep([tiny], ONE)

@@ -27,8 +27,8 @@ from analysis.model_info import ModelInfo
 from analysis.report import drawing
 from analysis.statistics.multiplicity import false_discovery
 from analysis.words.questions import questions
-from bench.claims import items as nulls
 from configs.prompts import FOLLOW_UP
+from tests.support import list_nulls as nulls
 from tests.support import lists, runs, slow
 
 PROMPTS = {

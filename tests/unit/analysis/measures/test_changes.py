@@ -9,7 +9,6 @@ from analysis.chapters.changes import Changes, findings
 from analysis.measures.changes import (
     CHANGE,
     WORDS,
-    Limits,
     changes,
     checks,
     kinds_with_a_test,
@@ -20,6 +19,7 @@ from analysis.measures.changes import (
 from analysis.measures.two_models import two_models
 from analysis.statistics.multiplicity import with_q
 from engine.errors import AssayError
+from engine.settings import Limits
 from tests.support import runs
 
 N = 600

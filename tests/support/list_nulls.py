@@ -1,23 +1,21 @@
-"""Claims about lists: their items, agreement, framing, length and frequency.
+"""Lists in which there is nothing to claim, and what a page would claim of a list.
 
 Every null is a list of words with rewards of several models under several prompts, from which what
 the claim is about has been taken out, and nothing else:
 
 - the items of each model are shuffled, alike under all its prompts: the models share no order;
 - the traits of the models are shuffled: agreement has nothing to do with them;
-- the items are shuffled under the negative prompts, alike for all models: what is asked for does
-  not change the order in any direction;
+- the items are shuffled under the negative prompts, alike for all models: framing does not change
+  the order in any direction;
 - the words are shuffled among the items of like frequency, or of like length.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import polars as pl
 
-import analysis
 from analysis.chapters import (
     items_agreement,
     items_blocs,
@@ -30,15 +28,11 @@ from analysis.measures.list_scores import POINTS, ListScores, list_scores
 from analysis.model_info import ModelInfo
 from analysis.statistics import Array, ranks
 from analysis.statistics.multiplicity import with_q
-from analysis.words import lexicons
 from analysis.words.questions import NEGATIVE, POSITIVE, questions
-from bench.claims import Rate
-from configs.prompts import FOLLOW_UP, PAPER
+from configs.prompts import FOLLOW_UP
 
 _PERMUTATIONS = 999
 _BANDS = 10  # Of words of like frequency or length.
-_WORDS = 120  # Of a list.
-_FEW = (5, 10)  # Items of short lists, of whose agreement too little is known.
 _BASES = ("red", "blue")
 ENDS, AGREE, TRAITS = "list: items first and last", "list: models agree", "list: traits of models"
 OPPOSE = "list: models oppose one another"
@@ -47,7 +41,7 @@ FRAMING, LENGTH, FREQUENCY = "list: opposite framing", "list: length", "list: fr
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """One list as a chapter would see it.
+    """One list, as a chapter reads it.
 
     Attributes:
       rewards: (model, prompt) -> rewards by word.
@@ -60,27 +54,6 @@ class Drawn:
     prompts: Mapping[str, str]
     words: pl.DataFrame
     infos: Mapping[str, ModelInfo]
-
-
-def rates(run: analysis.Run, draws: int) -> Iterator[Rate]:
-    """The false-alarm rate of every claim on lists: synthetic, and on the rewards of `run`."""
-    makers: dict[str, Callable[[np.random.Generator], Drawn]] = {"synthetic": synthetic}
-    makers["real rewards"] = real(run)
-    for source, make in makers.items():
-        for claim in NULLS:
-            yield _rate(source, make, claim, draws)
-    for words in _FEW:
-        for claim in (AGREE, OPPOSE, FRAMING):
-            yield _rate(f"{words} items", partial(synthetic, words=words), claim, draws)
-
-
-def _rate(
-    source: str, make: Callable[[np.random.Generator], Drawn], claim: str, draws: int
-) -> Rate:
-    said, null = NULLS[claim]
-    rng = np.random.default_rng(0)
-    appeared = (claims(null(make(rng), rng), claim, rng) for _ in range(draws))
-    return Rate.of(claim, f"{source}: {said}", appeared)
 
 
 def synthetic(rng: np.random.Generator, models: int = 10, words: int = 60) -> Drawn:
@@ -116,44 +89,6 @@ def synthetic(rng: np.random.Generator, models: int = 10, words: int = 60) -> Dr
 
 
 _WORDINGS = ("ever-one-word", "in_the_world-answer-only")
-
-
-def real(run: analysis.Run) -> Callable[[np.random.Generator], Drawn]:
-    """A maker of lists of words of the vocabulary that all models of `run` share."""
-    shared = analysis.shared_vocabulary(run)
-    prompts = {p: text for p, text in run.vocabulary_prompts.items() if p in PAPER}
-    frequency = lexicons.frequency("")
-    word = pl.col("token").str.strip_chars().str.to_lowercase()
-    tables = {p: analysis.shared_rewards(run, shared, p) for p in prompts}
-    first = next(iter(tables.values()))
-    listed = first.select("token", word=word).join(frequency, on="word", how="inner")
-    listed = listed.filter(pl.col("word").str.contains(r"^[a-z]{2,}$")).unique("word").sort("word")
-    models = first.columns[1:]
-    infos = {
-        slug: ModelInfo(
-            nickname=slug,
-            developer=f"d{n % 2}",
-            base=_BASES[n % 5 < 2],
-            size_b=n + 1.0,
-            rewardbench_rank=n,
-        )
-        for n, slug in enumerate(models)
-    }
-
-    def make(rng: np.random.Generator) -> Drawn:
-        own = listed[np.sort(rng.choice(listed.height, _WORDS, replace=False)).tolist()]
-        rewards = {}
-        for prompt, table in tables.items():
-            there = own.select("token").join(table, on="token", how="left", maintain_order="left")
-            rewards |= {(model, prompt): there[model].to_numpy() for model in models}
-        words = own.select(
-            "word",
-            pl.col("word").str.len_chars().cast(pl.Float64).alias(items_controls.LENGTH),
-            pl.col("per_million").log().alias(items_controls.FREQUENCY),
-        )
-        return Drawn(rewards=rewards, prompts=prompts, words=words, infos=infos)
-
-    return make
 
 
 def shuffled_in_each_model(drawn: Drawn, rng: np.random.Generator) -> Drawn:

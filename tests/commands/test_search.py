@@ -1,4 +1,4 @@
-"""`launch.gcg` from its flags: what it says, and what it refuses."""
+"""`launch.search` from its flags: what it says, and what it refuses."""
 
 import json
 
@@ -28,7 +28,7 @@ def test_a_found_sequence_is_placed_among_the_single_tokens_of_a_sweep(command, 
     where = (f"--checkpoint={model}", f"--run={run}")
     small = ("--config.step_size=64", "--config.part_size=100", "--config.prompts=greatest")
     assert command("sweep", *where, *small).code == 0
-    done = command("gcg", *where, *FLAGS)
+    done = command("search", *where, *FLAGS)
     assert done.code == 0
     (file,) = (run / "sequences").rglob("*.parquet")
     last = pl.read_parquet(file).row(-1, named=True)
@@ -46,14 +46,14 @@ def test_a_found_sequence_is_placed_among_the_single_tokens_of_a_sweep(command, 
     left = [run / ".manifest.json.6568d694.tmp", file.parent / ".max.safetensors.0123abcd.tmp"]
     for path in left:  # as a command that is killed leaves them
         path.write_bytes(b"{")
-    assert command("gcg", *where, *FLAGS).out[-1].endswith("0 new; complete already")
+    assert command("search", *where, *FLAGS).out[-1].endswith("0 new; complete already")
     assert not any(path.exists() for path in left)
     assert command("verify", f"--run={run}").code == 0
 
 
 @pytest.mark.slow
 def test_without_a_sweep_no_percentile_is_said(command, model, tmp_path):
-    done = command("gcg", f"--checkpoint={model}", f"--run={tmp_path / 'run'}", *FLAGS)
+    done = command("search", f"--checkpoint={model}", f"--run={tmp_path / 'run'}", *FLAGS)
     assert done.code == 0
     assert "percentile" not in done.out[-1]
 
@@ -62,14 +62,14 @@ def test_without_a_sweep_no_percentile_is_said(command, model, tmp_path):
 def test_the_last_line_says_whether_what_was_found_is_certified(command, model, tmp_path):
     own = ("--config.method=repeat", "--config.steps=9", "--config.candidates=320")
     where = (f"--checkpoint={model}", f"--run={tmp_path / 'run'}", *FLAGS, *own)
-    found = command("gcg", *where).out[-1]
+    found = command("search", *where).out[-1]
     assert "certified" not in found
-    few = command("gcg", *where, "--config.certify=3").out[-1]
+    few = command("search", *where, "--config.certify=3").out[-1]
     assert ": 1 new; max " in few
     assert "(not certified: its budget of 3 sweeps ended; 1 swap taken from " in few
-    done = command("gcg", *where, "--config.certify=40").out[-1]
+    done = command("search", *where, "--config.certify=40").out[-1]
     assert "(certified: none of its swaps improves it; " in done
-    assert command("gcg", *where, "--config.certify=40").out[-1].endswith("complete already")
+    assert command("search", *where, "--config.certify=40").out[-1].endswith("complete already")
 
 
 BAD = {
@@ -130,9 +130,9 @@ def test_bad_input_is_one_line_and_nothing_is_written(command, model, tmp_path, 
     (empty := tmp_path / "empty.txt").write_text("\n")
     names = {"few": few, "latin": latin, "empty": empty, "absent": tmp_path / "absent.txt"}
     flag, message = (text.format(**names) for text in BAD[bad])
-    done = command("gcg", f"--checkpoint={model}", f"--run={run}", *FLAGS, f"--config.{flag}")
+    done = command("search", f"--checkpoint={model}", f"--run={run}", *FLAGS, f"--config.{flag}")
     assert len(done.err) == 1
-    assert done.err[0].startswith(f"gcg: {message}")
+    assert done.err[0].startswith(f"search: {message}")
     assert done.out == []
     assert done.code == 2
     assert not run.exists()
@@ -140,7 +140,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(command, model, tmp_path, 
 
 def test_a_checkpoint_that_is_not_there_is_refused(command, tmp_path):
     run = tmp_path / "run"
-    done = command("gcg", f"--checkpoint={tmp_path / 'none'}", f"--run={run}", *FLAGS)
+    done = command("search", f"--checkpoint={tmp_path / 'none'}", f"--run={run}", *FLAGS)
     assert (len(done.err), done.out, done.code) == (1, [], 2)
     assert str(tmp_path / "none") in done.err[0]
     assert not run.exists()

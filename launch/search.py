@@ -1,4 +1,4 @@
-"""Searches the sequences that reward models rate highest and lowest. See configs/gcg.py.
+"""Searches the sequences that reward models rate highest and lowest. See configs/search.py.
 
 For each sequence that was found, the last line gives the percentile of its reward among the model's
 single tokens, if the run holds a sweep under that prompt, and the number of candidates that were
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-import analysis
-from analysis.statistics.ranks import percentile_among
-from engine.runs import schema, storage
+from engine.errors import AssayError
+from engine.runs import parts, schema, storage
+from engine.runs.reader import Result, RunError, read_contents
 from engine.search.run_folder import SearchResult
 from launch.common import command, locking, scoring, searching
 
@@ -26,7 +26,7 @@ _NAMED = 4  # new sequences that the last line quotes
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
     define = [scoring.define_flags]
-    return command.run("gcg", argv, search, doc=__doc__, define=define, config="gcg")
+    return command.run("search", argv, search, doc=__doc__, define=define, config="search")
 
 
 def search(given: command.Given) -> str:
@@ -42,8 +42,10 @@ def search(given: command.Given) -> str:
 
 
 def _said(found: Sequence[SearchResult], run: epath.Path) -> list[str]:
-    swept = [storage.is_folder(run / schema.scores_path(f.model, f.prompt_id)) for f in found]
-    singles = _single_tokens(run) if any(swept) else None
+    try:
+        swept = read_contents(run).results
+    except RunError:  # another command is writing it: no percentile then
+        swept = {}
     lines = []
     for one in found:
         line, notes = f"{one.direction} {one.reward:.4g} {one.text!r}", []
@@ -57,9 +59,9 @@ def _said(found: Sequence[SearchResult], run: epath.Path) -> list[str]:
                 reading = sum(model in named for model, *_ in said["judges"])
                 judges += f", {reading} of which read texts,"
             notes.append(f"{judges} {said['objective']:.4g} sd")
-        if singles and (one.model, one.prompt_id) in singles.results:
-            rewards = np.sort(singles.rewards(one.model, one.prompt_id)[1])
-            notes.append(f"percentile {100 * percentile_among(rewards, one.reward):.2f}")
+        singles = swept.get(schema.scores_path(one.model, one.prompt_id))
+        if singles and (percentile := _percentile(singles, one.reward)) is not None:
+            notes.append(f"percentile {percentile:.2f}")
         if one.rejected and one.certificate is None:
             notes.append(f"{one.rejected} candidates rejected for their text")
         lines.append(f"{line} ({', '.join(notes)})" if notes else line)
@@ -75,11 +77,20 @@ def _certified(said: Mapping[str, Any]) -> str:
     return f"not certified: its budget of {said['sweeps']} sweeps ended; {taken}"
 
 
-def _single_tokens(run: epath.Path) -> analysis.Run | None:
-    try:
-        return analysis.load(run)
-    except analysis.RunError:  # a sweep is under way, or was interrupted: no percentile then
+def _percentile(swept: Result, reward: float) -> float | None:
+    """Percentage of single tokens with a lower reward, equal ones counted half.
+
+    None where the sweep is not complete, or has a part that is not what the manifest says.
+    """
+    if not swept.complete:
         return None
+    try:
+        each = [parts.read_frame(swept.folder / p, h, {}).frame for p, h in swept.parts.items()]
+    except (AssayError, OSError):
+        return None
+    rewards = np.sort(np.concatenate([frame["reward"].to_numpy() for frame in each]))
+    ends = [np.searchsorted(rewards, np.float32(reward), side) for side in ("left", "right")]
+    return 100 * (float(sum(ends)) / (2 * len(rewards)))
 
 
 if __name__ == "__main__":

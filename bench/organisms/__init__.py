@@ -1,1 +1,0 @@
-"""Does the method find a bias that is known to be there?"""

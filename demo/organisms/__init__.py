@@ -1,1 +1,0 @@
-"""Reward heads with a planted, known bias, on the embedded decoder."""

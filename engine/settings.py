@@ -1,0 +1,767 @@
+"""The settings of every command: each is stated once, with its type, its default and its meaning.
+
+`configs/` makes the ConfigDict of a command from these classes, and `--help` prints what each field
+means. The engine and the analysis take instances, which check themselves. A field whose value on
+the command line has another form than in an instance (a word such as `auto`, a file's path) states
+its default there too.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from engine.errors import AssayError
+
+DTYPES = ("bfloat16", "float16", "float32")
+MODES = ("ids", "text")
+POOLINGS = ("last", "last_non_pad", "first_pad")
+AUTO = "auto"  # the mode and the pooling that fit the model
+# Columns of a result beside the reward: none; one per objective; or also one per quantile of each
+# objective.
+OBJECTIVES = ("none", "values", "quantiles")
+FORMS = ("pretrained", "chat")  # of a language model's prompt
+DIRECTIONS = {"max": 1, "min": -1}
+STEP_METHODS = ("gcg-merged", "gcg-original", "gcg", "mutate", "random", "paper")
+GRADIENT_METHODS = ("gcg-merged", "gcg-original", "gcg", "paper")
+ENUMERATIONS = ("repeat", "coordinate", "beam")
+METHODS = (*STEP_METHODS, *ENUMERATIONS)
+
+_NONE: Any = dataclasses.MISSING
+
+
+# Any: defaults are of several types.
+def setting(text: str, default: Any = _NONE, *, command: Any = _NONE) -> Any:
+    """A field of a settings class.
+
+    Args:
+      text: what it means, for `--help`.
+      default: of an instance; a field without one must be given.
+      command: the default on the command line, where its form differs; None: a method's default.
+    """
+    shown = default if command is _NONE else command
+    return dataclasses.field(default=default, metadata={"help": text, "command": shown})
+
+
+def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
+    """Raises AssayError for a value that is not one of those allowed."""
+    if value not in allowed:
+        raise AssayError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}")
+
+
+def check_dtype(name: str) -> None:
+    """Raises AssayError for a name that is none of `DTYPES`."""
+    check_choice("dtype", name, DTYPES)
+
+
+def check_integer(name: str, value: object, least: int) -> None:
+    """Raises AssayError for what is no integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise AssayError(f"{name}={value!r}; allowed: integers >= {least}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeshSettings:
+    """The device mesh."""
+
+    model: int = setting(
+        "Devices along the mesh axis `model`; the axis `data` takes the others.", 1
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoadingSettings:
+    """How a command opens checkpoints and places models."""
+
+    verify: str = setting(
+        "Whether a checkpoint's parameters and tokenizer files are compared with the hashes in its "
+        "model.json: `true`, `false`, or `auto`: tokenizer files, and parameters of less than "
+        "20 GB.",
+        "auto",
+    )
+    mesh: MeshSettings = setting("The device mesh.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PromptSettings:
+    """The prompts of a command."""
+
+    prompts: str = setting("Ids of configs/prompts.py, comma-separated.", "greatest")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How results are computed. Dtype and sizes are part of their fingerprint."""
+
+    dtype: str = setting(
+        "Of the decoder: float32, bfloat16, float16, or `auto`: float32 on a CPU; on an "
+        "accelerator bfloat16, or float16 for models that are stored in it (bfloat16 would round "
+        "their weights again).",
+        command="auto",
+    )
+    step_size: int | None = setting(
+        "Candidates per step on each device, or `auto`: what the run has already for the model, "
+        "else 2048 on a GPU and 1024 elsewhere, or fewer where memory is short.",
+        command="auto",
+    )
+    check_memory: bool = setting(
+        "Whether a model that is larger than the free memory is refused before it is loaded.", True
+    )
+    part_size: int = setting(
+        "Rows per part; a killed run computes at most two parts again.", command=16384
+    )
+    self_check: int = setting("Rows per result that a plain full pass scores again.", command=16)
+    seed: int = setting("Of the sample of rows that the self-check takes.", command=0)
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
+        for name, least in (("step_size", 1), ("part_size", 1), ("self_check", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not (name == "step_size" and value is None):
+                check_integer(name, value, least)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepSettings(Settings):
+    """How rewards are computed. The settings here are part of a result's fingerprint."""
+
+    mode: str = setting(
+        "How a reply becomes token ids. `ids`: its id stands between the ids of the template. "
+        "`text`: its text is put into the template and the whole conversation is tokenised, as in "
+        "the paper; identical conversations are scored once. `auto`: `ids`, or `text` for a model "
+        "whose template cannot be cut around a reply.",
+        command="auto",
+    )
+    pooling: str = setting(
+        "Position at which the reward is read: `last`, the last id; `last_non_pad`, the last one "
+        "that is no pad token, as in transformers from 4.50 on; `first_pad`, the id before the "
+        "first pad token, as in the library version that the paper used; `auto`, what the "
+        "conversion found.",
+        command="auto",
+    )
+    objectives: str = setting(
+        "Columns beside the reward: `none`; `values`, one per objective (ArmoRM, URM, QRM; other "
+        "models have none); `quantiles`, also one per quantile of each objective (QRM).",
+        "none",
+    )
+    tokens: int | None = setting(
+        "A fixed random subset of so many tokens, drawn with `seed`; `all` of them by default.",
+        None,
+        command="all",
+    )
+    lens: bool = setting(
+        "Whether parts also hold the reward after every layer: final norm and head read the hidden "
+        "state after each, in the same pass (docs/lens.md). Parts are as many times as large.",
+        False,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("mode", self.mode, (AUTO, *MODES))
+        check_choice("pooling", self.pooling, (AUTO, *POOLINGS))
+        check_choice("objectives", self.objectives, OBJECTIVES)
+        if self.tokens is not None:
+            check_integer("tokens", self.tokens, 1)
+        if type(self.lens) is not bool:
+            raise AssayError(f"lens={self.lens!r}; allowed: True, False")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogprobSettings(Settings):
+    """How log-probabilities are computed. `form` is part of a result's fingerprint."""
+
+    form: str = setting(
+        "How a language model is given a prompt: `pretrained`, as plain text, or `chat`, in the "
+        "chat template.",
+        command="pretrained",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("form", self.form, FORMS)
+
+
+# What the methods have in place of the defaults of `gcg-merged`.
+_BUFFERED = {"buffer": 8, "replace_first": 4, "temperature": 1.0, "spread": 2.0, "merge": 0}
+_OTHERS = dict.fromkeys(METHODS, _BUFFERED) | {"gcg-original": {"merge": 0}, "gcg-merged": {}}
+# Least values of the integers; 1 for the others.
+_SMALLEST = dict.fromkeys(("seed", "patience", "certify", "certify_step", "screen", "merge"), 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """Settings of a search; its result depends on all but `every` and those of certificates.
+
+    `of` gives the fields that are left out the defaults of their method.
+    """
+
+    method: str = setting(
+        "gcg-merged (the default, but of a universal search), gcg (the default there), "
+        "gcg-original, paper, mutate, random, repeat, coordinate, beam.",
+        "gcg-merged",
+        command=None,
+    )
+    direction: str = setting("max, min, both.", command="both")
+    length: int = setting("Tokens of the reply.", 8)
+    steps: int = setting("repeat, coordinate and beam score `candidates` tokens per step.", 500)
+    flops: float = setting("Budget of each direction; 0: no budget, `steps` decides.", 0.0)
+    candidates: int = setting("Candidates scored per step and restart.", 64)
+    topk: int = setting("Tokens that may be proposed per position.", 256)
+    restarts: int = setting("Searches per direction, run side by side.", 1)
+    buffer: int = setting(
+        "Sequences that each restart keeps; by default 1 of gcg-merged and gcg-original, 8 of the "
+        "other methods.",
+        1,
+        command=None,
+    )
+    beam: int = setting("Width of the beam (method=beam).", 8)
+    replace_first: int = setting(
+        "Tokens that a candidate changes at most in the first step; by default 1 of gcg-merged and "
+        "gcg-original, 4 of the other methods.",
+        1,
+        command=None,
+    )
+    replace_last: int = setting("The same in the last step; linear between the two.", 1)
+    temperature: float = setting(
+        "Of drawing proposals, in standard deviations of the gain; by default inf, which is "
+        "uniform in the topk, of gcg-merged and gcg-original, 1 of the other methods.",
+        math.inf,
+        command=None,
+    )
+    spread: float = setting(
+        "Of drawing the parent from the buffer, in ranks; by default 0, which is always the best, "
+        "of gcg-merged and gcg-original, 2 of the other methods.",
+        0.0,
+        command=None,
+    )
+    distance: float = setting("Weight of the distance between embeddings (Faster-GCG).", 0.0)
+    momentum: float = setting(
+        "Weight of the earlier gradients in their running mean (MAC: 0.4).", 0.0
+    )
+    screen: int = setting(
+        "Candidates of a step that are scored: those that the head rates highest after half of the "
+        "layers (probe sampling); 0: all.",
+        0,
+    )
+    merge: int = setting(
+        "Best candidates whose changes are also tried together (I-GCG); by default 7 of "
+        "gcg-merged, 0, which is none, of the other methods.",
+        7,
+        command=None,
+    )
+    target: float = setting(
+        "Reduce the squared distance to ±target, and stop there; 0: no target.", 0.0
+    )
+    wrong_sign: bool = setting(
+        "Reproduces the mistake of the code of Christian et al. 2025: `min` takes the gradient of "
+        "`max`.",
+        False,
+    )
+    ascii_only: bool = setting("Printable ASCII tokens alone.", True)
+    specials: bool = setting("Special tokens may be used.", False)
+    allow: tuple[str, ...] = setting(
+        "File of the tokens that alone may be used, one text per line.", (), command=""
+    )
+    deny: tuple[str, ...] = setting(
+        "File of the tokens that may not be used, one text per line.", (), command=""
+    )
+    fixed: tuple[int, ...] = setting(
+        "Positions of `initial` that do not change, comma-separated, from 0.", (), command=""
+    )
+    initial: str = setting('Text at which the search begins; "": random tokens.', "")
+    round_trip: bool = setting("Keep only sequences whose text tokenises back to them.", True)
+    patience: int = setting("End after this many steps without a better reward; 0: never.", 0)
+    threshold: float = setting("End at reward >= threshold (max) or <= -threshold (min).", math.inf)
+    certify: int = setting(
+        "Budget of sweeps of the vocabulary, one per position, which show whether a swap of a "
+        "single token improves what was found, and go on from the best one until none does; 0: "
+        "none.",
+        0,
+    )
+    certify_step: int = setting(
+        "Swaps per step on each device of those sweeps; 0: as memory and device allow.", 0
+    )
+    every: int = setting("Steps between two saves.", 10)
+    dtype: str = setting("As of `assay sweep`.", command="auto")
+    seed: int = setting("Of the random numbers.", 0)
+
+    # Any: settings are of several types, which the constructor checks.
+    @classmethod
+    def of(cls, *, universal: bool = False, **given: Any) -> "SearchSettings":
+        """Settings in which what is missing or None has the default of its method.
+
+        Args:
+          universal: of a search for several models or prompts, whose default method is `gcg`.
+          **given: by name.
+        """
+        own = {name: value for name, value in given.items() if value is not None}
+        if universal:
+            own = {"method": "gcg"} | own
+        every = _OTHERS.get(str(own.get("method", "gcg-merged")), {}) | own
+        scored = own.get("screen") or own.get("candidates", 64)
+        most = every.get("merge", 7)
+        if "merge" not in own and isinstance(scored, int) and scored < most:
+            every["merge"] = scored if scored > 1 else 0
+        return cls(**every)
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
+        check_choice("method", self.method, METHODS)
+        check_choice("direction", self.direction, (*DIRECTIONS, "both"))
+        for name in (field.name for field in dataclasses.fields(self) if field.type is int):
+            check_integer(name, getattr(self, name), _SMALLEST.get(name, 1))
+        for name in ("flops", "spread", "distance", "momentum", "target"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise AssayError(f"{name}={value!r}; allowed: finite numbers >= 0")
+        for name in ("momentum", "screen", "merge"):
+            if getattr(self, name) and self.method not in GRADIENT_METHODS:
+                allowed = ", ".join(map(repr, GRADIENT_METHODS))
+                raise AssayError(
+                    f"{name}={getattr(self, name)!r} with method={self.method!r}; allowed: 0, or "
+                    f"method={allowed}"
+                )
+        if not self.momentum < 1:
+            raise AssayError(f"momentum={self.momentum!r}; allowed: numbers >= 0 and < 1")
+        if self.screen >= self.candidates:
+            raise AssayError(
+                f"screen={self.screen}; allowed: 0, or fewer than the {self.candidates} candidates"
+            )
+        if self.merge == 1 or self.merge > (self.screen or self.candidates):
+            raise AssayError(
+                f"merge={self.merge}; allowed: 0, or 2 to {self.screen or self.candidates}, the "
+                "candidates that are scored"
+            )
+        if math.isnan(self.threshold):
+            raise AssayError("threshold=nan; allowed: numbers, or inf")
+        if not self.temperature > 0:
+            raise AssayError(f"temperature={self.temperature!r}; allowed: numbers > 0, or inf")
+        for position in self.fixed:
+            if not 0 <= position < self.length:
+                raise AssayError(f"fixed={position}; allowed: positions 0 to {self.length - 1}")
+        if self.fixed and not self.initial:
+            raise AssayError("fixed positions need an initial string to take their tokens from")
+        if len(set(self.fixed)) == self.length:
+            raise AssayError(f"fixed={self.fixed}: every position; allowed: at least one is free")
+        if 0 < self.certify < len(self.free):
+            raise AssayError(
+                f"certify={self.certify}; allowed: 0, or at least {len(self.free)} sweeps, one for "
+                "each free position"
+            )
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """The directions that are searched."""
+        return tuple(DIRECTIONS) if self.direction == "both" else (self.direction,)
+
+    @property
+    def attempts(self) -> int:
+        """Attempts per direction: the restarts, or 1 for methods whose restarts are identical."""
+        return 1 if self.method in ("repeat", "beam") else self.restarts
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """Positions that may change, ascending."""
+        return tuple(i for i in range(self.length) if i not in self.fixed)
+
+    def of_compiled_step(self) -> "SearchSettings":
+        """These settings with every field that no compiled step reads set to a fixed value.
+
+        Searches for which the results are equal share one compiled step.
+        """
+        return dataclasses.replace(
+            self,
+            direction="max",
+            steps=1,
+            flops=0.0,
+            restarts=1,
+            buffer=1,
+            beam=1,
+            patience=0,
+            threshold=math.inf,
+            certify=0,
+            certify_step=0,
+            ascii_only=False,
+            specials=False,
+            allow=(),
+            deny=(),
+            initial="given" if self.fixed else "",
+            round_trip=False,
+            dtype="float32",
+            seed=0,
+        )
+
+    # Any: JSON values.
+    def fingerprint(self, direction: str) -> dict[str, Any]:
+        """Settings that must agree for a search to be resumed, as JSON values."""
+        fields = dataclasses.asdict(self) | {"direction": direction}
+        for name in ("every", "certify", "certify_step"):  # cannot change the result
+            del fields[name]
+        for name in ("momentum", "screen", "merge"):  # searches that are older have not said them
+            if not fields[name]:
+                del fields[name]
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchCommandSettings(PromptSettings):
+    """What a search's command takes beside `SearchSettings`."""
+
+    joint: bool = setting("One search for all prompts, by the mean reward.", False)
+    universal: str = setting(
+        'One sequence for all models and prompts, by the "mean" or the "minimum" of their '
+        'standardised rewards; "": a search for each. Models that do not share the first one\'s '
+        "tokenizer read the texts.",
+        "",
+    )
+    judges: str = setting("Checkpoints that only score what is found, comma-separated.", "")
+    transfer: bool = setting("Score what was found under all other checkpoints too.", True)
+    check_memory: bool = setting("As of `assay sweep`.", True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConventionSettings(PromptSettings):
+    """What `assay conventions` takes beside `SweepSettings`."""
+
+    dimensions: str = setting(
+        "What is varied: `all` that the model allows, or some of bos, date, newlines, mode, "
+        "pooling, head, softcap, dtype; comma-separated.",
+        "all",
+    )
+    dtypes: str = setting("Dtypes to try, comma-separated.", "float32,bfloat16,float16")
+    dates: str = setting("Dates to try, comma-separated, beside the template's own.", "")
+    all_combinations: bool = setting(
+        "False: one dimension at a time differs from the default reading. True: every combination.",
+        False,
+    )
+    lists: str = setting(
+        "Lists of the run, comma-separated, that are scored under every reading too; `auto`: those "
+        "whose ranks by people the run holds.",
+        "auto",
+    )
+    published_rows: int = setting(
+        "Of --published: replies or tokens of a file that are compared, evenly spaced.", 64
+    )
+    tolerance: float | None = setting(
+        "Of --published: the largest difference that counts as the same, or `auto`: five times the "
+        "noise in the authors' own rewards, where that is known, and 0.001 at least.",
+        command="auto",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvertSettings:
+    """How a Hugging Face folder becomes a checkpoint."""
+
+    slug: str = setting("The model's name in runs; by default the last part of the source.", "")
+    bos: str = setting(
+        "template, none, single, or double (as in the paper); by default that of the list.", ""
+    )
+    date: str = setting(
+        "The date that some templates print, as 2024-07-26: by default that of the list, and of a "
+        "template that asks for today's 26 Jul 2024 for Llama, else the day of conversion (UTC).",
+        "",
+    )
+    newlines: str = setting(
+        "keep or trim the line ends that the rendered text begins with; by default keep.", ""
+    )
+    head: str = setting(
+        "Another published reading of the head: urm-helpfulness (as in the paper).", ""
+    )
+    softcap: bool = setting(
+        "Gemma 2's attention soft-cap; the paper's library version had none.", True
+    )
+    check_memory: bool = setting("Refuse to begin where host memory or disk do not suffice.", True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanSettings:
+    """What `assay plan` takes beside fields of `SweepSettings` and `SearchSettings`."""
+
+    prefix: int = setting(
+        "Positions of a prompt, template included; 0: those of the checkpoint's template, or 64 "
+        "where there is none at hand.",
+        0,
+    )
+    own: int = setting(
+        "Positions of a candidate, template included; 0: those of the checkpoint's template; where "
+        "there is none at hand a listed model's, else 3.",
+        0,
+    )
+    mesh: MeshSettings = setting(
+        "0 devices: the fewest on which the model fits, and for the search the number that makes "
+        "it fastest."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifySettings:
+    """What `assay verify` takes."""
+
+    seed: int = setting("Of the choice of rows that --rescore computes again.", 0)
+    mesh: MeshSettings = setting("The device mesh.")
+
+
+_SWITCHES = (
+    "shared_trim",
+    "shared_fold_case",
+    "shared_round_trip",
+    "shared_ends",
+    "humans_in_median",
+)
+_MATCH_TRIM = ("auto", "always", "never")
+_FILES = ("afinn", "frequency", "bing", "identity", "categories", "questions")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """Choices of the analyses."""
+
+    shared_trim: bool = setting(
+        "Tokens of two models are the same if their strings are equal, as in the paper. True: "
+        "strings that differ only in outer spaces are the same too.",
+        command=False,
+    )
+    shared_fold_case: bool = setting(
+        "True: strings that differ only in case are the same token too.", command=False
+    )
+    shared_round_trip: bool = setting(
+        "True: the shared vocabulary takes only tokens whose text tokenises to themselves in every "
+        "model.",
+        command=False,
+    )
+    shared_ends: bool = setting(
+        "True: also list top and bottom tokens of each model, and of the sum and difference of the "
+        "prompts of `framing`, on the shared vocabulary (Tables A7-A9).",
+        command=False,
+    )
+    match_trim: str = setting(
+        'Whether " love" matches a lexicon\'s "love": "always", "never" (the paper\'s rule), or '
+        '"auto", which is "always" for rewards of mode ids, in which " love" and "love" are two '
+        'replies, and for log-probabilities, and "never" for all others: mode text, in which a '
+        "template trims one to the other, and imported scores. Case never counts.",
+        command="auto",
+    )
+    afinn: str = setting(
+        'Path of an AFINN file (word, tab, value); "": the package afinn, if installed.',
+        command="",
+    )
+    frequency: str = setting(
+        'Path of a BNC word list; "": the package wordfreq, if installed.', command=""
+    )
+    bing: str = setting(
+        'Path of a Bing Liu lexicon (word, sentiment); "" leaves that analysis out.', command=""
+    )
+    identity: str = setting(
+        "CSV of identity terms (word, group, axis, form, stem) beside the built-in list.",
+        command="",
+    )
+    categories: str = setting(
+        "CSV of words in categories (word, category, and scale where there are several); "
+        '"": the built-in list.',
+        command="",
+    )
+    questions: str = setting(
+        'CSV of what prompts ask for (prompt, question, framing); "": read from their texts alone.',
+        command="",
+    )
+    framing: tuple[str, str] = setting(
+        'Prompts of good and bad; "greatest" replaces the first where it was not scored.',
+        command=("best", "worst"),
+    )
+    humans_matches: int = setting(
+        "Items that people compared less often are left out of the comparison with people; 0 keeps "
+        "all, as the paper does.",
+        command=50,
+    )
+    humans_in_median: bool = setting(
+        "True: the median rank of the models includes the human ranks, as in the released code.",
+        command=False,
+    )
+    rbo_p: float = setting("Persistence of rank-biased overlap, in (0, 1).", command=0.9)
+    permutations: int = setting("Draws of each permutation test.", command=9_999)
+    bootstraps: int = setting("Draws of each bootstrap interval.", command=2_000)
+    seed: int = setting("Of all draws.", command=0)
+
+    def __post_init__(self) -> None:
+        for key in _SWITCHES:
+            self._require(key, type(getattr(self, key)) is bool, "True, False")
+        for key in _FILES:
+            self._require(key, isinstance(getattr(self, key), str), "a path, or ''")
+        for key in ("permutations", "bootstraps"):
+            value = getattr(self, key)
+            self._require(key, type(value) is int and value >= 99, "integers >= 99")
+        matches = type(self.humans_matches) is int and self.humans_matches >= 0
+        self._require("humans_matches", matches, "integers >= 0")
+        allowed = ", ".join(map(repr, _MATCH_TRIM))
+        self._require("match_trim", self.match_trim in _MATCH_TRIM, allowed)
+        self._require("seed", type(self.seed) is int and self.seed >= 0, "integers >= 0")
+        between = isinstance(self.rbo_p, float) and 0 < self.rbo_p < 1
+        self._require("rbo_p", between, "numbers between 0 and 1")
+        names = self.framing
+        pair = isinstance(names, tuple) and len(names) == 2 and names[0] != names[-1]
+        self._require("framing", pair, "two different prompt ids")
+
+    def _require(self, key: str, holds: bool, allowed: str) -> None:
+        if not holds:
+            value = getattr(self, key)
+            raise AssayError(f"analyze.options.{key}={value!r}; allowed: {allowed}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnalyzeSettings:
+    """Settings of one report."""
+
+    top: int = setting("Tokens per end in the tables.", command=20)
+    figure_top: int = setting(
+        "Tokens per end in the charts and in the lists of the page; at most `top`.", command=10
+    )
+    page_prompts: int = setting(
+        "Prompts of vocabularies that most sections of the page show; the tables hold all of them.",
+        command=6,
+    )
+    allow_incomplete: bool = setting("Also report on a sweep that has not finished.", command=False)
+    options: Options = setting("Choices of the analyses.")
+
+    def __post_init__(self) -> None:
+        for key in ("top", "figure_top", "page_prompts"):
+            value = getattr(self, key)
+            if type(value) is not int or value < 1:
+                raise AssayError(f"analyze.{key}={value!r}; allowed: integers >= 1")
+        if self.figure_top > self.top:
+            raise AssayError(
+                f"analyze.figure_top={self.figure_top!r}; allowed: at most top={self.top}"
+            )
+        if type(self.allow_incomplete) is not bool:
+            raise AssayError(
+                f"analyze.allow_incomplete={self.allow_incomplete!r}; allowed: True, False"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What two models may differ by."""
+
+    kendall: float = setting(
+        "Least Kendall's τ-b between the two rankings of the vocabulary.", command=0.9
+    )
+    ends: int = setting("Tokens at each end that are compared.", command=100)
+    kept: float = setting("Least share of them that is still at that end.", command=0.8)
+    words: float = setting(
+        "Largest significant (q < .05) shift of the mean percentile of a kind of words, either "
+        "way; 0.05: five percentile points.",
+        command=0.05,
+    )
+
+    def __post_init__(self) -> None:
+        for name, low in (("kendall", -1.0), ("kept", 0.0), ("words", 0.0)):
+            value = getattr(self, name)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not (low <= value <= 1)
+            ):
+                raise AssayError(f"diff.limits.{name}={value!r}; allowed: {low:g} to 1")
+        if type(self.ends) is not int or self.ends < 1:
+            raise AssayError(f"diff.limits.ends={self.ends!r}; allowed: integers >= 1")
+
+    def check_ends(self, prompt: str, compared: int) -> None:
+        """Raises AssayError if the two ends of `compared` tokens would overlap under a prompt."""
+        if 2 * self.ends > compared:
+            raise AssayError(
+                f"diff.limits.ends={self.ends} of {compared:,} compared tokens under {prompt!r}; "
+                f"allowed: at most half of them, {compared // 2:,}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DiffSettings:
+    """What `assay diff` takes beside the settings of a sweep."""
+
+    compared: str = setting(
+        'Prompts that are compared; "" takes all, and both sides must then have the same.', ""
+    )
+    measure_noise: bool = setting(
+        "One checkpoint, --after where it is one, is also swept in another dtype and in steps of "
+        "another size, which measures the noise; it takes as long as the sweep itself.",
+        True,
+    )
+    limits: Limits = setting("What the models may differ by.")
+    analyze: AnalyzeSettings = setting("Settings of the report, as of `assay analyze`.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoSettings(PromptSettings):
+    """What `assay demo` takes beside the settings of a sweep."""
+
+    root: str = setting("hf/, checkpoints/, run/ and report/ lie below it.", "out/demo")
+    models: str = setting('Slugs of demo/embedded_models.py, comma-separated; "": all.', "")
+    words: str = setting(
+        'The words of a .csv (column `word`), scored under `word_prompts`; "": no words. The '
+        "default is the built-in word categories.",
+        "categories",
+    )
+    word_prompts: str = setting("The prompts of the words.", "")
+    language_model: bool = setting(
+        "Log-probabilities of the model that the trunks come from.", True
+    )
+    searched: int = setting(
+        "Number of models that are searched, each compiled for itself; 0: none.", 2
+    )
+    search: SearchSettings = setting(
+        "A search of each of them under the first prompt, in both directions; as of `assay search`."
+    )
+    together: SearchSettings = setting(
+        "One reply for all models that are searched; as of `assay search`."
+    )
+    certified: SearchSettings = setting(
+        "The best reply of three of the words by the first of them, of which no swap of a word is "
+        "better; as of `assay search`."
+    )
+    compared: str = setting(
+        "Slugs of two models: what `assay diff` says of them, if both are among `models`.", ""
+    )
+    limits: Limits = setting("Of that comparison.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReproduceSettings(PromptSettings):
+    """What `assay reproduce` takes beside the settings of a sweep."""
+
+    item_prompt: str = setting("Id of the prompt of the items.", "elo_greatest")
+    second_dtype: str = setting(
+        "Another dtype in which the paper's conventions are run once more: float32 on an "
+        'accelerator, bfloat16 on a CPU. What the two differ by is the noise of "within noise". '
+        '"": not measured, because float32 takes half as long again on one H100, and models of '
+        "27B do not fit.",
+        "",
+    )
+    language_models: str = setting(
+        'Language models of Tables A1-A5: slugs of `assay models`, "" for none, or "paper": all '
+        "ten with --models=paper, otherwise those that --models names.",
+        "paper",
+    )
+    searched: str = setting(
+        'Models that are searched: "all" of --models, some of their slugs, or "" for none.', "all"
+    )
+    search: SearchSettings = setting("The paper's search; as of `assay search`.")
+    dimensions: str = setting(
+        "What --readings changes one at a time: `all` that a model allows, or some of bos, date, "
+        "newlines, mode, pooling, head, softcap, dtype.",
+        "all",
+    )
+    dates: str = setting("Dates that --readings tries.", "")
+    dtypes: str = setting("Dtypes that --readings tries.", "float32,bfloat16,float16")
+    check_identity: bool = setting(
+        "Whether a folder must have the head and the bytes that are known of the published model.",
+        True,
+    )
+    afinn: str = setting('Path of an AFINN file; "": the package afinn, if installed.', "")
+    frequency: str = setting(
+        'Path of a BNC word list, as the paper\'s; "": the package wordfreq.', ""
+    )
+    bing: str = setting(
+        'Path of a Bing Liu lexicon (word, sentiment); "": Figure A3 is left out.', ""
+    )
+    permutations: int = setting("Draws of each permutation test.", 9_999)
+    bootstraps: int = setting("Draws of each bootstrap interval.", 2_000)
