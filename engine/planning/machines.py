@@ -94,7 +94,7 @@ class Devices:
 # below give what its compiler says a program may take.
 _USABLE = {"gpu": 0.75, "tpu": 1.0, "cpu": 0.9}
 # Fitted to what the compilers of three TPUs estimate for all listed models in
-# bench/compiled/rows.jsonl (near the least squares of the relative error): the share and the
+# docs/compiled-programs-tpu.md (near the least squares of the relative error): the share and the
 # seconds of an element to sweeps of 1,024 candidates, the seconds of a layer and the share of the
 # bandwidth to searches. Tests compare them. Of the others nothing was measured.
 _SHARES = {"v5e": 1.0, "v5p": 0.9, "v6e": 0.76}

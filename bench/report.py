@@ -1,6 +1,6 @@
 """The full report at the paper's size, and its agreement tables against recomputing every pair.
 
-    python -m bench.speed.analysis [--run=<dir>] [--pairs=15]
+    python -m bench.report [--run=<dir>] [--pairs=15]
 
 Ten made-up models (six of 128,256 tokens, four of 256,000) under three prompts, from
 tests/support/large_runs.py. The report runs as a process of its own, as `launch.analyze` does; its
@@ -12,14 +12,13 @@ pairs are timed and scaled up. Both must give the same numbers. About two minute
 
 import argparse
 import itertools
-import os
 import pathlib
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ import polars as pl
 import scipy.stats
 
 import analysis
+from bench.common import machine
 from configs.analyze import get_config
 from launch.common.reporting import settings_of
 from tests.support import large_runs
@@ -39,19 +39,17 @@ write_report([Path(sys.argv[1])], Path(sys.argv[2]))
 """
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Writes a run where none is named, times everything, prints one table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=pathlib.Path, help="a run folder; made where not given")
     parser.add_argument("--pairs", type=int, default=15, help="pairs that the comparison times")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         run = chosen.run or pathlib.Path(folder) / "run"
         if chosen.run is None:
             large_runs.paper_run(run, np.random.default_rng(0))
-        load = os.getloadavg()[0]
-        print(f"command   python -m bench.speed.analysis {' '.join(sys.argv[1:])}".rstrip())
-        print(f"machine   {len(os.sched_getaffinity(0))} cores, load {load:.1f} at the start\n")
+        print(machine() + "\n")
         for row in measure(run, pathlib.Path(folder) / "report", chosen.pairs):
             print("{:<58}{:>10}{:>10}{:>12}".format(*row), flush=True)
 
@@ -72,9 +70,9 @@ def measure(run: pathlib.Path, report: pathlib.Path, pairs: int):
     settings = settings_of(get_config())
     _, *spent = timed(lambda: analysis.compute(loaded, {}, settings, analysis.CHAPTERS))
     yield "  of it: all tables", *map("{:.1f}".format, spent), ""
-    found, *ours = timed(lambda: agreement(loaded))
+    matrices, *ours = timed(lambda: agreement(loaded))
     yield "Kendall and Spearman, all pairs and prompts, ours", *map("{:.1f}".format, ours), ""
-    (share, checked), *spent = timed(lambda: pairwise(loaded, found, pairs))
+    (share, checked), *spent = timed(lambda: pairwise(loaded, matrices, pairs))
     theirs = [one / share for one in spent]
     yield (
         f"  per-pair join and scipy, scaled from {checked} pairs",
@@ -87,12 +85,12 @@ def measure(run: pathlib.Path, report: pathlib.Path, pairs: int):
 def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
     """What `work` returns, the seconds it took by the clock, and the CPU seconds."""
     wall, busy = time.perf_counter(), time.process_time()
-    found = work()
-    return found, time.perf_counter() - wall, time.process_time() - busy
+    result = work()
+    return result, time.perf_counter() - wall, time.process_time() - busy
 
 
 def report_alone(run: pathlib.Path, report: pathlib.Path) -> tuple[float, float, float]:
-    """Seconds, CPU seconds and peak MiB of a report in a process of its own."""
+    """Seconds, CPU seconds and peak MiB of a report in another process."""
     start = time.perf_counter()
     command = [sys.executable, "-c", _REPORT, str(run), str(report)]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
@@ -110,7 +108,7 @@ def agreement(run: analysis.Run) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]
     }
 
 
-def pairwise(run: analysis.Run, found: dict, pairs: int) -> tuple[float, int]:
+def pairwise(run: analysis.Run, matrices: dict, pairs: int) -> tuple[float, int]:
     """Computes `pairs` of all pairs, each by itself; which share of all that is, and how many.
 
     Raises:
@@ -125,10 +123,10 @@ def pairwise(run: analysis.Run, found: dict, pairs: int) -> tuple[float, int]:
         joined = sides[0].join(sides[1], on="token").join(shared, on="token")
         x, y = joined["reward"].to_numpy(), joined["reward_right"].to_numpy()
         values = (scipy.stats.kendalltau(x, y).statistic, scipy.stats.spearmanr(x, y).statistic)
-        for value, matrix in zip(values, found[prompt], strict=True):
+        for value, matrix in zip(values, matrices[prompt], strict=True):
             ours = matrix.filter(model=a)[b].item()
             if abs(ours - value) > 1e-9:
-                sys.exit(f"bench.speed.analysis: {a} and {b} under {prompt}: {ours} and {value}")
+                sys.exit(f"bench.report: {a} and {b} under {prompt}: {ours} and {value}")
     count = len(every[::step])
     return count / len(every), count
 

@@ -1,1 +1,0 @@
-"""How close Assay comes to the limit of one accelerator, measured with random weights."""

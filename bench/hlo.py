@@ -1,0 +1,193 @@
+"""Reads the optimised text of a compiled program: copies of weights, matmuls, sums, donations."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+
+_HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
+_LAYOUT = re.compile(r"(?<=\])\{[^{}]*\}")
+_COMMENT = re.compile(r"/\*.*?\*/")
+_TYPE = r"(\((?:[^()]|\([^()]*\))*\)|[^\s()]+)"
+_INSTRUCTION = re.compile(rf"^\s+(ROOT )?%?([\w.\-]+) = {_TYPE} ([a-z][\w\-]*)\((.*)$")
+_ARRAY = re.compile(r"\b(pred|[a-z]+\d+[a-z0-9]*)\[([\d,]*)\](\{[^{}]*\})?")
+_BITS = {"pred": 8}
+# Operations that move nothing, or hand on what an operand holds.
+_FREE = {
+    "parameter", "get-tuple-element", "tuple", "bitcast", "constant", "iota", "while", "call",
+    "conditional", "copy-done", "async-done", "slice-done", "optimization-barrier", "after-all",
+    "opt-barrier", "partition-id", "replica-id",
+}  # fmt: skip
+_CONSTANT, _WEIGHT, _DATA = range(3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Array:
+    """Type of one array: dtype, dimensions, and whether it lies in HBM."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    in_hbm: bool
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of its elements, without padding."""
+        digits = re.search(r"\d+", self.dtype)
+        bits = _BITS.get(self.dtype) or int(digits[0])
+        return math.prod(self.shape) * bits / 8
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Instruction:
+    """One instruction of a computation."""
+
+    name: str
+    root: bool
+    op: str
+    arrays: tuple[Array, ...]  # of the result
+    operands: tuple[str, ...]
+    body: str  # computation of a loop
+    op_name: str  # where it comes from: the names of jax's scopes
+    index: int  # of a parameter, or of a tuple's element
+    text: str
+
+
+class Program:
+    """An optimised program, from the text that `compiled.as_text()` gives."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.entry = ""
+        self.computations: dict[str, list[Instruction]] = {}
+        body: list[Instruction] = []
+        for line in text.splitlines():
+            if header := _HEADER.match(line):
+                body = self.computations.setdefault(header[2], [])
+                self.entry = header[2] if header[1] else self.entry
+            elif instruction := _instruction(line):
+                body.append(instruction)
+
+    def root(self, name: str) -> Instruction:
+        """The instruction whose result is that of a computation."""
+        return next(i for i in self.computations[name] if i.root)
+
+    def reads(self, *ops: str) -> list[tuple[Instruction, tuple[Array, ...]]]:
+        """Instructions with one of these operations, and the arrays that each reads."""
+        readers = []
+        for body in self.computations.values():
+            arrays = {i.name: i.arrays for i in body}
+            for i in body:
+                if i.op in ops:
+                    readers.append((i, sum((arrays.get(name, ()) for name in i.operands), ())))
+        return readers
+
+    def weight_copies(self, least_bytes: float = 2**16) -> list[Instruction]:
+        """Everything of at least `least_bytes` that is written to HBM and depends on weights alone.
+
+        Weights are the entry's parameters whose name begins with `params`. Blocks that are only
+        fetched into a chip's vector memory do not count.
+
+        Raises:
+          ValueError: no parameter has such a name.
+        """
+        copies: list[Instruction] = []
+        parameters = [i for i in self.computations[self.entry] if i.op == "parameter"]
+        kinds = [
+            _WEIGHT if i.op_name.startswith("params") else _DATA
+            for i in sorted(parameters, key=lambda i: i.index)
+        ]
+        if _WEIGHT not in kinds:
+            raise ValueError("no parameter of the program is named params")
+        self._spread(self.entry, kinds, copies, least_bytes)
+        return copies
+
+    def donated(self) -> set[int]:
+        """Numbers of the entry's parameters whose memory the result takes."""
+        header = self.text.partition("\n")[0]
+        aliases = re.search(r"input_output_alias=\{(.*?)\}, \w+=", header)
+        return {int(n) for n in re.findall(r"\((\d+), \{", aliases[1])} if aliases else set()
+
+    def _spread(
+        self, name: str, kinds: Sequence[int], copies: list[Instruction], least_bytes: float
+    ) -> dict[str, list[int]]:
+        """Kinds of what each instruction of a computation results in, one per array of a tuple.
+
+        Args:
+          name: of the computation.
+          kinds: of its parameters; of the elements, if its only parameter is a tuple.
+          copies: copies of weights are added to it.
+          least_bytes: smaller ones are not.
+        """
+        of: dict[str, list[int]] = {}
+        for i in self.computations[name]:
+            given = [of.get(operand, [_CONSTANT]) for operand in i.operands]
+            highest = max((max(k, default=0) for k in given), default=_CONSTANT)
+            if i.op == "parameter":
+                of[i.name] = list(kinds) if len(i.arrays) > 1 else [kinds[i.index]]
+            elif i.op == "tuple":
+                of[i.name] = [max(k, default=0) for k in given]
+            elif i.op == "get-tuple-element":
+                of[i.name] = [given[0][i.index] if i.index < len(given[0]) else highest]
+            elif i.op == "while":
+                of[i.name] = self._loop(i.body, given[0], copies, least_bytes)
+            elif i.op in ("call", "optimization-barrier", "opt-barrier"):
+                of[i.name] = given[0] if len(given) == 1 else [highest]
+            else:
+                of[i.name] = [highest] * max(1, len(i.arrays))
+            if highest == _WEIGHT and i.op not in _FREE:
+                array, prefetch = i.arrays[0], i.op.endswith("-start") and "S(1)" in i.text
+                if array.in_hbm and not prefetch and array.bytes >= least_bytes:
+                    copies.append(i)
+        return of
+
+    def _loop(
+        self, body: str, given: Sequence[int], copies: list[Instruction], least_bytes: float
+    ) -> list[int]:
+        """Kinds of what a loop carries: the highest of its beginning and of any round."""
+        kinds = list(given)
+        root = self.root(body).name
+        while True:
+            after = self._spread(body, kinds, [], least_bytes)[root]
+            joined = [max(a, b) for a, b in zip(kinds, after, strict=True)]
+            if joined == kinds:
+                break
+            kinds = joined
+        self._spread(body, kinds, copies, least_bytes)
+        return kinds
+
+
+def _instruction(line: str) -> Instruction | None:
+    stripped = _COMMENT.sub("", line)
+    match = _INSTRUCTION.match(_LAYOUT.sub("", stripped))
+    if not match:
+        return None
+    name, kind, op, rest = match[2], match[3], match[4], match[5]
+    typed = stripped.partition(" = ")[2]
+    inside, _, attributes = rest.partition(")")
+    body = re.search(r"\bbody=%?([\w.\-]+)", attributes)
+    op_name = re.search(r'op_name="([^"]*)"', line)
+    index = re.search(r"index=(\d+)", attributes)
+    return Instruction(
+        name=name,
+        root=bool(match[1]),
+        op=op,
+        arrays=_arrays(typed, kind),
+        operands=tuple(re.findall(r"%([\w.\-]+)", inside)),
+        body=body[1] if body else "",
+        op_name=op_name[1] if op_name else "",
+        index=int(inside) if op == "parameter" else int(index[1]) if index else 0,
+        text=line.strip(),
+    )
+
+
+def _arrays(typed: str, kind: str) -> tuple[Array, ...]:
+    """The arrays of a result; `kind` is its type without layouts, `typed` begins with layouts."""
+    count = len(_ARRAY.findall(kind))
+    arrays = []
+    for match in list(_ARRAY.finditer(typed))[:count]:
+        shape = tuple(int(n) for n in match[2].split(",") if n)
+        arrays.append(Array(match[1], shape, "S(" not in (match[3] or "")))
+    return tuple(arrays)

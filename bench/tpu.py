@@ -1,0 +1,243 @@
+"""Compiles the engine's passes for TPUs that are not there, and reads what the programs do.
+
+    make check     # installs libtpu beside the other packages; no TPU is needed
+    python -m bench.tpu [--models=<slug>,…] [--slices=v5e:2x4,…] [--model_axis=1]
+
+Models are of full size, in bfloat16, with a linear head and without weights. For the step of a
+sweep, a prompt, a step of the default search, and the write of a restored layer into its stack:
+
+    GiB      memory of a chip: arguments, results, temporary arrays and code
+    copies   MiB that are written to HBM and depend on weights alone, once a loop; should be 0
+    float32  matmuls that read float32, but for slopes on a gradient's way back; should be 0
+    sums     dtypes of what devices along `model` add up, but for a number per candidate
+    donated  arguments whose memory the result takes; the stack, of a restored layer
+
+One compilation takes about 45 s of CPU time.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from engine.search.settings import SearchSettings, with_defaults
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh
+
+from bench.common import aligned
+from bench.hlo import Instruction, Program
+from bench.random_model import linear_head
+from configs import known_models, known_shapes
+from engine import mesh as meshes
+from engine.checkpoint import layouts, restore
+from engine.convert.hf_config import decoder_config
+from engine.models.config import DecoderConfig
+from engine.scoring.reward_passes import RewardScorer
+from engine.search.buffer import State
+from engine.search.passes import StepInputs
+from engine.search.step import build_step
+from engine.types import Candidates, KeyValues, Prefix
+
+# Without these, the TPU runtime asks the metadata server of a machine in Google's cloud which TPU
+# it has, waits for the answer, and complains that there is none.
+_WITHOUT_TPU = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # several processes may compile at once
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TPU_STDERR_LOG_LEVEL": "3",
+}
+# `make` installs libtpu here, beside the other packages: where `import libtpu` works, every start
+# of jax loads it, which prints complaints on a machine without a TPU.
+_ASIDE = os.path.join(sys.prefix, "libtpu")
+_DTYPE = jnp.dtype("bfloat16")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a pass computes.
+
+    Attributes:
+      candidates: in one step of a sweep, on each device along `data`.
+      positions: of a candidate, its token and the template's closing ones.
+      prefix: positions of the prompt's prefix.
+      length: tokens of a searched reply.
+      searched: candidates of one step of a search, on all devices.
+    """
+
+    candidates: int
+    positions: int
+    prefix: int = 64
+    length: int = 8
+    searched: int = 64
+
+
+def has_compiler() -> bool:
+    """Whether libtpu is installed."""
+    return find_spec("libtpu") is not None or os.path.isdir(os.path.join(_ASIDE, "libtpu"))
+
+
+def mesh_of(slice_: str, model: int) -> Mesh:
+    """A `data` × `model` mesh over all chips of a slice that need not be there.
+
+    Args:
+      slice_: chip and shape, such as `v5e:2x4`.
+      model: size of the axis `model`.
+    """
+    os.environ.update(_WITHOUT_TPU)
+    jax.config.update("jax_platforms", "cpu")  # jax itself must not look for a TPU
+    if _ASIDE not in sys.path:
+        sys.path.append(_ASIDE)
+    devices = topologies.get_topology_desc(platform="tpu", topology_name=slice_).devices
+    auto = (AxisType.Auto, AxisType.Auto)
+    shape = (len(devices) // model, model)
+    return jax.make_mesh(shape, ("data", "model"), axis_types=auto, devices=devices)
+
+
+# Any: the engine types its passes as functions, and jax's class of lowered programs is not public.
+def _lowered(jitted: Any, *arguments: Any) -> Any:
+    return jitted.lower(*arguments)
+
+
+class Passes:
+    """The passes of one model on one mesh, lowered through what the engine itself calls."""
+
+    def __init__(self, decoder: DecoderConfig, mesh: Mesh, work: Work):
+        self.decoder, self.mesh, self.work = decoder, mesh, work
+        self.graph, self.params = restore.abstract(decoder, [linear_head(decoder)], mesh, _DTYPE)
+        self.scorer = RewardScorer.build(self.graph, self.params, mesh, step_size=work.candidates)
+
+    def step(self) -> Any:
+        """A step of a sweep."""
+        rows = self.work.candidates * self.mesh.shape["data"]
+        one = self._shape((rows,), jnp.int32, "C")
+        ids = self._shape((rows, self.work.positions), jnp.int32, "CT")
+        candidates, step = Candidates(ids=ids, shared=one, last=one), self.scorer.score_step
+        return _lowered(step, self.params, self._prefix(), candidates)
+
+    def prompt(self) -> Any:
+        """The prefix of a prompt."""
+        ids = self._shape((self.work.prefix,), jnp.int32)
+        gates = self._shape((1,), jnp.int32)
+        return _lowered(self.scorer.prefill_step, self.params, ids, gates)
+
+    def search(self) -> Any:
+        """A step of the default search."""
+        work = self.work
+        chosen = with_defaults({"length": work.length, "candidates": work.searched})
+        settings = SearchSettings(**chosen, direction="max", dtype=_DTYPE.name)
+        prefix = self._prefix(room=work.length)
+        inputs = StepInputs(
+            prefix=jax.tree.map(
+                lambda p: self._shape((1, *p.shape), p.dtype, "JLPKH"[: 1 + p.ndim]), prefix
+            ),
+            lengths=self._shape((1,), jnp.int32),
+            suffix=self._shape((work.positions - 1,), jnp.int32),
+            allowed=self._shape((self.decoder.vocab_size,), jnp.bool_),
+            signs=self._shape((1,), jnp.float32),
+            steps=self._shape((), jnp.int32),
+        )
+        sequences = (1, settings.buffer, settings.length)
+        state = State(
+            keys=self._shape((1, 2), jnp.uint32),
+            step=self._shape((), jnp.int32),
+            buffer=self._shape(sequences, jnp.int32),
+            buffer_rewards=self._shape(sequences[:2], jnp.float32),
+            best=self._shape((1, settings.length), jnp.int32),
+            best_rewards=self._shape((1,), jnp.float32),
+            momentum=self._shape((1, settings.length, 0), jnp.float32),
+        )
+        expand = build_step(self.graph, self.mesh, settings).expand
+        return _lowered(expand, self.params, inputs, state)
+
+    def place(self) -> Any:
+        """What writes a layer's query weights into their stack when a checkpoint is restored."""
+        layout, axes, config = "(NH)D", "LD(NH)", self.decoder  # in the file, and in the model
+        place = restore._place.__wrapped__  # without what was compiled before
+        whole, split = (meshes.sharding(self.mesh, a) for a in (axes, layouts.letters(layout)))
+        jitted = place(layouts.permutation(layout, "D(NH)"), -1, 1, whole)
+        shape = layouts.split_shape(layout, config.sizes)
+        layer = jax.ShapeDtypeStruct(shape, _DTYPE, sharding=split)
+        stack = (config.num_layers, config.width, config.num_heads * config.head_size)
+        kept = jax.ShapeDtypeStruct(stack, _DTYPE, sharding=whole)
+        return _lowered(jitted, kept, np.int32(1), layer)
+
+    def _prefix(self, room: int = 0) -> Prefix:
+        config = meshes.with_whole_kv_heads(self.mesh, self.decoder)
+        positions = -(-(self.work.prefix + room) // 16) * 16
+        shape = (config.num_layers, positions, config.num_kv_heads, config.head_size)
+        kept = self._shape(shape, _DTYPE, "LPKH")
+        gates = self._shape((0,), jnp.float32)
+        return Prefix(key_values=KeyValues(keys=kept, values=kept), gates=(gates,))
+
+    def _shape(self, shape: tuple[int, ...], dtype: Any, axes: str = "") -> Any:
+        place = meshes.sharding(self.mesh, axes)
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
+
+
+def in_float32(program: Program) -> list[Instruction]:
+    """Matmuls with a float32 operand, but for slopes on a gradient's way back."""
+    wide = []
+    for matmul, operands in program.reads("dot", "convolution"):  # TPUs have convolutions
+        dtypes = [array.dtype for array in operands]
+        if "f32" in dtypes and (dtypes == ["f32"] * 2 or "transpose(jvp" not in matmul.op_name):
+            wide.append(matmul)
+    return wide
+
+
+def summed(program: Program, width: int) -> set[str]:
+    """Dtypes that devices add up, but for a number per candidate or less."""
+    sums = program.reads("all-reduce", "all-reduce-start")
+    return {a.dtype for _, arrays in sums for a in arrays if a.bytes >= 4 * width}
+
+
+def row(passes: Passes, name: str) -> tuple[str, ...]:
+    """Compiles one pass; returns its cells."""
+    try:
+        compiled = getattr(passes, name)().compile()
+    except jax.errors.JaxRuntimeError as error:
+        return (name, str(error).partition("\n")[0][:60], "", "", "", "")
+    program, plan = Program(compiled.as_text()), compiled.memory_analysis()
+    held = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
+    gib = (held + plan.temp_size_in_bytes + plan.generated_code_size_in_bytes) / 2**30
+    donated = ",".join(map(str, sorted(program.donated()))) or "-"
+    if name == "place":
+        return (name, f"{gib:.2f}", "", "", "", donated)
+    copies = sum(i.arrays[0].bytes for i in program.weight_copies()) / 2**20
+    sums = ",".join(sorted(summed(program, passes.decoder.width))) or "-"
+    return (name, f"{gib:.2f}", f"{copies:.0f}", str(len(in_float32(program))), sums, donated)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Compiles everything that the flags name, and prints a table for each model and slice."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default="skywork-reward-llama-3.1-8b", help="of assay models")
+    parser.add_argument("--slices", default="v5e:2x4", help="chip and shape of each slice")
+    parser.add_argument("--model_axis", type=int, default=1, help="devices along `model`")
+    parser.add_argument("--candidates", type=int, default=1024, help="of a step on each device")
+    parser.add_argument("--passes", default="step,prompt,search,place")
+    parser.add_argument("--layers", type=int, default=0, help="of each decoder; 0: all")
+    chosen = parser.parse_args(argv)
+    for slug in chosen.models.split(","):
+        spec = known_models.KNOWN[slug]
+        decoder = decoder_config(known_shapes.config_json(spec))
+        if chosen.layers:
+            windows = decoder.window_layers[: chosen.layers]
+            decoder = dataclasses.replace(decoder, num_layers=chosen.layers, window_layers=windows)
+        work = Work(candidates=chosen.candidates, positions=known_shapes.own_positions(spec))
+        for slice_ in chosen.slices.split(","):
+            passes = Passes(decoder, mesh_of(slice_, chosen.model_axis), work)
+            rows: list[Sequence[str]] = [("pass", "GiB", "copies", "float32", "sums", "donated")]
+            rows += [row(passes, name) for name in chosen.passes.split(",")]
+            print(f"{slug}, {slice_}, model axis {chosen.model_axis}\n{aligned(rows)}\n")
+
+
+if __name__ == "__main__":
+    main()

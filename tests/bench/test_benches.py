@@ -1,0 +1,118 @@
+"""Every bench runs at toy sizes from its first to its last line."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bench import device, peers, report, search, sweep, tpu
+from bench.random_model import published
+from demo.embedded_models import EMBEDDED
+from tests.support import large_runs
+
+pytestmark = pytest.mark.slow  # models are loaded, programs compiled and processes started
+
+ROOT = Path(__file__).resolve().parents[2]
+SLUG = "smollm2-135m-d14-rt-mlp"
+SWEEP = ("--candidates=64", "--cached=32", "--paper=32", "--step_size=32", "--batches=32")
+SEARCH = ("--candidates=8", "--length=2", "--topk=8", "--swept=32", "--steps=1", "--batches=8")
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory):
+    """Flags of a bench on the embedded model behind two of its layers."""
+    shallow = dataclasses.replace(EMBEDDED[SLUG], depth=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(EMBEDDED, SLUG, shallow)
+        patch.setattr(peers, "quiet", lambda threads: None)
+        yield [f"--model={SLUG}", f"--out={tmp_path_factory.mktemp('demo')}", "--rounds=1"]
+
+
+def test_sweep_compares_rewards_with_those_of_transformers(flags, capsys):
+    sweep.main([*flags, *SWEEP])
+    printed = capsys.readouterr().out
+    assert "assay - cached" in printed and "assay - paper" in printed
+    assert "of its matrix products alone" in printed
+
+
+def test_other_rewards_end_the_sweep(flags, monkeypatch):
+    score = peers.CachedWay.score
+    monkeypatch.setattr(peers.CachedWay, "score", lambda self, ids: score(self, ids) + 1e-3)
+    with pytest.raises(SystemExit, match="different rewards"):
+        sweep.main([*flags, *SWEEP])
+
+
+def test_search_compares_rewards_and_gradients_with_those_of_torch(flags, capsys):
+    search.main([*flags, *SEARCH])
+    assert "of the sweep's rate, assay's step reaches" in capsys.readouterr().out
+
+
+def test_another_gradient_ends_the_search(flags, monkeypatch):
+    gradient = peers.TorchGCG.gradient
+    monkeypatch.setattr(peers.TorchGCG, "gradient", lambda self: -gradient(self))
+    with pytest.raises(SystemExit, match="different numbers"):
+        search.main([*flags, *SEARCH])
+
+
+def test_report_compares_its_agreement_with_scipys(tmp_path, monkeypatch, capsys):
+    run = large_runs.large_run(
+        tmp_path / "run", np.random.default_rng(0), models=3, prompts=2, tokens=8192
+    )
+    monkeypatch.setattr(report, "report_alone", lambda run, report: (1.0, 1.0, 1.0))
+    report.main([f"--run={run}", "--pairs=2"])
+    assert "per-pair join and scipy, scaled from" in capsys.readouterr().out
+
+
+def test_device_prints_every_section_at_toy_shapes(capsys, monkeypatch):
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    assert device.main(["--toy", "--model=gemma-2-27b", "--step_sizes=16"]) == 0
+    printed = capsys.readouterr().out
+    assert "TOY SHAPES" in printed
+    for section in ("torch       cached, 32", "products    copy", "sweep       16 a step"):
+        assert section in printed
+    assert "vocabulary  512 tokens" in printed and "search      16 of 4 tokens" in printed
+
+
+def test_a_section_that_fails_is_a_line_and_the_others_go_on(capsys, monkeypatch):
+    def failing(self):
+        raise ArithmeticError("no products")
+
+    failing.__name__ = "products"
+    monkeypatch.setattr(device.Bench, "products", failing)
+    monkeypatch.setattr(device.Bench, "torch", failing)
+    bench = device.Bench("llama-3.1-8b", [16], True)
+    bench.ceiling = {16: 1e9}
+    assert device.run(bench) == ["products", "products"]
+    printed = capsys.readouterr().out
+    assert "ArithmeticError  no products" in printed and "vocabulary  512 tokens" in printed
+
+
+def test_rewards_that_do_not_vary_have_no_speed():
+    for rewards in (np.zeros(4), np.array([1.0, np.nan])):
+        with pytest.raises(ValueError, match="not finite, or all are equal"):
+            device.check(rewards)
+
+
+@pytest.mark.skipif(not tpu.has_compiler(), reason="needs libtpu, which is not there")
+def test_tpu_prints_what_a_program_donates():
+    flags = ["--models=skywork-reward-v2-qwen3-0.6b", "--layers=2", "--passes=place"]
+    command = [sys.executable, "-m", "bench.tpu", *flags]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-2].split() == ["place", "0.01", "0"]
+
+
+def test_torch_is_the_peer_of_what_assay_measures():
+    """Cached rewards are those of whole conversations."""
+    hf, prompt = published("qwen3-8b", True)
+    network = peers._random_network(hf, torch.device("cpu"))
+    ids = np.arange(8)
+    cached = peers.CachedWay(network, prompt, 4).score(ids)
+    rows = torch.tensor([[*prompt.prefix, token, *prompt.suffix] for token in ids.tolist()])
+    with torch.inference_mode():
+        hidden = network.base(rows, use_cache=False).last_hidden_state[:, -1]
+        whole = network.head(hidden)[:, 0].float().numpy()
+    assert np.abs(cached - whole).max() < 0.1 * whole.std()
