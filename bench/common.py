@@ -14,7 +14,6 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from engine.search.settings import SearchSettings, with_defaults
 
 from configs.prompts import PROMPTS
 from demo.build import build
@@ -25,6 +24,7 @@ from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
 from engine.models.config import DecoderConfig
 from engine.planning import flops
+from engine.settings import SearchSettings, with_defaults
 from engine.text.chat_template import TemplatePolicy
 
 LIBRARIES = ("jax", "jaxlib", "torch", "transformers", "numpy", "polars", "scipy")

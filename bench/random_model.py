@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from engine.search.settings import SearchSettings
 from flax import nnx
 from jax.sharding import Mesh
 
@@ -21,6 +20,7 @@ from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.reward_model import RewardModels
 from engine.search.objective import SearchObjective
+from engine.settings import SearchSettings
 from engine.types import Graph, Params, PromptIds
 
 # Name -> a listed reward model of that base, and the positions before and behind the reply to a

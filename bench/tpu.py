@@ -26,7 +26,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from engine.search.settings import SearchSettings, with_defaults
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh
 
@@ -42,6 +41,7 @@ from engine.scoring.reward_passes import RewardScorer
 from engine.search.buffer import State
 from engine.search.passes import StepInputs
 from engine.search.step import build_step
+from engine.settings import SearchSettings, with_defaults
 from engine.types import Candidates, KeyValues, Prefix
 
 # Without these, the TPU runtime asks the metadata server of a machine in Google's cloud which TPU

@@ -94,8 +94,7 @@ def certified_findings(certificates: pl.DataFrame | None) -> list[Finding]:
         text = (
             f"{_of(certified.height, certificates.height)} certified: every allowed swap of a "
             f"single token was scored ({certified['swaps'].sum():,} rewards), and none improves "
-            "the reply"
-            + (f"; {rejected:,} would, but cannot be typed." if rejected else ".")
+            "the reply" + (f"; {rejected:,} would, but cannot be typed." if rejected else ".")
         )
         findings.append(Finding(text=text))
     if moved.height:
