@@ -51,9 +51,7 @@ class Settings:
     """How results are computed. Dtype and sizes are part of their fingerprint."""
 
     dtype: str
-    step_size: (
-        int | None
-    )  # candidates per step on each device; None: chosen (`step_size.choose_step`)
+    step_size: int | None  # candidates per step on each device; None: chosen (`steps.choose_step`)
     part_size: int  # rows per part
     self_check: int  # rows per result that the plain pass scores again
     seed: int  # of the self-check's sample
