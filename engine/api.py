@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -87,15 +87,6 @@ class Certificate:
       steps: the reply after each sweep, as `RewardModel.search` returns it.
     """
 
-    SUMMARY: ClassVar[tuple[str, ...]] = (
-        "certified",
-        "sweeps",
-        "swaps",
-        "ascent_steps",
-        "best_gain",
-        "margin",
-        "noise",
-    )
     certified: bool
     sweeps: int
     swaps: int
@@ -292,7 +283,8 @@ class RewardModel:
         found = {"token_ids": ids, "reward": float(self._scorer.plain_rewards([whole])[0, 0])}
         ascent, steps = self._certify(objective, found)
         said = certificates.summary(objective, ascent, found)
-        return Certificate(steps=steps, **{key: said[key] for key in Certificate.SUMMARY})
+        names = [field.name for field in dataclasses.fields(Certificate) if field.name != "steps"]
+        return Certificate(steps=steps, **{name: said[name] for name in names})
 
     def _reply_ids(self, reply: str | Sequence[int]) -> list[int]:
         """The token ids of a reply; raises AssayError for one that has none, or wrong ones."""

@@ -236,15 +236,11 @@ class Decoder(nnx.Module):
         def at_read(x: Residual) -> Float[Array, "C U D"]:
             return x if read is None else _take(x, read)
 
-        def keep_read(x: Residual, row: KeyValues) -> Any:
-            assert keep is not None
-            return keep(at_read(x), row)
-
         residuals: list[Array] = []
         kept: list[Any] = []  # trees of arrays
         for start, stop in _segments(depths):
             shortened = read is not None and stop == max(depths)
-            x, seen = _through(layer, start, stop - shortened, x, keep and keep_read)
+            x, seen = _through(layer, start, stop - shortened, x, keep, at_read)
             kept.append(seen)
             if shortened:
                 x, row = self._response_layer(stop - 1, x, prefix, places, angles, read)
@@ -408,6 +404,7 @@ def _through(
     stop: int,
     x: Residual,
     keep: Keep | None,
+    at_read: Callable[[Residual], Array] = lambda x: x,
 ) -> tuple[Residual, Any]:
     """The residual stream after the layers [start, stop), and what is kept of each."""
     if keep is None:
@@ -416,7 +413,7 @@ def _through(
     def step(carry: tuple[Index, Residual], _: None) -> tuple[tuple[Index, Residual], Any]:
         index, x = carry
         x, row = layer(index, x)
-        return (index + 1, x), keep(x, row)
+        return (index + 1, x), keep(at_read(x), row)
 
     (_, x), kept = jax.lax.scan(step, (jnp.int32(start), x), length=stop - start)
     return x, kept

@@ -186,9 +186,11 @@ def _check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
     errors = []
     for checkpoint in checkpoints:
         try:
-            return meshes.check_mesh(mesh, checkpoint.card.decoder)
+            meshes.check_mesh(mesh, checkpoint.card.decoder)
         except AssayError as error:
             errors.append(error)
+        else:
+            return
     raise errors[-1]
 
 

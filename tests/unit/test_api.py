@@ -48,28 +48,19 @@ def test_scores_are_float32_in_the_order_of_the_replies(model, swept):
     np.testing.assert_allclose(scores, [by_token[t] for t in tokens], rtol=1e-5, atol=1e-6)
 
 
-def test_one_reply_may_be_given_as_a_string(model):
-    np.testing.assert_array_equal(model.score(PROMPT, "love"), model.score(PROMPT, ["love"]))
-
-
-def test_any_sequence_of_replies_will_do(model):
+def test_any_sequence_of_replies_or_one_text_will_do(model):
     replies = ("love", "war")
     expected = model.score(PROMPT, list(replies))
-    np.testing.assert_array_equal(model.score(PROMPT, pl.Series(replies)), expected)
-    np.testing.assert_array_equal(model.score(PROMPT, np.array(replies)), expected)
+    for given in (replies, pl.Series(replies), np.array(replies)):
+        np.testing.assert_array_equal(model.score(PROMPT, given), expected)
+    np.testing.assert_array_equal(model.score(PROMPT, "love"), model.score(PROMPT, ["love"]))
+    none = model.score(PROMPT, [])
+    assert (none.shape, none.dtype) == ((0,), np.float32)
 
 
-def test_no_replies_have_no_rewards(model):
-    scores = model.score(PROMPT, [])
-    assert (scores.shape, scores.dtype) == ((0,), np.float32)
-
-
-def test_the_vocabulary_tells_whether_a_token_survives(model):
-    assert model.vocabulary.columns == ["token_id", "token", "is_special", "round_trip"]
-
-
-def test_a_model_says_what_it_is(model):
+def test_a_model_says_what_it_is_and_whether_its_tokens_survive(model):
     assert repr(model) == "RewardModel('tiny', 3 layers, head=linear)"
+    assert model.vocabulary.columns == ["token_id", "token", "is_special", "round_trip"]
 
 
 @pytest.mark.parametrize(

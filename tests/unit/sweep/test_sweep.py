@@ -200,27 +200,33 @@ def interrupted(run, tiny, monkeypatch):
     return run.folder / RESULT / "part-0000100-0000200.parquet"
 
 
-def test_a_part_whose_content_was_changed_is_named(run, tiny, monkeypatch):
-    part = interrupted(run, tiny, monkeypatch)
+def changed(run, part):
     pl.read_parquet(part).with_columns(reward=pl.lit(0, pl.Float32)).write_parquet(part)
-    with pytest.raises(AssayError, match=rf"{part.name}: differs from its hash in the manifest"):
-        run.sweep([tiny], ONE)
-    assert not run.manifest()["results"][RESULT]["complete"]
 
 
-def test_a_part_that_was_cut_short_is_named(run, tiny, monkeypatch):
-    part = interrupted(run, tiny, monkeypatch)
+def cut_short(run, part):
     part.write_bytes(part.read_bytes()[:-9])
-    with pytest.raises(AssayError, match=rf"{part.name}: damaged"):
-        run.sweep([tiny], ONE)
 
 
-def test_a_part_that_nothing_vouches_for_is_named(run, tiny, monkeypatch):
-    part = interrupted(run, tiny, monkeypatch)
+def without_what_computed_it(run, part):
     pl.read_parquet(part).write_parquet(part)
     run.edit_manifest(lambda content: content["results"][RESULT]["parts"].pop(part.name))
-    with pytest.raises(AssayError, match=rf"{part.name}: nothing says what computed it; remove"):
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (changed, "differs from its hash in the manifest"),
+        (cut_short, "damaged"),
+        (without_what_computed_it, "nothing says what computed it; remove"),
+    ],
+)
+def test_a_part_that_was_tampered_with_is_named(run, tiny, monkeypatch, damage, message):
+    part = interrupted(run, tiny, monkeypatch)
+    damage(run, part)
+    with pytest.raises(AssayError, match=rf"{part.name}: {message}"):
         run.sweep([tiny], ONE)
+    assert not run.manifest()["results"][RESULT]["complete"]
 
 
 def test_a_failed_self_check_names_the_row_and_leaves_the_result_open(run, tiny, monkeypatch):
@@ -298,18 +304,13 @@ def test_a_self_check_that_fails_for_one_model_of_a_pass_closes_the_others(
         ({"empty": "  "}, "prompt='  '; allowed: text that is not empty"),
         ({"../x": "What?"}, "name '../x'; allowed: lower-case letters"),
         ({}, "nothing to score"),
+        ({**PROMPTS, "empty": ""}, "prompt=''"),
         ({"long": "the " * 130}, r"a conversation has 1\d\d tokens; allowed by the model: 128"),
     ],
 )
 def test_a_bad_prompt_is_refused_and_nothing_is_written(run, tiny, prompts, message):
     with pytest.raises(AssayError, match=message):
         run.sweep([tiny], prompts)
-    assert not run.folder.exists()
-
-
-def test_one_bad_prompt_among_good_ones_stops_all_before_anything_is_written(run, tiny):
-    with pytest.raises(AssayError, match="prompt=''"):
-        run.sweep([tiny], {**PROMPTS, "empty": ""})
     assert not run.folder.exists()
 
 
