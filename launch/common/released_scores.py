@@ -13,7 +13,7 @@ from engine.runs import parts, provenance, schema, storage
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest, items_hash
 from engine.runs.reader import Json, check_name
-from launch.common.items import list_name
+from launch.common.inputs import list_name
 from launch.common.released_layouts import LAYOUTS, Choices, Column, Content
 from launch.common.released_names import Prompt, slugged
 from launch.common.released_tables import Released, files, read

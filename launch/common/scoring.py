@@ -16,8 +16,8 @@ from engine.mesh import build_mesh
 from engine.sweep.rewards import SweepSettings
 from launch.common import joining
 from launch.common.command import Given, paths
+from launch.common.inputs import chosen_prompts
 from launch.common.locking import define_wait
-from launch.common.prompts import chosen_prompts
 
 
 def define_flags(given: FlagValues) -> None:

@@ -14,10 +14,9 @@ from engine.mesh import build_mesh
 from engine.planning import admission
 from engine.runs.readings import read_index
 from engine.runs.storage import path_of
-from launch import conventions as launch_conventions
-from launch.common import reading_runs
-from launch.common.reading_tasks import Plan, Task, fitting_step, noise_tasks
-from launch.common.readings import DIMENSIONS, Reading
+from launch.common import convention_runs
+from launch.common.convention_runs import ConventionRuns, Pass
+from launch.common.conventions import DIMENSIONS, Convention
 from tests.support import folders, tiny
 from tests.support.killed import Killed, killed_after
 from tests.support.sweeps import SETTINGS
@@ -87,14 +86,14 @@ def test_every_dimension_that_the_model_allows_is_a_reading(command, dated, fold
 
 
 def counted(monkeypatch, name) -> list:
-    """What each call of a function that `reading_runs` uses has returned."""
-    original, results = getattr(reading_runs, name), []
+    """What each call of a function that `convention_runs` uses has returned."""
+    original, results = getattr(convention_runs, name), []
 
     def call(*args, **kwargs):
         results.append(original(*args, **kwargs))
         return results[-1]
 
-    monkeypatch.setattr(reading_runs, name, call)
+    monkeypatch.setattr(convention_runs, name, call)
     return results
 
 
@@ -113,30 +112,32 @@ def test_weights_are_restored_once_for_readings_of_text(command, dated, folder, 
 def test_the_noise_floor_never_takes_the_same_step_again(checkpoint):
     model = checkpoint()
     settings = dataclasses.replace(SETTINGS, tokens=40)
-    plan = Plan(run=None, prompts={}, lists=[], settings=settings, mesh=build_mesh())
-    steps = {n: noise_tasks(model, None, plan, n)[0].step for n in (1, 2, 3, 16, 1024)}
+    runs = ConventionRuns(model, None, {}, [], settings, build_mesh())
+    steps = {n: runs.noise_floor(None, n)[0].step for n in (1, 2, 3, 16, 1024)}
     assert steps == {1: 2, 2: 1, 3: 1, 16: 4, 1024: 16}
 
 
 def test_a_reading_takes_smaller_steps_only_where_memory_refuses(checkpoint, monkeypatch):
-    model, reading = checkpoint(), Reading(**dict.fromkeys(DIMENSIONS, "ids"))
-    task = Task(name="dtype-float32", reading=reading, step=None, mesh=build_mesh())
+    model = checkpoint()
+    same = {"bos": "template", "date": "template", "newlines": "keep"}
+    convention = Convention(**dict.fromkeys(DIMENSIONS, "ids") | same)
+    one = Pass("dtype-float32", convention, None, build_mesh())
     settings = dataclasses.replace(SETTINGS, step_size=None)
-    plan = Plan(run=None, prompts={"p": "?"}, lists=[], settings=settings, mesh=task.mesh)
+    runs = ConventionRuns(model, None, {"p": "?"}, [], settings, one.mesh)
     monkeypatch.setattr(admission, "step_for", lambda *given: 8)
     monkeypatch.setattr(admission, "refusal", lambda *given: "")
-    assert fitting_step(model, task, plan, 32) == 32
+    assert runs.fitting_step(one, 32) == 32
     monkeypatch.setattr(admission, "refusal", lambda *given: "too large")
-    assert fitting_step(model, task, plan, 32) == 8
-    named = dataclasses.replace(plan, settings=SETTINGS)  # a step that the user names
-    assert fitting_step(model, task, named, 32) == 32
+    assert runs.fitting_step(one, 32) == 8
+    named = ConventionRuns(model, None, {"p": "?"}, [], SETTINGS, one.mesh)  # by the user
+    assert named.fitting_step(one, 32) == 32
 
 
 @pytest.mark.slow
 def test_a_reading_that_takes_smaller_steps_says_so_and_goes_on_with_them(
     command, checkpoint, folder, monkeypatch
 ):
-    monkeypatch.setattr(reading_runs, "fitting_step", lambda model, task, plan, step: 8)
+    monkeypatch.setattr(ConventionRuns, "fitting_step", lambda *given: 8)
     arguments = [f"--checkpoint={checkpoint().path}", f"--run={folder}", *FEW]
     arguments += ["--config.dimensions=dtype", "--config.dtypes=bfloat16"]
     done = command("conventions", *arguments)
@@ -151,7 +152,7 @@ def test_a_reading_that_takes_smaller_steps_says_so_and_goes_on_with_them(
 def test_a_killed_command_goes_on(command, dated, folder, monkeypatch):
     arguments = [f"--checkpoint={dated.path}", f"--run={folder}", *CHEAP]
     with monkeypatch.context() as patched:
-        killed_after(patched, reading_runs, "sweep_vocabulary", 2)
+        killed_after(patched, convention_runs, "sweep_vocabulary", 2)
         with pytest.raises(Killed):
             command("conventions", *arguments)
     before = times(folder)
@@ -252,13 +253,13 @@ def test_bad_input_is_one_line_and_writes_nothing(command, dated, folder, argume
 def test_a_model_that_fails_does_not_stop_the_others(command, checkpoint, folder, monkeypatch):
     models, tried = [checkpoint(slug) for slug in ("one", "two")], []
 
-    def compute(model, readings, plan):
-        tried.append(model.card.slug)
+    def compute(runs, conventions):
+        tried.append(runs._slug)
         if tried == ["one"]:
             raise AssayError("one: too large")
         return 3
 
-    monkeypatch.setattr(launch_conventions, "compute", compute)
+    monkeypatch.setattr(ConventionRuns, "compute", compute)
     named = ",".join(str(model.path) for model in models)
     done = command("conventions", f"--checkpoint={named}", f"--run={folder}", *FEW)
     assert done.code == 1 and tried == ["one", "two"]

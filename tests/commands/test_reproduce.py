@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from analysis.published import data
-from launch.reproduction import planning
+from launch.reproduction import plan
 from tests.support import tiny
 from tests.support.reproduction import (
     GEMMA,
@@ -227,7 +227,7 @@ def test_a_plan_counts_what_is_complete(command, done, folders, elo):
 def test_a_folder_with_one_model_of_several_is_no_refusal(command, folders, tmp_path, monkeypatch):
     """What it lacks is said in one line and takes no disk; the page is about the rest."""
     small = SimpleNamespace(free=2**30, number=1)
-    monkeypatch.setattr(planning, "free_disk", lambda folder: small)
+    monkeypatch.setattr(plan, "free_disk", lambda folder: small)
     one = tmp_path / "models"
     one.mkdir()
     (one / SKYWORK).symlink_to(folders / SKYWORK)

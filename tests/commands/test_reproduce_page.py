@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from launch.reproduction import paper, results
+from launch.reproduction import page, runs
 
 
 def study(*keys, dtype="bfloat16"):
@@ -33,18 +33,18 @@ def test_the_page_says_of_how_many_results_the_noise_is_known(second, noise, sai
     """With a model too large for the second dtype it said that the call did not ask for it."""
     asked = SimpleNamespace(rewards=[], config=SimpleNamespace(second_dtype=second))
     made = {"paper": study(*OWN)} | ({"noise": study(*noise)} if noise else {})
-    (line,) = paper._of_noise(asked, made)
+    (line,) = page.noise_facts(asked, made)
     assert said in line
 
 
 def test_where_every_model_has_the_second_dtype_that_is_all_that_is_said(monkeypatch):
     """It went on: "none of N results is there in bfloat16 too", which all of them are."""
-    monkeypatch.setattr(results, "has_no_noise", lambda asked, spec: True)
+    monkeypatch.setattr(runs, "has_no_noise", lambda asked, spec: True)
     rewards = [SimpleNamespace(nickname="A")]
     asked = SimpleNamespace(rewards=rewards, config=SimpleNamespace(second_dtype="bfloat16"))
-    said = paper._of_noise(asked, {"paper": study("a best")})
+    said = page.noise_facts(asked, {"paper": study("a best")})
     assert said == ["No noise for A: the run is in bfloat16 already."]
 
 
 def test_without_a_result_nothing_is_said_of_noise():
-    assert paper._of_noise(SimpleNamespace(), {}) == []
+    assert page.noise_facts(SimpleNamespace(), {}) == []

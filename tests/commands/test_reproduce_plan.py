@@ -11,8 +11,8 @@ import pytest
 from analysis.published import data
 from configs import known_shapes, reproduce
 from engine.errors import AssayError
-from launch.reproduction import planning
-from launch.reproduction.readings import check_second_dtype
+from launch.reproduction import plan
+from launch.reproduction.conventions import check_second_dtype
 from tests.support import tiny
 from tests.support.reproduction import GEMMA, SPEC, flags
 
@@ -38,8 +38,8 @@ def test_a_plan_prints_a_table_and_writes_nothing(command, tmp_path, monkeypatch
 
 def test_a_plan_of_fetching_alone_counts_every_model(command, tmp_path):
     """Language models too; nothing of it is complete before anything was fetched."""
-    plan = (f"--root={tmp_path / 'root'}", "--plan", "--only=convert", "--devices=1xH100-80GB")
-    found = command("reproduce", *plan)
+    given = (f"--root={tmp_path / 'root'}", "--plan", "--only=convert", "--devices=1xH100-80GB")
+    found = command("reproduce", *given)
     assert (found.code, found.err) == (0, [])
     assert "10 reward models and 10 language models" in found.out[0]
     rows = rows_of(found)
@@ -71,8 +71,8 @@ def test_stages_that_concern_no_model_are_refused(command, tmp_path, models, onl
 
 def test_language_models_of_the_setting_are_taken_beside_named_models(command, tmp_path):
     def planned(*more):
-        plan = (f"--root={tmp_path / 'root'}", "--plan", "--devices=cpu-8GB")
-        rows = rows_of(command("reproduce", *plan, *more))
+        given = (f"--root={tmp_path / 'root'}", "--plan", "--devices=cpu-8GB")
+        rows = rows_of(command("reproduce", *given, *more))
         return [name for name in rows if name.startswith(("gemma", "R-Gem"))]
 
     named = f"--models={GEMMA}"
@@ -147,7 +147,7 @@ def test_no_room_on_the_disk_is_one_line_that_says_what_would_do(command, tmp_pa
     root = f"--root={tmp_path / 'root'}"
     for room, way in ((200, "allowed: --keep=none, which needs 104."), (50, "a larger disk")):
         monkeypatch.setattr(
-            planning,
+            plan,
             "free_disk",
             lambda folder, room=room: type("D", (), {"free": room * 2**30, "number": 1}),
         )
@@ -166,7 +166,7 @@ def test_no_room_on_another_disk_for_the_downloads_is_one_line(command, tmp_path
         is_cache = str(folder).endswith("hub")
         return SimpleNamespace(free=(50 if is_cache else 5000) * 2**30, number=int(is_cache))
 
-    monkeypatch.setattr(planning, "free_disk", free)
+    monkeypatch.setattr(plan, "free_disk", free)
     found = command("reproduce", f"--root={tmp_path / 'root'}")
     assert found.code == 2
     assert re.search(r"hub: \d+.\d GiB of disk are needed for downloads, 50.0 GiB", found.err[0])

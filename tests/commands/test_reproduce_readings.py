@@ -16,8 +16,9 @@ from configs import known_models, reproduce
 from engine.planning import admission
 from engine.runs import storage
 from engine.runs.readings import Entry, read_index
-from launch.common import converting, reading_runs
-from launch.reproduction import paper, studies, trials
+from launch.common import convention_runs, converting
+from launch.common.convention_runs import ConventionRuns
+from launch.reproduction import page, singles, studies
 from tests.support import tiny
 from tests.support.killed import Killed, killed_after
 
@@ -70,7 +71,7 @@ def swept(files, tmp_path_factory):
 def no_noise_floor():
     """Left out: its tests are those of `assay conventions`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading_runs, "noise_tasks", lambda *given: [])
+        patch.setattr(ConventionRuns, "noise_floor", lambda *given: [])
         yield
 
 
@@ -83,7 +84,7 @@ def tried(files, swept, tmp_path_factory):
     shutil.copytree(swept, root)
     arguments = flags(root, files, "--only=readings", "--readings=all")
     with pytest.MonkeyPatch.context() as patch:
-        killed_after(patch, reading_runs, "sweep_vocabulary", 2)
+        killed_after(patch, convention_runs, "sweep_vocabulary", 2)
         with pytest.raises(Killed):
             reproduce.main(arguments)
     assert parts(root)
@@ -110,12 +111,11 @@ def asked(root):
 def readings(tried):
     """The tables of the paper's reading and of those that change one convention."""
     call, published = asked(tried), data.read()
-    paper = SimpleNamespace(id="paper", paper=True)
-    study = studies.study_of(call, paper, published)
+    study = studies.study_of(call, "paper", published)
     nothing = tables.own_of("our conventions", None, studies.infos())
-    singles = studies.single_changes(call, published)
+    changes = studies.single_changes(call, published)
     return Readings(
-        paper=tables.own_of("paper", study, studies.infos()), ours=nothing, singles=singles
+        paper=tables.own_of("paper", study, studies.infos()), ours=nothing, singles=changes
     )
 
 
@@ -175,7 +175,7 @@ def test_what_needs_no_change_is_said_of_this_comparison(readings, tmp_path):
     """One model was noted as needing none, when other values were compared with."""
     specs = [known_models.MODELS[slug] for slug in (GEMMA, SKYWORK)]
     call = SimpleNamespace(root=tmp_path, rewards=specs)
-    trials.note(call, specs[0], trials.Scope(**EMPTY))
+    singles.note(call, specs[0], singles.Scope(**EMPTY))
     nothing = Readings(paper=readings.ours, ours=readings.ours)
     cases = {
         "Nothing had to be tried": (own.replaced(data.read(), readings.paper), readings),
@@ -183,7 +183,7 @@ def test_what_needs_no_change_is_said_of_this_comparison(readings, tmp_path):
         "Not tried against": (own.replaced(data.read(), readings.paper), nothing),
     }
     for said, given in cases.items():
-        [sentence] = paper._tried(call, comparison.compare(*given))
+        [sentence] = page.untried(call, comparison.compare(*given))
         assert sentence.startswith(said) and sentence.endswith(": R-Gem-2B, S-Gem-27B.")
 
 
@@ -303,7 +303,7 @@ def test_a_damaged_note_is_one_line(command, files, root, content):
 
 def test_a_scope_leaves_out_what_another_call_began():
     """A call that was killed has left readings in the index that nothing computes again."""
-    scope = trials.Scope(
+    scope = singles.Scope(
         prompts=["best"], lists=[], dimensions=["bos", "dtype"], dates=[], dtypes=["float16"]
     )
     settings = {"bos": "single", "mode": "ids", "dtype": "bfloat16"}
@@ -316,9 +316,9 @@ def test_the_page_names_the_reading(command, files, tried, readings, tmp_path, m
     given = written(own.replaced(data.read(), readings.singles[0]), tmp_path / "bos")
     found = command("reproduce", *flags(tried, files, "--only=page", given))
     assert found.code == 0
-    page = (tried / "paper.html").read_text(encoding="utf-8")
-    assert page.count("the same with bos single") > 10
-    rows = re.findall(r"<td>(R-Gem-2B|S-Gem-27B)?</td><td>([a-z ]+)</td><td[^>]*>(\d+) of", page)
+    text = (tried / "paper.html").read_text(encoding="utf-8")
+    assert text.count("the same with bos single") > 10
+    rows = re.findall(r"<td>(R-Gem-2B|S-Gem-27B)?</td><td>([a-z ]+)</td><td[^>]*>(\d+) of", text)
     assert [(model, change) for model, change, _ in rows if model] == [
         (known_models.KNOWN[slug].nickname, "bos single") for slug in (SKYWORK, GEMMA)
     ]

@@ -9,7 +9,8 @@ from engine.errors import AssayError, OutOfMemory
 from engine.runs import schema
 from engine.runs.reader import RunError
 from engine.sweep import rewards
-from launch.reproduction import sources, trials, work
+from launch import reproduce
+from launch.reproduction import singles, sources
 from tests.support import tiny
 from tests.support.reproduction import GEMMA, ITEMS, counts, flags, write_items, write_models
 
@@ -30,8 +31,6 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def done(files, tmp_path_factory):
     """A root with every result of one model, with those that measure the noise."""
-    from launch import reproduce
-
     root = tmp_path_factory.mktemp("done") / "root"
     assert reproduce.main(call(root, files, NOISE)) == 0
     return root
@@ -217,12 +216,12 @@ def test_a_model_too_large_for_the_second_dtype_has_all_other_results(
         assert found.code == 1
         return next(line for line in found.err if line.startswith("R-Gem-2B  "))
 
-    monkeypatch.setattr(work, "sweep_vocabulary", short)
+    monkeypatch.setattr(reproduce, "sweep_vocabulary", short)
     one = ("--config.prompts=greatest", "--only=sweep,items,search,readings")
     one += ("--readings=all", "--config.dimensions=pooling")
     failures = [RunError("a damaged run")]
     with monkeypatch.context() as full:
-        full.setattr(trials, "run", no_room)
+        full.setattr(singles, "compute", no_room)
         assert row().endswith("failed: a damaged run")  # that is no matter of the noise
         failures = [OutOfMemory("too large in bfloat16")]
         assert row().endswith("failed: too large in bfloat16; no room")

@@ -14,8 +14,8 @@ from engine.checkpoint.card import Checkpoint
 from engine.convert import safetensors
 from engine.errors import AssayError
 from engine.text.chat_template import TemplatePolicy
-from launch.reproduction import planning, sources
-from launch.reproduction.readings import policy_of
+from launch.reproduction import plan, sources
+from launch.reproduction.conventions import policy_of
 from tests.support import folders, tiny
 
 GEMMA, SKYWORK = "grm-gemma2-2b-rewardmodel-ft", "skywork-reward-gemma-2-27b"
@@ -244,7 +244,7 @@ def test_a_checkpoint_of_nobody_knows_what_is_refused(one):
 
 
 def test_a_published_model_has_the_published_bos(one, monkeypatch):
-    monkeypatch.setattr(sources, "_differences", lambda *given: [])
+    monkeypatch.setattr(sources, "differences", lambda *given: [])
     one.config.check_identity = True
     assert refused(one, "BOS id 0; allowed: 2; remove it")
 
@@ -256,9 +256,9 @@ def test_a_checkpoint_without_the_soft_cap_is_not_in_our_conventions():
         slug=spec.slug, head=head, policy=policy_of(spec), revision=None, decoder=SimpleNamespace()
     )
     card.decoder.attention_softcap = 50.0
-    assert sources._differences(card, spec, identity=True) == []
+    assert sources.differences(card, spec, identity=True) == []
     card.decoder.attention_softcap = None
-    assert sources._differences(card, spec, identity=True) == [("attention_softcap", None, 50.0)]
+    assert sources.differences(card, spec, identity=True) == [("attention_softcap", None, 50.0)]
 
 
 def test_a_partial_only_keeps_every_checkpoint_on_the_disk(monkeypatch):
@@ -269,4 +269,4 @@ def test_a_partial_only_keeps_every_checkpoint_on_the_disk(monkeypatch):
         asked = SimpleNamespace(
             root=Path("/"), stages_of=lambda _: ["sweep"], all_stages_of=lambda _, own=every: own
         )
-        assert planning.disk(asked, [step, step]).keep_none == peak
+        assert plan.disk(asked, [step, step]).none == peak

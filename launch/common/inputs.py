@@ -1,18 +1,48 @@
-"""Lists of replies, read from text, CSV and Parquet files."""
+"""What models are given: prompts, and lists of replies from text, CSV and Parquet files."""
 
 import contextlib
+import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 from absl import flags
 from absl.flags import FlagValues
 
+from configs import prompts
 from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
 from engine.runs import schema
 from launch.common.command import Given, paths
+from launch.common.text import nearest, pieces
+
+
+def chosen_prompts(ids: str, own: Sequence[str]) -> Mapping[str, str]:
+    """Prompt id -> text: the user's own texts, or those of configs/prompts.py where there are none.
+
+    Args:
+      ids: ids of configs/prompts.py, comma-separated.
+      own: texts of `--prompt`.
+    """
+    if own:
+        return {prompt_id(text): text for text in own}
+    for name in pieces(ids):
+        if name not in prompts.PROMPTS:
+            raise AssayError(
+                f"prompts={name!r}{nearest(name, prompts.PROMPTS)}; "
+                f"allowed: {', '.join(prompts.PROMPTS)}"
+            )
+    return {name: prompts.PROMPTS[name] for name in pieces(ids)}
+
+
+def prompt_id(text: str) -> str:
+    """Id of a prompt: its name in configs/prompts.py, or its first words and a hash."""
+    for name, known in prompts.PROMPTS.items():
+        if text == known:
+            return name
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:32].strip("-")
+    return f"{words or 'prompt'}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
 def define_flags(given: FlagValues) -> None:
