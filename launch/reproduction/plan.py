@@ -25,7 +25,6 @@ from launch.reproduction.call import (
     LOGPROBS,
     NOISE,
     READINGS,
-    SEARCH,
     SWEEP,
     Call,
 )
@@ -89,10 +88,12 @@ def _needs(
     left = any(missing.values()) or (CONVERT in call.stages and not places)
     needed = left and not call.checkpoint(spec).exists()
     plans = [_plan(call, subject, one) for one in devices]
-    noise = [p for stage in missing for p in missing[stage] if p[0] == NOISE]
+    tries = missing.get(READINGS, [])
+    others = [place for stage in missing if stage != READINGS for place in missing[stage]]
+    noise = [place for place in others if place[0] == NOISE]
     noise_s = [_noise_s(call, subject, one, noise) for one in plans]
-    tries_s = [_tries_s(call, subject, one, missing.get(READINGS, [])) for one in plans]
-    first = [(s, sum(p[0] != NOISE for p in missing[s]), len(places[s])) for s in places]
+    tries_s = [_tries_s(call, subject, one, tries) for one in plans]
+    first = [place for place in others if place[0] != NOISE]
     seconds = [_seconds(call, subject, one, first) for one in plans]
     return Needs(
         spec=spec,
@@ -105,8 +106,8 @@ def _needs(
         todo=[(stage, len(missing[stage]), len(places[stage])) for stage in places],
         plans=plans,
         seconds=[
-            None if one is None else one + (second or 0.0) + tries
-            for one, second, tries in zip(seconds, noise_s, tries_s, strict=True)
+            None if one is None else one + (second or 0.0) + tried
+            for one, second, tried in zip(seconds, noise_s, tries_s, strict=True)
         ],
         noise_s=noise_s,
         tries_s=tries_s,
@@ -130,36 +131,21 @@ def _plan(call: Call, subject: Subject, devices: Devices, dtype: str = "auto") -
     return plan(subject, devices, SweepWork(prefix=_PREFIX, own=_CANDIDATE), work, named)
 
 
-def _seconds(
-    call: Call, subject: Subject, one: Plan, todo: Sequence[tuple[str, int, int]]
-) -> float | None:
-    """Seconds of the stages that are not complete, by the time of one sweep.
-
-    Those of `_tries_s` and `_noise_s` are left out.
-    """
+def _seconds(call: Call, subject: Subject, one: Plan, places: Iterable[runs.Place]) -> float | None:
+    """Seconds of missing results, by the time of one sweep; None where the model does not fit."""
     if not one.fits or one.sweep_s is None:
         return None
-    total = 0.0
-    for stage, missing, of in todo:
-        if stage in (SWEEP, LOGPROBS):
-            total += missing * one.sweep_s
-        if stage == ITEMS:
-            total += missing * _share(call, subject) * one.sweep_s
-        if stage == SEARCH and one.search is not None:
-            total += missing / of * (one.search.seconds or 0.0)
-    return total
-
-
-def _share(call: Call, subject: Subject) -> float:
-    """What the items take of the time of a sweep."""
     items = 0 if call.elo is None else len(call.elo.replies)
-    return items / subject.config.vocab_size * (_CANDIDATE + _ITEM) / _CANDIDATE
-
-
-def _sweeps(call: Call, subject: Subject, places: Iterable[runs.Place]) -> float:
-    """How many sweeps results of vocabularies and lists take."""
-    share = _share(call, subject)
-    return sum(1.0 if schema.SCORES_DIR in path else share for _, path in places)
+    share = items / subject.config.vocab_size * (_CANDIDATE + _ITEM) / _CANDIDATE
+    search = 0.0 if one.search is None else one.search.seconds or 0.0
+    directions = 2 if call.config.search.direction == "both" else 1
+    each = {
+        schema.SCORES_DIR: one.sweep_s,
+        schema.LOGPROBS_DIR: one.sweep_s,
+        schema.ITEMS_DIR: share * one.sweep_s,
+        schema.SEQUENCES_DIR: search / directions,
+    }
+    return sum(each[path.partition("/")[0]] for _, path in places)
 
 
 def _noise_s(call: Call, subject: Subject, one: Plan, places: Sequence[runs.Place]) -> float | None:
@@ -167,9 +153,7 @@ def _noise_s(call: Call, subject: Subject, one: Plan, places: Sequence[runs.Plac
     if not places:
         return 0.0
     second = _plan(call, subject, one.devices, call.config.second_dtype)
-    if not second.fits or second.sweep_s is None:
-        return None
-    return _sweeps(call, subject, places) * second.sweep_s
+    return _seconds(call, subject, second, places)
 
 
 def _tries_s(call: Call, subject: Subject, one: Plan, places: Sequence[runs.Place]) -> float:
@@ -178,11 +162,11 @@ def _tries_s(call: Call, subject: Subject, one: Plan, places: Sequence[runs.Plac
     The dtype of the run itself is no single change.
     """
     total = 0.0
-    for dtype in dict.fromkeys(singles.dtype_in(run) for run, _ in places):
-        own = one if dtype is None else _plan(call, subject, one.devices, dtype)
-        if own.fits and own.sweep_s is not None and one.fits and dtype != one.model.dtype:
-            of_dtype = (p for p in places if singles.dtype_in(p[0]) == dtype)
-            total += _sweeps(call, subject, of_dtype) * own.sweep_s
+    for dtype in dict.fromkeys(singles.dtype_in(run) for run, _ in places if one.fits):
+        if dtype != one.model.dtype:
+            of_dtype = [place for place in places if singles.dtype_in(place[0]) == dtype]
+            in_dtype = one if dtype is None else _plan(call, subject, one.devices, dtype)
+            total += _seconds(call, subject, in_dtype, of_dtype) or 0.0
     return total
 
 
