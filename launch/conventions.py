@@ -22,7 +22,7 @@ from engine.runs import storage
 from engine.runs.lock import LockError
 from engine.sweep.rewards import SweepSettings
 from launch.common import command, locking, published_rewards, scoring
-from launch.common.convention_runs import ConventionRuns, Failed, ranked_lists
+from launch.common.convention_runs import ConventionRuns, Failed
 from launch.common.conventions import (
     Values,
     check_dimensions,
@@ -30,6 +30,7 @@ from launch.common.conventions import (
     dimensions_of,
     values_of,
 )
+from launch.common.inputs import ranked_lists
 from launch.common.text import pieces, show
 
 

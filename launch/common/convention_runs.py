@@ -19,10 +19,10 @@ from engine.checkpoint.restore import restore
 from engine.control import ProcessError
 from engine.errors import AssayError, OutOfMemory
 from engine.planning import admission
-from engine.runs import parts, provenance, schema, storage
+from engine.runs import provenance, schema, storage
 from engine.runs.lock import LockError
 from engine.runs.manifest import Manifest, empty
-from engine.runs.reader import Json, RunError, read_contents
+from engine.runs.reader import Json, RunError
 from engine.runs.readings import (
     DEFAULT,
     NOISE_MESH,
@@ -36,7 +36,8 @@ from engine.scoring.reward_passes import RewardScorer, dtype_named, rows_of_step
 from engine.sweep.rewards import SweepSettings, pooling_of, sweep_replies, sweep_vocabulary
 from engine.sweep.steps import begun_with
 from launch.common.conventions import Convention
-from launch.common.text import nearest, pieces, say
+from launch.common.inputs import RankedList
+from launch.common.text import say
 
 _NOISE_STEP = 4  # the noise floor's steps are smaller by this factor
 
@@ -53,15 +54,6 @@ class Failed(AssayError):
     exit_status = 1
 
 
-class RankedList(NamedTuple):
-    """A list of replies whose ranks by people are known: scored under every convention too."""
-
-    name: str
-    replies: Sequence[str]
-    humans: bytes  # of its table of people's ranks
-    prompts: Mapping[str, str]  # prompt id -> text, under which it was scored in the run
-
-
 class Pass(NamedTuple):
     """One convention to compute, in steps of a size on a mesh."""
 
@@ -69,39 +61,6 @@ class Pass(NamedTuple):
     convention: Convention
     step: int | None  # candidates per step; None: the default convention's
     mesh: Mesh
-
-
-def ranked_lists(run: epath.Path, names: str) -> list[RankedList]:
-    """The lists of a run, with people's ranks and the prompts under which they were scored.
-
-    Args:
-      run: the folder, with or without a run in it.
-      names: comma-separated; `auto` for all whose ranks by people the run holds.
-
-    Raises:
-      AssayError: a list that the run does not hold, or of which it holds no ranks by people.
-    """
-    if not storage.exists(run / schema.MANIFEST):
-        if names not in ("auto", ""):
-            raise AssayError(f"lists={names!r}: run {run} holds no lists; allowed: 'auto'")
-        return []
-    contents = read_contents(run)
-    scored = [result for result in contents.results.values() if result.items]
-    items = {str(result.items) for result in scored if result.kind == schema.ITEMS_DIR}
-    ranked = sorted(name for name in items if storage.exists(run / schema.humans_path(name)))
-    lists = []
-    for name in ranked if names == "auto" else pieces(names):
-        if name not in ranked:
-            raise AssayError(
-                f"lists={name!r}{nearest(name, ranked)}; allowed: lists of the run with ranks by "
-                f"people ({', '.join(ranked) or 'it has none'})"
-            )
-        place = schema.humans_path(name)
-        table = parts.read_frame(run / place, None, provenance.of_table(place), may_be_old=True)
-        replies = table.frame.sort("item_id")["item"].to_list()
-        prompts = {r.prompt: contents.prompts[r.prompt] for r in scored if r.items == name}
-        lists.append(RankedList(name, replies, storage.read(run / place), prompts))
-    return lists
 
 
 class Weights:

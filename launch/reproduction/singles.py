@@ -18,7 +18,7 @@ from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.readings import DEFAULT, Entry, read_index
-from launch.common.convention_runs import ConventionRuns, Failed, ranked_lists
+from launch.common.convention_runs import ConventionRuns, Failed
 from launch.common.conventions import (
     DIMENSIONS,
     NO_DATE,
@@ -28,6 +28,7 @@ from launch.common.conventions import (
     dimensions_of,
     values_of,
 )
+from launch.common.inputs import ranked_lists
 from launch.common.text import pieces, say
 from launch.reproduction import studies
 from launch.reproduction.call import ALL, PAPER, Call

@@ -136,9 +136,13 @@ def test_tensors_of_full_size_are_accepted_and_others_are_not(tmp_path, slug):
 
 def test_bytes_that_were_computed_allow_another_dtype_and_stated_ones_do_not(tmp_path):
     computed, stated = known_models.KNOWN[COMPUTED], known_models.KNOWN[STATED]
-    known_model_check.check_tensors(write(tmp_path / "a", computed, tensors_of(computed), "F32"), computed)
+    known_model_check.check_tensors(
+        write(tmp_path / "a", computed, tensors_of(computed), "F32"), computed
+    )
     with pytest.raises(AssayError, match=r"10,457,376,768 bytes of tensors; .* has 5,228,688,384;"):
-        known_model_check.check_tensors(write(tmp_path / "b", stated, tensors_of(stated), "F32"), stated)
+        known_model_check.check_tensors(
+            write(tmp_path / "b", stated, tensors_of(stated), "F32"), stated
+        )
 
 
 def test_a_folder_of_other_bytes_is_refused_before_weights_are_read(tmp_path, monkeypatch):

@@ -19,12 +19,11 @@ from engine.runs.readings import Entry, read_index
 from launch.common import convention_runs, converting
 from launch.common.convention_runs import ConventionRuns
 from launch.reproduction import page, singles, studies
-from tests.support import tiny
 from tests.support.killed import Killed, killed_after
+from tests.support.reproduction import GEMMA, SKYWORK, parts, write_items, write_models
 
 pytestmark = pytest.mark.slow
 
-GEMMA, SKYWORK = "grm-gemma2-2b-rewardmodel-ft", "skywork-reward-gemma-2-27b"
 SMALL = (
     "--config.check_identity=false",
     "--config.language_models=",
@@ -35,20 +34,15 @@ SMALL = (
     "--config.bootstraps=99",
     "--config.dimensions=bos,mode",
 )
-ITEMS = ("love", "war", "truth", "the", "7", "zq")
 CHANGES = ("bos single", "mode ids")
+BELOW = "runs/paper/readings"
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Folders of two models, and items with human ranks."""
-    folder = tmp_path_factory.mktemp("models")
-    tiny.write_model(folder / GEMMA, seed=1)
-    tiny.write_model(folder / SKYWORK, seed=2)
-    count = range(1, len(ITEMS) + 1)
-    columns = {"elo_rank": count, "elo_score": [1700 - i for i in count], "name": ITEMS}
-    frame = pl.DataFrame({**columns, "elo_matches": [60] * len(ITEMS), "a/b": [0.0] * len(ITEMS)})
-    frame.write_csv(folder / "items.csv")
+    folder = write_models(tmp_path_factory.mktemp("models"))
+    write_items(folder)
     return folder
 
 
@@ -87,7 +81,7 @@ def tried(files, swept, tmp_path_factory):
         killed_after(patch, convention_runs, "sweep_vocabulary", 2)
         with pytest.raises(Killed):
             reproduce.main(arguments)
-    assert parts(root)
+    assert parts(root / BELOW)
     assert not (root / "readings").exists()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(converting, "convert", None)
@@ -208,19 +202,14 @@ def test_only_models_and_prompts_whose_values_differ_are_tried(
     found = command("reproduce", *flags(root, files, "--only=readings", given))
     assert found.code == 0
     assert "S-Gem-27B: no published value of it differs" in found.err
-    below = root / "runs/paper/readings"
+    below = root / BELOW
     scored = {path.parts[-3:-1] for path in below.rglob("scores/*/*/*.parquet")}
     assert scored == {(f"model={GEMMA}", "prompt=greatest")}
-    assert parts(root).items() <= parts(tried).items()
+    assert parts(root / BELOW).items() <= parts(tried / BELOW).items()
     assert json.loads((root / f"readings/{SKYWORK}.json").read_text())["prompts"] == []
     again = command("reproduce", *flags(root, files, "--only=readings", given))
     assert sum(line.endswith("complete already") for line in again.err) == 2
     assert not any("reading 1/" in line for line in again.err)
-
-
-def parts(root):
-    every = sorted((root / "runs/paper/readings").rglob("*.parquet"))
-    return {str(path.relative_to(root)): path.read_bytes() for path in every}
 
 
 def test_keep_none_waits_for_the_readings(command, files, root):
@@ -242,9 +231,9 @@ def test_what_two_calls_tried_differently_becomes_complete(command, files, root)
     found = command("reproduce", *given, "--config.dimensions=mode")
     assert any("removed (--keep=none)" in line for line in found.err)
     assert not (root / "checkpoints" / GEMMA).exists()
-    scored = {path.parts[-4:-1] for path in (root / "runs/paper/readings").rglob("*.parquet")}
+    scored = {path.parts[-4:-1] for path in (root / BELOW).rglob("*.parquet")}
     assert ("scores", f"model={GEMMA}", "prompt=best") in scored
-    below = root / "runs/paper/readings/bos-single/scores" / f"model={GEMMA}"
+    below = root / BELOW / "bos-single/scores" / f"model={GEMMA}"
     assert sorted(path.name for path in below.iterdir()) == ["prompt=best", "prompt=greatest"]
     again = command("reproduce", *given, "--config.dimensions=mode")
     assert any(line.endswith("complete already") for line in again.err)
