@@ -94,7 +94,8 @@ class Demo:
 
     def search(self, name: str, models: Sequence[Checkpoint], allow: Sequence[str] = ()) -> None:
         """Searches replies to the first prompt; all models judge what is found."""
-        settings = dataclasses.replace(self.searches[name], **({"allow": allow} if allow else {}))
+        settings = self.searches[name]
+        settings = dataclasses.replace(settings, allow=tuple(allow)) if allow else settings
         prompt = dict(itertools.islice(self.prompts.items(), 1))
         where = (prompt, self.run, settings, self.mesh, self.config[name])
         found = searching.search(models, *where, judges=self.models)

@@ -5,6 +5,7 @@ a new one is one line in the list of its pipeline.
 """
 
 import dataclasses
+import functools
 import sys
 import time
 import traceback
@@ -39,7 +40,12 @@ class State:
 def run(steps: Sequence[Step[Work]], work: Work) -> None:
     """Runs steps in order; each line of progress has the step's number."""
     for number, step in enumerate(steps, 1):
-        step(work, lambda line, number=number: say(f"{number}/{len(steps)} {line}"))
+        prefix = f"{number}/{len(steps)}"
+        step(work, functools.partial(_say_numbered, prefix))
+
+
+def _say_numbered(prefix: str, line: str) -> None:
+    say(f"{prefix} {line}")
 
 
 def for_each(

@@ -270,17 +270,19 @@ def _score_items(call: Call, converted: Checkpoint, names: Sequence[str]) -> Non
 
 
 def _search(call: Call, converted: Checkpoint, names: Sequence[str]) -> None:
-    config, run = call.config.search, call.run(*names)
-    checkpoint = checkpoint_of(*names, converted)
+    config, [name] = call.config.search, names
+    checkpoint = checkpoint_of(name, converted)
     settings, mesh = searching.settings(config, [checkpoint])
-    searching.search([checkpoint], runs.search_prompts(call), run, settings, mesh, config)
+    where = (runs.search_prompts(call), call.run(name), settings, mesh, config)
+    searching.search([checkpoint], *where)
 
 
 def _logprobs(call: Call, converted: Checkpoint, names: Sequence[str]) -> None:
+    del names  # the paper's run alone
     common, mesh = shared_settings(call, PAPER, converted)
     spec = next(s for s in call.languages if s.slug == converted.card.slug)
     settings = LogprobSettings(form=runs.form_of(spec), **common)
-    next_tokens([converted], call.prompts, call.run(*names), settings, mesh)
+    next_tokens([converted], call.prompts, call.run(PAPER), settings, mesh)
 
 
 # What each stage computes of a model, in the runs that lack a result of it.

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from jax.sharding import Mesh
 
-from configs.known_goldens import GOLDENS, NOISE
+from configs.known_goldens import GOLDENS, NOISE, RewardSet
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import admission
@@ -37,31 +37,6 @@ STEP_SIZE = 64  # candidates per step and device
 NOISES = 5  # standard deviations by which both rewards may differ
 LEAST = 1e-3  # smallest tolerance: float32 rewards of two libraries differ by less
 _ALIKE = 0.99  # share of tokens whose text must be the model's
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RewardSet:
-    """Published rewards of replies to one prompt.
-
-    Attributes:
-      name: of the set.
-      prompt: the user's turn.
-      replies: the assistant's turns; of tokens, their texts.
-      token_ids: ids of the tokens that are the replies; None for texts.
-      rewards: of the replies.
-      tolerance: a smaller difference counts as none.
-    """
-
-    name: str
-    prompt: str
-    replies: Sequence[str]
-    token_ids: Sequence[int] | None = None
-    rewards: Sequence[float]
-    tolerance: float
-
-    def reproduced(self, rewards: np.ndarray) -> bool:
-        """Whether every reward is within tolerance."""
-        return bool((np.abs(rewards - self.rewards) <= self.tolerance).all())
 
 
 # A convention as cells of a table's row: one for each dimension that has several values.
@@ -105,15 +80,12 @@ def of_card(slug: str, tolerance: object) -> list[RewardSet]:
             f"published='card': nothing is known of the card of {slug!r}; allowed: a file, or one "
             f"of {', '.join(GOLDENS)}"
         )
+    chosen = None if tolerance == "auto" else _tolerance(tolerance, slug)
     return [
-        RewardSet(
-            name=f"{golden.name} ({golden.source})",
-            prompt=golden.prompt,
-            replies=golden.replies,
-            rewards=golden.rewards,
-            tolerance=golden.tolerance if tolerance == "auto" else _tolerance(tolerance, slug),
+        dataclasses.replace(
+            one, name=f"{one.name} ({one.source})", tolerance=chosen or one.tolerance
         )
-        for golden in GOLDENS[slug]
+        for one in GOLDENS[slug]
     ]
 
 
