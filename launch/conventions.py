@@ -92,11 +92,11 @@ def conventions(given: command.Given) -> str:
             )
         except Failed as error:  # what is published is compared all the same
             failed = error
-    for model, values, own in zip(models, every, sets, strict=True):
+    for model, values, published in zip(models, every, sets, strict=True):
         check = config.check_memory
         if given.published:
             lines += published_rewards.compare_and_show(
-                model, own, values, mesh, check_memory=check
+                model, published, values, mesh, check_memory=check
             )
     if failed:
         if lines:
@@ -127,9 +127,9 @@ def _computed(
     named = [conventions_of(values, all_combinations=combined) for values in every]
     new, failures = 0, []
     with locking.held(given, given.run, "conventions"):
-        for model, own in zip(models, named, strict=True):
+        for model, chosen in zip(models, named, strict=True):
             try:
-                new += ConventionRuns(model, *scored).compute(own)
+                new += ConventionRuns(model, *scored).compute(chosen)
             except LockError:
                 raise
             except Failed as failed:

@@ -31,23 +31,7 @@ from launch.common import command, locking, searching
 from launch.common.text import aligned, in_hours, say
 from launch.pipeline import State
 from launch.reproduction import page, plan, runs, singles, sources
-from launch.reproduction.call import (
-    CONVERT,
-    DIFFERING,
-    ITEMS,
-    KEEP,
-    LOGPROBS,
-    NOISE,
-    PAGE,
-    PAPER,
-    READINGS,
-    SEARCH,
-    STAGES,
-    SWEEP,
-    TRIED,
-    Call,
-    read_call,
-)
+from launch.reproduction.call import DIFFERING, KEEP, NOISE, PAPER, TRIED, Call, Stage, read_call
 from launch.reproduction.conventions import (
     check_second_dtype,
     checkpoint_of,
@@ -105,7 +89,7 @@ def define_flags(given: FlagValues) -> None:
         flags.DEFINE_string(name, default, text, flag_values=given)
     models = "Models: paper (the ten and their language models), or slugs of `assay models`."
     flags.DEFINE_list("models", ["paper"], models, flag_values=given)
-    only = f"Stages to run: {', '.join(STAGES)}. All by default."
+    only = f"Stages to run: {', '.join(Stage)}. All by default."
     flags.DEFINE_list("only", [], only, flag_values=given)
     flags.DEFINE_bool("plan", False, "Print what would be done, and do nothing.", flag_values=given)
 
@@ -119,7 +103,7 @@ def reproduce(given: command.Given) -> str:
         return plan.table(call, plan.needs(call, devices))
     if given.devices is not None:
         raise AssayError("--devices without --plan; allowed: --plan, which computes nothing")
-    if {SWEEP, ITEMS} & {*call.stages}:
+    if {Stage.SWEEP, Stage.ITEMS} & {*call.stages}:
         check_second_dtype(call.config)
     published, compared_with = page.read_published(given.published)
     plan.check(call, plan.needs(call, []))
@@ -133,7 +117,7 @@ def reproduce(given: command.Given) -> str:
         say(_table(call, states))
         failed = [state.name for state in states if state.failure]
         said = f"{len(failed)} of {len(states)} models failed: {', '.join(failed)}"
-        if PAGE not in call.stages:
+        if Stage.PAGE not in call.stages:
             if failed:
                 raise ModelsFailed(said)
             return f"{call.root}: {len(states)} models, no page was asked for"
@@ -150,19 +134,21 @@ def _model(call: Call, published: Published, spec: ModelSpec, state: State) -> N
     say(f"[{call.models.index(spec) + 1}/{len(call.models)}] {spec.nickname} ({spec.hub_id})")
     lacks = runs.incomplete(call, spec)
     todo = [stage for stage in lacks if stage in STEPS and stage in call.stages]
-    convert = CONVERT in call.stages and not call.stages_of(spec)  # --only=convert
+    convert = Stage.CONVERT in call.stages and not call.stages_of(spec)  # --only=convert
     checkpoint = functools.cache(lambda: sources.converted(call, spec))
     if todo or convert:
         checkpoint()
     _compute(call, spec, state, todo, checkpoint)
     if todo:
         sources.note(call, checkpoint())
-    if call.elo is not None and ITEMS in call.stages:  # --elo may not have had ranks before
+    if call.elo is not None and Stage.ITEMS in call.stages:  # --elo may not have had ranks before
         there = runs.complete(call)
         for name in call.runs:
-            if there.issuperset(runs.wanted(call, spec, ITEMS, [name])):
+            if there.issuperset(runs.wanted(call, spec, Stage.ITEMS, [name])):
                 write_people(call.run(name), call.elo)
-    tried = READINGS in call.stages_of(spec) and _try(call, spec, published, state, checkpoint)
+    tried = Stage.READINGS in call.stages_of(spec) and _try(
+        call, spec, published, state, checkpoint
+    )
     if state.failure:
         return
     if call.stages_of(spec) and not todo and not tried:
@@ -186,7 +172,7 @@ def _compute(
             STEPS[stage](call, checkpoint(), names)
     try:
         for stage in stages:
-            if stage in (SWEEP, ITEMS) and NOISE in _lacking(call, spec, stage):
+            if stage in (Stage.SWEEP, Stage.ITEMS) and NOISE in _lacking(call, spec, stage):
                 say(f"{spec.nickname}: {stage} in {call.config.second_dtype}")
                 STEPS[stage](call, checkpoint(), [NOISE])
     except (LockError, ProcessError, RunError):
@@ -216,19 +202,19 @@ def _try(
     """
     needed = [name for name in call.runs if name != NOISE or not state.failure]
     there = runs.complete(call)
-    stages = [stage for stage in (SWEEP, ITEMS) if stage in call.all_stages_of(spec)]
+    stages = [stage for stage in (Stage.SWEEP, Stage.ITEMS) if stage in call.all_stages_of(spec)]
     missing = [s for s in stages if not there.issuperset(runs.wanted(call, spec, s, needed))]
     if missing:
         raise AssayError(
-            f"the stage {READINGS} needs the results of {' and '.join(missing)}, which are not "
-            "complete; allowed: these stages too, or --readings=none"
+            f"the stage {Stage.READINGS} needs the results of {' and '.join(missing)}, which are "
+            "not complete; allowed: these stages too, or --readings=none"
         )
     scope = singles.scope_of(call, spec, published, noise=NOISE in needed)
     done = singles.done(call, spec)
-    again = [*call.stages] == [READINGS] and singles.failures(call, spec)
-    if READINGS not in runs.incomplete(call, spec) and scope.within(done) and not again:
+    again = [*call.stages] == [Stage.READINGS] and singles.failures(call, spec)
+    if Stage.READINGS not in runs.incomplete(call, spec) and scope.within(done) and not again:
         return False
-    say(f"{spec.nickname}: {READINGS}")
+    say(f"{spec.nickname}: {Stage.READINGS}")
     scope = scope.joined(done)  # so that every prompt has every reading, whatever earlier calls had
     now = scope.of_call(call)
     if now.prompts:
@@ -287,17 +273,17 @@ def _logprobs(call: Call, converted: Checkpoint, names: Sequence[str]) -> None:
 
 # What each stage computes of a model, in the runs that lack a result of it.
 STEPS: Mapping[str, Callable[[Call, Checkpoint, Sequence[str]], None]] = {
-    SWEEP: _sweep,
-    ITEMS: _score_items,
-    SEARCH: _search,
-    LOGPROBS: _logprobs,
+    Stage.SWEEP: _sweep,
+    Stage.ITEMS: _score_items,
+    Stage.SEARCH: _search,
+    Stage.LOGPROBS: _logprobs,
 }
 
 
 def _table(call: Call, states: Sequence[State]) -> str:
     """One line per model: results of each stage, seconds, and why it failed."""
     there = runs.complete(call)
-    stages = [s for s in STAGES if any(s in call.stages_of(spec) for spec in call.models)]
+    stages = [s for s in Stage if any(s in call.stages_of(spec) for spec in call.models)]
     rows = [("model", *stages, "time", "state")]
     for spec, state in zip(call.models, states, strict=True):
         cells = []
@@ -307,7 +293,7 @@ def _table(call: Call, states: Sequence[State]) -> str:
             done = sum(place in there for place in places)
             cells.append(f"{done}/{len(places)}" if places else "–")
         end = "complete" if any(cell != "–" for cell in cells) else "nothing to compute"
-        if CONVERT in call.stages and not call.stages_of(spec):
+        if Stage.CONVERT in call.stages and not call.stages_of(spec):
             end = "converted"
         end = f"failed: {state.failure}" if state.failure else end
         rows.append((state.name, *cells, in_hours(state.seconds), end))

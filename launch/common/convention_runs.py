@@ -247,24 +247,24 @@ class ConventionRuns:
           The step of the default convention; None where it has no result yet.
         """
         target, model = folder_of(self._run, DEFAULT), default.applied(self._checkpoint)
-        begun = _recorded_step(target, self._slug)
+        recorded = _recorded_step(target, self._slug)
         if self._settings.tokens is not None or not storage.exists(self._run / schema.MANIFEST):
-            return begun
+            return recorded
         done = Manifest.open(str(self._run)).content["results"]
         there = Manifest.open(str(target)).content["results"]
         every = {schema.scores_path(self._slug, p): text for p, text in self._prompts.items()}
         wanted = {path: text for path, text in every.items() if path not in there}
         steps = {done[path]["fingerprint"].get("step_size") for path in wanted if path in done}
         if not wanted or not wanted.keys() <= done.keys():
-            return begun
-        if len(steps | ({begun} if begun else set())) > 1:
-            return begun
+            return recorded
+        if len(steps | ({recorded} if recorded else set())) > 1:
+            return recorded
         for path, text in wanted.items():
             fingerprint = self._fingerprint(model, default, text)
             has = done[path]["fingerprint"]
             more = {"objectives", "pooling", "tokens"} & (set(has) - set(fingerprint))
             if not done[path]["complete"] or has | fingerprint != has or more:
-                return begun
+                return recorded
         if not storage.exists(target / schema.MANIFEST):
             Manifest(target, empty()).save()
         for path in wanted:

@@ -1,6 +1,7 @@
 """One call of `assay reproduce`: its models, stages and runs, and where things lie."""
 
 import dataclasses
+import enum
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -18,19 +19,21 @@ from launch.common.inputs import chosen_prompts
 from launch.common.text import nearest, pieces
 from launch.reproduction.elo import EloList, read_elo
 
-CONVERT, SWEEP, ITEMS, SEARCH, LOGPROBS, READINGS, PAGE = (
-    "convert",
-    "sweep",
-    "items",
-    "search",
-    "logprobs",
-    "readings",
-    "page",
-)
-STAGES = (CONVERT, SWEEP, ITEMS, SEARCH, LOGPROBS, READINGS, PAGE)
 KEEP = ("all", "none")
 NONE, DIFFERING, ALL = TRIED = ("none", "differing", "all")  # of --readings
 PAPER, OURS, NOISE = "paper", "ours", "noise"  # run folders below <root>/runs
+
+
+class Stage(enum.StrEnum):
+    """What is done for a model, in this order; the page is about all of them."""
+
+    CONVERT = "convert"
+    SWEEP = "sweep"
+    ITEMS = "items"
+    SEARCH = "search"
+    LOGPROBS = "logprobs"
+    READINGS = "readings"
+    PAGE = "page"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,13 +86,13 @@ class Call:
 
     def all_stages_of(self, spec: ModelSpec) -> list[str]:
         """The stages that give results of a model, whatever --only says."""
-        stages = [SWEEP if spec.head else LOGPROBS]
+        stages = [Stage.SWEEP if spec.head else Stage.LOGPROBS]
         if spec.head and self.elo is not None:
-            stages.append(ITEMS)
+            stages.append(Stage.ITEMS)
         if spec.slug in self.searched:
-            stages.append(SEARCH)
+            stages.append(Stage.SEARCH)
         if spec.head and self.tried != NONE:
-            stages.append(READINGS)
+            stages.append(Stage.READINGS)
         return stages
 
     def checkpoint(self, spec: ModelSpec) -> Path:
@@ -120,7 +123,7 @@ def read_call(given: Given) -> Call:
     rewards, languages = _models(given.models, config.language_models)
     if prompt not in PROMPTS:
         raise AssayError(f"item_prompt={prompt!r}; allowed: {', '.join(PROMPTS)}")
-    concerned = {CONVERT, LOGPROBS, PAGE} & {*stages}
+    concerned = {Stage.CONVERT, Stage.LOGPROBS, Stage.PAGE} & {*stages}
     call = Call(
         root=Path(paths(given, "root")[0]),
         rewards=rewards,
@@ -144,26 +147,34 @@ def read_call(given: Given) -> Call:
 
 def _check_work(call: Call, only: Sequence[str], models: Sequence[ModelSpec]) -> None:
     """Refuses stages of which none concerns any of the models."""
-    if {CONVERT, PAGE} & {*call.stages} or any(map(call.stages_of, models)):
+    if {Stage.CONVERT, Stage.PAGE} & {*call.stages} or any(map(call.stages_of, models)):
         return
-    useful = {stage for spec in models for stage in call.all_stages_of(spec)} | {CONVERT, PAGE}
+    useful = {stage for spec in models for stage in call.all_stages_of(spec)} | {
+        Stage.CONVERT,
+        Stage.PAGE,
+    }
     slugs = [spec.slug for spec in models]
-    how = f"; the stage {ITEMS} needs --elo" if ITEMS in only and call.elo is None else ""
+    how = (
+        f"; the stage {Stage.ITEMS} needs --elo" if Stage.ITEMS in only and call.elo is None else ""
+    )
     raise AssayError(
         f"--only={','.join(only)}: nothing to do for "
         f"{_all(slugs) if len(slugs) <= 3 else f'{len(slugs)} models'}; "
-        f"allowed: {_all(stage for stage in STAGES if stage in useful)}{how}"
+        f"allowed: {_all(stage for stage in Stage if stage in useful)}{how}"
     )
 
 
 def _stages(only: Sequence[str], tried: str) -> list[str]:
     for stage in only:
-        if stage not in STAGES:
-            raise AssayError(f"--only={stage!r}{nearest(stage, STAGES)}; allowed: {_all(STAGES)}")
-    if READINGS in only and tried == NONE:
-        raise AssayError(f"--only={READINGS} with --readings={NONE}; allowed: {DIFFERING}, {ALL}")
-    left_out = [READINGS] if tried == NONE else []
-    return [stage for stage in STAGES if stage in (only or STAGES) and stage not in left_out]
+        if stage not in [*Stage]:
+            near = nearest(stage, map(str, Stage))
+            raise AssayError(f"--only={stage!r}{near}; allowed: {_all(Stage)}")
+    if Stage.READINGS in only and tried == NONE:
+        raise AssayError(
+            f"--only={Stage.READINGS} with --readings={NONE}; allowed: {DIFFERING}, {ALL}"
+        )
+    left_out = [Stage.READINGS] if tried == NONE else []
+    return [stage for stage in Stage if stage in (only or Stage) and stage not in left_out]
 
 
 def _models(chosen: Sequence[str], listed: str) -> tuple[list[ModelSpec], list[ModelSpec]]:

@@ -18,16 +18,7 @@ from launch.common import searching
 from launch.common.subjects import subject_of
 from launch.common.text import aligned, in_hours, say
 from launch.reproduction import runs, singles, sources
-from launch.reproduction.call import (
-    ALL,
-    CONVERT,
-    ITEMS,
-    LOGPROBS,
-    NOISE,
-    READINGS,
-    SWEEP,
-    Call,
-)
+from launch.reproduction.call import ALL, NOISE, Call, Stage
 
 _PREFIX, _CANDIDATE = 64, 3  # positions of a prompt and of a candidate with what closes its turn
 _ITEM = 4  # more positions of an item than of a token
@@ -84,12 +75,12 @@ def _needs(
     expected = memory.checkpoint_bytes(subject.config, subject.heads[0], item)
     size = sum(weights) or spec.tensor_bytes or expected
     places = {stage: runs.wanted(call, spec, stage) for stage in call.stages_of(spec)}
-    missing = {stage: [p for p in own if p not in there] for stage, own in places.items()}
-    left = any(missing.values()) or (CONVERT in call.stages and not places)
+    missing = {stage: [p for p in places[stage] if p not in there] for stage in places}
+    left = any(missing.values()) or (Stage.CONVERT in call.stages and not places)
     needed = left and not call.checkpoint(spec).exists()
     plans = [_plan(call, subject, one) for one in devices]
-    tries = missing.get(READINGS, [])
-    others = [place for stage in missing if stage != READINGS for place in missing[stage]]
+    tries = missing.get(Stage.READINGS, [])
+    others = [place for stage in missing if stage != Stage.READINGS for place in missing[stage]]
     noise = [place for place in others if place[0] == NOISE]
     noise_s = [_noise_s(call, subject, one, noise) for one in plans]
     tries_s = [_tries_s(call, subject, one, tries) for one in plans]
@@ -219,7 +210,7 @@ def disk(call: Call, every: Sequence[Needs]) -> Disk:
             stays += one.checkpoint + one.fetch
         else:
             goes = max(goes, one.checkpoint + one.fetch)
-    swept = (SWEEP, LOGPROBS, READINGS)
+    swept = (Stage.SWEEP, Stage.LOGPROBS, Stage.READINGS)
     rows = sum(n * one.tokens for one in every for stage, n, _ in one.todo if stage in swept)
     written = rows * _ROW_BYTES
     return Disk(
@@ -289,7 +280,7 @@ def table(call: Call, every: Sequence[Needs]) -> str:
         *_disk_lines(call, every),
         *_noise_lines(call, every),
     ]
-    if any(stage == READINGS and n for one in every for stage, n, _ in one.todo):
+    if any(stage == Stage.READINGS and n for one in every for stage, n, _ in one.todo):
         which = (
             "of every model" if call.tried == ALL else ("of models and prompts whose values differ")
         )
@@ -300,7 +291,7 @@ def table(call: Call, every: Sequence[Needs]) -> str:
         )
     if absent := [one.spec.nickname for one in every if one.absent]:
         lines.append(f"no folder in --source-dir: {', '.join(absent)}")
-    if call.elo is None and ITEMS in call.stages:
+    if call.elo is None and Stage.ITEMS in call.stages:
         lines.append("EloEverything: not planned; --elo=<csv of the authors' release> adds it")
     if not call.config.second_dtype:
         lines.append(
@@ -320,15 +311,15 @@ def table(call: Call, every: Sequence[Needs]) -> str:
 def _row(call: Call, one: Needs) -> tuple[str, ...]:
     mark = "" if one.known else "*"
     todo = [
-        f"readings up to about {missing}" if stage == READINGS else f"{stage} {missing}/{of}"
+        f"readings up to about {missing}" if stage == Stage.READINGS else f"{stage} {missing}/{of}"
         for stage, missing, of in one.todo
         if missing
     ]
     if not todo and one.todo:
         todo = ["complete already"]
     elif not todo:
-        converts = CONVERT if one.checkpoint else "converted already"
-        todo = [converts if CONVERT in call.stages else "nothing to compute"]
+        converts = Stage.CONVERT if one.checkpoint else "converted already"
+        todo = [converts if Stage.CONVERT in call.stages else "nothing to compute"]
     times = [
         "–" if not one.todo else f"too large; {p.would_fit} would do" if s is None else _short(s)
         for p, s in zip(one.plans, one.seconds, strict=True)

@@ -19,18 +19,7 @@ from engine.runs.reader import Json
 from engine.search.settings import SearchSettings
 from launch.common import scoring, searching
 from launch.reproduction import singles, sources
-from launch.reproduction.call import (
-    ITEMS,
-    LOGPROBS,
-    NOISE,
-    OURS,
-    PAGE,
-    PAPER,
-    READINGS,
-    SEARCH,
-    SWEEP,
-    Call,
-)
+from launch.reproduction.call import NOISE, OURS, PAPER, Call, Stage
 from launch.reproduction.conventions import card_of, mode_of
 from launch.reproduction.elo import check_people
 
@@ -46,24 +35,24 @@ def wanted(
     The noise has none where the paper's run has the model in the second dtype already.
     """
     slug, names = spec.slug, list(call.runs if only is None else only)
-    if stage in (SWEEP, ITEMS) and NOISE in names and has_no_noise(call, spec):
+    if stage in (Stage.SWEEP, Stage.ITEMS) and NOISE in names and has_no_noise(call, spec):
         names.remove(NOISE)
-    if stage == SWEEP:
+    if stage == Stage.SWEEP:
         return [(one, schema.scores_path(slug, prompt)) for one in names for prompt in call.prompts]
-    if stage == ITEMS and call.elo is not None:
+    if stage == Stage.ITEMS and call.elo is not None:
         path = schema.items_path(call.elo.name, slug, call.item_prompt[0])
         return [(one, path) for one in names]
-    if stage == LOGPROBS:
+    if stage == Stage.LOGPROBS:
         prompts = [schema.prompt_in_form(prompt, form_of(spec)) for prompt in call.prompts]
         return [(PAPER, schema.logprobs_path(slug, prompt)) for prompt in prompts]
-    if stage == SEARCH:
+    if stage == Stage.SEARCH:
         search, prompt = call.config.search, next(iter(search_prompts(call)), "")
         both = ("max", "min") if search.direction == "both" else (search.direction,)
         return [
             (PAPER, schema.sequences_path(slug, prompt, direction, search.method, search.seed))
             for direction in both
         ]
-    return singles.places(call, spec) if stage == READINGS else []
+    return singles.places(call, spec) if stage == Stage.READINGS else []
 
 
 def has_no_noise(call: Call, spec: ModelSpec) -> bool:
@@ -84,7 +73,7 @@ def incomplete(call: Call, spec: ModelSpec) -> list[str]:
         stage
         for stage in call.all_stages_of(spec)
         if not there.issuperset(wanted(call, spec, stage))
-        or (stage == READINGS and singles.done(call, spec) is None)
+        or (stage == Stage.READINGS and singles.done(call, spec) is None)
     ]
 
 
@@ -160,9 +149,9 @@ def _stages(call: Call, spec: ModelSpec) -> list[str]:
 
     What --keep=none removes depends on all of them too, and on nothing that they hold.
     """
-    more = (SWEEP, ITEMS) if READINGS in call.stages else ()
+    more = (Stage.SWEEP, Stage.ITEMS) if Stage.READINGS in call.stages else ()
     every = call.all_stages_of(spec)
-    return every if PAGE in call.stages else [s for s in every if s in (*call.stages, *more)]
+    return every if Stage.PAGE in call.stages else [s for s in every if s in (*call.stages, *more)]
 
 
 def _check_fingerprint(call: Call, stage: str, run: str, path: str, fingerprint: Json) -> None:
@@ -170,7 +159,7 @@ def _check_fingerprint(call: Call, stage: str, run: str, path: str, fingerprint:
         json.dumps(_expected(call, stage, run, fingerprint))
     )  # as it is read back
     names = set(expected)
-    if stage == SEARCH:  # settings at their default may be left out of either
+    if stage == Stage.SEARCH:  # settings at their default may be left out of either
         names |= {field.name for field in dataclasses.fields(SearchSettings)} - {"dtype"}
     has = {name: value for name, value in fingerprint.items() if name in names}
     if has != expected:
@@ -186,19 +175,19 @@ def _expected(call: Call, stage: str, run: str, fingerprint: Json) -> Json:
     `auto` is what the result has: a page of a GPU's results may be made on a CPU.
     """
     config = call.config
-    if stage == SEARCH:
+    if stage == Stage.SEARCH:
         # Settings without a dtype do not exist; that of `auto` is left out again.
         auto = config.search.dtype == "auto"
         settings = searching.in_dtype(config.search, "float32" if auto else config.search.dtype)
         search: Json = settings.fingerprint(str(fingerprint["direction"]))
         return {k: v for k, v in search.items() if k != "dtype"} if auto else search
     named: Json = {"dtype": config.second_dtype if run == NOISE else config.dtype}
-    if stage == READINGS:
+    if stage == Stage.READINGS:
         named = {"dtype": singles.dtype_in(run) or config.dtype}
     else:
         named["step_size"] = scoring.step_size(config.step_size) or "auto"
-    if stage in (SWEEP, ITEMS):
-        named["mode"] = mode_of(run, listed=stage == ITEMS)
+    if stage in (Stage.SWEEP, Stage.ITEMS):
+        named["mode"] = mode_of(run, listed=stage == Stage.ITEMS)
     return {name: value for name, value in named.items() if value != "auto"}
 
 

@@ -67,8 +67,8 @@ def cache_of(call: Call, spec: ModelSpec) -> Path:
     model. So nothing has to be removed from the hub's cache, which other programs use too.
     """
     below = call.root / _DOWNLOADS
-    begun = (below / _repository(spec)).is_dir()
-    if (call.keep == "none" or begun) and not _is_whole(cache(), spec):
+    started = (below / _repository(spec)).is_dir()
+    if (call.keep == "none" or started) and not _is_whole(cache(), spec):
         return below
     return cache()
 
