@@ -24,7 +24,7 @@ from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
 from engine.models.config import DecoderConfig
 from engine.planning import flops
-from engine.settings import SearchSettings, with_defaults
+from engine.settings import SearchSettings
 from engine.text.chat_template import TemplatePolicy
 
 LIBRARIES = ("jax", "jaxlib", "torch", "transformers", "numpy", "polars", "scipy")
@@ -218,4 +218,4 @@ def gcg_settings(length: int, candidates: int, topk: int, dtype: str) -> SearchS
         "spread": 0.0,
         "round_trip": False,
     }
-    return SearchSettings(**with_defaults(chosen), direction="max", dtype=dtype)
+    return SearchSettings.of(**chosen, direction="max", dtype=dtype)

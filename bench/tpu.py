@@ -41,7 +41,7 @@ from engine.scoring.reward_passes import RewardScorer
 from engine.search.buffer import State
 from engine.search.passes import StepInputs
 from engine.search.step import build_step
-from engine.settings import SearchSettings, with_defaults
+from engine.settings import SearchSettings
 from engine.types import Candidates, KeyValues, Prefix
 
 # Without these, the TPU runtime asks the metadata server of a machine in Google's cloud which TPU
@@ -131,8 +131,9 @@ class Passes:
     def search(self) -> Any:
         """A step of the default search."""
         work = self.work
-        chosen = with_defaults({"length": work.length, "candidates": work.searched})
-        settings = SearchSettings(**chosen, direction="max", dtype=_DTYPE.name)
+        settings = SearchSettings.of(
+            length=work.length, candidates=work.searched, direction="max", dtype=_DTYPE.name
+        )
         prefix = self._prefix(room=work.length)
         inputs = StepInputs(
             prefix=jax.tree.map(

@@ -4,28 +4,35 @@
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Golden:
+class RewardSet:
     """Published rewards of replies to one prompt.
 
     Attributes:
-      name: short name.
-      source: where the numbers are stated.
+      name: of the set.
+      source: where the numbers are stated; "" for a file.
       prompt: the user's turn.
-      replies: the assistant's turns.
+      replies: the assistant's turns; of tokens, their texts.
+      token_ids: ids of the tokens that are the replies; None for texts.
       rewards: of the replies, in their order.
       tolerance: largest difference that counts as the same.
     """
 
     name: str
-    source: str
+    source: str = ""
     prompt: str
     replies: Sequence[str]
+    token_ids: Sequence[int] | None = None
     rewards: Sequence[float]
     tolerance: float
+
+    def reproduced(self, rewards: Iterable[float]) -> bool:
+        """Whether every reward is within tolerance."""
+        pairs = zip(rewards, self.rewards, strict=True)
+        return all(abs(float(ours) - theirs) <= self.tolerance for ours, theirs in pairs)
 
 
 CARD_TOLERANCE = 0.25  # bfloat16 rewards of about 10 differ so much between libraries and devices
@@ -48,8 +55,8 @@ _ANSWERS = (
 )
 
 
-def _apples(right: float, wrong: float, source: str, name: str = "card") -> Golden:
-    return Golden(
+def _apples(right: float, wrong: float, source: str, name: str = "card") -> RewardSet:
+    return RewardSet(
         name=name,
         source=source,
         prompt=_JANE,
@@ -64,7 +71,7 @@ _LLAMA = "model card of Skywork/Skywork-Reward-Llama-3.1-8B"
 _V2 = "model card of Skywork/Skywork-Reward-V2-Llama-3.1-8B"
 
 # Slug -> published rewards of the model, other than those of EloEverything.
-GOLDENS: Mapping[str, Sequence[Golden]] = {
+GOLDENS: Mapping[str, Sequence[RewardSet]] = {
     "skywork-reward-gemma-2-27b": [_apples(9.1875, -17.875, _GEMMA)],
     "skywork-reward-gemma-2-27b-v0.2": [
         _apples(0.5625, -8.5, f"{_GEMMA}-v0.2"),
@@ -83,7 +90,7 @@ GOLDENS: Mapping[str, Sequence[Golden]] = {
     ],
     # Its digits are float32's.
     "urm-llama-3.1-8b": [
-        Golden(
+        RewardSet(
             name="card",
             source="model card of LxzGordon/URM-LLaMa-3.1-8B",
             prompt="What is the range of the numeric output of a sigmoid node in a neural network?",

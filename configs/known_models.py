@@ -7,6 +7,7 @@ that is not listed here can be converted too: its own config.json says what is n
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 # Llama 3.1 and 3.2 templates print today's date; this is the date that the paper's rewards have.
 DATE = "26 Jul 2024"
@@ -52,257 +53,195 @@ def _by_slug(*specs: ModelSpec) -> dict[str, ModelSpec]:
     return {spec.slug: spec for spec in specs}
 
 
+def _model(
+    hub_id: str, nickname: str, base: str, size_b: float, **more: Any
+) -> ModelSpec:  # Any: fields of several types
+    """A reward model; its developer, dtype and head are the most frequent ones unless named."""
+    usual = {"developer": hub_id.partition("/")[0], "dtype": "bfloat16", "head": "linear"}
+    return ModelSpec(hub_id=hub_id, nickname=nickname, base=base, size_b=size_b, **usual | more)
+
+
+def _gemma(name: str, base: str, size_b: float, **more: Any) -> ModelSpec:
+    """A language model, pretrained or instruction-tuned (`-it`)."""
+    return _model(f"google/{name}", name, base, size_b, developer="Google", head="", **more)
+
+
 MODELS = _by_slug(
-    ModelSpec(
-        hub_id="nicolinho/QRM-Gemma-2-27B",
-        revision="eef8d852e886240e308a57b61d69f0e58489f0ed",
-        nickname="N-Gem-27B",
-        weights="Skywork/Skywork-Reward-Gemma-2-27B-v0.2",
-        developer="nicolinho",
-        base="Gemma 2",
-        size_b=27,
-        dtype="bfloat16",
-        head="gated",
+    _model(
+        "nicolinho/QRM-Gemma-2-27B",
+        "N-Gem-27B",
+        "Gemma 2",
+        27,
         rewardbench_rank=2,
+        head="gated",
+        weights="Skywork/Skywork-Reward-Gemma-2-27B-v0.2",
+        revision="eef8d852e886240e308a57b61d69f0e58489f0ed",
     ),
-    ModelSpec(
-        hub_id="Skywork/Skywork-Reward-Gemma-2-27B-v0.2",
-        nickname="S-Gem-27B-v0.2",
-        developer="Skywork",
-        base="Gemma 2",
-        size_b=27,
-        dtype="bfloat16",
-        head="linear",
+    _model(
+        "Skywork/Skywork-Reward-Gemma-2-27B-v0.2",
+        "S-Gem-27B-v0.2",
+        "Gemma 2",
+        27,
         rewardbench_rank=3,
         tensor_bytes=54_454_265_856,
     ),
-    ModelSpec(
-        hub_id="Skywork/Skywork-Reward-Gemma-2-27B",
-        nickname="S-Gem-27B",
-        developer="Skywork",
-        base="Gemma 2",
-        size_b=27,
-        dtype="bfloat16",
-        head="linear",
+    _model(
+        "Skywork/Skywork-Reward-Gemma-2-27B",
+        "S-Gem-27B",
+        "Gemma 2",
+        27,
         rewardbench_rank=5,
         bos="single",
         tensor_bytes=54_454_265_856,
     ),
-    ModelSpec(
-        hub_id="Skywork/Skywork-Reward-Llama-3.1-8B-v0.2",
-        nickname="S-Lla-8B-v0.2",
-        developer="Skywork",
-        base="Llama 3.1",
-        size_b=8,
-        dtype="bfloat16",
-        head="linear",
+    _model(
+        "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2",
+        "S-Lla-8B-v0.2",
+        "Llama 3.1",
+        8,
         rewardbench_rank=10,
         date=DATE,
     ),
-    ModelSpec(
-        hub_id="nicolinho/QRM-Llama3.1-8B",
-        revision="74280eebb9580bfecff5d0b2edb81f7d6186a204",
-        nickname="N-Lla-8B",
-        weights="Skywork/Skywork-Reward-Llama-3.1-8B",
-        developer="nicolinho",
-        base="Llama 3.1",
-        size_b=8,
-        dtype="bfloat16",
-        head="gated",
+    _model(
+        "nicolinho/QRM-Llama3.1-8B",
+        "N-Lla-8B",
+        "Llama 3.1",
+        8,
         rewardbench_rank=11,
+        head="gated",
         bos="single",
         date=DATE,
-    ),
-    ModelSpec(
-        hub_id="LxzGordon/URM-LLaMa-3.1-8B",
-        nickname="L-Lla-8B",
         weights="Skywork/Skywork-Reward-Llama-3.1-8B",
-        developer="LxzGordon",
-        base="Llama 3.1",
-        size_b=8,
-        dtype="bfloat16",
-        head="urm",
+        revision="74280eebb9580bfecff5d0b2edb81f7d6186a204",
+    ),
+    _model(
+        "LxzGordon/URM-LLaMa-3.1-8B",
+        "L-Lla-8B",
+        "Llama 3.1",
+        8,
         rewardbench_rank=12,
+        head="urm",
         bos="single",
         date=DATE,
+        weights="Skywork/Skywork-Reward-Llama-3.1-8B",
     ),
-    ModelSpec(
-        hub_id="Ray2333/GRM-Llama3-8B-rewardmodel-ft",
-        nickname="R-Lla-8B",
-        developer="Ray2333",
-        base="Llama 3",
-        size_b=8,
-        dtype="float16",
-        bos="double",
-        head="linear",
+    _model(
+        "Ray2333/GRM-Llama3-8B-rewardmodel-ft",
+        "R-Lla-8B",
+        "Llama 3",
+        8,
         rewardbench_rank=17,
-    ),
-    ModelSpec(
-        hub_id="Ray2333/GRM-Llama3.2-3B-rewardmodel-ft",
-        nickname="R-Lla-3B",
-        developer="Ray2333",
-        base="Llama 3.2",
-        size_b=3,
         dtype="float16",
         bos="double",
-        head="linear",
+    ),
+    _model(
+        "Ray2333/GRM-Llama3.2-3B-rewardmodel-ft",
+        "R-Lla-3B",
+        "Llama 3.2",
+        3,
         rewardbench_rank=19,
+        dtype="float16",
+        bos="double",
         date=DATE,
         tensor_bytes=6_425_511_936,
     ),
-    ModelSpec(
-        hub_id="RLHFlow/ArmoRM-Llama3-8B-v0.1",
-        revision="39aadadd6d1b66ab358f0b4ce8899624c35c7434",
-        nickname="F-Lla-8B-v0.1",
-        developer="RLHFlow",
-        base="Llama 3",
-        size_b=8,
-        dtype="bfloat16",
-        head="gated",
+    _model(
+        "RLHFlow/ArmoRM-Llama3-8B-v0.1",
+        "F-Lla-8B-v0.1",
+        "Llama 3",
+        8,
         rewardbench_rank=20,
+        head="gated",
+        revision="39aadadd6d1b66ab358f0b4ce8899624c35c7434",
     ),
-    ModelSpec(
-        hub_id="Ray2333/GRM-gemma2-2B-rewardmodel-ft",
-        nickname="R-Gem-2B",
-        developer="Ray2333",
-        base="Gemma 2",
-        size_b=2,
+    _model(
+        "Ray2333/GRM-gemma2-2B-rewardmodel-ft",
+        "R-Gem-2B",
+        "Gemma 2",
+        2,
+        rewardbench_rank=31,
         dtype="float16",
         bos="double",
-        head="linear",
-        rewardbench_rank=31,
         tensor_bytes=5_228_688_384,
     ),
 )
 
-
-def _skywork(
-    name: str,
-    base: str,
-    size_b: float,
-    *,
-    bos: str = "template",
-    date: str = "",
-    tensor_bytes: int | None = None,
-) -> ModelSpec:
-    return ModelSpec(
-        hub_id=f"Skywork/{name}",
-        nickname=name.removeprefix("Skywork-Reward-"),
-        developer="Skywork",
-        base=base,
-        size_b=size_b,
-        dtype="bfloat16",
-        head="linear",
-        bos=bos,
-        date=date,
-        tensor_bytes=tensor_bytes,
-    )
-
-
 NEXT = _by_slug(
-    _skywork(
-        "Skywork-Reward-Llama-3.1-8B",
+    _model(
+        "Skywork/Skywork-Reward-Llama-3.1-8B",
+        "Llama-3.1-8B",
         "Llama 3.1",
         8,
         bos="single",
         date=DATE,
         tensor_bytes=15_009_865_728,
     ),
-    _skywork("Skywork-Reward-V2-Llama-3.1-8B", "Llama 3.1", 8, bos="single", date=DATE),
-    _skywork("Skywork-Reward-V2-Llama-3.2-1B", "Llama 3.2", 1, bos="single", date=DATE),
-    _skywork("Skywork-Reward-V2-Llama-3.2-3B", "Llama 3.2", 3, bos="single", date=DATE),
-    _skywork("Skywork-Reward-V2-Qwen3-0.6B", "Qwen 3", 0.6),
-    _skywork("Skywork-Reward-V2-Qwen3-1.7B", "Qwen 3", 1.7),
-    _skywork("Skywork-Reward-V2-Qwen3-4B", "Qwen 3", 4),
-    _skywork("Skywork-Reward-V2-Qwen3-8B", "Qwen 3", 8),
-    ModelSpec(
-        hub_id="sfairXC/FsfairX-LLaMA3-RM-v0.1",
-        nickname="FsfairX-8B",
-        developer="sfairXC",
-        base="Llama 3",
-        size_b=8,
-        dtype="bfloat16",
-        head="linear",
-    ),
-    ModelSpec(
-        hub_id="allenai/Llama-3.1-Tulu-3-8B-RM",
-        nickname="Tulu-3-8B",
-        developer="allenai",
-        base="Llama 3.1",
-        size_b=8,
-        dtype="bfloat16",
-        head="linear",
-    ),
-    ModelSpec(
-        hub_id="Ray2333/GRM-llama3-8B-sftreg",
-        nickname="GRM-8B-sftreg",
-        developer="Ray2333",
-        base="Llama 3",
-        size_b=8,
-        dtype="float16",
-        bos="double",
-        head="mlp",
-    ),
-    ModelSpec(
-        hub_id="internlm/internlm2-1_8b-reward",
-        nickname="InternLM2-1.8B",
-        developer="InternLM",
-        base="InternLM2",
-        size_b=1.8,
-        dtype="float16",
-        head="linear",
-        tensor_bytes=3_399_163_904,
-    ),
-    ModelSpec(
-        hub_id="internlm/internlm2-7b-reward",
-        nickname="InternLM2-7B",
-        developer="InternLM",
-        base="InternLM2",
-        size_b=7,
-        dtype="float16",
-        head="linear",
-    ),
-    ModelSpec(
-        hub_id="internlm/internlm2-20b-reward",
-        nickname="InternLM2-20B",
-        developer="InternLM",
-        base="InternLM2",
-        size_b=20,
-        dtype="float16",
-        head="linear",
-    ),
-    ModelSpec(
-        hub_id="infly/INF-ORM-Llama3.1-70B",
-        nickname="INF-ORM-70B",
-        developer="infly",
-        base="Llama 3.1",
-        size_b=70,
-        dtype="bfloat16",
-        head="mlp",
+    _model(
+        "Skywork/Skywork-Reward-V2-Llama-3.1-8B",
+        "V2-Llama-3.1-8B",
+        "Llama 3.1",
+        8,
+        bos="single",
         date=DATE,
     ),
+    _model(
+        "Skywork/Skywork-Reward-V2-Llama-3.2-1B",
+        "V2-Llama-3.2-1B",
+        "Llama 3.2",
+        1,
+        bos="single",
+        date=DATE,
+    ),
+    _model(
+        "Skywork/Skywork-Reward-V2-Llama-3.2-3B",
+        "V2-Llama-3.2-3B",
+        "Llama 3.2",
+        3,
+        bos="single",
+        date=DATE,
+    ),
+    _model("Skywork/Skywork-Reward-V2-Qwen3-0.6B", "V2-Qwen3-0.6B", "Qwen 3", 0.6),
+    _model("Skywork/Skywork-Reward-V2-Qwen3-1.7B", "V2-Qwen3-1.7B", "Qwen 3", 1.7),
+    _model("Skywork/Skywork-Reward-V2-Qwen3-4B", "V2-Qwen3-4B", "Qwen 3", 4),
+    _model("Skywork/Skywork-Reward-V2-Qwen3-8B", "V2-Qwen3-8B", "Qwen 3", 8),
+    _model("sfairXC/FsfairX-LLaMA3-RM-v0.1", "FsfairX-8B", "Llama 3", 8),
+    _model("allenai/Llama-3.1-Tulu-3-8B-RM", "Tulu-3-8B", "Llama 3.1", 8),
+    _model(
+        "Ray2333/GRM-llama3-8B-sftreg",
+        "GRM-8B-sftreg",
+        "Llama 3",
+        8,
+        dtype="float16",
+        head="mlp",
+        bos="double",
+    ),
+    _model(
+        "internlm/internlm2-1_8b-reward",
+        "InternLM2-1.8B",
+        "InternLM2",
+        1.8,
+        developer="InternLM",
+        dtype="float16",
+        tensor_bytes=3_399_163_904,
+    ),
+    _model(
+        "internlm/internlm2-7b-reward",
+        "InternLM2-7B",
+        "InternLM2",
+        7,
+        developer="InternLM",
+        dtype="float16",
+    ),
+    _model(
+        "internlm/internlm2-20b-reward",
+        "InternLM2-20B",
+        "InternLM2",
+        20,
+        developer="InternLM",
+        dtype="float16",
+    ),
+    _model("infly/INF-ORM-Llama3.1-70B", "INF-ORM-70B", "Llama 3.1", 70, head="mlp", date=DATE),
 )
-
-
-def _gemma(
-    name: str,
-    base: str,
-    size_b: float,
-    *,
-    dtype: str = "bfloat16",
-    tensor_bytes: int | None = None,
-) -> ModelSpec:
-    """A language model, pretrained or instruction-tuned (`-it`)."""
-    return ModelSpec(
-        hub_id=f"google/{name}",
-        nickname=name,
-        developer="Google",
-        base=base,
-        size_b=size_b,
-        dtype=dtype,
-        tensor_bytes=tensor_bytes,
-    )
-
 
 # Bytes as the index files of the repositories state them (`total_size`).
 LANGUAGE_MODELS = _by_slug(

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from launch.common import stopping
-from launch.common.output import escape_unencodable, show
-from launch.common.spelling import nearest
+from launch.common.text import escape_unencodable, nearest, show
 
 # Listed here, so that the list needs no import of a command: most of them import jax.
 COMMANDS = {

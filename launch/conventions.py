@@ -10,6 +10,7 @@ file has a layout of `assay import_scores`. See configs/conventions.py and docs/
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 from absl.flags import FlagValues
@@ -21,20 +22,17 @@ from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.lock import LockError
 from engine.settings import SweepSettings
-from launch.common import command, locking, published, scoring
-from launch.common.output import show
-from launch.common.reading_lists import lists_of
-from launch.common.reading_runs import Failed, compute
-from launch.common.reading_tasks import Plan
-from launch.common.readings import (
-    DIMENSIONS,
-    Choices,
+from launch.common import command, locking, published_rewards, scoring
+from launch.common.convention_runs import ConventionRuns, Failed
+from launch.common.conventions import (
     Values,
     check_dimensions,
-    listed,
-    readings_of,
+    conventions_of,
+    dimensions_of,
     values_of,
 )
+from launch.common.inputs import ranked_lists
+from launch.common.text import pieces, show
 
 
 def main(argv: Sequence[str]) -> int:
@@ -61,42 +59,39 @@ def define_flags(given: FlagValues) -> None:
 
 
 def conventions(given: command.Given) -> str:
-    """Flags -> settings -> readings of each model, and comparisons with what is published."""
+    """Flags -> settings -> runs of each model, and comparisons with what is published."""
     if not given.run and not given.published:
         raise AssayError("--run is missing; allowed: a run folder, or --published")
-    chosen = scoring.verify(given.config)
-    models = [Checkpoint.open(path, verify=chosen) for path in command.paths(given, "checkpoint")]
+    config, verify = given.config, scoring.verify(given.config)
+    models = [Checkpoint.open(path, verify=verify) for path in command.paths(given, "checkpoint")]
     for model in models:
         model.expect(REWARD)
     settings, mesh = _settings(given, models)
-    choices = _choices(given, settings)
-    every = [values_of(model, choices) for model in models]
-    if given.config.dimensions != "all":
-        check_dimensions(choices.dimensions, every)
+    chosen = dimensions_of(config.dimensions), pieces(config.dates), pieces(config.dtypes)
+    every = [values_of(model, settings, *chosen) for model in models]
+    if config.dimensions != "all":
+        check_dimensions(chosen[0], every)
     for model in models:
         meshes.check_mesh(mesh, model.card.decoder)
-    sets = [published.sets_of(given, model) for model in models] if given.published else []
+    sets = [published_rewards.reward_sets(given, model) for model in models]
     lines, failed = [], None
     if given.run:
-        plan = Plan(
-            run=storage.path_of(given.run),
-            prompts=scoring.prompts(given),
-            lists=lists_of(storage.path_of(given.run), given.config.lists),
-            settings=settings,
-            mesh=mesh,
-        )
+        run, prompts = storage.path_of(given.run), scoring.prompts(given)
+        scored = (run, prompts, ranked_lists(run, config.lists), settings, mesh)
         try:
-            lines.append(_readings(given, models, every, plan))
+            new, count = _computed(given, models, scored, every)
+            lines.append(
+                f"{run}/readings: {count} readings of {len(models)} models × {len(prompts)} "
+                f"prompts, {scoring.outcome(new, 'rewards')}"
+            )
         except Failed as error:  # what is published is compared all the same
             failed = error
-    for model, own in zip(models, sets, strict=False):
-        lines += published.compared(
-            model,
-            own,
-            every[models.index(model)],
-            mesh,
-            check_memory=given.config.check_memory,
-        )
+    for model, values, published in zip(models, every, sets, strict=True):
+        check = config.check_memory
+        if given.published:
+            lines += published_rewards.compare_and_show(
+                model, published, values, mesh, check_memory=check
+            )
     if failed:
         if lines:
             show("\n".join(lines))
@@ -111,46 +106,35 @@ def _settings(given: command.Given, models: Sequence[Checkpoint]) -> tuple[Sweep
     return scoring.settings(given.config, models)
 
 
-def _choices(given: command.Given, settings: SweepSettings) -> Choices:
-    config = given.config
-    dimensions = DIMENSIONS if config.dimensions == "all" else listed(config.dimensions)
-    return Choices(
-        dimensions=dimensions,
-        mode=settings.mode,
-        pooling=settings.pooling,
-        dtype=settings.dtype,
-        dtypes=listed(config.dtypes),
-        dates=listed(config.dates),
-    )
+def _computed(
+    given: command.Given,
+    models: Sequence[Checkpoint],
+    scored: tuple[Any, ...],  # Any: the other arguments of ConventionRuns
+    every: Sequence[Values],
+) -> tuple[int, int]:
+    """Scores the models; returns the number of new rewards, and that of all conventions.
 
-
-def _readings(
-    given: command.Given, models: Sequence[Checkpoint], every: Sequence[Values], plan: Plan
-) -> str:
-    """Scores the models under their readings; says what was written."""
-    named = [
-        readings_of(values, all_combinations=given.config.all_combinations) for values in every
-    ]
-    new, count, failures = 0, sum(map(len, named)), []
-    with locking.held(given, str(plan.run), "conventions"):
-        for model, readings in zip(models, named, strict=True):
+    Raises:
+      Failed: some conventions, or some of several models, could not be computed.
+    """
+    combined = given.config.all_combinations
+    named = [conventions_of(values, all_combinations=combined) for values in every]
+    new, failures = 0, []
+    with locking.held(given, given.run, "conventions"):
+        for model, chosen in zip(models, named, strict=True):
             try:
-                new += compute(model, readings, plan)
+                new += ConventionRuns(model, *scored).compute(chosen)
             except LockError:
                 raise
             except Failed as failed:
                 failures.append(str(failed))
-            except AssayError as error:  # the default reading: the other models do not need it
+            except AssayError as error:  # of the default convention: other models do not need it
                 if len(models) == 1:
                     raise
                 failures.append(f"{model.card.slug}: no reading could be computed: {error}")
     if failures:
         raise Failed("; ".join([*failures, "the others are complete"]))
-    what = scoring.outcome(new, "rewards")
-    return (
-        f"{plan.run}/readings: {count} readings of {len(models)} models × {len(plan.prompts)} "
-        f"prompts, {what}"
-    )
+    return new, sum(map(len, named))
 
 
 if __name__ == "__main__":

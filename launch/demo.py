@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from etils import epath
@@ -20,7 +20,7 @@ from analysis.chapters.changes import Changes
 from analysis.measures.two_models import two_models
 from configs import analyze
 from demo import build
-from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL, EmbeddedModel
+from demo.embedded_models import EMBEDDED, LANGUAGE_MODEL
 from engine.checkpoint.card import Checkpoint
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
@@ -31,21 +31,23 @@ from engine.sweep.logprobs import next_tokens
 from engine.sweep.logprobs import replies as reply_logprobs
 from engine.sweep.rewards import sweep_replies, sweep_vocabulary
 from engine.text.chat_template import TemplatePolicy
-from launch.common import command, findings, items, locking, reporting, scoring, searching
-from launch.common.prompts import chosen_prompts
+from launch import pipeline
+from launch.common import command, findings, inputs, locking, reporting, scoring, searching
+from launch.common.text import pieces
 
 _CATEGORIES = Path(analysis.__file__).parent / "words" / "categories.csv"
-_FORM = "chat"  # of the prompts of the language model, which was tuned to chat
-_STEPS = 9
+_POLICY = TemplatePolicy(bos="template", date=None)
 SEARCHES = ("search", "together", "certified")
+Say = Callable[[str], None]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What the demo computes.
+@dataclasses.dataclass(kw_only=True)
+class Demo:
+    """What the demo computes, and what its steps have made so far.
 
     Attributes:
-      run: run folder.
+      root: folder of everything that is written.
+      slugs: of the reward models.
       prompts: prompt id -> text, of the sweeps.
       words: name of the list of words, or "" for none.
       replies: the words.
@@ -53,9 +55,17 @@ class Plan:
       settings: of the reward models.
       logprobs: of the language model.
       mesh: devices.
+      searches: of `SEARCHES`, the settings.
+      pair: slugs of the two models that are compared.
+      limits: of that comparison.
+      config: of configs/demo.py.
+      models: checkpoints of the reward models, once they are converted.
+      language: that of the language model, likewise; none where it is left out.
+      new: rewards, log-probabilities and sequences that this call has computed.
     """
 
-    run: str
+    root: Path
+    slugs: Sequence[str]
     prompts: Mapping[str, str]
     words: str
     replies: Sequence[str]
@@ -63,6 +73,32 @@ class Plan:
     settings: SweepSettings
     logprobs: LogprobSettings
     mesh: Mesh
+    searches: Mapping[str, SearchSettings]
+    pair: Sequence[str]
+    limits: Limits
+    config: ConfigDict
+    models: Sequence[Checkpoint] = ()
+    language: Sequence[Checkpoint] = ()
+    new: int = 0
+
+    @property
+    def run(self) -> str:
+        """Folder of the run."""
+        return str(self.root / "run")
+
+    @property
+    def compares(self) -> bool:
+        """Whether the two models are there to be compared."""
+        return {*self.pair} <= {*self.slugs} and bool(self.prompts)
+
+    def search(self, name: str, models: Sequence[Checkpoint], allow: Sequence[str] = ()) -> None:
+        """Searches replies to the first prompt; all models judge what is found."""
+        settings = self.searches[name]
+        settings = dataclasses.replace(settings, allow=tuple(allow)) if allow else settings
+        prompt = dict(itertools.islice(self.prompts.items(), 1))
+        where = (prompt, self.run, settings, self.mesh, self.config[name])
+        found = searching.search(models, *where, judges=self.models)
+        self.new += sum(one.new for one in found)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -72,69 +108,40 @@ def main(argv: Sequence[str]) -> int:
 
 
 def demo(given: command.Given) -> str:
-    """Flags -> settings -> build, convert, score, search, analyze."""
+    """Flags -> settings -> the steps."""
+    work = _settings(given)
+    with locking.held(given, work.run, "demo"):
+        pipeline.run(STEPS, work)
+    return f"report: {(work.root / 'report' / 'index.html').resolve()}"
+
+
+def _settings(given: command.Given) -> Demo:
     config = given.config
-    root = Path(config.root)
-    slugs = _chosen(config.models)
-    plan = _plan(config, str(root / "run"), scoring.prompts(given))
-    models = [EMBEDDED[slug] for slug in slugs]
-    language = [LANGUAGE_MODEL] if config.language_model else []
-    searches = {name: searching.settings(config[name], [])[0] for name in SEARCHES}
-    pair, limits = pair_of(config.compared), Limits(**config.limits.to_dict())
-    _say(1, f"building {len(models) + len(language)} models in {root}/hf")
-    folders = _built(root / "hf", [*models, *language])
-    _say(2, f"converting them to {root}/checkpoints")
-    converted = [_converted(folder, root / "checkpoints" / folder.name) for folder in folders]
-    opened = [dataclasses.replace(c, verify=scoring.verify(config)) for c in converted]
-    checkpoints, language_models = opened[: len(models)], opened[len(models) :]
-    both = {*pair} <= {*slugs}
-    for prompt in plan.prompts if both else []:
-        limits.check_ends(prompt, len(checkpoints[0].token_ids))
-    with locking.held(given, plan.run, "demo"):
-        new = _scored(plan, checkpoints) + _logprobs(plan, language_models)
-        new += searched(plan, checkpoints, config, searches)
-    page = root / "report" / "index.html"
-    if new or not page.exists():
-        _say(8, f"writing {root}/report")
-        reporting.write_report([epath.Path(plan.run)], epath.Path(root / "report"))
-    else:
-        _say(8, f"keeping {root}/report: nothing new was scored (remove it to write it again)")
-    if both and plan.prompts:
-        compare(pair, plan, limits, root / "diff")
-    return f"report: {page.resolve()}"
-
-
-def searched(
-    plan: Plan,
-    checkpoints: Sequence[Checkpoint],
-    config: ConfigDict,
-    searches: Mapping[str, SearchSettings],
-) -> int:
-    """Searches of the first prompt; returns how many sequences are new."""
-    asked = dict(itertools.islice(plan.prompts.items(), 1))
-    of = checkpoints[: config.searched] if asked else []
-
-    def search(name: str, models: Sequence[Checkpoint], allow: tuple[str, ...] = ()) -> int:
-        own = searches[name]
-        changed = dataclasses.replace(own, allow=allow) if allow else own
-        where = (asked, plan.run, changed, plan.mesh, config[name])
-        return sum(one.new for one in searching.search(models, *where, judges=checkpoints))
-
-    _say(6, f"searching {searches['search'].length}-token replies to {list(asked)} into {plan.run}")
-    new = search("search", of) if of else 0
-    tokens = set(of[0].tokens.values()) if of else set()
-    words = tuple(text for word in plan.replies if (text := f" {word}") in tokens)
-    enough = len(words) >= searches["certified"].topk
-    what = (
-        f"the best of {len(words)} words, certified" if enough else "too few words to choose from"
+    slugs = pieces(config.models) or list(EMBEDDED)
+    for slug in slugs:
+        if slug not in EMBEDDED:
+            raise AssayError(f"models={slug!r}; allowed: {', '.join(EMBEDDED)}")
+    # Every embedded model is stored in bfloat16.
+    settings, mesh = scoring.settings(config, [])
+    common, _ = scoring.shared_settings(config, [])
+    scoring.verify(config)
+    path = _CATEGORIES if config.words == "categories" else Path(config.words)
+    replies = inputs.read_items(path, "word") if config.words else []
+    return Demo(
+        root=Path(config.root),
+        slugs=slugs,
+        prompts=scoring.prompts(given),
+        words=inputs.list_name(path) if config.words else "",
+        replies=list(dict.fromkeys(replies)),
+        word_prompts=inputs.chosen_prompts(config.word_prompts, ()),
+        settings=settings,
+        logprobs=LogprobSettings(form="chat", **common),  # the model was tuned to chat
+        mesh=mesh,
+        searches={name: searching.settings(config[name], [])[0] for name in SEARCHES},
+        pair=pair_of(config.compared),
+        limits=Limits(**config.limits.to_dict()),
+        config=config,
     )
-    together = f"one reply for {len(of)} models; " if len(of) > 1 else ""
-    _say(7, f"{together}{what}")
-    if len(of) > 1:
-        new += search("together", of)
-    if enough:
-        new += search("certified", of[:1], words)
-    return new
 
 
 def pair_of(compared: str) -> Sequence[str]:
@@ -147,101 +154,146 @@ def pair_of(compared: str) -> Sequence[str]:
     return slugs
 
 
-def compare(pair: Sequence[str], plan: Plan, limits: Limits, target: Path) -> None:
-    """Writes what `assay diff` says of two models of the run: each time, as it takes seconds."""
-    _say(9, f"comparing {' with '.join(pair)} into {target}")
-    run = analysis.load(plan.run)
-    both = two_models(run, run, list(plan.prompts), (pair[0], pair[1]))
-    changes = Changes(limits=limits, noise=())
-    settings = reporting.settings_of(analyze.get_config())
-    report.write_report(both, target, {}, settings, chapters=[changes])
-
-
-def _plan(config: ConfigDict, run: str, prompts: Mapping[str, str]) -> Plan:
-    # Every embedded model is stored in bfloat16.
-    settings, mesh = scoring.settings(config, [])
-    common, _ = scoring.shared_settings(config, [])
-    path = _CATEGORIES if config.words == "categories" else Path(config.words)
-    replies = items.read_items(path, "word") if config.words else []
-    return Plan(
-        run=run,
-        prompts=prompts,
-        words=items.list_name(path) if config.words else "",
-        replies=list(dict.fromkeys(replies)),
-        word_prompts=chosen_prompts(config.word_prompts, ()),
-        settings=settings,
-        logprobs=LogprobSettings(form=_FORM, **common),
-        mesh=mesh,
-    )
-
-
-def _scored(plan: Plan, checkpoints: Sequence[Checkpoint]) -> int:
-    """Rewards of every token and every word; returns how many are new."""
-    of = (plan.run, plan.settings, plan.mesh)
-    _say(3, f"scoring every token under {len(plan.prompts)} prompts into {plan.run}")
-    new = 0
-    if plan.prompts:
-        new += sweep_vocabulary(checkpoints, plan.prompts, *of, finished=findings.show)
-    _say(4, f"scoring {len(plan.replies)} words under {len(plan.word_prompts)} prompts")
-    if plan.words:
-        listed = (plan.word_prompts, plan.words, plan.replies, plan.run)
-        own = dataclasses.replace(plan.settings, lens=False)
-        new += sweep_replies(checkpoints, *listed, own, plan.mesh, findings.show_models)
-    return new
-
-
-def _logprobs(plan: Plan, models: Sequence[Checkpoint]) -> int:
-    """Log-probabilities of every token and every word; returns how many are new."""
-    of = (plan.run, plan.logprobs, plan.mesh)
-    _say(5, f"log-probabilities of {len(models)} language model under the same prompts")
-    new = 0
-    if models and plan.prompts:
-        new += next_tokens(models, plan.prompts, *of)
-    if models and plan.words:
-        new += reply_logprobs(models, plan.word_prompts, plan.words, plan.replies, *of)
-    return new
-
-
-def _chosen(models: str) -> Sequence[str]:
-    slugs = [slug.strip() for slug in models.split(",") if slug.strip()] or list(EMBEDDED)
-    for slug in slugs:
-        if slug not in EMBEDDED:
-            raise AssayError(f"models={slug!r}; allowed: {', '.join(EMBEDDED)}")
-    return slugs
-
-
-def _built(destination: Path, models: Sequence[EmbeddedModel]) -> list[Path]:
+def build_models(work: Demo, say: Say) -> None:
+    """Writes the models' folders as a hub has them."""
+    models = [EMBEDDED[slug] for slug in work.slugs]
+    models += [LANGUAGE_MODEL] if work.config.language_model else []
+    folder = work.root / "hf"
+    say(f"building {len(models)} models in {folder}")
     try:
-        return build.build(destination, models)
+        build.build(folder, models)
     except OSError as error:  # no weights package, or no room
-        raise AssayError(f"building into {destination}: {error}") from error
+        raise AssayError(f"building into {folder}: {error}") from error
 
 
-def _converted(folder: Path, destination: Path) -> Checkpoint:
+def convert(work: Demo, say: Say) -> None:
+    """Converts the folders."""
+    say(f"converting them to {work.root}/checkpoints")
+    language = [LANGUAGE_MODEL.slug] if work.config.language_model else []
+    verify = scoring.verify(work.config)
+    work.models, work.language = (
+        [dataclasses.replace(_converted(work.root, slug), verify=verify) for slug in slugs]
+        for slugs in (work.slugs, language)
+    )
+    for prompt in work.prompts if work.compares else ():
+        work.limits.check_ends(prompt, len(work.models[0].token_ids))
+
+
+def sweep(work: Demo, say: Say) -> None:
+    """Scores every token."""
+    say(f"scoring every token under {len(work.prompts)} prompts into {work.run}")
+    if work.prompts:
+        where = (work.prompts, work.run, work.settings, work.mesh)
+        work.new += sweep_vocabulary(work.models, *where, finished=findings.show)
+
+
+def score(work: Demo, say: Say) -> None:
+    """Scores the words."""
+    say(f"scoring {len(work.replies)} words under {len(work.word_prompts)} prompts")
+    if work.words:
+        where = (work.word_prompts, work.words, work.replies, work.run)
+        settings = dataclasses.replace(work.settings, lens=False)
+        work.new += sweep_replies(work.models, *where, settings, work.mesh, findings.show_models)
+
+
+def logprobs(work: Demo, say: Say) -> None:
+    """Log-probabilities of every token and every word."""
+    say(f"log-probabilities of {len(work.language)} language model under the same prompts")
+    where = (work.run, work.logprobs, work.mesh)
+    if work.language and work.prompts:
+        work.new += next_tokens(work.language, work.prompts, *where)
+    if work.language and work.words:
+        words = (work.word_prompts, work.words, work.replies)
+        work.new += reply_logprobs(work.language, *words, *where)
+
+
+def search(work: Demo, say: Say) -> None:
+    """Searches replies of some models, each for itself."""
+    prompt, length = list(work.prompts)[:1], work.searches["search"].length
+    say(f"searching {length}-token replies to {prompt} into {work.run}")
+    if searched := _searched(work):
+        work.search("search", searched)
+
+
+def search_more(work: Demo, say: Say) -> None:
+    """Searches one reply for several models, and the best of the words, certified."""
+    searched = _searched(work)
+    tokens = set(searched[0].tokens.values()) if searched else set()
+    words = tuple(text for word in work.replies if (text := f" {word}") in tokens)
+    enough = len(words) >= work.searches["certified"].topk
+    what = (
+        f"the best of {len(words)} words, certified" if enough else "too few words to choose from"
+    )
+    together = f"one reply for {len(searched)} models; " if len(searched) > 1 else ""
+    say(f"{together}{what}")
+    if len(searched) > 1:
+        work.search("together", searched)
+    if enough:
+        work.search("certified", searched[:1], words)
+
+
+def write_report(work: Demo, say: Say) -> None:
+    """Writes the report, if anything is new."""
+    target = work.root / "report"
+    if not work.new and (target / "index.html").exists():
+        say(f"keeping {target}: nothing new was scored (remove it to write it again)")
+        return
+    say(f"writing {target}")
+    reporting.write_report([epath.Path(work.run)], epath.Path(target))
+
+
+def compare(work: Demo, say: Say) -> None:
+    """Writes what `assay diff` says of two models of the run: each time, as it takes seconds."""
+    if not work.compares:
+        return
+    before, after = work.pair
+    target = work.root / "diff"
+    say(f"comparing {before} with {after} into {target}")
+    run = analysis.load(work.run)
+    both = two_models(run, run, list(work.prompts), (before, after))
+    settings = reporting.settings_of(analyze.get_config())
+    chapters = [Changes(limits=work.limits, noise=())]
+    report.write_report(both, target, {}, settings, chapters=chapters)
+
+
+STEPS: Sequence[pipeline.Step[Demo]] = (
+    build_models,
+    convert,
+    sweep,
+    score,
+    logprobs,
+    search,
+    search_more,
+    write_report,
+    compare,
+)
+
+
+def _searched(work: Demo) -> Sequence[Checkpoint]:
+    return work.models[: work.config.searched] if work.prompts else []
+
+
+def _converted(root: Path, slug: str) -> Checkpoint:
     """The checkpoint of a built folder; an existing one is kept if it was made from this folder."""
-    policy = TemplatePolicy(bos="template", date=None)
+    folder, destination = root / "hf" / slug, root / "checkpoints" / slug
     if destination.exists():
-        if checkpoint := _current(folder, destination, policy):
+        if checkpoint := _current(folder, destination):
             return checkpoint
         shutil.rmtree(destination)
-    return convert_model(fetch(str(folder), None), destination, slug=folder.name, policy=policy)
+    return convert_model(fetch(str(folder), None), destination, slug=slug, policy=_POLICY)
 
 
-def _current(folder: Path, destination: Path, policy: TemplatePolicy) -> Checkpoint | None:
+def _current(folder: Path, destination: Path) -> Checkpoint | None:
     """The checkpoint at `destination`, if it is what converting `folder` would make."""
     try:
         checkpoint = Checkpoint.open(destination)
-        template = checkpoint.template
+        template = checkpoint.template.tokenizer.chat_template
     except AssayError:  # written by an earlier version, or damaged
         return None
     card = checkpoint.card
     same_files = dict(card.files) == TensorFiles.open(folder).hashes()
-    same_template = template.tokenizer.chat_template == build.CHAT_TEMPLATE
-    return checkpoint if same_files and same_template and card.policy == policy else None
-
-
-def _say(step: int, line: str) -> None:
-    print(f"{step}/{_STEPS} {line}", file=sys.stderr, flush=True)
+    same = same_files and template == build.CHAT_TEMPLATE and card.policy == _POLICY
+    return checkpoint if same else None
 
 
 if __name__ == "__main__":

@@ -61,12 +61,12 @@ def diff(failed: list[str], given: command.Given) -> str:
         raise AssayError("--run is missing; allowed: a folder for the rewards of the checkpoints")
     folders = [path for side, path in paths.items() if side not in checkpoints]
     check_target(target, [*folders, *([storage.path_of(given.run)] if given.run else [])])
-    plan = comparing.planned(given, paths, settings.allow_incomplete)
-    for prompt in plan.prompts:
-        limits.check_ends(prompt, plan.tokens_under(prompt))
-    for sweep in plan.sweeps:
+    checked = comparing.planned(given, paths, settings.allow_incomplete)
+    for prompt in checked.prompts:
+        limits.check_ends(prompt, checked.tokens_under(prompt))
+    for sweep in checked.sweeps:
         sweep.sweep(given)
-    run, noise = plan.compared()
+    run, noise = checked.compared()
     changes = Changes(limits=limits, noise=noise)
     verdict = analysis.compute(run, {}, settings, [changes]).tables["changes_checks"]
     failed += verdict.filter(~verdict["holds"])["check"].to_list()

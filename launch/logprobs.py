@@ -8,19 +8,19 @@ from collections.abc import Sequence
 
 from engine.settings import LogprobSettings
 from engine.sweep.logprobs import next_tokens, replies
-from launch.common import command, items, locking, scoring, sharding
+from launch.common import command, inputs, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_flags, sharding.define_flags, items.define_flags]
+    define = [scoring.define_flags, sharding.define_flags, inputs.define_flags]
     return command.run("logprobs", argv, logprobs, doc=__doc__, define=define, config="logprobs")
 
 
 def logprobs(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
-    name, texts = ("", []) if given.items is None else items.listed(given)
+    name, texts = ("", []) if given.items is None else inputs.listed(given)
     vocab = given.items is None
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=vocab)
     common, mesh = scoring.shared_settings(given.config, models)

@@ -29,8 +29,8 @@ from engine.planning.work import Named, SearchWork, SweepWork
 from engine.runs import storage
 from engine.scoring.reward_passes import PREFIX_MULTIPLE, dtype_named
 from launch.common import command, scoring
-from launch.common.durations import in_hours
 from launch.common.subjects import subject_of
+from launch.common.text import in_hours
 
 _PREFIX, _OWN = 64, 3  # positions, where no template is at hand and the model is not listed
 _UNKNOWN = "not predicted"

@@ -4,19 +4,19 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.rewards import sweep_replies
-from launch.common import command, items, locking, scoring, sharding
+from launch.common import command, inputs, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_flags, sharding.define_flags, items.define_flags]
+    define = [scoring.define_flags, sharding.define_flags, inputs.define_flags]
     return command.run("score", argv, score, doc=__doc__, define=define, config="score")
 
 
 def score(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
-    name, replies = items.listed(given)
+    name, replies = inputs.listed(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
     with locking.held(given, run, "score"):

@@ -24,7 +24,7 @@ from engine.runs.verify import AGAIN, Findings, unchecked, verify
 from engine.sweep.outcomes import memory_errors
 from engine.sweep.rescore import rescore, whole
 from launch.common import command, locking
-from launch.common.output import show
+from launch.common.text import show
 
 
 def main(argv: Sequence[str]) -> int:

@@ -20,8 +20,8 @@ from absl.flags import FlagValues
 from engine import processes
 from engine.errors import AssayError
 from launch.common import config as config_files
-from launch.common import joining, output, stopping
-from launch.common.spelling import nearest
+from launch.common import joining, stopping
+from launch.common.text import escape_unencodable, nearest, show
 
 Given = Any  # parsed FlagValues: every flag is an attribute with a type of its own
 
@@ -53,7 +53,7 @@ def run(
       input, 130 where the user interrupted it. Where there are several processes, an error ends
       this one instead.
     """
-    output.escape_unencodable()
+    escape_unencodable()
     given = FlagValues()
     given.set_gnu_getopt(True)
     try:
@@ -65,7 +65,7 @@ def run(
             if given.help:
                 flags_help = given.get_help(include_special_flags=False)
                 settings_help = config_files.help_text(given.config) if config else ""
-                output.show(f"{(doc or '').strip()}\n{flags_help}{settings_help}")
+                show(f"{(doc or '').strip()}\n{flags_help}{settings_help}")
                 return 0
             if "multihost" in given:
                 joining.join(name, given)
@@ -83,7 +83,7 @@ def run(
         _wait_for_the_cause(error)
         return _failed(name, error, _described(error), 1)
     if processes.writes():
-        output.show(last_line)
+        show(last_line)
     joining.leave()
     return 0
 

@@ -36,25 +36,17 @@ from launch.common import command, findings, locking, scoring
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults
 _OTHER_DTYPE = {"float32": "bfloat16", "bfloat16": "float32", "float16": "float32"}
-# Keys of a fingerprint that name no other reading.
+# Keys of a fingerprint on which rewards depend by rounding at most.
 _NO_NUMBERS = ("part_size", "numerics", "lens", "objectives")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A sweep of one checkpoint that a comparison needs.
-
-    Attributes:
-      model: the checkpoint.
-      run: folder of its rewards.
-      prompts: prompt id -> text.
-      settings: of the sweep.
-      mesh: the devices.
-    """
+    """A sweep of one checkpoint that a comparison needs: the arguments of `sweep_vocabulary`."""
 
     model: Checkpoint
-    run: epath.Path
     prompts: Mapping[str, str]
+    run: epath.Path
     settings: SweepSettings
     mesh: Mesh
 
@@ -64,21 +56,22 @@ class Sweep:
         Raises:
           AssayError: what the sweep would refuse.
         """
-        slug, tokens = self.model.card.slug, self.model.tokens
-        models, run = [self.model], str(self.run)
-        found = check_vocabulary(models, self.prompts, run, self.settings, self.mesh)
-        ids = np.array(self.model.token_ids, np.uint32)
+        slug, ids = self.model.card.slug, np.array(self.model.token_ids, np.uint32)
+        found = check_vocabulary(
+            [self.model], self.prompts, str(self.run), self.settings, self.mesh
+        )
         prompts = {
             prompt: Asked(text=text, kind=SCORES_DIR, fingerprint=found[slug, prompt], ids=ids)
             for prompt, text in self.prompts.items()
         }
-        return Side(name=name, slug=slug, tokens=tokens, prompts=prompts)
+        return Side(name=name, slug=slug, tokens=self.model.tokens, prompts=prompts)
 
     def sweep(self, given: command.Given) -> None:
         """Computes what is missing of the rewards."""
-        models, run = [self.model], str(self.run)
+        run = str(self.run)
+        where = (self.prompts, run, self.settings, self.mesh)
         with locking.held(given, run, "diff"):
-            sweep_vocabulary(models, self.prompts, run, self.settings, self.mesh, findings.show)
+            sweep_vocabulary([self.model], *where, findings.show)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,13 +92,9 @@ class Source:
     run: Run | None = None
     sweep: Sweep | None = None
 
-    def loaded(self, partial: bool) -> Run:
-        """The run, once it has been swept; `partial`: it need not be complete."""
-        return self.run or analysis.load(self.folder, allow_incomplete=partial)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
+class Comparison:
     """A comparison that has been checked.
 
     Attributes:
@@ -134,18 +123,29 @@ class Plan:
 
     def compared(self) -> tuple[Run, list[tuple[str, Run]]]:
         """The two models as one run; each pair of sweeps that measures noise, with its name."""
-        runs = {of: source.loaded(self.partial) for of, source in self.sides.items()}
-        slugs = {of: source.side.slug for of, source in self.sides.items()}
-        run = two_models(runs[BEFORE], runs[AFTER], self.prompts, (slugs[BEFORE], slugs[AFTER]))
+        before, after = (self._paired(self.sides[of]) for of in (BEFORE, AFTER))
         pairs = []
         for source, prompts in self.noise:
-            other, of = source.loaded(self.partial), source.of
-            pair = two_models(runs[of], other, prompts, (slugs[of], source.side.slug))
-            pairs.append((_name_of(pair, source), pair))
-        return run, pairs
+            pair = _pair(self._paired(self.sides[source.of]), self._paired(source), prompts)
+            prompt = next(iter(pair.prompts))
+            dtypes = [
+                str(pair.results[of, prompt].fingerprint.get("dtype", "an unknown dtype"))
+                for of in (BEFORE, AFTER)
+            ]
+            name = f"noise: {source.of} in {' and '.join(dtypes)} ({source.folder.name})"
+            pairs.append((name, pair))
+        return _pair(before, after, self.prompts), pairs
+
+    def _paired(self, source: Source) -> tuple[Run, str]:
+        run = source.run or analysis.load(source.folder, allow_incomplete=self.partial)
+        return run, source.side.slug
 
 
-def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool) -> Plan:
+def _pair(first: tuple[Run, str], second: tuple[Run, str], prompts: Sequence[str]) -> Run:
+    return two_models(first[0], second[0], prompts, (first[1], second[1]))
+
+
+def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool) -> Comparison:
     """Opens and checks everything that a comparison needs.
 
     Args:
@@ -164,14 +164,18 @@ def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool
     named = [name for name in given.config.compared.split(",") if name]
     sides = {}
     for of, path in paths.items():
-        make = _from_checkpoint if of in swept else _from_run
-        sides[of] = make(given, of, path, named, partial)
+        if of in swept:
+            sides[of] = _from_checkpoint(given, of, path, named)
+        else:
+            run = analysis.load(path, allow_incomplete=partial)
+            side = side_of(run, given[f"{of}_model"].value, f"--{of}")
+            sides[of] = Source(side=side, of=of, folder=path, run=run)
     prompts = matching(sides[BEFORE].side, sides[AFTER].side, named)
     noise = [_given_noise(path, sides, prompts, partial) for path in given.noise]
     if swept and given.config.measure_noise:
-        own = sides[AFTER if AFTER in swept else BEFORE]
-        noise.append((_own_noise(given, own, prompts), prompts))
-    return Plan(sides=sides, prompts=prompts, noise=noise, partial=partial)
+        side = sides[AFTER if AFTER in swept else BEFORE]
+        noise.append((_swept_again(given, side, prompts), prompts))
+    return Comparison(sides=sides, prompts=prompts, noise=noise, partial=partial)
 
 
 def is_checkpoint(path: epath.Path) -> bool:
@@ -180,43 +184,33 @@ def is_checkpoint(path: epath.Path) -> bool:
 
 
 def _from_checkpoint(
-    given: command.Given, of: str, path: epath.Path, named: Sequence[str], partial: bool
+    given: command.Given, of: str, path: epath.Path, named: Sequence[str]
 ) -> Source:
-    del partial  # a sweep ends complete
     model = Checkpoint.open(path, verify=scoring.verify(given.config))
     model.expect(REWARD)
-    asked, slug = given[f"{of}_model"].value, model.card.slug
-    if asked not in ("", slug):
-        raise AssayError(f"--{of}_model={asked!r}; allowed: {slug}")
+    chosen, slug = given[f"{of}_model"].value, model.card.slug
+    if chosen not in ("", slug):
+        raise AssayError(f"--{of}_model={chosen!r}; allowed: {slug}")
     prompts = scoring.prompts(given)
     if named and set(named) <= set(prompts):
         prompts = {name: prompts[name] for name in named}
     settings, mesh = scoring.settings(given.config, [model])
     folder = storage.path_of(given.run) / of
-    sweep = Sweep(model=model, run=folder, prompts=prompts, settings=settings, mesh=mesh)
+    sweep = Sweep(model=model, prompts=prompts, run=folder, settings=settings, mesh=mesh)
     return Source(side=sweep.side(f"--{of}"), of=of, folder=folder, sweep=sweep)
 
 
-def _from_run(
-    given: command.Given, of: str, path: epath.Path, named: Sequence[str], partial: bool
-) -> Source:
-    del named  # all prompts are there
-    run = analysis.load(path, allow_incomplete=partial)
-    side = side_of(run, given[f"{of}_model"].value, f"--{of}")
-    return Source(side=side, of=of, folder=path, run=run)
-
-
-def _own_noise(given: command.Given, own: Source, prompts: Sequence[str]) -> Source:
+def _swept_again(given: command.Given, source: Source, prompts: Sequence[str]) -> Source:
     """Another sweep of a side that is swept: another dtype, and steps of another size."""
-    assert own.sweep is not None
-    settings = own.sweep.settings
+    assert source.sweep is not None
+    settings = source.sweep.settings
     dtype = _OTHER_DTYPE[settings.dtype]
     step = next(step for step in _OTHER_STEPS if step != settings.step_size)
-    otherwise = dataclasses.replace(settings, dtype=dtype, step_size=step, lens=False)
+    settings = dataclasses.replace(settings, dtype=dtype, step_size=step, lens=False)
     folder = storage.path_of(given.run) / "noise"
-    asked = {prompt: own.sweep.prompts[prompt] for prompt in prompts}
-    sweep = dataclasses.replace(own.sweep, run=folder, prompts=asked, settings=otherwise)
-    return Source(side=sweep.side("the noise"), of=own.of, folder=folder, sweep=sweep)
+    texts = {prompt: source.sweep.prompts[prompt] for prompt in prompts}
+    sweep = dataclasses.replace(source.sweep, run=folder, prompts=texts, settings=settings)
+    return Source(side=sweep.side("the noise"), of=source.of, folder=folder, sweep=sweep)
 
 
 def _given_noise(
@@ -233,7 +227,7 @@ def _given_noise(
     # One checkpoint on both sides: the noise is of the one that was swept more like it.
     of = min(owners, key=lambda of: sum(_differing(sides[of].side, side, p) for p in common))
     noise = Source(side=side, of=of, folder=folder, run=run)
-    matching(sides[noise.of].side, noise.side, common)
+    matching(sides[of].side, side, common)
     equal = {prompt: [of for of in owners if _same(sides[of], noise, prompt)] for prompt in common}
     if all(equal.values()):
         raise AssayError(
@@ -244,28 +238,31 @@ def _given_noise(
     return noise, [prompt for prompt in common if not equal[prompt]]
 
 
-def _differing(own: Side, other: Side, prompt: str) -> int:
+def _differing(one: Side, other: Side, prompt: str) -> int:
     """How many settings that rewards depend on differ between two sweeps."""
-    first, second = (side.prompts[prompt].fingerprint for side in (own, other))
+    first, second = (side.prompts[prompt].fingerprint for side in (one, other))
     settings = {*first, *second} - set(_NO_NUMBERS)
     return sum(first.get(name) != second.get(name) for name in settings)
 
 
-def _same(own: Source, noise: Source, prompt: str) -> bool:
+def _same(source: Source, noise: Source, prompt: str) -> bool:
     """Whether a run has, or is bound to have, the numbers of a side under a prompt."""
-    if own.run is None or noise.run is None:  # it is still to be swept
-        return _differing(own.side, noise.side, prompt) == 0
-    pair = two_models(own.run, noise.run, [prompt], (own.side.slug, noise.side.slug))
-    first_rewards, second_rewards = (pair.rewards(of, prompt)[1] for of in (BEFORE, AFTER))
-    return np.array_equal(first_rewards, second_rewards)
+    if source.run is None or noise.run is None:  # it is still to be swept
+        return _differing(source.side, noise.side, prompt) == 0
+    pair = _pair((source.run, source.side.slug), (noise.run, noise.side.slug), [prompt])
+    first, second = (pair.rewards(of, prompt)[1] for of in (BEFORE, AFTER))
+    return np.array_equal(first, second)
 
 
 def _owners_of(noise: Run, name: str, sides: Mapping[str, Source]) -> tuple[list[str], str]:
     """The sides whose checkpoint another run has scored too, and the model's slug there."""
-    slugs = dict.fromkeys(model for model, _ in (*noise.results, *noise.logprobs))
-    for slug in slugs:
-        digests = _digests(result.fingerprint for result in scored(noise, slug).values())
-        owners = [of for of in (AFTER, BEFORE) if digests & _checkpoints(sides[of])]
+    hashes = {
+        of: _hashes(known.fingerprint for known in source.side.prompts.values())
+        for of, source in sides.items()
+    }
+    for slug in dict.fromkeys(model for model, _ in (*noise.results, *noise.logprobs)):
+        theirs = _hashes(result.fingerprint for result in scored(noise, slug).values())
+        owners = [of for of in (AFTER, BEFORE) if theirs & hashes[of]]
         if owners:
             return owners, slug
     raise AssayError(
@@ -273,25 +270,11 @@ def _owners_of(noise: Run, name: str, sides: Mapping[str, Source]) -> tuple[list
     )
 
 
-def _checkpoints(source: Source) -> set[str]:
-    return _digests(asked.fingerprint for asked in source.side.prompts.values())
-
-
 # Any: JSON of the manifest.
-def _digests(fingerprints: Iterable[Mapping[str, Any]]) -> set[str]:
+def _hashes(fingerprints: Iterable[Mapping[str, Any]]) -> set[str]:
     """The hashes of checkpoints that fingerprints name; imported rewards name none."""
-    digests = {fingerprint.get("checkpoint_hash") for fingerprint in fingerprints}
-    return {digest for digest in digests if digest is not None}
-
-
-def _name_of(pair: Run, source: Source) -> str:
-    """A pair of sweeps in words: of which side, and in which dtypes."""
-    prompt = next(iter(pair.prompts))
-    dtypes = [
-        str(pair.results[of, prompt].fingerprint.get("dtype", "an unknown dtype"))
-        for of in (BEFORE, AFTER)
-    ]
-    return f"noise: {source.of} in {' and '.join(dtypes)} ({source.folder.name})"
+    hashes = {fingerprint.get("checkpoint_hash") for fingerprint in fingerprints}
+    return {one for one in hashes if one is not None}
 
 
 def _refuse_settings_of_sweeps(given: command.Given) -> None:

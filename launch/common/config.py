@@ -16,7 +16,7 @@ from absl.flags import FlagValues
 from ml_collections import ConfigDict, config_flags
 
 from engine.errors import AssayError
-from launch.common.spelling import nearest
+from launch.common.text import nearest
 
 # As ml_collections recognises an override; a boolean may be turned off as `--noconfig.key`.
 _OVERRIDE = re.compile(r"--?(?:no)?config\.(?P<key>[^=]*)")

@@ -19,7 +19,7 @@ from engine.planning import admission
 from engine.runs import storage
 from engine.text.chat_template import TemplatePolicy
 from engine.text.vocabulary import left_out
-from launch.common import listed
+from launch.common import known_model_check
 from launch.common.subjects import subject_of
 
 
@@ -61,7 +61,7 @@ def convert(
 
     def check(hf: Json, cached: int = 0) -> None:
         if spec and check_listed:
-            listed.check_config(name, hf, spec)
+            known_model_check.check_config(name, hf, spec)
         if check_memory:
             local = None if storage.is_remote(destination) else str(destination)
             subject = subject_of(name, hf, spec)
@@ -78,7 +78,7 @@ def convert(
         if hf is not None:
             check(hf)
     if spec and check_listed and readable:
-        listed.check_tensors(source.folder, spec)
+        known_model_check.check_tensors(source.folder, spec)
     with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
 
         def progress(done: int, total: int) -> None:

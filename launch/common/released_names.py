@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from configs import known_models, prompts
 from engine.errors import AssayError
-from launch.common.prompts import prompt_id
+from launch.common.inputs import prompt_id
 
 PROMPT_ALLOWED = (
     f"a prompt's text, which ends in '.', '?', '!' or ':', or an id: "

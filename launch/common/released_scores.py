@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -13,33 +13,165 @@ from engine.runs import parts, provenance, schema, storage
 from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest, items_hash
 from engine.runs.reader import Json, check_name
-from launch.common.items import list_name
+from launch.common.inputs import list_name
 from launch.common.released_layouts import LAYOUTS, Choices, Column, Content
-from launch.common.released_names import Prompt, slugged
+from launch.common.released_names import slugged
 from launch.common.released_tables import Released, files, read
 
 _PART_SIZE = 65_536
 _DELAY_S = 5.0  # until the bar of progress appears
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Result:
-    """Numbers of one model under one prompt, and what they come from."""
-
-    frame: pl.DataFrame  # in the columns of the run
-    fingerprint: Json
+# (layout is a vocabulary, numbers are rewards) -> columns of a result in the run.
+_COLUMNS = {
+    (True, True): schema.SCORE_COLUMNS,
+    (True, False): schema.LOGPROB_COLUMNS,
+    (False, True): schema.ITEM_COLUMNS,
+    (False, False): schema.ITEM_LOGPROB_COLUMNS,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Import:
-    """All that an import adds to a run, by the names it has there."""
+    """All that an import adds to a run, by the names it has there.
+
+    Attributes:
+      choices: what the flags say of the files.
+      items: name of the list; "" for vocabularies.
+      models: entries in the manifest.
+      prompts: texts.
+      lists: items, in the order of the list.
+      tables: vocabularies, and what people think of items.
+      results: numbers of one model under one prompt, in the columns of the run, and their
+        fingerprint.
+    """
 
     choices: Choices
+    items: str
     models: dict[str, Json] = dataclasses.field(default_factory=dict)
     prompts: dict[str, str] = dataclasses.field(default_factory=dict)
     lists: dict[str, pl.Series] = dataclasses.field(default_factory=dict)
     tables: dict[str, pl.DataFrame] = dataclasses.field(default_factory=dict)
-    results: dict[str, _Result] = dataclasses.field(default_factory=dict)
+    results: dict[str, tuple[pl.DataFrame, Json]] = dataclasses.field(default_factory=dict)
+
+    def add(self, released: Released, content: Content) -> None:
+        """Adds the content of one file, or refuses what contradicts the files before it."""
+        vocab = None
+        if content.vocabulary is not None:
+            vocabulary = content.vocabulary.cast(pl.Schema(schema.VOCAB_COLUMNS)).sort("token_id")
+            vocab = _vocabulary_hash(vocabulary)
+            self.tables[schema.vocab_path(vocab)] = vocabulary
+        if content.humans is not None:
+            path = schema.humans_path(self.items)
+            if not self.tables.setdefault(path, content.humans).equals(content.humans):
+                raise released.error(
+                    f"other human scores of the list {self.items!r} than a file before it"
+                )
+        slugs: dict[str, str] = {}
+        for column in content.columns:
+            slug = slugged(column.model)
+            if not slug or slugs.setdefault(slug, column.model) != column.model:
+                both = [column.model, slugs.get(slug, "")]
+                raise released.error(f"models whose slugs are equal or empty: {', '.join(both)}")
+            self._add_result(released, column, slug, vocab)
+
+    def _add_result(self, released: Released, column: Column, slug: str, vocab: str | None) -> None:
+        """Adds the numbers of one model under one prompt."""
+        choices, rewards = self.choices, self.choices.number == "reward"
+        prompt = column.prompt.id
+        prompt = prompt if rewards else schema.prompt_in_form(prompt, choices.form)
+        if self.items:
+            of_list = schema.items_path if rewards else schema.item_logprobs_path
+            path = of_list(self.items, slug, prompt)
+        else:
+            path = (schema.scores_path if rewards else schema.logprobs_path)(slug, prompt)
+        if path in self.results:
+            before = self.results[path][1]["source"]
+            raise released.error(f"{column.model} under {prompt!r} is in {before} already")
+        entry = {
+            "source": column.model,
+            "revision": None,
+            "checkpoint_hash": f"imported:{column.model}",
+            "decoder_hash": None,
+            "vocab": vocab,
+        }
+        if self.models.setdefault(slug, entry) != entry:
+            raise released.error(f"another model or vocabulary of the name {slug!r} than before")
+        self.prompts[prompt] = column.prompt.text
+        frame = column.rows.with_columns(column.values.alias(choices.number))
+        frame = self._in_order(released, frame) if self.items else frame
+        columns = _COLUMNS[choices.layout == "tokens", rewards]
+        frame = frame.cast(pl.Schema(columns)).select(list(columns)).sort(next(iter(columns)))
+        fingerprint = {
+            "layout": choices.layout,
+            "source": released.path.name,
+            "source_sha256": released.sha256,
+            "mode": "imported",
+            **({} if rewards else {"form": choices.form, "values": choices.values}),
+        }
+        self.results[path] = frame, fingerprint
+
+    def _in_order(self, released: Released, frame: pl.DataFrame) -> pl.DataFrame:
+        """The rows in the order of the list, with item_id.
+
+        Raises:
+          AssayError: the file has other items, or repeated ones in another order.
+        """
+        items = frame["item"]
+        listed = self.lists.setdefault(self.items, items)
+        if items.equals(listed):
+            return frame.with_row_index("item_id")
+        if differ := set(items) ^ set(listed):
+            where = "only here" if (item := min(differ)) in set(items) else "not here"
+            raise released.error(
+                f"other items than the rest of the list {self.items!r}: {item!r} is {where} "
+                f"({len(differ)} such items)"
+            )
+        if len(items) != len(listed) or items.is_duplicated().any():
+            raise released.error(
+                f"repeated items in another order than the rest of the list {self.items!r}"
+            )
+        order = listed.to_frame("item").with_row_index("item_id")
+        return frame.join(order, on="item", how="inner", validate="1:1").sort("item_id")
+
+    def admitted(self, run: str) -> Manifest:
+        """The manifest with all that was added; nothing is written until all of it is accepted."""
+        manifest = Manifest.open(run)
+        manifest.environment = manifest.computed_by = library_versions()
+        for name in (*self.lists, *self.prompts, *self.models):
+            check_name(manifest.run, name)
+        for name, listed in self.lists.items():
+            entry = {"rows": len(listed), "items_hash": items_hash(list(listed))}
+            manifest.admit("lists", name, entry)
+        for prompt, text in self.prompts.items():
+            manifest.admit("prompts", prompt, text)
+        for slug, entry in self.models.items():
+            _admit_model(manifest, slug, entry)
+        for name in self.lists:
+            _admit_humans(manifest, name, self.tables.get(schema.humans_path(name)))
+        for path, (_, fingerprint) in self.results.items():
+            # Earlier versions did not record the name of the file.
+            has = manifest.content["results"].get(path, {}).get("fingerprint")
+            same = has is not None and has | {"source": fingerprint["source"]} == fingerprint
+            manifest.admit_result(path, has if same else fingerprint)
+        return manifest
+
+    def write(self, manifest: Manifest) -> Iterator[str]:
+        """Writes tables and parts, marks each result complete, and gives its path."""
+        for path, table in self.tables.items():
+            parts.write_frame(manifest.run / path, table, provenance.of_table(path))
+        for path, (frame, _) in self.results.items():
+            for start, stop in parts.ranges(len(frame), _PART_SIZE):
+                part = frame.slice(start, stop - start)
+                about = {
+                    **manifest.about(path),
+                    "rows": provenance.part_rows(start, stop, len(frame)),
+                    "computed_by": manifest.computed_by,
+                }
+                digest = parts.write_part(manifest.run / path, start, stop, part, about)
+                name = schema.part_name(start, stop)
+                manifest.record_part(path, name, len(part), digest, 0.0)
+            manifest.finish(path, None)
+            yield path
+        manifest.save()
 
 
 def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str] = ()) -> str:
@@ -62,30 +194,27 @@ def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str]
             f"--model={choices.model!r} with {len(paths)} files; allowed with one: of several, "
             "each is named after its model"
         )
-    name = _list_name(source, paths, choices)
-    gathered = _Import(choices=choices)
+    gathered = _Import(choices=choices, items=_list_name(source, paths, choices))
     size = sum(path.stat().st_size for path in paths if path.exists())
     # The bytes count once when they are read and once when their results are written.
     with progress(2 * size, "bytes", what="import", delay_s=_DELAY_S) as bar:
         for path in paths:
             released = read(path, ignore)
-            _gather(gathered, released, LAYOUTS[choices.layout](released, choices), name)
+            gathered.add(released, LAYOUTS[choices.layout](released, choices))
             bar.update(path.stat().st_size)
-        manifest = _admitted(gathered, run)
-        for _ in _written(manifest, gathered):
+        for _ in gathered.write(gathered.admitted(run)):
             bar.update(size / len(gathered.results))
-    return _said(gathered, run, len(paths), name)
+    folder = next(iter(gathered.results)).split("/model=")[0]
+    rows = sum(len(frame) for frame, _ in gathered.results.values())
+    counts = {"file": len(paths), "model": len(gathered.models), "prompt": len(gathered.prompts)}
+    counted = ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts.items())
+    numbers = "rewards" if choices.number == "reward" else "log-probabilities"
+    humans = ", with humans" if schema.humans_path(gathered.items) in gathered.tables else ""
+    return f"{run}/{folder}: {counted}, {rows:,} {numbers}{humans}"
 
 
 def import_elo(source: Path, run: str, prompt: str, items: str = "") -> str:
-    """`import_scores` of one file in the layout `elo`.
-
-    Args:
-      source: the file.
-      run: run folder, new or one to add to.
-      prompt: text or id of the prompt under which the rewards were computed.
-      items: name of the list; "" to make it from the file's name.
-    """
+    """`import_scores` of one file in the layout `elo`; the list is named `items` or as the file."""
     return import_scores(str(source), run, Choices(layout="elo", prompt=prompt, items=items))
 
 
@@ -111,150 +240,10 @@ def _list_name(source: str, paths: Sequence[Path], choices: Choices) -> str:
     return name
 
 
-def _gather(gathered: _Import, released: Released, content: Content, items: str) -> None:
-    """Adds the content of one file, or refuses what contradicts the files before it."""
-    vocab = None
-    if content.vocabulary is not None:
-        vocabulary = content.vocabulary.cast(pl.Schema(schema.VOCAB_COLUMNS)).sort("token_id")
-        vocab = _vocabulary_hash(vocabulary)
-        gathered.tables[schema.vocab_path(vocab)] = vocabulary
-    if content.humans is not None:
-        _add_humans(gathered, released, content.humans, items)
-    slugs: dict[str, str] = {}
-    for column in content.columns:
-        slug = slugged(column.model)
-        if not slug or slugs.setdefault(slug, column.model) != column.model:
-            both = [column.model, slugs.get(slug, "")]
-            raise released.error(f"models whose slugs are equal or empty: {', '.join(both)}")
-        _add_result(gathered, released, column, slug, vocab, items)
-
-
-def _add_humans(gathered: _Import, released: Released, humans: pl.DataFrame, items: str) -> None:
-    path = schema.humans_path(items)
-    if not gathered.tables.setdefault(path, humans).equals(humans):
-        raise released.error(f"other human scores of the list {items!r} than a file before it")
-
-
-def _add_result(
-    gathered: _Import,
-    released: Released,
-    column: Column,
-    slug: str,
-    vocab: str | None,
-    items: str,
-) -> None:
-    """Adds the numbers of one model under one prompt."""
-    choices = gathered.choices
-    prompt = column.prompt
-    if choices.number == "logprob":
-        prompt = Prompt(schema.prompt_in_form(prompt.id, choices.form), prompt.text)
-    path = _path(choices, slug, prompt.id, items)
-    if path in gathered.results:
-        before = gathered.results[path].fingerprint["source"]
-        raise released.error(f"{column.model} under {prompt.id!r} is in {before} already")
-    entry = _model(column.model, vocab)
-    if gathered.models.setdefault(slug, entry) != entry:
-        raise released.error(f"another model or vocabulary of the name {slug!r} than before")
-    gathered.prompts[prompt.id] = prompt.text
-    frame = column.rows.with_columns(column.values.alias(choices.number))
-    if items:
-        frame = _in_order(gathered, released, frame, items)
-    columns = _columns(choices)
-    gathered.results[path] = _Result(
-        frame=frame.cast(pl.Schema(columns)).select(list(columns)).sort(next(iter(columns))),
-        fingerprint=_fingerprint(choices, released),
-    )
-
-
-def _path(choices: Choices, slug: str, prompt: str, items: str) -> str:
-    """Path of a result in the run."""
-    if choices.number == "reward":
-        of_list, of_vocabulary = schema.items_path, schema.scores_path
-    else:
-        of_list, of_vocabulary = schema.item_logprobs_path, schema.logprobs_path
-    return of_list(items, slug, prompt) if items else of_vocabulary(slug, prompt)
-
-
-def _columns(choices: Choices) -> schema.Columns:
-    """Columns of the results."""
-    whole = choices.layout == "tokens"
-    if choices.number == "reward":
-        return schema.SCORE_COLUMNS if whole else schema.ITEM_COLUMNS
-    return schema.LOGPROB_COLUMNS if whole else schema.ITEM_LOGPROB_COLUMNS
-
-
-def _fingerprint(choices: Choices, released: Released) -> Json:
-    about = {
-        "layout": choices.layout,
-        "source": released.path.name,
-        "source_sha256": released.sha256,
-        "mode": "imported",
-    }
-    if choices.number == "logprob":
-        about |= {"form": choices.form, "values": choices.values}
-    return about
-
-
-def _in_order(
-    gathered: _Import, released: Released, frame: pl.DataFrame, items: str
-) -> pl.DataFrame:
-    """The rows in the order of the list, with item_id.
-
-    Raises:
-      AssayError: the file has other items, or repeated ones in another order.
-    """
-    own = frame["item"]
-    listed = gathered.lists.setdefault(items, own)
-    if own.equals(listed):
-        return frame.with_row_index("item_id")
-    differ = set(own) ^ set(listed)
-    if differ:
-        item = min(differ)
-        where = "only here" if item in set(own) else "not here"
-        raise released.error(
-            f"other items than the rest of the list {items!r}: {item!r} is {where} "
-            f"({len(differ)} such items)"
-        )
-    if len(own) != len(listed) or own.is_duplicated().any():
-        raise released.error(f"repeated items in another order than the rest of the list {items!r}")
-    order = listed.to_frame("item").with_row_index("item_id")
-    return frame.join(order, on="item", how="inner", validate="1:1").sort("item_id")
-
-
-def _model(model: str, vocab: str | None) -> Json:
-    """Entry of a model in the manifest."""
-    return {
-        "source": model,
-        "revision": None,
-        "checkpoint_hash": f"imported:{model}",
-        "decoder_hash": None,
-        "vocab": vocab,
-    }
-
-
 def _vocabulary_hash(vocabulary: pl.DataFrame) -> str:
     rows = vocabulary.select("token_id", "token").rows()
     text = "\0".join(f"{i}\t{token}" for i, token in rows)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _admitted(gathered: _Import, run: str) -> Manifest:
-    """The manifest with all that was gathered; nothing is written until all of it is accepted."""
-    manifest = Manifest.open(run)
-    manifest.environment = manifest.computed_by = library_versions()
-    for name in (*gathered.lists, *gathered.prompts, *gathered.models):
-        check_name(manifest.run, name)
-    for name, listed in gathered.lists.items():
-        manifest.admit("lists", name, {"rows": len(listed), "items_hash": items_hash(list(listed))})
-    for prompt, text in gathered.prompts.items():
-        manifest.admit("prompts", prompt, text)
-    for slug, entry in gathered.models.items():
-        _admit_model(manifest, slug, entry)
-    for name in gathered.lists:
-        _admit_humans(manifest, name, gathered.tables.get(schema.humans_path(name)))
-    for path, result in gathered.results.items():
-        manifest.admit_result(path, _as_before(manifest, path, result.fingerprint))
-    return manifest
 
 
 def _admit_model(manifest: Manifest, slug: str, entry: Json) -> None:
@@ -280,52 +269,3 @@ def _admit_humans(manifest: Manifest, items: str, humans: pl.DataFrame | None) -
             f"run {manifest.run}: other human scores of the list {items!r} are there already; "
             "allowed: another list (--items)"
         )
-
-
-def _as_before(manifest: Manifest, path: str, fingerprint: Json) -> Json:
-    """The fingerprint that the run has, where only the name of the same file differs.
-
-    Earlier versions did not record the name.
-    """
-    present = manifest.content["results"].get(path, {}).get("fingerprint")
-    named = {"source": fingerprint["source"]}
-    return present if present is not None and present | named == fingerprint else fingerprint
-
-
-def _written(manifest: Manifest, gathered: _Import) -> Iterator[str]:
-    """Writes tables and parts, marks each result complete, and gives its path."""
-    for path, table in gathered.tables.items():
-        parts.write_frame(manifest.run / path, table, provenance.of_table(path))
-    for path, result in gathered.results.items():
-        _write_result(manifest, path, result.frame)
-        yield path
-    manifest.save()
-
-
-def _write_result(manifest: Manifest, path: str, frame: pl.DataFrame) -> None:
-    for start, stop in parts.ranges(len(frame), _PART_SIZE):
-        part = frame.slice(start, stop - start)
-        about = {
-            **manifest.about(path),
-            "rows": provenance.part_rows(start, stop, len(frame)),
-            "computed_by": manifest.computed_by,
-        }
-        digest = parts.write_part(manifest.run / path, start, stop, part, about)
-        manifest.record_part(path, schema.part_name(start, stop), len(part), digest, 0.0)
-    manifest.finish(path, None)
-
-
-def _said(gathered: _Import, run: str, count: int, items: str) -> str:
-    """The last line of the command."""
-    first = next(iter(gathered.results))
-    folder = first.split("/model=")[0]
-    rows = sum(len(result.frame) for result in gathered.results.values())
-    counts: Mapping[str, int] = {
-        "file": count,
-        "model": len(gathered.models),
-        "prompt": len(gathered.prompts),
-    }
-    counted = ", ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts.items())
-    numbers = "rewards" if gathered.choices.number == "reward" else "log-probabilities"
-    humans = ", with humans" if schema.humans_path(items) in gathered.tables else ""
-    return f"{run}/{folder}: {counted}, {rows:,} {numbers}{humans}"

@@ -17,8 +17,8 @@ from engine.scoring.reward_passes import default_dtype
 from engine.settings import Settings, SweepSettings
 from launch.common import joining
 from launch.common.command import Given, paths
+from launch.common.inputs import chosen_prompts
 from launch.common.locking import define_wait
-from launch.common.prompts import chosen_prompts
 
 
 def define_flags(given: FlagValues) -> None:

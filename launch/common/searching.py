@@ -12,8 +12,8 @@ from engine.search.run_folder import SearchResult, score_elsewhere, search_seque
 from engine.search.universal_runs import search_universal
 from engine.settings import SearchSettings
 from engine.sweep import setup
-from launch.common import readings
 from launch.common.scoring import dtype_and_mesh, given_fields
+from launch.common.text import pieces
 
 
 def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSettings, Mesh]:
@@ -87,7 +87,7 @@ def _others(known: Sequence[Checkpoint], config: ConfigDict) -> list[Checkpoint]
     Raises:
       AssayError: no checkpoint, or one that is no reward model; settings with which none scores.
     """
-    paths = readings.listed(config.judges)
+    paths = pieces(config.judges)
     for name, needed in (("transfer", True), ("joint", False)):
         if paths and config[name] != needed:
             raise AssayError(

@@ -1,1 +1,1 @@
-"""The stages of launch.reproduce: what is asked for, the models' readings, the work, the page."""
+"""What the steps of launch.reproduce need: a call, its plan, sources, runs and page."""

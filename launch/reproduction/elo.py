@@ -1,33 +1,26 @@
 """The EloEverything items: their names and, where a file has them, what people think of them."""
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
 from engine.errors import AssayError
 from engine.runs import parts, provenance, schema, storage
-from launch.common import items
+from launch.common import inputs
 from launch.common.released_layouts import people
 from launch.common.released_tables import read
 
-_OF_PEOPLE = ("elo_rank", "elo_score", "elo_matches")
+_OF_PEOPLE = {"elo_rank", "elo_score", "elo_matches"}
 
 
-@dataclasses.dataclass(frozen=True)
-class EloList:
-    """A list of items.
+class EloList(NamedTuple):
+    """A list of items."""
 
-    Attributes:
-      name: of the list in a run.
-      replies: the items, in the file's order.
-      humans: columns `schema.HUMAN_COLUMNS`, or None where the file does not have them.
-    """
-
-    name: str
-    replies: Sequence[str]
-    humans: pl.DataFrame | None
+    name: str  # of the list in a run
+    replies: Sequence[str]  # the items, in the file's order
+    humans: pl.DataFrame | None  # `schema.HUMAN_COLUMNS`; None where the file does not have them
 
 
 def read_elo(path: Path, column: str) -> EloList:
@@ -42,14 +35,19 @@ def read_elo(path: Path, column: str) -> EloList:
     """
     if not path.is_file():
         raise AssayError(f"--elo={path}: no such file")
-    name = items.list_name(path)
-    if path.suffix == ".txt":
-        return EloList(name, _once(path, items.read_items(path, column)), None)
-    released = read(path)
-    if all(each in released.frame.columns for each in _OF_PEOPLE) and column == "name":
-        humans = people(released)
-        return EloList(name, humans["item"].to_list(), humans)
-    return EloList(name, _once(path, items.read_items(path, column)), None)
+    name = inputs.list_name(path)
+    if path.suffix != ".txt" and column == "name":
+        released = read(path)
+        if {*released.frame.columns} >= _OF_PEOPLE:
+            humans = people(released)
+            return EloList(name, humans["item"].to_list(), humans)
+    replies = inputs.read_items(path, column)
+    seen: set[str] = set()
+    for reply in replies:
+        if reply in seen:
+            raise AssayError(f"--elo={path}: {reply!r} stands there twice; allowed: once")
+        seen.add(reply)
+    return EloList(name, replies, None)
 
 
 def write_people(run: str, elo: EloList) -> None:
@@ -74,19 +72,9 @@ def check_people(run: str, elo: EloList) -> bool:
     path, about = storage.path_of(run) / name, provenance.of_table(name)
     if not storage.exists(path):
         return False
-    found = parts.read_frame(path, None, about).frame
-    if elo.humans is None or not found.equals(elo.humans):
+    if elo.humans is None or not parts.read_frame(path, None, about).frame.equals(elo.humans):
         raise AssayError(
             f"run {run}: other human scores of the list {elo.name!r} are there already; "
             "allowed: the same file as before, or another --root"
         )
     return True
-
-
-def _once(path: Path, replies: Sequence[str]) -> Sequence[str]:
-    seen: set[str] = set()
-    for reply in replies:
-        if reply in seen:
-            raise AssayError(f"--elo={path}: {reply!r} stands there twice; allowed: once")
-        seen.add(reply)
-    return replies

@@ -3,7 +3,6 @@
 import functools
 import json
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,37 +18,39 @@ from engine.progress import progress
 from engine.runs import storage
 from engine.text.tokenizer import load_tokenizer
 from launch.common import converting, scoring
-from launch.reproduction.asked import Asked
-from launch.reproduction.readings import policy_of
+from launch.common.text import say
+from launch.reproduction.call import Call
+from launch.reproduction.conventions import policy_of
 
 # BOS of the published tokenizers, by the type of the model: Llama 3 and Gemma.
 _BOS = {"llama": 128_000, "gemma": 2, "gemma2": 2}
 _HASHES = "sources/hashes.json"  # in the root: of the files of --source-dir
 _DOWNLOADS = "downloads"  # in the root: what is downloaded with --keep=none, and removed again
+_RANDOM = 8  # characters that `tempfile` adds
 
 
-def folder_of(asked: Asked, spec: ModelSpec) -> Path | None:
+def folder_of(call: Call, spec: ModelSpec) -> Path | None:
     """A model's folder in --source-dir; None without the flag, or where the folder lacks it."""
-    found = _folders(asked, spec)
-    return next((each for each in found if (each / "config.json").is_file()), None)
+    folders = _folders(call, spec)
+    return next((each for each in folders if (each / "config.json").is_file()), None)
 
 
-def _folders(asked: Asked, spec: ModelSpec) -> list[Path]:
+def _folders(call: Call, spec: ModelSpec) -> list[Path]:
     """Where --source-dir may have a model."""
     names = (*_names(spec), spec.hub_id.rpartition("/")[2], spec.hub_id)
-    return [] if asked.source_dir is None else [asked.source_dir / name for name in names]
-
-
-def refusal(asked: Asked, spec: ModelSpec) -> AssayError:
-    """What is said of a model that --source-dir lacks."""
-    return AssayError(
-        f"--source-dir={asked.source_dir}: no folder of {spec.hub_id}; allowed: "
-        f"{' or '.join(_names(spec))}, with its config.json"
-    )
+    return [] if call.source_dir is None else [call.source_dir / name for name in names]
 
 
 def _names(spec: ModelSpec) -> tuple[str, str]:
     return spec.hub_id.replace("/", "--"), spec.slug
+
+
+def refusal(call: Call, spec: ModelSpec) -> AssayError:
+    """What is said of a model that --source-dir lacks."""
+    return AssayError(
+        f"--source-dir={call.source_dir}: no folder of {spec.hub_id}; allowed: "
+        f"{' or '.join(_names(spec))}, with its config.json"
+    )
 
 
 def cache() -> Path:
@@ -59,56 +60,50 @@ def cache() -> Path:
     return Path(HF_HUB_CACHE)
 
 
-def cache_of(asked: Asked, spec: ModelSpec) -> Path:
+def cache_of(call: Call, spec: ModelSpec) -> Path:
     """The folder into which a model is downloaded.
 
     The hub's cache; with --keep=none a folder of the root, unless the hub's cache holds the whole
     model. So nothing has to be removed from the hub's cache, which other programs use too.
     """
-    own = asked.root / _DOWNLOADS
-    begun = (own / _repository(spec)).is_dir()
-    if (asked.keep == "none" or begun) and not _is_whole(cache(), spec):
-        return own
+    below = call.root / _DOWNLOADS
+    started = (below / _repository(spec)).is_dir()
+    if (call.keep == "none" or started) and not _is_whole(cache(), spec):
+        return below
     return cache()
 
 
-def fetched_bytes(asked: Asked, spec: ModelSpec, size: int) -> int:
-    """Bytes of a model's weights that need no download.
-
-    Args:
-      asked: the call.
-      spec: the model.
-      size: bytes of its weights.
-    """
-    place = cache_of(asked, spec)
-    if asked.source_dir is not None or _is_whole(place, spec):
+def fetched_bytes(call: Call, spec: ModelSpec, size: int) -> int:
+    """Bytes of a model's weights that need no download, of `size` in all."""
+    place = cache_of(call, spec)
+    if call.source_dir is not None or _is_whole(place, spec):
         return size
-    sums = [sum(_sizes(snapshot)) for snapshot in _snapshots(place, spec)]
+    weights = (snapshot.glob("*.safetensors") for snapshot in _snapshots(place, spec))
+    sums = [sum(path.stat().st_size for path in paths) for paths in weights]
     return min(size, max(sums, default=0))
 
 
-def converted(asked: Asked, spec: ModelSpec) -> Checkpoint:
+def converted(call: Call, spec: ModelSpec) -> Checkpoint:
     """The model's checkpoint; its files are fetched and converted where it is not there.
 
     Raises:
       AssayError: no such folder or repository, other weights than the registry's, no room, or a
         checkpoint that was converted otherwise, from other files, or from nobody knows where.
     """
-    destination, config = asked.checkpoint(spec), asked.config
+    destination, config = call.checkpoint(spec), call.config
     verify = scoring.verify(config)
     if destination.exists():
         checkpoint = Checkpoint.open(destination, verify=verify)
-        for name, own, allowed in _differences(checkpoint.card, spec, config.check_identity):
+        for name, has, allowed in differences(checkpoint.card, spec, config.check_identity):
             raise AssayError(
-                f"checkpoint {destination}: {name}={own!r}; allowed: {allowed!r}; remove it"
+                f"checkpoint {destination}: {name}={has!r}; allowed: {allowed!r}; remove it"
             )
-        _check_source(asked, spec, checkpoint)
+        _check_source(call, spec, checkpoint)
         return checkpoint
-    folder = folder_of(asked, spec)
-    if folder is None and asked.source_dir is not None:
-        raise refusal(asked, spec)
-    for left in _interrupted(asked, spec):
-        _remove(left)
+    folder = folder_of(call, spec)
+    if folder is None and call.source_dir is not None:
+        raise refusal(call, spec)
+    _remove_interrupted(destination)
     checkpoint = converting.convert(
         spec.hub_id if folder is None else str(folder),
         storage.path_of(destination),
@@ -118,25 +113,21 @@ def converted(asked: Asked, spec: ModelSpec) -> Checkpoint:
         revision=None if folder is not None else spec.revision,
         head="" if config.check_identity else spec.head,
         check_memory=config.check_memory,
-        cache=cache_of(asked, spec),
+        cache=cache_of(call, spec),
     )
     return Checkpoint.open(checkpoint.path, verify=verify)
 
 
-def _interrupted(asked: Asked, spec: ModelSpec) -> list[Path]:
-    """Folders that conversions of the model which were killed have left; the runs are locked."""
-    checkpoint = asked.checkpoint(spec)
+def _remove_interrupted(checkpoint: Path) -> None:
+    """Removes what killed conversions of a model have left; the runs are locked."""
     begins = f".{checkpoint.name}-"
-    every = checkpoint.parent.iterdir() if checkpoint.parent.is_dir() else ()
-    own = (each for each in every if each.name.startswith(begins))
-    return [each for each in own if len(each.name) == len(begins) + _RANDOM]
+    for each in list(checkpoint.parent.iterdir()) if checkpoint.parent.is_dir() else ():
+        if each.name.startswith(begins) and len(each.name) == len(begins) + _RANDOM:
+            _remove(each)
 
 
-_RANDOM = 8  # characters that `tempfile` adds
-
-
-def _differences(card: Card, spec: ModelSpec, identity: bool) -> list[tuple[str, object, object]]:
-    """What a checkpoint states that is not of the model in our conventions: name, own, allowed."""
+def differences(card: Card, spec: ModelSpec, identity: bool) -> list[tuple[str, object, object]]:
+    """What a card states that is not of the model in our conventions: name, value, allowed one."""
     pairs: list[tuple[str, object, object]] = [
         ("slug", card.slug, spec.slug),
         ("head", card.head.kind, spec.head or "lm"),
@@ -144,53 +135,55 @@ def _differences(card: Card, spec: ModelSpec, identity: bool) -> list[tuple[str,
     if spec.head:  # a language model reads no template, or its own
         pairs.append(("policy", card.policy, policy_of(spec)))
     if identity:
-        expected = decoder_config(known_shapes.config_json(spec)).attention_softcap
-        pairs.append(("attention_softcap", card.decoder.attention_softcap, expected))
+        softcap = decoder_config(known_shapes.config_json(spec)).attention_softcap
+        pairs.append(("attention_softcap", card.decoder.attention_softcap, softcap))
         if spec.revision and card.revision:
             pairs.append(("revision", card.revision, spec.revision))
     return [pair for pair in pairs if pair[1] != pair[2]]
 
 
-def _check_source(asked: Asked, spec: ModelSpec, checkpoint: Checkpoint) -> None:
-    """Refuses a checkpoint of which it is not known that it is the model that is asked for.
+def _check_source(call: Call, spec: ModelSpec, checkpoint: Checkpoint) -> None:
+    """Refuses a checkpoint of which it is not known that it is the model.
 
     With a folder of --source-dir it must have that folder's files; otherwise it must come from the
     hub, or from a folder of --source-dir that was removed since.
     """
     where, source = f"checkpoint {checkpoint.path}", checkpoint.card.source
-    folder = folder_of(asked, spec)
+    folder, bos = folder_of(call, spec), checkpoint.tokenizer.bos_token_id
     if folder is not None:
-        reason = _unlike(asked, checkpoint, folder)
+        reason = _unlike_weights(call, checkpoint.card, folder)
+        theirs = load_tokenizer(folder).bos_token_id if not reason else bos
+        if theirs != bos:
+            reason = f"BOS id {bos}, and that of {folder} is {theirs}"
         if reason:
             raise AssayError(f"{where}: {reason}; remove it, or give another --source-dir")
-    elif source not in (spec.hub_id, *map(str, _folders(asked, spec))):
+    elif source not in (spec.hub_id, *map(str, _folders(call, spec))):
         raise AssayError(
             f"{where}: source={source!r}; allowed: {spec.hub_id!r}, or --source-dir with the "
             "folder that it was converted from; remove it, or give that"
         )
-    expected = _BOS.get(str(known_shapes.config_json(spec)["model_type"]))
-    bos = checkpoint.tokenizer.bos_token_id
-    if asked.config.check_identity and expected is not None and bos != expected:
-        raise AssayError(f"{where}: BOS id {bos}; allowed: {expected}; remove it")
+    published = _BOS.get(str(known_shapes.config_json(spec)["model_type"]))
+    if call.config.check_identity and published is not None and bos != published:
+        raise AssayError(f"{where}: BOS id {bos}; allowed: {published}; remove it")
 
 
-def present(asked: Asked, spec: ModelSpec) -> Checkpoint | None:
+def present(call: Call, spec: ModelSpec) -> Checkpoint | None:
     """The model's checkpoint, of which nothing was checked; None where it has no readable card."""
     try:
-        return Checkpoint.open(asked.checkpoint(spec))
+        return Checkpoint.open(call.checkpoint(spec))
     except AssayError:
         return None
 
 
-def note(asked: Asked, checkpoint: Checkpoint) -> None:
+def note(call: Call, checkpoint: Checkpoint) -> None:
     """Keeps a checkpoint's model.json: what the results are of, when the checkpoint is removed."""
     text = checkpoint.card.to_json().encode()
-    place = storage.path_of(_noted(asked, checkpoint.card.slug)) / CARD
+    place = storage.path_of(_noted(call, checkpoint.card.slug)) / CARD
     if storage.read_if_there(place) != text:
         storage.write_atomic(place, text)
 
 
-def check_folder(asked: Asked, spec: ModelSpec) -> None:
+def check_folder(call: Call, spec: ModelSpec) -> None:
     """Compares a model's weights in --source-dir with those that its results were computed with.
 
     They are those of the checkpoint, or of its note where that was removed or its card is damaged;
@@ -200,34 +193,33 @@ def check_folder(asked: Asked, spec: ModelSpec) -> None:
     Raises:
       AssayError: the folder has other weights.
     """
-    folder = folder_of(asked, spec)
+    folder = folder_of(call, spec)
     if folder is None:
         return
     try:
-        origin = _origin(asked, spec)
-        reason = "" if origin is None else _unlike_weights(asked, origin, folder)
+        card = _card_of_results(call, spec)
+        reason = "" if card is None else _unlike_weights(call, card, folder)
     except AssayError as error:  # the results are there, and need neither weights nor card
-        said = " ".join(str(error).split())
-        print(f"{folder}: not compared ({said})", file=sys.stderr, flush=True)
+        say(f"{folder}: not compared ({' '.join(str(error).split())})")
         return
     if reason:
         raise AssayError(
-            f"results of {spec.slug} below {asked.root}: {reason}; allowed: the folder that they "
+            f"results of {spec.slug} below {call.root}: {reason}; allowed: the folder that they "
             "were computed from, or another --root"
         )
 
 
-def _origin(asked: Asked, spec: ModelSpec) -> Checkpoint | None:
+def _card_of_results(call: Call, spec: ModelSpec) -> Card | None:
     """The card of the checkpoint that results were computed with; None where none was kept.
 
     Raises:
       AssayError: cards are there, and none of them can be read.
     """
     failed = None
-    for folder in (asked.checkpoint(spec), _noted(asked, spec.slug)):
+    for folder in (call.checkpoint(spec), _noted(call, spec.slug)):
         try:
             if (folder / CARD).is_file():
-                return Checkpoint.open(folder)
+                return Checkpoint.open(folder).card
         except AssayError as error:
             failed = failed or error
     if failed:
@@ -235,46 +227,41 @@ def _origin(asked: Asked, spec: ModelSpec) -> Checkpoint | None:
     return None
 
 
-def _noted(asked: Asked, slug: str) -> Path:
-    return asked.root / "sources" / slug
+def _noted(call: Call, slug: str) -> Path:
+    return call.root / "sources" / slug
 
 
-def _unlike(asked: Asked, checkpoint: Checkpoint, folder: Path) -> str:
-    """How a checkpoint differs from a folder; "" where it is the folder's."""
-    return _unlike_weights(asked, checkpoint, folder) or _unlike_bos(checkpoint, folder)
-
-
-def _unlike_weights(asked: Asked, checkpoint: Checkpoint, folder: Path) -> str:
-    """How the weights of a checkpoint differ from those of a folder.
+def _unlike_weights(call: Call, card: Card, folder: Path) -> str:
+    """How the weights of a checkpoint differ from those of a folder; "" where they do not.
 
     Large folders are hashed too: once, as `_hashes` has it.
     """
-    card, files = checkpoint.card, safetensors.TensorFiles.open(folder)
+    files = safetensors.TensorFiles.open(folder)
     if sorted(files.files) != sorted(card.files):
         return f"converted from {', '.join(card.files)}, and {folder} has {', '.join(files.files)}"
-    found = _hashes(asked, files)
-    if differ := sorted(name for name in found if found[name] != card.files[name]):
+    hashes = _hashes(call, files)
+    if differ := sorted(name for name in hashes if hashes[name] != card.files[name]):
         return f"converted from another {differ[0]} than that of {folder}"
     return ""
 
 
-def _hashes(asked: Asked, files: safetensors.TensorFiles) -> Mapping[str, str]:
+def _hashes(call: Call, files: safetensors.TensorFiles) -> Mapping[str, str]:
     """Hash of every file; one that did not change is read once for a root.
 
     With --config.verify=true it is read once in every call.
     """
-    place = storage.path_of(asked.root / _HASHES)
+    place = storage.path_of(call.root / _HASHES)
     known = _known_hashes(place)
-    taken = {} if scoring.verify(asked.config) else known
+    taken = {} if scoring.verify(call.config) else known
     states = {name: _state(files.folder / name) for name in files.files}
-    found = {
+    hashes = {
         name: taken.get(state) or _hash_of(files.folder, name, state)
         for name, state in states.items()
     }
-    now = known | {states[name]: digest for name, digest in found.items()}
+    now = known | {states[name]: digest for name, digest in hashes.items()}
     if now != known:
         storage.write_atomic(place, (json.dumps(now, indent=1) + "\n").encode())
-    return found
+    return hashes
 
 
 def _known_hashes(place: epath.Path) -> dict[str, str]:
@@ -297,24 +284,17 @@ def _state(path: Path) -> str:
 def _hash_of(folder: Path, name: str, state: str) -> str:
     """Hash of one file, a tensor at a time; `state` tells it from what the file was before."""
     files = safetensors.TensorFiles.open(folder)
-    own = {key: tensor for key, tensor in files.tensors.items() if tensor.file == name}
+    inside = {key: tensor for key, tensor in files.tensors.items() if tensor.file == name}
     digests: dict[str, bytes] = {}
-    size = sum(tensor.nbytes for tensor in own.values())
+    size = sum(tensor.nbytes for tensor in inside.values())
     with progress(size, "B", what=f"hashing {folder / name}", delay_s=5) as bar:
-        for key, tensor in own.items():
+        for key, tensor in inside.items():
             digests[key] = safetensors.sha256(files.read(key))
             bar.update(tensor.nbytes)
-    return safetensors.TensorFiles(folder, own).hashes(digests)[name]
+    return safetensors.TensorFiles(folder, inside).hashes(digests)[name]
 
 
-def _unlike_bos(checkpoint: Checkpoint, folder: Path) -> str:
-    own, other = load_tokenizer(folder), checkpoint.tokenizer
-    if own.bos_token_id != other.bos_token_id:
-        return f"BOS id {other.bos_token_id}, and that of {folder} is {own.bos_token_id}"
-    return ""
-
-
-def remove(asked: Asked, spec: ModelSpec) -> int:
+def remove(call: Call, spec: ModelSpec) -> int:
     """Removes a model's checkpoint, and its download below the root.
 
     A link is removed, not what it points to. A folder of --source-dir and the hub's cache are never
@@ -323,9 +303,9 @@ def remove(asked: Asked, spec: ModelSpec) -> int:
     Returns:
       Bytes that became free.
     """
-    folders = [asked.checkpoint(spec)]
-    if not (asked.root / _DOWNLOADS).is_symlink():  # a link leads to what others may use
-        folders.append(asked.root / _DOWNLOADS / _repository(spec))
+    folders = [call.checkpoint(spec)]
+    if not (call.root / _DOWNLOADS).is_symlink():  # a link leads to what others may use
+        folders.append(call.root / _DOWNLOADS / _repository(spec))
     return sum(_remove(folder) for folder in folders)
 
 
@@ -348,10 +328,6 @@ def _repository(spec: ModelSpec) -> str:
 def _snapshots(place: Path, spec: ModelSpec) -> list[Path]:
     """Revisions of a model in a cache: the one that is fetched, where that is pinned."""
     return sorted((place / _repository(spec)).glob(f"snapshots/{spec.revision or '*'}"))
-
-
-def _sizes(snapshot: Path) -> list[int]:
-    return [path.stat().st_size for path in snapshot.glob("*.safetensors")]
 
 
 def _is_whole(place: Path, spec: ModelSpec) -> bool:

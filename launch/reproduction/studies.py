@@ -1,7 +1,6 @@
-"""The analyses of a reading's run, as the comparison with the published values takes them."""
+"""The analyses of a reproduction's runs, as the comparison with the published values takes them."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -17,129 +16,117 @@ from configs import analyze as defaults
 from configs import known_models
 from configs.known_models import ModelSpec
 from launch.common import reporting
-from launch.reproduction.asked import Asked
-from launch.reproduction.readings import NOISE, PAPER, Reading
+from launch.reproduction.call import NOISE, OURS, PAPER, Call
 
 _TOP = 60  # tokens per end: more than are printed, because of ties
 _DRAWS = 99  # of tests whose results are not compared: values alone are
 
 
-def infos() -> dict[str, ModelInfo]:
-    """The models of the paper, reward models first."""
+def infos(*, lineage: bool = True) -> dict[str, ModelInfo]:
+    """The models of the paper, reward models first; the paper does not test lineage."""
     every = reporting.metadata()
-    return {slug: every[slug] for slug in (*known_models.MODELS, *known_models.LANGUAGE_MODELS)}
+    known = {slug: every[slug] for slug in (*known_models.MODELS, *known_models.LANGUAGE_MODELS)}
+    if lineage:
+        return known
+    return {slug: dataclasses.replace(info, lineage=None) for slug, info in known.items()}
 
 
-def settings_of(asked: Asked, *, paper: bool) -> AnalyzeSettings:
-    """The settings of a reading's analyses: the paper's, or the defaults of the report."""
-    config = defaults.get_config()
-    config.top = _TOP
-    options = config.options
-    options.shared_ends = True
-    for key in ("afinn", "frequency", "bing", "permutations", "bootstraps"):
-        options[key] = asked.config[key]
-    if paper:
-        options.match_trim, options.humans_matches, options.humans_in_median = "never", 0, True
-    return reporting.settings_of(config)
+def list_name(call: Call) -> str:
+    """Name of the list of items that is compared; "" where the call names none."""
+    return "" if call.elo is None else call.elo.name
 
 
-def study_of(asked: Asked, reading: Reading, published: Published) -> Study | None:
-    """The tables of a reading's run; None where it has no complete result."""
-    run = run_of(asked, reading)
-    if run is None:
-        return None
-    known = _without_lineage(infos()) if reading.paper else infos()
-    return tables.study_of(run, known, settings_of(asked, paper=reading.paper), published)
-
-
-def run_of(asked: Asked, reading: Reading) -> Run | None:
-    """The complete results of a reading's run; None where it has none.
+def run_of(call: Call, name: str) -> Run | None:
+    """The complete results of a run; None where it has none.
 
     In the paper's conventions the rewards of seven models are rounded as the paper's are: so there
     are ties, in τ-b and at the ends of a vocabulary.
     """
-    run = tables.complete(asked.run(reading.id))
-    return _rounded(run) if run is not None and reading.paper else run
+    run = tables.complete(call.run(name))
+    return _rounded(run) if run is not None and name != OURS else run
 
 
-def _rounded(run: Run) -> Run:
-    return rounding.rounded(run, {slug: info.nickname for slug, info in infos().items()})
+def study_of(call: Call, name: str, published: Published) -> Study | None:
+    """The tables of a run; None where it has no complete result."""
+    run = run_of(call, name)
+    if run is None:
+        return None
+    known = infos(lineage=name == OURS)
+    return tables.study_of(run, known, _settings(call, paper=name != OURS), published)
 
 
-def single_changes(asked: Asked, published: Published, items: str = "") -> list[RunValues]:
+def single_changes(call: Call, published: Published, items: str = "") -> list[RunValues]:
     """The tables of the paper's run with one convention changed, for each that was computed.
 
     Args:
-      asked: the call.
+      call: the call.
       published: the values to compare with.
       items: name of the list of items that is compared; "": the only one that was scored.
     """
-    run = tables.complete(asked.run(PAPER))
-    found = []
+    run = tables.complete(call.run(PAPER))
+    changes = []
     for one in [] if run is None else singles.changes(run):
-        study = _quick(asked, _rounded(one.run), published)
-        computed = tables.own_of(one.name, study, infos(), items=items)
-        found.append(dataclasses.replace(computed, tried=one.tried))
-    return found
+        study = _values_alone(call, _rounded(one.run), published)
+        values = tables.own_of(one.name, study, infos(), items=items)
+        changes.append(dataclasses.replace(values, tried=one.tried))
+    return changes
 
 
-def list_name(asked: Asked) -> str:
-    """Name of the list of items that is compared; "" where the call names none."""
-    return "" if asked.elo is None else asked.elo.name
-
-
-def differing(
-    asked: Asked, spec: ModelSpec, published: Published, readings: Sequence[Reading]
-) -> list[str]:
+def differing(call: Call, spec: ModelSpec, published: Published, *, noise: bool) -> list[str]:
     """Prompts under which a published value of a model differs from that of the paper's run.
 
     Values over the vocabulary that all models share are left out, because they depend on which
     models have been scored so far.
 
     Args:
-      asked: the call.
+      call: the call.
       spec: the model.
       published: the values to compare with.
-      readings: of the runs; that in a second dtype, where there is one, measures the noise.
+      noise: whether the run in a second dtype measures the noise.
     """
-    owns = {}
-    for reading in readings:
-        run = run_of(asked, reading) if reading.paper else None
+    values = {}
+    for name in (PAPER, NOISE) if noise else (PAPER,):
+        run = run_of(call, name)
         if run is not None:
-            study = _quick(asked, singles.of_model(run, spec.slug), published)
-            name = list_name(asked)
-            owns[reading.id] = tables.own_of(reading.name, study, infos(), items=name)
+            study = _values_alone(call, singles.of_model(run, spec.slug), published)
+            values[name] = tables.own_of(name, study, infos(), items=list_name(call))
     nothing = tables.own_of("", None, infos())
-    found = Readings(paper=owns.get(PAPER, nothing), ours=nothing, noise=owns.get(NOISE))
-    shared = [exhibit.id for exhibit in EXHIBITS if exhibit.of_shared]
-    alone = ~pl.col("exhibit").is_in(shared)
-    computed = Published(
-        models=published.models.clear(),
-        numbers=published.numbers.filter(alone, model=spec.nickname),
-        tokens=published.tokens.filter(alone, model=spec.nickname),
-    )
-    prompts = [*computed.numbers["prompt"], *computed.tokens["prompt"]]
-    return [p for p in dict.fromkeys(prompts) if _differs(computed, p, found)]
+    both = Readings(paper=values.get(PAPER, nothing), ours=nothing, noise=values.get(NOISE))
+    alone = ~pl.col("exhibit").is_in([exhibit.id for exhibit in EXHIBITS if exhibit.of_shared])
+    numbers = published.numbers.filter(alone, model=spec.nickname)
+    tokens = published.tokens.filter(alone, model=spec.nickname)
+
+    def differs(prompt: str) -> bool:
+        of_prompt = Published(
+            models=published.models.clear(),
+            numbers=numbers.filter(prompt=prompt),
+            tokens=tokens.filter(prompt=prompt),
+        )
+        return any(one.counts[DIFFERS] for one in comparison.compare(of_prompt, both))
+
+    return list(filter(differs, dict.fromkeys([*numbers["prompt"], *tokens["prompt"]])))
 
 
-def _differs(published: Published, prompt: str, readings: Readings) -> bool:
-    computed = dataclasses.replace(
-        published,
-        numbers=published.numbers.filter(prompt=prompt),
-        tokens=published.tokens.filter(prompt=prompt),
-    )
-    compared = comparison.compare(computed, readings)
-    return any(one.counts[DIFFERS] for one in compared)
+def _settings(call: Call, *, paper: bool, draws: int | None = None) -> AnalyzeSettings:
+    """The settings of a run's analyses: the paper's, or the defaults of the report."""
+    config = defaults.get_config()
+    config.top = _TOP
+    options = config.options
+    options.shared_ends = True
+    for key in ("afinn", "frequency", "bing", "permutations", "bootstraps"):
+        options[key] = call.config[key]
+    if draws is not None:
+        options.permutations = options.bootstraps = draws
+    if paper:
+        options.match_trim, options.humans_matches, options.humans_in_median = "never", 0, True
+    return reporting.settings_of(config)
 
 
-def _quick(asked: Asked, run: Run, published: Published) -> Study:
+def _values_alone(call: Call, run: Run, published: Published) -> Study:
     """The tables of a run in the paper's conventions, without draws for tests."""
-    settings = settings_of(asked, paper=True)
-    options = dataclasses.replace(settings.options, permutations=_DRAWS, bootstraps=_DRAWS)
-    known = _without_lineage(infos())
-    return tables.study_of(run, known, dataclasses.replace(settings, options=options), published)
+    settings = _settings(call, paper=True, draws=_DRAWS)
+    return tables.study_of(run, infos(lineage=False), settings, published)
 
 
-def _without_lineage(known: Mapping[str, ModelInfo]) -> dict[str, ModelInfo]:
-    """The paper does not test lineage."""
-    return {slug: dataclasses.replace(info, lineage=None) for slug, info in known.items()}
+def _rounded(run: Run) -> Run:
+    return rounding.rounded(run, {slug: info.nickname for slug, info in infos().items()})

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from launch import sweep
-from launch.common import config, items, output
-from launch.common.prompts import chosen_prompts
+from launch.common import config, inputs, text
+from launch.common.inputs import chosen_prompts
 from tests.support import tiny
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -71,8 +71,8 @@ def test_a_terminal_without_unicode_gets_escapes(model, run, monkeypatch):
 def test_lone_surrogates_are_printed_as_escapes(monkeypatch):
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr(sys, "stdout", out)
-    output.escape_unencodable()
-    output.show("×\udcff")
+    text.escape_unencodable()
+    text.show("×\udcff")
     assert out.buffer.getvalue() == "×\\udcff\n".encode()
 
 
@@ -272,8 +272,9 @@ def test_a_source_without_a_model_is_refused(command, tmp_path, files):
 def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_differs(
     command, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("launch.common.listed.check_config", lambda place, hf, spec: None)
-    monkeypatch.setattr("launch.common.listed.check_tensors", lambda folder, spec: None)
+    check = "launch.common.known_model_check"
+    monkeypatch.setattr(f"{check}.check_config", lambda place, hf, spec: None)
+    monkeypatch.setattr(f"{check}.check_tensors", lambda folder, spec: None)
     flags = f"--checkpoint={tmp_path / 'ck'}"
     other = tiny.write_model(tmp_path / "ArmoRM-Llama3-8B-v0.1")
     done = command("convert", f"--source={other}", flags)
@@ -339,7 +340,7 @@ def test_nan_weights_are_one_line_that_names_the_first_bad_token(command, checkp
 )
 def test_items_are_read_as_they_are_written(tmp_path, name, content, expected):
     (tmp_path / name).write_text(content, encoding="utf-8", newline="")
-    assert items.read_items(tmp_path / name, "name") == expected
+    assert inputs.read_items(tmp_path / name, "name") == expected
 
 
 @pytest.mark.parametrize("dtype", [pl.String, pl.Categorical])
@@ -347,7 +348,7 @@ def test_items_of_a_parquet_column(tmp_path, dtype):
     words = pl.Series(["love", "war", "love"], dtype=dtype)
     pl.DataFrame({"word": words, "n": [1, 2, 3]}).write_parquet(tmp_path / "a.parquet")
     expected = ["love", "war", "love"]
-    assert items.read_items(tmp_path / "a.parquet", "word") == expected
+    assert inputs.read_items(tmp_path / "a.parquet", "word") == expected
 
 
 @pytest.mark.parametrize(
@@ -386,4 +387,4 @@ def test_a_bad_list_is_one_line_and_nothing_is_written(
 def test_a_column_of_numbers_is_refused(tmp_path):
     pl.DataFrame({"name": [1.5]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"column 'name' is Float64; allowed: text"):
-        items.read_items(tmp_path / "a.parquet", "name")
+        inputs.read_items(tmp_path / "a.parquet", "name")

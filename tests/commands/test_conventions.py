@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import polars as pl
 import pytest
@@ -14,16 +15,18 @@ from engine.mesh import build_mesh
 from engine.planning import admission
 from engine.runs.readings import read_index
 from engine.runs.storage import path_of
-from launch import conventions as launch_conventions
-from launch.common import reading_runs
-from launch.common.reading_tasks import Plan, Task, fitting_step, noise_tasks
-from launch.common.readings import DIMENSIONS, Reading
+from launch import conventions
+from launch.common import convention_runs
+from launch.common.convention_runs import ConventionRuns, Pass
+from launch.common.conventions import DIMENSIONS, Convention
 from tests.support import folders, tiny
 from tests.support.killed import Killed, killed_after
+from tests.support.reproduction import parts
 from tests.support.sweeps import SETTINGS
 
 # A BOS, a line end behind it, and a date.
 TEMPLATE = "{{ bos_token }}\n\nToday: {{ date_string | default('1 May') }}" + tiny.CHATML
+DATED = {"template": TEMPLATE, "head": "urm", "pad_token_id": 5}
 READINGS = {
     "bos-none",
     "date-26-jul-2024",
@@ -41,7 +44,7 @@ CHEAP = [*FEW, "--config.dimensions=bos,newlines"]
 
 @pytest.fixture
 def dated(checkpoint):
-    return checkpoint("dated", template=TEMPLATE, head="urm", pad_token_id=5)
+    return checkpoint("dated", **DATED)
 
 
 @pytest.fixture
@@ -87,56 +90,78 @@ def test_every_dimension_that_the_model_allows_is_a_reading(command, dated, fold
 
 
 def counted(monkeypatch, name) -> list:
-    """What each call of a function that `reading_runs` uses has returned."""
-    original, results = getattr(reading_runs, name), []
+    """What each call of a function that `convention_runs` uses has returned."""
+    original, results = getattr(convention_runs, name), []
 
     def call(*args, **kwargs):
         results.append(original(*args, **kwargs))
         return results[-1]
 
-    monkeypatch.setattr(reading_runs, name, call)
+    monkeypatch.setattr(convention_runs, name, call)
     return results
 
 
-@pytest.mark.slow
-def test_weights_are_restored_once_for_readings_of_text(command, dated, folder, monkeypatch):
-    calls = counted(monkeypatch, "restore")
-    arguments = [f"--checkpoint={dated.path}", f"--run={folder}", *CHEAP]
-    done = command("conventions", *arguments)
-    assert done.code == 0, done.err
-    assert len(calls) == 2  # one more for the mesh of the noise floor
-    before = times(folder)
-    assert command("conventions", *arguments).out[-1].endswith("complete already")
-    assert len(calls) == 2 and times(folder) == before
+@pytest.fixture(scope="module")
+def cheap(checkpoint, tmp_path_factory):
+    """A run of few conventions, its flags without --run, and how often weights were restored."""
+    run, model = tmp_path_factory.mktemp("cheap") / "run", checkpoint("dated", **DATED)
+    with pytest.MonkeyPatch.context() as patch:
+        calls = counted(patch, "restore")
+        assert conventions.main([f"--checkpoint={model.path}", f"--run={run}", *CHEAP]) == 0
+    return run, [f"--checkpoint={model.path}", *CHEAP], len(calls)
+
+
+def test_weights_are_restored_once_for_readings_of_text(command, cheap):
+    run, arguments, restored = cheap
+    assert restored == 2  # one more for the mesh of the noise floor
+    before = times(run)
+    assert command("conventions", f"--run={run}", *arguments).out[-1].endswith("complete already")
+    assert times(run) == before
+
+
+def test_a_reading_of_another_meaning_is_refused(command, cheap):
+    run, arguments, _ = cheap
+    done = command("conventions", f"--run={run}", *arguments, "--config.mode=text")
+    assert done.code == 2
+    assert "the reading 'default' of 'dated' was begun with mode='ids', not 'text'" in done.err[-1]
+
+
+def test_a_damaged_index_is_named(command, cheap, folder, tmp_path):
+    shutil.copytree(cheap[0], folder)
+    (folder / "readings/index.json").write_text(json.dumps({"version": 7}))
+    done = command("analyze", f"--run={folder}", f"--report={tmp_path / 'report'}")
+    assert done.code == 2 and "index.json: version=7; allowed: 1" in done.err[-1]
 
 
 def test_the_noise_floor_never_takes_the_same_step_again(checkpoint):
     model = checkpoint()
     settings = dataclasses.replace(SETTINGS, tokens=40)
-    plan = Plan(run=None, prompts={}, lists=[], settings=settings, mesh=build_mesh())
-    steps = {n: noise_tasks(model, None, plan, n)[0].step for n in (1, 2, 3, 16, 1024)}
+    runs = ConventionRuns(model, None, {}, [], settings, build_mesh())
+    steps = {n: runs.noise_floor(None, n)[0].step for n in (1, 2, 3, 16, 1024)}
     assert steps == {1: 2, 2: 1, 3: 1, 16: 4, 1024: 16}
 
 
 def test_a_reading_takes_smaller_steps_only_where_memory_refuses(checkpoint, monkeypatch):
-    model, reading = checkpoint(), Reading(**dict.fromkeys(DIMENSIONS, "ids"))
-    task = Task(name="dtype-float32", reading=reading, step=None, mesh=build_mesh())
+    model = checkpoint()
+    same = {"bos": "template", "date": "template", "newlines": "keep"}
+    convention = Convention(**dict.fromkeys(DIMENSIONS, "ids") | same)
+    one = Pass("dtype-float32", convention, None, build_mesh())
     settings = dataclasses.replace(SETTINGS, step_size=None)
-    plan = Plan(run=None, prompts={"p": "?"}, lists=[], settings=settings, mesh=task.mesh)
+    runs = ConventionRuns(model, None, {"p": "?"}, [], settings, one.mesh)
     monkeypatch.setattr(admission, "step_for", lambda *given: 8)
     monkeypatch.setattr(admission, "refusal", lambda *given: "")
-    assert fitting_step(model, task, plan, 32) == 32
+    assert runs.fitting_step(one, 32) == 32
     monkeypatch.setattr(admission, "refusal", lambda *given: "too large")
-    assert fitting_step(model, task, plan, 32) == 8
-    named = dataclasses.replace(plan, settings=SETTINGS)  # a step that the user names
-    assert fitting_step(model, task, named, 32) == 32
+    assert runs.fitting_step(one, 32) == 8
+    named = ConventionRuns(model, None, {"p": "?"}, [], SETTINGS, one.mesh)  # by the user
+    assert named.fitting_step(one, 32) == 32
 
 
 @pytest.mark.slow
 def test_a_reading_that_takes_smaller_steps_says_so_and_goes_on_with_them(
     command, checkpoint, folder, monkeypatch
 ):
-    monkeypatch.setattr(reading_runs, "fitting_step", lambda model, task, plan, step: 8)
+    monkeypatch.setattr(ConventionRuns, "fitting_step", lambda *given: 8)
     arguments = [f"--checkpoint={checkpoint().path}", f"--run={folder}", *FEW]
     arguments += ["--config.dimensions=dtype", "--config.dtypes=bfloat16"]
     done = command("conventions", *arguments)
@@ -148,48 +173,40 @@ def test_a_reading_that_takes_smaller_steps_says_so_and_goes_on_with_them(
     assert command("conventions", *arguments).out[-1].endswith("complete already")
 
 
-def test_a_killed_command_goes_on(command, dated, folder, monkeypatch):
-    arguments = [f"--checkpoint={dated.path}", f"--run={folder}", *CHEAP]
+def test_a_killed_command_goes_on(command, cheap, folder, monkeypatch):
+    whole, arguments, _ = cheap
     with monkeypatch.context() as patched:
-        killed_after(patched, reading_runs, "sweep_vocabulary", 2)
+        killed_after(patched, convention_runs, "sweep_vocabulary", 2)
         with pytest.raises(Killed):
-            command("conventions", *arguments)
+            command("conventions", f"--run={folder}", *arguments)
     before = times(folder)
     assert len(before) == 2  # the default reading and the next
-    assert command("conventions", *arguments).code == 0
+    assert command("conventions", f"--run={folder}", *arguments).code == 0
     after = times(folder)
     assert before.items() <= after.items() and len(after) == 5
+    assert parts(folder) == parts(whole)
     assert len(analysis.load(folder).results) == 1
 
 
 def test_a_sweep_of_the_run_is_the_default_reading(command, dated, folder, monkeypatch):
-    common = [f"--checkpoint={dated.path}", f"--run={folder}", *FEW[1:]]
-    assert command("sweep", *common).code == 0
+    """So is what it has of a prompt that is added later."""
+    common = [f"--checkpoint={dated.path}", f"--run={folder}", "--config.self_check=2"]
+    assert command("sweep", *common, "--config.prompts=best,worst").code == 0
     calls = counted(monkeypatch, "sweep_vocabulary")
-    done = command("conventions", *common, "--config.dimensions=bos")
-    assert done.code == 0, done.err
-    assert calls[0] == 0 and calls[1] > 0
-    part = "scores/model=dated/prompt=best/part-0000000-0000288.parquet"
-    assert (folder / part).read_bytes() == (folder / "readings/default" / part).read_bytes()
+    for prompts in ("best", "best,worst"):
+        calls.clear()
+        few = ["--config.dimensions=bos", "--config.lists=", f"--config.prompts={prompts}"]
+        done = command("conventions", *common, *few)
+        assert done.code == 0, done.err
+        assert calls[0] == 0 and calls[1] > 0
+        part = f"scores/model=dated/prompt={prompts[-5:].strip(',')}/part-0000000-0000288.parquet"
+        assert (folder / part).read_bytes() == (folder / "readings/default" / part).read_bytes()
     verified = command("verify", f"--run={folder}")
     assert verified.code == 0
     names = [line.partition(":")[0].removeprefix(f"{folder}") for line in verified.out]
     assert names[:3] == ["", "/readings/bos-none", "/readings/default"]
     next((folder / "readings/bos-none/scores").rglob("*.parquet")).unlink()
     assert command("verify", f"--run={folder}").code == 1
-
-
-def test_a_prompt_that_is_added_is_taken_over_too(command, dated, folder, monkeypatch):
-    """The default reading of the first prompt was begun already."""
-    common = [f"--checkpoint={dated.path}", f"--run={folder}", "--config.self_check=2"]
-    assert command("sweep", *common, "--config.prompts=best,worst").code == 0
-    readings = [*common, "--config.dimensions=bos", "--config.lists="]
-    assert command("conventions", *readings, "--config.prompts=best").code == 0
-    calls = counted(monkeypatch, "sweep_vocabulary")
-    assert command("conventions", *readings, "--config.prompts=best,worst").code == 0
-    assert calls[0] == 0 and calls[1] > 0
-    part = "scores/model=dated/prompt=worst/part-0000000-0000288.parquet"
-    assert (folder / part).read_bytes() == (folder / "readings/default" / part).read_bytes()
 
 
 @pytest.fixture
@@ -252,13 +269,13 @@ def test_bad_input_is_one_line_and_writes_nothing(command, dated, folder, argume
 def test_a_model_that_fails_does_not_stop_the_others(command, checkpoint, folder, monkeypatch):
     models, tried = [checkpoint(slug) for slug in ("one", "two")], []
 
-    def compute(model, readings, plan):
-        tried.append(model.card.slug)
+    def compute(runs, conventions):
+        tried.append(runs._slug)
         if tried == ["one"]:
             raise AssayError("one: too large")
         return 3
 
-    monkeypatch.setattr(launch_conventions, "compute", compute)
+    monkeypatch.setattr(ConventionRuns, "compute", compute)
     named = ",".join(str(model.path) for model in models)
     done = command("conventions", f"--checkpoint={named}", f"--run={folder}", *FEW)
     assert done.code == 1 and tried == ["one", "two"]
@@ -276,19 +293,3 @@ def test_a_reading_of_line_ends_can_be_made_the_policy_of_a_checkpoint(command, 
 def test_nothing_to_do_is_refused(command, dated):
     done = command("conventions", f"--checkpoint={dated.path}")
     assert done.err == ["conventions: --run is missing; allowed: a run folder, or --published"]
-
-
-def test_a_reading_of_another_meaning_is_refused(command, dated, folder):
-    arguments = [f"--checkpoint={dated.path}", f"--run={folder}", *CHEAP]
-    assert command("conventions", *arguments).code == 0
-    done = command("conventions", *arguments, "--config.mode=text")
-    assert done.code == 2
-    assert "the reading 'default' of 'dated' was begun with mode='ids', not 'text'" in done.err[-1]
-
-
-def test_a_damaged_index_is_named(command, dated, folder, tmp_path):
-    assert command("conventions", f"--checkpoint={dated.path}", f"--run={folder}", *CHEAP).code == 0
-    index = folder / "readings/index.json"
-    index.write_text(json.dumps({"version": 7}))
-    done = command("analyze", f"--run={folder}", f"--report={tmp_path / 'report'}")
-    assert done.code == 2 and "index.json: version=7; allowed: 1" in done.err[-1]

@@ -2,14 +2,13 @@
 
 import csv
 import re
-from pathlib import Path
 
 import pytest
 
 from configs import demo as demo_config
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.settings import Limits, LogprobSettings
+from engine.settings import Limits
 from launch import demo
 from launch.common import searching
 from tests.support.sweeps import SETTINGS, Run
@@ -17,60 +16,55 @@ from tests.support.sweeps import SETTINGS, Run
 MLP = "smollm2-135m-d16-rt-mlp"
 PROMPT = {"greatest": "What is the greatest thing?"}
 SHORT = {"steps": 2, "candidates": 8, "topk": 4, "length": 2}
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def models(checkpoint):
-    return [checkpoint("one"), checkpoint("two")]
-
-
-@pytest.fixture
-def plan(models, tmp_path):
-    run = Run(tmp_path / "run")
-    run.sweep(models, PROMPT)
-    return demo.Plan(
-        run=str(run.folder),
+def work(checkpoint, tmp_path):
+    """A demo of two tiny models whose vocabulary was scored."""
+    config = demo_config.get_config()
+    for name in demo.SEARCHES:
+        config[name].update(SHORT)
+    config.certified.update(topk=2, candidates=2)  # " love" and " war" are tokens
+    models = [checkpoint("one"), checkpoint("two")]
+    Run(tmp_path / "run").sweep(models, PROMPT)
+    return demo.Demo(
+        root=tmp_path,
+        slugs=("one", "two"),
         prompts=PROMPT,
         words="words",
         replies=["love", "war", "no such word", "peace"],
         word_prompts={},
         settings=SETTINGS,
-        logprobs=LogprobSettings(
-            form="chat", dtype="float32", step_size=16, part_size=100, self_check=8, seed=0
-        ),
+        logprobs=None,
         mesh=build_mesh(),
+        searches={name: searching.settings(config[name], [])[0] for name in demo.SEARCHES},
+        pair=("one", "two"),
+        limits=Limits(**config.limits.to_dict()),
+        config=config,
+        models=models,
     )
 
 
-@pytest.fixture
-def config():
-    config = demo_config.get_config()
-    for name in demo.SEARCHES:
-        config[name].update(SHORT)
-    config.certified.update(topk=2, candidates=2)  # " love" and " war" are tokens
-    return config
+def test_it_searches_for_each_for_all_and_among_the_words(work, tmp_path):
+    def search():
+        work.new = 0
+        for step in (demo.search, demo.search_more):
+            step(work, lambda line: None)
+        return work.new
 
-
-def found(plan):
-    return {path.name for path in Path(plan.run).glob("sequences/*/*/*/*.parquet")}
-
-
-@pytest.mark.slow
-def test_it_searches_for_each_for_all_and_among_the_words(models, plan, config, tmp_path):
-    searches = {name: searching.settings(config[name], [])[0] for name in demo.SEARCHES}
-    new = demo.searched(plan, models, config, searches)
-    assert new == 2 * 2 + 2 + 2  # the last: what a search found, and what swaps made of it
-    methods = {re.sub("-[0-9a-f]{8}$", "", name.partition("-seed")[0]) for name in found(plan)}
+    assert search() == 2 * 2 + 2 + 2  # the last: what a search found, and what swaps made of it
+    names = {path.name for path in (tmp_path / "run").glob("sequences/*/*/*/*.parquet")}
+    methods = {re.sub("-[0-9a-f]{8}$", "", name.partition("-seed")[0]) for name in names}
     assert methods == {"gcg-merged", "gcg-merged-ascent", "gcg-minimum"}
-    assert demo.searched(plan, models, config, searches) == 0
+    assert search() == 0
 
 
-@pytest.mark.slow
-def test_two_models_are_compared(plan, config, tmp_path):
-    target, pair = tmp_path / "diff", ("one", "two")
-    limits = config.limits.to_dict()
-    demo.compare(pair, plan, Limits(**limits), target)
-    with (target / "tables/changes.csv").open() as file:
+def test_two_models_are_compared(work, tmp_path):
+    lines = []
+    demo.compare(work, lines.append)
+    assert lines == [f"comparing one with two into {tmp_path}/diff"]
+    with (tmp_path / "diff/tables/changes.csv").open() as file:
         assert {row["prompt"] for row in csv.DictReader(file)} == {*PROMPT}
 
 

@@ -9,7 +9,7 @@ import pytest
 from configs import known_models, known_shapes
 from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
-from launch.common import converting, listed
+from launch.common import converting, known_model_check
 from tests.support import hub_server, tiny
 
 COMPUTED = "skywork-reward-v2-qwen3-0.6b"
@@ -78,13 +78,13 @@ def converted(source, spec, tmp_path, **options):
 @pytest.mark.parametrize("slug", [COMPUTED, STATED, "gemma-2-9b"])
 def test_the_published_shapes_are_accepted_and_every_other_is_named(slug):
     spec = known_models.KNOWN[slug]
-    listed.check_config("folder", config_of(spec), spec)
+    known_model_check.check_config("folder", config_of(spec), spec)
     for field in ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"):
         right = config_of(spec)[field]
         both = f"{field}={right + 4}; {spec.hub_id} has {field}={right}"
         message = f"folder: config.json has {both}{ALLOWED}"
         with pytest.raises(AssayError) as caught:
-            listed.check_config("folder", config_of(spec, **{field: right + 4}), spec)
+            known_model_check.check_config("folder", config_of(spec, **{field: right + 4}), spec)
         assert str(caught.value) == message
 
 
@@ -93,33 +93,33 @@ def test_several_shapes_are_named_together():
     with pytest.raises(
         AssayError, match=r"has hidden_size=3584, num_hidden_layers=42, .*; google/"
     ):
-        listed.check_config("folder", config_of(other), spec)
+        known_model_check.check_config("folder", config_of(other), spec)
 
 
 def test_rows_are_compared_where_they_are_known():
     unknown = known_models.KNOWN["grm-llama3-8b-rewardmodel-ft"]
     known = known_models.KNOWN["grm-llama3.2-3b-rewardmodel-ft"]
     for rows in (128256, 128257, 128264):
-        listed.check_config("folder", config_of(unknown, vocab_size=rows), unknown)
+        known_model_check.check_config("folder", config_of(unknown, vocab_size=rows), unknown)
     with pytest.raises(AssayError, match=r"vocab_size=128256; .* has vocab_size=128257; allowed"):
-        listed.check_config("folder", config_of(known, vocab_size=128256), known)
+        known_model_check.check_config("folder", config_of(known, vocab_size=128256), known)
 
 
 def test_the_kind_of_a_model_must_be_the_listed_one():
     language, reward = known_models.KNOWN["gemma-2-2b"], known_models.KNOWN[STATED]
     with pytest.raises(AssayError, match="is that of a reward model; google/gemma-2-2b is a lang"):
-        listed.check_config("folder", config_of(reward), language)
+        known_model_check.check_config("folder", config_of(reward), language)
     with pytest.raises(AssayError, match=r"is that of a language model; Ray2333/.* is a reward mo"):
-        listed.check_config("folder", config_of(language), reward)
+        known_model_check.check_config("folder", config_of(language), reward)
     llama = known_models.KNOWN["grm-llama3-8b-rewardmodel-ft"]
     with pytest.raises(AssayError, match=r"has model_type=llama; Ray2333/.* has model_type=gemma2"):
-        listed.check_config("folder", config_of(llama), reward)
+        known_model_check.check_config("folder", config_of(llama), reward)
 
 
 @pytest.mark.parametrize("slug", known_models.KNOWN)
 def test_every_listed_model_has_its_own_shapes(slug):
     spec = known_models.KNOWN[slug]
-    listed.check_config("folder", config_of(spec), spec)
+    known_model_check.check_config("folder", config_of(spec), spec)
 
 
 @pytest.mark.parametrize("slug", [COMPUTED, STATED])
@@ -127,18 +127,22 @@ def test_tensors_of_full_size_are_accepted_and_others_are_not(tmp_path, slug):
     spec = known_models.KNOWN[slug]
     shapes = tensors_of(spec)
     whole = write(tmp_path / "whole", spec, shapes)
-    listed.check_tensors(whole, spec)
+    known_model_check.check_tensors(whole, spec)
     assert TensorFiles.open(whole).nbytes == known_shapes.expected_bytes(spec)
     fewer = {name: shape for name, shape in shapes.items() if "layers.0." not in name}
     with pytest.raises(AssayError, match=rf"; {spec.hub_id} has [\d,]+{ALLOWED}$"):
-        listed.check_tensors(write(tmp_path / "fewer", spec, fewer), spec)
+        known_model_check.check_tensors(write(tmp_path / "fewer", spec, fewer), spec)
 
 
 def test_bytes_that_were_computed_allow_another_dtype_and_stated_ones_do_not(tmp_path):
     computed, stated = known_models.KNOWN[COMPUTED], known_models.KNOWN[STATED]
-    listed.check_tensors(write(tmp_path / "a", computed, tensors_of(computed), "F32"), computed)
+    known_model_check.check_tensors(
+        write(tmp_path / "a", computed, tensors_of(computed), "F32"), computed
+    )
     with pytest.raises(AssayError, match=r"10,457,376,768 bytes of tensors; .* has 5,228,688,384;"):
-        listed.check_tensors(write(tmp_path / "b", stated, tensors_of(stated), "F32"), stated)
+        known_model_check.check_tensors(
+            write(tmp_path / "b", stated, tensors_of(stated), "F32"), stated
+        )
 
 
 def test_a_folder_of_other_bytes_is_refused_before_weights_are_read(tmp_path, monkeypatch):
@@ -179,9 +183,9 @@ def test_a_language_models_copy_of_its_embedding_does_not_count(tmp_path):
     spec = known_models.KNOWN["gemma-2-9b"]  # whose bytes are not stated
     shapes = tensors_of(spec)
     del shapes["score.weight"]
-    listed.check_tensors(write(tmp_path / "without", spec, shapes, "BF16"), spec)
+    known_model_check.check_tensors(write(tmp_path / "without", spec, shapes, "BF16"), spec)
     shapes["lm_head.weight"] = shapes["model.embed_tokens.weight"]
-    listed.check_tensors(write(tmp_path / "with", spec, shapes, "BF16"), spec)
+    known_model_check.check_tensors(write(tmp_path / "with", spec, shapes, "BF16"), spec)
     shapes["other.weight"] = [1]
     with pytest.raises(AssayError, match="9,241,705,985 numbers in its tensors; google/gemma-2-9b"):
-        listed.check_tensors(write(tmp_path / "more", spec, shapes, "BF16"), spec)
+        known_model_check.check_tensors(write(tmp_path / "more", spec, shapes, "BF16"), spec)

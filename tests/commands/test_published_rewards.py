@@ -8,13 +8,15 @@ import pytest
 import torch
 
 from configs import known_goldens, known_models
+from configs.known_goldens import RewardSet
 from configs.prompts import ELO
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.planning import admission
-from launch.common import published
-from launch.common.readings import Choices, values_of
+from launch.common import published_rewards as published
+from launch.common.conventions import values_of
 from tests.support import folders, tiny, torch_models
+from tests.support.sweeps import SETTINGS
 
 MODEL = "tests/tiny-gemma"
 SLUG = "tiny-gemma"
@@ -22,14 +24,8 @@ ITEMS = ("love", "war", "the", "truth", "7", "<script>")  # a token each: one sh
 DATE = "26 Jul 2024"
 # A BOS of the template's own beside the tokenizer's, and a date.
 TEMPLATE = "{{ bos_token }}{{ date_string | default('1 Jan 2020') }}\n" + tiny.CHATML
-CHOICES = Choices(
-    dimensions=("bos", "date", "softcap", "dtype"),
-    mode="text",
-    pooling="last",
-    dtype="float32",
-    dtypes=("float32", "bfloat16"),
-    dates=(DATE,),
-)
+TEXT = dataclasses.replace(SETTINGS, mode="text", pooling="last")
+CHOICES = {"dates": (DATE,), "dtypes": ("float32", "bfloat16")}
 MADE_UNDER = ("double", DATE, "on", "float32")
 
 
@@ -83,7 +79,7 @@ def test_the_reading_that_made_the_rewards_alone_reproduces_them(released, model
         released / "elo.csv", "elo", model, prompt="elo_greatest", rows=64, tolerance=1e-3
     )
     wrong = dataclasses.replace(right, rewards=(*right.rewards[:-1], 0.0))
-    values = values_of(model, CHOICES)
+    values = values_of(model, TEXT, ("bos", "date", "softcap", "dtype"), **CHOICES)
     names = published.varied(values)
     assert names == ["bos", "date", "softcap", "dtype"]
     outcomes, reasons = published.compare(
@@ -105,14 +101,14 @@ def test_the_reading_that_made_the_rewards_alone_reproduces_them(released, model
 def bos_readings(checkpoint, monkeypatch):
     """Compares one reply under two readings of BOS of a tiny model that is never loaded."""
     model = checkpoint()
-    one = published.Published(name="x", prompt="?", replies=("a",), rewards=(0.0,), tolerance=1.0)
-    values = values_of(model, dataclasses.replace(CHOICES, dimensions=("bos",)))
+    one = RewardSet(name="x", prompt="?", replies=("a",), rewards=(0.0,), tolerance=1.0)
+    values = values_of(model, TEXT, ("bos",), **CHOICES)
     values = {**values, "bos": ["template", "none"]}
     monkeypatch.setattr(published, "Weights", lambda reading, mesh: lambda group, step: None)
     monkeypatch.setattr(published, "_rewards", lambda scorer, rows: np.zeros(1, np.float32))
 
     def compared():
-        return published.compared(model, [one], values, build_mesh(), check_memory=True)
+        return published.compare_and_show(model, [one], values, build_mesh(), check_memory=True)
 
     return compared
 
@@ -183,9 +179,7 @@ def test_the_command_ends_with_the_verdict(command, released, file, layout, rows
 
 
 def test_rewards_of_nothing_are_reproduced_by_nothing():
-    one = published.Published(
-        name="x", prompt="?", replies=("a",), rewards=(float(1),), tolerance=1.0
-    )
+    one = RewardSet(name="x", prompt="?", replies=("a",), rewards=(float(1),), tolerance=1.0)
     cells = {("on",): np.array([np.nan]), ("off",): np.array([2.5])}
     assert published.verdict(one, cells, ["softcap"]) == (
         "x: reproduced by none of 2 readings; nearest (off by 1.5): softcap off"
@@ -237,8 +231,8 @@ def test_goldens_are_of_known_models_and_name_their_source():
 @pytest.mark.parametrize(("tolerance", "allowed"), [("auto", 0.25), (0.5, 0.5)])
 def test_cards_are_compared_within_the_tolerance_that_is_asked_for(tolerance, allowed):
     """The flag was ignored for cards."""
-    (one,) = published._of_card("skywork-reward-llama-3.1-8b", tolerance)
+    (one,) = published.of_card("skywork-reward-llama-3.1-8b", tolerance)
     assert one.tolerance == allowed
     assert one.name == "card (model card of Skywork/Skywork-Reward-Llama-3.1-8B)"
     with pytest.raises(AssayError, match=r"^tolerance=-1; allowed: 'auto', or numbers above 0$"):
-        published._of_card("skywork-reward-llama-3.1-8b", -1)
+        published.of_card("skywork-reward-llama-3.1-8b", -1)

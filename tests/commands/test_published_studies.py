@@ -10,11 +10,8 @@ import scipy.stats
 from analysis.published import data
 from configs import known_models, reproduce
 from launch.reproduction import studies
-from launch.reproduction.readings import Reading
 from tests.support import runs
 
-PAPER = Reading("paper", "the paper's conventions", True)
-OURS = Reading("ours", "our conventions", False)
 NEAR = known_models.KNOWN["grm-gemma2-2b-rewardmodel-ft"]  # rounded
 EXACT = known_models.KNOWN["qrm-gemma-2-27b"]
 WORDS = ["love", "hate", "good", "bad", "great", "war", "happy", "sad", "hope", "fear"]
@@ -51,12 +48,12 @@ def asked(root, frequency="", items=LIST):
 
 def test_rewards_are_rounded_in_the_papers_conventions_alone(root):
     call = asked(root)
-    paper, ours = (studies.run_of(call, reading) for reading in (PAPER, OURS))
+    paper, ours = (studies.run_of(call, name) for name in ("paper", "ours"))
     exact = np.float32(REWARDS).tolist()
     assert paper.rewards(NEAR.slug, "greatest")[1].tolist()[:4] == [1.0, -2.0, 1.5, -1.5]
     assert paper.rewards(EXACT.slug, "greatest")[1].tolist() == exact
     assert ours.rewards(NEAR.slug, "greatest")[1].tolist() == exact
-    assert studies.run_of(call, Reading("noise", "", True)) is None
+    assert studies.run_of(call, "noise") is None
 
 
 def published(**wanted):
@@ -68,7 +65,7 @@ def published(**wanted):
 
 def differing(call, exhibit, spec=NEAR):
     values = published(exhibit=exhibit)
-    return studies.differing(call, spec, values, [PAPER, OURS])
+    return studies.differing(call, spec, values, noise=False)
 
 
 def test_slopes_that_rest_on_wordfreq_are_no_reason_to_try_readings(root):
@@ -88,9 +85,9 @@ def test_values_of_the_list_that_the_call_names_differ_or_not(root, items, step)
     values = published(exhibit="figure_5a", model=NEAR.nickname)
     near = values.numbers.with_columns(value=pl.lit(str(value)), within=pl.lit(1e-6))
     met = data.Published(models=values.models, numbers=near, tokens=values.tokens)
-    assert studies.differing(call, NEAR, met, [PAPER]) == []
+    assert studies.differing(call, NEAR, met, noise=False) == []
     other = asked(root, items={"aaa": LIST, LIST: "aaa"}[items])
-    assert studies.differing(other, NEAR, met, [PAPER]) == ["elo_greatest"]
+    assert studies.differing(other, NEAR, met, noise=False) == ["elo_greatest"]
 
 
 def test_without_a_list_there_is_no_name(root):

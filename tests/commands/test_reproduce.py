@@ -1,7 +1,11 @@
-"""`assay reproduce` on tiny models that stand in for two of the paper's; killed in every stage."""
+"""`assay reproduce` on tiny models that stand in for two of the paper's; killed in every stage.
+
+It takes no finished result that was begun as the call does not ask for it.
+"""
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,90 +16,90 @@ from types import SimpleNamespace
 import pytest
 
 from analysis.published import data
-from launch.reproduction import planning
+from engine.errors import AssayError, OutOfMemory
+from engine.runs import schema
+from engine.runs.reader import RunError
+from engine.sweep import rewards
+from launch import reproduce
+from launch.reproduction import page, plan, runs, singles, sources
 from tests.support import tiny
 from tests.support.reproduction import (
     GEMMA,
+    ITEMS,
     LANGUAGE,
     SKYWORK,
     SPEC,
     counts,
     flags,
     parts,
+    rows,
     write_items,
     write_models,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
+NOISE = "--config.second_dtype=bfloat16"
+PLAN = ("--plan", "--devices=cpu-8GB")
+slow = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """A folder with the folders of the models."""
-    return write_models(tmp_path_factory.mktemp("models"))
+def files(tmp_path_factory):
+    """Folders of models, and items with human ranks."""
+    folder = tmp_path_factory.mktemp("files")
+    write_models(folder / "models")
+    write_items(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def elo(tmp_path_factory):
-    """Items with human ranks."""
-    return write_items(tmp_path_factory.mktemp("elo"))
-
-
-@pytest.fixture(scope="module")
-def done(folders, elo, tmp_path_factory):
-    """A reproduction of one model that nothing interrupted."""
-    from launch import reproduce
-
+def done(files, tmp_path_factory):
+    """A root with every result of one model, with those that measure the noise."""
     root = tmp_path_factory.mktemp("done") / "root"
-    assert reproduce.main(flags(root, folders, f"--elo={elo}")) == 0
+    assert reproduce.main(call(root, files, NOISE)) == 0
     return root
 
 
-@pytest.mark.slow
+def call(root, files, *more, models=None):
+    elo = f"--elo={files / 'items.csv'}"
+    return flags(root, models or files / "models", elo, *more)
+
+
+@slow
 def test_a_page_about_one_model_of_ten(done):
-    page = (done / "paper.html").read_text(encoding="utf-8")
-    assert "R-Gem-2B" in page
-    assert "not among --models" in page  # the other nine
-    assert "<script" not in page
-    assert not re.findall(r"""(?:src|href)=["'](?!data:|#)""", page)
-    assert "it is over all ten models, and 1 were scored" in page  # Figures 2C and 5B
-    names = {path.name for path in (done / "runs").iterdir()}
-    assert names == {"paper", "ours"}
-
-
-@pytest.mark.slow
-def test_its_values_are_written_in_the_form_of_the_published_ones(done):
+    text = (done / "paper.html").read_text(encoding="utf-8")
+    assert "R-Gem-2B" in text
+    assert "not among --models" in text  # the other nine
+    assert "<script" not in text
+    assert not re.findall(r"""(?:src|href)=["'](?!data:|#)""", text)
+    assert "it is over all ten models, and 1 were scored" in text  # Figures 2C and 5B
+    assert {path.name for path in (done / "runs").iterdir()} == {"paper", "ours", "noise"}
     own = data.read(done / "own")
     assert set(own.numbers["model"]) == {"R-Gem-2B"}
     assert {"table_3", "figure_5a"} <= set(own.numbers["exhibit"])
     assert set(own.tokens["exhibit"]) == {"table_2", "table_a6", "table_a7"}
 
 
-@pytest.mark.slow
-def test_compared_with_its_own_values_everything_is_the_same(command, done, folders, elo):
-    more = (f"--elo={elo}", "--only=page", f"--published={done / 'own'}")
-    found = command("reproduce", *flags(done, folders, *more))
-    assert found.code == 0
-    said = counts(found.out[-1])
+@slow
+def test_its_own_values_are_the_same_and_the_papers_are_not(command, done, files):
+    against = f"--published={done / 'own'}"
+    said = counts(command("reproduce", *call(done, files, "--only=page", against)).out[-1])
     assert said["same"] > 50
     assert (said["within noise"], said["differs"], said["not run"]) == (0, 0, 0)
-
-
-@pytest.mark.slow
-def test_compared_with_the_paper_nothing_is_the_same(command, done, folders, elo):
-    found = command("reproduce", *flags(done, folders, f"--elo={elo}", "--only=page"))
-    said = counts(found.out[-1])
+    said = counts(command("reproduce", *call(done, files, "--only=page")).out[-1])
     assert said["differs"] > 10
     assert (said["same"], said["within noise"]) == (0, 0)
 
 
-@pytest.mark.slow
-def test_a_second_call_computes_nothing(command, done, folders, elo):
+@slow
+def test_a_second_call_computes_nothing(command, done, files):
     before = parts(done)
-    found = command("reproduce", *flags(done, folders, f"--elo={elo}"))
+    found = command("reproduce", *call(done, files, NOISE))
     assert found.code == 0
     assert "R-Gem-2B: complete already" in found.err
     assert parts(done) == before
+    planned = command("reproduce", *call(done, files, *PLAN))
+    assert "complete already" in rows(planned.out)["R-Gem-2B"]
 
 
 STOPS = {  # stage -> files of it, at the first of which the command is killed, and their number
@@ -106,41 +110,40 @@ STOPS = {  # stage -> files of it, at the first of which the command is killed, 
 }
 
 
-@pytest.mark.slow
-def test_killed_in_every_stage_it_goes_on_to_the_same_bytes(command, done, folders, elo, tmp_path):
+@slow
+def test_killed_in_every_stage_it_goes_on_to_the_same_bytes(command, done, files, tmp_path):
     root = tmp_path / "root"
-    arguments = flags(root, folders, f"--elo={elo}", "--config.search.every=1")
-    for stage, (files, of) in STOPS.items():
-        killed_at(files, arguments, root)
-        assert 0 < len(list(root.glob(files))) <= of, stage
+    arguments = call(root, files, NOISE, "--config.search.every=1")
+    for stage, (pattern, of) in STOPS.items():
+        killed_at(pattern, arguments, root)
+        assert 0 < len(list(root.glob(pattern))) <= of, stage
         assert (root / "checkpoints" / GEMMA).exists() == (stage != "convert")
         assert bool(list(root.glob("runs/paper/sequences/*/*/*/*"))) == (stage == "page")
         assert not (root / "paper.html").exists()
     found = command("reproduce", *arguments)
     assert found.code == 0
     assert "R-Gem-2B: complete already" in found.err
-    assert parts(root) == parts(done)
+    assert parts(root / "runs") == parts(done / "runs")
     assert (root / "paper.html").exists()
     assert [path.name for path in (root / "checkpoints").iterdir()] == [GEMMA]
 
 
-@pytest.mark.slow
-def test_killed_while_log_probabilities_are_computed(command, folders, tmp_path):
-    whole, root = tmp_path / "whole", tmp_path / "root"
-    assert command("reproduce", *flags(whole, folders, *OF_LANGUAGE, models=[LANGUAGE])).code == 0
-    arguments = flags(root, folders, *OF_LANGUAGE, models=[LANGUAGE])
-    killed_at("runs/paper/logprobs/*/*/part-*.parquet", arguments, root)
-    assert 0 < len(list(root.glob("runs/paper/logprobs/*/*/part-*.parquet"))) < 15
-    assert command("reproduce", *arguments).code == 0
-    assert parts(root) == parts(whole)
+@slow
+def test_killed_while_log_probabilities_are_computed(command, files, tmp_path):
+    def arguments(name):
+        return flags(tmp_path / name, files / "models", "--only=logprobs", models=[LANGUAGE])
+
+    assert command("reproduce", *arguments("whole")).code == 0
+    pattern, root = "runs/paper/logprobs/*/*/part-*.parquet", tmp_path / "root"
+    killed_at(pattern, arguments("root"), root)
+    assert 0 < len(list(root.glob(pattern))) < 15
+    assert command("reproduce", *arguments("root")).code == 0
+    assert parts(root) == parts(tmp_path / "whole")
 
 
-OF_LANGUAGE = ("--only=logprobs",)
-
-
-def killed_at(files, arguments, root):
+def killed_at(pattern, arguments, root):
     """Runs the command, and kills it as soon as one of the files is there that were not before."""
-    before, log = set(root.glob(files)), root.with_name("log")
+    before, log = set(root.glob(pattern)), root.with_name("log")
     with log.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "launch.reproduce", *arguments],
@@ -151,92 +154,290 @@ def killed_at(files, arguments, root):
         )
         ends = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < ends:
-            if set(root.glob(files)) - before:
+            if set(root.glob(pattern)) - before:
                 process.send_signal(signal.SIGKILL)
                 break
             time.sleep(0.002)
     assert process.wait() == -signal.SIGKILL, log.read_text()
 
 
-@pytest.mark.slow
-def test_one_model_that_fails_does_not_stop_the_rest(command, folders, tmp_path):
-    broken = tmp_path / "models"
+@slow
+def test_one_model_that_fails_does_not_stop_the_rest(command, files, tmp_path):
+    broken, hub = tmp_path / "models", SPEC.hub_id.replace("/", "--")
     broken.mkdir()
-    hub = SPEC.hub_id.replace("/", "--")
-    (broken / hub).symlink_to(folders / hub)
+    (broken / hub).symlink_to(files / "models" / hub)
     tiny.write_model(broken / SKYWORK, nan_head=True)
     both = flags(tmp_path / "root", broken, "--only=sweep,page", models=(SKYWORK, GEMMA))
     found = command("reproduce", *both)
     assert found.code == 1
     assert found.err[-1].startswith("reproduce: 1 of 2 models failed: S-Gem-27B; ")
-    (row,) = [line for line in found.err if line.startswith("S-Gem-27B  ")]
-    assert "0/6" in row
-    assert "not finite" in row
-    assert any(line.startswith("R-Gem-2B") and "6/6" in line for line in found.err)
-    page = (tmp_path / "root" / "paper.html").read_text(encoding="utf-8")
-    assert "sweep 6 of 6" in page
-    assert "not finite" in page
+    table = rows(found.err)
+    assert "0/6" in table["S-Gem-27B"] and "not finite" in table["S-Gem-27B"]
+    assert "6/6" in table["R-Gem-2B"]
+    text = (tmp_path / "root" / "paper.html").read_text(encoding="utf-8")
+    assert "sweep 6 of 6" in text and "not finite" in text
 
 
-@pytest.mark.slow
-def test_keep_none_removes_checkpoints_and_never_a_users_folder(command, folders, tmp_path):
-    root = tmp_path / "root"
-    arguments = flags(root, folders, "--only=sweep", "--keep=none", "--config.searched=")
-    before = sorted(folders.rglob("*"))
+@slow
+def test_keep_none_removes_checkpoints_and_never_a_users_folder(command, files, tmp_path):
+    root, models = tmp_path / "root", files / "models"
+    arguments = flags(root, models, "--only=sweep", "--keep=none", "--config.searched=")
+    before = sorted(models.rglob("*"))
     found = command("reproduce", *arguments)
     assert found.code == 0
     assert any("removed (--keep=none)" in line for line in found.err)
-    assert not (root / "checkpoints" / GEMMA).exists()
-    assert sorted(folders.rglob("*")) == before
     again = command("reproduce", *arguments)
     assert "R-Gem-2B: complete already" in again.err
     assert not (root / "checkpoints" / GEMMA).exists()
+    assert sorted(models.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("only", "left"),
-    [
-        ("page", "sweep, search"),
-        ("logprobs,page", "sweep, search"),
-        ("items,page", "sweep, search"),
-    ],
-)
-def test_keep_none_keeps_what_a_stage_outside_of_only_needs(command, folders, tmp_path, only, left):
-    """--only=page used to remove the checkpoint of a model without any result."""
+@pytest.mark.parametrize("only", ["page", "logprobs,page", "items,page"])
+def test_keep_none_keeps_what_a_stage_outside_of_only_needs(command, files, tmp_path, only):
     checkpoint = tmp_path / "root" / "checkpoints" / GEMMA
     checkpoint.mkdir(parents=True)
     (checkpoint / "kept").touch()
     more = (f"--only={only}", "--keep=none")
-    found = command("reproduce", *flags(tmp_path / "root", folders, *more))
+    found = command("reproduce", *flags(tmp_path / "root", files / "models", *more))
     assert found.code == 0
-    assert f"R-Gem-2B: checkpoint kept, {left} not complete" in found.err
+    assert "R-Gem-2B: checkpoint kept, sweep, search not complete" in found.err
     assert (checkpoint / "kept").exists()
-    (row,) = [line for line in found.err if line.startswith("R-Gem-2B  ")]
-    assert row.endswith("nothing to compute")
+    assert rows(found.err)["R-Gem-2B"].endswith("nothing to compute")
 
 
-@pytest.mark.slow
-def test_a_plan_counts_what_is_complete(command, done, folders, elo):
-    more = (f"--elo={elo}", "--plan", "--devices=cpu-8GB")
-    found = command("reproduce", *flags(done, folders, *more))
-    (row,) = [line for line in found.out if line.startswith("R-Gem-2B")]
-    assert "complete already" in row
-
-
-@pytest.mark.slow
-def test_a_folder_with_one_model_of_several_is_no_refusal(command, folders, tmp_path, monkeypatch):
+@slow
+def test_a_folder_with_one_model_of_several_is_no_refusal(command, files, tmp_path, monkeypatch):
     """What it lacks is said in one line and takes no disk; the page is about the rest."""
     small = SimpleNamespace(free=2**30, number=1)
-    monkeypatch.setattr(planning, "free_disk", lambda folder: small)
+    monkeypatch.setattr(plan, "free_disk", lambda folder: small)
     one = tmp_path / "models"
     one.mkdir()
-    (one / SKYWORK).symlink_to(folders / SKYWORK)
+    (one / SKYWORK).symlink_to(files / "models" / SKYWORK)
     both = flags(tmp_path / "root", one, "--only=convert", models=(GEMMA, SKYWORK))
     found = command("reproduce", *both)
     assert found.code == 1
     assert found.err[0] == f"--source-dir={one}: no folder of 1 of 2 models: R-Gem-2B"
-    rows = {line.split()[0]: line for line in found.err}
-    assert rows["S-Gem-27B"].endswith("converted")
-    assert "failed: --source-dir=" in rows["R-Gem-2B"]
-    planned = command("reproduce", *both, "--plan", "--devices=cpu-8GB")
+    assert rows(found.err)["S-Gem-27B"].endswith("converted")
+    assert "failed: --source-dir=" in rows(found.err)["R-Gem-2B"]
+    planned = command("reproduce", *both, *PLAN)
     assert "no folder in --source-dir: R-Gem-2B" in planned.out
+
+
+def refused(command, root, arguments, message):
+    """A call, its page and its plan are refused in that one line; nothing changes."""
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    for more in ((), ("--only=page",), PLAN):
+        found = command("reproduce", *arguments, *more)
+        assert (found.code, found.out) == (2, [])
+        (line,) = found.err
+        assert re.search(message, line), line
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+
+
+SWEPT, SEARCHED = r"scores/model=\S+ was begun with ", r"sequences/model=\S+ was begun with "
+
+
+@slow
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("dtype=bfloat16", SWEPT + "dtype='float32', not 'bfloat16'; allowed: the settings"),
+        ("step_size=8", SWEPT + r"step_size=\d+, not 8"),
+        ("search.steps=3", SEARCHED + "steps=2, not 3; allowed: the settings"),
+        ("search.merge=2", SEARCHED + "merge left at its default, not 2"),
+        ("search.wrong_sign=false", SEARCHED + "wrong_sign=True, not False"),
+        ("search.dtype=bfloat16", SEARCHED + "dtype='float32', not 'bfloat16'"),
+        ("second_dtype=float16", "noise: " + SWEPT + "dtype='bfloat16', not 'float16'"),
+    ],
+)
+def test_a_finished_result_of_another_setting_is_refused(command, done, files, setting, message):
+    refused(command, done, call(done, files, f"--config.{setting}"), message)
+
+
+@slow
+def test_other_items_and_other_ranks_under_one_name_are_refused(command, done, files, tmp_path):
+    given, people = call(done, files), "other human scores of the list 'items' are there already"
+    for items, best, message in (
+        (ITEMS[::-1], 1700, "has the list 'items' with items_hash='[0-9a-f]+', not '[0-9a-f]+'"),
+        (ITEMS[:-1], 1700, "has the list 'items' with rows=6, not 5, items_hash="),
+        (ITEMS, 1800, f"{people}; allowed: the same"),
+    ):
+        other = f"--elo={write_items(tmp_path / str(best) / items[0], items, best)}"
+        refused(command, done, [*given, other], message)
+    plain = tmp_path / "items.txt"
+    plain.write_text("\n".join(ITEMS))
+    refused(command, done, [*given, f"--elo={plain}"], people)
+
+
+@slow
+def test_other_weights_are_refused_with_nothing_left_to_do(command, done, files, tmp_path):
+    """With the checkpoint, when --keep=none has removed it, and when it was made anew."""
+    another = (
+        f"results of {GEMMA} below .*: converted from another model.safetensors than that of .*; "
+        "allowed: the folder that they were computed from, or another --root"
+    )
+    other = tmp_path / "other"
+    tiny.write_model(other / GEMMA, seed=7)
+    root = shutil.copytree(done, tmp_path / "root")
+    freed = command("reproduce", *call(root, files, "--only=sweep", "--keep=none"))
+    assert freed.code == 0 and not (root / "checkpoints" / GEMMA).exists()
+    for folder, only in ((done, "sweep"), (done, "page"), (root, "search")):
+        found = command("reproduce", *call(folder, files, f"--only={only}", models=other))
+        assert (found.code, found.out, len(found.err)) == (2, [], 1)
+        assert re.search(another, found.err[0])
+    shutil.rmtree(root / "sources")
+    anew = command("reproduce", *call(root, files, "--only=convert", models=other))
+    assert anew.code == 0
+    message = SWEPT + "checkpoint_hash='[0-9a-f]+', not '[0-9a-f]+' of checkpoint"
+    refused(command, root, call(root, files, models=other), message)
+
+
+@slow
+def test_keep_none_removes_a_damaged_checkpoint_of_complete_results(command, done, files, tmp_path):
+    root = shutil.copytree(done, tmp_path / "root")
+    (root / "checkpoints" / GEMMA / "model.json").write_text("{")
+    found = command("reproduce", *call(root, files, "--only=sweep", "--keep=none"))
+    assert found.code == 0, found.err
+    assert not (root / "checkpoints" / GEMMA).exists()
+    assert (root / "sources" / GEMMA / "model.json").exists()
+
+
+@slow
+def test_a_model_is_opened_once_for_all_its_results(command, done, files, monkeypatch):
+    opened, present = [], sources.present
+
+    def look(*given):
+        opened.append(given)
+        return present(*given)
+
+    monkeypatch.setattr(sources, "present", look)
+    assert command("reproduce", *call(done, files, *PLAN, NOISE)).code == 0
+    assert len(opened) == 1
+
+
+@slow
+def test_the_same_files_elsewhere_and_settings_of_speed_are_taken(command, done, files, tmp_path):
+    shutil.copytree(files / "models", tmp_path / "models")
+    more = ("--only=sweep,items,search", "--config.search.every=1", "--config.part_size=128", NOISE)
+    found = command("reproduce", *call(done, files, *more, models=tmp_path / "models"))
+    assert found.code == 0
+    assert "R-Gem-2B: complete already" in found.err
+
+
+@slow
+def test_ranks_that_come_after_the_rewards_are_written(command, done, files, tmp_path):
+    root = shutil.copytree(done, tmp_path / "root")
+    written = [root / "runs" / one / schema.humans_path("items") for one in ("paper", "ours")]
+    for path in written:
+        path.unlink()
+    assert command("reproduce", *call(root, files)).code == 0
+    assert all(path.exists() for path in written)
+
+
+@slow
+def test_a_model_whose_run_has_the_second_dtype_has_no_noise(command, done, files, tmp_path):
+    """As a GRM in float16 on an accelerator."""
+    root = tmp_path / "root"
+    shutil.copytree(done / "runs" / "noise", root / "runs" / "paper")
+    shutil.copytree(done / "runs" / "ours", root / "runs" / "ours")
+    found = command("reproduce", *call(root, files, "--only=sweep,items,page", NOISE))
+    assert found.code == 0, found.err
+    assert "R-Gem-2B: complete already" in found.err
+    assert not (root / "runs" / "noise" / "manifest.json").exists()
+    text = (root / "paper.html").read_text()
+    assert "No noise for R-Gem-2B: the run is in bfloat16 already." in text
+
+
+@slow
+def test_values_of_the_second_dtype_are_within_the_noise(command, done, files, tmp_path):
+    """The published values are those of the noise run: no further away than the noise, all of them.
+
+    Without a second dtype the same values differ, and the page says how the noise is measured.
+    """
+    other, text = tmp_path / "root", done / "paper.html"
+    shutil.copytree(done / "runs" / "noise", other / "runs" / "paper")
+    only = ("--only=page", "--config.searched=")
+    assert command("reproduce", *call(other, files, *only)).code == 0
+    against = (*only, f"--published={other / 'own'}")
+    found = counts(command("reproduce", *call(done, files, *against, NOISE)).out[-1])
+    assert found["within noise"] > 10
+    assert found["differs"] == 0
+    said = "the same conventions in bfloat16: 1 of 1 models, 4 of 4 results."
+    assert said in text.read_text()
+    without = counts(command("reproduce", *call(done, files, *against)).out[-1])
+    assert without["within noise"] == 0
+    assert without["differs"] == found["within noise"]
+    assert without["same"] == found["same"]
+    assert "--config.second_dtype=bfloat16 computes the paper’s conventions" in text.read_text()
+
+
+@slow
+def test_a_model_too_large_for_the_second_dtype_has_all_other_results(
+    command, files, tmp_path, monkeypatch
+):
+    sweep = rewards.sweep_vocabulary
+
+    def short(models, prompts, run, settings, mesh):
+        if settings.dtype == "bfloat16":
+            raise failures[0]
+        return sweep(models, prompts, run, settings, mesh)
+
+    def no_room(*given):
+        raise AssayError("no room")
+
+    def row():
+        found = command("reproduce", *call(tmp_path / "root", files, *one, NOISE))
+        assert found.code == 1
+        return rows(found.err)["R-Gem-2B"]
+
+    monkeypatch.setattr(reproduce, "sweep_vocabulary", short)
+    one = ("--config.prompts=greatest", "--only=sweep,items,search,readings")
+    one += ("--readings=all", "--config.dimensions=pooling")
+    failures = [RunError("a damaged run")]
+    with monkeypatch.context() as full:
+        full.setattr(singles, "compute", no_room)
+        assert row().endswith("failed: a damaged run")  # that is no matter of the noise
+        failures = [OutOfMemory("too large in bfloat16")]
+        assert row().endswith("failed: too large in bfloat16; no room")
+    assert re.search(r"2/3 +2/3 +2/2 +([1-9])/\1 .* failed: too large in bfloat16$", row())
+
+
+def study(*keys, dtype="bfloat16"):
+    """Tables of a run that has these results: model and prompt, or list, model and prompt."""
+    result = SimpleNamespace(fingerprint={"dtype": dtype})
+    named = {tuple(key.split()): result for key in keys}
+    swept = {key: one for key, one in named.items() if len(key) == 2}
+    items = {key: one for key, one in named.items() if len(key) == 3}
+    return SimpleNamespace(run=SimpleNamespace(results=swept, items=items))
+
+
+OWN = ("a best", "a worst", "b best", "items a greatest", "items b greatest")
+
+
+@pytest.mark.parametrize(
+    ("second", "noise", "said"),
+    [
+        ("", (), "this call does not ask for the noise between dtypes. --config.second_dtype=f"),
+        (
+            "float32",
+            ("c best",),
+            "none of 5 results is there in float32 too, which --config.second",
+        ),
+        ("float32", ("a best", "items a greatest", "c best"), ": 1 of 2 models, 2 of 5 results."),
+        ("float32", OWN, "in float32: 2 of 2 models, 5 of 5 results."),
+    ],
+)
+def test_the_page_says_of_how_many_results_the_noise_is_known(second, noise, said):
+    given = SimpleNamespace(rewards=[], config=SimpleNamespace(second_dtype=second))
+    made = {"paper": study(*OWN)} | ({"noise": study(*noise)} if noise else {})
+    (line,) = page.noise_facts(given, made)
+    assert said in line
+    assert page.noise_facts(given, {}) == []
+
+
+def test_where_every_model_has_the_second_dtype_that_is_all_that_is_said(monkeypatch):
+    monkeypatch.setattr(runs, "has_no_noise", lambda call, spec: True)
+    config = SimpleNamespace(second_dtype="bfloat16")
+    given = SimpleNamespace(rewards=[SimpleNamespace(nickname="A")], config=config)
+    said = page.noise_facts(given, {"paper": study("a best")})
+    assert said == ["No noise for A: the run is in bfloat16 already."]

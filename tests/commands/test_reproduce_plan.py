@@ -11,14 +11,10 @@ import pytest
 from analysis.published import data
 from configs import known_shapes, reproduce
 from engine.errors import AssayError
-from launch.reproduction import planning
-from launch.reproduction.readings import check_second_dtype
+from launch.reproduction import plan
+from launch.reproduction.conventions import check_second_dtype
 from tests.support import tiny
-from tests.support.reproduction import GEMMA, SPEC, flags
-
-
-def rows_of(found):
-    return {line.split()[0]: line for line in found.out if line}
+from tests.support.reproduction import GEMMA, SPEC, flags, rows
 
 
 def test_a_plan_prints_a_table_and_writes_nothing(command, tmp_path, monkeypatch):
@@ -26,25 +22,25 @@ def test_a_plan_prints_a_table_and_writes_nothing(command, tmp_path, monkeypatch
     root = tmp_path / "root"
     found = command("reproduce", f"--root={root}", "--plan", "--devices=8xH100-80GB,cpu-24GB")
     assert (found.code, found.err) == (0, [])
-    rows = {line.split()[0]: line for line in found.out if line}
-    assert "6.0 GiB " in rows["R-Lla-3B"]  # the registry's bytes
-    assert "14.0 GiB*" in rows["R-Lla-8B"]  # expected from the shapes
-    assert "sweep 6/6, search 2/2" in rows["R-Lla-8B"]
-    assert "logprobs 3/3" in rows["gemma-2-9b"]
-    assert "too large" in rows["N-Gem-27B"]
+    table = rows(found.out)
+    assert "6.0 GiB " in table["R-Lla-3B"]  # the registry's bytes
+    assert "14.0 GiB*" in table["R-Lla-8B"]  # expected from the shapes
+    assert "sweep 6/6, search 2/2" in table["R-Lla-8B"]
+    assert "logprobs 3/3" in table["gemma-2-9b"]
+    assert "too large" in table["N-Gem-27B"]
     assert "with --keep=none" in "".join(found.out)
     assert not root.exists()
 
 
 def test_a_plan_of_fetching_alone_counts_every_model(command, tmp_path):
     """Language models too; nothing of it is complete before anything was fetched."""
-    plan = (f"--root={tmp_path / 'root'}", "--plan", "--only=convert", "--devices=1xH100-80GB")
-    found = command("reproduce", *plan)
+    given = (f"--root={tmp_path / 'root'}", "--plan", "--only=convert", "--devices=1xH100-80GB")
+    found = command("reproduce", *given)
     assert (found.code, found.err) == (0, [])
     assert "10 reward models and 10 language models" in found.out[0]
-    rows = rows_of(found)
+    table = rows(found.out)
     for name in ("R-Gem-2B", "N-Lla-8B", "gemma-2b", "gemma-2-27b-it"):
-        assert re.search(r"GiB\*? .* GiB .*  convert +–$", rows[name])
+        assert re.search(r"GiB\*? .* GiB .*  convert +–$", table[name])
     assert not any("complete already" in line for line in found.out)
 
 
@@ -69,11 +65,23 @@ def test_stages_that_concern_no_model_are_refused(command, tmp_path, models, onl
     assert not root.exists()
 
 
+@pytest.mark.slow
+def test_a_plan_counts_the_second_dtype_by_its_own_speed(command, tmp_path):
+    given = (f"--root={tmp_path / 'root'}", "--plan", "--readings=none", "--devices=1xH100-80GB")
+    lines = command("reproduce", *given, "--config.second_dtype=float32").out
+    (line,) = [line for line in lines if line.startswith("noise between dtypes: the paper")]
+    assert re.search(
+        r"in float32 too, .* on 1xH100-80GB, counted in the times above; too large", line
+    )
+    assert line.endswith("N-Gem-27B, S-Gem-27B-v0.2, S-Gem-27B")
+    assert "sweep 9/9" in rows(lines)["R-Gem-2B"]
+
+
 def test_language_models_of_the_setting_are_taken_beside_named_models(command, tmp_path):
     def planned(*more):
-        plan = (f"--root={tmp_path / 'root'}", "--plan", "--devices=cpu-8GB")
-        rows = rows_of(command("reproduce", *plan, *more))
-        return [name for name in rows if name.startswith(("gemma", "R-Gem"))]
+        given = (f"--root={tmp_path / 'root'}", "--plan", "--devices=cpu-8GB")
+        table = rows(command("reproduce", *given, *more).out)
+        return [name for name in table if name.startswith(("gemma", "R-Gem"))]
 
     named = f"--models={GEMMA}"
     assert planned(named) == ["R-Gem-2B"]
@@ -120,14 +128,10 @@ def test_published_values_of_an_unknown_exhibit_are_refused_before_any_work(comm
     assert not (tmp_path / "root").exists()
 
 
-def test_a_page_may_be_made_where_the_second_dtype_would_be_the_first(command, tmp_path):
-    """A run of a GPU in bfloat16 and float32, its page on a CPU."""
+def test_a_page_needs_no_folder_and_no_other_second_dtype(command, tmp_path):
+    """As of a GPU's run in bfloat16 and float32, on a CPU."""
     more = ("--only=page", "--config.second_dtype=float32")
-    assert command("reproduce", *flags(tmp_path / "root", tmp_path, *more)).code == 0
-
-
-def test_a_page_needs_no_folder(command, tmp_path):
-    found = command("reproduce", *flags(tmp_path / "root", tmp_path, "--only=page"))
+    found = command("reproduce", *flags(tmp_path / "root", tmp_path, *more))
     assert found.code == 0
     assert found.out[-1].startswith("page: ")
 
@@ -147,7 +151,7 @@ def test_no_room_on_the_disk_is_one_line_that_says_what_would_do(command, tmp_pa
     root = f"--root={tmp_path / 'root'}"
     for room, way in ((200, "allowed: --keep=none, which needs 104."), (50, "a larger disk")):
         monkeypatch.setattr(
-            planning,
+            plan,
             "free_disk",
             lambda folder, room=room: type("D", (), {"free": room * 2**30, "number": 1}),
         )
@@ -166,7 +170,7 @@ def test_no_room_on_another_disk_for_the_downloads_is_one_line(command, tmp_path
         is_cache = str(folder).endswith("hub")
         return SimpleNamespace(free=(50 if is_cache else 5000) * 2**30, number=int(is_cache))
 
-    monkeypatch.setattr(planning, "free_disk", free)
+    monkeypatch.setattr(plan, "free_disk", free)
     found = command("reproduce", f"--root={tmp_path / 'root'}")
     assert found.code == 2
     assert re.search(r"hub: \d+.\d GiB of disk are needed for downloads, 50.0 GiB", found.err[0])

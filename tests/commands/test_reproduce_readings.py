@@ -16,14 +16,14 @@ from configs import known_models, reproduce
 from engine.planning import admission
 from engine.runs import storage
 from engine.runs.readings import Entry, read_index
-from launch.common import converting, reading_runs
-from launch.reproduction import paper, studies, trials
-from tests.support import tiny
+from launch.common import convention_runs, converting
+from launch.common.convention_runs import ConventionRuns
+from launch.reproduction import page, singles, studies
 from tests.support.killed import Killed, killed_after
+from tests.support.reproduction import GEMMA, SKYWORK, parts, write_items, write_models
 
 pytestmark = pytest.mark.slow
 
-GEMMA, SKYWORK = "grm-gemma2-2b-rewardmodel-ft", "skywork-reward-gemma-2-27b"
 SMALL = (
     "--config.check_identity=false",
     "--config.language_models=",
@@ -34,20 +34,15 @@ SMALL = (
     "--config.bootstraps=99",
     "--config.dimensions=bos,mode",
 )
-ITEMS = ("love", "war", "truth", "the", "7", "zq")
 CHANGES = ("bos single", "mode ids")
+BELOW = "runs/paper/readings"
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Folders of two models, and items with human ranks."""
-    folder = tmp_path_factory.mktemp("models")
-    tiny.write_model(folder / GEMMA, seed=1)
-    tiny.write_model(folder / SKYWORK, seed=2)
-    count = range(1, len(ITEMS) + 1)
-    columns = {"elo_rank": count, "elo_score": [1700 - i for i in count], "name": ITEMS}
-    frame = pl.DataFrame({**columns, "elo_matches": [60] * len(ITEMS), "a/b": [0.0] * len(ITEMS)})
-    frame.write_csv(folder / "items.csv")
+    folder = write_models(tmp_path_factory.mktemp("models"))
+    write_items(folder)
     return folder
 
 
@@ -70,7 +65,7 @@ def swept(files, tmp_path_factory):
 def no_noise_floor():
     """Left out: its tests are those of `assay conventions`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading_runs, "noise_tasks", lambda *given: [])
+        patch.setattr(ConventionRuns, "noise_floor", lambda *given: [])
         yield
 
 
@@ -83,10 +78,10 @@ def tried(files, swept, tmp_path_factory):
     shutil.copytree(swept, root)
     arguments = flags(root, files, "--only=readings", "--readings=all")
     with pytest.MonkeyPatch.context() as patch:
-        killed_after(patch, reading_runs, "sweep_vocabulary", 2)
+        killed_after(patch, convention_runs, "sweep_vocabulary", 2)
         with pytest.raises(Killed):
             reproduce.main(arguments)
-    assert parts(root)
+    assert parts(root / BELOW)
     assert not (root / "readings").exists()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(converting, "convert", None)
@@ -110,12 +105,11 @@ def asked(root):
 def readings(tried):
     """The tables of the paper's reading and of those that change one convention."""
     call, published = asked(tried), data.read()
-    paper = SimpleNamespace(id="paper", paper=True)
-    study = studies.study_of(call, paper, published)
+    study = studies.study_of(call, "paper", published)
     nothing = tables.own_of("our conventions", None, studies.infos())
-    singles = studies.single_changes(call, published)
+    changes = studies.single_changes(call, published)
     return Readings(
-        paper=tables.own_of("paper", study, studies.infos()), ours=nothing, singles=singles
+        paper=tables.own_of("paper", study, studies.infos()), ours=nothing, singles=changes
     )
 
 
@@ -149,7 +143,7 @@ def test_values_of_a_reading_name_that_reading_and_not_another(readings, change)
 
 
 def test_values_that_nothing_explains_are_said_to_be_so(readings):
-    published = own.replaced(data.read(), readings.paper)
+    published = run_values.replaced(data.read(), readings.paper)
     shifted = published.numbers.with_columns(
         value=(pl.col("value").cast(pl.Float64).fill_nan(0.0) + 1.25).cast(pl.String)
     )
@@ -175,15 +169,15 @@ def test_what_needs_no_change_is_said_of_this_comparison(readings, tmp_path):
     """One model was noted as needing none, when other values were compared with."""
     specs = [known_models.MODELS[slug] for slug in (GEMMA, SKYWORK)]
     call = SimpleNamespace(root=tmp_path, rewards=specs)
-    trials.note(call, specs[0], trials.Scope(**EMPTY))
+    singles.note(call, specs[0], singles.Scope(**EMPTY))
     nothing = Readings(paper=readings.ours, ours=readings.ours)
     cases = {
-        "Nothing had to be tried": (own.replaced(data.read(), readings.paper), readings),
+        "Nothing had to be tried": (run_values.replaced(data.read(), readings.paper), readings),
         "Not tried against these values": (data.read(), readings),
-        "Not tried against": (own.replaced(data.read(), readings.paper), nothing),
+        "Not tried against": (run_values.replaced(data.read(), readings.paper), nothing),
     }
     for said, given in cases.items():
-        [sentence] = paper._tried(call, comparison.compare(*given))
+        [sentence] = page.untried(call, comparison.compare(*given))
         assert sentence.startswith(said) and sentence.endswith(": R-Gem-2B, S-Gem-27B.")
 
 
@@ -199,7 +193,7 @@ def test_only_models_and_prompts_whose_values_differ_are_tried(
 
     What is computed has the bytes of the call that was killed.
     """
-    published = own.replaced(data.read(), readings.paper)
+    published = run_values.replaced(data.read(), readings.paper)
     first = (pl.col("exhibit") == "table_a6") & (pl.col("model") == "R-Gem-2B")
     changed = pl.when(first & (pl.col("rank") == 1)).then(pl.lit("?")).otherwise("token")
     tokens = published.tokens.with_columns(token=changed)
@@ -208,19 +202,14 @@ def test_only_models_and_prompts_whose_values_differ_are_tried(
     found = command("reproduce", *flags(root, files, "--only=readings", given))
     assert found.code == 0
     assert "S-Gem-27B: no published value of it differs" in found.err
-    below = root / "runs/paper/readings"
+    below = root / BELOW
     scored = {path.parts[-3:-1] for path in below.rglob("scores/*/*/*.parquet")}
     assert scored == {(f"model={GEMMA}", "prompt=greatest")}
-    assert parts(root).items() <= parts(tried).items()
+    assert parts(root / BELOW).items() <= parts(tried / BELOW).items()
     assert json.loads((root / f"readings/{SKYWORK}.json").read_text())["prompts"] == []
     again = command("reproduce", *flags(root, files, "--only=readings", given))
     assert sum(line.endswith("complete already") for line in again.err) == 2
     assert not any("reading 1/" in line for line in again.err)
-
-
-def parts(root):
-    every = sorted((root / "runs/paper/readings").rglob("*.parquet"))
-    return {str(path.relative_to(root)): path.read_bytes() for path in every}
 
 
 def test_keep_none_waits_for_the_readings(command, files, root):
@@ -242,9 +231,9 @@ def test_what_two_calls_tried_differently_becomes_complete(command, files, root)
     found = command("reproduce", *given, "--config.dimensions=mode")
     assert any("removed (--keep=none)" in line for line in found.err)
     assert not (root / "checkpoints" / GEMMA).exists()
-    scored = {path.parts[-4:-1] for path in (root / "runs/paper/readings").rglob("*.parquet")}
+    scored = {path.parts[-4:-1] for path in (root / BELOW).rglob("*.parquet")}
     assert ("scores", f"model={GEMMA}", "prompt=best") in scored
-    below = root / "runs/paper/readings/bos-single/scores" / f"model={GEMMA}"
+    below = root / BELOW / "bos-single/scores" / f"model={GEMMA}"
     assert sorted(path.name for path in below.iterdir()) == ["prompt=best", "prompt=greatest"]
     again = command("reproduce", *given, "--config.dimensions=mode")
     assert any(line.endswith("complete already") for line in again.err)
@@ -303,7 +292,7 @@ def test_a_damaged_note_is_one_line(command, files, root, content):
 
 def test_a_scope_leaves_out_what_another_call_began():
     """A call that was killed has left readings in the index that nothing computes again."""
-    scope = trials.Scope(
+    scope = singles.Scope(
         prompts=["best"], lists=[], dimensions=["bos", "dtype"], dates=[], dtypes=["float16"]
     )
     settings = {"bos": "single", "mode": "ids", "dtype": "bfloat16"}
@@ -313,12 +302,12 @@ def test_a_scope_leaves_out_what_another_call_began():
 
 def test_the_page_names_the_reading(command, files, tried, readings, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "draw", lambda *given: {})
-    given = written(own.replaced(data.read(), readings.singles[0]), tmp_path / "bos")
+    given = written(run_values.replaced(data.read(), readings.singles[0]), tmp_path / "bos")
     found = command("reproduce", *flags(tried, files, "--only=page", given))
     assert found.code == 0
-    page = (tried / "paper.html").read_text(encoding="utf-8")
-    assert page.count("the same with bos single") > 10
-    rows = re.findall(r"<td>(R-Gem-2B|S-Gem-27B)?</td><td>([a-z ]+)</td><td[^>]*>(\d+) of", page)
+    text = (tried / "paper.html").read_text(encoding="utf-8")
+    assert text.count("the same with bos single") > 10
+    rows = re.findall(r"<td>(R-Gem-2B|S-Gem-27B)?</td><td>([a-z ]+)</td><td[^>]*>(\d+) of", text)
     assert [(model, change) for model, change, _ in rows if model] == [
         (known_models.KNOWN[slug].nickname, "bos single") for slug in (SKYWORK, GEMMA)
     ]

@@ -14,12 +14,12 @@ from engine.checkpoint.card import Checkpoint
 from engine.convert import safetensors
 from engine.errors import AssayError
 from engine.text.chat_template import TemplatePolicy
-from launch.reproduction import planning, sources
-from launch.reproduction.readings import policy_of
+from launch.reproduction import plan, sources
+from launch.reproduction.conventions import policy_of
 from tests.support import folders, tiny
+from tests.support.reproduction import SKYWORK, SPEC
 
-GEMMA, SKYWORK = "grm-gemma2-2b-rewardmodel-ft", "skywork-reward-gemma-2-27b"
-SPEC = known_models.KNOWN[GEMMA]
+OTHER = known_models.KNOWN[SKYWORK]
 
 
 @pytest.fixture
@@ -99,42 +99,39 @@ def one(bare, published, tmp_path):
     """A call with that folder and a copy of that checkpoint."""
     folder, checkpoint = published
     shutil.copytree(folder / "models", tmp_path / "models")
-    spec = known_models.KNOWN[SKYWORK]
-    shutil.copytree(checkpoint.path, bare.checkpoint(spec))
+    shutil.copytree(checkpoint.path, bare.checkpoint(OTHER))
     bare.source_dir = tmp_path / "models"
-    change(bare, source=str(tmp_path / "models" / SKYWORK), policy=policy_of(spec))
+    change(bare, source=str(tmp_path / "models" / SKYWORK), policy=policy_of(OTHER))
     return bare
 
 
 def change(call, **fields):
     """Rewrites fields of the card."""
-    folder = call.checkpoint(known_models.KNOWN[SKYWORK])
+    folder = call.checkpoint(OTHER)
     card = dataclasses.replace(Checkpoint.open(folder).card, **fields)
     (folder / "model.json").write_text(card.to_json())
 
 
 def refused(call, message):
     with pytest.raises(AssayError, match=message) as error:
-        sources.converted(call, known_models.KNOWN[SKYWORK])
+        sources.converted(call, OTHER)
     assert "\n" not in str(error.value)
     return True
 
 
 def test_the_checkpoint_of_the_folder_is_taken(one):
-    spec = known_models.KNOWN[SKYWORK]
-    assert sources.converted(one, spec).card.slug == SKYWORK
+    assert sources.converted(one, OTHER).card.slug == SKYWORK
     change(one, source="/elsewhere")  # its bytes are the folder's
-    assert sources.converted(one, spec).card.slug == SKYWORK
+    assert sources.converted(one, OTHER).card.slug == SKYWORK
 
 
 def test_what_a_killed_conversion_left_is_removed_and_nothing_else(one):
     """The model of the next version has the same name up to its end."""
-    spec = known_models.KNOWN[SKYWORK]
-    place = one.checkpoint(spec).parent
-    shutil.rmtree(one.checkpoint(spec))
+    place = one.checkpoint(OTHER).parent
+    shutil.rmtree(one.checkpoint(OTHER))
     for name in (f".{SKYWORK}-ab12cd34", f".{SKYWORK}-v0.2-ab12cd34"):
         (place / name / "decoder").mkdir(parents=True)
-    assert sources.converted(one, spec).card.slug == SKYWORK
+    assert sources.converted(one, OTHER).card.slug == SKYWORK
     assert {path.name for path in place.iterdir()} == {SKYWORK, f".{SKYWORK}-v0.2-ab12cd34"}
 
 
@@ -154,7 +151,7 @@ def test_a_checkpoint_of_other_weights_than_the_folders_is_refused(one):
 
 def test_a_folder_that_did_not_change_is_hashed_once(one, monkeypatch):
     """By the next call too, which has nothing in memory; at another path it is hashed once more."""
-    read, spec = [], known_models.KNOWN[SKYWORK]
+    read = []
     whole = safetensors.TensorFiles.read
 
     def counted(files, key):
@@ -166,7 +163,7 @@ def test_a_folder_that_did_not_change_is_hashed_once(one, monkeypatch):
     def reads():
         sources._hash_of.cache_clear()
         read.clear()
-        sources.check_folder(one, spec)
+        sources.check_folder(one, OTHER)
         return len(read)
 
     every = reads()
@@ -182,42 +179,42 @@ def test_a_folder_that_did_not_change_is_hashed_once(one, monkeypatch):
 
 
 def test_weights_of_the_same_size_that_were_written_anew_are_hashed_anew(one):
-    spec, source = known_models.KNOWN[SKYWORK], one.source_dir / SKYWORK
-    sources.check_folder(one, spec)
+    source = one.source_dir / SKYWORK
+    sources.check_folder(one, OTHER)
     shutil.rmtree(source)
     tiny.write_model(source, seed=2)
     with pytest.raises(AssayError, match=r"converted from another model\.safetensors "):
-        sources.check_folder(one, spec)
+        sources.check_folder(one, OTHER)
 
 
 def test_a_folder_that_cannot_be_compared_is_named(one, capsys):
     """It was passed over in silence, and the page was written as if it were the results' own."""
-    spec, source = known_models.KNOWN[SKYWORK], one.source_dir / SKYWORK
-    sources.note(one, sources.converted(one, spec))
-    sources.check_folder(one, spec)
+    source = one.source_dir / SKYWORK
+    sources.note(one, sources.converted(one, OTHER))
+    sources.check_folder(one, OTHER)
     assert capsys.readouterr().err == ""
-    card, weights = one.checkpoint(spec) / "model.json", source / "model.safetensors"
+    card, weights = one.checkpoint(OTHER) / "model.json", source / "model.safetensors"
     card.write_text("{")
-    sources.check_folder(one, spec)  # with the card that was noted
+    sources.check_folder(one, OTHER)  # with the card that was noted
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-8])
-    sources.check_folder(one, spec)
+    sources.check_folder(one, OTHER)
     (said,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(rf"{source}: not compared \({weights}: .*\)", said)
     weights.write_bytes(whole)
     (one.root / "sources" / SKYWORK / "model.json").unlink()
-    sources.check_folder(one, spec)
+    sources.check_folder(one, OTHER)
     assert f"{source}: not compared ({card}: not a card of " in capsys.readouterr().err
 
 
 def test_the_noted_card_is_taken_where_that_of_the_checkpoint_is_damaged(one):
-    spec, source = known_models.KNOWN[SKYWORK], one.source_dir / SKYWORK
-    sources.note(one, sources.converted(one, spec))
-    (one.checkpoint(spec) / "model.json").write_text("{")
+    source = one.source_dir / SKYWORK
+    sources.note(one, sources.converted(one, OTHER))
+    (one.checkpoint(OTHER) / "model.json").write_text("{")
     shutil.rmtree(source)
     tiny.write_model(source, seed=2)
     with pytest.raises(AssayError, match=r"converted from another model\.safetensors "):
-        sources.check_folder(one, spec)
+        sources.check_folder(one, OTHER)
 
 
 def test_a_checkpoint_in_other_files_than_the_folders_is_refused(one):
@@ -234,39 +231,40 @@ def test_a_folder_with_another_bos_than_the_checkpoint_is_refused(one):
 
 def test_a_checkpoint_of_nobody_knows_what_is_refused(one):
     """Without --source-dir the model is that of the hub; a folder of it may be gone."""
-    spec = known_models.KNOWN[SKYWORK]
     shutil.rmtree(one.source_dir / SKYWORK)
-    assert sources.converted(one, spec)
+    assert sources.converted(one, OTHER)
     one.source_dir = None
-    assert refused(one, f"source='.*'; allowed: '{spec.hub_id}', or --source-dir with the folder")
-    change(one, source=spec.hub_id)
-    assert sources.converted(one, spec)
+    assert refused(one, f"source='.*'; allowed: '{OTHER.hub_id}', or --source-dir with the folder")
+    change(one, source=OTHER.hub_id)
+    assert sources.converted(one, OTHER)
 
 
 def test_a_published_model_has_the_published_bos(one, monkeypatch):
-    monkeypatch.setattr(sources, "_differences", lambda *given: [])
+    monkeypatch.setattr(sources, "differences", lambda *given: [])
     one.config.check_identity = True
     assert refused(one, "BOS id 0; allowed: 2; remove it")
 
 
 def test_a_checkpoint_without_the_soft_cap_is_not_in_our_conventions():
-    spec = known_models.KNOWN[SKYWORK]
     head = SimpleNamespace(kind="linear")
     card = SimpleNamespace(
-        slug=spec.slug, head=head, policy=policy_of(spec), revision=None, decoder=SimpleNamespace()
+        slug=OTHER.slug,
+        head=head,
+        policy=policy_of(OTHER),
+        revision=None,
+        decoder=SimpleNamespace(),
     )
     card.decoder.attention_softcap = 50.0
-    assert sources._differences(card, spec, identity=True) == []
+    assert sources.differences(card, OTHER, identity=True) == []
     card.decoder.attention_softcap = None
-    assert sources._differences(card, spec, identity=True) == [("attention_softcap", None, 50.0)]
+    assert sources.differences(card, OTHER, identity=True) == [("attention_softcap", None, 50.0)]
 
 
 def test_a_partial_only_keeps_every_checkpoint_on_the_disk(monkeypatch):
     """--only=sweep --keep=none removes nothing before the search is complete."""
-    spec = known_models.KNOWN[GEMMA]
-    step = SimpleNamespace(spec=spec, checkpoint=10, fetch=5, todo=[], tokens=0, absent=False)
+    step = SimpleNamespace(spec=SPEC, checkpoint=10, fetch=5, todo=[], tokens=0, absent=False)
     for every, peak in ((["sweep"], 15), (["sweep", "search"], 30)):
         asked = SimpleNamespace(
             root=Path("/"), stages_of=lambda _: ["sweep"], all_stages_of=lambda _, own=every: own
         )
-        assert planning.disk(asked, [step, step]).keep_none == peak
+        assert plan.disk(asked, [step, step]).none == peak

@@ -14,13 +14,11 @@ from analysis.study import Study
 from configs import known_models, reproduce
 from launch.common import released_scores
 from launch.reproduction import studies
-from launch.reproduction.readings import Reading
 from tests.conftest import SHARED
 
 pytestmark = [pytest.mark.needs_shared, pytest.mark.slow]
 
 ITEMS = "elo_greatest_single_thing"
-PAPERS = Reading("paper", "the paper's conventions", True)
 OF_ITEMS = {"figure_5a": 10, "figure_5b": 6, "figure_a5": 56}  # published values
 
 
@@ -33,7 +31,7 @@ def study(tmp_path_factory) -> Study:
     config = reproduce.get_config()
     config.permutations = config.bootstraps = 99
     asked = SimpleNamespace(run=lambda reading: str(folder), config=config)
-    return studies.study_of(asked, PAPERS, data.read())
+    return studies.study_of(asked, "paper", data.read())
 
 
 def compared(computed):

@@ -46,9 +46,8 @@ def write_items(folder: Path, items: Sequence[str] = ITEMS, best: int = 1700) ->
     """Items with human ranks, in the layout of the authors' release."""
     count = range(1, len(items) + 1)
     columns = {"elo_rank": count, "elo_score": [best - i for i in count], "name": items}
-    frame = pl.DataFrame({**columns, "elo_matches": [60] * len(items), "a/b": [0.0] * len(items)})
     folder.mkdir(parents=True, exist_ok=True)
-    frame.write_csv(folder / "items.csv")
+    pl.DataFrame({**columns, "elo_matches": 60, "a/b": 0.0}).write_csv(folder / "items.csv")
     return folder / "items.csv"
 
 
@@ -58,12 +57,16 @@ def flags(root: Path, folders: Path, *more: str, models: Sequence[str] = (GEMMA,
     return [f"--root={root}", f"--source-dir={folders}", named, *TINY, *more]
 
 
+def rows(lines: Sequence[str]) -> dict[str, str]:
+    """First word -> the last line that begins with it: the rows of a table."""
+    return {line.split()[0]: line for line in lines if line.strip()}
+
+
 def counts(line: str) -> dict[str, int]:
     """`page: … (3 same, 0 within noise, …)` -> kind -> count."""
     return {kind: int(n) for n, kind in re.findall(r"(\d+) ([a-z ]+?)(?:,|;|\))", line)}
 
 
-def parts(root: Path) -> dict[str, bytes]:
-    """File -> bytes of everything that was computed."""
-    every = sorted((root / "runs").rglob("*.parquet"))
-    return {str(path.relative_to(root)): path.read_bytes() for path in every}
+def parts(folder: Path) -> dict[str, bytes]:
+    """File -> bytes of everything that was computed below a folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.parquet"))}

@@ -1,18 +1,51 @@
-"""Lists of replies, read from text, CSV and Parquet files."""
+"""What models are given: prompts, and lists of replies, of files or of a run."""
 
 import contextlib
+import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 from absl import flags
 from absl.flags import FlagValues
+from etils import epath
 
+from configs import prompts
 from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
-from engine.runs import schema
+from engine.runs import parts, provenance, schema, storage
+from engine.runs.reader import read_contents
 from launch.common.command import Given, paths
+from launch.common.text import nearest, pieces
+
+
+def chosen_prompts(ids: str, own: Sequence[str]) -> Mapping[str, str]:
+    """Prompt id -> text: the user's own texts, or those of configs/prompts.py where there are none.
+
+    Args:
+      ids: ids of configs/prompts.py, comma-separated.
+      own: texts of `--prompt`.
+    """
+    if own:
+        return {prompt_id(text): text for text in own}
+    for name in pieces(ids):
+        if name not in prompts.PROMPTS:
+            raise AssayError(
+                f"prompts={name!r}{nearest(name, prompts.PROMPTS)}; "
+                f"allowed: {', '.join(prompts.PROMPTS)}"
+            )
+    return {name: prompts.PROMPTS[name] for name in pieces(ids)}
+
+
+def prompt_id(text: str) -> str:
+    """Id of a prompt: its name in configs/prompts.py, or its first words and a hash."""
+    for name, known in prompts.PROMPTS.items():
+        if text == known:
+            return name
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:32].strip("-")
+    return f"{words or 'prompt'}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
 def define_flags(given: FlagValues) -> None:
@@ -97,3 +130,45 @@ def _read(path: Path) -> Iterator[None]:
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise AssayError(f"items={path}: {reason}") from error
+
+
+class RankedList(NamedTuple):
+    """A list of replies whose ranks by people are known: scored under every convention too."""
+
+    name: str
+    replies: Sequence[str]
+    humans: bytes  # of its table of people's ranks
+    prompts: Mapping[str, str]  # prompt id -> text, under which it was scored in the run
+
+
+def ranked_lists(run: epath.Path, names: str) -> list[RankedList]:
+    """The lists of a run, with people's ranks and the prompts under which they were scored.
+
+    Args:
+      run: the folder, with or without a run in it.
+      names: comma-separated; `auto` for all whose ranks by people the run holds.
+
+    Raises:
+      AssayError: a list that the run does not hold, or of which it holds no ranks by people.
+    """
+    if not storage.exists(run / schema.MANIFEST):
+        if names not in ("auto", ""):
+            raise AssayError(f"lists={names!r}: run {run} holds no lists; allowed: 'auto'")
+        return []
+    contents = read_contents(run)
+    scored = [result for result in contents.results.values() if result.items]
+    items = {str(result.items) for result in scored if result.kind == schema.ITEMS_DIR}
+    ranked = sorted(name for name in items if storage.exists(run / schema.humans_path(name)))
+    lists = []
+    for name in ranked if names == "auto" else pieces(names):
+        if name not in ranked:
+            raise AssayError(
+                f"lists={name!r}{nearest(name, ranked)}; allowed: lists of the run with ranks by "
+                f"people ({', '.join(ranked) or 'it has none'})"
+            )
+        place = schema.humans_path(name)
+        table = parts.read_frame(run / place, None, provenance.of_table(place), may_be_old=True)
+        replies = table.frame.sort("item_id")["item"].to_list()
+        prompts = {r.prompt: contents.prompts[r.prompt] for r in scored if r.items == name}
+        lists.append(RankedList(name, replies, storage.read(run / place), prompts))
+    return lists

@@ -1,0 +1,382 @@
+"""Scores a model under many conventions, each into a run folder of its own; resumable.
+
+Weights are restored once for all conventions that need the same ones. A convention that gives the
+token ids of an earlier one under the same settings is not computed, and what a sweep has computed
+already is taken over.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+from etils import epath
+from jax.sharding import Mesh
+
+from engine import mesh as meshes
+from engine.checkpoint.card import Checkpoint
+from engine.checkpoint.restore import restore
+from engine.control import ProcessError
+from engine.errors import AssayError, OutOfMemory
+from engine.planning import admission
+from engine.runs import provenance, schema, storage
+from engine.runs.lock import LockError
+from engine.runs.manifest import Manifest, empty
+from engine.runs.reader import Json, RunError
+from engine.runs.readings import (
+    DEFAULT,
+    NOISE_MESH,
+    NOISE_STEP,
+    Entry,
+    folder_of,
+    merged,
+    write_index,
+)
+from engine.scoring.reward_passes import RewardScorer, dtype_named, rows_of_step
+from engine.settings import SweepSettings
+from engine.sweep.rewards import pooling_of, sweep_replies, sweep_vocabulary
+from engine.sweep.step_size import recorded_step
+from launch.common.conventions import Convention
+from launch.common.inputs import RankedList
+from launch.common.text import say
+
+_NOISE_STEP = 4  # the noise floor's steps are smaller by this factor
+
+
+class Interrupted(AssayError):
+    """Memory was short for some conventions, which can be tried again."""
+
+    exit_status = 1
+
+
+class Failed(AssayError):
+    """Some conventions could not be computed; the others are complete."""
+
+    exit_status = 1
+
+
+class Pass(NamedTuple):
+    """One convention to compute, in steps of a size on a mesh."""
+
+    name: str
+    convention: Convention
+    step: int | None  # candidates per step; None: the default convention's
+    mesh: Mesh
+
+
+class Weights:
+    """Loads a model once, for all conventions of the same weights on a mesh.
+
+    Attributes:
+      step: candidates per step of these conventions; None until it was chosen.
+    """
+
+    step: int | None = None
+
+    def __init__(self, convention: Convention, mesh: Mesh):
+        self._key, self._mesh = convention.weights, mesh
+        self._dtype = dtype_named(convention.dtype)
+        self._scorer: RewardScorer | None = None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the model is on the devices."""
+        return self._scorer is not None
+
+    def fits(self, one: Pass) -> bool:
+        """Whether a pass needs these weights on this mesh."""
+        return self._key == one.convention.weights and self._mesh is one.mesh
+
+    def __call__(self, group: Sequence[Checkpoint], step_size: int) -> RewardScorer:
+        """The model, for steps of a size."""
+        if self._scorer is None:
+            meshes.check_mesh(self._mesh, group[0].card.decoder)
+            restored = restore(group, self._mesh, self._dtype)
+            self._scorer = RewardScorer.build(*restored, self._mesh, step_size=step_size)
+        return dataclasses.replace(self._scorer, step_size=step_size)
+
+
+class ConventionRuns:
+    """The runs of one model under its conventions, below one folder.
+
+    Args:
+      checkpoint: the model.
+      run: the folder that holds the runs.
+      prompts: prompt id -> text, of vocabularies.
+      lists: lists that are scored too.
+      settings: of the default convention; the others change mode, pooling and dtype.
+      mesh: the devices.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        run: epath.Path,
+        prompts: Mapping[str, str],
+        lists: Sequence[RankedList],
+        settings: SweepSettings,
+        mesh: Mesh,
+    ):
+        self._checkpoint, self._slug = checkpoint, checkpoint.card.slug
+        self._run, self._prompts, self._lists = run, prompts, lists
+        self._settings, self._mesh = settings, mesh
+        self._texts = [*prompts.values(), *(t for one in lists for t in one.prompts.values())]
+        self._failures: dict[str, str] = {}
+        self._short: dict[str, str] = {}  # not computed, for lack of the host's memory
+        self._weights: Weights | None = None
+        self._step = settings.step_size  # of the default convention
+        self._begun = 0
+
+    def compute(self, conventions: Mapping[str, Convention]) -> int:
+        """Scores the model under its conventions, of which the first is the default one.
+
+        Returns:
+          The number of new rewards.
+
+        Raises:
+          AssayError: as `sweep_vocabulary`; a convention of the same name means something else.
+          Failed: some conventions could not be computed, such as one that overflows in float16.
+          Interrupted: the host's memory was short for some; they are not noted as failed.
+        """
+        same = self._same_ids(conventions)
+        entries = {
+            name: Entry(settings=dataclasses.asdict(convention), same_as=same.get(name))
+            for name, convention in conventions.items()
+        }
+        merged(self._run, self._slug, entries)  # raises where a name stands for something else
+        first, *others = [
+            Pass(name, convention, None, self._mesh)
+            for name, convention in conventions.items()
+            if name not in same and name not in self._failures
+        ]
+        taken = self._take_over(first.convention)
+        self._step = taken if self._step is None else self._step
+        new = self._compute_all([first], 1 + len(others))
+        assert self._step is not None
+        noise = self.noise_floor(first.convention, self._step)
+        for one in noise:
+            shape = "x".join(str(size) for size in one.mesh.shape.values())
+            settings = {"step": str(one.step or self._step), "mesh": shape}
+            settings = dataclasses.asdict(one.convention) | settings
+            entries[one.name] = Entry(settings=settings, noise=True)
+        self._write_index(entries)
+        # Those of equal weights and mesh follow one another; those of the default one lead.
+        every = [first, *others, *noise]
+        keys = list(dict.fromkeys((one.convention.weights, id(one.mesh)) for one in every))
+        every.sort(key=lambda one: keys.index((one.convention.weights, id(one.mesh))))
+        new += self._compute_all([one for one in every if one is not first], len(every))
+        self._write_index(entries)
+        if self._short:
+            raise Interrupted(f"{self._slug}: memory was short for {_reasons(self._short)}")
+        if self._failures:
+            said = f"readings that could not be computed: {_reasons(self._failures)}"
+            raise Failed(f"{self._slug}: {said}")
+        return new
+
+    def noise_floor(self, default: Convention, step: int) -> list[Pass]:
+        """The default convention in other steps and, on several devices, on another mesh.
+
+        Steps are smaller; they are of 2 where the default convention takes 1.
+        """
+        size = len(self._checkpoint.token_ids)
+        # A short list of tokens takes smaller steps than it may: its own size counts.
+        taken = rows_of_step(min(self._settings.tokens or size, size), 1, step)
+        # A step of 1 has no smaller one; the same step would be the same computation, no noise.
+        again = max(1, taken // _NOISE_STEP) if taken > 1 else 2
+        passes = [Pass(f"{NOISE_STEP}{again}", default, again, self._mesh)]
+        axis, devices = self._mesh.shape["model"], self._mesh.devices.size
+        other = 2 * axis if devices % (2 * axis) == 0 else axis // 2
+        if devices == 1:
+            return passes
+        mesh = meshes.build_mesh(other)
+        try:
+            meshes.check_mesh(mesh, self._checkpoint.card.decoder)
+        except AssayError:  # the model cannot be split so
+            return passes
+        name = f"{NOISE_MESH}{mesh.shape['data']}x{other}"
+        return [*passes, Pass(name, default, None, mesh)]
+
+    def fitting_step(self, one: Pass, step: int) -> int:
+        """The default convention's step, or a smaller one if the model does not fit with it.
+
+        float32 takes more memory than a default convention in bfloat16.
+        """
+        settings = self._settings
+        if settings.step_size is not None or not settings.check_memory:
+            return step
+        model, convention = one.convention.applied(self._checkpoint), one.convention
+        splits = [model.template.around(text) for text in self._texts]
+        prefix, suffixes = max(len(s.prefix) for s in splits), [len(s.suffix) for s in splits]
+        subject, place = admission.subject_of([model]), admission.Place.of(one.mesh)
+        where = (subject, place, convention.dtype, prefix)
+        if not admission.refusal(*where, 1 + min(suffixes), step, settings.self_check):
+            return step
+        suffix = None if self._lists or convention.mode == "text" else 1 + max(suffixes)
+        return min(step, admission.step_for(*where, suffix, settings.self_check))
+
+    def _same_ids(self, conventions: Mapping[str, Convention]) -> dict[str, str]:
+        """Name -> the earlier convention that gives the same token ids under the same settings.
+
+        Conventions whose template cannot be used are noted as failed.
+
+        Raises:
+          AssayError: the default convention's template cannot be used.
+        """
+        first: dict[tuple[object, ...], str] = {}
+        same = {}
+        for name, one in conventions.items():
+            template = one.applied(self._checkpoint).template
+            cut = template.split if one.mode == "ids" else template.around
+            try:
+                splits = tuple((s.prefix, s.suffix) for s in map(cut, self._texts))
+            except AssayError as error:
+                if name == DEFAULT:
+                    raise
+                self._failures[name] = str(error)
+                continue
+            key = (*one.weights, one.mode, one.pooling, splits)
+            if first.setdefault(key, name) != name:
+                same[name] = first[key]
+        return same
+
+    def _take_over(self, default: Convention) -> int | None:
+        """Copies what a sweep has computed in the run itself, where it is the default convention.
+
+        Its parts say what computed them, and are checked like those of any run.
+
+        Returns:
+          The step of the default convention; None where it has no result yet.
+        """
+        target, model = folder_of(self._run, DEFAULT), default.applied(self._checkpoint)
+        recorded = _recorded_step(target, self._slug)
+        if self._settings.tokens is not None or not storage.exists(self._run / schema.MANIFEST):
+            return recorded
+        done = Manifest.open(str(self._run)).content["results"]
+        there = Manifest.open(str(target)).content["results"]
+        every = {schema.scores_path(self._slug, p): text for p, text in self._prompts.items()}
+        wanted = {path: text for path, text in every.items() if path not in there}
+        steps = {done[path]["fingerprint"].get("step_size") for path in wanted if path in done}
+        if not wanted or not wanted.keys() <= done.keys():
+            return recorded
+        if len(steps | ({recorded} if recorded else set())) > 1:
+            return recorded
+        for path, text in wanted.items():
+            fingerprint = self._fingerprint(model, default, text)
+            has = done[path]["fingerprint"]
+            more = {"objectives", "pooling", "tokens"} & (set(has) - set(fingerprint))
+            if not done[path]["complete"] or has | fingerprint != has or more:
+                return recorded
+        if not storage.exists(target / schema.MANIFEST):
+            Manifest(target, empty()).save()
+        for path in wanted:
+            for part in done[path]["parts"]:
+                data = storage.read(self._run / path / part)
+                storage.write_atomic(target / path / part, data)
+        return steps.pop()
+
+    def _fingerprint(self, model: Checkpoint, default: Convention, prompt: str) -> Json:
+        """What the fingerprint of the default convention will hold, the chosen step aside."""
+        split, settings = model.template.around(prompt), self._settings
+        return {
+            **model.card.identity,
+            "mode": default.mode,
+            "dtype": default.dtype,
+            "rows": len(model.token_ids),
+            "part_size": settings.part_size,
+            "prefix_ids": list(split.prefix),
+            "suffix_ids": list(split.suffix),
+            "numerics": provenance.numerics(jax.default_backend()),
+            **pooling_of(model, default.pooling).choice,
+            **({} if settings.step_size is None else {"step_size": settings.step_size}),
+            **meshes.identity(self._mesh),
+        }
+
+    def _compute_all(self, passes: Sequence[Pass], of: int) -> int:
+        """Computes some of `of` passes; returns the number of new rewards."""
+        new = 0
+        for one in passes:
+            self._begun += 1
+            say(f"{self._slug}: reading {self._begun}/{of}: {one.name}")
+            if self._weights is None or not self._weights.fits(one):
+                self._weights = None  # released before others are loaded
+                self._weights = Weights(one.convention, one.mesh)
+            try:
+                new += self._compute(one, self._weights)
+            except AssayError as error:
+                if one.name == DEFAULT or not _is_of_the_convention(error):
+                    raise
+                # An accelerator's memory is ours alone; the host's may be free another time.
+                shared = one.mesh.devices.flat[0].platform == "cpu"
+                short = shared and isinstance(error, OutOfMemory)
+                (self._short if short else self._failures)[one.name] = str(error)
+        return new
+
+    def _compute(self, one: Pass, weights: Weights) -> int:
+        run, model = folder_of(self._run, one.name), one.convention.applied(self._checkpoint)
+        settings = dataclasses.replace(
+            self._settings,
+            mode=one.convention.mode,
+            pooling=one.convention.pooling,
+            dtype=one.convention.dtype,
+            step_size=self._step_of(one, weights),
+            check_memory=self._settings.check_memory and not weights.loaded,
+        )
+        new = sweep_vocabulary([model], self._prompts, str(run), settings, one.mesh, load=weights)
+        if one.name == DEFAULT:
+            self._step = _recorded_step(run, self._slug)
+            settings = dataclasses.replace(settings, step_size=self._step)
+        for each in self._lists:
+            named = (each.prompts, each.name, each.replies)
+            new += sweep_replies([model], *named, str(run), settings, one.mesh, load=weights)
+            if not storage.exists(humans := run / schema.humans_path(each.name)):
+                storage.write_atomic(humans, each.humans)
+        return new
+
+    def _step_of(self, one: Pass, weights: Weights) -> int | None:
+        """Candidates per step of a pass; None for a default convention that is to choose it."""
+        named = self._settings.step_size is not None
+        if one.step or one.name == DEFAULT or self._step is None or named:
+            return one.step or self._step
+        step = _recorded_step(folder_of(self._run, one.name), self._slug) or weights.step
+        if step is None and weights.loaded:  # by the default convention; their memory is not free
+            step = self._step
+        elif step is None:
+            step = self.fitting_step(one, self._step)
+        if step < self._step:
+            said = f"steps of {step}, not {self._step}, as memory allows"
+            say(f"{self._slug}: {one.name}: {said}")
+        weights.step = step
+        return step
+
+    def _write_index(self, entries: Mapping[str, Entry]) -> None:
+        """Writes the entries of the model, with the failures so far."""
+        noted = {
+            name: dataclasses.replace(entry, failure=self._failures.get(name, ""))
+            for name, entry in entries.items()
+        }
+        write_index(self._run, merged(self._run, self._slug, noted))
+
+
+def _recorded_step(run: epath.Path, slug: str) -> int | None:
+    """The step of a model's results in a run; None where it has none."""
+    manifest = Manifest.open(str(run))
+    paths = (path for path in manifest.content["results"] if f"/model={slug}/" in path)
+    return next((step for path in paths if (step := recorded_step(manifest, path))), None)
+
+
+def _reasons(reasons: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} ({why})" for name, why in reasons.items())
+
+
+def _is_of_the_convention(error: AssayError) -> bool:
+    """Whether an error would be the same another time: of a template, of numbers, of a dtype.
+
+    Errors of a disk, a store or another process would not, nor those of a damaged run.
+    """
+    if isinstance(error, LockError | RunError | ProcessError):
+        return False
+    causes, one = [], error.__cause__
+    while one is not None:
+        causes.append(one)
+        one = one.__cause__
+    return all(isinstance(cause, ValueError) for cause in causes)  # as AssayError is

@@ -1,0 +1,58 @@
+"""Text of commands: misspelt names, comma-separated settings, durations, tables, and printing."""
+
+import difflib
+import io
+import os
+import sys
+from collections.abc import Iterable, Sequence
+
+_UNITS = (("days", 86_400, 2 * 86_400), ("h", 3600, 7200), ("min", 60, 180))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` for the most similar known name; "" where none is similar."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def pieces(text: str) -> tuple[str, ...]:
+    """The pieces of a comma-separated setting, without empty ones."""
+    return tuple(piece.strip() for piece in text.split(",") if piece.strip())
+
+
+def in_hours(seconds: float) -> str:
+    """`3.4 s`, `12 min`, `5.1 h`: two digits, since no more is known of an estimate."""
+    for unit, length, least in _UNITS:
+        if seconds >= least:
+            value = seconds / length
+            return f"{value:.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of a table as lines; every column is as wide as its longest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def escape_unencodable() -> None:
+    r"""Prints what the terminal's encoding lacks, and lone surrogates, as `\xd7`, on both streams.
+
+    The encoding is the user's: PYTHONIOENCODING=ascii, or a POSIX locale without UTF-8.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def show(text: str) -> None:
+    """Prints a text; a reader that has closed the pipe is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # Python would complain again when it flushes at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say(line: str) -> None:
+    """Prints a line of progress on standard error."""
+    print(line, file=sys.stderr, flush=True)

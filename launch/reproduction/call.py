@@ -1,0 +1,229 @@
+"""One call of `assay reproduce`: its models, stages and runs, and where things lie."""
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from configs import known_models
+from configs.known_models import ModelSpec
+from configs.prompts import PROMPTS
+from engine.errors import AssayError
+from engine.scoring.reward_passes import dtype_named
+from launch.common import scoring
+from launch.common.command import Given, paths
+from launch.common.conventions import dimensions_of
+from launch.common.inputs import chosen_prompts
+from launch.common.text import nearest, pieces
+from launch.reproduction.elo import EloList, read_elo
+
+KEEP = ("all", "none")
+NONE, DIFFERING, ALL = TRIED = ("none", "differing", "all")  # of --readings
+PAPER, OURS, NOISE = "paper", "ours", "noise"  # run folders below <root>/runs
+
+
+class Stage(enum.StrEnum):
+    """What is done for a model, in this order; the page is about all of them."""
+
+    CONVERT = "convert"
+    SWEEP = "sweep"
+    ITEMS = "items"
+    SEARCH = "search"
+    LOGPROBS = "logprobs"
+    READINGS = "readings"
+    PAGE = "page"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Call:
+    """The flags and settings, checked.
+
+    Attributes:
+      root: folder of everything that is written.
+      rewards: reward models, in the order of the paper.
+      languages: language models of Tables A1-A5, where a stage concerns them.
+      stages: those that are run.
+      source_dir: folder that holds a folder for each model; None: the hub.
+      elo: the items, with human ranks where they are known; None: not given.
+      keep: "all", or "none": downloads and checkpoints go when their results are complete.
+      prompts: prompt id -> text.
+      item_prompt: prompt id and text of the items.
+      searched: slugs of the models that are searched.
+      tried: for which models single conventions are changed; one of `TRIED`.
+      config: of configs/reproduce.py.
+    """
+
+    root: Path
+    rewards: Sequence[ModelSpec]
+    languages: Sequence[ModelSpec]
+    stages: Sequence[str]
+    source_dir: Path | None
+    elo: EloList | None
+    keep: str
+    prompts: Mapping[str, str]
+    item_prompt: tuple[str, str]
+    searched: Sequence[str]
+    tried: str
+    config: ConfigDict
+
+    @property
+    def models(self) -> list[ModelSpec]:
+        """Every model, reward models first."""
+        return [*self.rewards, *self.languages]
+
+    @property
+    def runs(self) -> dict[str, str]:
+        """Run -> its conventions, for readers."""
+        named = {PAPER: "the paper's conventions", OURS: "our conventions"}
+        second = self.config.second_dtype
+        return named | ({NOISE: f"{named[PAPER]} in {second}"} if second else {})
+
+    def stages_of(self, spec: ModelSpec) -> list[str]:
+        """The stages of this call that give results of a model."""
+        return [stage for stage in self.all_stages_of(spec) if stage in self.stages]
+
+    def all_stages_of(self, spec: ModelSpec) -> list[str]:
+        """The stages that give results of a model, whatever --only says."""
+        stages: list[str] = [Stage.SWEEP if spec.head else Stage.LOGPROBS]
+        if spec.head and self.elo is not None:
+            stages.append(Stage.ITEMS)
+        if spec.slug in self.searched:
+            stages.append(Stage.SEARCH)
+        if spec.head and self.tried != NONE:
+            stages.append(Stage.READINGS)
+        return stages
+
+    def checkpoint(self, spec: ModelSpec) -> Path:
+        """Folder of a model's checkpoint."""
+        return self.root / "checkpoints" / spec.slug
+
+    def run(self, name: str) -> str:
+        """Folder of a run."""
+        return str(self.root / "runs" / name)
+
+
+def read_call(given: Given) -> Call:
+    """Flags and settings -> what is to be done.
+
+    Raises:
+      AssayError: an unknown model, stage or prompt, or a folder or file that is not there.
+    """
+    config, prompt = given.config, given.config.item_prompt
+    if given.keep not in KEEP:
+        raise AssayError(f"--keep={given.keep!r}; allowed: {', '.join(KEEP)}")
+    if given.readings not in TRIED:
+        raise AssayError(f"--readings={given.readings!r}; allowed: {', '.join(TRIED)}")
+    stages = _stages(given.only, given.readings)
+    scoring.verify(config)  # which refuses what is not allowed
+    folder = given["source-dir"].value
+    if folder is not None and not Path(folder).is_dir():
+        raise AssayError(f"--source-dir={folder!r}: no such folder")
+    rewards, languages = _models(given.models, config.language_models)
+    if prompt not in PROMPTS:
+        raise AssayError(f"item_prompt={prompt!r}; allowed: {', '.join(PROMPTS)}")
+    concerned = {Stage.CONVERT, Stage.LOGPROBS, Stage.PAGE} & {*stages}
+    call = Call(
+        root=Path(paths(given, "root")[0]),
+        rewards=rewards,
+        languages=languages if concerned else [],
+        stages=stages,
+        source_dir=None if folder is None else Path(folder),
+        elo=read_elo(Path(given.elo), given.column) if given.elo else None,
+        keep=given.keep,
+        prompts=chosen_prompts(config.prompts, ()),
+        item_prompt=(prompt, PROMPTS[prompt]),
+        searched=_searched(config.searched, [spec.slug for spec in rewards]),
+        tried=given.readings,
+        config=config,
+    )
+    _check_work(call, given.only, [*rewards, *languages])
+    dimensions_of(config.dimensions)
+    for dtype in pieces(config.dtypes):
+        dtype_named(dtype)
+    return call
+
+
+def _check_work(call: Call, only: Sequence[str], models: Sequence[ModelSpec]) -> None:
+    """Refuses stages of which none concerns any of the models."""
+    if {Stage.CONVERT, Stage.PAGE} & {*call.stages} or any(map(call.stages_of, models)):
+        return
+    useful = {stage for spec in models for stage in call.all_stages_of(spec)} | {
+        Stage.CONVERT,
+        Stage.PAGE,
+    }
+    slugs = [spec.slug for spec in models]
+    how = (
+        f"; the stage {Stage.ITEMS} needs --elo" if Stage.ITEMS in only and call.elo is None else ""
+    )
+    raise AssayError(
+        f"--only={','.join(only)}: nothing to do for "
+        f"{_all(slugs) if len(slugs) <= 3 else f'{len(slugs)} models'}; "
+        f"allowed: {_all(stage for stage in Stage if stage in useful)}{how}"
+    )
+
+
+def _stages(only: Sequence[str], tried: str) -> list[str]:
+    for stage in only:
+        if stage not in [*Stage]:
+            near = nearest(stage, map(str, Stage))
+            raise AssayError(f"--only={stage!r}{near}; allowed: {_all(Stage)}")
+    if Stage.READINGS in only and tried == NONE:
+        raise AssayError(
+            f"--only={Stage.READINGS} with --readings={NONE}; allowed: {DIFFERING}, {ALL}"
+        )
+    left_out = [Stage.READINGS] if tried == NONE else []
+    return [stage for stage in Stage if stage in (only or Stage) and stage not in left_out]
+
+
+def _models(chosen: Sequence[str], listed: str) -> tuple[list[ModelSpec], list[ModelSpec]]:
+    """Reward and language models, in the order of the registry.
+
+    Language models come from --models and from the setting, in which "paper" says no more than in
+    --models.
+    """
+    every = known_models.MODELS | known_models.LANGUAGE_MODELS
+    names = {
+        name.lower(): slug
+        for slug, spec in every.items()
+        for name in (slug, spec.nickname, spec.hub_id)
+    }
+    chosen = [name.strip() for name in chosen] or [""]
+    slugs = set()
+    for name in chosen:
+        if name == "paper":
+            slugs.update(known_models.MODELS)
+        elif name.lower() in names:
+            slugs.add(names[name.lower()])
+        else:
+            near = nearest(name, [*names, *known_models.MODELS])
+            raise AssayError(f"--models={name!r}{near}; allowed: paper, {_all(every)}")
+    if "paper" in chosen or listed != "paper":
+        slugs.update(_languages(listed))
+    tables = (known_models.MODELS, known_models.LANGUAGE_MODELS)
+    rewards, languages = ([s for slug, s in table.items() if slug in slugs] for table in tables)
+    return rewards, languages
+
+
+def _languages(listed: str) -> Iterable[str]:
+    if listed == "paper":
+        return known_models.LANGUAGE_MODELS
+    for slug in pieces(listed):
+        if slug not in known_models.LANGUAGE_MODELS:
+            allowed = _all(known_models.LANGUAGE_MODELS)
+            raise AssayError(f"language_models={slug!r}; allowed: paper, {allowed}")
+    return pieces(listed)
+
+
+def _searched(listed: str, slugs: Sequence[str]) -> Sequence[str]:
+    if listed == "all":
+        return slugs
+    for slug in pieces(listed):
+        if slug not in slugs:
+            raise AssayError(f"searched={slug!r}; allowed: all, or some of {_all(slugs)}")
+    return pieces(listed)
+
+
+def _all(names: Iterable[str]) -> str:
+    return ", ".join(names)
