@@ -38,10 +38,10 @@ from bench.compiled.programs import PASSES, SEARCHES, Work, merged_replies
 from bench.compiled.rows import Case, Kept, Row, compile_pass
 from bench.compiled.structures import Asked, Structure
 from engine.errors import AssayError
-from engine.planning import plans
 from engine.planning.machines import GIB
+from engine.planning.memory import account
 from engine.planning.plans import Plan
-from engine.planning.work import Named
+from engine.planning.step_size import splits
 from engine.scoring.reward_passes import dtype_named
 from engine.search.settings import DEFAULTS
 
@@ -85,7 +85,7 @@ def rows_of(
         structures.mesh_of(plan, name).model,
         Path(_PROGRAMS.value) if _PROGRAMS.value else None,
     )
-    sizes = [axis] if axis else [n for n in plans.splits(structure.decoder, count) if n >= first]
+    sizes = [axis] if axis else [n for n in splits(structure.decoder, count) if n >= first]
     for size in sizes:
         case = Case.of(structure, slice_, size, name, work, _DTYPE.value)
         empty = Row(
@@ -113,7 +113,8 @@ def _asked(structure: Structure, axis: int, candidates: int) -> Asked:
     return Asked(
         dataclasses.replace(usual.sweep, prefix=prefix, step_size=candidates or None),
         dataclasses.replace(usual.search, prefix=prefix, **searched),
-        Named(dtype=_DTYPE.value, model_axis=axis or None),
+        _DTYPE.value,
+        axis,
     )
 
 
@@ -133,11 +134,11 @@ def _account(plan: Plan, axis: int, asked: Asked, name: str) -> float | None:
     model = dataclasses.replace(plan.model, data=count // axis, model=axis)
     if name == "score":
         sized = dataclasses.replace(asked.sweep, step_size=plan.step_size)
-        return plans.sweep_account(model, sized).total / GIB
+        return account(model, sized).total / GIB
     if name in SEARCHES:
         more = merged_replies(name, asked.search.candidates)
         search = dataclasses.replace(asked.search, merged=more)
-        return plans.search_account(model, search).total / GIB
+        return account(model, search).total / GIB
     return None
 
 

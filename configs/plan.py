@@ -18,7 +18,7 @@ def get_config():
     config.self_check = 16  # as in configs/common.py
     config.part_size = 16384  # as in configs/common.py
     # Devices along the mesh axis `model`; 0: the fewest on which the model fits, and for the search
-    # the number that makes it fastest.
+    # as many as keep all devices busy.
     config.mesh = ml_collections.ConfigDict({"model": 0})
     # Positions of a prompt, and of each candidate, template included. 0: those of the checkpoint's
     # template; where there is none at hand 64, and of a candidate a listed model's own, else 3.
@@ -28,7 +28,6 @@ def get_config():
     config.length = 8
     config.candidates = 64
     config.merge = 7
-    config.steps = 500
     config.direction = "both"
     config.restarts = 1
     return config

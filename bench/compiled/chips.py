@@ -37,18 +37,20 @@ class Chip:
     Attributes:
       clock_hz: of the compiler's cycles: the stated peak, divided by the operations of its matrix
         units in a cycle.
+      bytes_per_s: of its memory, as stated.
       ring_bytes_per_s: into and out of one chip along one axis of a torus, both directions, from
         Google's pages.
     """
 
     clock_hz: float
+    bytes_per_s: float
     ring_bytes_per_s: float
 
 
 CHIPS = {
-    "v5e": Chip(clock_hz=1.5e9, ring_bytes_per_s=90e9),
-    "v6e": Chip(clock_hz=1.75e9, ring_bytes_per_s=180e9),
-    "v5p": Chip(clock_hz=1.75e9, ring_bytes_per_s=180e9),
+    "v5e": Chip(clock_hz=1.5e9, bytes_per_s=0.82e12, ring_bytes_per_s=90e9),
+    "v6e": Chip(clock_hz=1.75e9, bytes_per_s=1.64e12, ring_bytes_per_s=180e9),
+    "v5p": Chip(clock_hz=1.75e9, bytes_per_s=2.77e12, ring_bytes_per_s=180e9),
 }
 
 

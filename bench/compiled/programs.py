@@ -9,11 +9,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from bench.support.heads import linear_head
+from bench.support.search_floor import least_passes
 from engine import mesh as meshes
 from engine.checkpoint.restore import abstract, parameters
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
-from engine.planning import flops, memory, searches
+from engine.planning import flops, memory
 from engine.planning.machines import Kind
 from engine.planning.work import BLOCK_ROWS, SELF_CHECK, SearchWork
 from engine.scoring.reward_passes import RewardScorer
@@ -108,11 +109,13 @@ class Programs:
         layers = parameter_count(self.decoder, "decoder.layers.")
         return layers * self.dtype.itemsize / self.mesh.shape["model"]
 
-    def floor_seconds(self, name: str, kind: Kind) -> float:
+    def floor_seconds(self, name: str, kind: Kind, bytes_per_s: float) -> float:
         """Least seconds of a pass: its operations at the peak, or reading each layer once."""
         if name in SEARCHES:  # several passes
-            return searches.floor_seconds(self._planned(), kind, self._search_work(name))
-        return max(self.flops(name) / kind.rate_16, self.layer_bytes() / kind.bytes_per_s)
+            passes = list(least_passes(self._planned(), self._search_work(name)).values())
+        else:
+            passes = [(self.flops(name), int(self.layer_bytes()))]
+        return sum(max(of / (kind.rate_16 or math.nan), read / bytes_per_s) for of, read in passes)
 
     def rounds(self, op_name: str) -> int:
         """Rounds of a loop over blocks of a search on one device; XLA does not know them."""

@@ -97,7 +97,7 @@ class Row:
       counted_flops: of `engine/planning/flops.py`, without padding.
       share_of_peak: counted operations in that time, of the stated peak in bfloat16.
       floor_ms: counted operations at the peak, or reading each layer once; of a step of a search
-        the sum over its passes (engine/planning/searches.py).
+        the sum over its passes (bench/support/search_floor.py).
       collectives: kind and dtype -> [number, bytes].
       collective_ms: that all-reduces take in a ring along one axis of the torus.
       weight_copies: what is written and depends on weights alone -> bytes.
@@ -232,7 +232,7 @@ def _measured(
         flops=products.matmul_flops(program),
         counted_flops=flops,
         share_of_peak=flops / seconds / kind.rate_16,
-        floor_ms=1e3 * programs.floor_seconds(case.name, kind),
+        floor_ms=1e3 * programs.floor_seconds(case.name, kind, chip.bytes_per_s),
         collectives=_by_dtype(collectives),
         collective_ms=1e3 * collective_s,
         weight_copies=copies,

@@ -13,8 +13,8 @@ from engine.models.config import DecoderConfig, Rope
 from engine.planning import plans
 from engine.planning.machines import Devices
 from engine.planning.memory import Model
-from engine.planning.plans import Plan, Subject
-from engine.planning.work import Named, SearchWork, SweepWork
+from engine.planning.plans import Plan
+from engine.planning.work import SearchWork, SweepWork
 from engine.search.settings import DEFAULTS
 
 DTYPE = "bfloat16"
@@ -26,7 +26,8 @@ class Asked:
 
     sweep: SweepWork
     search: SearchWork
-    named: Named
+    dtype: str = DTYPE
+    axis: int = 0  # devices along `model`; 0: planned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,15 +88,15 @@ def planned(structure: Structure, slice_: str, asked: Asked | None = None) -> Pl
     """
     (_, kind), count = chips.chip_of(slice_), chips.count_of(slice_)
     decoder = structure.decoder
-    subject = Subject(structure.name, decoder, (linear_head(decoder),), DTYPE)
+    model = Model(name=structure.name, config=decoder, heads=(linear_head(decoder),), stored=DTYPE)
     devices = Devices(f"{kind.name}-{count}", count, kind)
     asked = asked or work(structure)
-    return plans.plan(subject, devices, asked.sweep, asked.search, asked.named)
+    return plans.plan(model, devices, asked.sweep, asked.search, asked.dtype, asked.axis)
 
 
 def mesh_of(plan: Plan, name: str) -> Model:
     """The model on the mesh that is planned for a pass: a search has its own."""
-    return plan.search.model if name in SEARCHES and plan.search else plan.model
+    return plan.searched if name in SEARCHES and plan.searched else plan.model
 
 
 def work(structure: Structure) -> Asked:
@@ -110,7 +111,7 @@ def work(structure: Structure) -> Asked:
         merged=merged_replies(DEFAULTS["method"], sizes["searched"]),
     )
     sweep = SweepWork(prefix=sizes["prefix"], own=structure.own)
-    return Asked(sweep, search, Named(dtype=DTYPE))
+    return Asked(sweep, search)
 
 
 def _structure(slug: str, spec: ModelSpec) -> Structure:

@@ -9,8 +9,8 @@ import numpy as np
 from flax import nnx
 
 from bench.device.bench import Bench, Ceiling, Outcome, seconds_of
+from bench.support.search_floor import least_passes
 from engine.planning import flops, memory
-from engine.planning import searches as planned
 from engine.planning.work import SearchWork
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import passes
@@ -75,8 +75,8 @@ def floors_of(bench: Bench, length: int, candidates: int, ceiling: Ceiling) -> d
     sizes = {"length": length, "candidates": candidates, "attempts": 1}
     work = SearchWork(prefix=subject.prefix, suffix=subject.suffix, **sizes)
     passes = {
-        each.name: ceiling.floor_s(each.operations, planned.pass_bytes(model, each))
-        for each in planned.least_passes(model, work)
+        name: ceiling.floor_s(operations, read)
+        for name, (operations, read) in least_passes(model, work).items()
     }
     gradient = sum(seconds for name, seconds in passes.items() if name.startswith("gradient"))
     return {"step": sum(passes.values()), "gradient": gradient}

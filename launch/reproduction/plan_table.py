@@ -166,8 +166,8 @@ def _assumed(planned: Sequence[Step]) -> list[str]:
         kind = one.devices.kind
         lines.append(
             f"{one.devices.name}: {in_words(kind.memory_bytes)} each; a sweep is assumed to reach "
-            f"{kind.share:.0%} of its speed ({kind.source}); times leave out compilation, "
-            "loading and the download"
+            f"{kind.share:.0%} of its speed ({kind.source}); times leave out searches, "
+            "compilation, loading and the download"
         )
     return lines
 

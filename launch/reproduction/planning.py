@@ -10,10 +10,11 @@ from configs import known_shapes
 from configs.known_models import ModelSpec
 from engine.errors import AssayError
 from engine.planning import machines, memory
-from engine.planning.machines import Devices, free_disk
-from engine.planning.memory import in_words
-from engine.planning.plans import Plan, Subject, plan
-from engine.planning.work import Named, SearchWork, SweepWork
+from engine.planning.free import free_disk
+from engine.planning.machines import Devices
+from engine.planning.memory import Model, in_words
+from engine.planning.plans import Plan, plan
+from engine.planning.work import SearchWork, SweepWork
 from engine.runs import schema
 from launch.common import searching
 from launch.common.subjects import subject_of
@@ -23,7 +24,6 @@ from launch.reproduction.asked import (
     ITEMS,
     LOGPROBS,
     READINGS,
-    SEARCH,
     SWEEP,
     Asked,
 )
@@ -82,8 +82,7 @@ def _step(
     there: set[results.Place],
 ) -> Step:
     subject = subject_of(spec.slug, known_shapes.config_json(spec), spec)
-    item = 4 if spec.dtype == "float32" else 2
-    expected = memory.checkpoint_bytes(subject.config, subject.heads[0], item)
+    expected = memory.checkpoint_bytes(subject)
     folder = sources.folder_of(asked, spec)
     weights = [path.stat().st_size for path in folder.glob("*.safetensors")] if folder else []
     size = sum(weights) or spec.tensor_bytes or expected
@@ -109,7 +108,7 @@ def _step(
         fetch=size - sources.fetched_bytes(asked, spec, size) if needed else 0,
         known=bool(weights) or spec.tensor_bytes is not None,
         checkpoint=int(size * _PART) if needed else 0,
-        host=memory.host_bytes(subject.config, subject.heads[0], item, blocks=2),
+        host=memory.host_bytes(subject),
         absent=needed and asked.source_dir is not None and folder is None,
         todo=todo,
         plans=plans,
@@ -122,51 +121,48 @@ def _step(
     )
 
 
-def _plan(asked: Asked, subject: Subject, devices: Devices, dtype: str = "auto") -> Plan:
+def _plan(asked: Asked, subject: Model, devices: Devices, dtype: str = "auto") -> Plan:
     own = asked.config.search
     search = SearchWork(
         prefix=_PREFIX,
         suffix=_OWN - 1,
         length=own.length,
         candidates=own.candidates,
-        steps=own.steps,
         attempts=own.restarts * (2 if own.direction == "both" else 1),
         merged=max(0, searching.in_dtype(own, "float32").merge - 1),
         packed=own.length > 1,
     )
     chosen = asked.config.dtype if dtype == "auto" else dtype
-    named = Named(dtype=None if chosen == "auto" else chosen)
-    return plan(subject, devices, SweepWork(prefix=_PREFIX, own=_OWN), search, named)
+    sweep = SweepWork(prefix=_PREFIX, own=_OWN)
+    return plan(subject, devices, sweep, search, None if chosen == "auto" else chosen)
 
 
 def _seconds(
-    asked: Asked, subject: Subject, one: Plan, todo: Sequence[tuple[str, int, int]]
+    asked: Asked, subject: Model, one: Plan, todo: Sequence[tuple[str, int, int]]
 ) -> float | None:
     """Seconds of the stages that are not complete, by the time of one sweep.
 
-    Those of `_tries_s` and `_noise_s` are left out.
+    Those of `_tries_s` and `_noise_s`, and of searches, are left out.
     """
     if not one.fits or one.sweep_s is None:
         return None
     total = 0.0
-    for stage, missing, of in todo:
+    for stage, missing, _ in todo:
         if stage in (SWEEP, LOGPROBS):
             total += missing * one.sweep_s
         if stage == ITEMS:
             total += missing * _share(asked, subject) * one.sweep_s
-        if stage == SEARCH and one.search is not None:
-            total += missing / of * (one.search.seconds or 0.0)
     return total
 
 
-def _share(asked: Asked, subject: Subject) -> float:
+def _share(asked: Asked, subject: Model) -> float:
     """What the items take of the time of a sweep."""
     items = 0 if asked.elo is None else len(asked.elo.replies)
     return items / subject.config.vocab_size * (_OWN + _ITEM) / _OWN
 
 
 def _noise_s(
-    asked: Asked, subject: Subject, one: Plan, places: Sequence[results.Place]
+    asked: Asked, subject: Model, one: Plan, places: Sequence[results.Place]
 ) -> float | None:
     """Seconds of the results in the second dtype that are missing; None where it does not fit."""
     if not places:
@@ -177,13 +173,13 @@ def _noise_s(
     return _sweeps(asked, subject, places) * own.sweep_s
 
 
-def _sweeps(asked: Asked, subject: Subject, places: Sequence[results.Place]) -> float:
+def _sweeps(asked: Asked, subject: Model, places: Sequence[results.Place]) -> float:
     """How many sweeps results of vocabularies and lists take."""
     share = _share(asked, subject)
     return sum(1.0 if schema.SCORES_DIR in path else share for _, path in places)
 
 
-def _tries_s(asked: Asked, subject: Subject, one: Plan, tries: Sequence[results.Place]) -> float:
+def _tries_s(asked: Asked, subject: Model, one: Plan, tries: Sequence[results.Place]) -> float:
     """Seconds of the stage `readings`, at the most; without dtypes that do not fit or are unknown.
 
     Args:
