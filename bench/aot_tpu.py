@@ -38,10 +38,10 @@ from bench.compiled.programs import PASSES, SEARCHES, Work, merged_replies
 from bench.compiled.rows import Case, Kept, Row, compile_pass
 from bench.compiled.structures import Asked, Structure
 from engine.errors import AssayError
+from engine.planning.fitting import splits
 from engine.planning.machines import GIB
 from engine.planning.memory import account
 from engine.planning.plans import Plan
-from engine.planning.step_size import splits
 from engine.scoring.reward_passes import dtype_named
 from engine.search.settings import DEFAULTS
 

@@ -3,8 +3,9 @@
 work         what is planned for: a sweep, or a search
 flops        floating-point operations of passes and searches
 memory       bytes on a device, in host memory and on disk
-step_size    how many candidates a step has; which settings make a model fit
+fitting      the step that fits; which settings make a model fit that does not
 admission    before a command loads a model: whether it fits here, and its step
-machines     kinds of devices; what this machine has free
+free         memory and disk that this machine has free
+machines     kinds of devices, as users name them
 plans        whether a model fits on named devices, on which mesh, and how long a sweep takes
 """

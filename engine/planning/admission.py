@@ -16,9 +16,9 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import memory
+from engine.planning.fitting import STEPS, fitting_step, ways_to_fit
 from engine.planning.free import device_memory, free_disk, free_memory
 from engine.planning.memory import Model, account, in_words
-from engine.planning.step_size import STEPS, fitting_step, ways_to_fit
 from engine.planning.work import SELF_CHECK, SearchWork, SweepWork
 from engine.scoring.reward_passes import SHORT
 

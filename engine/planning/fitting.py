@@ -1,4 +1,4 @@
-"""How many candidates a step has, and which settings make a model fit that does not."""
+"""The step that fits, and the settings that make a model fit that does not."""
 
 import dataclasses
 from collections.abc import Iterator
