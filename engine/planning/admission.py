@@ -39,11 +39,13 @@ class Place:
     @classmethod
     def of(cls, mesh: Mesh) -> "Place":
         """This machine; of several processes, that of process 0."""
-        free = processes.from_first("free memory", lambda: _free(mesh))
-        data, model = mesh.shape["data"], mesh.shape["model"]
-        platform = mesh.devices.flat[0].platform
-        sharing = len(mesh.local_devices) if platform == memory.CPU else 1
-        return cls(platform, data, model, free, sharing)
+        platform, local = mesh.devices.flat[0].platform, mesh.local_devices
+        on_cpu = platform == memory.CPU
+        free = processes.from_first(
+            "free memory", lambda: free_memory() if on_cpu else device_memory(local)
+        )
+        sharing = len(local) if on_cpu else 1
+        return cls(platform, mesh.shape["data"], mesh.shape["model"], free, sharing)
 
     def usable(self, model: Model) -> float:
         """Bytes that each device may take; what a process needs beside its devices counts once."""
@@ -217,9 +219,3 @@ def _refusal(subject: Model, place: Place, dtype: str, work: SweepWork | SearchW
         f"{in_words(rest)}), {in_words(usable)} are free; {' or '.join(would)} would fit; "
         f"{_WAY_OUT}"
     )
-
-
-def _free(mesh: Mesh) -> int | None:
-    if mesh.devices.flat[0].platform != memory.CPU:
-        return device_memory(mesh.local_devices)
-    return free_memory()

@@ -74,15 +74,10 @@ def compiled_step(
     *,
     with_gradient: bool,
 ) -> float:
-    """Operations of one step of one attempt.
+    """Operations of one step of one attempt, for prompts of `prefixes` positions.
 
-    Args:
-      config: the decoder's.
-      first: the first position of each candidate that is computed.
-      length: tokens of the reply.
-      prefixes: positions of the prefix of each prompt.
-      suffix: positions behind the reply.
-      with_gradient: whether the method takes a gradient.
+    Of each candidate, positions from `first` on are computed: the rest of the `length` tokens of
+    the reply, and the suffix.
     """
     prefixes = list(prefixes)
     total = candidates(config, first, length, prefixes, suffix)
