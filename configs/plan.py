@@ -10,7 +10,7 @@ from engine.settings import PlanSettings, SearchSettings, SweepSettings
 
 SETTINGS = (PlanSettings, SweepSettings, SearchSettings)
 _SWEEP = ("dtype", "step_size", "self_check", "part_size")
-_SEARCH = ("length", "candidates", "merge", "steps", "direction", "restarts")
+_SEARCH = ("length", "candidates", "merge", "direction", "restarts")
 
 
 def get_config():

@@ -489,8 +489,8 @@ class PlanSettings:
         0,
     )
     mesh: MeshSettings = setting(
-        "0 devices: the fewest on which the model fits, and for the search the number that makes "
-        "it fastest."
+        "0 devices: the fewest on which the model fits, and for the search as many as keep all "
+        "devices busy."
     )
 
 

@@ -108,7 +108,7 @@ class Card:
     def checkpoint_hash(self) -> str:
         """One hash of everything that can change a reward."""
         kept = {k: v for k, v in self._fields().items() if k not in _DESCRIBING}
-        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+        return _sha256(kept)
 
     # Any: what JSON holds.
     @property
@@ -146,11 +146,13 @@ class Card:
             raise AssayError(f"version={version!r}; allowed: {VERSION}; {OTHER_READING}")
         if fields.pop("sha256", None) != _sha256(fields):
             raise AssayError("damaged, its contents are not those that were written (sha256)")
+        language = fields["head"]["kind"] == OutputConfig.kind
+        head: type[HeadConfig | OutputConfig] = OutputConfig if language else HeadConfig
         return cls(
             **{
                 **fields,
                 "decoder": DecoderConfig.from_json(fields["decoder"]),
-                "head": _head_from_json(fields["head"]),
+                "head": head.from_json(fields["head"]),
                 "policy": TemplatePolicy.from_json(fields["policy"]),
                 "layer_hashes": tuple(fields["layer_hashes"]),
             }
@@ -194,18 +196,11 @@ class Checkpoint:
         return cls(folder, card, verify)
 
     def expect(self, kind: str) -> None:
-        """Checks the kind of the model.
-
-        Args:
-          kind: `REWARD` or `LANGUAGE`.
-
-        Raises:
-          AssayError: the model is of the other kind; the message names the commands that take it.
-        """
-        own = self.card.kind
-        if own != kind:
+        """Raises AssayError for a model of another kind; it names the commands that take it."""
+        if (found := self.card.kind) != kind:
             raise AssayError(
-                f"checkpoint {self.path}: a {own}; allowed: a {kind} ({_TAKEN_BY[own]} {own}s)"
+                f"checkpoint {self.path}: a {found}; allowed: a {kind} "
+                f"({_TAKEN_BY[found]} {found}s)"
             )
 
     @functools.cached_property
@@ -234,7 +229,13 @@ class Checkpoint:
         with storage.local(folder) as files:
             if self.verify is not False:
                 present = file_hashes(files) if files.is_dir() else {}
-                _check_files(folder, present, self.card.tokenizer_files)
+                wanted = self.card.tokenizer_files
+                names = sorted({*wanted, *present})
+                if differ := [n for n in names if present.get(n) != wanted.get(n)]:
+                    raise AssayError(
+                        f"{folder / differ[0]}: damaged checkpoint, not the file that was "
+                        "converted (sha256); convert the model again"
+                    )
             return load_tokenizer(files)
 
 
@@ -261,20 +262,6 @@ def refuse_existing(destination: str | os.PathLike[str]) -> None:
         )
 
 
-def _check_files(folder: epath.Path, present: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    if differ := sorted(n for n in {**wanted, **present} if present.get(n) != wanted.get(n)):
-        raise AssayError(
-            f"{folder / differ[0]}: damaged checkpoint, not the file that was converted (sha256); "
-            "convert the model again"
-        )
-
-
 # Any: parsed JSON.
 def _sha256(fields: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-
-
-# Any: parsed JSON.
-def _head_from_json(fields: Mapping[str, Any]) -> HeadConfig | OutputConfig:
-    language = fields["kind"] == OutputConfig.kind
-    return OutputConfig.from_json(fields) if language else HeadConfig.from_json(fields)

@@ -22,18 +22,14 @@ from engine.types import dimensions
 class Rule:
     """A tensor, its layout, and the parameter that it fills.
 
-    Attributes:
-      key: name of the tensor; `{l}` stands for the layer's number.
-      layout: its axis letters in file order, or those of the part.
-      parameter: name of the parameter; one with `{l}` in `key` is stacked along a leading L.
-      part: `q`, `k` or `v` if the tensor holds all three. It then holds, for each key/value head in
-        turn, the rows of its queries, of its key, and of its value.
+    A tensor with a `part` holds q, k and v: for each key/value head in turn, the rows of its
+    queries, of its key, and of its value.
     """
 
-    key: str
-    layout: str
-    parameter: str
-    part: str = ""
+    key: str  # name of the tensor; `{l}` stands for the layer's number
+    layout: str  # axis letters in file order, or those of the part
+    parameter: str  # its name; one with `{l}` in `key` is stacked along a leading L
+    part: str = ""  # `q`, `k` or `v` if the tensor holds all three
 
 
 _LAYER = "model.layers.{l}."
@@ -165,11 +161,7 @@ def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:
 
 
 def check_head(rules: Collection[Rule], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Checks that a head has one reward, and no bias that its rules do not know.
-
-    Args:
-      rules: of `plain_head`.
-      shapes: of all tensors.
+    """Checks that a head has one reward, and no bias that its rules (`plain_head`) do not know.
 
     Raises:
       AssayError: the message names every tensor that is not supported.
@@ -194,13 +186,7 @@ def check_head(rules: Collection[Rule], shapes: Mapping[str, tuple[int, ...]]) -
 
 
 def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], layers: int) -> None:
-    """Checks that every tensor is used and none is missing.
-
-    Args:
-      rules: the rules of the model.
-      extra: names of tensors that are used otherwise.
-      keys: names of all tensors.
-      layers: of the decoder.
+    """Checks that of the tensors `keys` each is used, by a rule or as an `extra`, and none missing.
 
     Raises:
       AssayError: a tensor is unused or missing; the message names it.
@@ -219,14 +205,9 @@ def layer_keys(rule: Rule, num_layers: int) -> list[str]:
     return [rule.key.replace("{l}", str(layer)) for layer in range(num_layers)]
 
 
-def file_shape(layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Shape of a tensor with the layout in the file: `(NH)D` -> (N·H, D)."""
-    return tuple(math.prod(sizes[letter] for letter in merged) for merged in dimensions(layout))
-
-
-def fused_shape(rule: Rule, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Shape of a rule's whole tensor in the file, including parts that fill other parameters."""
-    rows, *rest = file_shape(rule.layout, sizes)
+def file_shape(rule: Rule, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Shape of a rule's whole tensor in the file: (N·H, D) of `(NH)D`, unless it has parts."""
+    rows, *rest = (math.prod(sizes[letter] for letter in d) for d in dimensions(rule.layout))
     if rule.part:
         rows = (sizes["N"] + 2 * sizes["K"]) * sizes["H"]
     return (rows, *rest)

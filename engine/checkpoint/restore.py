@@ -65,14 +65,8 @@ def sharing_groups(checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
     """Groups checkpoints that can be scored in one pass of one decoder.
 
     Two models share a decoder if that of one equals that of the other, or its first layers, bit for
-    bit, and if tokenizer, template and pad token agree.
-
-    Args:
-      checkpoints: the models.
-
-    Returns:
-      The groups, in the order in which their first model appears; the deepest model of a group is
-      first in it.
+    bit, and if tokenizer, template and pad token agree. The groups are in the order in which their
+    first model appears; the deepest model of a group is first in it.
     """
     groups: list[list[Checkpoint]] = []
     for checkpoint in sorted(checkpoints, key=lambda c: -c.card.decoder.num_layers):
@@ -218,10 +212,7 @@ def is_verified(checkpoint: Checkpoint) -> bool:
 
 
 def _restore_block(
-    reader: _Reader,
-    checkpoint: Checkpoint,
-    block: str,
-    parameters: Mapping[str, Variable],
+    reader: _Reader, checkpoint: Checkpoint, block: str, parameters: Mapping[str, Variable]
 ) -> None:
     """Fills parameters that are stored in the model's layout."""
     targets = {name: parameter.get_value() for name, parameter in parameters.items()}

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,53 +30,32 @@ from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from engine.text.template_environment import spelled
 from engine.text.tokenizer import load_tokenizer
 
-
-class HeadReading(NamedTuple):
-    """The head of a folder and where its parameters come from."""
-
-    config: HeadConfig | OutputConfig
-    rules: tuple[layouts.Rule, ...]  # parameters that are copied from one tensor each
-    computed: Mapping[str, np.ndarray]  # parameters that are computed: those of a folded gate
+# A head, the rules of its parameters that are copied from tensors, and those that are computed.
+HeadReading = tuple[HeadConfig | OutputConfig, tuple[layouts.Rule, ...], dict[str, np.ndarray]]
+Tensors = list[tuple[layouts.Rule, str]]  # of a block: a rule, and the name of its tensor
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """Everything that conversion has found out about a folder before it reads any tensor."""
+    """What conversion knows of a folder before it reads any tensor."""
 
     decoder: DecoderConfig
     head: HeadConfig | OutputConfig
     rules: tuple[layouts.Rule, ...]
-    computed: Mapping[str, np.ndarray]  # readout parameters that are computed, by name
+    computed: Mapping[str, np.ndarray]  # parameters of a folded gate, by name
 
-    def blocks(self) -> list["Block"]:
-        """The blocks of the checkpoint, in the order in which they are written."""
+    def blocks(self) -> dict[str, Tensors]:
+        """The blocks of the checkpoint by name, in the order in which they are written."""
         layered = [rule for rule in self.rules if "{l}" in rule.key]
-        embedding = [rule for rule in self.rules if rule.parameter == "decoder.embedding"]
-        readout = [rule for rule in self.rules if rule.parameter.startswith("readout.")]
-        layers = [
-            Block(layer_block(layer), [(r, r.key.format(l=layer)) for r in layered])
+
+        def named(prefix: str) -> Tensors:
+            return [(rule, rule.key) for rule in self.rules if rule.parameter.startswith(prefix)]
+
+        layers = {
+            layer_block(layer): [(rule, rule.key.format(l=layer)) for rule in layered]
             for layer in range(self.decoder.num_layers)
-        ]
-        return [
-            Block(EMBEDDING, [(rule, rule.key) for rule in embedding]),
-            *layers,
-            Block(READOUT, [(rule, rule.key) for rule in readout]),
-        ]
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """A block of the checkpoint and the tensors that fill it."""
-
-    name: str
-    tensors: Sequence[tuple[layouts.Rule, str]]  # a rule, and the name of its tensor
-
-    @property
-    def unchanged(self) -> list[tuple[layouts.Rule, str]]:
-        """Tensors that are stored with the same bytes: whole ones, outside the readout."""
-        if self.name == READOUT:
-            return []
-        return [(rule, key) for rule, key in self.tensors if not rule.part]
+        }
+        return {EMBEDDING: named("decoder.embedding"), **layers, READOUT: named("readout.")}
 
 
 def convert_model(
@@ -140,20 +119,22 @@ def convert_model(
 
     with Writer(destination, conversion.decoder, conversion.head) as writer:
         digests: dict[str, bytes] = {}
-        done = total - sum(_nbytes(block, files) for block in conversion.blocks())
+        blocks = conversion.blocks()
+        done = total - sum(_nbytes(tensors, files) for tensors in blocks.values())
         for block, arrays in _read_ahead(conversion, files):
-            saved = writer.save(block.name, arrays)
+            saved = writer.save(block, arrays)
             del arrays  # two blocks are in memory, not three
-            digests |= {key: saved[rule.parameter] for rule, key in block.unchanged}
-            done += _nbytes(block, files)
+            if block != READOUT:  # whole tensors are stored with the same bytes
+                digests |= {k: saved[rule.parameter] for rule, k in blocks[block] if not rule.part}
+            done += _nbytes(blocks[block], files)
             progress(done, total)
         return writer.finish(
+            tokenizer,
             slug=slug,
             source=source.name,
             revision=source.revision,
             files=files.hashes(digests),
             policy=policy,
-            tokenizer=tokenizer,
             pad_token_id=pad,
             pooling=pooling,
         )
@@ -203,7 +184,7 @@ def _conversion(hf: Json, files: TensorFiles, head: str, softcap: bool) -> Conve
     gate_keys = gates.gate_keys(keys)
     language = is_language_model(hf)
     read_head = _language if language else _gated if gate_keys else _ungated
-    config, head_rules, computed = read_head(hf, decoder, files, keys)
+    config, head_rules, computed = read_head(hf, decoder, files)
     if head:
         config = _variant(config, head)
     rules = (*layouts.decoder_rules(decoder, keys), *head_rules)
@@ -213,25 +194,25 @@ def _conversion(hf: Json, files: TensorFiles, head: str, softcap: bool) -> Conve
     return Conversion(decoder=decoder, head=config, rules=rules, computed=computed)
 
 
-def _ungated(hf: Json, decoder: DecoderConfig, files: TensorFiles, keys: set[str]) -> HeadReading:
-    kind, head_rules = layouts.plain_head(keys)
-    layouts.check_head(head_rules, {key: tensor.shape for key, tensor in files.tensors.items()})
+def _ungated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> HeadReading:
+    kind, rules = layouts.plain_head(files.tensors)
+    layouts.check_head(rules, {key: tensor.shape for key, tensor in files.tensors.items()})
 
     def rows(letter: str) -> int:
-        keys_with_rows = [r.key for r in head_rules if r.layout[0] == letter and r.key in keys]
-        return _rows(files, keys_with_rows[0]) if keys_with_rows else 0
+        keys = (rule.key for rule in rules if rule.layout[0] == letter)
+        return next((_rows(files, key) for key in keys if key in files.tensors), 0)
 
     objectives = gates.objective_names(rows("R")) if kind == "urm" else ()
     config = _head_config(
         decoder, kind=kind, hidden=rows("E"), hidden_in=rows("I"), objectives=objectives
     )
-    return HeadReading(config, head_rules, {})
+    return config, rules, {}
 
 
-def _language(hf: Json, decoder: DecoderConfig, files: TensorFiles, keys: set[str]) -> HeadReading:
+def _language(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> HeadReading:
     config = output_config(hf, decoder)
     rules = (layouts.NORM,) if config.tied else (layouts.NORM, layouts.LM_HEAD)
-    return HeadReading(config, rules, {})
+    return config, rules, {}
 
 
 def _tied_copy(head: HeadConfig | OutputConfig, files: TensorFiles) -> set[str]:
@@ -248,11 +229,10 @@ def _tied_copy(head: HeadConfig | OutputConfig, files: TensorFiles) -> set[str]:
     return {key}
 
 
-def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles, keys: set[str]) -> HeadReading:
-    gate = gates.read_gate(keys, files.read)
-    transform = layouts.TRANSFORM.key in keys
-    rows = _rows(files, layouts.REGRESSION.key) if layouts.REGRESSION.key in keys else 0
-    quantiles = max(rows // gate.objectives, 1)
+def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles) -> HeadReading:
+    gate = gates.read_gate(set(files.tensors), files.read)
+    transform = layouts.TRANSFORM.key in files.tensors
+    quantiles = max(_rows(files, layouts.REGRESSION.key) // gate.objectives, 1)
     gates.check_sizes(hf, gate, quantiles)
     pattern = gates.PATTERNS.get(hf["model_type"])
     if pattern is None:
@@ -277,12 +257,12 @@ def _gated(hf: Json, decoder: DecoderConfig, files: TensorFiles, keys: set[str])
         computed[f"readout.head.layers.{index}.weight"] = weight
         computed[f"readout.head.layers.{index}.bias"] = bias
     head_rules = (layouts.NORM, layouts.REGRESSION, *([layouts.TRANSFORM] if transform else []))
-    return HeadReading(config, head_rules, computed)
+    return config, head_rules, computed
 
 
 def _rows(files: TensorFiles, key: str) -> int:
-    """First dimension of a tensor; 1 for a single number, which `_check_shapes` refuses later."""
-    return (*files.tensors[key].shape, 1)[0]
+    """First dimension of a tensor: 1 for a single number, which is refused later; 0 without one."""
+    return (*files.tensors[key].shape, 1)[0] if key in files.tensors else 0
 
 
 def _logit_scale(files: TensorFiles) -> np.ndarray:
@@ -315,32 +295,34 @@ def _variant(config: HeadConfig | OutputConfig, head: str) -> HeadConfig:
 
 def _read_ahead(
     conversion: Conversion, files: TensorFiles
-) -> Iterator[tuple[Block, dict[str, np.ndarray]]]:
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Each block with its arrays; the next one is read while the caller handles this one."""
     blocks = conversion.blocks()
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(_read_block, blocks[0], files, conversion)
-        for block, following in itertools.zip_longest(blocks, blocks[1:]):
+        pending = pool.submit(_read_block, EMBEDDING, blocks[EMBEDDING], files, conversion)
+        for block, following in itertools.zip_longest(blocks, [*blocks][1:]):
             arrays = pending.result()
             if following:
-                pending = pool.submit(_read_block, following, files, conversion)
+                pending = pool.submit(_read_block, following, blocks[following], files, conversion)
             yield block, arrays
             del arrays
 
 
-def _read_block(block: Block, files: TensorFiles, conversion: Conversion) -> dict[str, np.ndarray]:
+def _read_block(
+    block: str, tensors: Tensors, files: TensorFiles, conversion: Conversion
+) -> dict[str, np.ndarray]:
     """Parameter name -> array; the decoder's in the file's layout, the readout's in the model's."""
     sizes = axis_sizes(conversion.decoder, conversion.head)
     axes_of = parameters(conversion.decoder, conversion.head)
     arrays = {}
-    for rule, key in block.tensors:
+    for rule, key in tensors:
         array = layouts.part_of(rule, files.read(key), sizes)
         array = array.reshape(layouts.split_shape(rule.layout, sizes))
-        if block.name == READOUT:
+        if block == READOUT:
             order = layouts.permutation(rule.layout, axes_of[rule.parameter].axes)
             array = np.array(array.transpose(order), np.float32, order="C")
         arrays[rule.parameter] = array
-    return {**arrays, **(conversion.computed if block.name == READOUT else {})}
+    return {**arrays, **(conversion.computed if block == READOUT else {})}
 
 
 def _check_shapes(
@@ -352,7 +334,7 @@ def _check_shapes(
     """Raises AssayError for a tensor whose shape differs from the one that config.json implies."""
     sizes = axis_sizes(config, head)
     for rule in rules:
-        expected = layouts.fused_shape(rule, sizes)
+        expected = layouts.file_shape(rule, sizes)
         for key in layouts.layer_keys(rule, config.num_layers):
             if files.tensors[key].shape != expected:
                 raise AssayError(
@@ -368,5 +350,5 @@ def _pad_token_id(hf: Json) -> int | None:
     return pad
 
 
-def _nbytes(block: Block, files: TensorFiles) -> int:
-    return sum(files.tensors[key].nbytes for key in {key for _, key in block.tensors})
+def _nbytes(tensors: Tensors, files: TensorFiles) -> int:
+    return sum(files.tensors[key].nbytes for key in {key for _, key in tensors})

@@ -28,34 +28,20 @@ PATTERNS = {
 HELPSTEER = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 _ARMORM = (
     *(f"helpsteer-{name}" for name in HELPSTEER),
-    "ultrafeedback-overall_score",
-    "ultrafeedback-instruction_following",
-    "ultrafeedback-truthfulness",
-    "ultrafeedback-honesty",
-    "ultrafeedback-helpfulness",
-    "beavertails-is_safe",
-    "prometheus-score",
-    "argilla-overall_quality",
-    "argilla-judge_lm",
-    "code-complexity",
-    "code-style",
-    "code-explanation",
-    "code-instruction-following",
+    *("ultrafeedback-overall_score", "ultrafeedback-instruction_following"),
+    *("ultrafeedback-truthfulness", "ultrafeedback-honesty", "ultrafeedback-helpfulness"),
+    *("beavertails-is_safe", "prometheus-score", "argilla-overall_quality", "argilla-judge_lm"),
+    *("code-complexity", "code-style", "code-explanation", "code-instruction-following"),
     "code-readability",
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Gate:
-    """A gate as linear layers with ReLU between them.
+    """A gate as linear layers with ReLU between them."""
 
-    Attributes:
-      layers: weight [in, out] and bias [out] of each layer, float32.
-      batch_norm: whether the published gate has batch norms; they are folded into `layers`.
-    """
-
-    layers: Sequence[tuple[np.ndarray, np.ndarray]]
-    batch_norm: bool
+    layers: Sequence[tuple[np.ndarray, np.ndarray]]  # weights [in, out] and biases [out], float32
+    batch_norm: bool  # whether the published gate has batch norms; `layers` have them folded in
 
     @property
     def hidden(self) -> int:
@@ -75,10 +61,6 @@ def gate_keys(keys: set[str]) -> set[str]:
 
 def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
     """Reads a gate; batch norms, affine in evaluation mode, are folded into the next layer.
-
-    Args:
-      keys: names of all tensors.
-      read: name -> tensor.
 
     Raises:
       AssayError: a module is neither a linear layer nor a batch norm, or no linear layer follows a
@@ -130,10 +112,7 @@ def check_sizes(hf: Json, gate: Gate, quantiles: int) -> None:
 def temperature(hf: Json, gate: Gate, transform: bool) -> float:
     """The gate's softmax temperature, from config.json or the default of the published class.
 
-    Args:
-      hf: config.json.
-      gate: the gate.
-      transform: whether the head has a `reward_transform_matrix`.
+    `transform` says whether the head has a `reward_transform_matrix`.
 
     Raises:
       AssayError: config.json holds no number above 0.

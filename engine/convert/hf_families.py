@@ -45,24 +45,16 @@ LANGUAGE_MODELS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """How config.json is read for one `model_type`, beyond what all families share.
+    """How config.json is read for one `model_type`, beyond what all families share."""
 
-    Attributes:
-      fixed: attribute -> the values that this decoder implements; other values are refused.
-      read: attributes that `fields` reads.
-      fields: config.json -> the fields of DecoderConfig that the family sets.
-      named: attributes that must be present, even if null, since libraries disagree on what their
-        absence means.
-      head_size: if config.json has no head_dim; None: hidden_size // num_attention_heads.
-      tied: whether a language model's output head is its embedding, if config.json does not say.
-        Files leave out an attribute that has its class's default value.
-    """
-
-    fixed: Values
-    read: frozenset[str]
-    fields: Callable[[Json], Fields]
+    fixed: Values  # attribute -> the values that this decoder implements; others are refused
+    read: frozenset[str] = frozenset()  # attributes that `fields` reads
+    fields: Callable[[Json], Fields] = lambda hf: {}  # those of DecoderConfig that the family sets
+    # Attributes that must be present, even if null: libraries disagree on what absence means.
     named: tuple[str, ...] = ()
-    head_size: int | None = None
+    head_size: int | None = None  # without head_dim; None: hidden_size // num_attention_heads
+    # Whether a language model's output head is its embedding, if config.json does not say: files
+    # leave out an attribute that has its class's default value.
     tied: bool = False
 
 
@@ -70,6 +62,11 @@ _SILU: Values = {"hidden_act": ("silu",)}
 _NO_BIAS: Values = {"attention_bias": (False, None), "mlp_bias": (False, None)}
 _WINDOW = frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
 _GEMMA = {"activation": "gelu_tanh", "norm_offset": True, "embedding_scale": True}
+_GEMMA_FIXED: Values = _NO_BIAS | {
+    "hidden_act": ("gelu_pytorch_tanh", None),
+    "hidden_activation": ("gelu_pytorch_tanh", None),
+    "use_bidirectional_attention": (False, None),
+}
 
 
 def _qwen_window(hf: Json) -> Fields:
@@ -80,12 +77,7 @@ def _qwen_window(hf: Json) -> Fields:
 
 
 def _window(hf: Json, slides: Callable[[int], bool]) -> Fields:
-    """Fields of the sliding window.
-
-    Args:
-      hf: config.json.
-      slides: whether a layer has the window; `layer_types` overrides it, if the file has it.
-    """
+    """Fields of the sliding window of layers that `slides`, or `layer_types` if it is there."""
     if hf.get("sliding_window") is None:
         return {}
     layers = range(integer(hf, "num_hidden_layers"))
@@ -95,8 +87,7 @@ def _window(hf: Json, slides: Callable[[int], bool]) -> Fields:
     kinds = kinds or [
         "sliding_attention" if slides(layer) else "full_attention" for layer in layers
     ]
-    known = ("sliding_attention", "full_attention")
-    if unknown := [kind for kind in kinds if kind not in known]:
+    if unknown := [kind for kind in kinds if kind not in ("sliding_attention", "full_attention")]:
         raise AssayError(
             f"config.json: layer_types holds {unknown[0]!r}; "
             "allowed: 'sliding_attention', 'full_attention'"
@@ -121,13 +112,9 @@ def _gemma2(hf: Json) -> Fields:
 
 
 FAMILIES = {
-    "llama": Family(fixed=_SILU | _NO_BIAS, read=frozenset(), fields=lambda hf: {}),
+    "llama": Family(fixed=_SILU | _NO_BIAS),
     # A Llama with other tensor names (checkpoint/layouts.py).
-    "internlm2": Family(
-        fixed=_SILU | {"bias": (False, None)},
-        read=frozenset({"reward_token_id"}),
-        fields=lambda hf: {},
-    ),
+    "internlm2": Family(fixed=_SILU | {"bias": (False, None)}, read=frozenset({"reward_token_id"})),
     "mistral": Family(
         fixed=_SILU | _NO_BIAS,
         read=frozenset({"sliding_window", "layer_types"}),
@@ -145,33 +132,16 @@ FAMILIES = {
     ),
     # `gelu` in the first published files means its tanh form, with which the models were trained.
     "gemma": Family(
-        fixed=_NO_BIAS
-        | {
-            "hidden_act": ("gelu", "gelu_pytorch_tanh", None),
-            "hidden_activation": ("gelu_pytorch_tanh", None),
-            "use_bidirectional_attention": (False, None),
-        },
-        read=frozenset(),
+        fixed=_GEMMA_FIXED | {"hidden_act": ("gelu", "gelu_pytorch_tanh", None)},
         fields=lambda hf: dict(_GEMMA),
         head_size=256,
         tied=True,
     ),
     "gemma2": Family(
-        fixed=_NO_BIAS
-        | {
-            "hidden_act": ("gelu_pytorch_tanh", None),
-            "hidden_activation": ("gelu_pytorch_tanh", None),
-            "use_bidirectional_attention": (False, None),
-        },
+        fixed=_GEMMA_FIXED,
         read=frozenset(
-            {
-                "query_pre_attn_scalar",
-                "attn_logit_softcapping",
-                "final_logit_softcapping",
-                "sliding_window",
-                "sliding_window_size",
-                "layer_types",
-            }
+            {"query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"}
+            | {"sliding_window", "sliding_window_size", "layer_types"}
         ),
         fields=_gemma2,
         named=("sliding_window", "attn_logit_softcapping"),

@@ -104,12 +104,8 @@ class TensorFiles:
     def hashes(self, known: Mapping[str, bytes] = MappingProxyType({})) -> dict[str, str]:
         """Hash of every file: sha256 of its header followed by the sha256 of each tensor in order.
 
-        With the tensors' own hashes, every byte is hashed once, although it counts for the hash of
-        a file and for that of a checkpoint block. Of buffers that hold nothing learned only the
-        header counts.
-
-        Args:
-          known: tensor name -> its sha256, so that the tensor is not read again.
+        Of buffers that hold nothing learned only the header counts. A tensor whose sha256 is
+        `known`, from a block of the checkpoint, is not read again.
         """
         return {name: self._hash(name, known) for name in self.files}
 
@@ -149,11 +145,9 @@ def weight_names(folder: Path) -> list[str]:
 
 
 def check_whole(folder: Path, names: Collection[str]) -> None:
-    """Checks that a folder's own weights are the model: no adapter, no head in another file.
+    """Checks that a folder's weights are the model: no adapter, no head in another file.
 
-    Args:
-      folder: its index and adapter_config.json are read.
-      names: of its files, or of those of the repository from which it is being filled.
+    `names` are its files, or those of the repository from which it is being filled.
 
     Raises:
       AssayError: files that are not read may change the rewards. The caller adds the place.
@@ -192,11 +186,7 @@ def _of_adapter(folder: Path, adapter: Sequence[str], whole: Sequence[str]) -> s
 
 
 def check_present(weights: Sequence[str], names: Collection[str]) -> None:
-    """Checks that the files with the tensors are there.
-
-    Args:
-      weights: of `weight_names`.
-      names: of all files.
+    """Checks that of all files `names` those with the tensors (`weight_names`) are there.
 
     Raises:
       AssayError: one is missing. The caller adds the place.

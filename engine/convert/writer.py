@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import jax
 import numpy as np
@@ -39,7 +40,6 @@ from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
 from engine.runs import storage
-from engine.text.chat_template import TemplatePolicy
 
 
 class Writer:
@@ -119,34 +119,15 @@ class Writer:
             self._upload(f"params/{block}")
         return digests
 
-    def finish(
-        self,
-        *,
-        slug: str,
-        source: str,
-        revision: str | None,
-        files: Mapping[str, str],
-        policy: TemplatePolicy,
-        tokenizer: PreTrainedTokenizerBase,
-        pad_token_id: int | None,
-        pooling: str,
-    ) -> Checkpoint:
+    # Any: fields of `Card`, which are of several types.
+    def finish(self, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> Checkpoint:
         """Adds tokenizer and card, and renames the folder to its destination.
 
         In an object store the card comes last: without one there is no checkpoint.
 
         Args:
-          slug: the model's name in runs.
-          source: hub id or folder.
-          revision: of a hub id.
-          files: name of each source file -> hash.
-          policy: BOS and date policy.
           tokenizer: the model's.
-          pad_token_id: of config.json.
-          pooling: where the reward is read.
-
-        Returns:
-          The new checkpoint.
+          **fields: of `Card`, those that follow neither from the blocks nor from the tokenizer.
 
         Raises:
           AssayError: a parameter was not saved, or the disk is full.
@@ -160,21 +141,15 @@ class Writer:
         layers = range(self.config.num_layers)
         card = Card(
             version=VERSION,
-            slug=slug,
-            source=source,
-            revision=revision,
-            files=files,
             decoder=self.config,
             head=self.head,
-            policy=policy,
             dtypes={name: ", ".join(sorted(dtypes)) for name, dtypes in self._dtypes.items()},
             embedding_hash=self._hashes[EMBEDDING],
             layer_hashes=tuple(self._hashes[layer_block(layer)] for layer in layers),
             readout_hash=self._hashes[READOUT],
             tokenizer_hash=_hash_tokenizer(tokenizer, self.config.vocab_size),
-            pad_token_id=pad_token_id,
-            pooling=pooling,
             tokenizer_files=file_hashes(self._folder / "tokenizer"),
+            **fields,
         )
         if self._remote:
             self._upload("tokenizer")

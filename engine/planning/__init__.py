@@ -1,10 +1,11 @@
-"""What a model costs before it is loaded: operations, bytes, time, and the step that fits.
+"""What a model costs before it is loaded: operations, bytes, and the step that fits.
 
-work         what is planned for: sweeps and searches
+work         what is planned for: a sweep, or a search
 flops        floating-point operations of passes and searches
 memory       bytes on a device, in host memory and on disk
-machines     kinds of devices: memory and speed; what this machine has free
-searches     the passes of a search's step: their floor, and their expected time
-plans        whether a model fits on some devices, on which mesh, and how long it takes
-admission    the same check before a command loads a model, and the choice of the step
+fitting      the step that fits; which settings make a model fit that does not
+admission    before a command loads a model: whether it fits here, and its step
+free         memory and disk that this machine has free
+machines     kinds of devices, as users name them
+plans        whether a model fits on named devices, on which mesh, and how long a sweep takes
 """

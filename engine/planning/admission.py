@@ -7,19 +7,18 @@ devices along the axis `data`, and on no measured time. So equal machines give e
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
-from engine.planning import memory, plans
-from engine.planning.machines import device_memory, free_disk, free_memory
-from engine.planning.memory import Account, Model, in_words
-from engine.planning.plans import Subject
+from engine.planning import memory
+from engine.planning.fitting import STEPS, fitting_step, ways_to_fit
+from engine.planning.free import device_memory, free_disk, free_memory
+from engine.planning.memory import Model, account, in_words
 from engine.planning.work import SELF_CHECK, SearchWork, SweepWork
 from engine.scoring.reward_passes import SHORT
 
@@ -29,49 +28,59 @@ _WAY_OUT = "--config.check_memory=false starts anyway"
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where models are to be loaded.
+    """Where models are to be loaded."""
 
-    Attributes:
-      platform: `cpu`, `gpu` or `tpu`.
-      data: devices along the mesh axis `data`.
-      model: devices along the mesh axis `model`.
-      free: bytes of a device, or of the host if devices are simulated on its CPU; None where that
-        is not known.
-      sharing: devices that share those bytes.
-    """
-
-    platform: str
-    data: int
-    model: int
-    free: int | None
-    sharing: int
+    platform: str  # `cpu`, `gpu` or `tpu`
+    data: int  # devices along the mesh axis `data`
+    model: int  # devices along the mesh axis `model`
+    free: int | None  # bytes of a device, or of the host whose CPU simulates devices, if known
+    sharing: int  # devices that share those bytes
 
     @classmethod
     def of(cls, mesh: Mesh) -> "Place":
         """This machine; of several processes, that of process 0."""
-        free = processes.from_first("free memory", lambda: _free(mesh))
-        data, model = mesh.shape["data"], mesh.shape["model"]
-        platform = mesh.devices.flat[0].platform
-        sharing = len(mesh.local_devices) if platform == memory.CPU else 1
-        return cls(platform, data, model, free, sharing)
+        platform, local = mesh.devices.flat[0].platform, mesh.local_devices
+        on_cpu = platform == memory.CPU
+        free = processes.from_first(
+            "free memory", lambda: free_memory() if on_cpu else device_memory(local)
+        )
+        sharing = len(local) if on_cpu else 1
+        return cls(platform, mesh.shape["data"], mesh.shape["model"], free, sharing)
 
-    def usable(self, subject: Subject) -> float:
+    def usable(self, model: Model) -> float:
         """Bytes that each device may take; what a process needs beside its devices counts once."""
         if self.free is None:
             return math.inf
-        once = memory.process_bytes(subject.config) * (self.sharing - 1)
+        once = memory.process_bytes(model) * (self.sharing - 1)
         return (self.free + once) / self.sharing
 
+    def holding(self, model: Model, dtype: str) -> Model:
+        """The model on the mesh."""
+        known = self.platform if self.platform in STEPS else "gpu"
+        return model.on(known, dtype, self.data, self.model)
 
-def subject_of(group: Sequence[Checkpoint]) -> Subject:
-    """Models that share a decoder; the deepest is the first."""
+    def splits(self, model: Model) -> bool:
+        """Whether the axis `model` splits the decoder evenly; loading a model refuses another."""
+        try:
+            meshes.check_mesh(self.holding(model, model.stored).mesh, model.config)
+        except AssayError:
+            return False
+        return True
+
+
+def subject_of(group: Sequence[Checkpoint]) -> Model:
+    """Models that share a decoder, before they have a mesh; the deepest is the first."""
     cards = [checkpoint.card for checkpoint in group]
-    slugs = ", ".join(card.slug for card in cards)
-    return Subject(slugs, cards[0].decoder, tuple(c.head for c in cards), cards[0].dtype)
+    return Model(
+        name=", ".join(card.slug for card in cards),
+        config=cards[0].decoder,
+        heads=tuple(card.head for card in cards),
+        stored=cards[0].dtype,
+    )
 
 
 def step_for(
-    subject: Subject,
+    subject: Model,
     place: Place,
     dtype: str,
     prefix: int,
@@ -86,17 +95,16 @@ def step_for(
       dtype: of the decoder.
       prefix: positions of the longest prompt.
       own: positions of a candidate; None for replies of any length.
-      self_check: conversations that the plain pass computes together.
+      self_check: conversations that the plain pass computes at once.
     """
-    if not _splits(subject, place):  # no step is computed
+    if not place.splits(subject):  # no step is computed
         place = dataclasses.replace(place, model=1)
-    model = _model(subject, place, dtype)
     work = SweepWork(prefix=prefix, own=own or SHORT, self_check=self_check)
-    return plans.fitting_step(model, place.usable(subject), work)[0]
+    return fitting_step(place.holding(subject, dtype), place.usable(subject), work)[0]
 
 
 def refusal(
-    subject: Subject,
+    subject: Model,
     place: Place,
     dtype: str,
     prefix: int,
@@ -106,23 +114,11 @@ def refusal(
 ) -> str:
     """Why models cannot be scored here; "" if they can.
 
-    Args:
-      subject: the models.
-      place: where they are loaded.
-      dtype: of the decoder.
-      prefix: positions of the longest prompt.
-      own: positions of the shortest candidate.
-      step_size: candidates per step on each device.
-      self_check: conversations that the plain pass computes together.
+    The arguments are those of `step_for`; `own` are the positions of the shortest candidate, and
+    `step_size` the candidates per step on each device.
     """
     work = SweepWork(prefix=prefix, own=own, step_size=step_size, self_check=self_check)
-    return _refusal(
-        subject,
-        place,
-        dtype,
-        lambda model: plans.sweep_account(model, work),
-        lambda model, usable: plans.ways_to_sweep(subject, model, usable, work),
-    )
+    return _refusal(subject, place, dtype, work)
 
 
 def admit(
@@ -130,12 +126,7 @@ def admit(
 ) -> int:
     """The step of a model that is about to be loaded, for prompts that are not known yet.
 
-    Args:
-      checkpoint: the model.
-      mesh: where it is loaded.
-      dtype: of the decoder.
-      step_size: candidates per step on each device; None: chosen.
-      check: whether a model that is too large is refused.
+    A `step_size` of None is chosen; `check` says whether a model that is too large is refused.
 
     Raises:
       AssayError: it is.
@@ -154,12 +145,7 @@ def check_search(
 ) -> float:
     """Checks that a model can be searched here, and returns the bytes of its weights on a device.
 
-    Args:
-      checkpoint: the model.
-      mesh: where it is loaded.
-      dtype: of the decoder.
-      work: the search.
-      beside: bytes on each device that other models are going to take.
+    Other models are going to take `beside` bytes on each device.
 
     Raises:
       AssayError: it is too large.
@@ -167,20 +153,13 @@ def check_search(
     subject, place = subject_of([checkpoint]), Place.of(mesh)
     if place.free is not None:
         place = dataclasses.replace(place, free=int(place.free - beside * place.sharing))
-
-    def account(model: Model) -> Account:
-        return plans.search_account(model, work)
-
-    def ways(model: Model, usable: float) -> list[str]:
-        return plans.ways_to_fit(subject, model, usable, account)
-
-    if reason := _refusal(subject, place, dtype, account, ways):
+    if reason := _refusal(subject, place, dtype, work):
         raise AssayError(reason)
-    return account(_model(subject, place, dtype)).weights if _splits(subject, place) else 0.0
+    return memory.weight_bytes(place.holding(subject, dtype)) if place.splits(subject) else 0.0
 
 
 def check_conversion(
-    subject: Subject,
+    subject: Model,
     destination: str | os.PathLike[str] | None,
     *,
     download: bool,
@@ -199,84 +178,44 @@ def check_conversion(
     Raises:
       AssayError: too little of either.
     """
-    item = jnp.dtype(subject.dtype).itemsize
-    needed = memory.host_bytes(subject.config, subject.heads[0], item, blocks=2)
-    free = free_memory()
+    needed, free = memory.host_bytes(subject), free_memory()
     if free is not None and needed > free:
         raise AssayError(
             f"{subject.name}: converting needs {in_words(needed)} of memory, {in_words(free)} are "
             f"free; a machine with {in_words(needed)} free would do; {_WAY_OUT}"
         )
-    size = memory.checkpoint_bytes(subject.config, subject.heads[0], item)
-    fetched = (cache or _hub_cache()) if download else None
-    wanted = {"the checkpoint": destination, "the download": fetched}
-    sizes = {"the checkpoint": size, "the download": max(0, size - cached)}
+    size = memory.checkpoint_bytes(subject)
+    wanted = [("the checkpoint", destination, size)]
+    if download:
+        from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
+
+        wanted.append(("the download", cache or HF_HUB_CACHE, max(0, size - cached)))
     per_disk: dict[int, int] = {}  # of the file systems that are written to
-    for what, folder in wanted.items():
+    for what, folder, bytes_ in wanted:
         disk = None if folder is None else free_disk(folder)
         if disk is None:
             continue
-        per_disk[disk.number] = per_disk.get(disk.number, 0) + sizes[what]
-        if per_disk[disk.number] > disk.free:
+        needed = per_disk[disk.number] = per_disk.get(disk.number, 0) + bytes_
+        if needed > disk.free:
             raise AssayError(
-                f"{subject.name}: {what} needs {in_words(per_disk[disk.number])} of disk, "
-                f"{in_words(disk.free)} are free at {folder}; name another disk, or make room; "
-                f"{_WAY_OUT}"
+                f"{subject.name}: {what} needs {in_words(needed)} of disk, {in_words(disk.free)} "
+                f"are free at {folder}; name another disk, or make room; {_WAY_OUT}"
             )
 
 
-def _hub_cache() -> str:
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    return HF_HUB_CACHE
-
-
-def _refusal(
-    subject: Subject,
-    place: Place,
-    dtype: str,
-    account: Callable[[Model], Account],
-    ways: Callable[[Model, float], list[str]],
-) -> str:
-    """Why models do not fit; "" if they do.
-
-    Args:
-      subject: the models.
-      place: where they are loaded.
-      dtype: of the decoder.
-      account: bytes on each device.
-      ways: settings with which they would fit, from the model and the bytes of a device.
-    """
-    if not _splits(subject, place):  # loading them says which meshes are allowed
+def _refusal(subject: Model, place: Place, dtype: str, work: SweepWork | SearchWork) -> str:
+    """Why models do not fit; "" if they do."""
+    if not place.splits(subject):
         return ""
-    model = _model(subject, place, dtype)
-    found, usable = account(model), place.usable(subject)
+    placed, usable = place.holding(subject, dtype), place.usable(subject)
+    found = account(placed, work)
     if found.total <= usable:
         return ""
-    step = f"a step {in_words(found.step)}"
-    parts = f"weights {in_words(found.weights)}, {step}, the rest {in_words(found.rest)}"
-    would = ways(model, usable) or [f"{in_words(found.total)} of free memory"]
+    rest = found.total - found.weights - found.step
+    would = ways_to_fit(placed, usable, work) or [f"{in_words(found.total)} of free memory"]
     return (
         f"{subject.name}: needs {in_words(found.total)} of memory on a device in {dtype} "
-        f"({parts}), {in_words(usable)} are free; {' or '.join(would)} would fit; {_WAY_OUT}"
+        f"(weights {in_words(found.weights)}, a step {in_words(found.step)}, the rest "
+        f"{in_words(rest)}), {in_words(usable)} are free; {' or '.join(would)} would fit; "
+        f"{_WAY_OUT}"
     )
-
-
-def _splits(subject: Subject, place: Place) -> bool:
-    """Whether the axis `model` splits the decoder evenly."""
-    try:
-        meshes.check_mesh(_model(subject, place, subject.dtype).mesh, subject.config)
-    except AssayError:
-        return False
-    return True
-
-
-def _model(subject: Subject, place: Place, dtype: str) -> Model:
-    known = place.platform if place.platform in plans.STEPS else "gpu"
-    return subject.on(known, dtype, place.data, place.model)
-
-
-def _free(mesh: Mesh) -> int | None:
-    if mesh.devices.flat[0].platform != memory.CPU:
-        return device_memory(mesh.local_devices)
-    return free_memory()

@@ -24,10 +24,8 @@ Shape = tuple[int, int, int]  # [m, k] x [k, n]
 def projections(config: DecoderConfig, positions: int, read: int) -> Counter[Shape]:
     """Matrix products of a pass with weights: shape -> count.
 
-    Args:
-      config: the decoder's.
-      positions: of all candidates together; every layer needs keys and values at them.
-      read: reward positions, the only ones that the last layer needs everything at.
+    Every layer needs keys and values at the `positions` of all candidates; the last layer needs
+    everything else only at the `read` reward positions.
     """
     keys_values, rest = _matrices(config)
     shapes: Counter[Shape] = Counter()
@@ -45,7 +43,7 @@ def layer_weights(config: DecoderConfig) -> int:
 
 
 def response(config: DecoderConfig, positions: int, before: int) -> float:
-    """Operations of one candidate: `positions` own tokens behind `before` shared ones."""
+    """Operations of one candidate of `positions` tokens behind `before` shared ones."""
     keys_values, rest, key = _of_position(config)
     last = positions * keys_values + rest + key * (before + positions)
     return extension(config, positions, before) * (1 - 1 / config.num_layers) + last
@@ -54,11 +52,7 @@ def response(config: DecoderConfig, positions: int, before: int) -> float:
 def gradient(config: DecoderConfig, length: int, positions: int, before: int) -> float:
     """Operations of a reward and its gradient with respect to the one-hot rows of `length` tokens.
 
-    Args:
-      config: the decoder's.
-      length: tokens of the reply.
-      positions: tokens of the reply and the suffix.
-      before: positions of the prefix.
+    `positions` are those of the reply and the suffix; `before`, those of the prefix.
     """
     to_rows = 2 * length * config.vocab_size * config.width
     return 2 * response(config, positions, before) + to_rows
@@ -80,15 +74,10 @@ def compiled_step(
     *,
     with_gradient: bool,
 ) -> float:
-    """Operations of one step of one attempt.
+    """Operations of one step of one attempt, for prompts of `prefixes` positions.
 
-    Args:
-      config: the decoder's.
-      first: the first position of each candidate that is computed.
-      length: tokens of the reply.
-      prefixes: positions of the prefix of each prompt.
-      suffix: positions behind the reply.
-      with_gradient: whether the method takes a gradient.
+    Of each candidate, positions from `first` on are computed: the rest of the `length` tokens of
+    the reply, and the suffix.
     """
     prefixes = list(prefixes)
     total = candidates(config, first, length, prefixes, suffix)

@@ -1,6 +1,6 @@
 """Bytes that a model needs on a device, in host memory and on disk: an account from its shapes.
 
-docs/planning.md compares it with what compilers reserve and with what a process holds.
+Tests compare it with the memory that compiled programs take.
 """
 
 import dataclasses
@@ -11,24 +11,22 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
 from engine import mesh as meshes
-from engine.checkpoint.card import EMBEDDING, READOUT, layer_block
-from engine.checkpoint.restore import Parameter, parameters
+from engine.checkpoint.restore import parameters
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
 from engine.planning import flops
-from engine.planning.work import BLOCK_PARENTS, SELF_CHECK, SearchWork
+from engine.planning.work import BLOCK_PARENTS, SearchWork, SweepWork
 from engine.scoring.language_passes import largest_step
-from engine.scoring.reward_passes import PREFIX_MULTIPLE
+from engine.scoring.reward_passes import PREFIX_MULTIPLE, rows_of_step
 
 GIB = 2**30
 CPU = "cpu"  # the platform on which host and device share memory
+LEAST_STEP = 16  # candidates per step on each device
 # Measured on Linux for Python 3.11 and jax 0.10.2: what compilers, buffers of the reader and
 # threads add to a process that has imported Assay, and what a tokenizer holds per token.
-_PROCESS_BYTES = 200 * 2**20
-_TOKEN_BYTES = 1100
-# Of a TPU's activations, those that its vector memory holds take no HBM.
-_VECTOR_MEMORY = 128 * 2**20
+_PROCESS_BYTES, _TOKEN_BYTES = 200 * 2**20, 1100
+_VECTOR_MEMORY = 128 * 2**20  # of a TPU: activations that it holds take no other memory
 # What compiling the larger program of a search adds to a process, and its code on an accelerator.
 _SEARCH_BYTES, _CODE_BYTES = 460 * 2**20, 13 * 2**20
 # Tables [attempts, T, V] float32 in a step of a search: the gain (or its noise) and what orders it;
@@ -38,23 +36,22 @@ _TABLES, _GRADIENT_TABLES = 2, 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
-    """What of one model, or of a group that shares a decoder, decides what it costs.
+    """A model, or several that share a decoder, on a mesh: what decides how much it costs."""
 
-    Attributes:
-      config: of the deepest decoder.
-      heads: one per model.
-      dtype: of the decoder when it computes.
-      data: devices along the mesh axis `data`.
-      model: devices along the mesh axis `model`.
-      platform: `cpu`, `gpu` or `tpu`.
-    """
+    name: str = ""  # for messages
+    config: DecoderConfig  # of the deepest decoder
+    heads: tuple[HeadConfig | OutputConfig, ...]  # one per model
+    stored: str = "bfloat16"  # dtype of the file
+    dtype: str = "float32"  # of the decoder when it computes
+    data: int = 1  # devices along the mesh axis `data`
+    model: int = 1  # devices along the mesh axis `model`
+    platform: str = CPU  # or `gpu` or `tpu`
 
-    config: DecoderConfig
-    heads: tuple[HeadConfig | OutputConfig, ...]
-    dtype: str
-    data: int = 1
-    model: int = 1
-    platform: str = CPU
+    def on(self, platform: str, dtype: str | None, data: int = 1, model: int = 1) -> "Model":
+        """The model on a mesh; `dtype` None is what `--config.dtype=auto` takes."""
+        half = self.stored if self.stored in ("bfloat16", "float16") else "bfloat16"
+        dtype = dtype or ("float32" if platform == CPU else half)
+        return dataclasses.replace(self, platform=platform, dtype=dtype, data=data, model=model)
 
     @property
     def held(self) -> DecoderConfig:
@@ -90,30 +87,80 @@ class Account:
     code: int = 0  # of a search's program on an accelerator
 
     @property
-    def rest(self) -> int:
-        """All but weights and step."""
-        return self.prefix + self.layer + self.process + self.code
-
-    @property
     def total(self) -> int:
         """All of them."""
-        return self.weights + self.step + self.rest
+        return sum(dataclasses.astuple(self))
 
 
-def of_scoring(
-    model: Model, *, prefix: int, own: int, candidates: int, self_check: int = SELF_CHECK
-) -> Account:
-    """Bytes of a sweep, of a list, or of log-probabilities.
+def account(model: Model, work: SweepWork | SearchWork) -> Account:
+    """Bytes on each device during a sweep, a list, log-probabilities or a search.
 
-    The prompt's own pass and the plain pass of the self-check count where they need more than a
-    step does.
+    Without `work.step_size` a step has `LEAST_STEP` candidates.
+    """
+    if isinstance(work, SweepWork):
+        step = work.step_size or LEAST_STEP
+        return _of_scoring(model, work.prefix, work.own, step, work.self_check)
+    if not work.enumerates:
+        return _of_search(model, work)
+    rows = rows_of_step(work.candidates, work.own, work.candidates)
+    prefix, checked = work.prefix + work.length, 2 * work.together
+    one = _of_scoring(model, prefix, work.own, rows, checked)
+    return dataclasses.replace(one, prefix=one.prefix * work.together)
 
-    Args:
-      model: the model.
-      prefix: positions of the prompt, padding included.
-      own: positions of a candidate.
-      candidates: of one step on one device.
-      self_check: conversations that the plain pass computes together.
+
+def weight_bytes(model: Model) -> int:
+    """Bytes of the parameters on each device: one decoder and all readouts, which are float32."""
+    total = 0
+    for number, head in enumerate(model.heads):
+        for name, one in parameters(model.held, head).items():
+            readout = name.startswith("readout.")
+            if readout or number == 0:
+                sharding = meshes.parameter_sharding(model.mesh, one.axes, one.shape)
+                size = math.prod(sharding.shard_shape(one.shape))
+                total += size * (4 if readout else model.item_bytes)
+    return total
+
+
+def checkpoint_bytes(model: Model) -> int:
+    """Bytes of a checkpoint's parameters on disk; a source of the same dtype has about as many."""
+    embedding, layer, readout = _block_bytes(model)
+    return embedding + model.config.num_layers * layer + readout
+
+
+def host_bytes(model: Model) -> int:
+    """Bytes of host memory to convert: two blocks (one is read while another is written)."""
+    embedding, layer, readout = _block_bytes(model)
+    return sum(sorted([embedding, layer, layer, readout])[-2:]) + process_bytes(model)
+
+
+def process_bytes(model: Model) -> int:
+    """Bytes of a process beside its imports, weights and activations."""
+    return _PROCESS_BYTES + _TOKEN_BYTES * model.config.vocab_size
+
+
+def in_words(size: float) -> str:
+    """`7.0 GiB`, or `210 MiB`."""
+    return f"{size / GIB:,.1f} GiB" if size >= GIB else f"{size / 2**20:,.0f} MiB"
+
+
+def _block_bytes(model: Model) -> tuple[int, int, int]:
+    """Bytes of the blocks of a checkpoint: the embedding, one layer, the readout."""
+    item, sizes = jnp.dtype(model.stored).itemsize, [0, 0, 0]
+    for name, parameter in parameters(model.config, model.heads[0]).items():
+        size = math.prod(parameter.shape)
+        if name.startswith("readout."):
+            sizes[2] += 4 * size
+        elif "L" in parameter.axes:
+            sizes[1] += item * size // model.config.num_layers
+        else:
+            sizes[0] += item * size
+    return sizes[0], sizes[1], sizes[2]
+
+
+def _of_scoring(model: Model, prefix: int, own: int, candidates: int, self_check: int) -> Account:
+    """Bytes where rewards or log-probabilities of candidates are computed.
+
+    The prompt's pass and the plain pass of the self-check count where they need more than a step.
     """
     if model.language:
         candidates = largest_step(candidates, model.config.vocab_size)
@@ -121,106 +168,48 @@ def of_scoring(
     return _account(model, prefix, max(step, _whole_bytes(model, prefix, own, self_check)))
 
 
-def of_search(model: Model, work: SearchWork) -> Account:
-    """Bytes of a search by the compiled step.
-
-    Args:
-      model: the model.
-      work: the search.
-    """
-    rows, own = work.block_rows, work.row_positions
-    scores = rows * own * _position_bytes(model, _prefix(work), own) * work.together
-    c, b = model.held, model.item_bytes
-    # Attempts are computed in whole blocks.
-    table = 4 * BLOCK_PARENTS * work.parent_blocks * work.length * c.vocab_size
-    if not work.gradient:
-        return _searched(model, work, scores, _TABLES * table)
-    kept = b * 3 * c.ffn_width // model.model + 12 * c.width
-    saved = BLOCK_PARENTS * work.own * work.together * kept * c.num_layers
-    if model.platform == CPU and b < 4:
-        # XLA transposes and widens the embedding that slopes are multiplied by.
-        saved += (b + 4) * c.vocab_size * c.width
-    tables = (_TABLES + _GRADIENT_TABLES) * table
-    # Where candidates are drawn by position, devices along `model` keep the slopes of their tokens.
-    if model.platform != CPU and work.packed and c.vocab_size % model.model == 0:
-        tables //= model.model
-    tables += 2 * work.momentum * table  # before and after the step, whole on every device
-    return _searched(model, work, max(scores, saved), tables)
-
-
-def _searched(model: Model, work: SearchWork, step: int, tables: int) -> Account:
-    """The account of a step of a search, with what compiling it takes.
+def _of_search(model: Model, work: SearchWork) -> Account:
+    """Bytes of a search by the compiled step, with what compiling it takes.
 
     The self-check computes two conversations for each prompt: of the ids, and of their text. A
     TPU's vector memory does not hold the tables.
     """
-    checked = _whole_bytes(model, work.prefix, work.own, 2 * work.together)
-    found = _account(model, _prefix(work) * work.together, max(step, checked))
-    found = dataclasses.replace(found, step=found.step + tables)
+    # The prompt has room for the reply.
+    prefix = -(-(work.prefix + work.length) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+    positions = work.block_rows * work.row_positions * work.together
+    step = positions * _position_bytes(model, prefix, work.row_positions)
+    if work.gradient:
+        step = max(step, _gradient_bytes(model, work))
+    step = max(step, _whole_bytes(model, work.prefix, work.own, 2 * work.together))
+    found = _account(model, prefix * work.together, step)
+    found = dataclasses.replace(found, step=found.step + _table_bytes(model, work))
     if model.platform == CPU:
         return dataclasses.replace(found, process=found.process + _SEARCH_BYTES)
     return dataclasses.replace(found, code=_CODE_BYTES)
 
 
-def weight_bytes(model: Model) -> int:
-    """Bytes of the parameters on each device; readouts are float32."""
-    return _bytes_of(model, "")
+def _gradient_bytes(model: Model, work: SearchWork) -> int:
+    """Bytes that the gradient of a block of parents keeps of every layer."""
+    c, b = model.held, model.item_bytes
+    kept = b * 3 * c.ffn_width // model.model + 12 * c.width
+    saved = BLOCK_PARENTS * work.own * work.together * kept * c.num_layers
+    if model.platform == CPU and b < 4:
+        # XLA transposes and widens the embedding that slopes are multiplied by.
+        saved += (b + 4) * c.vocab_size * c.width
+    return saved
 
 
-def layer_bytes(model: Model) -> int:
-    """Bytes of all layers' parameters on each device, which a pass reads at least once."""
-    return _bytes_of(model, "decoder.layers.")
-
-
-def embedding_bytes(model: Model) -> int:
-    """Bytes of the embedding on each device."""
-    return _bytes_of(model, "decoder.embedding")
-
-
-def checkpoint_bytes(
-    config: DecoderConfig, head: HeadConfig | OutputConfig, item_bytes: int
-) -> int:
-    """Bytes of a checkpoint's parameters on disk; a source of the same dtype has about as many."""
-    return sum(
-        math.prod(p.shape) * (4 if name.startswith("readout") else item_bytes)
-        for name, p in parameters(config, head).items()
-    )
-
-
-def host_bytes(
-    config: DecoderConfig, head: HeadConfig | OutputConfig, item_bytes: int, *, blocks: int
-) -> int:
-    """Bytes of host memory to convert or restore: some blocks, and the process around them.
-
-    Args:
-      config: the decoder's.
-      head: of the model.
-      item_bytes: of an element in the file.
-      blocks: that are held at once: 2 by a conversion, which reads one while it writes another; 1
-        by a restore.
-    """
-    sizes: dict[str, int] = {}
-    for name, parameter in parameters(config, head).items():
-        size = math.prod(parameter.shape)
-        if name.startswith("readout."):
-            sizes[READOUT] = sizes.get(READOUT, 0) + 4 * size
-        elif "L" in parameter.axes:
-            key = layer_block(0)
-            sizes[key] = sizes.get(key, 0) + item_bytes * size // config.num_layers
-        else:
-            sizes[EMBEDDING] = sizes.get(EMBEDDING, 0) + item_bytes * size
-    largest = sorted([*sizes.values(), sizes[layer_block(0)]])[-blocks:]
-    return sum(largest) + process_bytes(config)
-
-
-def process_bytes(config: DecoderConfig) -> int:
-    """Bytes of a process beside its imports, weights and activations."""
-    return _PROCESS_BYTES + _TOKEN_BYTES * config.vocab_size
-
-
-def in_words(size: float) -> str:
-    """`7.0 GiB`, or `210 MiB`."""
-    return f"{size / GIB:,.1f} GiB" if size >= GIB else f"{size / 2**20:,.0f} MiB"
+def _table_bytes(model: Model, work: SearchWork) -> int:
+    """Bytes of a number for each position and token; attempts are computed in whole blocks."""
+    vocab, attempts = model.held.vocab_size, -(-work.attempts // BLOCK_PARENTS) * BLOCK_PARENTS
+    table = 4 * attempts * work.length * vocab
+    if not work.gradient:
+        return _TABLES * table
+    tables = (_TABLES + _GRADIENT_TABLES) * table
+    # Where candidates are drawn by position, devices along `model` keep the slopes of their tokens.
+    if model.platform != CPU and work.packed and vocab % model.model == 0:
+        tables //= model.model
+    return tables + 2 * work.momentum * table  # before and after the step, whole on every device
 
 
 def _account(model: Model, prefix: int, step: int) -> Account:
@@ -241,13 +230,8 @@ def _account(model: Model, prefix: int, step: int) -> Account:
         prefix=keys // model.model,
         layer=layer,
         step=step,
-        process=process_bytes(c) if on_cpu else 0,
+        process=process_bytes(model) if on_cpu else 0,
     )
-
-
-def _prefix(work: SearchWork) -> int:
-    """Positions of a prompt with room for the reply, padding included."""
-    return -(-(work.prefix + work.length) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
 
 
 def _whole_bytes(model: Model, prefix: int, own: int, self_check: int) -> int:
@@ -257,7 +241,7 @@ def _whole_bytes(model: Model, prefix: int, own: int, self_check: int) -> int:
 
 
 def _pass_bytes(model: Model, rows: int, prefix: int, own: int) -> int:
-    """Bytes of activations of a pass over rows with `own` positions each, behind a prefix."""
+    """Bytes of activations of a pass over rows of `own` positions behind a prefix."""
     step = rows * own * _position_bytes(model, prefix, own)
     if model.language:
         step += 2 * 4 * rows * model.config.vocab_size  # logits, and their softmax
@@ -265,11 +249,11 @@ def _pass_bytes(model: Model, rows: int, prefix: int, own: int) -> int:
 
 
 def _position_bytes(model: Model, prefix: int, own: int) -> int:
-    """Bytes of activations of one own position at the largest moment of a layer.
+    """Bytes of activations of one position of a row at the largest moment of a layer.
 
     In the feed-forward: the residual stream in float32, the normed one, gate, up, and on a CPU
-    their product. In the attention: the residual stream, queries, own keys and values, the logits
-    and their exponentials, and the mixed values in float32.
+    their product. In the attention: the residual stream, queries, the row's keys and values, the
+    logits and their exponentials, and the mixed values in float32.
     """
     c, split = model.held, model.model
     on_cpu = model.platform == CPU
@@ -279,25 +263,3 @@ def _position_bytes(model: Model, prefix: int, own: int) -> int:
     logits = (4 + b) * (c.num_heads // split) * (prefix + own)
     attention = 4 * c.width + b * (heads + 2 * shared) + logits + 4 * heads
     return max(ffn, attention)
-
-
-def _bytes_of(model: Model, prefix: str) -> int:
-    """Bytes on each device of the parameters whose names begin with `prefix`."""
-    every = _parameters(model)
-    return sum(_on_device(model, name, one) for name, one in every if name.startswith(prefix))
-
-
-def _parameters(model: Model) -> list[tuple[str, Parameter]]:
-    """Name and shape of every parameter: one decoder, and all readouts."""
-    found: list[tuple[str, Parameter]] = []
-    for number, head in enumerate(model.heads):
-        for name, parameter in parameters(model.held, head).items():
-            if number == 0 or name.startswith("readout."):
-                found.append((name, parameter))
-    return found
-
-
-def _on_device(model: Model, name: str, parameter: Parameter) -> int:
-    sharding = meshes.parameter_sharding(model.mesh, parameter.axes, parameter.shape)
-    size = math.prod(sharding.shard_shape(parameter.shape))
-    return size * (4 if name.startswith("readout.") else model.item_bytes)

@@ -1,17 +1,78 @@
-"""The model of a config.json, as `engine.planning` takes it."""
+"""The model of a checkpoint, a folder, a hub id or a config.json, as `engine.planning` takes it."""
 
+from pathlib import Path
 from typing import Any
 
+from configs import known_models, known_shapes
 from configs.known_models import ModelSpec
+from configs.prompts import PROMPTS
+from engine.checkpoint.card import CARD, Checkpoint
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
 from engine.convert.hf_values import Json
+from engine.convert.hub import fetch_config
+from engine.convert.safetensors import read_json
+from engine.errors import AssayError, prefixed
+from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
-from engine.planning.plans import Subject
+from engine.planning.admission import subject_of as subject_of_checkpoints
+from engine.planning.memory import Model
+from engine.runs import storage
+from engine.scoring.reward_passes import PREFIX_MULTIPLE
 
+_PREFIX, _OWN = 64, 3  # positions, where no template is at hand and the model is not listed
 _GATE_WIDTH = 1024  # of the published gates
 
 
-def subject_of(name: str, hf: Json, spec: ModelSpec | None) -> Subject:
+def subject_of_source(source: str) -> tuple[Model, int, int]:
+    """The model of a source, and the positions of its prompts and of a candidate.
+
+    Raises:
+      AssayError: no such source, or its config.json is not understood.
+    """
+    if storage.exists(storage.path_of(source) / CARD):
+        return _of_checkpoint(Checkpoint.open(source))
+    spec, path = known_models.find(source), Path(source)
+    if path.is_file() or path.is_dir():
+        folder, file = (path, path / "config.json") if path.is_dir() else (path.parent, path)
+        with prefixed(folder if path.is_dir() else source):
+            _check_adapter(folder, file)
+            hf = read_json(file)
+    elif spec is not None:
+        hf = known_shapes.config_json(spec)
+    elif source.count("/") == 1 and not source.startswith((".", "/", "~")):
+        hf = fetch_config(source)
+    else:
+        raise AssayError(
+            f"source={source!r}; allowed: a checkpoint, a model folder, a config.json, a model of "
+            "`assay models`, or a hub id owner/name"
+        )
+    own = _OWN if spec is None else known_shapes.own_positions(spec)
+    with prefixed(source):
+        return subject_of(path.name, hf, spec), _PREFIX, own
+
+
+def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Model, int, int]:
+    model = subject_of_checkpoints([checkpoint])
+    if not checkpoint.tokenizer.chat_template:
+        return model, _PREFIX, _OWN
+    prompts = [checkpoint.template.around(text) for text in PROMPTS.values()]
+    longest = max(len(prompt.prefix) for prompt in prompts)
+    padded = -(-longest // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+    return model, padded, 1 + max(len(prompt.suffix) for prompt in prompts)
+
+
+def _check_adapter(folder: Path, config: Path) -> None:
+    """Raises AssayError for a folder of a PEFT adapter without the config.json of its base."""
+    adapter = folder / "adapter_config.json"
+    if adapter.is_file() and not config.exists():
+        base = read_json(adapter).get("base_model_name_or_path") or "that it was made from"
+        raise AssayError(
+            f"an adapter (adapter_config.json) and no config.json: its base {base} has that file; "
+            "name the base as --source, which takes as much memory as both, merged"
+        )
+
+
+def subject_of(name: str, hf: Json, spec: ModelSpec | None) -> Model:
     """The model that a config.json describes.
 
     The file does not give the head: it is that of `spec`, or a linear one.
@@ -28,17 +89,20 @@ def subject_of(name: str, hf: Json, spec: ModelSpec | None) -> Subject:
     stored = hf.get("torch_dtype") or hf.get("dtype")
     if stored not in ("float32", "bfloat16", "float16"):
         stored = spec.dtype if spec else "bfloat16"
-    if is_language_model(hf):
-        return Subject(name, decoder, (output_config(hf, decoder),), str(stored))
+    head = output_config(hf, decoder) if is_language_model(hf) else _head(decoder, spec)
+    return Model(name=name, config=decoder, heads=(head,), stored=str(stored))
+
+
+def _head(decoder: DecoderConfig, spec: ModelSpec | None) -> HeadConfig:
+    """The head of a listed model, with the sizes of published ones; a linear one of another."""
     kind = spec.head if spec else "linear"
     sizes: dict[str, Any] = {}  # Any: fields of HeadConfig are of several types
-    if kind != "linear":  # as the published heads; config.json does not give them
+    if kind != "linear":
         sizes = {"hidden": decoder.width if kind == "mlp" else _GATE_WIDTH}
     if kind in ("gated", "urm"):
         sizes |= {"hidden_in": _GATE_WIDTH, "objectives": tuple(map(str, range(19)))}
     if kind == "gated":
         sizes |= {"gate_layers": 4, "quantiles": 19}
-    head = HeadConfig(
+    return HeadConfig(
         kind=kind, depth=decoder.num_layers, width=decoder.width, rms_eps=decoder.rms_eps, **sizes
     )
-    return Subject(name, decoder, (head,), str(stored))

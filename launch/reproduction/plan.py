@@ -9,10 +9,11 @@ from configs import known_shapes
 from configs.known_models import ModelSpec
 from engine.errors import AssayError
 from engine.planning import machines, memory
-from engine.planning.machines import Devices, free_disk
-from engine.planning.memory import in_words
-from engine.planning.plans import Plan, Subject, plan
-from engine.planning.work import Named, SearchWork, SweepWork
+from engine.planning.free import free_disk
+from engine.planning.machines import Devices
+from engine.planning.memory import Model, in_words
+from engine.planning.plans import Plan, plan
+from engine.planning.work import SearchWork, SweepWork
 from engine.runs import schema
 from launch.common import searching
 from launch.common.subjects import subject_of
@@ -69,10 +70,9 @@ def _needs(
     call: Call, spec: ModelSpec, devices: Sequence[Devices], there: set[runs.Place]
 ) -> Needs:
     subject = subject_of(spec.slug, known_shapes.config_json(spec), spec)
-    item = 4 if spec.dtype == "float32" else 2
     folder = sources.folder_of(call, spec)
     weights = [path.stat().st_size for path in folder.glob("*.safetensors")] if folder else []
-    expected = memory.checkpoint_bytes(subject.config, subject.heads[0], item)
+    expected = memory.checkpoint_bytes(subject)
     size = sum(weights) or spec.tensor_bytes or expected
     places = {stage: runs.wanted(call, spec, stage) for stage in call.stages_of(spec)}
     missing = {stage: [p for p in places[stage] if p not in there] for stage in places}
@@ -92,7 +92,7 @@ def _needs(
         fetch=size - sources.fetched_bytes(call, spec, size) if needed else 0,
         known=bool(weights) or spec.tensor_bytes is not None,
         checkpoint=int(size * _PART) if needed else 0,
-        host=memory.host_bytes(subject.config, subject.heads[0], item, blocks=2),
+        host=memory.host_bytes(subject),
         absent=needed and call.source_dir is not None and folder is None,
         todo=[(stage, len(missing[stage]), len(places[stage])) for stage in places],
         plans=plans,
@@ -105,41 +105,38 @@ def _needs(
     )
 
 
-def _plan(call: Call, subject: Subject, devices: Devices, dtype: str = "auto") -> Plan:
+def _plan(call: Call, subject: Model, devices: Devices, dtype: str = "auto") -> Plan:
     search = call.config.search
     work = SearchWork(
         prefix=_PREFIX,
         suffix=_CANDIDATE - 1,
         length=search.length,
         candidates=search.candidates,
-        steps=search.steps,
         attempts=search.restarts * (2 if search.direction == "both" else 1),
         merged=max(0, searching.in_dtype(search, "float32").merge - 1),
         packed=search.length > 1,
     )
     chosen = call.config.dtype if dtype == "auto" else dtype
-    named = Named(dtype=None if chosen == "auto" else chosen)
-    return plan(subject, devices, SweepWork(prefix=_PREFIX, own=_CANDIDATE), work, named)
+    sweep = SweepWork(prefix=_PREFIX, own=_CANDIDATE)
+    return plan(subject, devices, sweep, work, None if chosen == "auto" else chosen)
 
 
-def _seconds(call: Call, subject: Subject, one: Plan, places: Iterable[runs.Place]) -> float | None:
-    """Seconds of missing results, by the time of one sweep; None where the model does not fit."""
+def _seconds(call: Call, subject: Model, one: Plan, places: Iterable[runs.Place]) -> float | None:
+    """Seconds of missing results but searches, by the time of one sweep; None: it does not fit."""
     if not one.fits or one.sweep_s is None:
         return None
     items = 0 if call.elo is None else len(call.elo.replies)
     share = items / subject.config.vocab_size * (_CANDIDATE + _ITEM) / _CANDIDATE
-    search = 0.0 if one.search is None else one.search.seconds or 0.0
-    directions = 2 if call.config.search.direction == "both" else 1
     each = {
         schema.SCORES_DIR: one.sweep_s,
         schema.LOGPROBS_DIR: one.sweep_s,
         schema.ITEMS_DIR: share * one.sweep_s,
-        schema.SEQUENCES_DIR: search / directions,
+        schema.SEQUENCES_DIR: 0.0,
     }
     return sum(each[path.partition("/")[0]] for _, path in places)
 
 
-def _noise_s(call: Call, subject: Subject, one: Plan, places: Sequence[runs.Place]) -> float | None:
+def _noise_s(call: Call, subject: Model, one: Plan, places: Sequence[runs.Place]) -> float | None:
     """Seconds of the results in the second dtype that are missing; None where it does not fit."""
     if not places:
         return 0.0
@@ -147,7 +144,7 @@ def _noise_s(call: Call, subject: Subject, one: Plan, places: Sequence[runs.Plac
     return _seconds(call, subject, second, places)
 
 
-def _tries_s(call: Call, subject: Subject, one: Plan, places: Sequence[runs.Place]) -> float:
+def _tries_s(call: Call, subject: Model, one: Plan, places: Sequence[runs.Place]) -> float:
     """Seconds of the stage `readings`, at the most; without dtypes that do not fit or are unknown.
 
     The dtype of the run itself is no single change.
@@ -302,8 +299,8 @@ def table(call: Call, every: Sequence[Needs]) -> str:
         kind = one.devices.kind
         lines.append(
             f"{one.devices.name}: {in_words(kind.memory_bytes)} each; a sweep is assumed to reach "
-            f"{kind.share:.0%} of its speed ({kind.source}); times leave out compilation, "
-            "loading and the download"
+            f"{kind.share:.0%} of its speed ({kind.source}); times leave out searches, "
+            "compilation, loading and the download"
         )
     return "\n".join(lines)
 

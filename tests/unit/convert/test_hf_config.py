@@ -1,5 +1,7 @@
 """config.json: read where it is understood, refused by name where it is not."""
 
+from typing import Any
+
 import pytest
 from transformers import GenerationConfig
 
@@ -8,7 +10,7 @@ from engine.errors import AssayError
 from engine.models.config import DecoderConfig, Rope
 
 # As published with Skywork-Reward-Llama-3.1-8B.
-PUBLISHED = {
+PUBLISHED: dict[str, Any] = {
     "_name_or_path": "meta-llama/Llama-3.1-8B-Instruct",
     "architectures": ["LlamaForSequenceClassification"],
     "attention_bias": False,
@@ -73,32 +75,74 @@ def test_a_published_config_is_read():
     )
 
 
-def test_the_way_transformers_5_writes_rope_means_the_same():
-    rope = {**PUBLISHED["rope_scaling"], "rope_theta": 500000.0}
-    newer = {**without("rope_scaling", "rope_theta"), "rope_parameters": rope}
-    assert decoder_config(newer) == decoder_config(PUBLISHED)
+SCALING = PUBLISHED["rope_scaling"]
+OLDER = {("type" if name == "rope_type" else name): value for name, value in SCALING.items()}
+INTEGERS = SCALING | {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}
+SAME = {
+    "rope as transformers 5 writes it": {
+        **{"rope_scaling": None, "rope_theta": None},
+        "rope_parameters": SCALING | {"rope_theta": 500000.0},
+    },
+    "the older name of the rope type": {"rope_scaling": OLDER},
+    "integers where others write floats": {"rope_scaling": INTEGERS, "rope_theta": 500000},
+    **{
+        f"rope written twice with {sorted({'type', 'rope_type'} & {*rope})}, {theta}": {
+            "rope_parameters": rope | {"factor": 8} | theta
+        }
+        for rope in (SCALING, OLDER)
+        for theta in ({}, {"rope_theta": 500000})
+    },
+    "a value head on a Llama": {"architectures": ["GRewardModel"]},
+    "a value head on a Mistral": {
+        **{"architectures": ["GRewardModel"], "model_type": "mistral"},
+        "sliding_window": None,
+    },
+    "training and bookkeeping": {
+        **{"use_mrope": False, "use_bfloat16": False, "unsloth_version": "2025.3.19"},
+        **{"unsloth_fixed": True, "_commit_hash": "0" * 40, "gradient_checkpointing": False},
+        **{"tf_legacy_loss": False, "summary_dropout_prob": 0.1},
+    },
+    "implementations of attention": {
+        **{"_attn_implementation": "sdpa", "attn_implementation": "flash_attention_2"},
+        "_flash_attn_2_enabled": True,
+    },
+    # As transformers 4 wrote them, and those of the installed one, which drops them on reading.
+    "defaults of generation": {
+        **GenerationConfig._get_default_generation_params(),
+        **{"do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_length": 4096},
+    },
+    "statistics of a reward that is not normalised": {
+        **{"normalize_reward": False, "mean": 0.5, "std": 2.0}
+    },
+    "stale fields of value heads": {
+        **{"vhead_layer_type": "mlp", "vhead_num_layers": 1, "vhead_num_neurons": 1024},
+        "value_head_prefix": "value_head",
+    },
+    "the name of custom code, which is never executed": {"auto_map": {"AutoModel": "m.M"}},
+}
 
 
-def test_the_older_name_of_the_rope_type_means_the_same():
-    rope = {**PUBLISHED["rope_scaling"], "type": "llama3"}
-    del rope["rope_type"]
-    assert decoder_config({**PUBLISHED, "rope_scaling": rope}).rope == LLAMA3
-
-
-def test_integers_where_others_write_floats_give_the_same_config_text():
-    rope = {**PUBLISHED["rope_scaling"], "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}
-    config = decoder_config({**PUBLISHED, "rope_scaling": rope, "rope_theta": 500000})
+@pytest.mark.parametrize("what", SAME)
+def test_the_decoder_is_the_same_with(what):
+    config = decoder_config({**PUBLISHED, **SAME[what]})
     assert repr(config) == repr(decoder_config(PUBLISHED))
 
 
-@pytest.mark.parametrize("scaling", [None, {}, {"rope_type": "default"}])
-def test_no_scaling_is_the_default_rope(scaling):
-    assert decoder_config({**PUBLISHED, "rope_scaling": scaling}).rope == Rope(theta=500_000.0)
+PLAIN = Rope(theta=500_000.0)
 
 
-def test_linear_scaling_is_read():
-    rope = decoder_config({**PUBLISHED, "rope_scaling": {"type": "linear", "factor": 4.0}}).rope
-    assert rope == Rope(theta=500_000.0, kind="linear", factor=4.0)
+@pytest.mark.parametrize(
+    ("scaling", "rope"),
+    [
+        (None, PLAIN),
+        ({}, PLAIN),
+        ({"rope_type": "default"}, PLAIN),
+        ({"type": "dynamic", "factor": 2.0}, PLAIN),  # it acts beyond the context alone
+        ({"type": "linear", "factor": 4.0}, Rope(theta=500_000.0, kind="linear", factor=4.0)),
+    ],
+)
+def test_scaling_is_read(scaling, rope):
+    assert decoder_config({**PUBLISHED, "rope_scaling": scaling}).rope == rope
 
 
 def test_a_config_before_grouped_heads_has_as_many_as_query_heads():
@@ -109,11 +153,6 @@ def test_a_config_before_grouped_heads_has_as_many_as_query_heads():
 
 def test_a_head_size_of_its_own_is_read():
     assert decoder_config({**PUBLISHED, "head_dim": 64}).head_size == 64
-
-
-def test_dynamic_scaling_is_none_within_the_context():
-    scaling = {"type": "dynamic", "factor": 2.0}
-    assert decoder_config({**PUBLISHED, "rope_scaling": scaling}).rope == Rope(theta=500_000.0)
 
 
 @pytest.mark.parametrize("head_dim", [None, 128])
@@ -128,64 +167,6 @@ def test_a_qwen_3_has_heads_of_128_whatever_its_width(head_dim):
     }
     config = decoder_config({**PUBLISHED, **qwen})
     assert (config.head_size, config.qk_norm) == (128, True)
-
-
-@pytest.mark.parametrize("model_type", ["llama", "mistral"])
-def test_a_value_head_stands_on_any_decoder(model_type):
-    config = {**PUBLISHED, "architectures": ["GRewardModel"], "model_type": model_type}
-    window = {"sliding_window": None} if model_type == "mistral" else {}
-    assert decoder_config({**config, **window}) == decoder_config(PUBLISHED)
-
-
-HARMLESS = {
-    "use_mrope": False,
-    "use_bfloat16": False,
-    "unsloth_version": "2025.3.19",
-    "unsloth_fixed": True,
-    "_attn_implementation": "sdpa",
-    "attn_implementation": "flash_attention_2",
-    "_flash_attn_2_enabled": True,
-    "_commit_hash": "0" * 40,
-    "gradient_checkpointing": False,
-    "tf_legacy_loss": False,
-    "value_head_prefix": "value_head",
-    "summary_dropout_prob": 0.1,
-}
-
-
-@pytest.mark.parametrize("name", HARMLESS)
-def test_what_does_not_touch_a_forward_pass_is_harmless(name):
-    assert decoder_config({**PUBLISHED, name: HARMLESS[name]}) == decoder_config(PUBLISHED)
-
-
-def test_defaults_of_generation_are_harmless():
-    # As transformers 4 wrote them, and those of the installed one, which drops them on reading.
-    own = GenerationConfig._get_default_generation_params()
-    values = {**own, "do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_length": 4096}
-    assert decoder_config({**PUBLISHED, **values}) == decoder_config(PUBLISHED)
-
-
-def test_statistics_of_a_reward_that_is_not_normalised_are_harmless():
-    statistics = {"normalize_reward": False, "mean": 0.5, "std": 2.0}
-    assert decoder_config({**PUBLISHED, **statistics}) == decoder_config(PUBLISHED)
-
-
-@pytest.mark.parametrize("theta", [{}, {"rope_theta": 500000}])
-@pytest.mark.parametrize("name", ["type", "rope_type"])
-def test_rope_written_twice_with_the_same_values_is_read(name, theta):
-    rope = {**PUBLISHED["rope_scaling"], "factor": 8, **theta}
-    rope[name] = rope.pop("rope_type")
-    assert decoder_config({**PUBLISHED, "rope_parameters": rope}) == decoder_config(PUBLISHED)
-
-
-def test_stale_fields_of_value_heads_are_harmless():
-    stale = {"vhead_layer_type": "mlp", "vhead_num_layers": 1, "vhead_num_neurons": 1024}
-    assert decoder_config({**PUBLISHED, **stale}) == decoder_config(PUBLISHED)
-
-
-def test_the_name_of_custom_code_is_harmless_since_it_is_never_executed():
-    custom = {"auto_map": {"AutoModel": "m.M"}}
-    assert decoder_config({**PUBLISHED, **custom}) == decoder_config(PUBLISHED)
 
 
 def test_a_config_survives_json():
@@ -371,6 +352,20 @@ REFUSED = {
         {"num_key_value_heads": 5},
         r"^decoder\.num_kv_heads=5; allowed: divisors of num_heads=32$",
     ),
+    "kv heads that are text": (
+        {"num_key_value_heads": "2"},
+        "num_key_value_heads='2'; allowed: an integer",
+    ),
+    "half a layer": ({"num_hidden_layers": 2.5}, "num_hidden_layers=2.5; allowed: an integer"),
+    "scaling that is text": (
+        {"rope_scaling": "linear"},
+        "rope_scaling='linear'; allowed: an object, or null",
+    ),
+    "an architecture that is a number": ({"architectures": 5}, "unknown architecture 5; allowed"),
+    "a rope type that is a list": (
+        {"rope_scaling": {"rope_type": ["x"]}},
+        "rope type .'x'. is not implemented",
+    ),
     "no layers": ({"num_hidden_layers": 0}, r"num_hidden_layers=0; allowed: 1 to 1000$"),
 }
 
@@ -382,35 +377,14 @@ def test_a_config_is_refused_by_name_for(reason):
         decoder_config({**PUBLISHED, **changes})
 
 
+REQUIRED = "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        "hidden_size",
-        "intermediate_size",
-        "max_position_embeddings",
-        "num_attention_heads",
-        "num_hidden_layers",
-        "rms_norm_eps",
-        "vocab_size",
-    ],
+    "name", [*REQUIRED, "max_position_embeddings", "rms_norm_eps", "vocab_size"]
 )
 def test_a_missing_attribute_is_refused_by_name(name):
     with pytest.raises(
         AssayError, match=rf"^config\.json: {name}=None; allowed: (a number|an integer)$"
     ):
         decoder_config(without(name))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_key_value_heads": "2"}, "num_key_value_heads='2'; allowed: an integer"),
-        ({"num_hidden_layers": 2.5}, "num_hidden_layers=2.5; allowed: an integer"),
-        ({"rope_scaling": "linear"}, "rope_scaling='linear'; allowed: an object, or null"),
-        ({"architectures": 5}, "unknown architecture 5; allowed"),
-        ({"rope_scaling": {"rope_type": ["x"]}}, "rope type .'x'. is not implemented"),
-    ],
-)
-def test_a_value_of_another_type_is_refused_by_name(changes, message):
-    with pytest.raises(AssayError, match=message):
-        decoder_config({**PUBLISHED, **changes})

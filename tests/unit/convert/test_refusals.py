@@ -38,6 +38,15 @@ def retensored(change):
     return damage
 
 
+def replaced(**tensors):
+    """Tensors by name (`__` for a dot), each computed from those of the folder."""
+
+    def change(found):
+        found.update({n.replace("__", "."): make(found) for n, make in tensors.items()})
+
+    return retensored(change)
+
+
 def wrapped_beside_its_head(tensors):
     score = tensors["score.weight"] + 0
     tensors.update({f"module.{name}": tensors.pop(name) for name in list(tensors)})
@@ -111,10 +120,6 @@ def sharded(change=lambda shards, index: None):
         (folder / WEIGHTS).unlink()
 
     return damage
-
-
-def without_template(folder: Path) -> None:
-    (folder / "chat_template.jinja").unlink()
 
 
 def without_tokenizer(folder: Path) -> None:
@@ -224,14 +229,13 @@ REFUSED = {
         sharded(lambda shards, index: shards.pop("b.safetensors")),
         r"shard b\.safetensors is missing; model\.safetensors\.index\.json names it$",
     ),
-    "a shard outside the folder": (
-        sharded(lambda shards, index: index.update(dict.fromkeys(index, "../b.safetensors"))),
-        r"shard '\.\./b\.safetensors'; allowed: the name of a file in this folder$",
-    ),
-    "a shard with an absolute path": (
-        sharded(lambda shards, index: index.update(dict.fromkeys(index, "/b.safetensors"))),
-        r"shard '/b\.safetensors'; allowed: the name of a file in this folder$",
-    ),
+    **{
+        f"a shard outside the folder, {name}": (
+            sharded(lambda shards, index, name=name: index.update(dict.fromkeys(index, name))),
+            rf"shard '{name}'; allowed: the name of a file in this folder$",
+        )
+        for name in ("../b.safetensors", "/b.safetensors")
+    },
     "an index without a map": (
         lambda folder: ((folder / WEIGHTS).unlink(), (folder / INDEX).write_text("{}")),
         r"index\.json: no weight_map, an object tensor -> file$",
@@ -258,27 +262,20 @@ REFUSED = {
         r"missing tensor 'model\.layers\.1\.mlp\.up_proj\.weight'$",
     ),
     "an unused tensor": (
-        retensored(lambda tensors: tensors.update({"lm_head.weight": tensors["score.weight"] + 0})),
+        replaced(lm_head__weight=lambda t: t["score.weight"] + 0),
         r"tensor that nothing uses: 'lm_head\.weight'$",
     ),
     "a tensor of the wrong shape": (
-        retensored(
-            lambda tensors: tensors.update(
-                {"model.layers.0.self_attn.k_proj.weight": tensors["model.embed_tokens.weight"] + 0}
-            )
+        replaced(
+            model__layers__0__self_attn__k_proj__weight=lambda t: t["model.embed_tokens.weight"] + 0
         ),
         r"tensor 'model\.layers\.0\.self_attn\.k_proj\.weight' has shape \[264, 32\]; "
         r"config\.json implies \[20, 32\]$",
     ),
     "a transposed tensor": (
-        retensored(
-            lambda tensors: tensors.update(
-                {
-                    "model.layers.2.mlp.down_proj.weight": tensors[
-                        "model.layers.2.mlp.up_proj.weight"
-                    ]
-                    + 0
-                }
+        replaced(
+            model__layers__2__mlp__down_proj__weight=lambda t: (
+                t["model.layers.2.mlp.up_proj.weight"] + 0
             )
         ),
         r"'model\.layers\.2\.mlp\.down_proj\.weight' has shape \[48, 32\]; .* implies \[32, 48\]$",
@@ -292,9 +289,7 @@ REFUSED = {
         r"tensor that nothing uses: 'model\.layers\.2\.input_layernorm\.weight' and 8 more$",
     ),
     "two rewards": (
-        retensored(
-            lambda tensors: tensors.update({"score.weight": tensors["score.weight"].repeat(2, 1)})
-        ),
+        replaced(score__weight=lambda t: t["score.weight"].repeat(2, 1)),
         r"hf: tensor 'score\.weight' has shape \[2, 32\]: a head with several rows is not "
         r"supported yet; allowed: one row, the reward$",
     ),
@@ -304,27 +299,19 @@ REFUSED = {
         r"supported yet; allowed: one row, the reward; tensor 'score\.2\.bias' has shape \[2\]: ",
     ),
     "a reward with a bias": (
-        retensored(
-            lambda tensors: tensors.update({"score.bias": tensors["score.weight"][0, :1] + 0})
-        ),
+        replaced(score__bias=lambda t: t["score.weight"][0, :1] + 0),
         r"hf: tensor 'score\.bias' has shape \[1\]: a head with this bias is not supported yet; "
         "allowed: none$",
     ),
     "two rewards with biases": (
-        retensored(
-            lambda tensors: tensors.update(
-                {
-                    "score.weight": tensors["score.weight"].repeat(2, 1),
-                    "score.bias": tensors["score.weight"][0, :2] + 0,
-                }
-            )
+        replaced(
+            score__weight=lambda t: t["score.weight"].repeat(2, 1),
+            score__bias=lambda t: t["score.weight"][0, :2] + 0,
         ),
         r"'score\.weight' has shape \[2, 32\].*; tensor 'score\.bias' has shape \[2\]: a head ",
     ),
     "integer weights": (
-        retensored(
-            lambda tensors: tensors.update({"score.weight": tensors["score.weight"].char()})
-        ),
+        replaced(score__weight=lambda t: t["score.weight"].char()),
         r"tensor 'score\.weight' has element type I8; allowed: F32, F16, BF16$",
     ),
     "a single number for a matrix": (
@@ -333,8 +320,16 @@ REFUSED = {
     ),
     "no tokenizer": (without_tokenizer, r"hf: no tokenizer\.json; allowed: a folder with"),
     "a damaged tokenizer": (written("tokenizer.json", "{}"), r"no tokenizer that loads \("),
-    "no chat template": (without_template, "no chat template; a reward model judges conversations"),
+    "no chat template": (
+        removed("chat_template.jinja"),
+        "no chat template; a reward model judges conversations",
+    ),
 }
+
+
+def convert(folder: Path, destination: Path, **more):
+    policy = TemplatePolicy(bos="template", date=None)
+    return convert_model(fetch(str(folder), None), destination, slug="model", policy=policy, **more)
 
 
 def refusal(source: Path, destination: Path) -> str:
@@ -376,13 +371,7 @@ def test_an_interrupted_conversion_leaves_nothing_beside_the_destination(folder,
         raise error
 
     with pytest.raises(error):
-        convert_model(
-            fetch(str(folder), None),
-            tmp_path / "out" / "checkpoint",
-            slug="model",
-            policy=TemplatePolicy(bos="template", date=None),
-            progress=interrupt,
-        )
+        convert(folder, tmp_path / "out" / "checkpoint", progress=interrupt)
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -409,21 +398,12 @@ def test_a_disk_that_takes_no_more_is_refused_in_one_line_and_leaves_nothing(
 
 
 def test_other_bytes_than_published_are_refused_and_the_published_ones_are_not(folder, tmp_path):
-    def converted(size: int):
-        return convert_model(
-            fetch(str(folder), None),
-            tmp_path / "checkpoint",
-            slug="model",
-            policy=TemplatePolicy(bos="template", date=None),
-            tensor_bytes=size,
-        )
-
     size = sum(tensor.nbytes for tensor in load_file(folder / WEIGHTS).values())
     message = rf"hf: {size:,} bytes of tensors; published: {size + 1:,}$"
     with pytest.raises(AssayError, match=message):
-        converted(size + 1)
+        convert(folder, tmp_path / "checkpoint", tensor_bytes=size + 1)
     assert not (tmp_path / "checkpoint").exists()
-    assert converted(size).card.slug == "model"
+    assert convert(folder, tmp_path / "checkpoint", tensor_bytes=size).card.slug == "model"
 
 
 @pytest.mark.parametrize("source", ["no-such-folder", "./no/such", "/no/such", "a/b/c"])
@@ -438,35 +418,20 @@ def test_a_local_folder_has_no_revision(folder):
         fetch(str(folder), "main")
 
 
-def test_code_in_the_folder_is_never_executed(folder, tmp_path):
+@pytest.mark.parametrize("tokenizer_class", [{}, {"tokenizer_class": "Own"}])
+def test_code_in_the_folder_is_never_executed_and_not_needed(folder, tmp_path, tokenizer_class):
     marker = tmp_path / "executed"
-    code = f"open({str(marker)!r}, 'w')\n"
     for name in ("modeling_own", "tokenization_own", "configuration_own"):
-        (folder / f"{name}.py").write_text(code)
-    folders.edit_json(
-        folder / "tokenizer_config.json",
-        auto_map={"AutoTokenizer": [None, "tokenization_own.Own"]},
-    )
-    folders.edit_json(
-        folder / "config.json",
-        auto_map={
-            "AutoConfig": "configuration_own.Own",
-            "AutoModelForSequenceClassification": "modeling_own.Own",
-        },
-    )
+        (folder / f"{name}.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    auto_map = {"AutoTokenizer": [None, "tokenization_own.Own"]}
+    folders.edit_json(folder / "tokenizer_config.json", auto_map=auto_map, **tokenizer_class)
+    auto_map = {"AutoConfig": "configuration_own.Own"}
+    auto_map["AutoModelForSequenceClassification"] = "modeling_own.Own"
+    folders.edit_json(folder / "config.json", auto_map=auto_map)
     checkpoint = folders.convert(folder, tmp_path / "checkpoint")
-    checkpoint.template.split("What?")
+    assert checkpoint.token_ids and checkpoint.template.split("What?")
     assert not marker.exists()
     assert not list((tmp_path / "checkpoint").rglob("*.py"))
-
-
-def test_code_of_a_tokenizer_s_own_class_is_not_executed_and_not_needed(folder, tmp_path):
-    marker = tmp_path / "executed"
-    (folder / "modeling_own.py").write_text(f"open({str(marker)!r}, 'w')\n")
-    auto_map = {"AutoTokenizer": [None, "modeling_own.Own"]}
-    folders.edit_json(folder / "tokenizer_config.json", auto_map=auto_map, tokenizer_class="Own")
-    assert folders.convert(folder, tmp_path / "checkpoint").token_ids
-    assert not marker.exists()
 
 
 def test_weights_that_are_not_numbers_convert_so_that_scoring_can_name_the_token(folder, tmp_path):

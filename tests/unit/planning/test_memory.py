@@ -1,48 +1,91 @@
-"""The account of bytes: weights are exact, the rest follows the shapes."""
+"""The account of bytes: weights are exact, a step is what the compiler of this CPU reserves."""
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from configs import known_models, known_shapes, sweep
-from engine.checkpoint.restore import parameters, restore
-from engine.planning import memory, plans, work
-from engine.planning.memory import Model
-from engine.planning.work import SearchWork
+from engine import mesh as meshes
+from engine.checkpoint.restore import abstract, parameters, restore
+from engine.models.config import DecoderConfig, Rope
+from engine.models.heads import HeadConfig
+from engine.planning import memory, work
+from engine.planning.memory import Model, account
+from engine.planning.work import SearchWork, SweepWork
 from engine.scoring import language_passes
+from engine.scoring.reward_passes import RewardScorer
+from engine.types import Candidates, KeyValues, Prefix
 from launch.common.subjects import subject_of
 from tests.support.parity import make_mesh
 
+SWEEP = SweepWork(prefix=64, own=2, step_size=1024)
+SEARCH = SearchWork(prefix=64, suffix=1, length=8, candidates=64, attempts=4)
+SHAPES = {"width": 256, "ffn_width": 768, "num_layers": 6, "num_heads": 4, "num_kv_heads": 2}
 
-def model_of(slug, platform="tpu", **mesh) -> Model:
-    return subject(slug).on(platform, None, **mesh)
 
-
-def subject(slug):
+def model_of(slug="skywork-reward-llama-3.1-8b", platform="tpu", dtype=None, **mesh) -> Model:
     spec = known_models.KNOWN[slug]
-    return subject_of(slug, known_shapes.config_json(spec), spec)
+    subject = subject_of(slug, known_shapes.config_json(spec), spec)
+    return subject.on(platform, dtype, **mesh)
 
 
-@pytest.mark.parametrize(
-    "slug", [s for s, spec in known_models.KNOWN.items() if spec.tensor_bytes is not None]
-)
-def test_the_shapes_that_are_listed_have_the_published_bytes(slug):
-    spec, decoder = known_models.KNOWN[slug], subject(slug).config
-    size = jnp.dtype(spec.dtype).itemsize
-    bytes_ = sum(
-        size * math.prod(p.shape) for p in parameters(decoder, subject(slug).heads[0]).values()
+def grows(model: Model, less: SearchWork, **more) -> int:
+    """Bytes of a step that a search has more than another one."""
+    other = dataclasses.replace(less, **more)
+    return account(model, other).step - account(model, less).step
+
+
+def compiled_bytes(config: DecoderConfig, head: HeadConfig, dtype: str) -> int:
+    """What this CPU's compiler reserves for a step of a sweep, beside its arguments."""
+    mesh, tokens = make_mesh(1), SWEEP.step_size
+
+    def shape(sizes, dtype, axes=""):
+        return jax.ShapeDtypeStruct(sizes, dtype, sharding=meshes.sharding(mesh, axes))
+
+    graph, params = abstract(config, [head], mesh, jnp.dtype(dtype))
+    scorer = RewardScorer.build(graph, params, mesh, step_size=tokens)
+    keys = (config.num_layers, SWEEP.prefix, config.num_kv_heads, config.head_size)
+    kept, one = shape(keys, dtype, "LPKH"), shape((tokens,), jnp.int32, "C")
+    prefix = Prefix(key_values=KeyValues(keys=kept, values=kept), gates=(shape((0,), "float32"),))
+    rows = Candidates(ids=shape((tokens, SWEEP.own), jnp.int32, "CT"), shared=one, last=one)
+    step: Any = scorer.score_step  # what `jax.jit` returns
+    compiled = step.lower(params, prefix, rows).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_step_is_accounted_for_as_the_compiler_of_this_cpu_does(dtype):
+    config = DecoderConfig(
+        **SHAPES,
+        vocab_size=4000,
+        head_size=64,
+        rms_eps=1e-5,
+        rope=Rope(theta=1e4),
+        max_positions=512,
     )
-    assert 0 <= spec.tensor_bytes - bytes_ <= size * decoder.width  # some have one row more
+    head = HeadConfig(kind="linear", depth=6, width=256, rms_eps=1e-5)
+    model = Model(config=config, heads=(head,), dtype=dtype)
+    found = account(model, dataclasses.replace(SWEEP, self_check=1))
+    reserved = compiled_bytes(config, head, dtype)
+    assert found.step + found.layer == pytest.approx(reserved, rel=0.12)
+    # The planted bug: in bfloat16 all layers are converted before the loop over them begins.
+    one_layer = found.layer // config.num_layers
+    assert dtype != "bfloat16" or found.step + one_layer < 0.8 * reserved
 
 
 @pytest.mark.parametrize("slug", known_models.KNOWN)
-def test_every_listed_model_has_shapes_and_a_plan(slug):
-    size = known_models.KNOWN[slug].size_b
-    weights = memory.weight_bytes(model_of(slug)) / 2e9
-    assert 0.7 * size < weights < 1.35 * size  # `2B` of Gemma is 2.6 · 10⁹
+def test_the_shapes_that_are_listed_have_the_published_bytes(slug):
+    spec, model = known_models.KNOWN[slug], model_of(slug)
+    assert 0.7 * spec.size_b < memory.weight_bytes(model) / 2e9 < 1.35 * spec.size_b
+    size = jnp.dtype(spec.dtype).itemsize
+    held = parameters(model.config, model.heads[0]).values()
+    bytes_ = sum(size * math.prod(parameter.shape) for parameter in held)
+    if spec.tensor_bytes is not None:  # some have one row more
+        assert 0 <= spec.tensor_bytes - bytes_ <= size * model.config.width
 
 
 @pytest.mark.parametrize(("data", "model"), [(1, 1), (2, 2), (1, 4)])
@@ -52,108 +95,71 @@ def test_weights_are_those_that_a_restored_model_has_on_a_device(checkpoint, dat
     mesh = make_mesh(data, model)
     _, params = restore([tiny], mesh, jnp.dtype(dtype))
     held = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(params))
-    account = Model(
-        config=tiny.card.decoder, heads=(tiny.card.head,), dtype=dtype, data=data, model=model
-    )
-    assert memory.weight_bytes(account) == held
+    card = tiny.card
+    placed = Model(config=card.decoder, heads=(card.head,), dtype=dtype, data=data, model=model)
+    assert memory.weight_bytes(placed) == held
 
 
 def test_key_value_heads_that_are_repeated_count():
-    gemma = model_of("gemma-2b", model=8)  # one head, which each of 8 devices holds
-    alone = model_of("gemma-2b")
-    keys = 2 * 18 * 64 * 256 * 2
-    of = dict(prefix=64, own=3, candidates=16)
-    assert memory.of_scoring(alone, **of).prefix == keys
-    assert memory.of_scoring(gemma, **of).prefix == keys
+    keys = 2 * 18 * 64 * 256 * 2  # one head, which each of 8 devices holds
+    for devices in (1, 8):
+        assert account(model_of("gemma-2b", model=devices), SWEEP).prefix == keys
 
 
-def test_a_cpu_holds_all_layers_of_bfloat16_in_float32_and_one_of_float16():
-    llama = model_of("skywork-reward-v2-llama-3.2-1b", "cpu")
-    brain, half = (dataclasses.replace(llama, dtype=d) for d in ("bfloat16", "float16"))
-    of = dict(prefix=64, own=2, candidates=1024)
-    assert memory.of_scoring(brain, **of).weights < memory.of_scoring(llama, **of).weights
-    assert memory.of_scoring(brain, **of).total > memory.of_scoring(llama, **of).total
-    assert memory.of_scoring(half, **of).layer == memory.of_scoring(llama, **of).layer
-
-
-def test_a_larger_step_and_a_longer_prompt_need_more():
-    llama = model_of("skywork-reward-llama-3.1-8b")
-
-    def total(**changes):
-        of = {"prefix": 64, "own": 2, "candidates": 1024} | changes
-        return memory.of_scoring(llama, **of).total
-
-    assert total() < total(candidates=4096) < total(candidates=4096, prefix=20_000)
-
-
-def test_the_prompts_own_pass_and_the_self_check_count_where_a_step_needs_less():
-    llama = model_of("skywork-reward-llama-3.1-8b")
-
-    def step(prefix, rows):
-        of = {"prefix": prefix, "own": 2, "candidates": 16, "self_check": rows}
-        return memory.of_scoring(llama, **of).step
-
+@pytest.mark.parametrize("self_check", [1, 16])
+def test_the_prompts_pass_and_the_self_check_count_where_a_step_needs_less(self_check):
+    long = SweepWork(prefix=4000, own=2, step_size=16, self_check=self_check)
     logits = 6 * 32 * 4000**2  # float32 logits, and exponentials in 16 bits, of 32 heads
-    assert step(4000, 1) > logits - 2**27  # which the vector memory holds
-    assert step(4000, 16) > 16 * logits - 2**27
+    # The vector memory holds 128 MiB.
+    assert account(model_of(), long).step > self_check * logits - 2**27
     assert sweep.get_config().self_check == work.SELF_CHECK
     assert sweep.get_config().part_size == work.PART_SIZE
 
 
 def test_a_language_model_is_charged_for_the_step_that_it_takes():
     gemma = model_of("gemma-2b")
-    assert gemma.language
     taken = language_passes.largest_step(2048, gemma.config.vocab_size)
-    assert taken < 2048
-    of = {"prefix": 64, "own": 3}
-    full = memory.of_scoring(gemma, candidates=2048, **of)
-    assert full == memory.of_scoring(gemma, candidates=taken, **of)
+    full, less = (dataclasses.replace(SWEEP, step_size=size) for size in (2048, taken))
+    assert gemma.language and taken < 2048
+    assert account(gemma, full) == account(gemma, less)
 
 
 def test_converting_holds_the_two_largest_blocks():
-    gemma = subject("skywork-reward-gemma-2-27b")
-    process = memory.process_bytes(gemma.config)
+    gemma = model_of("skywork-reward-gemma-2-27b")
     embedding = 2 * 256_000 * 4608
     layer = 2 * (4 * 4608 + 4608 * 128 * 2 * (32 + 16) + 3 * 4608 * 36864)
-    both = memory.host_bytes(gemma.config, gemma.heads[0], 2, blocks=2)
-    one = memory.host_bytes(gemma.config, gemma.heads[0], 2, blocks=1)
-    assert (one, both) == (process + embedding, process + embedding + layer)
-
-
-def test_a_search_counts_what_it_holds_for_each_token_of_the_vocabulary():
-    llama = model_of("skywork-reward-llama-3.1-8b", "gpu")
-    one = SearchWork(prefix=64, suffix=1, length=8, candidates=64, attempts=1)
-    five = dataclasses.replace(one, attempts=5)
-    more = memory.of_search(llama, five).step - memory.of_search(llama, one).step
-    assert more >= 4 * 2 * 4 * 8 * 128_256  # slopes and gain of four more attempts
-    assert plans.STEPS["cpu"] > plans.LEAST_STEP
+    assert memory.host_bytes(gemma) == memory.process_bytes(gemma) + embedding + layer
 
 
 @pytest.mark.parametrize(("tokens", "held"), [(128_256, 16_032), (128_257, 128_257)])
 def test_devices_along_model_divide_the_slopes_of_a_vocabulary_that_they_divide(tokens, held):
-    search = SearchWork(prefix=64, suffix=1, length=8, candidates=64, attempts=4)
-    llama = model_of("skywork-reward-llama-3.1-8b", "tpu")
-    llama = dataclasses.replace(
-        llama, model=8, config=dataclasses.replace(llama.config, vocab_size=tokens)
-    )
-    twice = dataclasses.replace(search, attempts=8)
-    more = memory.of_search(llama, twice).step - memory.of_search(llama, search).step
-    assert more == 4 * 4 * 4 * 8 * held  # four tables of float32, of four replies of 8 tokens
-    momentum = dataclasses.replace(search, momentum=True)
-    more = memory.of_search(llama, momentum).step - memory.of_search(llama, search).step
-    assert more == 2 * 4 * 4 * 8 * tokens  # whole on every device
-    paper, twice = (dataclasses.replace(each, packed=False) for each in (search, twice))
-    more = memory.of_search(llama, twice).step - memory.of_search(llama, paper).step
-    assert more == 4 * 4 * 4 * 8 * tokens  # its best pairs are sought on every device
+    llama = model_of(model=8)
+    llama = dataclasses.replace(llama, config=dataclasses.replace(llama.config, vocab_size=tokens))
+    table = 4 * 4 * 8  # bytes of float32 of four replies of 8 tokens, for each token
+    assert grows(llama, SEARCH, attempts=8) == 4 * table * held
+    assert grows(llama, SEARCH, momentum=True) == 2 * table * tokens  # whole on every device
+    paper = dataclasses.replace(SEARCH, packed=False)
+    assert grows(llama, paper, attempts=8) == 4 * table * tokens  # its best pairs are sought there
+
+
+def test_a_search_is_charged_for_its_prompts_and_its_method():
+    llama = model_of(platform="gpu")
+    without = dataclasses.replace(SEARCH, gradient=False)
+    assert grows(llama, without, gradient=True) >= 4 * 2 * 4 * 8 * 128_256  # its slopes
+    several = account(llama, dataclasses.replace(SEARCH, together=3))
+    assert several.prefix == 3 * account(llama, SEARCH).prefix
+    assert grows(llama, SEARCH, together=300) > 9 * account(llama, SEARCH).step
+    beam = dataclasses.replace(SEARCH, enumerates=True, candidates=256)
+    assert grows(llama, beam, candidates=1024) > 2.9 * account(llama, beam).step
+    assert grows(llama, beam, attempts=9, together=3) == 0
 
 
 def test_a_cpu_holds_the_embedding_of_a_search_twice_more_in_bfloat16():
-    search = SearchWork(prefix=64, suffix=1, length=8, candidates=64, attempts=1)
     tokens, width = 32_000, 256
-    steps = []
-    for size in (tokens, 2 * tokens):
-        model = subject("skywork-reward-v2-llama-3.2-1b").on("cpu", "bfloat16")
-        config = dataclasses.replace(model.config, vocab_size=size, width=width)
-        steps.append(memory.of_search(dataclasses.replace(model, config=config), search).step)
-    tables = 4 * 4 * 2 * 8 * tokens
-    assert steps[1] - steps[0] == (2 + 4) * tokens * width + tables  # transposed, and in float32
+    model = model_of("skywork-reward-v2-llama-3.2-1b", "cpu", "bfloat16")
+    sizes = [
+        dataclasses.replace(model.config, vocab_size=size, width=width)
+        for size in (tokens, 2 * tokens)
+    ]
+    small, large = (account(dataclasses.replace(model, config=c), SEARCH).step for c in sizes)
+    assert large - small == (2 + 4) * tokens * width + 4 * 4 * 4 * 8 * tokens  # and tables

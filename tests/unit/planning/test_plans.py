@@ -5,31 +5,26 @@ import dataclasses
 import pytest
 
 from configs import known_models, known_shapes
-from engine.planning import machines, memory, plans
-from engine.planning.work import Named, SearchWork, SweepWork
+from engine.planning import machines, plans
+from engine.planning.memory import account
+from engine.planning.work import SearchWork, SweepWork
 from engine.runs import parts
 from launch.common.subjects import subject_of
 
-SWEEP = SweepWork(prompts=3, prefix=64, own=3)
-SEARCH = SearchWork(prefix=64, suffix=2, length=8, candidates=64, steps=500, attempts=2)
+SEARCH = SearchWork(prefix=64, suffix=2, length=8, candidates=64, attempts=2)
 LLAMA, GEMMA = "skywork-reward-llama-3.1-8b", "skywork-reward-gemma-2-27b"
 
 
-def subject(slug):
-    spec = known_models.KNOWN[slug]
-    return subject_of(slug, known_shapes.config_json(spec), spec)
-
-
-def planned(slug, devices, dtype=None, model_axis=None, search=SEARCH, **changes):
-    (one,) = machines.parse(devices)
-    sweep, named = dataclasses.replace(SWEEP, **changes), Named(dtype=dtype, model_axis=model_axis)
-    return plans.plan(subject(slug), one, sweep, search, named)
+def planned(slug, devices, dtype=None, axis=0, search=SEARCH, **changes):
+    spec, (one,) = known_models.KNOWN[slug], machines.parse(devices)
+    model = subject_of(slug, known_shapes.config_json(spec), spec)
+    sweep = SweepWork(**{"prefix": 64, "own": 3} | changes)
+    return plans.plan(model, one, sweep, search, dtype, axis)
 
 
 @pytest.mark.parametrize(
     ("slug", "devices", "mesh"),
     [
-        (LLAMA, "v6e-8", (8, 1)),
         (LLAMA, "v5e-8", (8, 1)),  # 14.0 GiB of weights, .5 for a step
         ("inf-orm-llama3.1-70b", "v5e-16", (1, 16)),
         (GEMMA, "v5p-8", (8, 1)),
@@ -43,91 +38,73 @@ def test_the_smallest_axis_on_which_a_model_fits_is_taken(slug, devices, mesh):
     plan = planned(slug, devices)
     assert plan.fits
     assert (plan.model.data, plan.model.model) == mesh
-    assert plan.account.total <= plan.usable_bytes
-
-
-def test_a_model_that_fits_nowhere_is_told_what_would_fit():
-    plan = planned(GEMMA, "v5e-2")
-    assert not plan.fits
-    assert plan.would_fit == "4 of these devices"
-    assert planned(GEMMA, "v5e-4").fits
-
-
-def test_an_8b_model_in_float32_does_not_fit_a_laptop_of_24_gb():
-    plan = planned(LLAMA, "cpu-24GB")
-    assert (plan.fits, plan.model.dtype) == (False, "float32")
-    assert plan.would_fit == "dtype=float16"
-    assert planned(LLAMA, "cpu-24GB", dtype="float16").fits
-    assert not planned(LLAMA, "cpu-24GB", dtype="bfloat16").fits
-    needed = int(planned(LLAMA, "cpu-8GB").would_fit.split()[0])
-    assert planned(LLAMA, f"cpu-{needed}GB").fits
-    assert not planned(LLAMA, f"cpu-{needed - 2}GB").fits
-
-
-def test_settings_that_would_fit_do_fit():
-    plan = planned(LLAMA, "v6e-8", dtype="float32", model_axis=1, step_size=16384)
-    assert not plan.fits
-    ways = dict(way.split("=") for way in plan.would_fit.split(" or "))
-    assert ways.keys() >= {"step_size", "mesh.model"}
-    fitting = {"step_size": int(ways["step_size"]), "model_axis": 1, "dtype": "float32"}
-    assert planned(LLAMA, "v6e-8", **fitting).fits
-    split = {"step_size": 16384, "model_axis": int(ways["mesh.model"]), "dtype": "float32"}
-    assert planned(LLAMA, "v6e-8", **split).fits
-
-
-def test_a_search_is_charged_for_its_prompts_and_its_method():
-    model = subject(LLAMA).on("gpu", None)
-
-    def account(**changes):
-        return plans.search_account(model, dataclasses.replace(SEARCH, **changes))
-
-    gradient, without = account(), account(gradient=False)
-    assert gradient.step - without.step >= 4 * 2 * 2 * 8 * 128_256  # one-hot rows and gradient
-    assert account(together=3).prefix == 3 * gradient.prefix
-    assert account(together=300).step > 10 * gradient.step
-    few, many = (account(enumerates=True, candidates=count).step for count in (256, 1024))
-    assert many == pytest.approx(4 * few, rel=0.01)
-    assert few == account(enumerates=True, candidates=256, attempts=9, together=3).step
-
-
-def test_a_step_that_is_named_is_kept():
-    assert planned(LLAMA, "H100", step_size=333).step_size == 333
-
-
-def test_a_step_does_not_depend_on_the_number_of_devices():
-    assert planned(LLAMA, "1xH100").step_size == planned(LLAMA, "8xH100").step_size
-
-
-def test_time_follows_prompts_devices_and_the_vocabulary():
-    one, two = planned(LLAMA, "8xH100", prompts=1), planned(LLAMA, "8xH100", prompts=2)
-    assert two.sweep_s == pytest.approx(2 * one.sweep_s)
-    assert planned(LLAMA, "1xH100", prompts=1).sweep_s == pytest.approx(
-        63 / 8 * one.sweep_s
-    )  # steps
-    # 2 · 7·10⁹ weights, three positions, 128,256 tokens, half of 989 TFLOP/s
-    assert 8 * one.sweep_s == pytest.approx(2 * 7e9 * 3 * 128_256 / (0.5 * 989e12), rel=0.1)
+    assert plan.account.total <= plan.devices.kind.usable_bytes
 
 
 @pytest.mark.parametrize(
-    ("devices", "steps", "better"),
-    [("v5e-8", 16, None), ("v5e-16", 8, None), ("v5e-64", 8, 65_536), ("v5e-256", 8, 262_144)],
+    ("devices", "would_fit", "more"),
+    [
+        ("v5e-2", "4 of these devices", {"devices": "v5e-4"}),
+        ("cpu-64GB", "dtype=float16", {"dtype": "float16"}),
+        ("cpu-8GB", "117 GiB", {"devices": "cpu-117GB"}),  # of which 90 % are usable
+    ],
 )
-def test_no_step_crosses_the_end_of_a_part(devices, steps, better):
-    plan, work = planned(LLAMA, devices, prompts=1), dataclasses.replace(SWEEP, prompts=1)
-    one = plans.step_seconds(plan.model, machines.KINDS["v5e"], work, 1024)
-    assert plan.sweep_s == pytest.approx(steps * one)
-    assert plans.better_part_size(plan.model, work, 1024) == better
-    # The engine's own cut: each part in steps of all devices.
-    cut = [stop - start for start, stop in parts.ranges(128_256, work.part_size)]
+def test_what_is_said_to_fit_does_fit(devices, would_fit, more):
+    plan = planned(GEMMA, devices)
+    assert not plan.fits and plan.would_fit == would_fit
+    assert planned(GEMMA, **{"devices": devices} | more).fits
+
+
+def test_settings_that_would_fit_do_fit():
+    large = {"dtype": "float32", "axis": 1, "step_size": 16384}
+    plan = planned(LLAMA, "v6e-8", **large)
+    ways = dict(way.split("=") for way in plan.would_fit.split(" or "))
+    assert not plan.fits and ways.keys() >= {"step_size", "mesh.model"}
+    assert planned(LLAMA, "v6e-8", **large | {"step_size": int(ways["step_size"])}).fits
+    assert planned(LLAMA, "v6e-8", **large | {"axis": int(ways["mesh.model"])}).fits
+
+
+def test_a_step_is_the_named_one_or_one_that_does_not_depend_on_the_number_of_devices():
+    assert planned(LLAMA, "H100", step_size=333).step_size == 333
+    assert planned(LLAMA, "1xH100").step_size == planned(LLAMA, "8xH100").step_size == 2048
+
+
+def test_time_is_operations_over_half_of_the_peak_of_all_devices():
+    # 2 · 7·10⁹ weights, three positions, 128,256 tokens, half of 989 TFLOP/s
+    expected = 2 * 7e9 * 3 * 128_256 / (0.5 * 989e12)
+    assert planned(LLAMA, "1xH100").sweep_s == pytest.approx(expected, rel=0.1)
+    assert planned(LLAMA, "2xH100", axis=2, prompts=3).sweep_s == pytest.approx(
+        3 / 2 * planned(LLAMA, "1xH100").sweep_s
+    )
+    half = planned(LLAMA, "v5e-8", dtype="float16").sweep_s
+    assert half == pytest.approx(3 * planned(LLAMA, "v5e-8").sweep_s)
+    assert planned(LLAMA, "cpu-64GB", dtype="bfloat16").sweep_s is None
+
+
+@pytest.mark.parametrize(("devices", "steps"), [("v5e-8", 16), ("v5e-16", 8), ("v5e-64", 8)])
+def test_no_step_crosses_the_end_of_a_part(devices, steps):
+    plan = planned(LLAMA, devices)
+    one = planned(LLAMA, devices, part_size=1024 * plan.model.data)
+    assert plan.sweep_s / one.sweep_s == pytest.approx(
+        steps / -(-128_256 // one.model.data // 1024)
+    )
+    # The engine's cut: each part in steps of all devices.
+    cut = [stop - start for start, stop in parts.ranges(128_256, 16_384)]
     assert steps == sum(len(range(0, rows, 1024 * plan.model.data)) for rows in cut)
 
 
-def test_larger_parts_fill_many_devices():
-    few, many = planned(LLAMA, "v5e-64"), planned(LLAMA, "v5e-64", part_size=65_536)
-    assert many.sweep_s == pytest.approx(few.sweep_s / 4)
-
-
-def test_a_step_of_few_candidates_is_bound_by_reading_the_weights():
-    few = planned(LLAMA, "H100", step_size=16, prompts=1)
-    steps = 128_256 / 16
-    assert few.sweep_s == pytest.approx(steps * memory.layer_bytes(few.model) / 3.35e12)
+@pytest.mark.parametrize(
+    ("changes", "mesh"),
+    [
+        ({}, (2, 4)),  # a block for each direction
+        ({"attempts": 1}, (1, 8)),
+        ({"attempts": 64}, (8, 1)),
+        ({"attempts": 64, "together": 400}, (2, 4)),  # too large for a smaller axis
+    ],
+)
+def test_a_search_takes_the_smallest_axis_that_fits_and_leaves_no_device_idle(changes, mesh):
+    search = dataclasses.replace(SEARCH, **changes)
+    plan = planned(LLAMA, "v6e-8", search=search)
+    assert (plan.searched.data, plan.searched.model) == mesh
+    usable = plan.devices.kind.usable_bytes
+    assert plan.search_bytes == account(plan.searched, search).total <= usable

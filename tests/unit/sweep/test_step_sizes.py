@@ -7,8 +7,11 @@ import pytest
 
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.planning import admission, machines, memory, plans
+from engine.planning import admission, memory
 from engine.planning.admission import Place, subject_of
+from engine.planning.free import Disk
+from engine.planning.memory import LEAST_STEP
+from engine.planning.work import SweepWork
 from engine.search.run_folder import score_elsewhere, search_sequences
 from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
@@ -37,7 +40,7 @@ def needed(checkpoint, step: int, own: int = 3) -> int:
     """Bytes that a sweep needs on one CPU device."""
     model = subject_of([checkpoint]).on("cpu", "float32")
     prefix = len(checkpoint.template.split(ONE["greatest"]).prefix)
-    return memory.of_scoring(model, prefix=prefix, own=own, candidates=step).total
+    return memory.account(model, SweepWork(prefix=prefix, own=own, step_size=step)).total
 
 
 def test_on_a_cpu_a_step_has_1024_candidates(tiny, run):
@@ -135,13 +138,13 @@ def test_devices_along_data_do_not_change_the_step(tiny, free):
 
 def test_devices_that_are_simulated_share_the_memory_of_the_host(tiny):
     four, subject = Place.of(make_mesh(4)), subject_of([tiny])
-    process = memory.process_bytes(subject.config)
+    process = memory.process_bytes(subject)
     assert four.sharing == 4
     assert 4 * four.usable(subject) - 3 * process == pytest.approx(four.free)
 
 
 def test_a_model_that_is_too_large_is_refused_before_anything_is_written(tiny, run, free):
-    free(needed(tiny, plans.LEAST_STEP) // 2)
+    free(needed(tiny, LEAST_STEP) // 2)
     with pytest.raises(AssayError, match=r"^tiny: needs \d+ MiB of memory on a device") as refused:
         run.sweep([tiny], ONE, **AUTO)
     assert "MiB of free memory would fit; --config.check_memory=false starts" in str(refused.value)
@@ -206,8 +209,8 @@ def test_a_search_for_the_mean_of_several_prompts_is_checked_for_all_of_them(tin
 
 def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, monkeypatch):
     subject = subject_of([tiny])
-    size = memory.checkpoint_bytes(subject.config, subject.heads[0], 4)
-    disk = machines.Disk(1, size * 3 // 2)
+    size = memory.checkpoint_bytes(subject)
+    disk = Disk(1, size * 3 // 2)
     monkeypatch.setattr(admission, "free_disk", lambda folder: disk)
     with pytest.raises(AssayError, match="the download needs "):
         admission.check_conversion(subject, tmp_path, download=True)
