@@ -143,7 +143,7 @@ def described() -> dict[str, Any]:
     """The device, its memory, and the versions of what runs on it."""
     import jax
 
-    from engine.runs.environment import library_versions
+    from engine.runs.provenance import library_versions
 
     device = jax.devices()[0]
     return {

@@ -22,8 +22,8 @@ from etils import epath
 
 from engine.mesh import build_mesh
 from engine.runs import parts, schema, storage
-from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
+from engine.runs.provenance import library_versions
 from engine.scoring.rows import TokenRows
 from engine.sweep import loop
 from engine.sweep.results import Result

@@ -19,7 +19,7 @@ from engine.models.heads import OBJECTIVES
 from engine.planning.admission import Place
 from engine.runs import schema
 from engine.runs.manifest import Manifest, items_hash
-from engine.runs.token_ids import ids_hash
+from engine.runs.provenance import ids_hash
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
     AUTO,

@@ -21,8 +21,8 @@ from engine import processes
 from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Checkpoint
 from engine.errors import AssayError
 from engine.runs import parts, provenance, schema, storage
-from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest
+from engine.runs.provenance import library_versions
 from engine.runs.reader import Json
 from engine.scoring.rows import Rows
 from engine.sweep.loop import Settings

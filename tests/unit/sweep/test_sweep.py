@@ -10,7 +10,7 @@ from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import schema
-from engine.runs.environment import library_versions
+from engine.runs.provenance import library_versions
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.sweep import loop, setup
 from engine.sweep.outcomes import SomeFailed
