@@ -163,6 +163,7 @@ def _ended_by(stopped: threading.Event, client: httpx2.Client) -> Iterator[None]
         if stopped.is_set():
             raise _Stopped
 
+    # Any: options of the client.
     def checked(request: httpx2.Request, **options: Any) -> httpx2.Response:
         check()
         limits = request.extensions.setdefault("timeout", {})

@@ -96,7 +96,7 @@ class _SymbolicEnvironment(ImmutableSandboxedEnvironment):
     code_generator_class = NativeCodeGenerator
 
     @staticmethod
-    def concat(values: Iterable[Any]) -> Any:  # type: ignore[override]  # it may be the symbol
+    def concat(values: Iterable[Any]) -> Any:
         total: Any = ""
         for value in values:
             total = total + (value if isinstance(value, _Symbol) else str(value))

@@ -77,6 +77,8 @@ def test_every_command_writes_the_bytes_to_a_store_that_it_writes_to_a_disk(
 ):
     reward, language = checkpoint().path, checkpoint("lm", head="lm").path
     (tmp_path / "words.txt").write_text("love\nwar\n")
+    elo = tmp_path / "elo.csv"
+    elo.write_text("elo_rank,elo_score,name,elo_matches,org/rm\n1,1500,love,7,0.5\n")
     local = tmp_path / "run"
     search = ("length=2", "steps=2", "candidates=8", "topk=8", "every=1", "ascii_only=False")
     for run in (local, RUN):
@@ -91,6 +93,8 @@ def test_every_command_writes_the_bytes_to_a_store_that_it_writes_to_a_disk(
         assert command("gcg", *scored, *(f"--config.{one}" for one in search)).code == 0
         done = command("logprobs", f"--checkpoint={models[1]}", f"--run={run}", *SMALL)
         assert done.code == 0, done.err
+        imported = (f"--source={elo}", "--layout=elo", f"--run={run}", "--prompt=elo_greatest")
+        assert command("import_scores", *imported).code == 0
         again = command("sweep", *scored, *SMALL)
         assert again.out == [f"{run}/scores: 1 models × 1 prompts, complete already"]
         done = command("verify", f"--run={run}")
@@ -154,16 +158,6 @@ def test_a_report_of_a_run_in_a_store_is_written_into_the_store(
     written = store.objects("out/report")
     assert set(written) == set(remote)
     assert {path: written[path] for path in tables} == tables
-
-
-def test_scores_are_imported_into_a_store(command, store, tmp_path):
-    source = tmp_path / "elo.csv"
-    source.write_text("elo_rank,elo_score,name,elo_matches,org/rm\n1,1500,love,7,0.5\n")
-    for run in (RUN, tmp_path / "run"):
-        flags = (f"--source={source}", "--layout=elo", f"--run={run}", "--prompt=elo_greatest")
-        done = command("import_scores", *flags)
-        assert done.code == 0, done.err
-    same(store.objects("out/run"), files(tmp_path / "run"))
 
 
 # What fails in a store

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -130,6 +131,22 @@ def test_what_is_in_the_cache_is_not_fetched_again_and_needs_no_hub(hub, tiny_fo
     hub_server.point(monkeypatch, hub, first.folder.parents[2])
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     assert fetch(NAME, None) == first
+
+
+@pytest.mark.parametrize("downloaded", [True, False])
+def test_a_cache_that_lists_no_files_is_used(hub_cache, tiny_folder, monkeypatch, downloaded):
+    """As one that an older client has filled."""
+    whole = hub_cache / "models--owner--tiny" / "snapshots" / ("0" * 40)
+    shutil.copytree(tiny_folder, whole)
+    size = sum((whole / name).stat().st_size for name in SHARDS)
+    if not downloaded:
+        for name in SHARDS:
+            (whole / name).unlink()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(hub_cache))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    told = []
+    fetch(NAME, "0" * 40, lambda hf, cached: told.append(cached))
+    assert told == [size if downloaded else 0]
 
 
 @pytest.mark.parametrize("reset", [False, True])

@@ -146,14 +146,14 @@ def test_a_lock_that_cannot_be_read_is_stale_when_it_does_not_change(folder, qui
 def polled(monkeypatch, look, step_s=1.0):
     """Takes a lock's folder while a clock advances by `step_s` with each poll, after `look`."""
     now = [1e6]
-    monkeypatch.setattr(lock.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def sleep(seconds):
         if seconds == lock._POLL_S:
             look(now[0] - 1e6)
             now[0] += step_s
 
-    monkeypatch.setattr(lock.time, "sleep", sleep)
+    monkeypatch.setattr(time, "sleep", sleep)
     return lambda: now[0] - 1e6
 
 
