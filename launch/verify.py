@@ -19,8 +19,7 @@ from engine.mesh import build_mesh
 from engine.progress import progress
 from engine.runs import lock, readings, schema, shards, storage
 from engine.runs.manifest import Manifest
-from engine.runs.rebuild import rebuild
-from engine.runs.verify import AGAIN, Findings, unchecked, verify
+from engine.runs.verify import AGAIN, Findings, rebuild, unchecked, verify
 from engine.sweep.outcomes import memory_errors
 from engine.sweep.rescore import rescore, whole
 from launch.common import command, locking

@@ -21,6 +21,7 @@ from engine.errors import AssayError
 from engine.runs import storage
 
 _THREADS = 8  # at most; one hashes about 1 GB/s, and does not hold the interpreter meanwhile
+_AGAIN = "convert the model again"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +53,7 @@ def stored(
     Raises:
       AssayError: a description is missing, or is not that of a parameter of such a shape.
     """
-    paths = [block / name / ".zarray" for name in shapes]
-    try:
-        texts = storage.read_all(paths)
-    except AssayError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            missing = next(path for path in paths if not storage.exists(path))
-            raise _incomplete(missing.parent) from error
-        raise
+    texts = _files([block / name / ".zarray" for name in shapes])
     return {
         name: _described(block / name, text, tuple(shape), dtypes[name].split(", "))
         for (name, shape), text in zip(shapes.items(), texts, strict=True)
@@ -67,11 +61,7 @@ def stored(
 
 
 def check_sizes(parameters: Mapping[str, Stored]) -> None:
-    """Checks that the local files of parameters exist and are whole.
-
-    Raises:
-      AssayError: one is not.
-    """
+    """Raises AssayError unless the local files of parameters exist and are whole."""
     for parameter in parameters.values():
         path = os.fspath(parameter.file)
         if not os.path.isfile(path) or os.path.getsize(path) != parameter.nbytes:
@@ -84,16 +74,11 @@ def read(parameters: Mapping[str, Stored]) -> dict[str, bytes]:
     Raises:
       AssayError: a file is missing or not whole; or the store fails.
     """
-    try:
-        data = storage.read_all([parameter.file for parameter in parameters.values()])
-    except AssayError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise AssayError(f"{error}: damaged checkpoint; convert the model again") from error
-        raise
-    for parameter, one in zip(parameters.values(), data, strict=True):
-        if len(one) != parameter.nbytes:
+    data = dict(zip(parameters, _files([p.file for p in parameters.values()]), strict=True))
+    for name, parameter in parameters.items():
+        if len(data[name]) != parameter.nbytes:
             raise _incomplete(parameter.file.parent)
-    return dict(zip(parameters, data, strict=True))
+    return data
 
 
 def placed(parameter: Stored, data: bytes, target: jax.ShapeDtypeStruct) -> jax.Array:
@@ -121,7 +106,8 @@ class Verifier:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1))
-        self._pending: list[_Pending] = []
+        # Of each block that is being hashed: folder, wanted hash, and parameters with their hashes.
+        self._pending: list[tuple[epath.Path, str, dict[str, tuple[Stored, Future[bytes]]]]] = []
 
     def __enter__(self) -> "Verifier":
         return self
@@ -136,7 +122,7 @@ class Verifier:
         parameters: Mapping[str, Stored],
         data: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Begins to hash a block, and checks one that was added before.
+        """Starts to hash a block, and checks one that was added before.
 
         Args:
           block: its folder, for the message.
@@ -147,43 +133,36 @@ class Verifier:
         Raises:
           AssayError: an earlier block differs from its hash.
         """
-        futures = {
-            name: self._pool.submit(_digest, parameter, data[name] if data else None)
+        hashes = {
+            name: (parameter, self._pool.submit(_digest, parameter, data[name] if data else None))
             for name, parameter in parameters.items()
         }
-        self._pending.append(_Pending(block, wanted, parameters, futures))
-        if len(self._pending) > 2:  # so that the bytes of three blocks at most are in memory
-            self._pending.pop(0).check()
+        self._pending.append((block, wanted, hashes))
+        self.check(2)  # so that the bytes of three blocks at most are in memory
 
-    def check(self) -> None:
-        """Waits for what was added.
+    def check(self, left: int = 0) -> None:
+        """Waits for what was added, but for the last `left` blocks.
 
         Raises:
           AssayError: a block differs from its hash; the message names it.
         """
-        while self._pending:
-            self._pending.pop(0).check()
+        while len(self._pending) > left:
+            block, wanted, hashes = self._pending.pop(0)
+            arrays = {n: (str(p.dtype), p.shape, h.result()) for n, (p, h) in hashes.items()}
+            if block_hash(arrays) != wanted:
+                raise AssayError(
+                    f"{block}: damaged checkpoint, this block is not the one that was converted "
+                    f"(sha256); {_AGAIN}"
+                )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pending:
-    """A block that is being hashed."""
-
-    block: epath.Path
-    wanted: str
-    parameters: Mapping[str, Stored]
-    digests: Mapping[str, Future[bytes]]
-
-    def check(self) -> None:
-        arrays = {
-            name: (str(parameter.dtype), parameter.shape, self.digests[name].result())
-            for name, parameter in self.parameters.items()
-        }
-        if block_hash(arrays) != self.wanted:
-            raise AssayError(
-                f"{self.block}: damaged checkpoint, this block is not the one that was converted "
-                "(sha256); convert the model again"
-            )
+def _files(paths: Sequence[epath.Path]) -> list[bytes]:
+    try:
+        return list(storage.read_ahead(paths))
+    except AssayError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise _incomplete(next(p for p in paths if not storage.exists(p)).parent) from error
+        raise
 
 
 def _digest(parameter: Stored, data: bytes | None) -> bytes:
@@ -197,7 +176,7 @@ def _described(
     folder: epath.Path, text: bytes, shape: tuple[int, ...], dtypes: Sequence[str]
 ) -> Stored:
     """A parameter according to its .zarray, all of which must be as the conversion writes it."""
-    raw = {
+    wanted = {
         "zarr_format": 2,
         "shape": list(shape),
         "chunks": list(shape),
@@ -212,13 +191,12 @@ def _described(
         dtype = jnp.dtype(about.pop("dtype"))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise _incomplete(folder) from error
-    if about != raw or str(dtype) not in dtypes:
+    if about != wanted or str(dtype) not in dtypes:
         raise _incomplete(folder)
     return Stored(folder / (".".join("0" * len(shape)) or "0"), shape, dtype)
 
 
 def _incomplete(folder: epath.Path) -> AssayError:
     return AssayError(
-        f"{folder}: damaged checkpoint, this parameter is missing or not whole; "
-        "convert the model again"
+        f"{folder}: damaged checkpoint, this parameter is missing or not whole; {_AGAIN}"
     )

@@ -1,13 +1,14 @@
-"""Files of a hub id, fetched by the hub's own client, and one line for everything that can fail.
+"""Files of a hub id, fetched by the hub's client, and one line for everything that can fail.
 
-The client resumes a connection that was lost, checks sizes, and shows a file in its cache only when
-it is whole. Added here: waiting for a hub that is busy, within bounds; progress where standard
-error is no terminal; the end of a download when its command is stopped; what files hash to.
+The client waits for a busy hub, resumes a lost connection, checks sizes, and shows a file in its
+cache only when it is whole. Added here: the end of a download when its command is stopped; progress
+where standard error is no terminal; comparison with the hub's hashes.
 """
 
 import contextlib
 import errno
 import hashlib
+import http
 import logging
 import re
 import sys
@@ -24,17 +25,13 @@ import httpx2
 from tqdm import tqdm
 
 from engine import processes
-from engine.convert.patience import GaveUp, Patience, without_query
 from engine.errors import AssayError
 from engine.progress import progress
 
 T = TypeVar("T")
-# Why the cache cannot be written -> what to do there.
-_WRITING: dict[int | None, str] = {
-    **dict.fromkeys((errno.ENOSPC, errno.EFBIG, errno.EDQUOT), "make room there"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make it writable"),
-}
-_OTHER_SIZE = re.compile(r"Consistency check failed: .* of size (\d+) but has size (\d+)")
+_PHASES, _SILENT_S = ("connect", "read", "write", "pool"), 60.0  # where the client has no limit
+_LATER = "run it again later, complete files are kept"
+_DISK = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 _SHA256 = re.compile("[0-9a-f]{64}")  # name of a large file among the blobs of the cache
 
 
@@ -64,24 +61,23 @@ def snapshot(
     """
     from huggingface_hub import get_session, snapshot_download
 
+    def download() -> str:
+        return snapshot_download(
+            source,
+            revision=revision,
+            allow_patterns=list(patterns),
+            tqdm_class=counting,
+            cache_dir=cache,
+        )
+
+    stopped = threading.Event()
     with (
         _bar(f"downloading {source}", size) as (counting, tell),
         _lines_of_the_client(source, tell),
+        _ended_by(stopped, get_session()),
     ):
-        patience = Patience(source, tell)
-
-        def download() -> str:
-            return snapshot_download(
-                source,
-                revision=revision,
-                allow_patterns=list(patterns),
-                tqdm_class=counting,
-                cache_dir=cache,
-            )
-
         try:
-            with patience.of(get_session()):
-                return Path(_stoppable(download, patience.stopped))
+            return Path(_stoppable(download, stopped))
         except Exception as error:  # of the client, its HTTP and its disk: each becomes a line
             raise AssayError(_refusal(error, source, revision, cache)) from error
 
@@ -102,16 +98,14 @@ def sizes(source: str, commit: str, cache: Path | None = None) -> Mapping[str, i
 
 
 def verify(source: str, files: Sequence[Path]) -> None:
-    """Compares large files with the sha256 that the hub states for them.
-
-    The hub's client compares sizes only. A file that differs is removed from the cache.
+    """Compares large files with the sha256 that the hub states; the client compares sizes only.
 
     Args:
       source: hub id, for the message.
       files: in a folder that `snapshot` has returned.
 
     Raises:
-      AssayError: a file differs.
+      AssayError: a file differs. It is removed from the cache.
     """
     blobs = {file: file.parent / file.readlink() for file in files if file.is_symlink()}
     stated = {file: blob for file, blob in blobs.items() if _SHA256.fullmatch(blob.name)}
@@ -138,35 +132,74 @@ def verify(source: str, files: Sequence[Path]) -> None:
         )
 
 
+class _Stopped(Exception):
+    """The command is ending."""
+
+
+class _Stream(httpx2.SyncByteStream):
+    """A body that can be stopped, and whose client sees every lost connection as one to resume."""
+
+    def __init__(self, stream: Any, check: Callable[[], None]):
+        self._stream, self._check = stream, check
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for part in self._stream:
+                self._check()
+                yield part
+        except httpx2.NetworkError as error:  # a reset, for one, which it does not resume
+            raise httpx2.RemoteProtocolError(str(error) or "connection lost") from error
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+@contextlib.contextmanager
+def _ended_by(stopped: threading.Event, client: httpx2.Client) -> Iterator[None]:
+    """Ends the client's requests when `stopped` is set, or when there is no answer for a minute."""
+    send = client.send
+
+    def check() -> None:
+        if stopped.is_set():
+            raise _Stopped
+
+    # Any: options of the client.
+    def checked(request: httpx2.Request, **options: Any) -> httpx2.Response:
+        check()
+        limits = request.extensions.setdefault("timeout", {})
+        limits.update({phase: limits.get(phase) or _SILENT_S for phase in _PHASES})
+        response = send(request, **options)
+        response.stream = _Stream(response.stream, check)
+        return response
+
+    client.send = checked  # type: ignore[method-assign]  # for a while, on this client alone
+    try:
+        yield
+    finally:
+        client.send = send  # type: ignore[method-assign]  # as it was
+
+
 def _stoppable(call: Callable[[], T], stopped: threading.Event) -> T:
     """The result of a call whose downloads end when this command is interrupted or terminated.
 
-    The hub's client would first finish the files that it has begun.
+    The hub's client would first finish the files that it has started.
     """
-    ended, exiting = threading.Event(), threading.Event()
-
-    def run() -> T:
-        try:
-            return call()
-        finally:
-            ended.set()
-
-    def stop() -> None:
-        exiting.set()
-        stopped.set()
-        ended.wait(4)  # of the seconds that a process has to end
-
-    forget = processes.at_exit(stop)
+    exiting = threading.Event()
     with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(call)
+
+        def stop() -> None:
+            exiting.set()
+            stopped.set()
+            futures.wait([future], timeout=4)  # of the seconds that a process has to end
+
+        forget = processes.at_exit(stop)
         try:
-            future = pool.submit(run)
             while not future.done():  # a wait without end would not notice every Ctrl-C
                 futures.wait([future], timeout=0.2)
-            return future.result()
-        except BaseException:  # KeyboardInterrupt and SystemExit too; raised again
             if exiting.is_set():
                 threading.Event().wait()  # another thread ends the process
-            raise
+            return future.result()
         finally:
             stopped.set()
             forget()
@@ -185,10 +218,8 @@ def _bar(what: str, size: int) -> Iterator[tuple[type[tqdm], Callable[[str], Non
     with progress(size or 1, "B", what=what, delay_s=5) as bar:
 
         def tell(line: str) -> None:
-            if bar.disable or time.time() < bar.start_t + bar.delay:  # it is not there yet
-                print(line, file=sys.stderr, flush=True)
-            else:
-                tqdm.write(line, file=sys.stderr)
+            shown = not bar.disable and time.time() >= bar.start_t + bar.delay
+            (tqdm.write if shown else print)(line, file=sys.stderr)
 
         class Counting(tqdm):  # type: ignore[misc]  # tqdm has no types
             def __init__(self, *args: Any, **options: Any):
@@ -207,7 +238,7 @@ def _bar(what: str, size: int) -> Iterator[tuple[type[tqdm], Callable[[str], Non
 
 @contextlib.contextmanager
 def _lines_of_the_client(source: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """What the client logs becomes one line each, above the progress bar, without signed URLs."""
+    """Makes one line of everything that the client logs, without signed URLs."""
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -216,7 +247,7 @@ def _lines_of_the_client(source: str, tell: Callable[[str], None]) -> Iterator[N
     logger, handler = logging.getLogger("huggingface_hub"), Lines()
     before, propagates = list(logger.handlers), logger.propagate
     with warnings.catch_warnings():
-        # The command has compared the disk with the size, and a full disk is a line of its own.
+        # The command has compared the disk with the size, and a full disk is a line below.
         warnings.filterwarnings("ignore", "Not enough free disk space", UserWarning)
         try:
             logger.handlers[:], logger.propagate = [handler], False
@@ -225,87 +256,54 @@ def _lines_of_the_client(source: str, tell: Callable[[str], None]) -> Iterator[N
             logger.handlers[:], logger.propagate = before, propagates
 
 
-def _refusal(
-    error: BaseException, source: str, revision: str | None, cache: Path | None = None
-) -> str:
+def _refusal(error: BaseException, source: str, revision: str | None, cache: Path | None) -> str:
     """What went wrong, where, and what to do, in one line."""
     from huggingface_hub import constants, errors
 
-    causes = list(_chain(error))
-
-    def found(*kinds: type[BaseException]) -> Any:  # Any: with the attributes of its own kind
-        return next((cause for cause in causes if isinstance(cause, kinds)), None)
-
     page = f"{constants.ENDPOINT}/{source}"
     place = f"the hub's cache {constants.HF_HUB_CACHE}" if cache is None else str(cache)
-    instead = "set HF_HUB_CACHE to another folder" if cache is None else "use another disk"
-    if gave_up := found(GaveUp):
-        return f"{source}: {gave_up}"
-    if found(errors.HFValidationError):
-        return f"source={source!r}; allowed: an existing folder or a hub id owner/name"
-    if found(errors.OfflineModeIsEnabled):
-        return (
-            f"{source}: HF_HUB_OFFLINE is set, and {place} does not hold "
-            f"{'the revision ' + repr(revision) if revision else 'the model'}; unset it, or name "
-            "an existing folder"
-        )
-    if gated := found(errors.GatedRepoError):
-        who = "nobody is logged in" if gated.response.status_code == 401 else "the login has none"
-        return (
-            f"{source}: gated, and {who}; accept the licence at {page} and log in with "
-            "`hf auth login`"
-        )
-    if found(errors.RevisionNotFoundError):
-        name = revision or constants.DEFAULT_REVISION
-        return f"{source}: no revision {name!r}; allowed: a commit, tag or branch of {page}"
-    if found(errors.RepositoryNotFoundError):
-        return (
-            f"source={source!r}: no such folder, and no repository {page}, unless a private one; "
-            "allowed: an existing folder, a hub id owner/name, or after `hf auth login` a "
-            "repository that the login may read"
-        )
-    if found(errors.HfHubHTTPError):
-        return _of_http(found(errors.HfHubHTTPError), source)
-    disk = [cause for cause in causes if isinstance(cause, OSError) and cause.errno in _WRITING]
-    if disk:
-        return (
-            f"{source}: cannot write to {place} ({disk[0].strerror}); "
-            f"{_WRITING[disk[0].errno]}, or {instead}; complete files are kept"
-        )
-    if found(httpx2.TransportError):
-        reason = _in_one_line(str(found(httpx2.TransportError))) or type(causes[-1]).__name__
-        return f"{source}: the download broke off ({reason}); run it again, complete files are kept"
-    if wrong := _OTHER_SIZE.match(str(error)):
-        announced, came = int(wrong[1]), int(wrong[2])
-        return (
-            f"{source}: a file has {came:,} bytes; announced: {announced:,}; it was not kept, run "
-            "it again"
-        )
-    return f"{source}: the download failed ({type(error).__name__}: {_in_one_line(str(error))})"
-
-
-def _of_http(error: Any, source: str) -> str:  # Any: HfHubHTTPError, which is imported when needed
-    status = error.response.status_code
-    if status == 401:
-        return (
-            f"{source}: the hub refuses the login (401); log in with `hf auth login`, or unset "
-            "HF_TOKEN"
-        )
-    if status == 403:
-        return (
-            f"{source}: the hub forbids {without_query(str(error.response.url))} (403); log in "
-            "with `hf auth login` and an account that may read it"
-        )
-    return f"{source}: the hub answers: {_in_one_line(str(error))}"
+    what = f"the revision {revision!r}" if revision else "the model"
+    name = revision or constants.DEFAULT_REVISION
+    lines: dict[type[BaseException], str] = {
+        errors.HFValidationError: "allowed: an existing folder or a hub id owner/name",
+        errors.OfflineModeIsEnabled: f"HF_HUB_OFFLINE is set, and {place} does not hold {what}; "
+        "unset it, or name an existing folder",
+        errors.GatedRepoError: f"gated; accept the licence at {page} and log in with "
+        "`hf auth login`",
+        errors.RevisionNotFoundError: f"no revision {name!r}; allowed: a commit, tag or branch of "
+        f"{page}",
+        errors.RepositoryNotFoundError: f"no such folder, and no repository {page}, unless a "
+        "private one; allowed: an existing folder, a hub id owner/name, or after `hf auth login` a "
+        "repository that the login may read",
+        httpx2.ConnectError: f"{constants.ENDPOINT} cannot be reached, and {place} does not hold "
+        f"{what}; check the network and HF_ENDPOINT, or name an existing folder",
+    }
+    causes = list(_chain(error))
+    for kind, line in lines.items():
+        if any(isinstance(cause, kind) for cause in causes):
+            return f"{source}: {line}"
+    for cause in causes:
+        if isinstance(cause, errors.HfHubHTTPError):
+            status, url = cause.response.status_code, str(cause.response.url).partition("?")[0]
+            answer = f"the hub answers {status}, {http.HTTPStatus(status).phrase}, for {url}"
+            login = "log in with `hf auth login` and an account that may read it"
+            return f"{source}: {answer}; {login if status in (401, 403) else _LATER}"
+        if isinstance(cause, OSError) and cause.errno in _DISK:
+            return (
+                f"{source}: cannot write to {place} ({cause.strerror}); make room there, or set "
+                "HF_HUB_CACHE to another folder; complete files are kept"
+            )
+    reason = _in_one_line(str(error)) or type(causes[-1]).__name__
+    return f"{source}: the download failed ({type(error).__name__}: {reason}); {_LATER}"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        seen.append(error)
+    while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def _in_one_line(text: str) -> str:
-    return without_query(" ".join(text.split()))[:300]
+    """A text without line ends, and without the signatures in URLs, which nobody else may see."""
+    line = " ".join(text.split())
+    return re.sub(r"\?[^\s)'\"]*=[^\s)'\"]*?(?=:?(?:[\s)'\"]|$))", "", line)[:300]

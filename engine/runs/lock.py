@@ -1,13 +1,9 @@
 """One command at a time writes a run: `hold` takes the run's lock, `confirm` makes sure of it.
 
 The lock is a file in the run folder that names its holder, who rewrites it every `BEAT_S` seconds.
-A lock is stale when its process is gone from this host, or when its content did not change for as
-long as it says (`stale_after_s`), as the next command's own clock counts it; that command then
-takes it over. The clocks of two hosts are never compared, and neither are times of files.
-
-A late write does harm: it would overwrite the lock of a command that took over. So a lock is
-rewritten without patience (`engine.runs.patience`), directly after it was read. The command's other
-writes are patient; a lock in a store is stale only after such a write has succeeded or failed.
+It is stale when its process is gone from this host, or when it has stayed the same for as long as
+it says (`stale_after_s`) by the next command's clock; that command then takes it over. The clocks
+of two hosts are never compared, and neither are times of files.
 """
 
 import contextlib
@@ -16,69 +12,74 @@ import datetime
 import json
 import os
 import socket
-import subprocess
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NoReturn
 
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import patience, storage
+from engine.runs import storage
 
 NAME = ".lock"
 BEAT_S = 15.0
-STALE_S = 60.0  # on a disk; in a store, plus the holder's patience
-_LONGEST_GAP_S = 15.0  # between two looks at a lock, of an observer that counts its age
+STALE_S, STORE_STALE_S = 60.0, 300.0  # a store repeats a write for up to four minutes: `storage`
+_LONGEST_GAP_S = 15.0  # between two looks at a lock whose age a command counts
 _SETTLE_S = 0.5  # between taking a stale lock over and reading it back
 _POLL_S = 1.0
 
-_held: dict[str, "Lock"] = {}  # run folder -> the lock that this process holds
-_live: set[str] = set()  # tokens of the locks that this process takes or holds
+_tokens: dict[str, str] = {}  # of the locks that this process takes or holds -> run folder
 
 
 class LockError(AssayError):
     """Another command writes the run."""
 
 
-@dataclasses.dataclass(frozen=True)
+def _machine() -> str:
+    """Boot and process namespace: containers may share a host's name, but not its processes."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+    return ""
+
+
+def _started(pid: int) -> str:
+    """When a process of this host started; "" where the system does not say so, as on macOS."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()  # a name may hold spaces
+        return "ended" if fields[0] in "ZX" else fields[19]
+    return ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Holder:
-    """What a lock says about the command that holds it."""
+    """What a lock says about the command that holds it; by default, a command of this process."""
 
-    token: str
-    host: str
-    machine: str  # boot and process namespace, within which a process id means something
-    pid: int
-    process_began: str  # as the operating system counts it: a process id may be given again
     command: str
-    began: str  # UTC
-    stale_after_s: float  # seconds without a change after which the lock is stale
+    stale_after_s: float = STALE_S  # seconds without a change after which the lock is stale
+    token: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+    host: str = dataclasses.field(default_factory=socket.gethostname)
+    machine: str = dataclasses.field(default_factory=_machine)
+    pid: int = dataclasses.field(default_factory=os.getpid)
+    started: str = dataclasses.field(default_factory=lambda: _started(os.getpid()))
+    began: str = dataclasses.field(
+        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    )
 
     @classmethod
-    def here(cls, command: str, stale_after_s: float) -> "Holder":
-        """This process."""
-        return cls(
-            token=uuid.uuid4().hex,
-            host=socket.gethostname(),
-            machine=_machine(),
-            pid=os.getpid(),
-            process_began=process_began(os.getpid()),
-            command=command,
-            began=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            stale_after_s=stale_after_s,
-        )
-
-    @classmethod
-    def read(cls, data: bytes) -> "Holder | None":
-        """The holder that a lock's content names; None where it names none."""
+    def read(cls, content: bytes | None) -> "Holder | None":
+        """The holder that the content of a lock names; None where it names none."""
         try:
-            fields = {"stale_after_s": STALE_S, **json.loads(data)}  # earlier versions lack it
+            fields = json.loads(content or b"")
             return cls(**{field.name: fields[field.name] for field in dataclasses.fields(cls)})
         except (ValueError, KeyError, TypeError):
             return None
+
+    def content(self, beats: int = 0) -> bytes:
+        """The content of a lock after a number of beats."""
+        return json.dumps({**dataclasses.asdict(self), "beats": beats}).encode()
 
     def __str__(self) -> str:
         return f"`assay {self.command}` on {self.host}, process {self.pid}, since {self.began}"
@@ -90,24 +91,27 @@ class Holder:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the holder ran here and has ended.
-
-        A call of this process may have ended without its lock: the store refused to remove it.
-        """
+        """Whether the holder ran here and has ended."""
         if not self.is_local:
             return False
-        if self.pid == os.getpid() and self.process_began == process_began(self.pid):
-            return self.token not in _live
-        return not is_running(self.pid, self.process_began)
+        if self.pid == os.getpid():  # an earlier call may have been unable to remove its lock
+            return self.token not in _tokens
+        with contextlib.suppress(PermissionError):  # another user's process
+            try:
+                os.kill(self.pid, 0)  # sends nothing
+            except ProcessLookupError:
+                return True
+        now = _started(self.pid)
+        return "" not in (now, self.started) and now != self.started  # the id was given again
 
 
 @contextlib.contextmanager
-def hold(run: str, command: str, *, wait: bool = False) -> Iterator["Lock"]:
+def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
     """Holds the lock of a run folder, which is made if need be.
 
     Args:
       run: the folder.
-      command: name of the command, for the message to others.
+      command: name of the command, for the message to a second one.
       wait: wait for a command that holds the lock, instead of refusing.
 
     Raises:
@@ -116,16 +120,26 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator["Lock"]:
     """
     folder = storage.path_of(run)
     made = _make(folder)
-    lock = Lock(folder / NAME, Holder.here(command, _stale_after_s(folder)))
+    stale_after_s = STORE_STALE_S if storage.is_remote(folder) else STALE_S
+    path, holder = folder / NAME, Holder(command=command, stale_after_s=stale_after_s)
+    stop = threading.Event()
+    beats = threading.Thread(target=_beat, args=[path, holder, stop], daemon=True)
+    _tokens[holder.token] = str(folder)
     try:
-        lock.take(wait)
-        _held[str(folder)] = lock
-        yield lock
+        _take(path, holder, wait)
+        beats.start()
+        yield
     finally:
-        if _held.get(str(folder)) is lock:
-            del _held[str(folder)]
-        lock.release()
-        _remove_empty(made)
+        stop.set()
+        _tokens.pop(holder.token, None)
+        if beats.ident is not None:  # the lock was taken
+            beats.join()
+            with contextlib.suppress(AssayError):
+                if _holds(path, holder):
+                    storage.remove(path)
+        with contextlib.suppress(OSError):
+            for empty in made:
+                os.rmdir(empty)  # refuses where the next command has just written its lock
 
 
 def confirm(run: epath.Path) -> None:
@@ -135,155 +149,70 @@ def confirm(run: epath.Path) -> None:
       LockError: the lock that this process holds was taken over or removed, or this process holds
         none and another one does.
     """
-    lock, holder = _held.get(str(run)), _holder(run / NAME)
-    if lock is not None and (holder is None or holder.token != lock.holder.token):
+    mine = [token for token, folder in _tokens.items() if folder == str(run)]
+    holder = Holder.read(storage.read_if_there(run / NAME))
+    if mine and (holder is None or holder.token not in mine):
         by = f"taken over by {holder}" if holder else "removed"
         raise LockError(f"run {run}: the lock of this command was {by}; run it again to go on")
-    if lock is None and holder is not None and not holder.is_gone:
+    if not mine and holder is not None and not holder.is_gone:
         _refuse(run, holder)
 
 
 def holder_of(run: epath.Path) -> Holder | None:
     """Who holds the lock of a run; None where nobody does, or a process that is gone."""
-    holder = _holder(run / NAME)
+    holder = Holder.read(storage.read_if_there(run / NAME))
     return None if holder is None or holder.is_gone else holder
 
 
-class Lock:
-    """The lock file of one command, which rewrites it from a thread while it holds it."""
+def _take(path: epath.Path, holder: Holder, wait: bool) -> None:
+    """Writes the lock as soon as there is none, or a stale one."""
+    seen, since, looked, told = None, 0.0, 0.0, False
+    while not storage.create(path, holder.content()):
+        content, now = storage.read_if_there(path) or b"", time.monotonic()
+        present = Holder.read(content)
+        alive = seen is not None and content not in (seen, b"")  # the lock was rewritten
+        # After an outage, in which the holder could not write either, counting begins again.
+        if content != seen or now - looked > _LONGEST_GAP_S:
+            seen, since = content, now
+        looked, limit_s = now, present.stale_after_s if present else STALE_S
+        stale = now - since >= limit_s
+        if present is not None and present.is_local:
+            alive, stale = not present.is_gone, present.is_gone
+        if stale:
+            storage.write_atomic(path, holder.content())
+            time.sleep(_SETTLE_S)  # of several that take it over at once, the last one has it
+            if _holds(path, holder):
+                return
+        elif alive and not wait:
+            _refuse(path.parent, present)
+        elif not told:
+            doing = "waiting for" if wait else f"up to {limit_s:.0f} s to see if it runs:"
+            who = present or "an unknown command"
+            print(f"run {path.parent} is locked; {doing} {who}", file=sys.stderr, flush=True)
+            told = True
+        time.sleep(_POLL_S)
 
-    def __init__(self, path: epath.Path, holder: Holder):
-        self.path, self.holder = path, holder
-        self._beats = 0
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
 
-    def take(self, wait: bool) -> None:
-        """Takes the lock.
-
-        Raises:
-          LockError: another command holds it and `wait` is not set.
-        """
-        _live.add(self.holder.token)
-        told = False
-        watch = _Watch()
-        while not self._taken(watch):
-            holder = watch.holder
-            if watch.is_alive and not wait:
-                _refuse(self.path.parent, holder)
-            if not told:
-                to_see = f"up to {watch.stale_after_s:.0f} s to see if it runs:"
-                doing = "waiting for" if wait else to_see
-                print(
-                    f"run {self.path.parent} is locked; {doing} {holder or 'an unknown command'}",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                told = True
-            time.sleep(_POLL_S)
-        self._thread = threading.Thread(target=self._beat, daemon=True, name="assay-lock")
-        self._thread.start()
-
-    def release(self) -> None:
-        """Removes the lock, if it is still this command's."""
-        self._stop.set()
-        _live.discard(self.holder.token)
-        if self._thread is None:
-            return
-        self._thread.join()
+def _beat(path: epath.Path, holder: Holder, stop: threading.Event) -> None:
+    """Rewrites the lock until `stop` is set, or until it is another command's."""
+    beats = 0
+    while not stop.wait(BEAT_S):
+        beats += 1
+        # A file system that fails now may work at the next beat; `confirm` tells the command.
         with contextlib.suppress(AssayError):
-            if self._is_own():
-                storage.remove(self.path)
-
-    def _taken(self, watch: "_Watch") -> bool:
-        """One attempt to take the lock."""
-        if storage.create(self.path, self._content()):
-            return True
-        if not watch.is_stale(_content(self.path)):
-            return False
-        with patience.single_attempts():  # a late one might overwrite a lock that is not stale
-            storage.write_atomic(self.path, self._content())
-        time.sleep(_SETTLE_S)  # of several that take it over at once, the last one has it
-        return self._is_own()
-
-    def _beat(self) -> None:
-        while not self._stop.wait(BEAT_S):
-            self._beats += 1
-            # A file system that fails now may work at the next beat; `confirm` tells the command.
-            with contextlib.suppress(AssayError), patience.single_attempts():
-                if not self._is_own():
-                    return
-                storage.write_atomic(self.path, self._content())
-
-    def _is_own(self) -> bool:
-        holder = _holder(self.path)
-        return holder is not None and holder.token == self.holder.token
-
-    def _content(self) -> bytes:
-        return json.dumps({**dataclasses.asdict(self.holder), "beats": self._beats}).encode()
+            if not _holds(path, holder):
+                return
+            storage.write_atomic(path, holder.content(beats))
 
 
-class _Watch:
-    """What one observer has seen of a lock."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock = clock
-        self._content: bytes | None = None
-        self._since = self._looked = clock()
-        self.is_alive = False
-        self.holder: Holder | None = None
-
-    @property
-    def stale_after_s(self) -> float:
-        """Seconds without a change after which the lock is stale."""
-        return self.holder.stale_after_s if self.holder else STALE_S
-
-    def is_stale(self, content: bytes) -> bool:
-        """Looks at the content of a lock; says whether its holder has ended."""
-        self.holder = Holder.read(content)
-        now = self._clock()
-        gap_s, self._looked = now - self._looked, now
-        if content != self._content:
-            # It changed while this process watched; one without content may have been removed.
-            self.is_alive = self._content is not None and content != b""
-            self._content, self._since = content, now
-        elif gap_s > _LONGEST_GAP_S:  # as in an outage, in which the holder could not write either
-            self._since = now
-        if self.holder is not None and self.holder.is_local:
-            self.is_alive = not self.holder.is_gone
-            return self.holder.is_gone
-        return now - self._since >= self.stale_after_s
+def _holds(path: epath.Path, holder: Holder) -> bool:
+    present = Holder.read(storage.read_if_there(path))
+    return present is not None and present.token == holder.token
 
 
-def is_running(pid: int, began: str) -> bool:
-    """Whether the process of this host that has this id, and began then, has not ended."""
-    try:
-        os.kill(pid, 0)  # sends nothing
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's
-        pass
-    return began in ("", process_began(pid)) or process_began(pid) == ""
-
-
-def process_began(pid: int) -> str:
-    """When a process of this host began, as the operating system says it; "" where it does not."""
-    if os.path.exists("/proc/self/stat"):
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                fields = file.read().rpartition(")")[2].split()  # a name may hold spaces
-        except OSError:
-            return ""
-        return "ended" if fields[0] in "ZX" else fields[19]
-    command = ["ps", "-o", "lstart=", "-p", str(pid)]  # macOS
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-
-def _machine() -> str:
-    """Boot and process namespace: containers may share a host's name, but not its processes."""
-    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-        return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
-    return ""
+def _refuse(run: epath.Path, holder: Holder | None) -> NoReturn:
+    who = holder or "a command that its lock does not name"
+    raise LockError(f"run {run}: in use by {who}; allowed: one command at a time, or --wait")
 
 
 def _make(folder: epath.Path) -> list[epath.Path]:
@@ -296,37 +225,3 @@ def _make(folder: epath.Path) -> list[epath.Path]:
     with storage.reported(f"run {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
     return missing
-
-
-def _remove_empty(folders: list[epath.Path]) -> None:
-    """Removes local folders into which no command wrote anything, innermost first.
-
-    Looking and removing are one call: the next command may write its lock between two. (The method
-    of epath is two, and the second removes a folder with all that is in it.)
-    """
-    with contextlib.suppress(OSError):
-        for folder in folders:
-            os.rmdir(folder)
-
-
-def _stale_after_s(folder: storage.PathLike) -> float:
-    """Seconds without a change after which a lock is stale.
-
-    A command may write for as long as its patience after it has confirmed its lock; the last beat
-    before that was up to `BEAT_S` earlier, and an attempt without an answer takes half a minute.
-    """
-    return STALE_S + (patience.patience_s() if storage.is_remote(folder) else 0.0)
-
-
-def _content(path: epath.Path) -> bytes:
-    """The content of a lock; nothing where there is none."""
-    return storage.read_if_there(path) or b""
-
-
-def _holder(path: epath.Path) -> Holder | None:
-    return Holder.read(_content(path))
-
-
-def _refuse(run: epath.Path, holder: Holder | None) -> NoReturn:
-    who = holder or "a command that its lock does not name"
-    raise LockError(f"run {run}: in use by {who}; allowed: one command at a time, or --wait")

@@ -21,7 +21,7 @@ class Manifest:
     """The manifest of a run folder, to be added to; `save` writes it, atomically.
 
     It is an index: parts on disk that it does not know are adopted by what they say about
-    themselves (`engine.runs.provenance`), and `engine.runs.rebuild` makes it from them.
+    themselves (`engine.runs.provenance`), and `engine.runs.verify.rebuild` makes it from them.
 
     Attributes:
       run: the folder.
@@ -70,11 +70,11 @@ class Manifest:
         self.content[kind][name] = entry
 
     def admit_result(self, path: str, fingerprint: Json) -> None:
-        """Adds a result, or refuses to continue one that was begun under another fingerprint."""
+        """Adds a result, or refuses to continue one that has files of another fingerprint."""
         fingerprint = json.loads(json.dumps(fingerprint))  # as it is read back
         fresh = new_result(fingerprint)
         present = self.content["results"].setdefault(path, fresh)["fingerprint"]
-        if present != fingerprint and not self._begun(path):
+        if present != fingerprint and not self._has_files(path):
             self.content["results"][path] = fresh
         elif present != fingerprint:
             changes = provenance.changes(present, fingerprint)
@@ -85,18 +85,17 @@ class Manifest:
     def _used(self, kind: str, name: str) -> bool:
         """Whether a result of the model, prompt or list is on disk; until then it may change."""
         mark = {"models": f"/model={name}/", "prompts": f"/prompt={name}/", "lists": f"/{name}/"}
-        return any(
-            mark[kind] in f"{path}/" and self._begun(path) for path in self.content["results"]
-        )
+        paths = [path for path in self.content["results"] if mark[kind] in f"{path}/"]
+        return any(self._has_files(path) for path in paths)
 
-    def _begun(self, path: str) -> bool:
+    def _has_files(self, path: str) -> bool:
         folder = self.run / path
         if storage.is_file(folder):  # of a search
             return True
         return any(not storage.is_temporary(folder / name) for name in storage.names(folder))
 
     def names(self, path: str) -> list[str]:
-        """Names of the files in a result's folder, as they were when this was first asked.
+        """Names of the files in a result's folder, as they were at the first call.
 
         `scores/` and the like are listed once each: a store takes a request for each listing.
         """

@@ -35,8 +35,7 @@ def missing(names: Iterable[str], rows: int, part_size: int) -> list[Span]:
 def foreign(names: Iterable[str], rows: int, part_size: int) -> list[str]:
     """Names of parts that hold other row ranges than the result's parts; see `missing`."""
     known = {schema.part_name(*r) for r in ranges(rows, part_size)}
-    found = (name for name in names if provenance.part_span(name) is not None)
-    return sorted(name for name in found if name not in known)
+    return sorted(name for name in names if provenance.part_span(name) and name not in known)
 
 
 def write_part(folder: epath.Path, start: int, stop: int, frame: pl.DataFrame, about: Json) -> str:

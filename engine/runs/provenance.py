@@ -1,27 +1,20 @@
-"""What a file of a run says about itself: what computed it, and a hash of its own bytes.
+"""What a file of a run says about itself: what computed it, and a hash of its bytes.
 
-Every Parquet file of a run has a JSON object under the key `KEY` of its metadata:
-
-    version      int
-    path         the file's place: a result's folder, or the file of a search or table
-    rows         {start, stop, of}: of a part, and the number of rows of the whole result
-    fingerprint, coefficients, self_check, rejected    as in the result's entry of the manifest
-    together     slugs of the models that were scored in one pass
-    models, prompts, lists    the entries of the manifest that the result needs, by name
-    computed_by  versions of libraries, platform and kind of the devices
-    file_sha256  sha256 of the file's bytes with 64 zeros in this place
-
-It holds nothing that may differ between two equal runs, such as times, hosts or the number of
-devices: these would change the bytes of the file.
+Every Parquet file of a run has a JSON object under the key `KEY` of its metadata; its keys stand in
+docs/run-format.md. It holds nothing that may differ between two equal runs, such as times, hosts or
+the number of devices: these would change the bytes of the file.
 """
 
 import hashlib
+import importlib.metadata
 import io
 import json
+import platform
 import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from engine.runs import schema
@@ -34,14 +27,29 @@ VERSION = 1
 # other numbers than before, on the same devices and libraries, if only in their last bits.
 # Fingerprints without it count as 1.
 NUMERICS = {"cpu": 2, "gpu": 4, "tpu": 4}
+_LIBRARIES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy", "polars")
 _SEAL = b'"file_sha256": "'  # no text of the object can hold it: JSON would escape its quotes
 _ZEROS = b"0" * 64
 _PATH = re.compile(r"(?:items|item_logprobs)/(?P<list>(?!model=)[^/]+)/")
 
 
-def numerics(platform: str) -> int:
+def numerics(backend: str) -> int:
     """The number of `NUMERICS` for a platform as `jax.default_backend` names it."""
-    return NUMERICS.get(platform, max(NUMERICS.values()))
+    return NUMERICS.get(backend, max(NUMERICS.values()))
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that numbers depend on."""
+    versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    return {"python": platform.python_version(), **versions}
+
+
+def ids_hash(ids: Sequence[int] | np.ndarray) -> str:
+    """sha256 of token ids in their order, as little-endian u32: identity of a random subset.
+
+    A seed alone does not say which ids were drawn: NumPy may change its random streams.
+    """
+    return hashlib.sha256(np.asarray(ids, dtype="<u4").tobytes()).hexdigest()
 
 
 def to_parquet(frame: pl.DataFrame, about: Json) -> bytes:
@@ -57,10 +65,10 @@ def to_parquet(frame: pl.DataFrame, about: Json) -> bytes:
 
 def is_whole(data: bytes) -> bool | None:
     """Whether a file's bytes fit the hash that they hold; None for a file that holds none."""
-    found = data.rfind(_SEAL)
-    if found < 0:
+    seal = data.rfind(_SEAL)
+    if seal < 0:
         return None
-    place = found + len(_SEAL)
+    place = seal + len(_SEAL)
     zeroed = data[:place] + _ZEROS + data[place + len(_ZEROS) :]
     return hashlib.sha256(zeroed).hexdigest().encode() == data[place : place + len(_ZEROS)]
 
@@ -80,10 +88,10 @@ def read(data: bytes) -> Json | None:
 
 
 def of_result(content: Json, path: str, prompts: Sequence[str] = ()) -> Json:
-    """What the files of a result have in common, from the content of a manifest.
+    """What all files of a result say, from the content of a manifest.
 
     Args:
-      content: models, prompts, lists and results of the run.
+      content: of the manifest.
       path: of the result.
       prompts: ids of the prompts of a search that judges several; by default the one in the path.
     """
@@ -152,10 +160,8 @@ def _changed(present: Json, wanted: Json) -> list[str]:
             said += [f"{key}.{one}" for one in _changed(present[key], wanted[key])]
             continue
         # A fingerprint leaves out settings that are younger than it and have their default value.
-        begun = f"{key}={present[key]!r}" if key in present else f"{key} left at its default"
-        said.append(
-            f"{begun}, not {wanted[key]!r}" if key in wanted else f"{begun}, not its default"
-        )
+        is_now = f"{key}={present[key]!r}" if key in present else f"{key} left at its default"
+        said.append(f"{is_now}, not {repr(wanted[key]) if key in wanted else 'its default'}")
     return said
 
 

@@ -40,17 +40,12 @@ class Result:
     Attributes:
       run: the run folder it came from.
       path: folder of the parts, relative to the run.
-      kind: the folder that it lies in: `schema.SCORES_DIR`, `ITEMS_DIR`, `LOGPROBS_DIR` or
-        `ITEM_LOGPROBS_DIR`.
+      kind: first folder of the path: one of `KINDS`.
       items: name of the item list; None for scores of the vocabulary.
       model: slug of the model.
       prompt: id of the prompt.
-      parts: file name of each part -> sha256 of its bytes, as the manifest has them.
-      complete: whether the sweep finished.
-      fingerprint: what the rewards depend on (checkpoint, prompt ids, mode, dtype, schema).
-      self_check: {candidates, max_abs_difference, tolerance}, or None without a self-check.
-      coefficients: objective -> its weight in a gated model's reward under the prompt; or None.
-      seconds: time spent on computing its parts in s, or None.
+      parts: file name of each part -> sha256 of its bytes.
+      complete, fingerprint, self_check, coefficients, seconds: see docs/run-format.md.
     """
 
     run: epath.Path
@@ -202,12 +197,12 @@ def merge(manifests: list[RunContents]) -> RunContents:
     # A manifest may list models and prompts that were not scored: these are dropped.
     scored = {result.model for result in results.values()}
     scored |= {searched(path) for path in searches} & set(models)
-    asked = {result.prompt for result in results.values()}
-    asked |= {path.parents[1].name.removeprefix("prompt=") for path in searches}
+    used = {result.prompt for result in results.values()}
+    used |= {path.parents[1].name.removeprefix("prompt=") for path in searches}
     return RunContents(
         models={slug: models[slug] for slug in sorted(scored)},
         vocabularies={slug: vocabularies[slug] for slug in sorted(scored & set(vocabularies))},
-        prompts={prompt: text for prompt, text in prompts.items() if prompt in asked},
+        prompts={prompt: text for prompt, text in prompts.items() if prompt in used},
         results=dict(sorted(results.items())),
         searches=searches,
     )

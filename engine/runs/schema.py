@@ -12,29 +12,8 @@
 A language model reads a prompt in a form: `greatest` is the prompt as plain text, `greatest.chat`
 the same prompt in the chat template (`prompt_in_form`); both have the text under `prompts`.
 
-`manifest.json` (version `MANIFEST_VERSION`) is one object:
-
-    version      int
-    models       slug -> {source, revision, conversion, checkpoint_hash, decoder_hash, vocab,
-                 template}
-                 (`vocab` is the hash that names the file under run/vocab/; null for a model
-                 of which only scores of item lists were imported)
-    prompts      prompt id -> prompt text
-    lists        item list -> {items_hash, rows}
-    results      result path relative to the run folder, as `scores/model=…/prompt=…`; the file
-                 itself for a search
-                 -> {fingerprint: {...}, parts: {file name: {rows, sha256}}, complete: bool,
-                     self_check: {candidates, max_abs_difference, tolerance} | null,
-                     coefficients: {objective: float} | null, seconds: float,
-                     environment: {python, jax, flax, ..., device_kind, device_count,
-                     process_count, host, began}: of the command that wrote its last part}
-                 (`fingerprint.objectives` names the columns that parts have beside the reward,
-                 and `fingerprint.lens` the number of layers after which they have it too;
-                 `coefficients` sum a gated model's objectives to the reward under the prompt)
-    sha256       of the rest of the object (`reader.content_hash`)
-
-Every Parquet file says what computed it in its metadata (`engine.runs.provenance`): the manifest
-is an index of them.
+docs/run-format.md explains every column, and every key of `manifest.json`. Every Parquet file says
+in its metadata what computed it (`engine.runs.provenance`): the manifest is an index of them.
 """
 
 import re
@@ -47,9 +26,8 @@ from engine.errors import AssayError
 
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
-# Of model.json, and in a run's entry of each model: raised when conversion reads a model otherwise,
-# so that numbers of two readings are told apart. 3: tokenizer.json as it is, a fixed date, the
-# place of the reward.
+# Of model.json, and in a run's entry of each model: raised when conversion reads a model in another
+# way. 3: tokenizer.json as it is, a fixed date, the place of the reward.
 CONVERSION = 3
 MANIFEST_KEYS = ("models", "prompts", "lists", "results")
 
@@ -109,10 +87,10 @@ SEQUENCE_COLUMNS: Columns = {
 
 
 def objective_columns(names: Sequence[str]) -> Columns:
-    """The columns that a part has after the reward: f32, one a name.
+    """The columns that a part has after the reward: f32, one per name.
 
     Raises:
-      AssayError: a name that is not a plain one, or that is given twice or to another column.
+      AssayError: a name is not plain, occurs twice, or is that of another column.
     """
     tables = (VOCAB_COLUMNS, ITEM_COLUMNS, HUMAN_COLUMNS, LOGPROB_COLUMNS, SEQUENCE_COLUMNS)
     taken = {"model", "prompt", "response", "rank", *(name for table in tables for name in table)}
@@ -169,7 +147,7 @@ def item_logprobs_path(items: str, model: str, prompt: str) -> str:
 
 
 def prompt_in_form(prompt: str, form: str) -> str:
-    """Id of a prompt in a form: its own in the `pretrained` form, `<id>.<form>` in another."""
+    """Id of a prompt in a form: `<id>` in the `pretrained` form, `<id>.<form>` in another."""
     return prompt if form == "pretrained" else f"{prompt}.{form}"
 
 

@@ -1,7 +1,6 @@
 """Folders of a run that several commands compute side by side: `<run>/shard-<k>-of-<n>`.
 
-Each shard is a run of its own, with its own manifest; readers take the folder of all shards as one
-run.
+Each shard is a whole run with a manifest; readers take the folder of all shards as one run.
 """
 
 import dataclasses
@@ -37,7 +36,7 @@ class Shard:
         return cls(int(named[1]), int(named[2]))
 
     def folder(self, run: str) -> str:
-        """The shard's own run folder inside the folder of all shards.
+        """The shard's run folder inside the folder of all shards.
 
         Raises:
           AssayError: the folder holds a run that is not sharded, or shards of another number.
@@ -45,10 +44,10 @@ class Shard:
         parent = storage.path_of(run)
         if storage.exists(parent / schema.MANIFEST):
             raise AssayError(f"run {run}: is not sharded; use another run folder for --shard")
-        others = {shard.count for shard in _present(parent)} - {self.count}
-        if others:
+        counts = {shard.count for shard in _present(parent)} - {self.count}
+        if counts:
             raise AssayError(
-                f"run {run}: was begun as {min(others)} shards; allowed: --shard=k/{min(others)}, "
+                f"run {run}: was begun as {min(counts)} shards; allowed: --shard=k/{min(counts)}, "
                 "or another run folder"
             )
         return f"{run.rstrip('/')}/shard-{self.index}-of-{self.count}"

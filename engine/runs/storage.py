@@ -1,13 +1,12 @@
 """Files on a local disk or in an object store (`s3://`, `gs://`), read and written whole.
 
-Runs, checkpoints and reports are read and written through this module, so what differs between a
-disk and a store is here and nowhere else:
+All that differs between a disk and a store is in this module:
 
 - A disk renames a file atomically. A store has no rename, but an object appears only when all of
-  its bytes have arrived; so objects are written under their own name.
+  its bytes have arrived; so objects are written under their final name.
 - Listings of a store are never cached, so that a part is listed as soon as it is written.
-- What fails because the store is busy or the connection broke is tried again, for a minute
-  (`engine.runs.patience`). What cannot be repaired by waiting is one line.
+- A request that fails because the store is busy or the connection broke is repeated by the store's
+  library. What remains an error is one line.
 """
 
 import collections
@@ -27,16 +26,15 @@ import fsspec
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import patience
 
 PathLike = str | os.PathLike[str]
 
 # Scheme of a URL -> the package that reads it, and the extra of Assay that installs the package.
 _PACKAGES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gcs")}
 _ALLOWED = "a local path, s3://<bucket>/<path> or gs://<bucket>/<path>"
-# Of each request, as a file may take many. What the user sets (FSSPEC_S3_CONFIG_KWARGS, a file in
-# ~/.config/fsspec) wins.
-_RETRIES = {"retries": {"mode": "standard", "total_max_attempts": 2}}
+# botocore sends a request six times within half a minute, or within two where nothing answers; s3fs
+# does that twice. What the user sets (FSSPEC_S3_CONFIG_KWARGS, a file in ~/.config/fsspec) wins.
+_RETRIES = {"retries": {"mode": "standard", "total_max_attempts": 6}}
 fsspec.config.conf.setdefault("s3", {}).setdefault("config_kwargs", _RETRIES)
 for _scheme in _PACKAGES:
     fsspec.config.conf.setdefault(_scheme, {})["use_listings_cache"] = False
@@ -45,18 +43,18 @@ logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 _REQUESTS = 16  # side by side
 _AHEAD = 2 * _REQUESTS  # files that are held in memory
+_EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "RequestExpired")
 
 
 def path_of(name: PathLike) -> epath.Path:
     """The path that a user names.
 
     Raises:
-      AssayError: a URL of a store that Assay does not know, or whose package is not installed; a
-        wrong ASSAY_STORE_PATIENCE.
+      AssayError: a URL of a store that Assay does not know, or whose package is not installed.
     """
     text = os.fspath(name)
-    scheme, found, rest = text.partition("://")
-    if not found:
+    scheme, separator, rest = text.partition("://")
+    if not separator:
         return epath.Path(text)
     if scheme not in _PACKAGES or not rest.strip("/"):
         raise AssayError(f"{text}: not a path that Assay reads; allowed: {_ALLOWED}")
@@ -66,7 +64,6 @@ def path_of(name: PathLike) -> epath.Path:
             f"{text}: {scheme}:// needs the package {package}; install it with "
             f"`pip install 'assay[{extra}]'`"
         )
-    patience.patience_s()  # a wrong value is told now, not when the store fails
     return epath.Path(text)
 
 
@@ -82,30 +79,18 @@ def read(path: epath.Path) -> bytes:
       AssayError: no such file, or it cannot be read.
     """
     with reported(path):
-        return _call(path, "cat_file") if is_remote(path) else path.read_bytes()
+        return _read(path)
 
 
 def read_if_there(path: epath.Path) -> bytes | None:
-    """The bytes of a file; None where there is none, also if it goes while it is asked for.
+    """The bytes of a file; None where there is none, also if it is removed meanwhile.
 
     Raises:
       AssayError: it cannot be read.
     """
     with reported(path), contextlib.suppress(FileNotFoundError):
-        return _call(path, "cat_file") if is_remote(path) else path.read_bytes()
+        return _read(path)
     return None
-
-
-def read_all(paths: Sequence[epath.Path]) -> list[bytes]:
-    """The bytes of several files, which a store sends side by side.
-
-    Raises:
-      AssayError: as `read`.
-    """
-    if not paths or not is_remote(paths[0]):
-        return [read(path) for path in paths]
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        return list(pool.map(read, paths))
 
 
 def read_ahead(paths: Sequence[epath.Path]) -> Iterator[bytes]:
@@ -155,16 +140,16 @@ def names(folder: epath.Path) -> list[str]:
             return sorted(os.listdir(folder))
         entries = {entry.rstrip("/") for entry in _call(folder, "ls", detail=False)}
         # A "folder" made by a web console is an empty object, which is listed in itself.
-        own = str(folder).partition("://")[2].rstrip("/")
-        return sorted(entry.rpartition("/")[2] for entry in entries - {own})
+        itself = str(folder).partition("://")[2].rstrip("/")
+        return sorted(entry.rpartition("/")[2] for entry in entries - {itself})
     return []
 
 
 def matching(folder: epath.Path, pattern: str) -> list[epath.Path]:
     """Files below a folder whose relative path has a pattern, as `*/*.parquet`, sorted."""
     depth = pattern.count("/")
-    found = (path for path in tree(folder) if path.count("/") == depth)
-    return sorted(folder / p for p in found if pathlib.PurePosixPath(p).match(pattern))
+    paths = [path for path in tree(folder) if path.count("/") == depth]
+    return sorted(folder / p for p in paths if pathlib.PurePosixPath(p).match(pattern))
 
 
 def write_atomic(path: epath.Path, data: bytes) -> None:
@@ -236,15 +221,12 @@ def remove_folder(path: epath.Path) -> None:
 
 
 def upload(folder: pathlib.Path, target: epath.Path) -> None:
-    """Copies all files of a local folder into a folder of a store, side by side.
-
-    A file that fails is sent again by itself: of many files together, some would fail each time.
-    """
+    """Copies all files of a local folder into a folder of a store, side by side."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
 
     def send(file: pathlib.Path) -> None:
-        place = target / file.relative_to(folder).as_posix()
-        patience.patiently(place, lambda: _store(place).put_file(str(file), str(place)))
+        place = str(target / file.relative_to(folder).as_posix())
+        _store(place).put_file(str(file), place)
 
     with reported(target), ThreadPoolExecutor(_REQUESTS) as pool:
         list(pool.map(send, files))
@@ -258,7 +240,7 @@ def local(folder: epath.Path) -> Iterator[pathlib.Path]:
         return
     with tempfile.TemporaryDirectory(prefix="assay-") as copy:
         paths = [folder / name for name in names(folder)]
-        for path, data in zip(paths, read_all(paths), strict=True):
+        for path, data in zip(paths, read_ahead(paths), strict=True):
             (pathlib.Path(copy) / path.name).write_bytes(data)
         yield pathlib.Path(copy)
 
@@ -299,25 +281,10 @@ def reported(path: PathLike) -> Iterator[None]:
         raise
     except Exception as error:  # the errors of stores have no common type
         if is_remote(path):
-            raise AssayError(f"{os.fspath(path)}: {patience.reason(error)}") from error
+            raise AssayError(f"{os.fspath(path)}: {_reason(error)}") from error
         if isinstance(error, OSError):
             raise AssayError(f"{os.fspath(path)}: {error.strerror or error}") from error
         raise
-
-
-def _store(path: PathLike) -> Any:  # fsspec has no types
-    """The file system of a URL; fsspec keeps one for each scheme."""
-    store = fsspec.filesystem(os.fspath(path).partition("://")[0])
-    store.retries = 1  # of s3fs, which would try everything five times, on top of ours
-    return store
-
-
-# Any: as the methods of fsspec.
-def _call(path: PathLike, method: str, *arguments: Any, **named: Any) -> Any:
-    """Calls a method of a URL's file system, with the URL as first argument."""
-    return patience.patiently(
-        path, lambda: getattr(_store(path), method)(os.fspath(path), *arguments, **named)
-    )
 
 
 def tree(folder: epath.Path) -> list[str]:
@@ -328,6 +295,55 @@ def tree(folder: epath.Path) -> list[str]:
             return sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
         prefix = str(folder).partition("://")[2].rstrip("/") + "/"
         return sorted(p.removeprefix(prefix) for p in _call(folder, "find"))
+
+
+def _store(path: PathLike) -> Any:  # fsspec has no types
+    """The file system of a URL; fsspec keeps one for each scheme."""
+    store = fsspec.filesystem(os.fspath(path).partition("://")[0])
+    store.retries = 2  # of s3fs, beside those of `_RETRIES`
+    return store
+
+
+# Any: as the methods of fsspec.
+def _call(path: PathLike, method: str, *arguments: Any, **named: Any) -> Any:
+    """Calls a method of a URL's file system, with the URL as first argument."""
+    return getattr(_store(path), method)(os.fspath(path), *arguments, **named)
+
+
+def _read(path: epath.Path) -> bytes:
+    data: bytes = _call(path, "cat_file") if is_remote(path) else path.read_bytes()
+    return data
+
+
+def _reason(error: Exception) -> str:
+    """Why a store refused, in one line, and what to do about it."""
+    said = " ".join((str(error) or repr(error)).split())
+    code = _code(error)
+    if code in _EXPIRED:
+        return f"the store's credentials have expired ({code}); renew them and run again"
+    if "Credential" in type(error).__name__:
+        return f"the store's credentials are missing ({said}); set them and run again"
+    if code == "NoSuchBucket":
+        return "no such bucket; make it, or name another"
+    if isinstance(error, PermissionError) or code == "401" or said.startswith("Forbidden"):
+        return f"the store refuses ({code or said}); check credentials and permissions"
+    if code in ("400", "Bad Request"):  # the answer to a request for metadata says no more
+        return "the store refuses (400); check credentials, which may have expired, and region"
+    if isinstance(error, FileNotFoundError):
+        return "no such file, or no such bucket"
+    return f"the store failed ({code or said}); what is finished is kept: run again later"
+
+
+def _code(error: Exception) -> str:
+    """The code in a store's answer: `SlowDown`, or `503` where the answer has no more."""
+    for one in (error, error.__cause__):
+        response = getattr(one, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+        code = getattr(one, "code", None) or getattr(one, "status", None)
+        if code:
+            return str(code)
+    return ""
 
 
 def _kind(path: epath.Path) -> str | None:

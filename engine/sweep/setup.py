@@ -23,8 +23,8 @@ from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Checkpoint
 from engine.errors import AssayError
 from engine.planning.admission import Place
 from engine.runs import parts, provenance, schema, storage
-from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest, items_hash
+from engine.runs.provenance import library_versions
 from engine.runs.reader import Json
 from engine.settings import Settings
 from engine.sweep.jobs import Job, check_present, models_of, passes

@@ -1,9 +1,7 @@
 """The Jinja environment that published chat templates are written for.
 
-It has the settings, functions, filters and tags of `transformers` 5.23
-(`transformers.utils.chat_template_utils`), whose import alone takes over a second. A test compares
-the renderings of the two. One function differs: `strftime_now`, a variable of each rendering here,
-prints a fixed date (`fixed_now`).
+Its settings, functions, filters and tags are those of `transformers` 5.23, whose import alone takes
+over a second; a test compares the renderings. `strftime_now` prints a fixed date (`fixed_now`).
 """
 
 import datetime
@@ -23,19 +21,12 @@ _DATE_FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d", "%B %d, %Y", "%b %d, %Y")
 def chat_environment(
     kind: type[ImmutableSandboxedEnvironment] = ImmutableSandboxedEnvironment,
 ) -> ImmutableSandboxedEnvironment:
-    """An environment for chat templates.
-
-    Args:
-      kind: the class to make; always a sandbox, since templates come from model repositories.
-    """
+    """An environment for chat templates: a sandbox, since they come from model repositories."""
     environment = kind(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _tojson
-    environment.globals |= {
-        "raise_exception": _raise_exception,
-        "dict": _Dict(),
-    }
+    environment.globals |= {"raise_exception": _raise_exception, "dict": _Dict()}
     return environment
 
 
@@ -57,8 +48,7 @@ def spelled(date: datetime.date) -> str:
 def fixed_now(date: str | None) -> Callable[[str], str]:
     """The function `strftime_now` of a template whose date is fixed: midnight of that date.
 
-    A template that gets None for the date, or a text that is none, and asks for it, ends in an
-    error: today's date would give other rewards tomorrow.
+    Without a date it ends the template: today's would give other rewards tomorrow.
     """
 
     def strftime_now(form: str) -> str:
@@ -106,13 +96,8 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """JSON without Jinja's escapes for HTML."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
+    layout = {"indent": indent, "separators": separators, "sort_keys": sort_keys}
+    return json.dumps(value, ensure_ascii=ensure_ascii, **layout)  # type: ignore[arg-type]
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -1,12 +1,9 @@
 """Renders chat templates in a child process with limits on time, memory and output.
 
 A chat template is a program that comes with a model. Jinja's sandbox keeps it away from files and
-from Python's internals, but nothing inside a process stops `'x' * 10**10` or `2 ** (2 ** 40)`,
-during which Python handles no signals. The operating system can stop a process at any time. One
-child serves all templates of this process: it starts in a tenth of a second, answers a request in a
-tenth of a millisecond, and is replaced after it was stopped.
-
-Parent and child exchange lines of JSON. The child is `python -m engine.text.template_sandbox`.
+from Python's internals, but nothing inside a process stops `2 ** (2 ** 40)`, during which Python
+handles no signals. The operating system stops the child. One child, `python -m` this module,
+serves all templates of this process; it reads and writes one line of JSON per request.
 """
 
 import atexit
@@ -35,24 +32,19 @@ _BATCH = 128
 _LONGEST_REASON = 200  # characters
 
 Conversation = Sequence[Mapping[str, str]]  # messages with `role` and `content`
+Variables = Mapping[str, object]  # what a template reads beside the messages: JSON values
 
 
 def render(
-    template: str,
-    conversations: Sequence[Conversation],
-    variables: Mapping[str, object],
-    date: str | None,
+    template: str, conversations: Sequence[Conversation], variables: Variables, date: str | None
 ) -> list[str]:
     """Renders conversations as text.
 
     Args:
       template: Jinja source; hostile input.
       conversations: the conversations.
-      variables: other variables that the template reads; JSON values.
+      variables: what the template reads beside the messages.
       date: what a template that asks for today's date prints; None: such a template is refused.
-
-    Returns:
-      One text per conversation.
 
     Raises:
       AssayError: the template raised an exception or exceeded a limit.
@@ -60,53 +52,21 @@ def render(
     texts: list[str] = []
     for start in range(0, len(conversations), _BATCH):
         batch = conversations[start : start + _BATCH]
-        texts += _child.ask(
-            {
-                "task": "render",
-                "template": template,
-                "conversations": batch,
-                "variables": variables,
-                "date": date,
-            }
-        )
+        texts += _child.answer("render", template, batch, variables, date)
     return texts
 
 
 def find_frame(
-    template: str, conversation: Conversation, variables: Mapping[str, object], date: str | None
+    template: str, conversation: Conversation, variables: Variables, date: str | None
 ) -> Frame | None:
-    """Finds the text around the last message, as `template_trace.trace` does.
-
-    Raises:
-      AssayError: the template exceeded a limit.
-    """
-    fields = _child.ask(
-        {
-            "task": "trace",
-            "template": template,
-            "messages": conversation,
-            "variables": variables,
-            "date": date,
-        }
-    )
+    """The text around the last message (`template_trace.trace`); raises as `render`."""
+    fields = _child.answer("trace", template, conversation, variables, date)
     return None if fields is None else Frame(**fields)
 
 
-def asks_date(template: str, conversation: Conversation, variables: Mapping[str, object]) -> bool:
-    """Whether a template asks for today's date.
-
-    Raises:
-      AssayError: the template raised an exception or exceeded a limit.
-    """
-    asks: bool = _child.ask(
-        {
-            "task": "asks_date",
-            "template": template,
-            "messages": conversation,
-            "variables": variables,
-        }
-    )
-    return asks
+def asks_date(template: str, conversation: Conversation, variables: Variables) -> bool:
+    """Whether a template asks for today's date; raises as `render`."""
+    return bool(_child.answer("asks_date", template, conversation, variables, None))
 
 
 class _Child:
@@ -116,37 +76,36 @@ class _Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    # Any: what JSON holds.
-    def ask(self, request: Mapping[str, object]) -> Any:
-        """The child's answer to one request.
-
-        Raises:
-          AssayError: the template raised an exception or exceeded a limit.
-        """
+    # Any: a request and its answer are JSON.
+    def answer(self, *request: Any) -> Any:
+        """What `_answer` returns in the child; raises as `render`."""
         with self._lock:
             process = self._process = self._process or _start()
-            whole = False
+            assert process.stdin is not None and process.stdout is not None
+            line = b""
             try:
-                line = _exchange(process, json.dumps(request).encode())
-                whole = line.endswith(b"\n")
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(json.dumps(request).encode() + b"\n")
+                    process.stdin.flush()
+                line = process.stdout.readline()
             finally:  # also on KeyboardInterrupt, which leaves an answer unread
-                if not whole:
+                if not line.endswith(b"\n"):
                     self.stop()
-        if not whole:
-            raise AssayError(_reason_of_end(process.returncode))
-        answer = json.loads(line)
-        if "error" in answer:
-            raise AssayError(answer["error"])
-        return answer["result"]
+        if process.returncode == -signal.SIGPROF:
+            raise AssayError(f"stopped after {CPU_SECONDS} seconds of CPU time")
+        if process.returncode is not None:
+            raise AssayError(f"its rendering process ended with status {process.returncode}")
+        result, error = json.loads(line)
+        if error:
+            raise AssayError(error)
+        return result
 
     def stop(self) -> None:
         """Ends the child, if there is one."""
         process, self._process = self._process, None
         if process is not None:
-            process.poll()  # keep the exit status of a child that has ended by itself
             process.kill()
-            with contextlib.suppress(BrokenPipeError), process:
-                pass
+            process.communicate()
 
 
 _child = _Child()
@@ -164,24 +123,6 @@ def _start() -> subprocess.Popen[bytes]:
     )
 
 
-def _exchange(process: subprocess.Popen[bytes], request: bytes) -> bytes:
-    """The line that the child answers; empty or cut off if the child ended."""
-    assert process.stdin is not None and process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(request + b"\n")
-        process.stdin.flush()
-    line = process.stdout.readline()
-    if not line.endswith(b"\n"):
-        process.wait()
-    return line
-
-
-def _reason_of_end(status: int) -> str:
-    if status == -signal.SIGPROF:
-        return f"stopped after {CPU_SECONDS} seconds of CPU time"
-    return f"its rendering process ended with status {status}"
-
-
 def _serve() -> None:
     """The child: answers requests until its input ends."""
     import resource
@@ -195,38 +136,32 @@ def _serve() -> None:
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal ends the process
         try:
-            answer = json.dumps({"result": _answer(**json.loads(line))})
+            answer = json.dumps([_answer(*json.loads(line)), ""])
         except Exception as error:  # a template may raise anything, MemoryError included
-            answer = json.dumps({"error": _reason(error)})
+            answer = json.dumps([None, _reason(error)])
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.buffer.write(answer.encode() + b"\n")
         sys.stdout.buffer.flush()
 
 
-# Any, below: what JSON holds.
-def _answer(
-    task: str, template: str, variables: Mapping[str, Any], date: str | None = None, **given: Any
-) -> Any:
+# Any: JSON; `given` is a list of conversations for `render`, else one conversation.
+def _answer(task: str, template: str, given: Any, variables: Variables, date: str | None) -> Any:
     variables = {**variables, "strftime_now": fixed_now(date)}
     if task == "render":
-        compiled = _compiled(template)
-        return [_rendered(compiled, messages, variables) for messages in given["conversations"]]
+        return [_rendered(template, messages, variables) for messages in given]
     if task == "asks_date":
         calls = itertools.count()
-        variables |= {"strftime_now": lambda form: str(next(calls))}
-        _rendered(_compiled(template), given["messages"], variables)
+        _rendered(template, given, {**variables, "strftime_now": lambda form: str(next(calls))})
         return next(calls) > 0
-    frame = trace(template, given["messages"], **variables)
+    frame = trace(template, given, **variables)
     if frame is None:
         return None
-    _check_text(frame.render(""), given["messages"])
+    _check_text(frame.render(""), given)
     return vars(frame)
 
 
-def _rendered(
-    template: jinja2.Template, messages: Conversation, variables: Mapping[str, Any]
-) -> str:
-    text = template.render(messages=messages, **variables)
+def _rendered(template: str, messages: Conversation, variables: Variables) -> str:
+    text = _compiled(template).render(messages=messages, **variables)
     _check_text(text, messages)
     return text
 
@@ -252,8 +187,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"it needs more than {MEMORY_BYTES >> 30} GiB of memory"
     said = isinstance(error, jinja2.TemplateError | AssayError)
-    text = str(error) if said else f"{type(error).__name__}: {error}"
-    line = " ".join(text.split())
+    line = " ".join((str(error) if said else f"{type(error).__name__}: {error}").split())
     return line if len(line) <= _LONGEST_REASON else line[:_LONGEST_REASON] + "…"
 
 

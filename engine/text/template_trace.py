@@ -1,9 +1,9 @@
 """Traces a chat template: finds the fixed text that it puts around a reply.
 
-A template is a program, and running it for every token of a vocabulary costs more than scoring
-them on an accelerator. Most templates only insert the reply, trimmed or not. `trace` proves that by
-running the template once with a symbol in place of the reply. The symbol refuses every operation
-whose result depends on the text, so a template that completes does the same for every reply.
+Running a template for every token of a vocabulary costs more than scoring the tokens. Most
+templates only insert the reply, trimmed or not. `trace` proves that by running the template once
+with a symbol in place of the reply. The symbol refuses every operation whose result depends on the
+text, so a template that completes does the same for every reply.
 """
 
 import dataclasses
@@ -21,13 +21,7 @@ from engine.text.template_environment import chat_environment
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """The text that a template puts around every reply to one prompt.
-
-    Attributes:
-      before: text in front of the reply.
-      after: text behind it.
-      trims: whether white space at both ends of the reply is removed.
-    """
+    """The text before and after every reply, and whether the reply's white space is trimmed."""
 
     before: str
     after: str
@@ -41,12 +35,7 @@ class Frame:
 def trace(
     template: str, messages: Sequence[Mapping[str, str]], **variables: object
 ) -> Frame | None:
-    """Finds the frame around the content of the last message.
-
-    Args:
-      template: Jinja source.
-      messages: the conversation; the content of the last message is ignored.
-      **variables: other variables that the template reads.
+    """Finds the frame around the last message, whose content is ignored.
 
     Returns:
       The frame, or None if the rendering may depend on the text of the last message in any other
@@ -62,7 +51,12 @@ def trace(
 
 
 class _TextNeeded(Exception):
-    """The template asked the symbol for something that depends on the text."""
+    """The template did something that depends on the text of the symbol."""
+
+
+# Any, from here on: a value of a template is of any type, and may be the symbol.
+def _refuse(*_: object, **__: object) -> Any:
+    raise _TextNeeded
 
 
 class _Symbol:
@@ -77,18 +71,13 @@ class _Symbol:
         return type(self)(Frame("", "", trims=True))
 
     def __add__(self, other: str) -> Self:
-        after = self._frame.after + _plain(other)
-        return type(self)(dataclasses.replace(self._frame, after=after))
+        return type(self)(dataclasses.replace(self._frame, after=self._frame.after + _plain(other)))
 
     def __radd__(self, other: str) -> Self:
         before = _plain(other) + self._frame.before
         return type(self)(dataclasses.replace(self._frame, before=before))
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise _TextNeeded
-
-    # Any: one function stands for methods of different types.
-    def _refuse(self, *_: object) -> Any:
         raise _TextNeeded
 
     __str__ = __repr__ = __format__ = __hash__ = __bool__ = __len__ = __iter__ = _refuse
@@ -100,6 +89,23 @@ class _Symbol:
 _TRUE_OF_STRINGS = ("string", "defined", "iterable", "sequence")
 _FALSE_OF_STRINGS = ("undefined", "none", "mapping", "number", "boolean")
 _ANSWERS = dict.fromkeys(_TRUE_OF_STRINGS, True) | dict.fromkeys(_FALSE_OF_STRINGS, False)
+
+
+class _SymbolicEnvironment(ImmutableSandboxedEnvironment):
+    # Native code passes values to `concat` unchanged; other code converts them to strings first.
+    code_generator_class = NativeCodeGenerator
+
+    @staticmethod
+    def concat(values: Iterable[Any]) -> Any:
+        total: Any = ""
+        for value in values:
+            total = total + (value if isinstance(value, _Symbol) else str(value))
+        return total
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if isinstance(argument, _Symbol):  # Jinja also takes a text as the name of an attribute
+            raise _TextNeeded
+        return super().getitem(obj, argument)
 
 
 @functools.cache
@@ -115,31 +121,11 @@ def _environment() -> jinja2.Environment:
     environment = chat_environment(_SymbolicEnvironment)
     filters: dict[str, Any] = environment.filters  # Any: Jinja types them by name
     filters |= {name: _guarded(function) for name, function in filters.items()}
-    filters |= {"trim": _trim, "tojson": _unknown}
-    environment.globals |= {"raise_exception": _unknown, "strftime_now": _unknown}
+    filters |= {"trim": _trim, "tojson": _refuse}
+    environment.globals |= {"raise_exception": _refuse, "strftime_now": _refuse}
     tests: dict[str, Any] = environment.tests
     tests |= {name: _guarded(test, _ANSWERS.get(name)) for name, test in tests.items()}
     return environment
-
-
-# Any, here and below: a value of a template is of any type, and may be the symbol.
-def _joined(values: Iterable[Any]) -> Any:
-    """Concatenates the output of a template or of one of its blocks; the symbol stays a symbol."""
-    total: Any = ""
-    for value in values:
-        total = total + (value if isinstance(value, _Symbol) else str(value))
-    return total
-
-
-class _SymbolicEnvironment(ImmutableSandboxedEnvironment):
-    # Native code passes values to `concat` unchanged; other code converts them to strings first.
-    code_generator_class = NativeCodeGenerator
-    concat = staticmethod(_joined)
-
-    def getitem(self, obj: Any, argument: Any) -> Any:
-        if isinstance(argument, _Symbol):  # Jinja also takes a text as the name of an attribute
-            raise _TextNeeded
-        return super().getitem(obj, argument)
 
 
 def _guarded(function: Callable[..., Any], answer: bool | None = None) -> Callable[..., Any]:
@@ -157,13 +143,9 @@ def _guarded(function: Callable[..., Any], answer: bool | None = None) -> Callab
 
 
 def _trim(value: Any, chars: str | None = None) -> Any:
-    if isinstance(value, _Symbol) and chars is not None:
-        raise _TextNeeded
-    return value.strip() if isinstance(value, _Symbol) else str(value).strip(chars)
-
-
-def _unknown(*_: object, **__: object) -> NoReturn:
-    raise _TextNeeded
+    if isinstance(value, _Symbol):
+        return _refuse() if chars is not None else value.strip()
+    return str(value).strip(chars)
 
 
 def _plain(text: object) -> str:

@@ -10,8 +10,8 @@ import polars as pl
 from engine.errors import AssayError
 from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
-from engine.runs.environment import library_versions
 from engine.runs.manifest import Manifest, items_hash
+from engine.runs.provenance import library_versions
 from engine.runs.reader import Json, check_name
 from launch.common.inputs import list_name
 from launch.common.released_layouts import LAYOUTS, Choices, Column, Content

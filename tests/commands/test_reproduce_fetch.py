@@ -6,7 +6,6 @@ import re
 import pytest
 from safetensors.numpy import load_file
 
-from engine.convert import patience
 from tests.support import hub_server, stand_ins, tiny
 from tests.support.reproduction import GEMMA, SPEC, TINY
 
@@ -18,7 +17,6 @@ FILES = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     """A hub of this machine with one model in two shards; the client's own cache is empty."""
-    monkeypatch.setattr(patience, "_FIRST_S", 0.02)
     folder = tiny.write_model(tmp_path / "models" / GEMMA, seed=1)
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()

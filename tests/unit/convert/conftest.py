@@ -4,12 +4,12 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from engine.checkpoint.card import Checkpoint
-from engine.convert import patience
 from tests.support import folders, hub_server, tiny, torch_models
 
 MODEL = "gqa"
@@ -42,9 +42,9 @@ def hub_cache(tmp_path) -> Iterator[Path]:
 
 @pytest.fixture
 def hub(monkeypatch, hub_cache) -> Iterator[hub_server.Hub]:
-    """A hub of this machine, to which the hub's client is pointed; busy, it is asked again soon."""
-    monkeypatch.setattr(patience, "_FIRST_S", 0.02)
-    monkeypatch.setattr(patience, "_MARGIN_S", 0.02)
+    """A hub of this machine, to which the hub's client is pointed; the client never waits."""
+    for module in ("file_download", "utils._http"):
+        monkeypatch.setattr(f"huggingface_hub.{module}.time", SimpleNamespace(sleep=lambda _: None))
     with hub_server.running() as running:
         hub_server.point(monkeypatch, running, hub_cache)
         yield running

@@ -2,20 +2,19 @@
 
 import re
 import resource
-import socket
 
 import huggingface_hub.constants
 import pytest
 from safetensors.numpy import load_file
 
-from engine.convert import patience
+from engine.convert import downloads
 from engine.convert.hub import fetch
 from engine.errors import AssayError
 from tests.support import hub_server, tiny
 
 NAME = "owner/tiny"
 A_FILE = "GET /[0-9a-f]{64}"
-AGAIN = "run it again, complete files are kept"
+AGAIN = "run it again later, complete files are kept"
 
 
 def refusal(hub_cache, *arguments, **options) -> str:
@@ -36,142 +35,123 @@ def whole(hub, tmp_path):
     return folder
 
 
-def test_a_repository_that_is_not_there(hub, whole, hub_cache):
-    assert refusal(hub_cache, "owner/other", None) == (
-        f"source='owner/other': no such folder, and no repository {hub.url}/owner/other, unless a "
-        "private one; allowed: an existing folder, a hub id owner/name, or after `hf auth login` a "
-        "repository that the login may read"
-    )
-
-
-def test_a_name_that_no_repository_can_have(hub, hub_cache):
-    assert refusal(hub_cache, "owner/not a name", None) == (
-        "source='owner/not a name'; allowed: an existing folder or a hub id owner/name"
-    )
-    assert hub.asked == []
-
-
-@pytest.mark.parametrize("revision", ["v2", "0" * 40, None])
-def test_a_revision_that_is_not_there(hub, whole, hub_cache, revision):
-    del hub.repositories[NAME].names["main"]
-    assert refusal(hub_cache, NAME, revision) == (
-        f"{NAME}: no revision '{revision or 'main'}'; allowed: a commit, tag or branch of "
-        f"{hub.url}/{NAME}"
-    )
-
-
-@pytest.mark.parametrize(
-    ("status", "who"), [(401, "nobody is logged in"), (403, "the login has none")]
-)
-def test_a_gated_repository(hub, whole, hub_cache, status, who):
-    hub.repositories[NAME].gated = status
-    assert refusal(hub_cache, NAME, None) == (
-        f"{NAME}: gated, and {who}; accept the licence at {hub.url}/{NAME} and log in with "
-        "`hf auth login`"
-    )
-
-
-def test_a_token_that_the_hub_refuses(hub, whole, hub_cache):
-    message = "Invalid credentials in Authorization header"
-    hub.fails("GET /api", status=401, headers={"X-Error-Message": message})
-    assert refusal(hub_cache, NAME, None) == (
-        f"{NAME}: the hub refuses the login (401); log in with `hf auth login`, or unset HF_TOKEN"
-    )
-
-
-def test_a_file_that_its_host_forbids(hub, whole, hub_cache):
-    hub.fails(A_FILE, status=403)
-    assert re.fullmatch(
-        rf"{NAME}: the hub forbids {hub.content_url}/[0-9a-f]{{64}} \(403\); log in with "
-        "`hf auth login` and an account that may read it",
-        refusal(hub_cache, NAME, None),
-    )
-
-
-def test_a_hub_that_asks_for_a_longer_wait_than_anyone_has(hub, whole, hub_cache, capsys):
-    hub.fails(A_FILE, status=429, headers={"Retry-After": "3600"})
-    assert refusal(hub_cache, NAME, None) == (
-        f"{NAME}: the hub answers 429, too many requests and asks to wait 3,600 s; run it again "
-        "later, complete files are kept"
-    )
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("pattern", ["GET /api", "HEAD ", A_FILE])
-def test_a_hub_that_stays_busy_is_given_up_after_a_bounded_time(
-    hub, whole, hub_cache, capsys, monkeypatch, pattern
-):
-    monkeypatch.setattr(patience, "LONGEST_S", 0.5)
-    hub.fails(pattern, status=503)
-    assert refusal(hub_cache, NAME, None) == (
-        f"{NAME}: the hub answers 503, unavailable; run it again later, complete files are kept"
-    )
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) >= 2
-    assert {re.sub(r"\d+ s", "", line) for line in lines} == {
-        f"{NAME}: the hub answers 503, unavailable; trying again in , for at most 0 min"
-    }
-    hub.forget()
-    assert fetch(NAME, None).folder.is_dir()
-
-
-@pytest.mark.parametrize("revision", [None, "0" * 40])
-def test_a_hub_out_of_reach(hub, hub_cache, monkeypatch, capsys, revision):
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", url)
-    assert re.fullmatch(
-        rf"{NAME}: {url} cannot be reached \(.*Connection refused\), and the hub's cache does not "
-        "hold the model; check the network and HF_ENDPOINT, or name an existing folder",
-        refusal(hub_cache, NAME, revision),
-    )
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("revision", [None, "v1"])
-def test_a_process_that_must_stay_offline(hub, whole, hub_cache, monkeypatch, revision):
+def offline(hub, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    what = "the revision 'v1'" if revision else "the model"
-    assert refusal(hub_cache, NAME, revision) == (
-        f"{NAME}: HF_HUB_OFFLINE is set, and the hub's cache {hub_cache} does not hold {what}; "
-        "unset it, or name an existing folder"
-    )
+
+
+def unreachable(hub, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+
+
+def without_main(hub, monkeypatch):
+    del hub.repositories[NAME].names["main"]
+
+
+def gated(status):
+    return lambda hub, monkeypatch: setattr(hub.repositories[NAME], "gated", status)
+
+
+def fails(pattern, **fault):
+    return lambda hub, monkeypatch: hub.fails(pattern, **fault)
+
+
+def hangs(hub, monkeypatch):
+    monkeypatch.setattr(downloads, "_SILENT_S", 0.2)
+    hub.fails("GET /api", status=200, pause=0.5)
+
+
+NOTHING = "no such folder, and no repository {url}/owner/other, unless a private one; allowed: an"
+GATED = "gated; accept the licence at {url}/owner/tiny and log in with `hf auth login`$"
+LOGIN = "log in with `hf auth login` and an account that may read it$"
+MISSING = "and the hub's cache {cache} does not hold {what}; "
+AUTHORITY = {"X-Error-Message": "Invalid credentials in Authorization header"}
+FAILURES = {
+    "no repository": ("owner/other", None, fails("-"), NOTHING),
+    "no name": ("owner/not a name", None, fails("-"), "allowed: an existing folder or a hub id"),
+    "no tag": (
+        NAME,
+        "v2",
+        fails("-"),
+        "no revision 'v2'; allowed: a commit, tag or branch of {url}",
+    ),
+    "no commit": (NAME, "0" * 40, fails("-"), f"no revision '{'0' * 40}'; allowed: a commit, tag"),
+    "no main": (NAME, None, without_main, "no revision 'main'; allowed: a commit, tag or branch"),
+    "gated, without login": (NAME, None, gated(401), GATED),
+    "gated, with login": (NAME, None, gated(403), GATED),
+    "a wrong token": (
+        NAME,
+        None,
+        fails("GET /api", status=401, headers=AUTHORITY),
+        f"the hub answers 401, Unauthorized, for {{url}}/api/.*; {LOGIN}",
+    ),
+    "a forbidden file": (
+        NAME,
+        None,
+        fails(A_FILE, status=403),
+        f"the hub answers 403, Forbidden, for {{content}}/[0-9a-f]*; {LOGIN}",
+    ),
+    "too many requests": (
+        NAME,
+        None,
+        fails("GET /api", status=429),
+        f"the hub answers 429, Too Many Requests, for {{url}}/api/.*; {AGAIN}$",
+    ),
+    "busy, at a file": (
+        NAME,
+        None,
+        fails(A_FILE, status=429, headers={"Retry-After": "3600"}),
+        f"the hub answers 429, Too Many Requests, for {{content}}/[0-9a-f]*; {AGAIN}$",
+    ),
+    "no network": (
+        NAME,
+        None,
+        unreachable,
+        f"http://127.0.0.1:9 cannot be reached, {MISSING}check the network and HF_ENDPOINT",
+    ),
+    "offline": (NAME, None, offline, f"HF_HUB_OFFLINE is set, {MISSING}unset it, or name an"),
+    "offline, a tag": (NAME, "v1", offline, f"HF_HUB_OFFLINE is set, {MISSING}unset it"),
+    "no answer": (NAME, None, hangs, r"the download failed \(.*timed out.*\); " + AGAIN),
+    "broken again and again": (
+        NAME,
+        None,
+        fails(A_FILE, after=100),
+        rf"the download failed \(.*peer closed connection .*\); {AGAIN}",
+    ),
+    "no hub": (
+        NAME,
+        None,
+        fails("GET /api", status=200, headers={"Content-Type": "text/html"}),
+        r"the download failed \(JSONDecodeError: .*\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_what_fails_is_one_line_that_says_what_to_do(hub, whole, hub_cache, monkeypatch, case):
+    source, revision, happens, line = FAILURES[case]
+    happens(hub, monkeypatch)
+    what = f"the revision {revision!r}" if revision else "the model"
+    place = {"url": hub.url, "content": hub.content_url, "cache": hub_cache, "what": what}
+    for name, value in place.items():
+        line = line.replace(f"{{{name}}}", str(value))
+    assert re.match(f"{source}: {line}", refusal(hub_cache, source, revision))
 
 
 def test_a_download_that_only_began_is_not_taken_for_the_model(hub, whole, hub_cache, monkeypatch):
     hub.fails(A_FILE, status=403)
     refusal(hub_cache, NAME, None)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    offline(hub, monkeypatch)
     assert "HF_HUB_OFFLINE is set, and the hub's cache" in refusal(hub_cache, NAME, None)
 
 
-def test_a_hub_that_hangs(hub, whole, hub_cache, monkeypatch):
-    monkeypatch.setattr(patience, "_SILENT_S", 0.2)
-    hub.fails("GET /api", status=200, pause=0.5)
-    assert refusal(hub_cache, NAME, None) == f"{NAME}: the download broke off (timed out); {AGAIN}"
-
-
 @pytest.mark.parametrize("less", [1, -1])
-def test_a_file_of_another_size_than_announced(hub, whole, hub_cache, less):
+def test_a_file_of_another_size_than_announced_is_not_kept(hub, whole, hub_cache, less):
     size = (whole / "model.safetensors").stat().st_size
     hub.stated["model.safetensors"] = size - less
-    assert refusal(hub_cache, NAME, None) == (
-        f"{NAME}: a file has {size:,} bytes; announced: {size - less:,}; it was not kept, run it "
-        "again"
-    )
+    told = refusal(hub_cache, NAME, None)
+    assert f"file should be of size {size - less} but has size {size}" in told
     hub.stated.clear()
     assert fetch(NAME, None).folder.is_dir()
-
-
-def test_a_connection_that_breaks_again_and_again(hub, whole, hub_cache, monkeypatch):
-    waits = []
-    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", waits.append)
-    hub.fails(A_FILE, after=100)
-    assert re.fullmatch(
-        rf"{NAME}: the download broke off \(peer closed connection .*\); {AGAIN}",
-        refusal(hub_cache, NAME, None),
-    )
-    assert len(waits) == 5
 
 
 def test_a_disk_without_room(hub, tmp_path, hub_cache):
@@ -189,12 +169,6 @@ def test_a_disk_without_room(hub, tmp_path, hub_cache):
         "or set HF_HUB_CACHE to another folder; complete files are kept"
     )
     assert fetch(NAME, None).folder.is_dir()
-
-
-def test_what_is_no_hub_at_all(hub, hub_cache):
-    hub.fails("GET /api", status=200, headers={"Content-Type": "text/html"})
-    message = rf"{NAME}: the download failed \(JSONDecodeError: .*\)"
-    assert re.fullmatch(message, refusal(hub_cache, NAME, None))
 
 
 def without_weights(folder):

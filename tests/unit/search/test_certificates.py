@@ -11,9 +11,9 @@ import analysis
 from engine import api
 from engine.errors import AssayError
 from engine.planning import admission
-from engine.runs import provenance, rebuild, schema
+from engine.runs import provenance, schema
 from engine.runs.manifest import Manifest
-from engine.runs.verify import verify
+from engine.runs.verify import rebuild, verify
 from engine.search import certificates
 from engine.search.certificate import Ascent
 from engine.search.run_folder import search_sequences
@@ -78,7 +78,7 @@ def test_a_certificate_is_written_beside_its_search(checkpoint, tmp_path):
     assert table["method"].unique().to_list() == ["repeat"]
     before = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").unlink()
-    assert not rebuild.rebuild(epath.Path(run))
+    assert not rebuild(epath.Path(run))
     after = json.loads((run / "manifest.json").read_text())
     assert {p: e.get("certificate") for p, e in before["results"].items()} == {
         p: e.get("certificate") for p, e in after["results"].items()

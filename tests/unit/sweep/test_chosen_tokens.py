@@ -10,7 +10,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.runs import storage
-from engine.runs.token_ids import ids_hash
+from engine.runs.provenance import ids_hash
 from engine.runs.verify import verify
 from engine.sweep import rewards
 from engine.sweep.rescore import rescore, whole

@@ -1,8 +1,6 @@
 """What becomes of the other models of a command when one of them fails."""
 
-import dataclasses
 import gc
-import json
 import weakref
 
 import jax
@@ -61,8 +59,8 @@ def test_a_model_that_is_complete_is_released_before_the_next_one_is_loaded(
 def test_no_model_goes_on_when_another_command_writes_the_run(tmp_path):
     with lock.hold(str(tmp_path), "sweep"):
         manifest = Manifest.open(str(tmp_path))
-        other = dataclasses.replace(lock.Holder.here("score", lock.STALE_S), host="elsewhere")
-        (tmp_path / lock.NAME).write_text(json.dumps(dataclasses.asdict(other)))
+        other = lock.Holder(command="score", host="elsewhere")
+        (tmp_path / lock.NAME).write_bytes(other.content())
         message = "was taken over by `assay score` on elsewhere"
         with pytest.raises(AssayError, match=message), Outcomes(["one", "two"]).group(["one"]):
             manifest.save()
