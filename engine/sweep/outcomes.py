@@ -133,7 +133,9 @@ class Ledger:
             tqdm.write(f"{error}; going on with the other models", file=sys.stderr)
 
     def everywhere(self, models: Sequence[str], what: str, call: Callable[[], Made]) -> Made:
-        """The value of a call that every process makes, if none of them fails.
+        """Runs `call` on every process and returns its value; fails on all if any fails.
+
+        On TPUs all processes end unless all fail for the same reason.
 
         Args:
           models: that fail together if it fails anywhere.
@@ -143,7 +145,6 @@ class Ledger:
         Raises:
           FailedEverywhere: it raised an AssayError on some process; raised on all of them.
           AssayError: it did so on this one, and there are no other processes, or no other models.
-          ProcessError: it did so on some TPU hosts only; raised on process 0, which ends all.
         """
         made, reason = [], ""
         try:

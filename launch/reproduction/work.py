@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from analysis.published.data import Published
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import Checkpoint
-from engine.control import ProcessError
 from engine.errors import AssayError
 from engine.runs.lock import LockError
 from engine.runs.reader import RunError
@@ -92,7 +91,7 @@ def _model(asked: Asked, state: State, readings: Sequence[Reading], published: P
             if stage in (SWEEP, ITEMS) and (lacking := _lacking(asked, spec, stage, noise)):
                 _say(f"{spec.nickname}: {stage} in {asked.config.second_dtype}")
                 _RUN[stage](asked, checkpoint(), lacking)
-    except (LockError, ProcessError, RunError):
+    except (LockError, RunError):
         raise
     except AssayError as error:  # in float32 a model may be too large: the rest needs no noise
         state.failure = _reason(error)
