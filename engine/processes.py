@@ -48,13 +48,11 @@ def join(
 
     Args:
       name: of the command, with which the lines begin.
-      coordinator: host:port at which process 0 runs jax's service.
+      coordinator: host:port at which process 0 runs jax's service; jax learns from the cluster what
+        is None of this and the next two.
       count: number of processes.
       index: of this process.
       timeout_s: seconds within which all must have connected.
-
-    Raises:
-      Exception: something is None, and jax does not learn it from the cluster.
     """
     global _name, _index, _hosts, _client, _listener
     import jax
@@ -187,13 +185,9 @@ def at_exit(callback: Callable[[], object]) -> Callable[[], None]:
 
 
 def fail(name: str, reason: str, code: int, *, index: int | None = None) -> NoReturn:
-    """Ends all processes of a command, with the line and exit code of the first that fails.
+    """Ends all processes of the command `name`, with the line and exit code of the first failure.
 
-    Args:
-      name: of the command, with which the line begins.
-      reason: what went wrong.
-      code: exit code.
-      index: of the process that failed; by default this one.
+    `index` is that of the process that failed, by default this one.
     """
     line = f"{name}: {place(index)}{': ' if count() > 1 else ''}{reason}"
     with contextlib.suppress(Exception):  # there is one process, or another was first

@@ -15,12 +15,7 @@ def run_together(program: jax.stages.Wrapped) -> Callable[..., Any]:
 
     The connections between CPUs are made when a program first runs, and wait 30 s for all
     processes. That is too short where one has to compile what another reads from its cache.
-
-    Args:
-      program: a result of `jax.jit`; all processes call it in the same order.
-
-    Returns:
-      The function itself where there is one process.
+    All processes call their programs in the same order. One process gets the function itself.
     """
     if processes.count() == 1:
         return program

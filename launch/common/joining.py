@@ -1,5 +1,6 @@
 """Joining the processes of one command: flags, environment, or what a cluster tells jax."""
 
+import functools
 import os
 import socket
 import sys
@@ -30,19 +31,10 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_string(
         "coordinator", None, "host:port of process 0; the port must be free.", flag_values=given
     )
-    flags.DEFINE_integer(
-        "processes", None, "Number of processes.", lower_bound=1, flag_values=given
-    )
-    flags.DEFINE_integer(
-        "process", None, "Index of this process, from 0.", lower_bound=0, flag_values=given
-    )
-    flags.DEFINE_integer(
-        "join_timeout",
-        300,
-        "Seconds within which all processes must start.",
-        lower_bound=1,
-        flag_values=given,
-    )
+    number = functools.partial(flags.DEFINE_integer, flag_values=given)
+    number("processes", None, "Number of processes.", lower_bound=1)
+    number("process", None, "Index of this process, from 0.", lower_bound=0)
+    number("join_timeout", 300, "Seconds within which all processes must start.", lower_bound=1)
 
 
 def join(name: str, given: Any) -> None:  # parsed FlagValues
