@@ -41,12 +41,11 @@ def parse(monkeypatch, capsys):
     def parsed(words):
         name, *arguments = words
         module = importlib.import_module(f"launch.{name}")
-        kept = []
+        kept = {}
         monkeypatch.setattr("launch.common.command.joining.join", lambda *_: None)
-        monkeypatch.setattr(module, name, lambda given: kept.append(given) or "")
+        monkeypatch.setattr(module, name, lambda given: kept.setdefault("given", given) and "")
         assert module.main(arguments) == 0, capsys.readouterr().err
-        [given] = kept
-        return given
+        return kept["given"]
 
     return parsed
 
