@@ -1,111 +1,119 @@
-"""The processes of one command: who writes, what all must agree on, and how all end together.
+"""The processes of one command: who writes, what all must agree on, and how they all end.
 
-With one process, every function here does nothing. Several are joined by `join`, which
-`launch.common.joining` calls before jax does. Process 0 decides and writes; it learns which process
-fails, and tells the others (`engine.control`).
+With one process, every function here does nothing. `join` connects several by jax.distributed; what
+they tell each other passes through the key-value store of its service, which process 0 runs.
+
+Process 0 decides and writes. A process that fails puts its line into the store; a thread of every
+process waits for that line, prints it and exits with the same code. jax notices a process that was
+killed or hangs, and aborts the others with a trace, to which they add a line.
 """
 
 import base64
 import contextlib
 import hashlib
+import itertools
 import json
 import os
+import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-from engine.control import (
-    LOST,
-    REFUSED,
-    SILENCE_S,
-    Channel,
-    Failure,
-    Peer,
-    ProcessError,
-    connect,
-    listen,
-)
 from engine.errors import AssayError
 
-__all__ = ["LOST", "REFUSED", "SILENCE_S", "ProcessError"]  # what commands also need
 T = TypeVar("T")
+LOST, REFUSED = 3, 2  # exit codes: a process was killed, lost or missing; bad input
+HEARTBEAT_S = 30  # without a sign of life, after which jax counts a process as lost
+_CALLBACKS_S = 5.0  # for the callbacks of `at_exit`
+_FOREVER_MS = 365 * 24 * 3600 * 1000
+_LONGEST_LINE = 600  # characters
+_FAILED, _PRINTED = "assay/failed", "assay/printed/"  # keys in the store
 
-_channel: Channel | None = None
+_name, _index, _hosts = "", 0, [""]
+_steps = itertools.count()  # all processes exchange the same values, in the same order
+_client: Any = None  # of jax, without a public type; None where there is one process
+_listener = threading.Thread()
+_on_abort: Any = None  # a C function, which must not be collected
 _callbacks: list[Callable[[], object]] = []
 _ending = threading.Lock()  # taken once, by the thread that ends the process
-_CALLBACKS_S = 5.0  # for the callbacks of `at_exit`
-_LONGEST_REASON = 600  # characters
 
 
-def join(address: str, port: int, count: int, index: int, timeout_s: float, name: str) -> None:
-    """Connects this process with the others of its command.
-
-    From then on, a failure of any process ends every process, with one line on each.
+def join(
+    name: str, coordinator: str | None, count: int | None, index: int | None, timeout_s: int
+) -> None:
+    """Connects this process with the others of its command, and ends all if any fails.
 
     Args:
-      address: host of process 0.
-      port: on which process 0 listens.
+      name: of the command, with which the lines begin.
+      coordinator: host:port at which process 0 runs jax's service; jax learns from the cluster what
+        is None of this and the next two.
       count: number of processes.
       index: of this process.
       timeout_s: seconds within which all must have connected.
-      name: of the command, with which the lines begin.
-
-    Raises:
-      AssayError: the port cannot be used.
-      ProcessError: a process did not connect in time, or does not belong to this command.
     """
-    global _channel
-    host = socket.gethostname()
+    global _name, _index, _hosts, _client, _listener
+    import jax
+    from jax._src import distributed  # `global_state`: the store has no public name
 
-    def fail(failure: Failure) -> NoReturn:
-        end(f"{name}: {failure}", failure.code, failure if index == 0 else None)
-
-    if index == 0:
-        peers = listen(port, count, host, timeout_s)
-        _channel = Channel(0, [host, *(peer.host for peer in peers)], peers, fail)
-    else:
-        peer, hosts = connect(address, port, index, count, host, timeout_s)
-        _channel = Channel(index, hosts, [peer], fail)
-    _channel.watch()  # after `end` can reach the others
-
-
-def index() -> int:
-    """Index of this process."""
-    return _channel.index if _channel else 0
+    _name = name
+    _handle_abort()
+    jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
+    jax.distributed.initialize(
+        coordinator,
+        count,
+        index,
+        initialization_timeout=timeout_s,
+        heartbeat_timeout_seconds=HEARTBEAT_S,
+        shutdown_timeout_seconds=HEARTBEAT_S,
+        cluster_detection_method=None if None in (coordinator, count, index) else "deactivate",
+    )
+    state, host = distributed.global_state, socket.gethostname()
+    _index, _hosts, _client = state.process_id, [host] * state.num_processes, state.client
+    _listener = threading.Thread(target=_listen, daemon=True)
+    _listener.start()
+    _hosts = _gather("hosts", host) or _hosts  # process 0 alone names others
+    agree("numbers of processes", len(_hosts))  # jax does not compare them
 
 
 def count() -> int:
     """Number of processes."""
-    return len(_channel.hosts) if _channel else 1
+    return len(_hosts)
 
 
 def writes() -> bool:
     """Whether this process reads and writes the run folder, prints progress and results."""
-    return index() == 0
+    return _index == 0
+
+
+def place(index: int | None = None) -> str:
+    """`process 1 of 4 (host)`, of this process by default; nothing where there is only one."""
+    index = _index if index is None else index
+    return f"process {index} of {count()} ({_hosts[index]})" if count() > 1 else ""
 
 
 def from_first(what: str, make: Callable[[], T]) -> T:
-    """The value of process 0, on every process.
+    """Returns the value of process 0 on every process.
 
     Args:
       what: name of the value.
       make: computes it, on process 0 alone; a JSON value if there are several processes.
 
     Raises:
-      AssayError: this process asks for another value than process 0 sends.
+      AssayError: process 0 sends another value than this process wants.
     """
-    if _channel is None:
+    if _client is None:
         return make()
-    if _channel.index == 0:
+    key = f"assay/{next(_steps)}"
+    if _index == 0:
         value = make()
-        _channel.send(kind="value", what=what, value=value)
+        _client.key_value_set(key, json.dumps([what, value]))
         return value
-    message = _channel.peers[0].inbox.get()
-    if message["what"] != what:
-        raise AssayError(f"computes {what!r}, but process 0 computes {message['what']!r}")
-    received: T = message["value"]
+    sent, received = json.loads(_client.blocking_key_value_get(key, _FOREVER_MS))
+    if sent != what:
+        raise AssayError(f"computes {what!r}, but process 0 computes {sent!r}")
     return received
 
 
@@ -124,125 +132,78 @@ def bytes_from_first(what: str, read: Callable[[], bytes | None]) -> bytes | Non
 def agree(what: str, value: Any) -> None:
     """Checks that a value is the same on every process; returns when all have called it.
 
+    If one differs, all end with a line that names the first process that differs from process 0.
+
     Args:
       what: name of the value, in the plural.
       value: a JSON value.
-
-    Raises:
-      ProcessError: on process 0; it names the first process whose value differs.
     """
-    if _channel is None:
+    if _client is None:
         return
-    canonical = json.dumps(value, sort_keys=True, ensure_ascii=True)
-    digest = hashlib.sha256(canonical.encode()).hexdigest()
-    if _channel.index != 0:
-        _channel.send(kind="digest", what=what, sha256=digest)
-    else:
-        for peer in _channel.peers:
-            message, wrong = peer.inbox.get(), ""
-            if message["what"] != what:
-                wrong = f"compares {message['what']!r}, but process 0 compares {what!r}"
-            elif message["sha256"] != digest:
-                wrong = f"its {what} differ from those of process 0 ({_channel.hosts[0]})"
-            if wrong:
-                raise ProcessError(_of(peer, wrong))
+    digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    for index, received in enumerate(_gather(what, digest)):
+        if received != digest:
+            fail(
+                _name,
+                f"its {what} differ from those of process 0 ({_hosts[0]})",
+                REFUSED,
+                index=index,
+            )
     from_first(what, lambda: True)
 
 
-def first_failure(what: str, own: str, *, alike: bool = False) -> str:
-    """What went wrong on any process, told to all of them; returns when all have called it.
+def first_failure(what: str, reason: str, *, alike: bool = False) -> str:
+    """Tells every process what went wrong on any of them; returns when all have called it.
 
     Args:
       what: name of what was tried on every process.
-      own: what went wrong on this one; "" where nothing did.
-      alike: whether processes can go on together only if all have the same reason, or none has any.
+      reason: what went wrong on this one; "" where nothing did.
+      alike: whether all end unless every process has the same reason, or none has any.
 
     Returns:
       "" where nothing went wrong anywhere. Else the reason of the first process that has one; the
       process is named unless all have the same reason.
-
-    Raises:
-      ProcessError: on process 0, where reasons must be alike and are not; it names that process.
     """
-    if _channel is None:
-        return own
-    if _channel.index != 0:
-        _channel.send(kind="tried", what=what, reason=own)
-        return from_first(what, lambda: "")
-    reasons = [own]
-    for peer in _channel.peers:
-        message = peer.inbox.get()
-        if message["what"] != what:
-            raise ProcessError(_of(peer, f"does {message['what']!r}, but process 0 does {what!r}"))
-        reasons.append(message["reason"])
-    first = next((index for index, reason in enumerate(reasons) if reason), 0)
-    told = reasons[first]
+    if _client is None:
+        return reason
+    reasons = _gather(what, reason)
     if len(set(reasons)) > 1:
-        failure = _failure(first, _channel.hosts[first], told)
+        first = next(index for index, told in enumerate(reasons) if told)
         if alike:
-            raise ProcessError(failure)
-        told = str(failure)
-    return from_first(what, lambda: told)
-
-
-def place() -> str:
-    """`process 1 of 4 (host)` where there are several, else nothing."""
-    if _channel is None:
-        return ""
-    return f"process {_channel.index} of {len(_channel.hosts)} ({_channel.hosts[_channel.index]})"
+            fail(_name, reasons[first], REFUSED, index=first)
+        reason = f"{place(first)}: {reasons[first]}"
+    return from_first(what, lambda: reason)
 
 
 def at_exit(callback: Callable[[], object]) -> Callable[[], None]:
-    """Has a callback run when this process is ended without its main thread (`end`).
+    """Has a callback, such as one that removes a lock, run when `end` ends this process.
 
-    Args:
-      callback: removes a lock or a temporary file; runs in another thread, at most 5 s.
-
-    Returns:
-      A function that forgets the callback, which was not run.
+    Returns a function that forgets it. It runs in another thread, for at most 5 s.
     """
     _callbacks.append(callback)
-
-    def forget() -> None:
-        with contextlib.suppress(ValueError):
-            _callbacks.remove(callback)
-
-    return forget
+    return lambda: _callbacks.remove(callback)
 
 
-def fail(name: str, error: BaseException, reason: str, code: int) -> NoReturn:
-    """Ends this process, and all others of its command, for an error of this one.
+def fail(name: str, reason: str, code: int, *, index: int | None = None) -> NoReturn:
+    """Ends all processes of the command `name`, with the line and exit code of the first failure.
 
-    Args:
-      name: of the command.
-      error: what was raised; a `ProcessError` names another process.
-      reason: what to say of it, if it is an error of this process.
-      code: exit code of this and all others.
+    `index` is that of the process that failed, by default this one.
     """
-    if isinstance(error, ProcessError):
-        failure = error.failure
-    elif _channel is None:
-        end(f"{name}: {reason}", code)
-    else:
-        host = _channel.hosts[_channel.index]
-        failure = Failure(index=index(), of=count(), host=host, reason=reason, code=code)
-    end(f"{name}: {failure}", failure.code, failure)
+    line = f"{name}: {place(index)}{': ' if count() > 1 else ''}{reason}"
+    with contextlib.suppress(Exception):  # there is one process, or another was first
+        _client.key_value_set(_FAILED, json.dumps([line, code]))
+    with contextlib.suppress(Exception):  # there is one process, or process 0 is gone
+        line, code = json.loads(_client.key_value_try_get(_FAILED))
+    end(line, code)
 
 
-def end(line: str, code: int, failure: Failure | None = None) -> NoReturn:
-    """Ends this process at once, from any thread, whatever its main thread does.
+def end(line: str, code: int) -> NoReturn:
+    """Prints a line and ends this process at once, from any thread, whatever the main thread does.
 
     What is on disk is whole, because files are written under temporary names and renamed.
-
-    Args:
-      line: printed on standard error.
-      code: exit code.
-      failure: what the processes that this one is connected with are told.
     """
     if not _ending.acquire(blocking=False):
         threading.Event().wait()  # another thread ends the process
-    if _channel and failure:
-        _channel.tell(failure)
     callbacks = threading.Thread(target=_run_callbacks, daemon=True)
     callbacks.start()
     callbacks.join(_CALLBACKS_S)
@@ -250,34 +211,74 @@ def end(line: str, code: int, failure: Failure | None = None) -> NoReturn:
         sys.stdout.flush()
     with contextlib.suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), f"{_one_line(line)}\n".encode(errors="replace"))
-    if _channel:
-        _channel.leave()
+    with contextlib.suppress(Exception):  # there is one process, or process 0 is gone
+        _end_process_0_last()
     os._exit(code)
 
 
 def finish() -> None:
-    """Waits until every process has finished its work; then they may end one by one."""
-    if _channel is None:
+    """Waits until every process has finished its work; then jax disconnects them."""
+    global _client
+    if _client is None:
         return
-    if _channel.index == 0:
-        for peer in _channel.peers:
-            message = peer.inbox.get()
-            if message["what"] != "the end":
-                reason = f"compares {message['what']!r}, but process 0 is done"
-                raise ProcessError(_of(peer, reason))
-    else:
-        _channel.send(kind="digest", what="the end", sha256="")
-        if (message := _channel.peers[0].inbox.get())["kind"] != "over":
-            raise AssayError(f"is done, but process 0 computes {message['what']!r}")
-    _channel.finish()
+    agree("the end", None)
+    if _index == 0:
+        with contextlib.suppress(RuntimeError):  # a process was stopped just now
+            _client.key_value_set(_FAILED, "null")
+    _listener.join()  # it would crash if it still waited when the client is gone
+    _client = None
+    sys.modules["jax"].distributed.shutdown()
 
 
-def _of(peer: Peer, reason: str) -> Failure:
-    return _failure(peer.index, peer.host, reason)
+# Any: a JSON value.
+def _gather(what: str, value: Any) -> list[Any]:
+    """Returns the value of every process on process 0, and nothing on the others."""
+    key, values = f"assay/{next(_steps)}", [value]
+    if _index > 0:
+        _client.key_value_set(f"{key}/{_index}", json.dumps([what, value]))
+        return []
+    for index in range(1, count()):
+        sent = json.loads(_client.blocking_key_value_get(f"{key}/{index}", _FOREVER_MS))
+        if sent[0] != what:
+            reason = f"compares {sent[0]!r}, but process 0 compares {what!r}"
+            fail(_name, reason, REFUSED, index=index)
+        values.append(sent[1])
+    return values
 
 
-def _failure(index: int, host: str, reason: str) -> Failure:
-    return Failure(index=index, of=count(), host=host, reason=reason, code=REFUSED)
+def _listen() -> None:
+    """Ends this process when any process has failed; returns when all have finished."""
+    with contextlib.suppress(RuntimeError):  # process 0 is gone: jax aborts this one
+        if failure := json.loads(_client.blocking_key_value_get(_FAILED, _FOREVER_MS)):
+            end(*failure)
+
+
+def _end_process_0_last() -> None:
+    """Waits on process 0 until the others have printed the line: without it jax aborts them."""
+    if _index > 0:
+        _client.key_value_set(f"{_PRINTED}{_index}", "")
+        return
+    deadline = time.monotonic() + 2 * _CALLBACKS_S
+    while len(_client.key_value_dir_get(_PRINTED)) < count() - 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _handle_abort() -> None:
+    """Has an abort, before which jax prints a trace, print a line and exit with a known code."""
+    global _on_abort
+    import ctypes  # not at the top: one process does not need it
+
+    def exit_lost(_: int) -> None:
+        global _client
+        _client = None  # the thread that aborts may hold its locks
+        if _ending.locked():  # another thread prints why all end
+            time.sleep(2 * _CALLBACKS_S)
+            os._exit(LOST)
+        why = "a process was killed, hangs or did not start, or this one crashed: see above"
+        end(f"{_name}: {why}", LOST)
+
+    _on_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(exit_lost)
+    ctypes.CDLL(None).signal(signal.SIGABRT, _on_abort)
 
 
 def _run_callbacks() -> None:
@@ -288,4 +289,4 @@ def _run_callbacks() -> None:
 
 def _one_line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 2] + " …"
+    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 2] + " …"

@@ -19,7 +19,6 @@ from analysis.published.comparison import totals, uncounted
 from analysis.published.data import Published
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import Checkpoint
-from engine.control import ProcessError
 from engine.errors import AssayError
 from engine.planning import machines
 from engine.runs.lock import LockError
@@ -176,7 +175,7 @@ def _compute(
             if stage in (Stage.SWEEP, Stage.ITEMS) and NOISE in _lacking(call, spec, stage):
                 say(f"{spec.nickname}: {stage} in {call.config.second_dtype}")
                 STEPS[stage](call, checkpoint(), [NOISE])
-    except (LockError, ProcessError, RunError):
+    except (LockError, RunError):
         raise
     except AssayError as error:  # in float32 a model may be too large: the rest needs no noise
         state.failure = pipeline.one_line(error)

@@ -141,7 +141,6 @@ class Outcomes:
         Raises:
           FailedEverywhere: it raised an AssayError on some process; raised on all of them.
           AssayError: it did so on this one, and there are no other processes, or no other models.
-          ProcessError: it did so on some TPU hosts only; raised on process 0, which ends all.
         """
         made, reason = [], ""
         try:

@@ -8,7 +8,7 @@
 # SHARDS runs small models side by side, and ends with one table of all models.
 #
 #   DRY_RUN=1   print the commands instead of running them
-#   PORT=7007   where the processes meet; PORT + 10000 must be free too
+#   PORT=7007   where the processes meet
 #   LOGS=…      folder of the shards' progress and errors, which exists; by default a new one
 set -euo pipefail
 

@@ -74,37 +74,36 @@ def run(
     except (AssayError, flags.Error) as error:
         message = str(error) if isinstance(error, AssayError) else " ".join(str(error).split())
         code = getattr(error, "exit_status", processes.REFUSED)
-        return _failed(name, error, message, code)
-    except KeyboardInterrupt as error:
-        return _failed(name, error, stopping.INTERRUPTION, stopping.INTERRUPTED)
+        return _failed(name, message, code)
+    except KeyboardInterrupt:
+        return _failed(name, stopping.INTERRUPTION, stopping.INTERRUPTED)
     except Exception as error:  # an unexpected one must end the other processes too
         if processes.count() == 1:
             raise
         _wait_for_the_cause(error)
-        return _failed(name, error, _described(error), 1)
+        return _failed(name, _described(error), 1)
     if processes.writes():
         show(last_line)
-    joining.leave()
     return 0
 
 
-def _failed(name: str, error: BaseException, message: str, code: int) -> int:
-    """Prints the one line; with several processes, tells the others and ends this one."""
+def _failed(name: str, message: str, code: int) -> int:
+    """Prints the one line; with several processes, ends all of them."""
     if processes.count() > 1:
-        processes.fail(name, error, message, code)
+        processes.fail(name, message, code)
     print(f"{name}: {message}", file=sys.stderr)
-    return error.failure.code if isinstance(error, processes.ProcessError) else code
+    return code
 
 
 def _wait_for_the_cause(error: Exception) -> None:
-    """Leaves the line to the process that failed first, of which this error is an effect.
+    """Gives jax the time to notice a process that is gone, of which this error may be an effect.
 
-    When a process is gone, the others' collective operations fail at once, but a lost network is
-    noticed later.
+    Collective operations with a process that was killed fail at once, long before its heartbeat is
+    missed. This process is then aborted while it sleeps here.
     """
-    text = str(error).lower()
-    if type(error).__name__ == "JaxRuntimeError" and "resource_exhausted" not in text:
-        time.sleep(processes.SILENCE_S + 5)
+    status = re.match("([A-Z_]+): ", str(error))  # of XLA, in errors of several types
+    if status and status[1] != "RESOURCE_EXHAUSTED":
+        time.sleep(processes.HEARTBEAT_S + 5)
 
 
 def _described(error: Exception) -> str:

@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 from engine import mesh as meshes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
-from engine.control import ProcessError
 from engine.errors import AssayError, OutOfMemory
 from engine.planning import admission
 from engine.runs import provenance, schema, storage
@@ -371,9 +370,9 @@ def _reasons(reasons: Mapping[str, str]) -> str:
 def _is_of_the_convention(error: AssayError) -> bool:
     """Whether an error would be the same another time: of a template, of numbers, of a dtype.
 
-    Errors of a disk, a store or another process would not, nor those of a damaged run.
+    Errors of a disk or a store would not, nor those of a damaged run.
     """
-    if isinstance(error, LockError | RunError | ProcessError):
+    if isinstance(error, LockError | RunError):
         return False
     causes, one = [], error.__cause__
     while one is not None:

@@ -19,16 +19,10 @@ INTERRUPTION = "interrupted; run it again to go on"
 
 
 def end(name: str, received: str) -> NoReturn:
-    """Ends this process, and all others of its command, because of a signal, in one line.
-
-    Args:
-      name: of the command.
-      received: name of the signal.
-    """
+    """Ends all processes of the command `name`, because this one received a signal."""
     if received == signal.SIGINT.name:
-        processes.fail(name, KeyboardInterrupt(), INTERRUPTION, INTERRUPTED)
-    line = f"stopped by {received}; run it again to go on"
-    processes.fail(name, SystemExit(line), line, STOPPED)
+        processes.fail(name, INTERRUPTION, INTERRUPTED)
+    processes.fail(name, f"stopped by {received}; run it again to go on", STOPPED)
 
 
 @contextlib.contextmanager
@@ -39,8 +33,9 @@ def on_signal(
 
     Args:
       stop: ends the process.
-      signals: that it is called for; those of one inside another win. SIGHUP stays ignored where
-        it is, as under `nohup`.
+      signals: for which it is called; of two nested contexts the inner one counts. Several
+        processes also stop for Ctrl-C, which would not reach a main thread that waits for another
+        process. SIGHUP stays ignored where it is, as under `nohup`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -68,5 +63,6 @@ def _watch(
     reader: socket.socket, stop: Callable[[str], object], signals: Sequence[signal.Signals]
 ) -> None:
     while received := reader.recv(1):
-        if received[0] in signals:
+        waits = received[0] == signal.SIGINT and processes.count() > 1
+        if received[0] in signals or waits:
             stop(signal.Signals(received[0]).name)

@@ -16,6 +16,7 @@ from engine.runs.reader import read_json
 from tests.support import processes
 from tests.support.processes import (
     HOST,
+    LOST_LINE,
     SMALL,
     assert_one_line_each,
     assert_quiet_but_for_the_first,
@@ -62,19 +63,19 @@ def named_parts(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("victim", "restarted"), [(0, 1), (1, 2), (1, 3)])
+@pytest.mark.parametrize(("victim", "restarted"), [(0, 1), (1, 3)])
 def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing(
     sweeping, tmp_path, victim, restarted
 ):
     run, whole = Run(tmp_path / "run"), Run(tmp_path / "whole")
-    with sweeping(2) as started:
+    with sweeping(2, heartbeat_s=10) as started:
         wait_for_a_part(started, run)
         started.send(victim, signal.SIGKILL)
         ended = started.wait()
-    killed = rf"process {victim} of 2 \({HOST}\): ended without a word: killed, or crashed"
     assert ended[victim].code == -signal.SIGKILL
-    assert_one_line_each(ended, 3, killed)
-    assert max(e.seconds for e in ended) < 60
+    left = ended[1 - victim]
+    assert (left.code, left.out, left.err[-1]) == (3, [], f"sweep: {LOST_LINE}"), left.err
+    assert left.seconds < 30
     kept = run.parts()
     with sweeping(restarted) as started:
         again = started.wait()
@@ -88,23 +89,11 @@ def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing
 
 
 @pytest.mark.slow
-def test_a_process_that_hangs_ends_the_others(sweeping, tmp_path):
-    with sweeping(2) as started:
-        wait_for_a_part(started, Run(tmp_path / "run"))
-        started.send(1, signal.SIGSTOP)
-        ended = started.wait(55)
-    assert ended[1].code == -signal.SIGKILL  # by this test
-    pattern = rf"process 1 of 2 \({HOST}\): gave no sign of life for 30 s; it or its network hangs"
-    assert_one_line_each(ended, 3, pattern)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "told", "number"),
     [
-        (1, 0, signal.SIGUSR1),
         (1, 0, signal.SIGTERM),
-        (2, 0, signal.SIGTERM),
+        (2, 0, signal.SIGINT),
         (2, 1, signal.SIGUSR1),
     ],
 )
@@ -116,24 +105,15 @@ def test_a_signal_to_one_process_stops_all_in_order(sweeping, tmp_path, count, t
         started.send(told, number)
         ended = started.wait()
     place = rf"process {told} of 2 \({HOST}\): " if count > 1 else ""
-    line = rf"{place}stopped by {number.name}; run it again to go on"
-    assert_one_line_each(ended, 143, line)
+    ctrl_c = number == signal.SIGINT
+    line = rf"{place}{'interrupted' if ctrl_c else f'stopped by {number.name}'}; run it again .*"
+    assert_one_line_each(ended, 130 if ctrl_c else 143, line)
     assert max(e.seconds for e in ended) < 30
     kept = run.parts()
     assert named_parts(run).items() <= run.hashes().items()
     with sweeping(count, devices=2 // count) as started:
         assert_quiet_but_for_the_first(started.wait())
     assert {path: run.parts()[path] for path in kept} == kept
-
-
-@pytest.mark.slow
-def test_ctrl_c_on_one_process_stops_all(sweeping, tmp_path):
-    with sweeping(2) as started:
-        wait_for_a_part(started, Run(tmp_path / "run"))
-        started.send(0, signal.SIGINT)
-        ended = started.wait()
-    line = rf"process 0 of 2 \({HOST}\): interrupted; run it again to go on"
-    assert_one_line_each(ended, 130, line)
 
 
 @pytest.mark.slow

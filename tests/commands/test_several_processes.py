@@ -125,7 +125,6 @@ def test_a_universal_search_of_two_processes_writes_what_one_writes(
     [
         ("prompts", ["--prompt=Who?"]),
         ("settings", ["--config.step_size=32"]),
-        ("settings", ["--config.part_size=50"]),
         ("checkpoints", []),
     ],
 )
@@ -216,41 +215,6 @@ def test_one_path_that_is_two_folders_is_refused(checkpoints, tmp_path):
     assert list((tmp_path / "disk").iterdir()) == []
 
 
-@pytest.mark.slow
-def test_a_process_that_does_not_come_is_named_by_the_others(checkpoints, tmp_path):
-    def place(port, count, index):
-        flags, environment = processes.by_flags(port, 3, index)
-        return [*flags, "--join_timeout=4"], environment
-
-    ended = run_to_the_end("sweep", 2, checkpoints["reward"], f"--run={tmp_path}/run", place=place)
-    assert_one_line_each(ended, 3, "process 2 of 3: did not come within 4 s")
-
-
-@pytest.mark.slow
-def test_a_coordinator_that_does_not_answer_is_one_line(checkpoints, tmp_path):
-    def place(port, count, index):
-        flags, environment = processes.by_flags(port, 3, index + 1)
-        return [*flags, "--join_timeout=4"], environment
-
-    ended = run_to_the_end("sweep", 2, checkpoints["reward"], f"--run={tmp_path}/run", place=place)
-    pattern = r"process 0 of 3 \(127.0.0.1\): does not answer at 127.0.0.1, port \d+, within 4 s .*"
-    assert_one_line_each(ended, 3, pattern)
-
-
-@pytest.mark.slow
-def test_a_taken_port_of_the_coordinator_is_one_line(checkpoints, tmp_path):
-    taken = []
-
-    def place(port, count, index):
-        taken.append(taken[0] if taken else socket.create_server(("", port)))
-        return processes.by_flags(port, count, index)
-
-    ended = run_to_the_end("sweep", 2, checkpoints["reward"], f"--run={tmp_path}/run", place=place)
-    taken[0].close()
-    pattern = rf"process 0 of 2 \({HOST}\): port \d+, the coordinator's: Address already in use .*"
-    assert_one_line_each(ended, 2, pattern)
-
-
 @pytest.mark.parametrize("flag", ["--processes=0", "--process=-1", "--join_timeout=0"])
 def test_a_number_that_is_too_small_is_one_line(command, checkpoints, tmp_path, flag):
     done = command("sweep", checkpoints["reward"], f"--run={tmp_path}/run", flag)
@@ -258,24 +222,36 @@ def test_a_number_that_is_too_small_is_one_line(command, checkpoints, tmp_path, 
     assert done.err[0].startswith(f"sweep: flag {flag}: ")
 
 
-def test_what_is_missing_to_join_is_one_line(command, checkpoints, tmp_path, monkeypatch):
-    monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
+def test_values_that_are_wrong_are_one_line(command, checkpoints, tmp_path, monkeypatch):
     flags = [checkpoints["reward"], f"--run={tmp_path}/run"]
-    done = command("sweep", *flags, "--multihost")
-    assert (done.code, done.out) == (2, [])
-    assert done.err == [
-        "sweep: --multihost: no coordinator and no number of processes and no process's index; "
-        "allowed: --coordinator=host:port --processes=n --process=i; JAX_COORDINATOR_ADDRESS, "
-        "JAX_NUM_PROCESSES and JAX_PROCESS_ID; or a start by SLURM, Open MPI, a TPU pod or GKE"
-    ]
-    done = command("sweep", *flags, "--coordinator=here:1234", "--processes=2")
-    assert done.err[0].startswith("sweep: --multihost: no process's index; allowed: ")
     done = command("sweep", *flags, "--coordinator=here", "--processes=2", "--process=0")
+    assert (done.code, done.out) == (2, [])
     assert done.err == ["sweep: coordinator 'here'; allowed: host:port"]
     done = command("sweep", *flags, "--coordinator=here:1234", "--processes=2", "--process=2")
     assert done.err == ["sweep: process 2 of 2; allowed: 0 to the number of processes - 1"]
-    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "here:1234")
     monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
     done = command("sweep", *flags, "--multihost")
     assert done.err == ["sweep: JAX_NUM_PROCESSES='two'; allowed: an integer >= 0"]
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        place, _ = processes.by_flags(port, 2, 0)
+        done = command("sweep", *flags, *place)
+    assert (done.code, done.out) == (2, [])
+    assert done.err == [
+        f"sweep: port {port}, the coordinator's: Address already in use; "
+        "allowed: a coordinator whose port is free"
+    ]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_process_that_nothing_tells_its_place_is_one_line(checkpoints, tmp_path):
+    flags = ["--multihost", checkpoints["reward"], f"--run={tmp_path}/run"]
+    [ended] = run_to_the_end("sweep", 1, *flags)
+    assert (ended.code, ended.out) == (2, [])
+    assert ended.err == [
+        "sweep: --multihost: ValueError: coordinator_address should be defined; "
+        "allowed: --coordinator=host:port --processes=n --process=i; JAX_COORDINATOR_ADDRESS, "
+        "JAX_NUM_PROCESSES and JAX_PROCESS_ID; or a start by SLURM, Open MPI, a TPU pod or GKE"
+    ]
     assert not (tmp_path / "run").exists()

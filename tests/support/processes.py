@@ -16,7 +16,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = re.escape(socket.gethostname())
+LOST_LINE = "a process was killed, hangs or did not start, or this one crashed: see above"
 SMALL = ("--config.part_size=100", "--config.step_size=64", "--config.self_check=4")
+_MAIN = """
+import runpy
+from engine import processes
+processes.HEARTBEAT_S = {}
+runpy.run_module({!r}, run_name="__main__")
+"""
 # What process i compiles is read again by the next process i: never by two at the same time.
 _COMPILED = tempfile.TemporaryDirectory(prefix="assay-compiled-processes-")
 
@@ -68,6 +75,7 @@ def running(
     count: int,
     *flags: object,
     devices: int = 1,
+    heartbeat_s: int = 30,
     place: Callable[[int, int, int], tuple[list[str], dict[str, str]]] | None = None,
     own: Callable[[int], list[str]] = lambda index: [],
     before: Callable[[int], list[str]] = lambda index: [],
@@ -79,6 +87,7 @@ def running(
       count: number of processes.
       *flags: of all processes.
       devices: virtual devices per process.
+      heartbeat_s: seconds without a sign of life, after which a process counts as lost.
       place: port, number and index -> flags and environment that tell a process its place; by
         default `by_flags`.
       own: index -> further flags of one process.
@@ -87,7 +96,8 @@ def running(
     port, started = free_port(), []
     for index in range(count):
         told, environment = (place or by_flags)(port, count, index) if count > 1 else ([], {})
-        command = [*before(index), sys.executable, "-m", module, *told, *map(str, flags)]
+        main = ["-c", _MAIN.format(heartbeat_s, module)]
+        command = [*before(index), sys.executable, *main, *told, *map(str, flags)]
         started.append(
             subprocess.Popen(
                 [*command, *own(index)],
@@ -143,14 +153,10 @@ def by_open_mpi(port: int, count: int, index: int) -> tuple[list[str], dict[str,
 
 
 def free_port() -> int:
-    """A port that is free, as is the one 10,000 above it; neither is given to other connections."""
+    """A port that is free, and that is not given to outgoing connections."""
     while True:
-        port = random.randint(10_000, 19_999)
-        with (
-            contextlib.suppress(OSError),
-            socket.create_server(("", port)),
-            socket.create_server(("", port + 10_000)),
-        ):
+        port = random.randint(10_000, 29_999)
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
             return port
 
 
