@@ -86,7 +86,7 @@ class Call:
 
     def all_stages_of(self, spec: ModelSpec) -> list[str]:
         """The stages that give results of a model, whatever --only says."""
-        stages = [Stage.SWEEP if spec.head else Stage.LOGPROBS]
+        stages: list[str] = [Stage.SWEEP if spec.head else Stage.LOGPROBS]
         if spec.head and self.elo is not None:
             stages.append(Stage.ITEMS)
         if spec.slug in self.searched:

@@ -100,7 +100,9 @@ def test_the_reading_that_made_the_rewards_alone_reproduces_them(released, model
 def bos_readings(checkpoint, monkeypatch):
     """Compares one reply under two readings of BOS of a tiny model that is never loaded."""
     model = checkpoint()
-    one = published.RewardSet(name="x", prompt="?", replies=("a",), rewards=(0.0,), tolerance=1.0)
+    one = known_goldens.RewardSet(
+        name="x", prompt="?", replies=("a",), rewards=(0.0,), tolerance=1.0
+    )
     values = values_of(model, TEXT, ("bos",), **CHOICES)
     values = {**values, "bos": ["template", "none"]}
     monkeypatch.setattr(published, "Weights", lambda reading, mesh: lambda group, step: None)
@@ -178,7 +180,7 @@ def test_the_command_ends_with_the_verdict(command, released, file, layout, rows
 
 
 def test_rewards_of_nothing_are_reproduced_by_nothing():
-    one = published.RewardSet(
+    one = known_goldens.RewardSet(
         name="x", prompt="?", replies=("a",), rewards=(float(1),), tolerance=1.0
     )
     cells = {("on",): np.array([np.nan]), ("off",): np.array([2.5])}

@@ -305,7 +305,12 @@ def test_keep_none_removes_a_damaged_checkpoint_of_complete_results(command, don
 @slow
 def test_a_model_is_opened_once_for_all_its_results(command, done, files, monkeypatch):
     opened, present = [], sources.present
-    monkeypatch.setattr(sources, "present", lambda *given: opened.append(given) or present(*given))
+
+    def counted(*given):
+        opened.append(given)
+        return present(*given)
+
+    monkeypatch.setattr(sources, "present", counted)
     assert command("reproduce", *call(done, files, *PLAN, NOISE)).code == 0
     assert len(opened) == 1
 
