@@ -18,7 +18,7 @@ from engine.runs.storage import path_of
 from launch import conventions
 from launch.common import convention_runs
 from launch.common.convention_runs import ConventionRuns, Pass
-from launch.common.conventions import DIMENSIONS, Convention
+from launch.common.conventions import conventions_of, values_of
 from tests.support import folders, tiny
 from tests.support.killed import Killed, killed_after
 from tests.support.reproduction import parts
@@ -143,8 +143,8 @@ def test_the_noise_floor_never_takes_the_same_step_again(checkpoint):
 
 def test_a_reading_takes_smaller_steps_only_where_memory_refuses(checkpoint, monkeypatch):
     model = checkpoint()
-    same = {"bos": "template", "date": "template", "newlines": "keep"}
-    convention = Convention(**dict.fromkeys(DIMENSIONS, "ids") | same)
+    values = values_of(model, SETTINGS, (), (), ())
+    convention = conventions_of(values, all_combinations=False)["default"]
     one = Pass("dtype-float32", convention, None, build_mesh())
     settings = dataclasses.replace(SETTINGS, step_size=None)
     runs = ConventionRuns(model, None, {"p": "?"}, [], settings, one.mesh)
