@@ -14,7 +14,7 @@ from engine.errors import AssayError
 from engine.runs import provenance
 from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
-from engine.sweep import loop, rewards, self_check, setup
+from engine.sweep import loop, self_check, setup
 from tests.support.folders import flipped
 from tests.support.sweeps import ONE, PROMPTS, SIZE, result
 
@@ -147,7 +147,7 @@ def test_parts_that_are_gone_leave_the_manifest_before_anything_is_computed(run,
         seen.append(run.manifest()["results"][RESULT])
         return restore(*arguments, **options)
 
-    monkeypatch.setattr(rewards, "restore", look)
+    monkeypatch.setattr("engine.sweep.rewards.restore", look)
     run.sweep([tiny], ONE)
     assert len(seen[0]["parts"]) == 2 and not seen[0]["complete"]
 
