@@ -43,7 +43,6 @@ from engine.planning.machines import GIB
 from engine.planning.plans import Plan
 from engine.planning.work import Named
 from engine.scoring.reward_passes import dtype_named
-from engine.settings import SearchSettings
 
 _MODELS = flags.DEFINE_list(
     "models",
@@ -109,7 +108,7 @@ def rows_of(
 def _asked(structure: Structure, axis: int, candidates: int) -> Asked:
     usual, prefix = structures.work(structure), _PREFIX.value
     searched = {"length": _LENGTH.value, "candidates": _SEARCHED.value}
-    searched["merged"] = merged_replies(SearchSettings.method, _SEARCHED.value)
+    searched["merged"] = merged_replies("gcg-merged", _SEARCHED.value)
     return Asked(
         dataclasses.replace(usual.sweep, prefix=prefix, step_size=candidates or None),
         dataclasses.replace(usual.search, prefix=prefix, **searched),

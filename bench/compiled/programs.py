@@ -17,10 +17,8 @@ from engine.planning import flops, memory, searches
 from engine.planning.machines import Kind
 from engine.planning.work import BLOCK_ROWS, SELF_CHECK, SearchWork
 from engine.scoring.reward_passes import RewardScorer
-from engine.search import packing
-from engine.search.buffer import State
-from engine.search.passes import StepInputs
-from engine.search.step import build_step, first_changes, whole_replies
+from engine.search.gcg import State, build_step, first_changes, whole_replies
+from engine.search.passes import StepInputs, pack
 from engine.settings import SearchSettings
 from engine.types import Candidates, KeyValues, Prefix
 
@@ -56,13 +54,14 @@ class Work:
 
 def merged_replies(method: str, candidates: int) -> int:
     """Merged replies of a step that scores so many candidates."""
-    return max(
-        0,
-        SearchSettings.of(
-            method=method, candidates=candidates, direction="max", dtype="float32"
-        ).merge
-        - 1,
-    )
+    return len(whole_replies(_settings(method, candidates=candidates)))
+
+
+# Any: settings are of several types.
+def _settings(method: str, dtype: str = "float32", **given: Any) -> SearchSettings:
+    """Settings of `gcg-merged`, which is the default, or of `gcg`, the same without merging."""
+    own = given | ({} if method == "gcg-merged" else {"merge": 0})
+    return SearchSettings.of(**own, direction="max", dtype=dtype)
 
 
 def parameter_count(decoder: DecoderConfig, prefix: str = "decoder.") -> int:
@@ -101,7 +100,7 @@ class Programs:
             whole = PLAIN_ROWS * flops.extension(config, work.prefix + work.own, 0)
         else:
             settings = self._settings(name)
-            first = first_changes(settings) + settings.free[:1] * whole_replies(settings)
+            first = first_changes(settings) + whole_replies(settings)
             suffix = work.own - 1
             whole = flops.compiled_step(
                 config, first, work.length, [work.prefix], suffix, with_gradient=True
@@ -125,7 +124,7 @@ class Programs:
         if "/score/" not in op_name or "/merged/" in op_name:
             return 1  # one block of parents, or of merged replies
         settings, positions = self._settings("gcg"), self.work.length + self.work.own - 1
-        rows = len(packing.pack(first_changes(settings), positions, BLOCK_ROWS).read)
+        rows = len(pack(first_changes(settings), positions, BLOCK_ROWS).read)
         return -(-rows // BLOCK_ROWS // self.mesh.shape["data"]) or 1
 
     def _prefill(self) -> Any:
@@ -169,7 +168,6 @@ class Programs:
             buffer_rewards=self._shape(sequences[:2], jnp.float32),
             best=self._shape((attempts, length), jnp.int32),
             best_rewards=self._shape((attempts,), jnp.float32),
-            momentum=self._shape((attempts, length, 0), jnp.float32),
         )
         return _lowered(step.expand, self.params, inputs, state)
 
@@ -195,8 +193,8 @@ class Programs:
         )
 
     def _settings(self, method: str) -> SearchSettings:
-        own = {"method": method, "length": self.work.length, "candidates": self.work.searched}
-        return SearchSettings.of(**own, direction="max", dtype=self.dtype.name)
+        sizes = {"length": self.work.length, "candidates": self.work.searched}
+        return _settings(method, self.dtype.name, **sizes)
 
     def _prefix(self, room: int = 0) -> Prefix:
         config = meshes.with_whole_kv_heads(self.mesh, self.decoder)

@@ -15,7 +15,6 @@ from engine.planning.machines import Devices
 from engine.planning.memory import Model
 from engine.planning.plans import Plan, Subject
 from engine.planning.work import Named, SearchWork, SweepWork
-from engine.settings import SearchSettings
 
 DTYPE = "bfloat16"
 
@@ -107,7 +106,7 @@ def work(structure: Structure) -> Asked:
         length=sizes["length"],
         candidates=sizes["searched"],
         attempts=1,
-        merged=merged_replies(SearchSettings.method, sizes["searched"]),
+        merged=merged_replies("gcg-merged", sizes["searched"]),
     )
     sweep = SweepWork(prefix=sizes["prefix"], own=structure.own)
     return Asked(sweep, search, Named(dtype=DTYPE))

@@ -14,7 +14,7 @@ from engine.planning import searches as planned
 from engine.planning.work import SearchWork
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import passes
-from engine.search.drivers import StepDriver, build_step_inputs
+from engine.search.loop import StepDriver, build_step_inputs
 from engine.search.objective import SearchObjective
 from engine.settings import SearchSettings
 from engine.types import Params
@@ -39,10 +39,7 @@ def objective_of(bench: Bench, length: int, candidates: int) -> RandomObjective:
         "candidates": candidates,
         "steps": 10**6,
         "topk": 256,
-        "buffer": 1,
-        "replace_first": 1,
-        "temperature": math.inf,
-        "spread": 0.0,
+        "merge": 0,
         "round_trip": False,
     }
     settings = SearchSettings.of(**own, direction="max", dtype="bfloat16")

@@ -40,7 +40,7 @@ from engine.mesh import build_mesh
 from engine.planning import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.search import drivers, passes, step
+from engine.search import gcg, loop, passes
 from engine.search.objective import SearchObjective
 from engine.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
@@ -77,10 +77,7 @@ def settings(direction: str = "max") -> SearchSettings:
         steps=10**6,
         candidates=_CANDIDATES.value,
         topk=_TOPK.value,
-        buffer=1,
-        replace_first=1,
-        temperature=math.inf,
-        spread=0.0,
+        merge=0,
         round_trip=False,
         every=_STEPS.value,
         dtype="float32",
@@ -94,14 +91,14 @@ class AssayWay:
 
     def __init__(self, objective: SearchObjective, scorer: RewardScorer, *, whole: bool):
         first = (0,) * objective.settings.candidates
-        changes = (lambda settings: first) if whole else step.first_changes
-        step.compiled_step.cache_clear()  # the two ways' settings agree: one would get the other's
+        changes = (lambda settings: first) if whole else gcg.first_changes
+        gcg.compiled_step.cache_clear()  # the two ways' settings agree: one would get the other's
         began = time.perf_counter()
         with (
-            mock.patch.object(step, "first_changes", changes),
-            mock.patch.object(drivers, "first_changes", changes),
+            mock.patch.object(gcg, "first_changes", changes),
+            mock.patch.object(loop, "first_changes", changes),
         ):
-            self.driver = drivers.StepDriver(objective, scorer)
+            self.driver = loop.StepDriver(objective, scorer)
             self.steps(1)  # traced here
         self.compile_s = time.perf_counter() - began
 
@@ -182,7 +179,7 @@ def gradients(objective: SearchObjective, scorer: RewardScorer, parents: np.ndar
         model = nnx.merge(scorer.graph, params)
         return passes.slopes_of(model, inputs, parents, objective.settings, scorer.mesh)
 
-    inputs = drivers.build_step_inputs(objective, scorer)
+    inputs = loop.build_step_inputs(objective, scorer)
     signs = jnp.resize(inputs.signs[:1], len(parents))  # of the first attempt, for all
     inputs = dataclasses.replace(inputs, signs=signs)
     _, slopes = compiled(scorer.params, inputs, jnp.asarray(parents, jnp.int32))

@@ -40,7 +40,8 @@ from engine.models.reward_model import RewardModels
 from engine.planning import flops
 from engine.planning.work import BLOCK_PARENTS, BLOCK_ROWS
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.search import drivers, packing, passes, step
+from engine.search import gcg as step
+from engine.search import loop, passes
 from engine.search.objective import SearchObjective
 from engine.types import Params
 
@@ -73,7 +74,7 @@ class Parts:
     def __init__(self, objective: SearchObjective, scorer: RewardScorer):
         self._objective, self._scorer = objective, scorer
         self._settings, self._mesh = objective.settings, scorer.mesh
-        self._inputs = drivers.build_step_inputs(objective, scorer)
+        self._inputs = loop.build_step_inputs(objective, scorer)
         self._parents = jnp.asarray(objective.initial())
         self._config, self._before = objective.config, len(objective.prompts[0].prefix)
         self._length, self._attempts = objective.settings.length, len(self._parents)
@@ -89,7 +90,7 @@ class Parts:
             "append": append,
             "score": self._score(propose.run(), append.run()),
         }
-        driver = drivers.StepDriver(self._objective, self._scorer)
+        driver = loop.StepDriver(self._objective, self._scorer)
         found["step"] = Part(
             run=lambda: driver.advance(1, np.inf),
             flops=self._attempts * driver.step_flops,
@@ -125,9 +126,17 @@ class Parts:
         def proposed(
             model: RewardModels, inputs: passes.StepInputs, parents: jax.Array, slopes: jax.Array
         ) -> Any:
-            gain = step._gains(model, inputs, parents, slopes, self._settings)
-            most = step.replacements(jnp.int32(0), inputs.steps, self._settings)
-            return step._proposals(inputs, keys, parents, gain, most, self._settings)
+            return step.propose(
+                jnp.int32(0),
+                parents,
+                slopes,
+                keys,
+                keys,
+                allowed=inputs.allowed,
+                planned=inputs.steps,
+                embedding=model.decoder.embedding[...],
+                settings=self._settings,
+            )
 
         return Part(run=self._compiled(proposed, self._inputs, self._parents, slopes))
 
@@ -147,7 +156,7 @@ class Parts:
         counted = sum(
             flops.response(self._config, self._own - at, self._before + at) for at in first
         )
-        layout = packing.pack(first, self._own, BLOCK_ROWS).place
+        layout = passes.pack(first, self._own, BLOCK_ROWS).place
         blocks = -(-len(layout) // BLOCK_ROWS)
         # Padding is as many positions more in each matrix product.
         padded = layout.size / sum(self._own - at for at in first)

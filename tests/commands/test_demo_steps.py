@@ -61,7 +61,7 @@ def test_it_searches_for_each_for_all_and_among_the_words(models, plan, config, 
     new = demo.searched(plan, models, config, searches)
     assert new == 2 * 2 + 2 + 2  # the last: what a search found, and what swaps made of it
     methods = {re.sub("-[0-9a-f]{8}$", "", name.partition("-seed")[0]) for name in found(plan)}
-    assert methods == {"gcg-merged", "gcg-merged-ascent", "gcg-minimum"}
+    assert methods == {"gcg", "gcg-ascent", "gcg-minimum"}
     assert demo.searched(plan, models, config, searches) == 0
 
 

@@ -11,7 +11,6 @@ import pytest
 from bench.compiled import chips, hlo, products
 from bench.compiled.programs import merged_replies
 from engine.planning import flops
-from engine.settings import SearchSettings
 from tests.compiled.compile_small import CANDIDATES, DECODER, LAYERS, OWN, PREFIX, PROGRAMS, WIDE
 
 pytestmark = [
@@ -179,10 +178,8 @@ def test_a_step_returns_one_array(programs, model):
 @pytest.mark.parametrize("name", ["search-1", "search-2"])
 def test_a_step_of_a_search_returns_replies_and_rewards_alone(compiled, name):
     results = compiled[name].root(compiled[name].entry).arrays
-    assert [a.dtype for a in results] == ["s32", "f32", "f32", "f32"]
-    replies = 8 + merged_replies(
-        SearchSettings.method, 8
-    )  # of 2 tokens; candidates and merged ones
+    assert [a.dtype for a in results] == ["s32", "f32", "f32"]
+    replies = 8 + merged_replies("gcg-merged", 8)  # of 2 tokens; candidates and merged ones
     assert sum(a.bytes for a in results) <= replies * (2 + 1) * 4 + 4  # and their parent's reward
 
 

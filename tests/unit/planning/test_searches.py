@@ -7,8 +7,8 @@ import pytest
 from configs import known_models, known_shapes
 from engine.planning import flops, machines, memory, plans, searches
 from engine.planning.work import SearchWork
-from engine.search import packing
-from engine.search.step import first_changes
+from engine.search import passes
+from engine.search.gcg import first_changes
 from engine.settings import SearchSettings
 from launch.common.subjects import subject_of
 
@@ -72,7 +72,7 @@ def test_rows_and_blocks_are_those_of_the_compiled_step(work):
     settings = SearchSettings.of(**changes, direction="max", dtype="float32")
     first = first_changes(settings)
     assert list(first) == work.first_changes
-    packed = packing.pack(first, work.own)
+    packed = passes.pack(first, work.own)
     assert packed.place.shape == (work.rows, work.row_positions)
 
 
