@@ -45,7 +45,7 @@ from engine.planning import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
 from engine.scoring.rows import TokenRows
-from engine.search import drivers
+from engine.search import loop
 
 # By `toy`: candidates of a step; tokens of a searched reply and its candidates; rows and columns of
 # a large product; numbers that are copied; batches of torch.
@@ -150,7 +150,7 @@ class Bench:
         length, candidates = _SEARCHED[self.toy]
         settings = gcg_settings(length, candidates, 256, "bfloat16")
         objective = random_objective(self.decoder, self.prompt, settings)
-        driver = drivers.StepDriver(objective, self.scorer(self.fastest))
+        driver = loop.StepDriver(objective, self.scorer(self.fastest))
         check(driver.advance(1, math.inf).rewards)  # compiles
         steps = 2 if self.toy else 5
         times = [seconds_of(lambda: driver.advance(steps, math.inf)) / steps for _ in range(3)]

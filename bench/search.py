@@ -42,7 +42,7 @@ from engine.mesh import build_mesh
 from engine.planning import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.search import drivers, passes
+from engine.search import loop, passes
 from engine.search.objective import SearchObjective
 from engine.sweep.setup import vocabulary_of
 
@@ -74,7 +74,7 @@ def gradient(objective: SearchObjective, scorer: RewardScorer, parent: np.ndarra
         model = nnx.merge(scorer.graph, params)
         return passes.slopes_of(model, inputs, parents, objective.settings, scorer.mesh)
 
-    inputs = drivers.build_step_inputs(objective, scorer)
+    inputs = loop.build_step_inputs(objective, scorer)
     return np.asarray(compiled(scorer.params, inputs, jnp.asarray(parent[None], jnp.int32))[1])[0]
 
 
@@ -149,7 +149,7 @@ def run(chosen: argparse.Namespace) -> bool:
     if not max(rewards, slopes) <= TOLERANCE:
         return False
     peer.batch = fastest_batch(peer, chosen.batches)
-    driver = drivers.StepDriver(objective, scorer)
+    driver = loop.StepDriver(objective, scorer)
     compiled = seconds_of(lambda: driver.advance(1, math.inf))
     print(f"compiling assay's step, with one run of it: {compiled:.1f} s\n")
     swept = sweep_step(scorer, objective)

@@ -38,9 +38,8 @@ from engine.checkpoint import layouts, restore
 from engine.convert.hf_config import decoder_config
 from engine.models.config import DecoderConfig
 from engine.scoring.reward_passes import RewardScorer
-from engine.search.buffer import State
+from engine.search.gcg import State, build_step
 from engine.search.passes import StepInputs
-from engine.search.step import build_step
 from engine.settings import SearchSettings
 from engine.types import Candidates, KeyValues, Prefix
 
@@ -153,7 +152,6 @@ class Passes:
             buffer_rewards=self._shape(sequences[:2], jnp.float32),
             best=self._shape((1, settings.length), jnp.int32),
             best_rewards=self._shape((1,), jnp.float32),
-            momentum=self._shape((1, settings.length, 0), jnp.float32),
         )
         expand = build_step(self.graph, self.mesh, settings).expand
         return _lowered(expand, self.params, inputs, state)

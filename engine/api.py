@@ -24,13 +24,11 @@ from engine.scoring.reward_passes import (
     dtype_named,
 )
 from engine.scoring.rows import Pooling, RewardRows
-from engine.search import certificates, universal
+from engine.search import certificates, judges, universal
 from engine.search.certificate import Ascent, run_certificate
-from engine.search.drivers import run_search
+from engine.search.loop import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
-from engine.search.universal_readers import Reading, announce, difference, readers_of
-from engine.search.universal_step import UniversalDriver
 from engine.settings import DIRECTIONS, SearchSettings
 from engine.sweep.rewards import mode_of, pooling_of, reply_rows, token_rows
 from engine.sweep.self_check import check_finite
@@ -218,7 +216,7 @@ class RewardModel:
           **settings: fields of `engine.settings.SearchSettings`, such as `method`, `length`
             (tokens of the reply), `steps`, `candidates`, `restarts`, `initial`, `ascii_only`,
             `round_trip` and `seed`; the others have their method's defaults, and the default
-            method is `gcg-merged`.
+            method is `gcg`.
 
         Returns:
           The best sequence after each step, from the first that was found: step u32, reward f32,
@@ -310,8 +308,6 @@ class RewardModel:
         prompts: Sequence[str],
         direction: str,
         settings: Mapping[str, Any],
-        *,
-        universal: bool = False,
     ) -> SearchObjective:
         if direction == "both":
             raise AssayError("direction='both'; allowed here: 'max', 'min'")
@@ -321,9 +317,7 @@ class RewardModel:
             if name not in names:
                 raise AssayError(f"{name}: no such setting; allowed: {', '.join(names)}")
         dtype = nnx.merge(self._scorer.graph, self._scorer.params).decoder.embedding[...].dtype
-        own = SearchSettings.of(
-            **settings, universal=universal, direction=direction, dtype=str(dtype)
-        )
+        own = SearchSettings.of(**settings, direction=direction, dtype=str(dtype))
         split = [self._checkpoint.template.split(prompt) for prompt in prompts]
         return SearchObjective.build(self._checkpoint, split, self.vocabulary, own)
 
@@ -393,7 +387,7 @@ def search_together(
       rule: `mean` or `minimum` of the rewards, each standardised by the model's rewards of single
         tokens under the prompt.
       direction: `max` for the highest rewards, `min` for the lowest.
-      **settings: as for `RewardModel.search`; the default method is `gcg`.
+      **settings: as for `RewardModel.search`.
 
     Returns:
       The best sequence after each step, as `RewardModel.search` returns it, with the objective in
@@ -404,30 +398,33 @@ def search_together(
     """
     models = [models] if isinstance(models, RewardModel) else list(models)
     prompts = sorted(_listed(prompts))
-    universal.check_judges(rule, len(models) * len(prompts))
+    judges.check_rule(rule, len(models) * len(prompts))
     tokens = models[0]._checkpoint.tokens
-    every = universal.in_order(model._checkpoint for model in models)
+    every = judges.in_order(model._checkpoint for model in models)
     models = sorted(models, key=lambda model: every.index(model._checkpoint))
-    differs = [difference(tokens, model._checkpoint.tokens) for model in models]
+    differs = [judges.difference(tokens, model._checkpoint.tokens) for model in models]
     shared = [model for model, how in zip(models, differs, strict=True) if not how]
-    others = [(model, how) for model, how in zip(models, differs, strict=True) if how]
-    each = [model._objective(prompts, direction, settings, universal=True) for model in shared]
-    whole = universal.together(each)
+    each = [model._objective(prompts, direction, settings) for model in shared]
+    whole = judges.shared_objective(each)
     texts = {prompt: prompt for prompt in prompts}
-    readings = [Reading.of(model._checkpoint, how, texts, whole) for model, how in others]
-    announce(readings)
-    judges = [
+    readings = {
+        model: judges.Reading.of(model._checkpoint, how, texts, whole)
+        for model, how in zip(models, differs, strict=True)
+        if how
+    }
+    judges.announce(readings.values())
+    judged = [
         judge
         for model, objective in zip(shared, each, strict=True)
-        for judge in universal.judges_of(model.slug, prompts, objective, model._scorer)
+        for judge in judges.ids_judges(model.slug, prompts, objective, model._scorer)
     ]
-    readers = [
-        reader
-        for (model, _), reading in zip(others, readings, strict=True)
-        for reader in readers_of(reading, whole, model._scorer)
+    read = [
+        judge
+        for model, reading in readings.items()
+        for judge in judges.text_judges(reading, whole, model._scorer)
     ]
-    driver = UniversalDriver(whole, judges, rule, readers)
-    trace, _ = run_search(whole, judges[0].scorer, None, lambda steps, trace: None, driver)
+    driver = universal.universal_driver(whole, judged, rule, read)
+    trace, _ = run_search(whole, judged[0].scorer, None, lambda steps, trace: None, driver)
     return trace_frame(whole, trace, direction).rename({"reward": "objective"})
 
 

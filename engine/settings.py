@@ -22,8 +22,8 @@ AUTO = "auto"  # the mode and the pooling that fit the model
 OBJECTIVES = ("none", "values", "quantiles")
 FORMS = ("pretrained", "chat")  # of a language model's prompt
 DIRECTIONS = {"max": 1, "min": -1}
-STEP_METHODS = ("gcg-merged", "gcg-original", "gcg", "mutate", "random", "paper")
-GRADIENT_METHODS = ("gcg-merged", "gcg-original", "gcg", "paper")
+STEP_METHODS = ("gcg", "mutate", "random", "paper")
+GRADIENT_METHODS = ("gcg", "paper")
 ENUMERATIONS = ("repeat", "coordinate", "beam")
 METHODS = (*STEP_METHODS, *ENUMERATIONS)
 
@@ -181,11 +181,10 @@ class LogprobSettings(Settings):
         check_choice("form", self.form, FORMS)
 
 
-# What the methods have in place of the defaults of `gcg-merged`.
-_BUFFERED = {"buffer": 8, "replace_first": 4, "temperature": 1.0, "spread": 2.0, "merge": 0}
-_OTHERS = dict.fromkeys(METHODS, _BUFFERED) | {"gcg-original": {"merge": 0}, "gcg-merged": {}}
+# What methods other than `gcg` have in place of its defaults.
+_OTHERS = {"buffer": 8, "replace_first": 4, "temperature": 1.0, "spread": 2.0, "merge": 0}
 # Least values of the integers; 1 for the others.
-_SMALLEST = dict.fromkeys(("seed", "patience", "certify", "certify_step", "screen", "merge"), 0)
+_SMALLEST = dict.fromkeys(("seed", "patience", "certify", "certify_step", "merge"), 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,12 +194,7 @@ class SearchSettings:
     `of` gives the fields that are left out the defaults of their method.
     """
 
-    method: str = setting(
-        "gcg-merged (the default, but of a universal search), gcg (the default there), "
-        "gcg-original, paper, mutate, random, repeat, coordinate, beam.",
-        "gcg-merged",
-        command=None,
-    )
+    method: str = setting("gcg, paper, mutate, random, repeat, coordinate, beam.", "gcg")
     direction: str = setting("max, min, both.", command="both")
     length: int = setting("Tokens of the reply.", 8)
     steps: int = setting("repeat, coordinate and beam score `candidates` tokens per step.", 500)
@@ -209,43 +203,34 @@ class SearchSettings:
     topk: int = setting("Tokens that may be proposed per position.", 256)
     restarts: int = setting("Searches per direction, run side by side.", 1)
     buffer: int = setting(
-        "Sequences that each restart keeps; by default 1 of gcg-merged and gcg-original, 8 of the "
-        "other methods.",
+        "Sequences that each restart keeps; by default 1 of gcg, 8 of the other methods.",
         1,
         command=None,
     )
     beam: int = setting("Width of the beam (method=beam).", 8)
     replace_first: int = setting(
-        "Tokens that a candidate changes at most in the first step; by default 1 of gcg-merged and "
-        "gcg-original, 4 of the other methods.",
+        "Tokens that a candidate changes at most in the first step; by default 1 of gcg, "
+        "4 of the other methods.",
         1,
         command=None,
     )
     replace_last: int = setting("The same in the last step; linear between the two.", 1)
     temperature: float = setting(
         "Of drawing proposals, in standard deviations of the gain; by default inf, which is "
-        "uniform in the topk, of gcg-merged and gcg-original, 1 of the other methods.",
+        "uniform in the topk, of gcg, 1 of the other methods.",
         math.inf,
         command=None,
     )
     spread: float = setting(
         "Of drawing the parent from the buffer, in ranks; by default 0, which is always the best, "
-        "of gcg-merged and gcg-original, 2 of the other methods.",
+        "of gcg, 2 of the other methods.",
         0.0,
         command=None,
     )
     distance: float = setting("Weight of the distance between embeddings (Faster-GCG).", 0.0)
-    momentum: float = setting(
-        "Weight of the earlier gradients in their running mean (MAC: 0.4).", 0.0
-    )
-    screen: int = setting(
-        "Candidates of a step that are scored: those that the head rates highest after half of the "
-        "layers (probe sampling); 0: all.",
-        0,
-    )
     merge: int = setting(
         "Best candidates whose changes are also tried together (I-GCG); by default 7 of "
-        "gcg-merged, 0, which is none, of the other methods.",
+        "gcg, 0, which is none, of the other methods.",
         7,
         command=None,
     )
@@ -287,21 +272,13 @@ class SearchSettings:
 
     # Any: settings are of several types, which the constructor checks.
     @classmethod
-    def of(cls, *, universal: bool = False, **given: Any) -> "SearchSettings":
-        """Settings in which what is missing or None has the default of its method.
-
-        Args:
-          universal: of a search for several models or prompts, whose default method is `gcg`.
-          **given: by name.
-        """
-        own = {name: value for name, value in given.items() if value is not None}
-        if universal:
-            own = {"method": "gcg"} | own
-        every = _OTHERS.get(str(own.get("method", "gcg-merged")), {}) | own
-        scored = own.get("screen") or own.get("candidates", 64)
-        most = every.get("merge", 7)
-        if "merge" not in own and isinstance(scored, int) and scored < most:
-            every["merge"] = scored if scored > 1 else 0
+    def of(cls, **given: Any) -> "SearchSettings":
+        """Settings in which what is missing or None has the default of its method."""
+        named = {name: value for name, value in given.items() if value is not None}
+        every = named if named.get("method", cls.method) == cls.method else _OTHERS | named
+        candidates = named.get("candidates", cls.candidates)
+        if "merge" not in every and isinstance(candidates, int) and candidates < cls.merge:
+            every["merge"] = candidates if candidates > 1 else 0
         return cls(**every)
 
     def __post_init__(self) -> None:
@@ -310,27 +287,19 @@ class SearchSettings:
         check_choice("direction", self.direction, (*DIRECTIONS, "both"))
         for name in (field.name for field in dataclasses.fields(self) if field.type is int):
             check_integer(name, getattr(self, name), _SMALLEST.get(name, 1))
-        for name in ("flops", "spread", "distance", "momentum", "target"):
+        for name in ("flops", "spread", "distance", "target"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise AssayError(f"{name}={value!r}; allowed: finite numbers >= 0")
-        for name in ("momentum", "screen", "merge"):
-            if getattr(self, name) and self.method not in GRADIENT_METHODS:
-                allowed = ", ".join(map(repr, GRADIENT_METHODS))
-                raise AssayError(
-                    f"{name}={getattr(self, name)!r} with method={self.method!r}; allowed: 0, or "
-                    f"method={allowed}"
-                )
-        if not self.momentum < 1:
-            raise AssayError(f"momentum={self.momentum!r}; allowed: numbers >= 0 and < 1")
-        if self.screen >= self.candidates:
+        if self.merge and not self.takes_gradient:
+            allowed = ", ".join(map(repr, GRADIENT_METHODS))
             raise AssayError(
-                f"screen={self.screen}; allowed: 0, or fewer than the {self.candidates} candidates"
+                f"merge={self.merge} with method={self.method!r}; allowed: 0, or method={allowed}"
             )
-        if self.merge == 1 or self.merge > (self.screen or self.candidates):
+        if self.merge == 1 or self.merge > self.candidates:
             raise AssayError(
-                f"merge={self.merge}; allowed: 0, or 2 to {self.screen or self.candidates}, the "
-                "candidates that are scored"
+                f"merge={self.merge}; allowed: 0, or 2 to {self.candidates}, the candidates that "
+                "are scored"
             )
         if math.isnan(self.threshold):
             raise AssayError("threshold=nan; allowed: numbers, or inf")
@@ -348,6 +317,11 @@ class SearchSettings:
                 f"certify={self.certify}; allowed: 0, or at least {len(self.free)} sweeps, one for "
                 "each free position"
             )
+
+    @property
+    def takes_gradient(self) -> bool:
+        """Whether a step takes the gradient of its parent's reward."""
+        return self.method in GRADIENT_METHODS
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -397,9 +371,8 @@ class SearchSettings:
         fields = dataclasses.asdict(self) | {"direction": direction}
         for name in ("every", "certify", "certify_step"):  # cannot change the result
             del fields[name]
-        for name in ("momentum", "screen", "merge"):  # searches that are older have not said them
-            if not fields[name]:
-                del fields[name]
+        if not fields["merge"]:  # older searches have not said it
+            del fields["merge"]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
 
 

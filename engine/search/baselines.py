@@ -2,14 +2,19 @@
 
 Each method is a generator. It yields a query, rows of tokens behind a common beginning, and is sent
 their rewards. A generator cannot be saved, but it is deterministic: a resumed search sends it the
-same rewards again (`drivers.EnumerationDriver`).
+same rewards again (`EnumerationDriver`). `mutate` and `random` run the step of `gcg`.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 
 import numpy as np
 
-from engine.search.objective import SearchObjective
+from engine.planning import flops
+from engine.scoring.batches import token_candidates
+from engine.scoring.reward_passes import RewardScorer
+from engine.search.objective import SearchObjective, not_finite
+from engine.search.trace import NewSteps
+from engine.types import Candidates, Prefix, PromptIds
 
 # The tokens of the common beginning, and the rows that continue it: int32 [C, t].
 Query = tuple[tuple[int, ...], np.ndarray]
@@ -104,3 +109,142 @@ def _starts(free: tuple[int, ...]) -> dict[int, int]:
     count = min(_MAX_STARTS, max(1, len(free) // 2))
     parts = [part.tolist() for part in np.array_split(np.array(free), count)]
     return {i: part[0] for part in parts for i in part}
+
+
+class EnumerationDriver:
+    """Drives a method of `ENUMERATIONS`; a step scores one query of each attempt."""
+
+    def __init__(self, objective: SearchObjective, scorer: RewardScorer):
+        self.objective = objective
+        self.rejected = np.zeros(len(objective.signs), np.int64)
+        self._suffixes = SuffixScorer(objective, scorer)
+        method = QUERIES[objective.settings.method]
+        rngs = [np.random.default_rng(stream) for stream in objective.streams()]
+        self._generators = [method(objective, rng) for rng in rngs]
+        self._queries: list[Query | None] = [next(each, None) for each in self._generators]
+        attempts, length = len(self._generators), objective.settings.length
+        self._sent: list[list[np.ndarray]] = [[] for _ in range(attempts)]
+        self._rewards = np.full(attempts, -np.inf, np.float32)
+        self._ids = np.zeros((attempts, length), np.int32)
+
+    def advance(self, limit: int, budget: float) -> NewSteps:
+        """See `Driver.advance`."""
+        rewards, ids, costs = [], [], []
+        for _ in range(min(limit, self.objective.settings.every)):
+            cost = max(
+                (self._suffixes.flops(*query) for query in self._queries if query), default=0.0
+            )
+            if not cost or sum(costs) + cost > budget:
+                break
+            for attempt, query in enumerate(self._queries):
+                if query:
+                    sign = self.objective.signs[attempt]
+                    self._send(attempt, query, sign * self._suffixes.rewards(*query))
+            rewards.append(self._rewards.copy())
+            ids.append(self._ids.copy())
+            costs.append(cost)
+        return NewSteps(
+            np.array(rewards, np.float32).reshape(-1, len(self._generators)),
+            np.stack(ids) if ids else np.empty((0, *self._ids.shape), np.int32),
+            np.array(costs),
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The rewards that answered every query of each attempt."""
+        return {
+            f"told/{a}": np.concatenate(sent) if sent else np.empty(0, np.float32)
+            for a, sent in enumerate(self._sent)
+        }
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Sends every generator the same rewards again."""
+        for attempt in range(len(self._generators)):
+            rest = arrays[f"told/{attempt}"]
+            while len(rest):
+                query = self._queries[attempt]
+                assert query is not None, "more rewards than queries"
+                rewards, rest = np.split(rest, [len(query[1])])
+                self._send(attempt, query, rewards)
+
+    def _send(self, attempt: int, query: Query, rewards: np.ndarray) -> None:
+        beginning, rows = query
+        if not np.isfinite(rewards).all():
+            raise not_finite([*beginning, *rows[np.argmin(np.isfinite(rewards))]])
+        self._sent[attempt].append(rewards)
+        if len(beginning) + rows.shape[1] == self.objective.settings.length:
+            for index in np.argsort(-rewards, kind="stable"):
+                if not rewards[index] > self._rewards[attempt]:
+                    break
+                ids = np.array([*beginning, *rows[index]], np.int32)
+                if self.objective.passes(ids):
+                    self._rewards[attempt], self._ids[attempt] = rewards[index], ids
+                    break
+                self.rejected[attempt] += 1
+        try:
+            self._queries[attempt] = self._generators[attempt].send(rewards)
+        except StopIteration:
+            self._queries[attempt] = None
+
+
+class SuffixScorer:
+    """Rewards of a search's replies; keeps the keys and values of the last beginning."""
+
+    def __init__(self, objective: SearchObjective, scorer: RewardScorer):
+        self._objective, self._scorer = objective, scorer
+        self._beginning: tuple[int, ...] | None = None
+        self._prefixes: list[Prefix] = []
+
+    def rewards(
+        self,
+        beginning: tuple[int, ...],
+        rows: np.ndarray,
+        advance: Callable[[int], object] = lambda rows: None,
+    ) -> np.ndarray:
+        """Rewards of rows behind a beginning.
+
+        Args:
+          beginning: token ids that all replies begin with.
+          rows: int32 [C, t], the tokens that follow.
+          advance: called with a number of rows that were scored, under one of the prompts.
+
+        Returns:
+          Mean over the prompts, float32 [C].
+        """
+        prompts = [
+            PromptIds(prompt=p.prompt, prefix=(*p.prefix, *beginning), suffix=p.suffix)
+            for p in self._objective.prompts
+        ]
+        if beginning != self._beginning:
+            room = self._objective.settings.length - len(beginning)  # one shape for all beginnings
+            self._prefixes = [self._scorer.prefill(p, room) for p in prompts]
+            self._beginning = beginning
+        every = []
+        for prefix, prompt in zip(self._prefixes, prompts, strict=True):
+            steps = []
+            for step in self._scorer.rewards(prefix, _candidates(prompt, rows)):
+                steps.append(step[0])
+                advance(step.shape[1])
+            every.append(np.concatenate(steps))
+        means: np.ndarray = np.stack(every).mean(axis=0, dtype=np.float32)
+        return means
+
+    def flops(self, beginning: tuple[int, ...], rows: np.ndarray) -> float:
+        """Operations of `rewards`, the keys and values of the beginning left out."""
+        own = rows.shape[1] + len(self._objective.suffix)
+        return sum(
+            len(rows) * flops.response(self._objective.config, own, len(p.prefix) + len(beginning))
+            for p in self._objective.prompts
+        )
+
+
+def _candidates(prompt: PromptIds, rows: np.ndarray) -> Candidates:
+    """Rows of tokens [C, t], closed by the suffix, as candidates."""
+    if rows.shape[1] == 1:
+        return token_candidates(prompt, rows[:, 0])
+    suffix = np.tile(np.array(prompt.suffix, np.int32), (len(rows), 1))
+    ids = np.concatenate([rows, suffix], axis=1).astype(np.int32)
+    return Candidates(
+        ids=ids,
+        shared=np.full(len(ids), len(prompt.prefix), np.int32),
+        last=np.full(len(ids), ids.shape[1] - 1, np.int32),
+    )

@@ -18,7 +18,7 @@ import numpy as np
 
 from engine.errors import AssayError
 from engine.scoring.reward_passes import RewardScorer
-from engine.search.answers import Answers
+from engine.search.baselines import SuffixScorer
 from engine.search.objective import SearchObjective, not_finite
 from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 
@@ -179,7 +179,7 @@ def run_certificate(
     settings = objective.settings
     tolerance = SELF_CHECK_TOLERANCE[settings.dtype]
     ascent = Ascent(ids, reward, settings.free, tolerance)
-    answers, starts = Answers(objective, scorer), starts_of(settings.free)
+    suffixes, starts = SuffixScorer(objective, scorer), starts_of(settings.free)
     for sweep in known:
         ascent.take(sweep)
     while len(ascent.sweeps) < settings.certify:
@@ -187,7 +187,7 @@ def run_certificate(
         if position is None:
             break
         beginning, rows = swaps_at(objective, ascent.ids, position, starts[position])
-        rewards = objective.signs[0] * answers.rewards(beginning, rows, advance)
+        rewards = objective.signs[0] * suffixes.rewards(beginning, rows, advance)
         ascent.take(judged(objective, ascent.ids, position, rewards))
         save(ascent.sweeps)
     return ascent
@@ -260,10 +260,10 @@ def sweep_flops(
     objective: SearchObjective, scorer: RewardScorer, sweeps: list[Sweep]
 ) -> np.ndarray:
     """Operations of sweeps, cumulative: float64 [sweeps]."""
-    answers, starts = Answers(objective, scorer), starts_of(objective.settings.free)
+    suffixes, starts = SuffixScorer(objective, scorer), starts_of(objective.settings.free)
     ids = np.zeros(objective.settings.length, np.int32)
     costs = {
-        position: answers.flops(*swaps_at(objective, ids, position, start))
+        position: suffixes.flops(*swaps_at(objective, ids, position, start))
         for position, start in starts.items()
     }
     return np.cumsum([costs[sweep.position] for sweep in sweeps])

@@ -20,15 +20,14 @@ from engine import processes
 from engine.errors import AssayError
 from engine.planning import admission
 from engine.planning.admission import Place
-from engine.runs import parts, provenance, schema, storage
+from engine.runs import schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer
 from engine.search import certificate, jobs
 from engine.search.certificate import Ascent, Sweep
-from engine.search.jobs import SearchJob, last_row, read_table
+from engine.search.jobs import Job
 from engine.search.objective import SearchObjective
-from engine.search.self_check import self_check
 from engine.settings import DIRECTIONS, SearchSettings
 from engine.sweep import setup
 from engine.sweep.step_size import recorded_step
@@ -36,41 +35,14 @@ from engine.sweep.step_size import recorded_step
 _SAVE_S = 2.0  # between two saves of an unfinished certificate
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CertificateJob:
-    """The certificate of what one search finds in one direction."""
-
-    search: SearchJob
-    direction: str
-    path: str  # file to write, relative to the run
-    searched: str  # file of the search, relative to the run
-    step_size: int  # swaps per step on each device
-    known: tuple[Sweep, ...]  # of its file, if there is one
-    complete: bool
-
-    @property
-    def objective(self) -> SearchObjective:
-        """What is maximised, in this direction alone."""
-        whole = self.search.objective
-        settings = dataclasses.replace(whole.settings, direction=self.direction)
-        return dataclasses.replace(whole, settings=settings)
-
-    @property
-    def swaps(self) -> int:
-        """Rewards that the budget allows, of those that are not known yet."""
-        objective = self.search.objective
-        sweeps = max(0, objective.settings.certify - len(self.known))
-        return sweeps * int(objective.allowed.sum()) * len(objective.prompts)
-
-
 def jobs_of(
-    manifest: Manifest, searches: Sequence[SearchJob], settings: SearchSettings, mesh: Mesh
-) -> list[CertificateJob]:
+    manifest: Manifest, searches: Sequence[Job], settings: SearchSettings, mesh: Mesh
+) -> list[Job]:
     """One certificate per search and direction; none without a budget. Nothing is written.
 
     Args:
       manifest: of the run, with the searches entered.
-      searches: whose results are certified.
+      searches: of one model each, whose results are certified.
       settings: of the searches; `certify` and `certify_step` are read.
       mesh: the devices.
 
@@ -81,27 +53,28 @@ def jobs_of(
         return []
     place = Place.of(mesh)
     return [
-        _job(manifest, search, direction, path, settings, place)
+        _certificate(manifest, search, direction, settings, place)
         for search in searches
-        for direction, path in {**search.complete, **search.missing}.items()
+        for direction in sorted(search.files, key=lambda d: d in search.missing)
     ]
 
 
-def check_memory(job: CertificateJob, dtype: str, place: Place) -> None:
+def check_memory(job: Job, place: Place) -> None:
     """Raises AssayError for a certificate whose sweeps this machine cannot hold."""
-    subject = admission.subject_of([job.search.checkpoint])
-    longest, own = _positions(job.search)
-    reason = admission.refusal(subject, place, dtype, longest, own, job.step_size, self_check=1)
+    subject = admission.subject_of(list(job.models.values()))
+    longest, whole = _positions(job.objective)
+    dtype = job.objective.settings.dtype
+    reason = admission.refusal(subject, place, dtype, longest, whole, job.step_size, self_check=1)
     if reason:
         raise AssayError(reason.replace("--config.step_size", "--config.certify_step"))
 
 
 def certify(
     manifest: Manifest,
-    job: CertificateJob,
+    job: Job,
     scorer: RewardScorer,
     advance: Callable[[int], object],
-) -> pl.DataFrame:
+) -> None:
     """Runs a certificate to its end, or resumes it, and writes its file.
 
     Args:
@@ -110,49 +83,47 @@ def certify(
       scorer: the model.
       advance: called with a number of swaps that were scored.
 
-    Returns:
-      The file's table.
-
     Raises:
       AssayError: a damaged state, a reward that is not finite, a self-check beyond tolerance.
     """
     began, objective = time.perf_counter(), job.objective
-    found = _found(manifest, job)
-    file, sign = manifest.run / job.path, DIRECTIONS[job.direction]
-    state = _State(file, _identity(manifest, job, found))
-    known = max(job.known, state.load(), key=len)
+    [(direction, of)] = job.files.items()
+    [path] = of.values()
+    found, _ = processes.from_first(
+        f"found in {job.searched}", lambda: jobs.last_row(manifest, job.searched, job.prompts)
+    )
+    file, sign = manifest.run / path, DIRECTIONS[direction]
+    identity = {
+        "fingerprint": manifest.result(path)["fingerprint"],
+        "searched_ids": list(found["token_ids"]),
+    }
+    state = _State(file, identity)
+    kept = list(state.load())
     ascent = certificate.run_certificate(
         objective,
         dataclasses.replace(scorer, step_size=job.step_size),
         np.array(found["token_ids"]),
         sign * found["reward"],
-        known,
+        kept if len(kept) > len(job.known) else job.known,
         save=state.save,
         advance=advance,
     )
     frame = ascent_frame(objective, scorer, ascent, found["flops"])
-    check = self_check(objective, scorer, frame, job.path)
+    check = jobs.self_check(objective, scorer, frame, path)
     if processes.writes():
         state.save(ascent.sweeps, now=True)
         # A file of a smaller budget is replaced: until then the manifest does not vouch for it.
-        manifest.forget_parts(job.path, [file.name])
+        manifest.forget_parts(path, [file.name])
         manifest.save()
-        about = {
-            **manifest.about(job.path, job.search.prompts),
-            "rows": provenance.part_rows(0, len(frame), len(frame)),
-            "self_check": check,
+        said = {
             "rejected": ascent.rejected,
             "certificate": summary(objective, ascent, found),
             "sweeps": [sweep.to_json() for sweep in ascent.sweeps],
-            "computed_by": manifest.computed_by,
         }
-        digest = parts.write_frame(file, frame, about)
         seconds = time.perf_counter() - began
-        manifest.record_part(job.path, file.name, len(frame), digest, seconds)
-        _finish(manifest, job.path, about)
+        jobs.write(manifest, path, job.prompts, frame, check, said, seconds)
         manifest.save()
         state.remove()
-    return frame
 
 
 def ascent_frame(
@@ -204,114 +175,81 @@ def summary(objective: SearchObjective, ascent: Ascent, found: Mapping[str, Any]
     }
 
 
-def _job(
-    manifest: Manifest,
-    search: SearchJob,
-    direction: str,
-    searched: str,
-    settings: SearchSettings,
-    place: Place,
-) -> CertificateJob:
+def _certificate(
+    manifest: Manifest, search: Job, direction: str, settings: SearchSettings, place: Place
+) -> Job:
     """The certificate of one search in one direction, entered in the manifest."""
-    card = search.checkpoint.card
+    [checkpoint], [(of, searched)] = search.models.values(), search.files[direction].items()
     method = f"{settings.method}{schema.ASCENT}"
-    path = schema.sequences_path(card.slug, search.prompt_id, direction, method, settings.seed)
+    path = schema.sequences_path(*of, direction, method, settings.seed)
     step = settings.certify_step or recorded_step(manifest, path)
     if not step:
-        longest, own = _positions(search)
-        subject = admission.subject_of([search.checkpoint])
-        step = admission.step_for(subject, place, settings.dtype, longest, own, self_check=1)
-    # The search may be complete, and keep its numerics: those of the certificate are its own.
-    searched_with = {k: v for k, v in search.fingerprints[direction].items() if k != "numerics"}
-    numerics = setup.numerics(manifest, path, whole=_is_whole(manifest, path, settings.certify))
-    fingerprint = {**searched_with, **numerics, "ascent": 1, "step_size": step}
+        subject = admission.subject_of([checkpoint])
+        longest, whole = _positions(search.objective)
+        step = admission.step_for(subject, place, settings.dtype, longest, whole, self_check=1)
+    said = manifest.content["results"].get(path, {}).get("certificate", {})
+    whole_file = jobs.is_whole(manifest, path) and _suffices(said, settings.certify)
+    # The search may be complete, and keep its numerics: the certificate has others.
+    fingerprint = {k: v for k, v in search.fingerprints[searched].items() if k != "numerics"}
+    fingerprint |= setup.numerics(manifest, path, whole=whole_file)
+    fingerprint |= {"ascent": 1, "step_size": step}
     setup.admit_fingerprint(manifest, path, fingerprint)
     known, complete = processes.from_first(
         f"certificate {path}", lambda: _present(manifest, search, path, searched, settings.certify)
     )
-    return CertificateJob(
-        search=search,
-        direction=direction,
-        path=path,
+    narrowed = dataclasses.replace(search.objective.settings, direction=direction)
+    objective = dataclasses.replace(search.objective, settings=narrowed)
+    return dataclasses.replace(
+        search,
+        objective=objective,
+        files={direction: {of: path}},
+        fingerprints={path: fingerprint},
+        missing=() if complete else (direction,),
         searched=searched,
         step_size=step,
         known=tuple(map(Sweep.from_json, known)),
-        complete=complete,
     )
 
 
-def _positions(search: SearchJob) -> tuple[int, int]:
+def _positions(objective: SearchObjective) -> tuple[int, int]:
     """Positions of the longest prompt with its reply, and of a whole reply with its suffix."""
-    objective = search.objective
     length = objective.settings.length
     longest = max(len(prompt.prefix) for prompt in objective.prompts)
     return longest + length, length + len(objective.suffix)
 
 
-def _is_whole(manifest: Manifest, path: str, budget: int) -> bool:
-    """Whether a budget asks for no more sweeps; all processes say the same."""
-    said = manifest.content["results"].get(path, {}).get("certificate", {})
-    return jobs.is_whole(manifest, path) and _suffices(said, budget)
-
-
 def _suffices(said: Mapping[str, Any], budget: int) -> bool:
-    """Whether a certificate, as `summary` describes it, leaves nothing to a budget of sweeps."""
+    """Whether a certificate, as `certificate.summary` has it, leaves nothing to a budget."""
     return bool(said.get("certified")) or said.get("sweeps", 0) >= budget
 
 
 def _present(
-    manifest: Manifest, search: SearchJob, path: str, searched: str, budget: int
+    manifest: Manifest, search: Job, path: str, searched: str, budget: int
 ) -> tuple[list[list[Any]], bool]:
-    """Sweeps of a certificate that the run holds, and whether no more are asked for.
+    """Sweeps of a certificate that the run holds, and whether a budget allows no more.
 
     Raises:
       AssayError: it is damaged, or certifies another sequence than the search's file holds.
     """
-    if not storage.exists(manifest.run / path):
+    file = manifest.run / path
+    if not storage.exists(file):
         return [], False
-    table = read_table(manifest, path, search.prompts)
+    table = jobs.read_table(manifest, path, search.prompts)
     about = table.about or {}
     said, known = about.get("certificate", {}), about.get("sweeps", [])
     if storage.exists(manifest.run / searched):
-        found = read_table(manifest, searched, search.prompts).frame["token_ids"][-1].to_list()
+        found = jobs.read_table(manifest, searched, search.prompts).frame["token_ids"][-1].to_list()
         if said.get("searched_ids") != found:
             raise AssayError(
-                f"{manifest.run / path}: certifies another sequence than {searched} holds; remove "
-                "it and run again"
+                f"{file}: certifies another sequence than {searched} holds; remove it and run again"
             )
     if not manifest.result(path)["complete"]:
-        file = manifest.run / path
         manifest.adopt_part(path, file.name, len(table.frame), table.sha256)
-        _finish(manifest, path, about)
+        jobs.finish(manifest, path, about)
     complete = _suffices(said, budget)
     if complete:
-        _remove_leftover(manifest.run / path, known)
+        _remove_leftover(file, known)
     return known, complete
-
-
-def _found(manifest: Manifest, job: CertificateJob) -> dict[str, Any]:
-    """The last row of the search."""
-    last, _ = processes.from_first(
-        f"found in {job.searched}", lambda: last_row(manifest, job.searched, job.search.prompts)
-    )
-    return {name: values[0] for name, values in last.items()}
-
-
-def _finish(manifest: Manifest, path: str, about: Json) -> None:
-    manifest.finish(path, about["self_check"])
-    manifest.result(path).update({key: about[key] for key in ("rejected", "certificate")})
-
-
-def _identity(manifest: Manifest, job: CertificateJob, found: Mapping[str, Any]) -> Json:
-    """Everything that must agree for an unfinished certificate to be resumed."""
-    fingerprint = manifest.result(job.path)["fingerprint"]
-    return {"fingerprint": fingerprint, "searched_ids": list(found["token_ids"])}
-
-
-def _state_file(file: epath.Path) -> epath.Path:
-    """Where the sweeps of an unfinished certificate lie."""
-    direction = file.parent.name.removeprefix("direction=")
-    return file.parent.parent / f"{file.stem}-{direction}.json"
 
 
 def _remove_leftover(file: epath.Path, known: Sequence[object]) -> None:
@@ -319,11 +257,16 @@ def _remove_leftover(file: epath.Path, known: Sequence[object]) -> None:
 
     A command that was stopped between file and manifest leaves one; that of a larger budget stays.
     """
-    state = _state_file(file)
-    data = storage.read_if_there(state)
+    data = storage.read_if_there(_state_file(file))
     with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: said when it is loaded
         if data is not None and len(json.loads(data)["sweeps"]) <= len(known):
-            storage.remove(state)
+            storage.remove(_state_file(file))
+
+
+def _state_file(file: epath.Path) -> epath.Path:
+    """Where the sweeps of an unfinished certificate lie."""
+    direction = file.parent.name.removeprefix("direction=")
+    return file.parent.parent / f"{file.stem}-{direction}.json"
 
 
 class _State:

@@ -1,6 +1,10 @@
 """The passes of a search's step: gradients of the parents, rewards of the candidates.
 
 A attempts run at once. Rewards are signed: higher is better in both directions.
+
+A candidate shares the positions before its first change with its parent, so only the rest of it is
+computed. The longest rest shares a row with the shortest, and so on (`pack`). So all rows are about
+equally long, and a step is compiled in one shape, however many positions may change.
 """
 
 import dataclasses
@@ -9,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Float, Int
@@ -17,10 +22,25 @@ from engine import mesh as meshes
 from engine.models.decoder import behind
 from engine.models.reward_model import RewardModels
 from engine.planning.work import BLOCK_PARENTS, BLOCK_ROWS
-from engine.search import packing
-from engine.search.buffer import BROKEN, fitness
 from engine.settings import SearchSettings
 from engine.types import Array, KeyValues, Params, Places, Prefix
+
+BROKEN = np.inf  # replaces a reward that is not finite; the host then stops the search
+
+
+def fitness(rewards: Any, target: float) -> Any:
+    """The quantity that a search maximises, from signed rewards.
+
+    Args:
+      rewards: signed rewards, an array of any shape (Any: of numpy or JAX).
+      target: 0 maximises the rewards themselves; otherwise their negative squared distance to it.
+
+    Returns:
+      An array of the same shape. `BROKEN` stays the highest value, so that the host sees it first.
+    """
+    if not target:
+        return rewards
+    return jnp.where(rewards == BROKEN, BROKEN, -((rewards - target) ** 2))
 
 
 @jax.tree_util.register_dataclass
@@ -130,7 +150,6 @@ def score_candidates(
     first: Sequence[int],
     mesh: Mesh,
     written: KeyValues | None = None,
-    depth: int | None = None,
 ) -> Float[Array, "A C"]:
     """Signed rewards of the candidates of each attempt.
 
@@ -147,12 +166,11 @@ def score_candidates(
       first: first position in which each candidate may differ from its parent [C], ascending.
       mesh: where the model is.
       written: what `keys_values_of` returns, where it is known.
-      depth: the head reads after so many layers; by default after its own number.
     """
     if written is None:
         written = keys_values_of(model, inputs, parents, mesh)
     (attempts, candidates, length), (graph, params) = ids.shape, nnx.split(model)
-    layout = packing.pack(first, length + len(inputs.suffix), BLOCK_ROWS)
+    layout = pack(first, length + len(inputs.suffix), BLOCK_ROWS)
     behind_it = jnp.broadcast_to(inputs.suffix, (attempts, candidates, len(inputs.suffix)))
     whole = jnp.concatenate([ids, behind_it], axis=2)
     rows = whole[:, layout.candidate, layout.place.clip(max=whole.shape[2] - 1)]  # [A, B, U]
@@ -177,7 +195,7 @@ def score_candidates(
             prefix = Prefix(key_values=with_parent, gates=prefix.gates)
             places = Places(position=length + place, shared=length + first, reply=reply)
             x = model.decoder.embed(row)
-            return model.respond_embedded(prefix, x, places, read, depth)[0]
+            return model.respond_embedded(prefix, x, places, read)[0]
 
         own = jax.tree.map(lambda every: every[attempt], written)
         return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths, own).mean(0)
@@ -187,6 +205,55 @@ def score_candidates(
     means = scored.reshape(attempts, -1)[:, layout.where]
     rewards = inputs.signs[:, None] * means
     return jnp.where(jnp.isfinite(rewards), rewards, BROKEN)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Packing:
+    """B rows of U positions that hold Y candidates each; static, int32.
+
+    A row is padded behind its last candidate, with further places of that candidate. No position
+    that is read attends to them.
+    """
+
+    candidate: np.ndarray  # [B, U], the candidate whose token is at this position
+    place: np.ndarray  # [B, U], index of that token in the reply followed by the suffix
+    first: np.ndarray  # [B, U], the first place of that candidate that is computed
+    reply: np.ndarray  # [B, U], index of the candidate within its row, 0 to Y - 1
+    read: np.ndarray  # [B, Y], reward positions
+    where: np.ndarray  # [C], index in [B · Y] of each candidate's reward
+
+
+def pack(first: Sequence[int], positions: int, block: int = 1) -> Packing:
+    """Assigns candidates to rows.
+
+    Args:
+      first: the first place of each candidate that is computed [C], ascending.
+      positions: places of a whole candidate: reply and suffix.
+      block: more rows than this are padded to a multiple of it, by repeating the last row.
+    """
+    begin = np.asarray(first, np.int32)
+    held = np.arange(len(begin))[:, None]
+    if begin[0] < begin[-1]:  # candidates of one length stay one per row
+        held = held[: -(-len(begin) // 2)]
+        held = np.concatenate([held, len(begin) - 1 - held], axis=1)
+    where = np.empty(len(begin), np.int32)
+    where[held.ravel()] = np.arange(held.size)
+    held = np.pad(held, ((0, -len(held) % min(block, len(held))), (0, 0)), mode="edge")
+
+    lengths = positions - begin[held]  # [B, Y]
+    stops = np.cumsum(lengths, axis=1, dtype=np.int32)
+    at = np.arange(stops[:, -1].max(), dtype=np.int32)
+    reply = (at >= stops[:, :-1, None]).sum(axis=1, dtype=np.int32)  # [B, U]
+    candidate = np.take_along_axis(held, reply, axis=1).astype(np.int32)
+    place = begin[candidate] + at - np.take_along_axis(stops - lengths, reply, axis=1)
+    return Packing(
+        candidate=candidate,
+        place=place.astype(np.int32),
+        first=begin[candidate],
+        reply=reply,
+        read=stops - 1,
+        where=where,
+    )
 
 
 # Any: trees of arrays.

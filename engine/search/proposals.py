@@ -33,7 +33,7 @@ def spread_first_changes(free: Sequence[int], candidates: int, topk: int) -> Fir
     """Distributes the candidates evenly over the free positions.
 
     The distribution is symmetric: with the last candidate, the first changes as many positions as
-    any other candidate with its counterpart, so that rows of two are equally long (`packing`).
+    any other candidate with its counterpart, so that rows of two are equally long (`passes.pack`).
 
     Args:
       free: positions that may change, ascending.
@@ -82,17 +82,13 @@ def first_order_gain(
     return gain.at[here, ids].set(-jnp.inf)
 
 
-def merged(parent: Int[Array, "T"], best: Int[Array, "B T"]) -> Int[Array, "_ T"]:
-    """The changes of the best two, three, … candidates of a parent together [B - 1, T].
-
-    Where several change a position, the worst of them decides, as in I-GCG (Jia et al. 2024).
-    """
-
-    def join(so_far: Array, own: Array) -> tuple[Array, Array]:
-        joined = jnp.where(own == parent, so_far, own)
-        return joined, joined
-
-    return jax.lax.scan(join, best[0], best[1:])[1]
+def uniform_gain(
+    key: Array, ids: Int[Array, "T"], allowed: Bool[Array, "V"]
+) -> Float[Array, "T V"]:
+    """Uniform noise in place of a gain, for random mutations; -inf where no token may be used."""
+    noise = jax.random.uniform(key, (ids.shape[0], allowed.shape[0]))
+    gain = jnp.where(allowed, noise, -jnp.inf)
+    return gain.at[jnp.arange(ids.shape[0]), ids].set(-jnp.inf)
 
 
 def best_tokens(
@@ -100,15 +96,15 @@ def best_tokens(
 ) -> tuple[Float[Array, "T K"], Int[Array, "T K"]]:
     """Gains and ids of the `topk` tokens of each position, best first, of equal ones by id.
 
-    Each device finds the best of its own tokens, so that only those are sent to the others.
+    Each device finds the best of its tokens, so that only those are sent to the others.
     """
     positions, tokens = gain.shape
     if shards == 1 or tokens % shards:
         value, token = jax.lax.top_k(gain, topk)
         return value, token
-    own = tokens // shards
-    value, token = jax.lax.top_k(gain.reshape(positions, shards, own), min(topk, own))
-    token += own * jnp.arange(shards)[:, None]
+    each = tokens // shards
+    value, token = jax.lax.top_k(gain.reshape(positions, shards, each), min(topk, each))
+    token += each * jnp.arange(shards)[:, None]
     value, place = jax.lax.top_k(value.reshape(positions, -1), topk)
     return value, jnp.take_along_axis(token.reshape(positions, -1), place, axis=1)
 
@@ -180,15 +176,6 @@ def best_pairs(
     return jnp.where(jnp.arange(ids.shape[0]) == place[:, None], token[:, None], ids)
 
 
-def uniform_gain(
-    key: Array, ids: Int[Array, "T"], allowed: Bool[Array, "V"]
-) -> Float[Array, "T V"]:
-    """Uniform noise in place of a gain, for random mutations; -inf where no token may be used."""
-    noise = jax.random.uniform(key, (ids.shape[0], allowed.shape[0]))
-    gain = jnp.where(allowed, noise, -jnp.inf)
-    return gain.at[jnp.arange(ids.shape[0]), ids].set(-jnp.inf)
-
-
 def fresh(
     key: Array,
     ids: Int[Array, "T"],
@@ -201,3 +188,16 @@ def fresh(
     count = allowed.sum()
     drawn = jnp.argsort(~allowed, stable=True)[jax.random.randint(key, shape, 0, count)]
     return jnp.where(np.isin(np.arange(ids.shape[0]), free), drawn, ids)
+
+
+def merged(parent: Int[Array, "T"], best: Int[Array, "B T"]) -> Int[Array, "_ T"]:
+    """The changes of the best two, three, … candidates of a parent together [B - 1, T].
+
+    Where several change a position, the worst of them decides, as in I-GCG (Jia et al. 2024).
+    """
+
+    def add(so_far: Array, row: Array) -> tuple[Array, Array]:
+        joined = jnp.where(row == parent, so_far, row)
+        return joined, joined
+
+    return jax.lax.scan(add, best[0], best[1:])[1]

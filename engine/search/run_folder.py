@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from etils import epath
 from jax.sharding import Mesh
 from tqdm import tqdm
 
@@ -18,15 +19,16 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.planning.admission import Place
 from engine.progress import progress
-from engine.runs import parts, provenance, schema, storage
+from engine.runs import schema, storage
 from engine.runs.manifest import Manifest
+from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.search import certificates, jobs
-from engine.search.certificates import CertificateJob
-from engine.search.drivers import run_search
-from engine.search.jobs import SearchJob
+from engine.search import certificates, jobs, judges, universal
+from engine.search.baselines import SuffixScorer
+from engine.search.jobs import Job
+from engine.search.judges import IdsJudge, Judge, TextJudge
+from engine.search.loop import run_search
 from engine.search.objective import SearchObjective
-from engine.search.self_check import self_check
 from engine.search.trace import Trace, end_step
 from engine.settings import AUTO, DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep import setup
@@ -43,7 +45,7 @@ class SearchResult:
     direction: str  # max or min
     reward: float
     text: str
-    rejected: int  # candidates rejected because their text does not round-trip
+    rejected: int  # candidates rejected because their text does not round-trip; 0 if universal
     certificate: Mapping[str, Any] | None = None  # Any: JSON of the manifest; None: of a search
     universal: Mapping[str, Any] | None = None  # the same, of a universal search
     new: bool  # whether this call searched it; False: read from the run
@@ -57,58 +59,75 @@ def search_sequences(
     mesh: Mesh,
     *,
     joint: bool = False,
+    rule: str = "",
     check_memory: bool = True,
 ) -> list[SearchResult]:
     """Searches every model under every prompt and writes the traces to `run/sequences`.
 
     Args:
-      checkpoints: the models.
+      checkpoints: the models. Of a universal search all are loaded at once; those that do not
+        share the first one's tokenizer read texts, give no gradient and get no file.
       prompts: prompt id -> text.
       run: run folder, new or to be continued.
       settings: of every search.
       mesh: from `engine.mesh.build_mesh`.
       joint: one search per model for sequences with a high (or low) mean reward over all prompts;
         its prompt id is `mean.<id>.<id>…`, or holds a hash if that is too long.
+      rule: a universal search, one for all models and prompts: by the `mean` or the `minimum` of
+        their standardised rewards; "": a search for each.
       check_memory: whether a model that is larger than the free memory is refused.
 
     Returns:
-      One result per model, prompt and direction: first those that were complete before.
+      One result per model, prompt and direction: first those that were complete before; of a
+      universal search by direction, then in the order in which models and prompts are named.
 
     Raises:
       AssayError: bad input; a result begun under another fingerprint; a reward that is not finite;
         a self-check beyond tolerance.
     """
+    if rule:
+        judges.check_rule(rule, len(checkpoints) * len(prompts))
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    frames = vocabularies(manifest, checkpoints)
-    every = jobs.jobs_of(manifest, checkpoints, prompts, frames, settings, mesh, joint=joint)
-    certified = certificates.jobs_of(manifest, every, settings, mesh)
-    pending = [job for job in every if job.missing]
-    open_ended = [job for job in certified if not job.complete]
-    results = [_read(manifest, job, *named) for job in every for named in job.complete.items()]
+    frames = _vocabularies(manifest, checkpoints)
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
-    if check_memory:
-        for job in pending:
-            jobs.check_memory(job.checkpoint, job.objective, mesh)
-        place = Place.of(mesh)
-        for one in open_ended:
-            certificates.check_memory(one, settings.dtype, place)
-    if pending or open_ended:
-        setup.begin(manifest, unwritten(manifest, frames))
-    results += [_certified(manifest, job) for job in certified if job.complete]
+    of = manifest, checkpoints, prompts, frames, settings, mesh
+    every = [jobs.universal_search(*of, rule=rule)] if rule else jobs.searches_of(*of, joint=joint)
+    certified = certificates.jobs_of(manifest, every, settings, mesh)
+    searches = [job for job in every if job.missing]
+    certifying = [job for job in certified if job.missing]
+    for job in searches if check_memory else ():
+        jobs.check_memory(job, mesh)
+    for job in certifying if check_memory else ():
+        certificates.check_memory(job, Place.of(mesh))
+    if searches or certifying:
+        for job in searches:
+            judges.announce(job.readers.values())
+        setup.begin(manifest, _unwritten(manifest, frames))
+    complete = [one for job in (*every, *certified) for one in _results(manifest, job, new=False)]
     loaded = _Loaded(mesh, settings)
-    with progress(sum(job.steps for job in pending), "steps") as bar:
-        for job in pending:
-            slug = job.checkpoint.card.slug
-            bar.set_description(f"loading {slug}")
-            with memory_errors([slug], mesh, "candidates", settings.candidates):
-                results += _search(manifest, job, loaded.scorer(job.checkpoint), bar)
-    with progress(sum(job.swaps for job in open_ended), "swaps") as bar:
-        for one in open_ended:
-            results.append(_certify(manifest, one, loaded, bar))
+    new = []
+    with progress(sum(job.steps for job in searches), "steps") as bar:
+        for job in searches:
+            bar.set_description(f"loading {', '.join(job.models)}")
+            with memory_errors(list(job.models), mesh, "candidates", settings.candidates):
+                _search(manifest, job, loaded, bar)
+            new += _results(manifest, job, new=True)
+    with progress(sum(job.swaps for job in certifying), "swaps") as bar:
+        for job in certifying:
+            with memory_errors(list(job.models), mesh, "certify_step", job.step_size):
+                _certify(manifest, job, loaded, bar)
+            new += _results(manifest, job, new=True)
     if processes.writes():
         manifest.save_if_changed()  # files that the manifest lacked
-    return results
+    if not rule:
+        return [*complete, *new]
+    named = [(checkpoint.card.slug, prompt) for checkpoint in checkpoints for prompt in prompts]
+    order = list(DIRECTIONS)
+    return sorted(
+        [*complete, *new],
+        key=lambda r: (order.index(r.direction), named.index((r.model, r.prompt_id))),
+    )
 
 
 def score_elsewhere(
@@ -146,7 +165,6 @@ def score_elsewhere(
         self_check=4,
         seed=settings.seed,
         pooling=AUTO,
-        objectives="none",
         check_memory=check_memory,
     )
     return sweep_replies(checkpoints, prompts, schema.FOUND + digest, distinct, run, sweep, mesh)
@@ -181,13 +199,21 @@ def trace_frame(objective: SearchObjective, trace: Trace, direction: str) -> pl.
     )
 
 
-def _search(
-    manifest: Manifest, job: SearchJob, scorer: RewardScorer, bar: tqdm
-) -> list[SearchResult]:
-    """Runs a search to its end and writes one file per direction."""
-    objective, began, done = job.objective, time.perf_counter(), bar.n
-    settings = objective.settings
-    bar.set_description(f"{job.checkpoint.card.slug} · {job.prompt_id} · {settings.method}")
+def rewards_of_judge(frame: pl.DataFrame, judge: IdsJudge) -> pl.DataFrame:
+    """The sequences of a trace with the rewards of one judge, not standardised."""
+    ids, place = np.unique(np.array(frame["token_ids"].to_list()), axis=0, return_inverse=True)
+    rewards = SuffixScorer(judge.objective, judge.scorer).rewards((), ids.astype(np.int32))
+    return frame.with_columns(reward=pl.Series(rewards[place.ravel()], dtype=pl.Float32))
+
+
+def _search(manifest: Manifest, job: Job, loaded: "_Loaded", bar: tqdm) -> None:
+    """Runs a search to its end, or resumes it, and writes its files."""
+    objective, settings, done = job.objective, job.objective.settings, bar.n
+    scorers = loaded.scorers(job)
+    judged, read = _judges(job, scorers) if job.rule else ([], [])
+    driver = universal.universal_driver(objective, judged, job.rule, read) if job.rule else None
+    began = time.perf_counter()
+    bar.set_description(f"{' · '.join([*job.models, *job.prompts])} · {settings.method}")
 
     def show(steps: int, trace: Trace) -> None:
         best = [
@@ -197,109 +223,117 @@ def _search(
         bar.set_postfix_str(", ".join(best), refresh=False)
         bar.update(done + round(job.spent(steps, trace) * job.steps) - bar.n)
 
-    state = (manifest.run / next(iter(job.missing.values()))).parent.parent
-    state /= f"{settings.method}-seed{settings.seed}-{settings.direction}.safetensors"
-    trace, rejected = run_search(objective, scorer, state, show)
+    state, first = _state_file(manifest, job), scorers[next(iter(job.each))]
+    trace, rejected = run_search(objective, first, state, show, driver)
     bar.update(done + job.steps - bar.n)  # the steps that an early end left out
-    seconds = time.perf_counter() - began
-    results = []
-    for direction, path in job.missing.items():
+    files = len(job.missing) * len(job.files[job.missing[0]])
+    seconds = (time.perf_counter() - began) / files
+    by_name = {(judge.model, judge.prompt_id): judge for judge in judged}
+    for direction in job.missing:
         steps = trace_frame(objective, trace, direction)
-        check = self_check(objective, scorer, steps, path)
-        if processes.writes():
-            file = manifest.run / path
-            about = {
-                **manifest.about(path, job.prompts),
-                "rows": provenance.part_rows(0, len(steps), len(steps)),
-                "self_check": check,
-                "rejected": rejected[direction],
-                "computed_by": manifest.computed_by,
-            }
-            digest = parts.write_frame(file, steps, about)
-            manifest.record_part(path, file.name, len(steps), digest, seconds / len(job.missing))
-            manifest.finish(path, check)
-            manifest.result(path)["rejected"] = rejected[direction]
-        results.append(_result(job, direction, steps, rejected[direction], new=True))
+        said: Json = {"rejected": rejected[direction]}
+        if job.rule:
+            said["universal"] = _said_of(job, steps, [*judged, *read])
+        for name, path in job.files[direction].items():
+            scored = (objective, steps)
+            if job.rule:
+                judge = by_name[name]
+                scored = (judge.objective, rewards_of_judge(steps, judge))
+            check = jobs.self_check(scored[0], scorers[name[0]], scored[1], path)
+            jobs.write(manifest, path, job.about_prompts, scored[1], check, said, seconds)
     if processes.writes():
         manifest.save()  # once for all directions: `state` cannot resume one of them alone
         storage.remove(state)
+
+
+def _judges(
+    job: Job, scorers: Mapping[str, RewardScorer]
+) -> tuple[list[IdsJudge], list[TextJudge]]:
+    """The judges of a universal search: those of token ids and those of texts."""
+    judged: list[IdsJudge] = []
+    read: list[TextJudge] = []
+    for slug, scorer in scorers.items():
+        if slug in job.readers:
+            read += judges.text_judges(job.readers[slug], job.objective, scorer)
+        else:
+            judged += judges.ids_judges(slug, job.prompts, job.each[slug], scorer)
+    return judged, read
+
+
+def _said_of(job: Job, steps: pl.DataFrame, every: Sequence[Judge]) -> Mapping[str, Any]:
+    """What the files of a universal search say of it: JSON values."""
+    return {
+        "rule": job.rule,
+        "group": job.group,
+        "objective": steps["reward"][-1],
+        "judges": [[one.model, one.prompt_id, one.mean, one.sd] for one in every],
+        **({"readers": sorted(job.readers)} if job.readers else {}),
+    }
+
+
+def _state_file(manifest: Manifest, job: Job) -> epath.Path:
+    """Where an unfinished search lies."""
+    settings = job.objective.settings
+    name = f"{settings.method}-seed{settings.seed}-{settings.direction}.safetensors"
+    if job.rule:
+        return manifest.run / schema.SEQUENCES_DIR / f"universal-{job.group}-{name}"
+    [path] = job.files[job.missing[0]].values()
+    return (manifest.run / path).parent.parent / name
+
+
+def _certify(manifest: Manifest, job: Job, loaded: "_Loaded", bar: tqdm) -> None:
+    """Runs the certificate of a search, and writes its file."""
+    began, [slug] = bar.n, job.models
+    names = " · ".join([slug, *job.prompts])
+    bar.set_description(f"{names} · certifying {job.missing[0]}")
+    certificates.certify(manifest, job, loaded.scorers(job)[slug], bar.update)
+    bar.update(began + job.swaps - bar.n)  # the sweeps that were not needed
+
+
+def _results(manifest: Manifest, job: Job, *, new: bool) -> list[SearchResult]:
+    """What the files of a job hold that it has written, or that were complete before."""
+    results = []
+    for direction, files in job.files.items():
+        for (slug, prompt_id), path in files.items() if new == (direction in job.missing) else ():
+            read = functools.partial(jobs.last_row, manifest, path, job.about_prompts)
+            last, said = processes.from_first(path, read)
+            results.append(
+                SearchResult(
+                    model=slug,
+                    prompt_id=prompt_id,
+                    direction=direction,
+                    reward=last["reward"],
+                    text=last["text"],
+                    rejected=0 if job.rule else said["rejected"],
+                    certificate=said["certificate"] if job.searched else None,
+                    universal=said["universal"] if job.rule else None,
+                    new=new,
+                )
+            )
     return results
 
 
-def _read(manifest: Manifest, job: SearchJob, direction: str, path: str) -> SearchResult:
-    """The result of a search that was complete before."""
-    steps, said = processes.from_first(path, lambda: jobs.last_row(manifest, path, job.prompts))
-    frame = pl.DataFrame(steps, schema=schema.SEQUENCE_COLUMNS)
-    return _result(job, direction, frame, said["rejected"], new=False)
-
-
-def _result(
-    job: SearchJob,
-    direction: str,
-    steps: pl.DataFrame,
-    rejected: int,
-    certificate: Mapping[str, Any] | None = None,
-    *,
-    new: bool,
-) -> SearchResult:
-    last = steps.row(-1, named=True)
-    return SearchResult(
-        model=job.checkpoint.card.slug,
-        prompt_id=job.prompt_id,
-        direction=direction,
-        reward=last["reward"],
-        text=last["text"],
-        rejected=rejected,
-        certificate=certificate,
-        new=new,
-    )
-
-
-def _certify(manifest: Manifest, job: CertificateJob, loaded: "_Loaded", bar: tqdm) -> SearchResult:
-    """Runs the certificate of a search, and writes its file."""
-    slug, began = job.search.checkpoint.card.slug, bar.n
-    bar.set_description(f"{slug} · {job.search.prompt_id} · certifying {job.direction}")
-    with memory_errors([slug], loaded.mesh, "certify_step", job.step_size):
-        scorer = loaded.scorer(job.search.checkpoint)
-        frame = certificates.certify(manifest, job, scorer, bar.update)
-    bar.update(began + job.swaps - bar.n)  # the sweeps that were not needed
-    said = processes.from_first(f"said of {job.path}", lambda: manifest.result(job.path))
-    return _result(
-        job.search, job.direction, frame, said["rejected"], said["certificate"], new=True
-    )
-
-
-def _certified(manifest: Manifest, job: CertificateJob) -> SearchResult:
-    """The certificate of a search that was complete before."""
-    steps, said = processes.from_first(
-        job.path, lambda: jobs.last_row(manifest, job.path, job.search.prompts)
-    )
-    frame = pl.DataFrame(steps, schema=schema.SEQUENCE_COLUMNS)
-    return _result(
-        job.search, job.direction, frame, said["rejected"], said["certificate"], new=False
-    )
-
-
 class _Loaded:
-    """The model that was loaded last."""
+    """The models that were loaded last."""
 
     def __init__(self, mesh: Mesh, settings: SearchSettings):
-        self.mesh, self._settings = mesh, settings
-        self._held: tuple[Checkpoint, RewardScorer] | None = None
+        self._mesh, self._settings = mesh, settings
+        self._held: dict[str, RewardScorer] = {}
 
-    def scorer(self, checkpoint: Checkpoint) -> RewardScorer:
-        """A model, loaded unless it is the last one."""
-        if self._held is None or self._held[0] is not checkpoint:
-            if self._held is not None:
-                self._held = None
+    def scorers(self, job: Job) -> dict[str, RewardScorer]:
+        """The models of a job by slug, loaded unless they are those of the last one."""
+        if list(self._held) != list(job.models):
+            if self._held:
+                self._held = {}
                 free_models()
-            restored = restore([checkpoint], self.mesh, dtype_named(self._settings.dtype))
-            step = self._settings.candidates
-            self._held = checkpoint, RewardScorer.build(*restored, self.mesh, step_size=step)
-        return self._held[1]
+            step, dtype = self._settings.candidates, dtype_named(self._settings.dtype)
+            for slug, checkpoint in job.models.items():
+                restored = restore([checkpoint], self._mesh, dtype)
+                self._held[slug] = RewardScorer.build(*restored, self._mesh, step_size=step)
+        return self._held
 
 
-def vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict[str, pl.DataFrame]:
+def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict[str, pl.DataFrame]:
     """Tokenizer hash -> vocabulary: read from the run, or computed."""
     frames: dict[str, pl.DataFrame] = {}
     for checkpoint in checkpoints:
@@ -311,7 +345,7 @@ def vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict[
     return frames
 
 
-def unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+def _unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Path -> vocabulary, of those that the run does not have."""
     if not processes.writes():
         return {}

@@ -1,4 +1,4 @@
-"""The trace of a search: its best sequence after each step, when it ends, and its file.
+"""The trace of a search: what its driver gives, when it ends, and its file.
 
 The file holds the trace and the driver's state, so that an interrupted search is resumed from it.
 """
@@ -7,7 +7,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -22,6 +22,29 @@ from engine.search.objective import SearchObjective
 from engine.settings import SearchSettings
 
 Arrays = Mapping[str, np.ndarray]  # what a driver saves, by name
+
+
+class NewSteps(NamedTuple):
+    """Results of k further steps."""
+
+    rewards: np.ndarray  # float32 [k, A], best signed reward so far after each step
+    ids: np.ndarray  # int32 [k, A, T], its sequence
+    flops: np.ndarray  # float64 [k], of one attempt in each step
+
+
+class Driver(Protocol):
+    """Takes the steps of all attempts of one search."""
+
+    rejected: np.ndarray  # int64 [A], candidates rejected because their text does not round-trip
+
+    def advance(self, limit: int, budget: float) -> NewSteps:
+        """Takes up to `limit` steps, fewer if `budget` FLOPs per attempt are spent first."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything on which the next step depends."""
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """The inverse of `arrays`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,243 +1,209 @@
-"""One sequence for several judges: models under prompts, whose rewards are standardised.
+"""The step of a universal search: that of one model, with every judge scored in turn.
 
-A judge is one model under one prompt. Its reward is standardised by mean and standard deviation of
-the rewards that it gives to a fixed random sample of single tokens. The objective is the mean of
-the standardised rewards, or the lowest. Models are scored one after the other in each step. Those
-that share the first one's vocabulary take its token ids; a model of another tokenizer reads the
-text (`engine.search.universal_readers`).
+What is one program for one model is several here: the passes of each judge, and the compiled
+functions between them.
 """
 
 import dataclasses
-import hashlib
-import json
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
 
-from engine.checkpoint.card import Card, Checkpoint
-from engine.errors import AssayError
-from engine.scoring.batches import token_candidates
-from engine.scoring.reward_passes import RewardScorer
-from engine.search.buffer import BROKEN
-from engine.search.drivers import build_step_inputs
-from engine.search.filters import Ids
+from engine import mesh as meshes
+from engine.programs import run_together
+from engine.scoring.reward_passes import fetch
+from engine.search import gcg
+from engine.search.gcg import Pieces, Ranked, State, Step
+from engine.search.judges import IdsJudge, Judge, TextJudge, combined, read_as_text, standardised
+from engine.search.loop import StepDriver, planned_steps, step_flops
 from engine.search.objective import SearchObjective
-from engine.search.passes import StepInputs
-from engine.settings import STEP_METHODS, SearchSettings
-from engine.types import PromptIds
-
-RULES = ("mean", "minimum")
-SAMPLE = 1024  # single tokens by whose rewards a judge's are standardised
+from engine.search.passes import StepInputs, score_candidates, slopes_of
+from engine.settings import SearchSettings
+from engine.types import Array, Graph, Params
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A model under a prompt, whose reward counts.
-
-    Attributes:
-      model: slug.
-      prompt_id: of the prompt.
-      scorer: the model.
-      mean: of its rewards of the sample.
-      sd: their standard deviation.
-    """
-
-    model: str
-    prompt_id: str
-    scorer: RewardScorer
-    mean: float = 0.0
-    sd: float = 1.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Judge(Asked):
-    """One that takes the token ids of the search.
-
-    Attributes:
-      objective: of this model under this prompt alone.
-      inputs: of its passes.
-    """
-
-    objective: SearchObjective
-    inputs: StepInputs
-
-
-class EveryRoundTrip:
-    """Whether the text of a sequence tokenises back to it in the conversations of all models."""
-
-    def __init__(self, objectives: Sequence[SearchObjective]):
-        self._each = [objective.round_trip for objective in objectives]
-
-    def text(self, ids: Ids) -> str:
-        """The decoded text of a sequence; all models decode it alike."""
-        return self._each[0].text(ids)
-
-    def passes(self, ids: Ids) -> bool:
-        """Whether it passes for every model."""
-        return all(each.passes(ids) for each in self._each)
-
-
-def together(objectives: Sequence[SearchObjective]) -> SearchObjective:
-    """The tokens and texts that all models of one vocabulary admit, as one objective.
+def universal_driver(
+    objective: SearchObjective,
+    judges: Sequence[IdsJudge],
+    rule: str,
+    readers: Sequence[TextJudge] = (),
+) -> StepDriver:
+    """The driver of a universal search.
 
     Args:
-      objectives: one per model, of all prompts.
-
-    Raises:
-      AssayError: settings that a universal search has not; too few tokens.
-    """
-    first = objectives[0]
-    check_settings(first.settings)
-    rows = min(len(objective.allowed) for objective in objectives)
-    allowed = np.logical_and.reduce([objective.allowed[:rows] for objective in objectives])
-    hashes = [objective.checkpoint_hash for objective in objectives]
-    whole = dataclasses.replace(
-        first,
-        allowed=allowed,
-        checkpoint_hash=hashlib.sha256(json.dumps(hashes).encode()).hexdigest(),
-        round_trip=cast(Any, EveryRoundTrip(objectives)),
-    )
-    if allowed.sum() < first.settings.topk:
-        raise AssayError(
-            f"topk={first.settings.topk}; the filters of all models leave {allowed.sum()} tokens: "
-            "allowed at most that"
-        )
-    whole.initial()
-    return whole
-
-
-def in_order(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """Models in an order of their own, so that the order in which they are named changes no bit."""
-    return sorted(checkpoints, key=lambda one: (one.card.checkpoint_hash, one.card.slug))
-
-
-def check_judges(rule: str, judges: int) -> None:
-    """Raises AssayError for an unknown rule, or fewer than two judges."""
-    if rule not in RULES:
-        raise AssayError(f"universal={rule!r}; allowed: {', '.join(map(repr, RULES))}")
-    if judges < 2:
-        raise AssayError(
-            f"universal={rule!r} with one model and one prompt; allowed: several prompts or models"
-        )
-
-
-def check_settings(settings: SearchSettings) -> None:
-    """Raises AssayError for settings that a universal search has not."""
-    methods = [name for name in STEP_METHODS if name != SearchSettings.method]
-    if settings.method not in methods:
-        allowed = ", ".join(map(repr, methods))
-        raise AssayError(f"method={settings.method!r}; allowed in a universal search: {allowed}")
-    for name in ("target", "wrong_sign", "distance", "momentum", "screen", "merge", "certify"):
-        if getattr(settings, name):
-            raise AssayError(
-                f"{name}={getattr(settings, name)!r}; allowed in a universal search: "
-                f"{type(getattr(settings, name))()!r}"
-            )
-
-
-def check_lengths(card: Card, prompts: Iterable[PromptIds], length: int, reply: str) -> None:
-    """Checks, before a model is loaded, that it was made for the conversations of a search.
-
-    Args:
-      card: of the model.
-      prompts: split by its template.
-      length: tokens of the longest reply there.
-      reply: what it is, for the message.
-
-    Raises:
-      AssayError: it was not.
-    """
-    longest = max(len(prompt.prefix) + len(prompt.suffix) for prompt in prompts) + length
-    if longest > card.decoder.max_positions:
-        raise AssayError(
-            f"model {card.slug!r}: a conversation with a reply of {reply} has up to {longest} "
-            f"tokens; allowed by the model: {card.decoder.max_positions}"
-        )
-
-
-def standard(model: str, objective: SearchObjective, scorer: RewardScorer) -> tuple[float, float]:
-    """Mean and standard deviation of a judge's rewards of a sample of allowed single tokens.
-
-    Raises:
-      AssayError: they are all equal, or not finite.
-    """
-    (prompt,) = objective.prompts
-    candidates = token_candidates(prompt, sample(objective))
-    steps = [step[0] for step in scorer.rewards(scorer.prefill(prompt), candidates)]
-    return moments(model, prompt, np.concatenate(steps))
-
-
-def sample(objective: SearchObjective) -> np.ndarray:
-    """Allowed tokens by whose rewards a judge's are standardised: int [SAMPLE], or all of fewer."""
-    tokens = np.flatnonzero(objective.allowed)
-    rng = np.random.default_rng([SAMPLE, len(tokens)])
-    return np.sort(rng.choice(tokens, min(SAMPLE, len(tokens)), replace=False))
-
-
-def moments(model: str, prompt: PromptIds, rewards: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of rewards of single tokens.
-
-    Args:
-      model: slug.
-      prompt: under which it gives them.
-      rewards: [tokens].
-
-    Raises:
-      AssayError: they are all equal, or not finite.
-    """
-    rewards = rewards.astype(np.float64)
-    if not (np.isfinite(rewards).all() and rewards.std() > 0):
-        raise AssayError(
-            f"model {model!r}, prompt {prompt.prompt!r}: the rewards of {len(rewards)} single "
-            "tokens cannot be standardised: they are all equal, or not finite"
-        )
-    return float(rewards.mean()), float(rewards.std())
-
-
-def combined(rule: str, standardised: Any) -> Any:
-    """The objective, from signed standardised rewards.
-
-    Args:
+      objective: what all models admit.
+      judges: in the order of `combined`.
       rule: one of `RULES`.
-      standardised: [judges, …], of numpy or JAX.
+      readers: judges of other tokenizers, behind the others in the order of `combined`.
     """
-    joined = standardised.mean(0) if rule == "mean" else standardised.min(0)
-    return jnp.where(jnp.isposinf(standardised).any(0), BROKEN, joined)  # a reward is not finite
+    settings = objective.settings
+    scored = len(gcg.first_changes(settings)) + len(gcg.whole_replies(settings))
+    cost = sum(step_flops(judge.objective) for judge in judges)
+    cost += (scored + settings.takes_gradient) * sum(reader.flops for reader in readers)
+    planned = planned_steps(settings, cost)
+    step = universal_step(objective, judges, rule, planned, readers)
+    # Each judge has inputs of its own: the driver's are not read.
+    return StepDriver(objective, judges[0].scorer, step, judges[0].inputs, cost)
 
 
-def judges_of(
-    model: str, prompt_ids: Sequence[str], objective: SearchObjective, scorer: RewardScorer
-) -> list[Judge]:
-    """The judges of one model: one for each prompt.
+def universal_step(
+    objective: SearchObjective,
+    judges: Sequence[IdsJudge],
+    rule: str,
+    planned: int,
+    readers: Sequence[TextJudge] = (),
+) -> Step:
+    """The step of a universal search; see `universal_driver`. It has `planned` of them."""
+    settings, mesh = objective.settings, judges[0].scorer.mesh
+    gcg.spread_changes(settings)
+    shared, tokens = settings.of_compiled_step(), len(objective.allowed)
+    every: list[Judge] = [*judges, *readers]
+    values = (
+        objective.allowed,
+        np.array(planned, np.int32),
+        objective.signs,
+        np.array([one.mean for one in every], np.float32),
+        np.array([one.sd for one in every], np.float32),
+    )
+    allowed, steps, *scale = meshes.put(mesh, values, "")
+    between = _between(mesh, shared, rule)
 
-    Args:
-      model: slug.
-      prompt_ids: of the objective's prompts.
-      objective: of this model under all prompts.
-      scorer: the model.
+    def read(ids: Array) -> list[Array]:
+        found = read_as_text(objective, readers, fetch(ids)) if readers else []
+        return list(meshes.put(mesh, tuple(found), ""))
 
-    Raises:
-      AssayError: rewards that cannot be standardised.
-    """
-    every = build_step_inputs(objective, scorer)  # so that all prompts have one shape
-    judges = []
-    for j, prompt_id in enumerate(prompt_ids):
-        own = dataclasses.replace(objective, prompts=(objective.prompts[j],))
-        prefix = jax.tree.map(lambda leaf, j=j: leaf[j : j + 1], every.prefix)
-        inputs = dataclasses.replace(every, prefix=prefix, lengths=every.lengths[j : j + 1])
-        mean, sd = standard(model, own, scorer)
-        judges.append(
-            Judge(
-                model=model,
-                prompt_id=prompt_id,
-                objective=own,
-                scorer=scorer,
-                inputs=inputs,
-                mean=mean,
-                sd=sd,
+    def slopes(parents: Array) -> tuple[Array, Array, None]:
+        found = [
+            _slopes_pass(one.scorer.graph, mesh, shared)(one.scorer.params, one.inputs, parents)
+            for one in judges
+        ]
+        rewards = [each[0] for each in found] + read(parents)
+        return (*between.weigh(rewards, [each[1][..., :tokens] for each in found], *scale), None)
+
+    def score(parents: Array, ids: Array, first: tuple[int, ...], written: None) -> Array:
+        found = [
+            _rewards_pass(one.scorer.graph, mesh, first)(
+                one.scorer.params, one.inputs, parents, ids
             )
-        )
-    return judges
+            for one in judges
+        ]
+        return between.combine(found + read(ids), *scale)
+
+    def propose(*given: Array | None) -> Array:
+        return between.propose(*given, allowed, steps)
+
+    pieces = dataclasses.replace(between.pieces, slopes=slopes, propose=propose, score=score)
+
+    def expand(params: Params, inputs: StepInputs, state: State) -> Ranked:
+        return gcg.expand(pieces, state, settings)
+
+    def many(
+        params: Params, inputs: StepInputs, state: State, count: Array
+    ) -> tuple[State, jax.Array, jax.Array]:
+        rewards, ids = [], []
+        for _ in range(int(count)):
+            ranked = expand(params, inputs, state)
+            state = between.admit(state, ranked, np.ones(ranked.rewards.shape, bool))
+            rewards.append(state.best_rewards)
+            ids.append(state.best)
+        return state, jnp.stack(rewards), jnp.stack(ids)
+
+    return Step(many, expand, between.admit)
+
+
+@functools.lru_cache(maxsize=16)
+def _slopes_pass(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Callable[..., Any]:
+    """The compiled gradient of judges of one structure: rewards and slopes of parents."""
+
+    def slopes(params: Params, inputs: StepInputs, parents: Array) -> tuple[Array, Array]:
+        with jax.default_matmul_precision("highest"):
+            return slopes_of(nnx.merge(graph, params), inputs, parents, settings, mesh)
+
+    return run_together(jax.jit(slopes, out_shardings=meshes.sharding(mesh, "")))
+
+
+@functools.lru_cache(maxsize=16)
+def _rewards_pass(graph: Graph, mesh: Mesh, first: tuple[int, ...]) -> Callable[..., Array]:
+    """The compiled scores of judges of one structure: rewards of candidates."""
+
+    def rewards(params: Params, inputs: StepInputs, parents: Array, ids: Array) -> Array:
+        with jax.default_matmul_precision("highest"):
+            model = nnx.merge(graph, params)
+            return score_candidates(model, inputs, parents, ids, first, mesh)
+
+    return run_together(jax.jit(rewards, out_shardings=meshes.sharding(mesh, "")))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Between:
+    """The compiled functions of a step between the passes of the judges.
+
+    Attributes:
+      pieces: those that one model has too.
+      propose: as `gcg.propose`, with the allowed tokens and the planned steps at the end.
+      weigh: rewards and slopes of the judges -> the objective of the parents and its slopes.
+      combine: rewards of the judges -> the objective of the candidates.
+      admit: as `gcg.admit`.
+    """
+
+    pieces: Pieces
+    propose: Callable[..., Array]
+    weigh: Callable[..., tuple[Array, Array]]
+    combine: Callable[..., Array]
+    admit: Callable[..., State]
+
+
+@functools.lru_cache(maxsize=16)
+def _between(mesh: Mesh, settings: SearchSettings, rule: str) -> _Between:
+    def weigh(
+        rewards: list[Array], slopes: list[Array], signs: Array, means: Array, sds: Array
+    ) -> tuple[Array, Array]:
+        z = standardised(rewards, signs, means, sds)  # [judges, A]
+        known = z[: len(slopes)]  # readers have no slopes
+        if rule == "mean":
+            weights = jnp.full(known.shape, 1 / len(rewards))
+        else:
+            weights = (known == known.min(0)).astype(jnp.float32)
+            weights /= weights.sum(0)
+        steepness = weights / sds[: len(slopes), None]
+        total = sum(w[:, None, None] * s for w, s in zip(steepness, slopes, strict=True))
+        return combined(rule, z), total
+
+    def combine(rewards: list[Array], signs: Array, means: Array, sds: Array) -> Array:
+        return combined(rule, standardised(rewards, signs[:, None], means, sds))
+
+    def propose(
+        step: Array,
+        parents: Array,
+        slopes: Array | None,
+        keys: Array,
+        noise_keys: Array,
+        allowed: Array,
+        planned: Array,
+    ) -> Array:
+        given = {"allowed": allowed, "planned": planned, "settings": settings}
+        nothing = jnp.zeros((1, 1))  # the embedding is read for a distance alone
+        return gcg.propose(step, parents, slopes, keys, noise_keys, embedding=nothing, **given)
+
+    def admit(state: State, ranked: Ranked, passes: Array) -> State:
+        return gcg.admit(state, ranked, passes, settings)
+
+    # Any: functions of several types.
+    def compiled(function: Callable[..., Any], **given: Any) -> Callable[..., Any]:
+        own = functools.partial(function, **given)
+        return run_together(jax.jit(own, out_shardings=meshes.sharding(mesh, "")))
+
+    pieces = Pieces(
+        draw=compiled(gcg.draw_parents, settings=settings),
+        merge=compiled(gcg.merge, settings=settings),
+        join=compiled(gcg.join),
+        rank=compiled(gcg.rank, settings=settings),
+        **dict.fromkeys(("slopes", "propose", "score"), cast(Any, None)),
+    )
+    return _Between(pieces, compiled(propose), compiled(weigh), compiled(combine), compiled(admit))

@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.search.run_folder import SearchResult, score_elsewhere, search_sequences
-from engine.search.universal_runs import search_universal
 from engine.settings import SearchSettings
 from engine.sweep import setup
 from launch.common.scoring import dtype_and_mesh, given_fields
@@ -30,7 +29,7 @@ def in_dtype(config: ConfigDict, dtype: str) -> SearchSettings:
         "deny": _texts("deny", config.deny),
         "fixed": _positions(config.fixed),
     }
-    return SearchSettings.of(**own, universal=bool(config.universal))
+    return SearchSettings.of(**own)
 
 
 def search(
@@ -62,18 +61,18 @@ def search(
     if others:  # before the search: slugs that are given twice, or stand for others in the run
         setup.open_run(run, [*models, *others], prompts, own, mesh)
     check = config.check_memory
-    if config.universal:
-        if config.joint:
-            raise AssayError(
-                f"joint=True with universal={config.universal!r}; allowed: one of both"
-            )
-        found = search_universal(
-            models, prompts, run, own, mesh, config.universal, check_memory=check
-        )
-    else:
-        found = search_sequences(
-            models, prompts, run, own, mesh, joint=config.joint, check_memory=check
-        )
+    if config.universal and config.joint:
+        raise AssayError(f"joint=True with universal={config.universal!r}; allowed: one of both")
+    found = search_sequences(
+        models,
+        prompts,
+        run,
+        own,
+        mesh,
+        joint=config.joint,
+        rule=config.universal,
+        check_memory=check,
+    )
     judges = [*(judges or models), *others]
     if config.transfer and len(judges) * len(prompts) > 1 and not config.joint:
         texts = [f.text for f in found]

@@ -230,7 +230,7 @@ def test_a_bad_setting_is_one_line_and_nothing_is_written(command, model, run, f
     assert not run.exists()
 
 
-@pytest.mark.parametrize("name", ["sweep", "score", "gcg", "logprobs", "import_scores"])
+@pytest.mark.parametrize("name", ["sweep", "score", "search", "logprobs", "import_scores"])
 def test_a_prompt_that_is_not_utf8_is_one_line(command, run, name):
     done = command(name, f"--run={run}", "--prompt=\udcff")  # as Python hands on the byte ff
     refused(done, f"{name}: argument '--prompt=\\udcff': not UTF-8; allowed: UTF-8 text")

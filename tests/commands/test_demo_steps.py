@@ -56,7 +56,7 @@ def test_it_searches_for_each_for_all_and_among_the_words(work, tmp_path):
     assert search() == 2 * 2 + 2 + 2  # the last: what a search found, and what swaps made of it
     names = {path.name for path in (tmp_path / "run").glob("sequences/*/*/*/*.parquet")}
     methods = {re.sub("-[0-9a-f]{8}$", "", name.partition("-seed")[0]) for name in names}
-    assert methods == {"gcg-merged", "gcg-merged-ascent", "gcg-minimum"}
+    assert methods == {"gcg", "gcg-ascent", "gcg-minimum"}
     assert search() == 0
 
 

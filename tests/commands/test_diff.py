@@ -342,6 +342,6 @@ def test_the_lens_of_swept_checkpoints_is_in_the_report(command, checkpoint, tmp
 
 def test_the_help_names_the_limits_and_the_exit_statuses(command):
     said = "\n".join(command("diff", "--help").out)
-    for limit in ("kendall=0.9", "ends=100", "kept=0.8", "words=0.05"):
-        assert f"--config.limits.{limit}" in said
+    for limit in ("kendall", "ends", "kept", "words"):
+        assert f"--config.limits.{limit}: " in said
     assert "Exit status: 0: every limit holds; 1: some do not; 2:" in said

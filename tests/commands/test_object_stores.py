@@ -90,7 +90,7 @@ def test_every_command_writes_the_bytes_to_a_store_that_it_writes_to_a_disk(
         scored = (f"--checkpoint={models[0]}", f"--run={run}")
         assert command("sweep", *scored, *SMALL).code == 0
         assert command("score", *scored, f"--items={tmp_path}/words.txt", *SMALL).code == 0
-        assert command("gcg", *scored, *(f"--config.{one}" for one in search)).code == 0
+        assert command("search", *scored, *(f"--config.{one}" for one in search)).code == 0
         done = command("logprobs", f"--checkpoint={models[1]}", f"--run={run}", *SMALL)
         assert done.code == 0, done.err
         imported = (f"--source={elo}", "--layout=elo", f"--run={run}", "--prompt=elo_greatest")

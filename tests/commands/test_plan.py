@@ -231,7 +231,7 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("name", ["sweep", "score", "gcg", "universal search", "logprobs"])
+@pytest.mark.parametrize("name", ["sweep", "score", "search", "universal search", "logprobs"])
 def test_a_model_that_no_machine_holds_is_refused_before_its_weights_are_read(
     command, checkpoint, tmp_path, name
 ):
@@ -249,12 +249,12 @@ def test_a_model_that_no_machine_holds_is_refused_before_its_weights_are_read(
     flags = [f"--checkpoint={folder}", f"--run={tmp_path / 'run'}", "--config.dtype=float32"]
     own = {
         "score": [f"--items={tmp_path / 'words.txt'}"],
-        "gcg": ["--config.topk=16"],
+        "search": ["--config.topk=16"],
         "universal search": ["--config.universal=mean", "--config.prompts=greatest,best"],
     }
-    own["universal search"] += own["gcg"]
+    own["universal search"] += own["search"]
     flags += own.get(name, [])
-    name = "gcg" if name == "universal search" else name
+    name = "search" if name == "universal search" else name
     done = command(name, *flags)
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
     assert done.err[0].startswith(f"{name}: large: needs ")

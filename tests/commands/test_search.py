@@ -94,8 +94,7 @@ BAD = {
     ),
     "method misspelt": (
         "method=gcq",
-        "method='gcq'; allowed: 'gcg-merged', 'gcg-original', 'gcg', 'mutate', 'random', 'paper', "
-        "'repeat', 'coordinate', 'beam'",
+        "method='gcq'; allowed: 'gcg', 'mutate', 'random', 'paper', 'repeat', 'coordinate', 'beam'",
     ),
     "a filter's file that is not there": (
         "deny={absent}",

@@ -67,7 +67,7 @@ CASES = {
     "sweep": ("reward", [*SMALL, "--config.mode=text"]),
     "score": ("reward", [*SMALL]),
     "logprobs": ("language", [*SMALL]),
-    "gcg": (
+    "search": (
         "reward",
         [
             "--config.length=3",
@@ -109,9 +109,9 @@ def test_a_universal_search_of_two_processes_writes_what_one_writes(
     flags += ["--config.universal=mean"]
     flags += ["--config.length=2", "--config.steps=2", "--config.candidates=16", "--config.topk=8"]
     flags += ["--config.direction=max", "--config.transfer=False"]
-    run_to_the_end("gcg", 1, *flags, f"--run={tmp_path}/1")
+    run_to_the_end("search", 1, *flags, f"--run={tmp_path}/1")
     assert len(bytes_of(tmp_path / "1")) == 4  # of two judges, and two vocabularies
-    ended = run_to_the_end("gcg", 2, *flags, f"--run={tmp_path}/2")
+    ended = run_to_the_end("search", 2, *flags, f"--run={tmp_path}/2")
     assert_quiet_but_for_the_first(ended)
     assert bytes_of(tmp_path / "2") == bytes_of(tmp_path / "1")
 

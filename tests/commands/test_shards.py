@@ -167,10 +167,10 @@ def test_no_memory_in_a_search_is_one_line(command, models, tmp_path, monkeypatc
 
     monkeypatch.setattr("engine.search.run_folder.restore", too_much)
     flags = (f"--run={tmp_path}/run", "--config.prompts=greatest", "--config.topk=8")
-    done = command("gcg", flag(models[:1]), *flags, "--config.candidates=16")
+    done = command("search", flag(models[:1]), *flags, "--config.candidates=16")
     assert done.code == 2
     assert done.err[-1] == (
-        "gcg: tiny: a device is out of memory (mesh data=4 × model=1, candidates=16); "
+        "search: tiny: a device is out of memory (mesh data=4 × model=1, candidates=16); "
         "lower candidates, or raise mesh.model"
     )
 

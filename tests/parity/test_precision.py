@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from engine import mesh as meshes
-from engine.search import step
-from engine.search.buffer import start
-from engine.search.drivers import build_step_inputs
+from engine.search import gcg
+from engine.search.gcg import start
+from engine.search.loop import build_step_inputs
 from tests.parity import test_language_models as language
 from tests.support import folders, parity, searches, slow, torch_models
 
@@ -67,7 +67,7 @@ def search_programs(checkpoint):
     objective, scorer = searches.problem(checkpoint, distance=1.0), searches.scorer(checkpoint)
     state = start(np.zeros((2, 2), np.uint32), objective.initial(), objective.settings.buffer)
     arguments = scorer.params, build_step_inputs(objective, scorer), state
-    compiled: Any = step.build_step(scorer.graph, scorer.mesh, objective.settings)
+    compiled: Any = gcg.build_step(scorer.graph, scorer.mesh, objective.settings)
     yield compiled.expand.lower(*arguments)
     yield compiled.many.lower(*arguments, np.int32(1))
 
@@ -105,9 +105,9 @@ def default_precision():
 @pytest.mark.slow
 def test_a_pass_at_the_devices_own_precision_is_found(pair_of, checkpoint):
     pair, tiny = pair_of("gemma2"), checkpoint()
-    step.compiled_step.cache_clear()
+    gcg.compiled_step.cache_clear()
     with default_precision():
         for programs in (reward_programs(pair.restored.rebuilt().scorer), search_programs(tiny)):
             with pytest.raises(AssertionError):
                 check(*programs)
-    step.compiled_step.cache_clear()
+    gcg.compiled_step.cache_clear()

@@ -190,7 +190,7 @@ def test_rewards_are_read_where_transformers_reads_them(folder, template, pad):
     assert own.checkpoint.card.pooling == ("last_non_pad" if by_pad else "last")
     if not cut:
         return
-    for method in ("gcg-merged", "coordinate", "beam"):
+    for method in ("gcg", "coordinate", "beam"):
         settings = {"length": 2, "steps": 20, "candidates": 32, "topk": 64, "specials": True}
         last = model.search(PROMPT, method=method, **settings).row(-1, named=True)
         ids = list(last["token_ids"])

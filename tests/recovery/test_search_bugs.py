@@ -9,8 +9,8 @@ import pytest
 from flax import nnx
 
 from engine.models.reward_model import RewardModels
-from engine.search import packing, passes, proposals, step
-from engine.search.drivers import build_step_inputs, run_search
+from engine.search import gcg, passes, proposals
+from engine.search.loop import build_step_inputs, run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
 from tests.support import searches, slow
@@ -95,9 +95,9 @@ CHECKS = (check_rewards, check_proposals, check_slopes, check_texts)
 @pytest.fixture
 def traced_anew():
     """A bug shows only in a step that is traced while it is there, and must not stay."""
-    step.compiled_step.cache_clear()
+    gcg.compiled_step.cache_clear()
     yield
-    step.compiled_step.cache_clear()
+    gcg.compiled_step.cache_clear()
 
 
 @pytest.mark.parametrize("check", slow.all_but([check_rewards], CHECKS))
@@ -109,14 +109,14 @@ def laid_out(**changes):
     """Plants changes of a packing's fields."""
 
     def plant(patch):
-        right = packing.pack
+        right = passes.pack
 
         def wrong(*args):
             layout = right(*args)
             wrong = {name: change(getattr(layout, name)) for name, change in changes.items()}
             return dataclasses.replace(layout, **wrong)
 
-        patch.setattr(packing, "pack", wrong)
+        patch.setattr(passes, "pack", wrong)
 
     return plant
 

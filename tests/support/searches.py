@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 
 import jax
 import numpy as np
@@ -12,48 +11,29 @@ from jax.sharding import AxisType
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.scoring.reward_passes import RewardScorer
-from engine.search.buffer import Ranked, State
-from engine.search.drivers import StepDriver, build_step_inputs
+from engine.search.gcg import Ranked, State, build_step
+from engine.search.loop import StepDriver, build_step_inputs
 from engine.search.objective import SearchObjective
-from engine.search.step import build_step
 from engine.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
 
 SETTINGS = SearchSettings(
-    method="gcg",
     direction="max",
     length=3,
     steps=6,
-    flops=0.0,
     candidates=12,
     topk=16,
     restarts=2,
     buffer=3,
     beam=2,
     replace_first=2,
-    replace_last=1,
     temperature=1.0,
     spread=1.0,
-    distance=0.0,
-    momentum=0.0,
-    screen=0,
     merge=0,
-    target=0.0,
-    wrong_sign=False,
     ascii_only=False,
-    specials=False,
-    allow=(),
-    deny=(),
-    fixed=(),
-    initial="",
     round_trip=False,
-    patience=0,
-    threshold=math.inf,
-    certify=0,
-    certify_step=0,
     every=2,
     dtype="float32",
-    seed=0,
 )
 
 

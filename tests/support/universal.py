@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from engine.search.universal_runs import search_universal
+from engine.search.run_folder import search_sequences
 from tests.support.searches import make_mesh, scorer, settings
 
 PROMPTS = {"who": "Who?", "what": "What is the greatest thing?"}
@@ -14,7 +14,7 @@ FEW = {"length": 2, "allow": ALLOW, "candidates": 16, "topk": 8, "replace_first"
 
 def search(run, models, prompts=PROMPTS, rule="mean", data=1, **changes):
     own = settings(**{"method": "mutate", "steps": 4, **changes})
-    return search_universal(models, prompts, str(run), own, make_mesh(data), rule)
+    return search_sequences(models, prompts, str(run), own, make_mesh(data), rule=rule)
 
 
 def judged(models, found, rows, prompts=PROMPTS):

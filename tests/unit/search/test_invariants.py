@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.search.drivers import run_search
+from engine.search.loop import run_search
 from engine.search.run_folder import trace_frame
 from tests.support import searches
 from tests.support.searches import problem

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.search import jobs
-from engine.search.drivers import run_search
+from engine.search.loop import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
 from engine.search.trace import Trace, end_step
@@ -82,14 +82,14 @@ def test_progress_counts_the_budget_that_ends_the_search(checkpoint, method):
     model, seen = checkpoint(), []
     budget = {"steps": 10**6, "flops": 2.5e7, "restarts": 1, "every": 1}
     asked = problem(model, method=method, **budget)
-    job = jobs.SearchJob(
-        checkpoint=model,
-        prompt_id="who",
+    job = jobs.Job(
+        models={"tiny": model},
+        prompts=["who"],
         objective=asked,
-        missing={},
-        complete={},
-        prompts=[],
+        each={"tiny": asked},
+        files={},
         fingerprints={},
+        missing=(),
     )
     run_search(asked, scorer(model), None, lambda *done: seen.append(job.spent(*done)))
     assert np.diff(seen).min() > 0

@@ -25,11 +25,12 @@ from engine import api
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.runs import parts, provenance, schema
-from engine.search.drivers import EnumerationDriver, StepDriver, run_search
+from engine.search.baselines import EnumerationDriver
+from engine.search.loop import StepDriver, run_search
 from engine.search.objective import SearchObjective
-from engine.search.run_folder import score_elsewhere, search_sequences, trace_frame
+from engine.search.run_folder import search_sequences, trace_frame
 from engine.settings import METHODS, SearchSettings
-from engine.sweep import rescore, setup
+from engine.sweep import rescore
 from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 from launch.common import searching
 from tests.support import full_disk
@@ -149,35 +150,6 @@ def test_another_setting_is_not_mixed_in(checkpoint, tmp_path):
         search(tmp_path / "run", [checkpoint()], steps=3)
 
 
-def test_a_complete_search_of_an_earlier_version_is_read_and_another_is_not_mixed_in(
-    checkpoint, tmp_path, monkeypatch
-):
-    run = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        patch.setattr(setup, "numerics", lambda *_, **__: {})
-        search(run, [checkpoint()], steps=2)
-    [found] = search(run, [checkpoint()], steps=2)
-    assert not found.new
-    manifest = json.loads((run / "manifest.json").read_text())
-    next(iter(manifest["results"].values()))["complete"] = False
-    del manifest["sha256"]
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(AssayError, match=r"was begun with numerics .*, not \d; use another run"):
-        search(run, [checkpoint()], steps=2)
-
-
-@pytest.mark.slow
-def test_what_one_model_likes_is_scored_by_the_others(checkpoint, tmp_path):
-    models = [checkpoint(), checkpoint("other", head_seed=1)]
-    found = search(tmp_path / "run", models, steps=2)
-    score_elsewhere(
-        models, PROMPT, str(tmp_path / "run"), [f.text for f in found], settings(), make_mesh()
-    )
-    run = analysis.load(tmp_path / "run")
-    table = analysis.sequence_transfer(run, analysis.sequences_table(run))
-    assert {("tiny", "other"), ("other", "tiny")} <= set(table.select("source", "target").rows())
-
-
 def test_a_command_killed_before_others_scored_what_it_found_has_them_do_it(checkpoint, tmp_path):
     run, config = str(tmp_path / "run"), search_config.get_config()
     models = [checkpoint(), checkpoint("other", head_seed=1)]
@@ -245,20 +217,18 @@ def _path(path):
     return epath.Path(path)
 
 
-def test_an_unfinished_search_of_an_earlier_version_is_refused(checkpoint, tmp_path, monkeypatch):
+@pytest.mark.parametrize("differs", ["numerics", "topk"])
+def test_an_unfinished_search_with_other_inputs_is_refused(
+    checkpoint, tmp_path, monkeypatch, differs
+):
     state = _path(tmp_path / "state.safetensors")
     with monkeypatch.context() as patch:
-        patch.setattr(provenance, "numerics", lambda platform: 1)
+        if differs == "numerics":
+            patch.setattr(provenance, "numerics", lambda platform: 1)
+        asked = problem(checkpoint(), topk=15) if differs == "topk" else problem(checkpoint())
+        run_search(asked, scorer(checkpoint()), state, lambda steps, trace: None)
+    with pytest.raises(AssayError, match=rf"an unfinished search with another {differs}; remove"):
         run_search(problem(checkpoint()), scorer(checkpoint()), state, lambda steps, trace: None)
-    with pytest.raises(AssayError, match=r"an unfinished search with another numerics; remove it"):
-        run_search(problem(checkpoint()), scorer(checkpoint()), state, lambda steps, trace: None)
-
-
-def test_an_unfinished_search_of_other_settings_is_refused(checkpoint, tmp_path):
-    state = _path(tmp_path / "state.safetensors")
-    run_search(problem(checkpoint()), scorer(checkpoint()), state, lambda steps, trace: None)
-    with pytest.raises(AssayError, match=r"an unfinished search with another topk; remove it"):
-        run_search(problem(checkpoint(), topk=15), scorer(checkpoint()), state, lambda s, t: None)
 
 
 @pytest.mark.slow
@@ -353,23 +323,14 @@ def of(**given) -> SearchSettings:
 
 def test_settings_that_are_not_given_have_the_defaults_of_their_method():
     others = {"buffer": 8, "replace_first": 4, "temperature": 1.0, "spread": 2.0, "merge": 0}
-    assert of(method="mutate") == dataclasses.replace(of(), method="mutate", **others)
-    assert of(method="gcg", merge=None, seed=3).merge == 0
-    assert of(method="gcg-original") == dataclasses.replace(of(), method="gcg-original", merge=0)
-    for universal in ("mean", "minimum"):
-        config = search_config.get_config()
-        config.universal = universal
-        assert searching.settings(config, [])[0].method == "gcg"
+    for method in METHODS[1:]:
+        assert of(method=method) == dataclasses.replace(of(), method=method, **others)
+    assert of(merge=None, seed=3).merge == 7
 
 
 @pytest.mark.parametrize(
     ("given", "merge"),
-    [
-        ({"candidates": 3}, 3),
-        ({"candidates": 1}, 0),
-        ({"screen": 5}, 5),
-        ({"candidates": 3, "merge": 2}, 2),
-    ],
+    [({"candidates": 3}, 3), ({"candidates": 1}, 0), ({"candidates": 3, "merge": 2}, 2)],
 )
 def test_no_more_candidates_are_merged_than_there_are(given, merge):
     assert of(**given).merge == merge
@@ -391,7 +352,7 @@ def test_the_api_returns_the_trace(checkpoint):
         ({"direction": "up"}, "direction='up'; allowed: 'max', 'min', 'both'"),
         (
             {"method": "gcq"},
-            "method='gcq'; allowed: 'gcg-merged', 'gcg-original', 'gcg', 'mutate', 'random', ",
+            "method='gcq'; allowed: 'gcg', 'mutate', 'random', 'paper', 'repeat', ",
         ),
         ({"topk": 300}, "topk=300; the filters leave 285 tokens: allowed at most that"),
         ({"allow": ("love", "war")}, "topk=16; the filters leave 2 tokens: allowed at most that"),

@@ -189,7 +189,7 @@ def test_a_model_that_is_too_large_does_not_keep_others_from_being_computed(
 
 
 def test_a_search_for_the_mean_of_several_prompts_is_checked_for_all_of_them(tiny, run, free):
-    settings = SearchSettings.of(method="gcg", topk=16, direction="max", dtype="float32")
+    settings = SearchSettings.of(merge=0, topk=16, direction="max", dtype="float32")
 
     def refuse(prompts, joint=True, **changes):
         own = dataclasses.replace(settings, **changes)

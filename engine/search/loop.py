@@ -1,13 +1,11 @@
-"""The host side of one search: two drivers that take steps, and the loop that runs them.
+"""The host side of one search: the loop, and the driver that dispatches compiled steps.
 
-`StepDriver` dispatches the compiled step and checks round trips between its two halves.
-`EnumerationDriver` answers the queries of a method of `baselines`.
+`StepDriver` checks round trips between the two halves of a step.
 """
 
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,45 +19,14 @@ from engine.planning import flops
 from engine.runs import storage
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import trace as traces
-from engine.search.answers import Answers
-from engine.search.baselines import QUERIES, Query
-from engine.search.buffer import BROKEN, State, fitness, start
+from engine.search.baselines import EnumerationDriver
+from engine.search.gcg import State, Step, build_step, first_changes, start, whole_replies
 from engine.search.objective import SearchObjective, not_finite
-from engine.search.passes import StepInputs
-from engine.search.step import (
-    STEP_METHODS,
-    build_step,
-    draft_depth,
-    first_changes,
-    takes_gradient,
-    whole_replies,
-)
-from engine.search.trace import Trace
+from engine.search.passes import BROKEN, StepInputs, fitness
+from engine.search.trace import Driver, NewSteps, Trace
+from engine.settings import STEP_METHODS, SearchSettings
 
 _STATE_FIELDS = [field.name for field in dataclasses.fields(State)]
-
-
-class NewSteps(NamedTuple):
-    """Results of k further steps."""
-
-    rewards: np.ndarray  # float32 [k, A], best signed reward so far after each step
-    ids: np.ndarray  # int32 [k, A, T], its sequence
-    flops: np.ndarray  # float64 [k], of one attempt in each step
-
-
-class Driver(Protocol):
-    """Takes the steps of all attempts of one search."""
-
-    rejected: np.ndarray  # int64 [A], candidates rejected because their text does not round-trip
-
-    def advance(self, limit: int, budget: float) -> NewSteps:
-        """Takes up to `limit` steps, fewer if `budget` FLOPs per attempt are spent first."""
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Everything on which the next step depends."""
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """The inverse of `arrays`."""
 
 
 def run_search(
@@ -123,21 +90,32 @@ def run_search(
 
 
 class StepDriver:
-    """Drives a method of `STEP_METHODS` by the compiled step."""
+    """Drives a method of `STEP_METHODS` by the compiled step.
 
-    def __init__(self, objective: SearchObjective, scorer: RewardScorer):
-        settings = objective.settings
+    Args:
+      objective: of the search.
+      scorer: the model, or of several the first.
+      step: from `gcg.build_step`, or of several models.
+      inputs: of the step.
+      cost: operations of a step of one attempt.
+    """
+
+    def __init__(
+        self,
+        objective: SearchObjective,
+        scorer: RewardScorer,
+        step: Step | None = None,
+        inputs: StepInputs | None = None,
+        cost: float | None = None,
+    ):
         self.objective = objective
         self.rejected = np.zeros(len(objective.signs), np.int64)
         self._scorer = scorer
-        self._step = build_step(scorer.graph, scorer.mesh, settings)
-        self._inputs = build_step_inputs(objective, scorer)
-        keys = [stream_key(*stream) for stream in objective.streams()]
-        averaged = settings.momentum and takes_gradient(settings)
-        tokens = objective.config.vocab_size if averaged else 0
-        state = start(np.stack(keys), objective.initial(), settings.buffer, tokens)
-        self._state = self._put(state)
-        self.step_flops = step_flops(objective)
+        self._step = step or build_step(scorer.graph, scorer.mesh, objective.settings)
+        self._inputs = inputs or build_step_inputs(objective, scorer)
+        self.step_flops = cost or step_flops(objective)
+        keys = np.stack([stream_key(*stream) for stream in objective.streams()])
+        self._state = self._put(start(keys, objective.initial(), objective.settings.buffer))
 
     def advance(self, limit: int, budget: float) -> NewSteps:
         """See `Driver.advance`."""
@@ -166,9 +144,7 @@ class StepDriver:
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """See `Driver.restore`."""
         self.rejected = np.array(arrays["rejected"])
-        # A search that was saved before there was momentum has none.
-        known = {"momentum": fetch(self._state).momentum, **arrays}
-        self._state = self._put(State(**{name: known[name] for name in _STATE_FIELDS}))
+        self._state = self._put(State(**{name: arrays[name] for name in _STATE_FIELDS}))
 
     def _checked_step(self) -> tuple[np.ndarray, np.ndarray]:
         """One step whose candidates must round-trip; returns best rewards [A] and ids [A, T]."""
@@ -198,7 +174,7 @@ class StepDriver:
           bool [A, C].
         """
         settings = self.objective.settings
-        latest = STEP_METHODS[settings.method].keep == "latest"
+        latest = settings.takes_gradient  # keeps one candidate, even if it is worse
         passes = np.zeros(signed.shape, bool)
         for a, rewards in enumerate(signed):
             fitnesses = np.asarray(fitness(rewards, settings.target))
@@ -222,87 +198,12 @@ class StepDriver:
         return placed
 
 
-class EnumerationDriver:
-    """Drives a method of `ENUMERATIONS`; a step answers one query of each attempt."""
-
-    def __init__(self, objective: SearchObjective, scorer: RewardScorer):
-        self.objective = objective
-        self.rejected = np.zeros(len(objective.signs), np.int64)
-        self._answers = Answers(objective, scorer)
-        method = QUERIES[objective.settings.method]
-        rngs = [np.random.default_rng(stream) for stream in objective.streams()]
-        self._generators = [method(objective, rng) for rng in rngs]
-        self._queries: list[Query | None] = [next(each, None) for each in self._generators]
-        attempts, length = len(self._generators), objective.settings.length
-        self._sent: list[list[np.ndarray]] = [[] for _ in range(attempts)]
-        self._rewards = np.full(attempts, -np.inf, np.float32)
-        self._ids = np.zeros((attempts, length), np.int32)
-
-    def advance(self, limit: int, budget: float) -> NewSteps:
-        """See `Driver.advance`."""
-        rewards, ids, costs = [], [], []
-        for _ in range(min(limit, self.objective.settings.every)):
-            cost = max(
-                (self._answers.flops(*query) for query in self._queries if query), default=0.0
-            )
-            if not cost or sum(costs) + cost > budget:
-                break
-            for attempt, query in enumerate(self._queries):
-                if query:
-                    sign = self.objective.signs[attempt]
-                    self._send(attempt, query, sign * self._answers.rewards(*query))
-            rewards.append(self._rewards.copy())
-            ids.append(self._ids.copy())
-            costs.append(cost)
-        return NewSteps(
-            np.array(rewards, np.float32).reshape(-1, len(self._generators)),
-            np.stack(ids) if ids else np.empty((0, *self._ids.shape), np.int32),
-            np.array(costs),
-        )
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The rewards that answered every query of each attempt."""
-        return {
-            f"told/{a}": np.concatenate(sent) if sent else np.empty(0, np.float32)
-            for a, sent in enumerate(self._sent)
-        }
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Sends every generator the same rewards again."""
-        for attempt in range(len(self._generators)):
-            rest = arrays[f"told/{attempt}"]
-            while len(rest):
-                query = self._queries[attempt]
-                assert query is not None, "more rewards than queries"
-                rewards, rest = np.split(rest, [len(query[1])])
-                self._send(attempt, query, rewards)
-
-    def _send(self, attempt: int, query: Query, rewards: np.ndarray) -> None:
-        beginning, rows = query
-        if not np.isfinite(rewards).all():
-            raise not_finite([*beginning, *rows[np.argmin(np.isfinite(rewards))]])
-        self._sent[attempt].append(rewards)
-        if len(beginning) + rows.shape[1] == self.objective.settings.length:
-            for index in np.argsort(-rewards, kind="stable"):
-                if not rewards[index] > self._rewards[attempt]:
-                    break
-                ids = np.array([*beginning, *rows[index]], np.int32)
-                if self.objective.passes(ids):
-                    self._rewards[attempt], self._ids[attempt] = rewards[index], ids
-                    break
-                self.rejected[attempt] += 1
-        try:
-            self._queries[attempt] = self._generators[attempt].send(rewards)
-        except StopIteration:
-            self._queries[attempt] = None
-
-
 def build_step_inputs(objective: SearchObjective, scorer: RewardScorer) -> StepInputs:
     """The prompts' keys and values, side by side on the mesh, and the search's arrays."""
     lengths = [len(p.prefix) for p in objective.prompts]
     room = [max(lengths) - n + objective.settings.length for n in lengths]
     prefixes = [scorer.prefill(p, r) for p, r in zip(objective.prompts, room, strict=True)]
-    integers = (lengths, objective.suffix, planned_steps(objective))
+    integers = (lengths, objective.suffix, planned_steps(objective.settings, step_flops(objective)))
     rest = (*(np.array(n, np.int32) for n in integers), objective.allowed, objective.signs)
     lengths, suffix, steps, allowed, signs = meshes.put(scorer.mesh, rest, "")
     return StepInputs(
@@ -317,27 +218,29 @@ def build_step_inputs(objective: SearchObjective, scorer: RewardScorer) -> StepI
 
 def step_flops(objective: SearchObjective) -> float:
     """FLOPs of one step of one attempt; of an enumeration, a step that scores whole replies."""
-    settings, config = objective.settings, objective.config
-    first, whole = first_changes(settings), settings.free[:1] * whole_replies(settings)
-    shape = settings.length, [len(p.prefix) for p in objective.prompts], len(objective.suffix)
-    scored = whole if settings.screen else (*first, *whole)
-    total = flops.compiled_step(config, scored, *shape, with_gradient=takes_gradient(settings))
-    if settings.screen:
-        draft = dataclasses.replace(config, num_layers=draft_depth(config.num_layers))
-        total += flops.candidates(draft, first, *shape)
-    return total
+    settings = objective.settings
+    return flops.compiled_step(
+        objective.config,
+        (*first_changes(settings), *whole_replies(settings)),
+        settings.length,
+        [len(p.prefix) for p in objective.prompts],
+        len(objective.suffix),
+        with_gradient=settings.takes_gradient,
+    )
 
 
-def planned_steps(objective: SearchObjective) -> int:
+def planned_steps(settings: SearchSettings, step: float) -> int:
     """Steps of a search that nothing ends early: `steps`, or fewer if `flops` allow fewer.
 
     For an enumeration this is an estimate, since the costs of its steps differ.
+
+    Args:
+      settings: of the search.
+      step: operations of a step of one attempt (`step_flops`).
     """
-    settings = objective.settings
     if not settings.flops:
         return settings.steps
-    affordable = int(settings.flops / settings.attempts // step_flops(objective))
-    return min(settings.steps, max(1, affordable))
+    return min(settings.steps, max(1, int(settings.flops / settings.attempts // step)))
 
 
 def _check_finite(trace: Trace) -> None:
