@@ -24,7 +24,7 @@ from tests.support.processes import (
 )
 from tests.support.sweeps import Run
 
-LONG = ("--config.part_size=4", "--config.step_size=4", "--config.prompts=greatest,best,worst")
+LONG = ("--config.part_size=4", "--config.step_size=4", "--config.prompts=greatest,best")
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def named_parts(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("victim", "restarted"), [(0, 1), (1, 3)])
+@pytest.mark.parametrize(("victim", "restarted"), [(0, 1), (1, 2)])
 def test_a_killed_process_ends_the_others_and_a_restart_computes_what_is_missing(
     sweeping, tmp_path, victim, restarted
 ):

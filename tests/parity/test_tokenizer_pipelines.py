@@ -147,7 +147,8 @@ def test_a_reply_has_no_space_that_the_tokenizer_puts_before_a_text_of_its_own(f
         ids = own.ids(written(own.template, reply))[len(before) : -len(after)]
         assert own.checkpoint.template.reply_ids(reply) == ids
         settings = {"length": len(ids), "initial": reply, "steps": 1, "topk": 64}
-        assert model.search(PROMPT, candidates=8, **settings)["reward"][-1] > reward
+        found = model.search(PROMPT, candidates=8, **settings)["reward"][-1]
+        assert found > reward - 1e-4  # one step need not improve its start
         assert model.certify(PROMPT, reply, sweeps=len(ids)).swaps
 
 
