@@ -216,6 +216,7 @@ def gcg_settings(length: int, candidates: int, topk: int, dtype: str) -> SearchS
         "replace_first": 1,
         "temperature": math.inf,
         "spread": 0.0,
+        "merge": 0,
         "round_trip": False,
     }
     return SearchSettings.of(**chosen, direction="max", dtype=dtype)

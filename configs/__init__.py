@@ -1,1 +1,1 @@
-"""Settings as data: neither jax nor engine is imported here."""
+"""Settings as data: of the engine, the settings alone are imported here."""

@@ -48,8 +48,8 @@ def join(
 
     Args:
       name: of the command, with which the lines begin.
-      coordinator: host:port at which process 0 runs jax's service; jax learns from the cluster what
-        is None of this and the next two.
+      coordinator: host:port at which process 0 runs jax's service. If this, `count` or `index` is
+        None, jax takes it from the cluster.
       count: number of processes.
       index: of this process.
       timeout_s: seconds within which all must have connected.
@@ -76,6 +76,7 @@ def join(
     _listener.start()
     _hosts = _gather("hosts", host) or _hosts  # process 0 alone names others
     agree("numbers of processes", len(_hosts))  # jax does not compare them
+    agree("commands", name)
 
 
 def count() -> int:
@@ -102,7 +103,7 @@ def from_first(what: str, make: Callable[[], T]) -> T:
       make: computes it, on process 0 alone; a JSON value if there are several processes.
 
     Raises:
-      AssayError: process 0 sends another value than this process wants.
+      AssayError: process 0 sends a value of another name.
     """
     if _client is None:
         return make()
@@ -111,6 +112,7 @@ def from_first(what: str, make: Callable[[], T]) -> T:
         value = make()
         _client.key_value_set(key, json.dumps([what, value]))
         return value
+    _client.key_value_set(f"{key}/{_index}", json.dumps([what, None]))  # if process 0 compares now
     sent, received = json.loads(_client.blocking_key_value_get(key, _FOREVER_MS))
     if sent != what:
         raise AssayError(f"computes {what!r}, but process 0 computes {sent!r}")
@@ -130,7 +132,7 @@ def bytes_from_first(what: str, read: Callable[[], bytes | None]) -> bytes | Non
 
 # Any: a JSON value.
 def agree(what: str, value: Any) -> None:
-    """Checks that a value is the same on every process; returns when all have called it.
+    """Checks that a value is the same on every process; returns once every process has called it.
 
     If one differs, all end with a line that names the first process that differs from process 0.
 
@@ -153,12 +155,12 @@ def agree(what: str, value: Any) -> None:
 
 
 def first_failure(what: str, reason: str, *, alike: bool = False) -> str:
-    """Tells every process what went wrong on any of them; returns when all have called it.
+    """Tells every process what went wrong on any of them; returns once every process has called it.
 
     Args:
       what: name of what was tried on every process.
       reason: what went wrong on this one; "" where nothing did.
-      alike: whether all end unless every process has the same reason, or none has any.
+      alike: end all processes if their reasons differ.
 
     Returns:
       "" where nothing went wrong anywhere. Else the reason of the first process that has one; the
@@ -254,7 +256,7 @@ def _listen() -> None:
 
 
 def _end_process_0_last() -> None:
-    """Waits on process 0 until the others have printed the line: without it jax aborts them."""
+    """Process 0 waits until the others have printed: jax aborts them when it is gone."""
     if _index > 0:
         _client.key_value_set(f"{_PRINTED}{_index}", "")
         return

@@ -23,7 +23,7 @@ from engine.runs import storage
 from engine.runs.lock import LockError
 from engine.settings import SweepSettings
 from launch.common import command, locking, published_rewards, scoring
-from launch.common.convention_runs import ConventionRuns, Failed
+from launch.common.convention_runs import ConventionRuns, Failed, Interrupted
 from launch.common.conventions import (
     Values,
     check_dimensions,
@@ -126,7 +126,7 @@ def _computed(
                 new += ConventionRuns(model, *scored).compute(chosen)
             except LockError:
                 raise
-            except Failed as failed:
+            except (Failed, Interrupted) as failed:
                 failures.append(str(failed))
             except AssayError as error:  # of the default convention: other models do not need it
                 if len(models) == 1:

@@ -1,7 +1,7 @@
 """Pipelines: lists of steps, each of which keeps finished work and resumes by itself.
 
-`assay demo` and `assay reproduce` are two of them. A step is a function of what is computed so far;
-a new one is one line in the list of its pipeline.
+`run` runs a list of steps (`launch.demo.STEPS`: a new step is one line there). `for_each` runs the
+stages of each model (`launch.reproduce`: a new one is a member of `Stage` and a line of `STEPS`).
 """
 
 import dataclasses

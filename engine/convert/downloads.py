@@ -8,7 +8,7 @@ where standard error is no terminal; comparison with the hub's hashes.
 import contextlib
 import errno
 import hashlib
-import http
+import http.client
 import logging
 import re
 import sys
@@ -285,7 +285,8 @@ def _refusal(error: BaseException, source: str, revision: str | None, cache: Pat
     for cause in causes:
         if isinstance(cause, errors.HfHubHTTPError):
             status, url = cause.response.status_code, str(cause.response.url).partition("?")[0]
-            answer = f"the hub answers {status}, {http.HTTPStatus(status).phrase}, for {url}"
+            phrase = http.client.responses.get(status, "an error")
+            answer = f"the hub answers {status}, {phrase}, for {url}"
             login = "log in with `hf auth login` and an account that may read it"
             return f"{source}: {answer}; {login if status in (401, 403) else _LATER}"
         if isinstance(cause, OSError) and cause.errno in _DISK:

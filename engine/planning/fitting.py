@@ -7,7 +7,7 @@ from engine.models.config import DecoderConfig
 from engine.planning.memory import LEAST_STEP, Account, Model, account
 from engine.planning.work import SearchWork, SweepWork
 
-# Candidates per step that `auto` takes where memory allows: docs/decisions/2026-11-23-step-size.md.
+# Candidates per step that `auto` takes where memory allows: docs/decisions/step-and-memory.md.
 STEPS = {"cpu": 1024, "gpu": 2048, "tpu": 1024}
 
 

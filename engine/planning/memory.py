@@ -209,7 +209,7 @@ def _table_bytes(model: Model, work: SearchWork) -> int:
     # Where candidates are drawn by position, devices along `model` keep the slopes of their tokens.
     if model.platform != CPU and work.packed and vocab % model.model == 0:
         tables //= model.model
-    return tables + 2 * work.momentum * table  # before and after the step, whole on every device
+    return tables
 
 
 def _account(model: Model, prefix: int, step: int) -> Account:

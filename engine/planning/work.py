@@ -2,7 +2,7 @@
 
 import dataclasses
 
-# As in configs/common.py, with which a test compares them: rows of the self-check, and of a part.
+# Defaults of engine/settings.py (a test compares them): rows of the self-check, and of a part.
 SELF_CHECK, PART_SIZE = 16, 16384
 BLOCK_ROWS = 32  # rows of packed candidates that a search scores at a time: 64 candidates
 # Attempts whose parents a device runs through the model together in a search. A parent is so short
@@ -34,9 +34,8 @@ class SearchWork:
     attempts: int  # that run side by side; two for both directions
     together: int = 1  # prompts that are judged by the mean of their rewards
     gradient: bool = True  # whether a step takes one
-    momentum: bool = False  # whether it keeps the mean of the earlier ones
     merged: int = 0  # replies that join changes of the best candidates, scored whole
-    packed: bool = True  # whether two candidates share a row (`engine.search.packing`)
+    packed: bool = True  # whether two candidates share a row (`engine.search.passes.pack`)
     enumerates: bool = False  # whether a step scores `candidates` whole replies, as `beam` does
 
     @property

@@ -31,13 +31,13 @@ class Sweep:
 
     Attributes:
       position: of the swapped token, from 0.
-      own: reward of the sequence itself, as this sweep computes it.
+      own: reward of the unchanged sequence in this sweep.
       token: id of the best swap that is admitted; -1: none is.
       reward: its reward.
       gain: how much better it is than the sequence; -inf: none is admitted.
-      second: the same of the second best.
+      second: gain of the second-best admitted swap; -inf: there is none.
       rejected: swaps that improve the sequence but whose text does not tokenise back to them.
-      still: those of them that improve the best swap.
+      still: rejected swaps that would also improve on the best admitted one.
     """
 
     position: int

@@ -47,7 +47,7 @@ def jobs_of(
       mesh: the devices.
 
     Raises:
-      AssayError: a certificate begun under another fingerprint; a damaged file.
+      AssayError: a certificate with another fingerprint; a damaged file.
     """
     if not settings.certify:
         return []
@@ -219,7 +219,7 @@ def _positions(objective: SearchObjective) -> tuple[int, int]:
 
 
 def _suffices(said: Mapping[str, Any], budget: int) -> bool:
-    """Whether a certificate, as `certificate.summary` has it, leaves nothing to a budget."""
+    """Whether a certificate (`summary`) is certified, or has used the budget of sweeps."""
     return bool(said.get("certified")) or said.get("sweeps", 0) >= budget
 
 

@@ -113,7 +113,7 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """What a step consists of: parts of one program for one model, programs for several models.
+    """The functions of a step: traced into one program for one model, else run in turn.
 
     Attributes:
       draw: state -> parents [A, T], keys of proposals and keys of noise.
@@ -121,7 +121,7 @@ class Pieces:
       propose: (step, parents, slopes or None, both keys) -> candidates [A, C, T].
       score: (parents, candidates, first changed positions, written) -> rewards [A, C].
       merge: (parents, candidates, their rewards) -> merged candidates [A, M, T].
-      join: candidates, rewards, merged ones, their rewards -> both together.
+      join: candidates, rewards, merged ones, their rewards -> candidates and rewards of both.
       rank: (candidates, rewards, rewards of the parents) -> Ranked.
     """
 
@@ -330,7 +330,7 @@ def join(
     more: Int[Array, "A M T"],
     more_rewards: Float[Array, "A M"],
 ) -> tuple[Array, Array]:
-    """Candidates and merged ones; one that is there before is UNKNOWN, and takes no place."""
+    """Candidates, then merged ones; a repeated one gets the reward UNKNOWN: never kept."""
     ids = jnp.concatenate([ids, more], axis=1)
     same = (ids[:, :, None] == ids[:, None]).all(-1)
     repeated = jnp.tril(same, -1).any(2)[:, -more.shape[1] :]

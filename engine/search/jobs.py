@@ -52,7 +52,7 @@ class Job:
       objective: what is maximised, in the directions that are missing.
       each: slug -> a model's objective under all prompts; without `readers`.
       readers: slug -> how a model of another tokenizer reads, in a universal search.
-      files: direction -> file of each model and prompt, or of a joint search of its one.
+      files: direction -> (slug, prompt id) -> file; a joint search has one id for all prompts.
       fingerprints: file -> of its result.
       missing: directions that are not complete.
       rule: of a universal search; "" for others.
@@ -121,7 +121,7 @@ def searches_of(
       joint: whether all prompts are judged together.
 
     Raises:
-      AssayError: bad input; a result begun under another fingerprint; a damaged file.
+      AssayError: bad input; a result that the run holds with another fingerprint; a damaged file.
     """
     judged = {prompt_id: {prompt_id: text} for prompt_id, text in prompts.items()}
     if joint:
@@ -399,8 +399,8 @@ def _work_of(objective: SearchObjective) -> SearchWork:
 def _complete(manifest: Manifest, files: Mapping[str, Files], prompts: Sequence[str]) -> list[str]:
     """The directions that need not be searched again.
 
-    Searches that the manifest lacks are adopted if all directions are on disk: those of a command
-    that was stopped between two directions are searched again, together.
+    Files that the manifest lacks are adopted only if every direction is on disk. If a command was
+    stopped between two directions, both are searched again.
 
     Args:
       manifest: with every search entered.

@@ -120,7 +120,7 @@ def check_rule(rule: str, judges: int) -> None:
 
 
 def check_settings(settings: SearchSettings) -> None:
-    """Raises AssayError for settings that a universal search has not."""
+    """Raises AssayError for settings that a universal search does not support."""
     if settings.method not in STEP_METHODS:
         allowed = ", ".join(map(repr, STEP_METHODS))
         raise AssayError(f"method={settings.method!r}; allowed in a universal search: {allowed}")
@@ -135,11 +135,11 @@ def check_lengths(card: Card, prompts: Iterable[PromptIds], length: int, reply: 
     Args:
       card: of the model.
       prompts: split by its template.
-      length: tokens of the longest reply there.
+      length: tokens of the longest reply, in this model's tokenizer.
       reply: what it is, for the message.
 
     Raises:
-      AssayError: it was not.
+      AssayError: a conversation may be longer than the model allows.
     """
     longest = max(len(prompt.prefix) + len(prompt.suffix) for prompt in prompts) + length
     if longest > card.decoder.max_positions:
@@ -244,8 +244,8 @@ class Reading:
     ) -> "Reading":
         """Counts the tokens of replies.
 
-        A token's text may be cut elsewhere where it meets another's, which costs less than a token
-        more each (docs/search.md), so `most` adds one to the longest text of a token.
+        Where two tokens' texts meet, the other tokenizer may split them differently, which adds
+        less than one token per text (docs/search.md), so `most` adds one to the longest text.
 
         Args:
           checkpoint: the model.

@@ -89,7 +89,7 @@ def slopes_and_keys_values(
     settings: SearchSettings,
     mesh: Mesh,
 ) -> tuple[Float[Array, "A"], Float[Array, "A T V"], KeyValues]:
-    """What `slopes_of` returns, and what `keys_values_of` does, which a gradient computes too."""
+    """What `slopes_of` returns, then what `keys_values_of` does, from the gradient's pass."""
     signs = jnp.ones_like(inputs.signs) if settings.wrong_sign else inputs.signs
     for_cpu = model.decoder.layers.for_cpu
 

@@ -32,8 +32,8 @@ class FirstChanges:
 def spread_first_changes(free: Sequence[int], candidates: int, topk: int) -> FirstChanges:
     """Distributes the candidates evenly over the free positions.
 
-    The distribution is symmetric: with the last candidate, the first changes as many positions as
-    any other candidate with its counterpart, so that rows of two are equally long (`passes.pack`).
+    The distribution is symmetric: the first and the last candidate, the second and the last but
+    one, and so on, leave about as many positions to compute (rows of two: `passes.pack`).
 
     Args:
       free: positions that may change, ascending.

@@ -82,8 +82,8 @@ def search_sequences(
       universal search by direction, then in the order in which models and prompts are named.
 
     Raises:
-      AssayError: bad input; a result begun under another fingerprint; a reward that is not finite;
-        a self-check beyond tolerance.
+      AssayError: bad input; a result that the run holds with another fingerprint; a reward that is
+        not finite; a self-check beyond tolerance.
     """
     if rule:
         judges.check_rule(rule, len(checkpoints) * len(prompts))
@@ -291,7 +291,7 @@ def _certify(manifest: Manifest, job: Job, loaded: "_Loaded", bar: tqdm) -> None
 
 
 def _results(manifest: Manifest, job: Job, *, new: bool) -> list[SearchResult]:
-    """What the files of a job hold that it has written, or that were complete before."""
+    """Results in a job's files: those just written if `new`, else those complete before."""
     results = []
     for direction, files in job.files.items():
         for (slug, prompt_id), path in files.items() if new == (direction in job.missing) else ():

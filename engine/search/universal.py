@@ -1,7 +1,7 @@
 """The step of a universal search: that of one model, with every judge scored in turn.
 
-What is one program for one model is several here: the passes of each judge, and the compiled
-functions between them.
+With one model the step is one program. Here it is several: the passes of each judge, and the
+compiled functions between them.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ def universal_step(
     planned: int,
     readers: Sequence[TextJudge] = (),
 ) -> Step:
-    """The step of a universal search; see `universal_driver`. It has `planned` of them."""
+    """The step of a universal search; see `universal_driver`. `planned`: steps of the search."""
     settings, mesh = objective.settings, judges[0].scorer.mesh
     gcg.spread_changes(settings)
     shared, tokens = settings.of_compiled_step(), len(objective.allowed)

@@ -30,7 +30,7 @@ class Job:
       checkpoint: the model.
       path: folder of the parts, relative to the run.
       rows: what is scored. Jobs with the same object are computed in one pass.
-      fingerprint: what all parts must agree on; in a listed job, the choices of its command alone.
+      fingerprint: what all parts must agree on; before `setup.enter`, what the command chose.
       missing: row ranges of the parts that are not on disk, ascending.
     """
 
@@ -89,7 +89,7 @@ def step_of(one: Pass) -> int:
     """Candidates per step of a pass that computes what is missing.
 
     Raises:
-      AssayError: some jobs were begun with another step than others.
+      AssayError: unfinished jobs of the pass have different step sizes.
     """
     first, *others = [job for job in one if job.missing] or one[:1]
     for other in others:
@@ -103,19 +103,17 @@ def step_of(one: Pass) -> int:
 
 
 def is_checked(manifest: Manifest, job: Job) -> bool:
-    """Whether a job is complete and passed its self-check; one made from its parts did not."""
+    """Whether a job is complete and passed its self-check; a rebuilt entry has none."""
     entry = manifest.result(job.path)
     return entry["complete"] and entry["self_check"] is not None
 
 
 def check_present(manifest: Manifest, jobs: Sequence[Job], part_size: int) -> None:
-    """Reads every part of the jobs that is on disk; enters those that the manifest lacks.
-
-    A store sends several parts at a time.
+    """Reads and checks every part on disk, and records those that the manifest lacks.
 
     Raises:
-      AssayError: a part is damaged, belongs to another job, or holds other row ranges; parts of a
-        job that goes on were computed elsewhere, or in one pass with other models.
+      AssayError: a part is damaged, belongs to another job, or holds other row ranges; parts of an
+        unfinished job were computed by another kind of device or compiler, or with other models.
     """
     present: list[tuple[Job, Pass, Span]] = []
     for one in passes(jobs):

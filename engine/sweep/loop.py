@@ -85,14 +85,14 @@ def run(
     finished: Finished = lambda job, numbers: None,
     ended: Ended = lambda outcomes: None,
 ) -> int:
-    """Enters jobs in a run, and computes what is missing of them.
+    """Records jobs in the run's manifest and computes their missing parts.
 
-    Models that fail do not keep the others from being computed. Of several processes, a failure
-    that concerns models alone is one of loading them, or of their numbers; any other stops all.
+    A model that fails does not stop the others. With several processes this holds for failures of
+    loading, of the prefix pass and of the numbers; any other failure ends all processes.
 
     Args:
       manifest: from `setup.open_run`.
-      jobs: all of them; those of one pass stand together, and so do passes of the same models.
+      jobs: all of them; jobs of one pass are adjacent, and so are passes of the same models.
       load: called once for models with a missing part, after the models before them were released.
       settings: of the run.
       mesh: of the scorers.
@@ -156,7 +156,7 @@ def _load(
 
 @contextlib.contextmanager
 def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
-    """Starts writes (function, arguments) beside the next step, when the one before has ended.
+    """Yields what runs a write (function, arguments) while the next part is computed.
 
     An error of a write surfaces at the next one, or at the end. The manifest of a run that fails or
     is stopped is saved.
@@ -230,7 +230,7 @@ class _Loop:
 
     @contextlib.contextmanager
     def _alone(self, job: Job) -> Iterator[None]:
-        """What concerns one model of the pass: its failure does not stop the others."""
+        """Records an error inside as the failure of this job's model; other models go on."""
         try:
             yield
         except AssayError as error:
@@ -281,7 +281,7 @@ class _Loop:
     def _write(
         self, span: Span, new: Iterable[tuple[Job, np.ndarray, Json]], seconds: float
     ) -> None:
-        """Writes the parts of one span: of each job, its numbers and what they are made with."""
+        """Writes each job's part of one span: its numbers, and how they were computed."""
         name = schema.part_name(*span)
         for job, part, made_with in new:
             columns = {**job.rows.keys(*span), **dict(zip(job.columns, part, strict=True))}

@@ -91,7 +91,7 @@ class Outcomes:
 
     @contextlib.contextmanager
     def group(self, models: Sequence[str]) -> Iterator[None]:
-        """Times what is done with models that share a pass; an error fails all that had not failed.
+        """Times the work on models of one pass; an AssayError fails those that had not failed.
 
         Raises:
           AssayError: as `fail`.
@@ -127,7 +127,7 @@ class Outcomes:
             tqdm.write(f"{error}; going on with the other models", file=sys.stderr)
 
     def all_failed(self, models: Sequence[str]) -> bool:
-        """Whether all of some models have failed, as process 0 knows it; every process calls."""
+        """Whether all given models have failed, by process 0; every process must call this."""
         return processes.from_first(
             f"failures of {', '.join(models)}",
             lambda: all(self._of[model].failure for model in models),
@@ -136,11 +136,11 @@ class Outcomes:
     def everywhere(self, models: Sequence[str], what: str, call: Callable[[], Made]) -> Made:
         """Runs `call` on every process; the models fail on all of them if it fails on any.
 
-        `call` needs no other process until it has succeeded; `what` names it.
+        `call` must not wait for other processes; `what` names it in messages.
 
         Raises:
           FailedEverywhere: it raised an AssayError on some process; raised on all of them.
-          AssayError: it did so on this one, and there are no other processes, or no other models.
+          AssayError: `call` raised it here, and there is only one process, or no other model.
         """
         made, reason = [], ""
         try:

@@ -59,8 +59,8 @@ def sweep_vocabulary(
       The number of rewards that were computed; 0 if the run was complete.
 
     Raises:
-      AssayError: bad input, a result begun under another fingerprint, a reward that is not finite
-        (with its token ids), a self-check beyond tolerance.
+      AssayError: bad input, a result that the run holds with another fingerprint, a reward that is
+        not finite (with its token ids), a self-check beyond tolerance.
       SomeFailed: some models failed; the others are complete.
     """
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
@@ -80,7 +80,7 @@ def sweep_vocabulary(
 
 
 def _say_text(jobs: Sequence[Job]) -> None:
-    """Says on standard error which models are scored in mode `text` for want of a cut."""
+    """Names the models that are scored as texts because their template cannot be cut."""
     texts = {job.model for job in jobs if isinstance(job.rows, TokenTextRows)}
     for slug in sorted(texts) if processes.writes() else ():
         tqdm.write(
@@ -100,7 +100,7 @@ def check_vocabulary(
     """Refuses what `sweep_vocabulary` would refuse before its first pass; writes nothing.
 
     Args:
-      checkpoints: as there, and so are the others.
+      checkpoints: models.
       prompts: prompt id -> text.
       run: run folder, new or to be continued.
       settings: of the sweep.
@@ -110,7 +110,8 @@ def check_vocabulary(
       (slug, prompt id) -> the fingerprint that the result is going to have, or has.
 
     Raises:
-      AssayError: bad input, a run that cannot be continued so, a model that does not fit.
+      AssayError: bad input, a run that cannot be continued with these inputs, a model that does
+        not fit.
     """
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     listed = _vocabulary_jobs(checkpoints, prompts, settings)
@@ -145,7 +146,7 @@ def sweep_replies(
 
 
 def chosen_tokens(ids: Sequence[int], count: int | None, seed: int) -> Sequence[int] | None:
-    """A fixed random subset of a vocabulary's ids, ascending; None where that is all of them.
+    """A fixed random subset of a vocabulary's ids, ascending; None if it would hold all.
 
     Args:
       ids: of the vocabulary, ascending.
@@ -250,7 +251,7 @@ def _jobs(
       settings: of the run.
       rows_of: (prompt=, mode=, pooling=) -> what is scored.
       path_of: (slug, prompt id) -> folder of the parts.
-      **choices: further ones that all parts must agree on.
+      **choices: further entries of the fingerprint.
     """
     mode = mode_of(group[0], prompts.values(), settings.mode)
     pooling = pooling_of(group[0], settings.pooling)

@@ -80,7 +80,7 @@ def open_run(
 
 # Any: what JSON holds.
 def admit(manifest: Manifest, kind: str, name: str, entry: Any) -> None:
-    """`Manifest.admit` on process 0, which reads the run, after all have agreed on the entry."""
+    """Checks that all processes have the same entry; process 0 calls `Manifest.admit`."""
     processes.agree(kind, [name, entry])
     if processes.writes():
         manifest.admit(kind, name, entry)
@@ -106,13 +106,13 @@ def admit_fingerprint(manifest: Manifest, path: str, fingerprint: Json) -> None:
 
 
 def numerics(manifest: Manifest, path: str, *, whole: bool) -> dict[str, int]:
-    """What of the code decides the last bits of numbers, for a result's fingerprint.
+    """The version of the numerical code, which decides last bits, for a fingerprint.
 
     Args:
       manifest: of the run; all processes hold the same.
       path: of the result, relative to the run.
-      whole: whether nothing of it is missing. Then it keeps what its fingerprint has, since
-        nothing is added to it.
+      whole: whether the result has all its parts; it then keeps the version in its fingerprint,
+        if there is one.
     """
     present = manifest.content["results"].get(path)
     if whole and present is not None:
@@ -122,13 +122,13 @@ def numerics(manifest: Manifest, path: str, *, whole: bool) -> dict[str, int]:
 
 
 def enter(
-    manifest: Manifest, jobs: Sequence[Job], settings: "Settings", mesh: Mesh
+    manifest: Manifest, jobs: Sequence[Job], settings: Settings, mesh: Mesh
 ) -> tuple[list[Job], Mapping[tuple[str, ...], str]]:
     """Enters listed jobs in the manifest, and finds their missing parts; nothing is written yet.
 
     Args:
       manifest: from `open_run`.
-      jobs: those of one pass stand together, and so do passes of the same models.
+      jobs: jobs of one pass are adjacent, and so are passes of the same models.
       settings: of the run.
       mesh: the devices.
 
@@ -136,8 +136,8 @@ def enter(
       The jobs with whole fingerprints and missing parts, and `step_size.refusals`.
 
     Raises:
-      AssayError: a mesh that fits no model, a job that was begun under another fingerprint, a
-        conversation that is too long for the model, models of which none fits into memory.
+      AssayError: a mesh that fits no model, a job that the run holds with another
+        fingerprint, a conversation that is too long for the model, models of which none fits.
     """
     _check_meshes(mesh, [job.checkpoint for job in jobs])
     place, entered = Place.of(mesh), []
@@ -149,7 +149,7 @@ def enter(
     return entered, refusals(entered, settings, place)
 
 
-def _enter(manifest: Manifest, job: Job, settings: "Settings", mesh: Mesh, step: int) -> Job:
+def _enter(manifest: Manifest, job: Job, settings: Settings, mesh: Mesh, step: int) -> Job:
     """`enter` for one job; it keeps the step that the run records, unless `settings` name one."""
     rows, path = job.rows, job.path
     if settings.step_size is None:
@@ -247,7 +247,7 @@ def read_vocabulary(manifest: Manifest, path: str) -> pl.DataFrame | None:
 
 
 def _environment() -> Json:
-    """What computes now, for entries of the manifest."""
+    """Versions, devices, host and time of this command, for the manifest."""
     return {
         **library_versions(),
         "device_kind": jax.devices()[0].device_kind,
@@ -259,7 +259,7 @@ def _environment() -> Json:
 
 
 def _computed_by() -> Json:
-    """What computes now, as far as equal runs have it in common, for the parts."""
+    """Versions and kind of device, which equal runs share, for the parts."""
     platform, kind = jax.devices()[0].platform, jax.devices()[0].device_kind
     return {**library_versions(), "platform": platform, "device_kind": kind}
 

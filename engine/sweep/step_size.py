@@ -17,7 +17,7 @@ _SMALL = 1024  # rows of a part; who names fewer wants small parts
 
 
 def choose_step(
-    manifest: Manifest, same_models: Sequence[Pass], settings: "Settings", place: Place
+    manifest: Manifest, same_models: Sequence[Pass], settings: Settings, place: Place
 ) -> int:
     """Candidates per step on each device, for all passes of models that share a decoder.
 
@@ -55,7 +55,7 @@ def recorded_step(manifest: Manifest, path: str) -> int | None:
 
 
 def refusals(
-    jobs: Sequence[Job], settings: "Settings", place: Place
+    jobs: Sequence[Job], settings: Settings, place: Place
 ) -> Mapping[tuple[str, ...], str]:
     """Why models cannot be loaded, by the slugs of models that share a pass; empty if all can.
 
@@ -95,7 +95,7 @@ def advise(jobs: Sequence[Job], part_size: int, devices: int) -> None:
     """Says on standard error where parts are too small to fill many devices.
 
     Args:
-      jobs: those with missing parts count, if they have more rows than a part.
+      jobs: only those with missing parts and more rows than a part are considered.
       part_size: rows per part.
       devices: along the mesh axis `data`.
     """

@@ -1,8 +1,8 @@
 """Scores a model under many conventions, each into a run folder of its own; resumable.
 
-Weights are restored once for all conventions that need the same ones. A convention that gives the
-token ids of an earlier one under the same settings is not computed, and what a sweep has computed
-already is taken over.
+Weights are restored once for all conventions that need the same ones. A convention that renders the
+same token ids as an earlier one, under the same settings, is not computed again. Results that a
+sweep left in the run are copied.
 """
 
 import dataclasses
@@ -291,7 +291,7 @@ class ConventionRuns:
         }
 
     def _compute_all(self, passes: Sequence[Pass], of: int) -> int:
-        """Computes some of `of` passes; returns the number of new rewards."""
+        """Computes passes; `of` is their total in progress lines. Returns new rewards."""
         new = 0
         for one in passes:
             self._begun += 1

@@ -130,7 +130,7 @@ def values_of(
 
 
 def based_on(values: Values, base: Mapping[str, str]) -> Values:
-    """The same values, of which those of `base` that the model allows are the default ones."""
+    """The same values, with that of `base` first wherever the model allows it."""
     return {
         name: [base[name], *(v for v in allowed if v != base[name])]
         if base.get(name) in allowed

@@ -1,7 +1,8 @@
 """What a reproduction would take: bytes, disk, memory and hours, from shapes alone."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import jax
 
@@ -41,7 +42,8 @@ class Needs:
       absent: whether it has work left for which --source-dir lacks its folder.
       todo: stages that are not complete, each with the results that it lacks and has in all.
       plans: for each of the devices.
-      seconds: of all stages, for each of the devices; None where it does not fit.
+      seconds: of all stages, for each of the devices; None where it does not fit, NaN where the
+        speed in that dtype is not known.
       noise_s: of them, those of the second dtype; None where it does not fit in that.
       tries_s: of them, those of the stage `readings`, at the most.
     """
@@ -121,10 +123,12 @@ def _plan(call: Call, subject: Model, devices: Devices, dtype: str = "auto") -> 
     return plan(subject, devices, sweep, work, None if chosen == "auto" else chosen)
 
 
-def _seconds(call: Call, subject: Model, one: Plan, places: Iterable[runs.Place]) -> float | None:
-    """Seconds of missing results but searches, by the time of one sweep; None: it does not fit."""
-    if not one.fits or one.sweep_s is None:
+def _seconds(call: Call, subject: Model, one: Plan, places: Sequence[runs.Place]) -> float | None:
+    """Seconds of missing results but searches; None: it does not fit; NaN: not predicted."""
+    if not one.fits:
         return None
+    if one.sweep_s is None:
+        return math.nan if places else 0.0
     items = 0 if call.elo is None else len(call.elo.replies)
     share = items / subject.config.vocab_size * (_CANDIDATE + _ITEM) / _CANDIDATE
     each = {
@@ -333,6 +337,8 @@ def _row(call: Call, one: Needs) -> tuple[str, ...]:
 
 
 def _short(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "not predicted"
     return in_hours(seconds) if seconds >= 1 else "< 1 s"
 
 

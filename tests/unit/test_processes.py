@@ -128,6 +128,15 @@ FAULTS = {
         "processes.agree('that' if index else 'this', 1)",
         (2, "process 1 of 2 (HOST): compares 'that', but process 0 compares 'this'"),
     ),
+    "a value where another compares": (
+        "processes.from_first('that', lambda: 1) if index else processes.agree('this', 1)",
+        (2, "process 1 of 2 (HOST): compares 'that', but process 0 compares 'this'"),
+    ),
+    "a comparison where another has a value": (
+        "if not index: processes.from_first('value', lambda: 1)\n"
+        "processes.agree('that' if index else 'this', 1)",
+        (2, "process 1 of 2 (HOST): compares 'that', but process 0 compares 'this'"),
+    ),
     "another value": (
         "processes.from_first('that' if index else 'this', lambda: 1)",
         (2, "process 1 of 2 (HOST): computes 'that', but process 0 computes 'this'"),
