@@ -77,6 +77,18 @@ def test_a_plan_counts_the_second_dtype_by_its_own_speed(command, tmp_path):
     assert "sweep 9/9" in rows(lines)["R-Gem-2B"]
 
 
+def test_a_time_that_is_not_known_is_no_model_that_is_too_large(command, tmp_path):
+    given = (f"--root={tmp_path / 'root'}", "--plan", "--readings=none", "--devices=cpu-64GB")
+    models = "--models=skywork-reward-llama-3.1-8b-v0.2,skywork-reward-gemma-2-27b-v0.2"
+    lines = command("reproduce", *given, models, "--config.dtype=bfloat16").out
+    assert rows(lines)["S-Lla-8B-v0.2"].endswith("not predicted")
+    assert "too large; dtype=float16 would do" in rows(lines)["S-Gem-27B-v0.2"]
+    assert rows(lines)["in"].endswith("not predicted (1 of 2 models; the others do not fit)")
+    lines = command("reproduce", *given, models, "--config.second_dtype=bfloat16").out
+    (line,) = [line for line in lines if line.startswith("noise between dtypes: the paper")]
+    assert "not predicted on cpu-64GB" in line and line.endswith("for S-Gem-27B-v0.2")
+
+
 def test_language_models_of_the_setting_are_taken_beside_named_models(command, tmp_path):
     def planned(*more):
         given = (f"--root={tmp_path / 'root'}", "--plan", "--devices=cpu-8GB")

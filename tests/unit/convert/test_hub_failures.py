@@ -96,6 +96,12 @@ FAILURES = {
         fails("GET /api", status=429),
         f"the hub answers 429, Too Many Requests, for {{url}}/api/.*; {AGAIN}$",
     ),
+    "a status that Python does not know": (
+        NAME,
+        None,
+        fails("GET /api", status=520),
+        f"the hub answers 520, an error, for {{url}}/api/.*; {AGAIN}$",
+    ),
     "busy, at a file": (
         NAME,
         None,
