@@ -142,7 +142,7 @@ def study_of(
     slugs = {info.nickname: slug for slug, info in infos.items()}
     parts = [_Part(chapter) for chapter in _CHAPTERS]
     chapters = [*parts, RoundedAgreement(), _ItemsAgreement(), _PrintedScores(published, slugs)]
-    return compute(run, infos, settings, chapters)  # type: ignore[arg-type] # no sections are asked
+    return compute(run, infos, settings, chapters)  # type: ignore[arg-type] # they write no section
 
 
 def own_of(

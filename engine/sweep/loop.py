@@ -173,7 +173,7 @@ def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
             yield start
             if last:
                 last.pop().result()
-        except BaseException:
+        except BaseException:  # Ctrl-C too: parts that are on disk are recorded
             pool.shutdown()
             if processes.writes():
                 with contextlib.suppress(AssayError):  # the first error is the one to report

@@ -96,8 +96,13 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """JSON without Jinja's escapes for HTML."""
-    layout = {"indent": indent, "separators": separators, "sort_keys": sort_keys}
-    return json.dumps(value, ensure_ascii=ensure_ascii, **layout)  # type: ignore[arg-type]
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _raise_exception(message: str) -> NoReturn:
