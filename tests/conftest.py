@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 
 import hypothesis
@@ -17,9 +16,8 @@ _FLAGS = ["--xla_force_host_platform_device_count=4"]
 # fast. `make test-all` runs tests/demo, whose models are real, with COMPILE=as-users.
 if os.environ.get("COMPILE") != "as-users":
     _FLAGS.append("--xla_cpu_parallel_codegen_split_count=2")
-    # jaxlib 0.11 no longer has this flag, and ends the process at a flag that it does not know.
-    if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):
-        _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+    # An option, not a flag: a jaxlib that no longer knows it goes on without it.
+    _FLAGS.append("--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters")
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_FLAGS]).strip()
 # What is compiled once is read from disk when it is traced again, by this process or by one that it
