@@ -9,7 +9,7 @@ from analysis.blocks import Section, pictures
 from analysis.figures import style
 from engine.errors import AssayError
 
-_INLINE_SVG_BYTES = 300_000  # The page takes the PNG of a larger figure, which is then smaller.
+_INLINE_SVG_BYTES = 80_000  # The page takes the PNG of a larger figure, which is then smaller.
 _COLOURS = 128  # Of that PNG; figures/ holds it in all its colours.
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import jinja2
 
-from analysis.blocks import Section, Text
+from analysis.blocks import Section
 from analysis.figures import style
-from analysis.report import few_prompts, findings
+from analysis.report import few_prompts, first_screen, outline
 from analysis.report.explorer import LIMIT, Packed
 from analysis.run import Run
 from analysis.study import Study
@@ -23,8 +23,9 @@ from engine.runs.schema import LOGPROBS_DIR
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
 _EXPLORER = ("data", "text", "plot")
+_PLAIN = ("table.js", "question.js")
 SCRIPTS = (
-    "table.js",
+    *_PLAIN,
     "vendor/slickgrid.min.js",
     *(f"explorer-{part}.js" for part in _EXPLORER),
     "explorer.js",
@@ -53,17 +54,22 @@ def render(
     environment.filters |= {
         "number": number,
         "count": lambda n: f"{n:,}",
+        "percent": lambda x: number(x, "{:.2f} %"),
+        "charts": outline.charts,
+        "without": outline.without,
         "fixed": lambda x: number(x, "{:.2f}"),
         "segments": display.segments,
         "cell": cell,
         "urlpart": lambda text: urllib.parse.quote(text, safe=""),
     }
     full = [section for section in sections if not section.is_empty]
+    shown = few_prompts.shown(study)
     return environment.get_template("index.html.j2").render(
         _context(study),
-        sections=full,
-        empty=empty(sections),
-        findings=findings.chosen(full),
+        shown=shown,
+        questions=[] if of_language_models(study.run) else first_screen.questions(study, shown),
+        groups=outline.groups(sections),
+        headlines=outline.headlines(full),
         figures=figures,
         files=[f"{stem}.csv" for stem in study.tables.files],
         explorer=explorer,
@@ -71,7 +77,7 @@ def render(
         # JSON in a script element ends at "</script", even inside a string.
         explorer_meta=json.dumps(explorer.meta).replace("<", "\\u003c"),
         style=_text("vendor/slickgrid.min.css") + _text("style.css"),
-        scripts=[_script(name) for name in (SCRIPTS if explorer.meta["models"] else SCRIPTS[:1])],
+        scripts=[_script(name) for name in (SCRIPTS if explorer.meta["models"] else _PLAIN)],
     )
 
 
@@ -109,25 +115,6 @@ def cell(value: Any, kind: str) -> str:  # Any: an entry of a table
     if kind == "fixed":
         return number(value, "{:.3f}")
     return number(value) if kind == "number" else str(value)
-
-
-def empty(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
-    """The sections without a figure or a table, by the reason that they give.
-
-    Returns:
-      The reason, one sentence or "", and the sections that give it; in page order.
-    """
-    by_reason: dict[str, list[Section]] = {}
-    for section in sections:
-        if section.is_empty:
-            by_reason.setdefault(_reason(section), []).append(section)
-    return list(by_reason.items())
-
-
-def _reason(section: Section) -> str:
-    texts = [block for block in section.blocks if isinstance(block, Text)]
-    texts.sort(key=lambda block: block.role != "note")  # stable: a note before other text
-    return texts[0].text if texts else ""
 
 
 def lede(study: Study) -> str:
@@ -172,16 +159,15 @@ def _context(study: Study) -> dict[str, Any]:  # Any: what templates read
     run = study.run
     folders = {result.run for result in run.results.values()}
     paths = len({folder.name for folder in folders}) < len(folders)
-    asked: dict[str, list[str]] = {}
+    worded: dict[str, list[str]] = {}
     for prompt, text in run.prompts.items():
-        asked.setdefault(text, []).append(prompt)
+        worded.setdefault(text, []).append(prompt)
     return {
         "names": study.names,
         "colours": style.colours(study.models),
         "lede": lede(study),
-        "asked": list(asked.items()),
+        "worded": list(worded.items()),
         "prompts": list(run.vocabulary_prompts),
-        "shown": few_prompts.shown(study),
         "results": [_provenance(result, paths) for result in run.results.values()],
         "language_models": of_language_models(run),
         "modes": sorted(

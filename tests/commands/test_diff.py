@@ -323,7 +323,7 @@ def test_a_language_model_is_called_one_and_its_second_run_is_noise(
     assert "2 models gave a reward or a log-probability to every token" in text
     assert "reward model" not in text
     assert re.findall(r"<section id=\"(.*?)\"", page) == [
-        *("findings", "explorer", "changes", "caveats", "tables")
+        *("headlines", "explorer", "verdict", "caveats", "tables")
     ]
     said = re.findall(r"[^.]*\breward[^.]*\.", text)
     assert len(said) == 3, said  # of the first line; no sections of rewards; no explorer of them

@@ -141,7 +141,9 @@
     app.dataset.ms = (performance.now() - start).toFixed(1);
   }
   function report(elsewhere) {
-    const parts = [`${count(state.rows.length)} of ${count(meta.rows)} tokens`];
+    const query = $("query").value, none = !state.rows.length && !elsewhere && query;
+    const parts = [none && meta.whole ? `“${query}” is no token of these models, nor part of one: assay score rates any text` : `${count(state.rows.length)} of ${count(meta.rows)} tokens`];
+    $("grid").hidden = Boolean(none);
     if (elsewhere) {
       const all = element("button", `show ${count(elsewhere)} more that the filters hide`, "link");
       all.onclick = () => {

@@ -33,9 +33,9 @@ def test_every_section_that_has_a_table_shows_it_and_escapes_it(full):
     source = text_of(full)
     for section in sections_of(full):
         if section.is_empty:
-            assert f'<span id="{section.id}">' in source
+            assert f'<b id="{section.id}">' in source
             continue
-        assert f'<section id="{section.id}">' in source
+        assert f'<article id="{section.id}"' in source
         assert f'href="#{section.id}"' in source
     assert "<script>alert(1)" not in source
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in source
@@ -119,15 +119,15 @@ def test_cells_read_as_a_reader_writes(value, kind, said):
     assert page.cell(value, kind) == said
 
 
-def test_a_long_table_ends_after_a_thousand_rows_and_says_so(small_run, settings):
+def test_a_long_table_ends_after_two_hundred_rows_and_says_so(small_run, settings):
     study = analysis.compute(analysis.load(small_run), {}, settings, [])
     frame = pl.DataFrame({"place": range(1200)})
     blocks = rows(frame, [("place", "place", "count")], "places.csv")
     section = Section(id="long", title="Long", label="Long", lead="", blocks=blocks)
     text = page.render(study, [section], {}, NOTHING)
-    assert "The numbers (the first 1,000 of 1,200 rows)" in text
-    shown = text.split('<section id="long">')[1].split("</section>")[0]
-    assert shown.count('<td class="n"') == 1000
+    assert "The numbers (the first 200 of 1,200 rows)" in text
+    shown = text.split('<article id="long"')[1].split("</article>")[0]
+    assert shown.count('<td class="n"') == 200
     assert 'href="tables/places.csv"' in text
 
 

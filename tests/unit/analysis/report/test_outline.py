@@ -1,10 +1,10 @@
-"""The top of the page: findings, and the end of the page: sections that have nothing to show."""
+"""The outline of the page: headlines, groups, the chart beside an answer, empty sections."""
 
 import pytest
 
 import analysis
 from analysis.blocks import Finding, Folded, Heading, Picture, Section, Text
-from analysis.report import findings, page
+from analysis.report import outline, page
 from analysis.report.explorer import Packed
 
 NOTHING = Packed(meta={"rows": 0, "models": [], "prompts": []}, blobs=[])
@@ -40,37 +40,40 @@ def source(study):
 
 
 def top(source):
-    return source.split('<section id="findings">')[1].split("</section>")[0]
+    return source.split('<section id="headlines">')[1].split("</section>")[0]
 
 
 def test_the_first_finding_of_each_section_in_the_order_of_the_list():
     sections = [section("framing", "F1", "F2"), section("own", "O"), section("agreement", "A")]
-    found = findings.chosen([*sections, section("sentiment"), section("another", "X")])
-    assert [finding.text for _, finding in found] == ["A", "F1", "O", "X"]
+    found = outline.headlines([*sections, section("sentiment"), section("another", "X")])
+    assert [finding.text for _, finding in found] == ["F1", "A", "O", "X"]
 
 
 def test_a_section_lists_its_findings_at_most_six(source):
     own = [f"F{number}" for number in range(9)]
     text = source(section("framing", *own), section("tokens", "T & co"), section("empty"))
     listed = {
-        name: text.split(f'<section id="{name}">')[1].split("</section>")[0]
+        name: text.split(f'<article id="{name}"')[1].split("</article>")[0]
         for name in ("framing", "tokens", "empty")
     }
     assert [said in listed["framing"] for said in own] == [True] * 6 + [False] * 3
     assert "3 more such findings are in the tables." in listed["framing"]
-    assert "<li>T &amp; co</li>" in listed["tokens"] and "more such" not in listed["tokens"]
+    assert (
+        '<p class="answer">T &amp; co</p>' in listed["tokens"]
+        and "more such" not in listed["tokens"]
+    )
     assert 'class="found"' not in listed["empty"]
 
 
 def test_there_are_at_most_five():
-    sections = [section(name, name) for name in findings.ORDER]
-    assert [one.id for one, _ in findings.chosen(sections)] == list(findings.ORDER[:5])
+    sections = [section(name, name) for name in outline.ORDER]
+    assert [one.id for one, _ in outline.headlines(sections)] == list(outline.ORDER[:5])
 
 
 def test_every_section_has_a_place_in_the_order(full):
     known = {chapter.section(full).id for chapter in analysis.CHAPTERS}
-    assert known - {"models"} <= set(findings.ORDER)
-    assert len(set(findings.ORDER)) == len(findings.ORDER)
+    assert known - {"models"} <= set(outline.ORDER)
+    assert len(set(outline.ORDER)) == len(outline.ORDER)
 
 
 def test_a_finding_shows_its_figure_small_and_links_to_its_section(source):
@@ -91,38 +94,56 @@ def test_a_finding_cannot_name_the_figure_of_another_section(source):
 
 def test_without_a_finding_the_page_says_so(source):
     shown = top(source(section("framing"), section("own")))
-    assert "No section has a finding whose evidence holds." in shown
+    assert "No analysis has a finding whose evidence holds." in shown
     assert "<li" not in shown
 
 
-def test_sections_without_figure_and_table_are_one_line_at_the_end(source):
+def test_sections_without_figure_and_table_are_one_line_of_their_group(source):
     words = [Heading("Nothing"), Text("Read it so.", "how"), Text("No <list> was scored.", "note")]
     html = source(
         section("framing", "F"),
         section("items", "I", blocks=words),
         section("humans", blocks=[Folded("More", words)]),
-        section("objectives", blocks=words),
+        section("identity", blocks=words),
     )
-    assert '<section id="items">' not in html
+    assert '<article id="items"' not in html
     assert 'href="#items"' not in html
     assert "I" not in [one.strip() for one in top(html).split()]
-    line = html.split('<section id="absent">')[1].split("</section>")[0]
-    assert " ".join(line.split()) == (
-        '<p class="how"><b>Sections with nothing to show.</b> <span id="items">Items</span>, '
-        '<span id="objectives">Objectives</span>: No &lt;list&gt; was scored. · '
-        '<span id="humans">Humans</span>. </p>'
-    )
+    group = html.split('<section id="lists" class="group">')[1].split("</section>")[0]
+    assert [" ".join(line.split()) for line in group.split("<p")[1:]] == [
+        'class="how absent"><b id="humans">Humans</b>.</p>',
+        'class="how absent"><b id="identity">Identity</b>, <b id="items">Items</b>: '
+        "No &lt;list&gt; was scored.</p>",
+    ]
 
 
 def test_a_figure_inside_a_fold_is_something_to_show(source):
     figure = Picture("framing_figure", "What it shows.", lambda: None)
     html = source(section("framing", blocks=[Folded("More", [figure])]))
-    assert '<section id="framing">' in html
-    assert '<section id="absent">' not in html
+    assert '<article id="framing"' in html
 
 
-def test_the_reading_order_is_findings_explorer_sections_provenance(source):
-    html = source(section("framing", "F"), section("humans", blocks=[]))
-    names = ("findings", "explorer", "framing", "caveats", "tables", "absent")
-    places = [html.index(f'<section id="{name}">') for name in names]
+def test_the_reading_order_is_words_headlines_explorer_groups_provenance(source):
+    html = source(section("models"), section("framing", "F"), section("changes"))
+    names = ("first", "headlines", "explorer", "verdict", "wordings", "method", "caveats", "tables")
+    places = [html.index(f'<section id="{name}"') for name in names]
     assert places == sorted(places)
+
+
+def test_every_section_has_a_group(full):
+    grouped = [name for _, _, names in outline.GROUPS for name in names]
+    assert len(set(grouped)) == len(grouped)
+    assert {chapter.section(full).id for chapter in analysis.CHAPTERS} <= set(grouped)
+
+
+def test_the_chart_beside_an_answer_follows_the_question():
+    blocks = [Heading("Far"), *(Picture(stem, "", lambda: None) for stem in ("a_x", "a_y", "all"))]
+    one = section("framing", "F", blocks=blocks)
+    assert {of: chart.stem for of, chart in outline.charts(one, ["x", "y", "z"]).items()} == {
+        "x": "a_x",
+        "y": "a_y",
+    }
+    named = section("framing", "F", blocks=blocks, picture="a_y")
+    assert outline.charts(named, ["x", "y"]) == {"": blocks[2]}
+    assert outline.without(blocks[:3], blocks[1:3]) == []
+    assert outline.without(blocks, [blocks[3]]) == blocks[:3]

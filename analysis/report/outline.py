@@ -1,0 +1,170 @@
+"""The order of the page: its headlines, the groups of its analyses, and what found nothing."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from analysis.blocks import Block, Finding, Heading, Picture, Section, Text, pictures
+
+HEADLINES = 5  # At most.
+# Sections by what they tell about, in the order of the page.
+GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("verdict", "Verdict", ("changes",)),
+    ("words", "Words", ("tokens", "shared-ends", "distributions", "sentiment", "frequency")),
+    ("models-compared", "Models", ("agreement", "explained")),
+    ("wordings", "Framing and wording", ("framing", "items_framing", "wording", "variance")),
+    (
+        "lists",
+        "Lists and people",
+        ("humans", "identity", "categories", "items", "items_agreement", "items_controls"),
+    ),
+    (
+        "replies",
+        "Search, policies, layers",
+        (
+            "sequences",
+            "policies",
+            "overoptimisation",
+            "logprobs",
+            "item_logprobs",
+            "objectives",
+            "lens",
+        ),
+    ),
+    ("method", "Method", ("conventions", "models")),
+)
+# Sections in the order of their headlines; others follow in page order. First the verdict of
+# `assay diff`; then what the models like, framing, agreement, sentiment and frequency, lists.
+ORDER = (
+    "changes",
+    "tokens",
+    "framing",
+    "agreement",
+    "sentiment",
+    "frequency",
+    "humans",
+    "identity",
+    "categories",
+    "items_agreement",
+    "items_framing",
+    "wording",
+    "conventions",
+    "variance",
+    "overoptimisation",
+    "policies",
+    "lens",
+    "logprobs",
+    "item_logprobs",
+    "explained",
+    "items_controls",
+    "distributions",
+    "shared-ends",
+    "items",
+    "objectives",
+    "sequences",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Analyses that tell about one thing.
+
+    Attributes:
+      id: anchor in the page.
+      title: its heading.
+      sections: those with a figure or a table.
+      empty: each reason why sections show nothing, and these sections.
+    """
+
+    id: str
+    title: str
+    sections: Sequence[Section]
+    empty: Sequence[tuple[str, Sequence[Section]]]
+
+
+def groups(sections: Sequence[Section]) -> list[Group]:
+    """The sections by group, each group with something to say; unknown ones are "Method"."""
+    known = {name: group for group, _, names in GROUPS for name in names}
+    made = []
+    for id_, title, names in GROUPS:
+        inside = [s for s in sections if known.get(s.id, GROUPS[-1][0]) == id_]
+        inside.sort(key=lambda s: names.index(s.id) if s.id in names else len(names))
+        if inside:
+            full = [section for section in inside if not section.is_empty]
+            made.append(Group(id_, title, full, empty(inside)))
+    return made
+
+
+def empty(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
+    """The sections without a figure or a table, by the reason that they give.
+
+    Returns:
+      The reason, one sentence or "", and the sections that give it; in page order.
+    """
+    by_reason: dict[str, list[Section]] = {}
+    for section in sections:
+        if section.is_empty:
+            by_reason.setdefault(_reason(section), []).append(section)
+    return list(by_reason.items())
+
+
+def headlines(sections: Sequence[Section], most: int = HEADLINES) -> list[tuple[Section, Finding]]:
+    """The first finding of each section that has one, with the section, in the order of `ORDER`.
+
+    Args:
+      sections: those of the page.
+      most: number of findings at most.
+
+    Raises:
+      ValueError: a finding names a figure that its section does not have.
+    """
+    places = {name: place for place, name in enumerate(ORDER)}
+    told = [section for section in sections if section.findings]
+    told.sort(key=lambda section: places.get(section.id, len(places)))  # stable: page order
+    return [(section, _first(section)) for section in told[:most]]
+
+
+def _first(section: Section) -> Finding:
+    finding = section.findings[0]
+    if finding.picture and finding.picture not in {p.stem for p in pictures(section.blocks)}:
+        raise ValueError(f"finding of {section.id}: no figure {finding.picture!r} in its section")
+    return finding
+
+
+def _reason(section: Section) -> str:
+    texts = [block for block in section.blocks if isinstance(block, Text)]
+    texts.sort(key=lambda block: block.role != "note")  # stable: a note before other text
+    return texts[0].text if texts else ""
+
+
+def charts(section: Section, prompts: Sequence[str]) -> dict[str, Picture]:
+    """The chart that stands beside a section's answer.
+
+    It is the one that the first finding names. Where none is named it is the first of the section,
+    and where that is of one prompt, its like under the question that the reader chooses.
+
+    Returns:
+      Prompt -> chart, or "" -> chart where it is of all prompts; empty without a figure.
+    """
+    every = {picture.stem: picture for picture in pictures(section.blocks)}
+    if section.findings and section.findings[0].picture:
+        return {"": every[section.findings[0].picture]}
+    stem = next(iter(every), "")
+    if not stem:
+        return {}
+    of = next((prompt for prompt in prompts if stem.endswith(f"_{prompt}")), None)
+    if of is None:
+        return {"": every[stem]}
+    base = stem.removesuffix(of)
+    return {prompt: every[base + prompt] for prompt in prompts if base + prompt in every}
+
+
+def without(blocks: Sequence[Block], shown: Sequence[Picture]) -> list[Block]:
+    """`blocks` without some pictures, and without headings that then stand above nothing."""
+    kept: list[Block] = []
+    for block in reversed(blocks):
+        above_nothing = not kept or isinstance(kept[-1], Heading)
+        if any(block is picture for picture in shown):
+            continue
+        if not (isinstance(block, Heading) and above_nothing):
+            kept.append(block)
+    return kept[::-1]
