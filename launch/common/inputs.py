@@ -65,12 +65,17 @@ def listed(given: Given) -> tuple[str, list[str]]:
     """Name of the list on the command line, and its replies."""
     path = Path(paths(given, "items")[0])
     name = list_name(path) if given.name is None else given.name
+    return checked_name("name", name), read_items(path, given.column)
+
+
+def checked_name(flag: str, name: str) -> str:
+    """Refuses a name that is kept for the lists of what searches find."""
     if name.startswith(schema.FOUND):
         raise AssayError(
-            f"name={name!r}; allowed: names that do not begin with {schema.FOUND!r}, which is "
+            f"{flag}={name!r}; allowed: names that do not begin with {schema.FOUND!r}, which is "
             "reserved for what searches find"
         )
-    return name, read_items(path, given.column)
+    return name
 
 
 def list_name(path: Path) -> str:

@@ -27,9 +27,8 @@ from engine.sweep.rewards import pooling_of, reply_rows, token_rows
 from launch.common.command import Given
 from launch.common.convention_runs import Weights
 from launch.common.conventions import DIMENSIONS, Convention, Values, conventions_of
-from launch.common.released_layouts import LAYOUTS, Choices, Column, Content
-from launch.common.released_names import slugged
-from launch.common.released_tables import read
+from launch.common.released_files import slugged
+from launch.common.released_layouts import LAYOUTS, Choices, Column, Content, content_of
 from launch.common.text import aligned, show
 
 CARD = "card"
@@ -111,7 +110,7 @@ def released(
     named = {"model": slug} if layout in ("tokens", "items") else {}
     try:
         choices = Choices(layout=layout, prompt=prompt, **named)
-        content = LAYOUTS[layout](read(path), choices)
+        content = content_of(path, choices)
     except AssayError as error:
         said = str(error).replace("source=", "published=", 1)
         raise AssayError(said.replace("--prompt ", "--published_prompt ", 1)) from error

@@ -1,16 +1,25 @@
-"""Released files, CSV or Parquet, read as tables whose cells are checked."""
+"""Released files, CSV or Parquet, with their cells checked; names of models and prompts."""
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
+from configs import known_models, prompts
 from engine.csv_files import read_csv
 from engine.errors import AssayError, prefixed
+from launch.common.inputs import prompt_id
 
-SUFFIXES = (".csv", ".parquet")
+PROMPT_ALLOWED = (
+    f"a prompt's text, which ends in '.', '?', '!' or ':', or an id: "
+    f"{', '.join([*prompts.PAPER, *prompts.ELO])}, {next(iter(prompts.FOLLOW_UP))}, … "
+    "(configs/prompts.py)"
+)
+_SUFFIXES = (".csv", ".parquet")
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
 
 
@@ -41,13 +50,7 @@ class Released:
             raise self.error(f"column {column!r} is {cells.dtype}; allowed: numbers")
         values = cells.cast(pl.Float64, strict=False)
         single = values.cast(pl.Float32)
-        bad = (single.is_null() | ~single.is_finite()).arg_true()
-        if len(bad):
-            cell = self.frame[column][bad[0]]
-            raise self.error(
-                f"column {column!r}, row {bad[0] + 1}: {cell!r} is no finite number "
-                f"({len(bad)} such rows)"
-            )
+        self._refuse(column, single.is_null() | ~single.is_finite(), "finite number")
         return values
 
     def whole(self, column: str) -> pl.Series:
@@ -57,34 +60,24 @@ class Released:
           AssayError: as `numbers`, or a value is no whole number of 32 bits.
         """
         values = self.numbers(column)
-        bad = ((values < 0) | (values >= 2**32) | (values != values.floor())).arg_true()
-        if len(bad):
-            cell = self.frame[column][bad[0]]
-            raise self.error(f"column {column!r}, row {bad[0] + 1}: {cell!r} is no whole number")
+        outside = (values < 0) | (values >= 2**32)
+        self._refuse(column, outside | (values != values.floor()), "whole number")
         return values.cast(pl.UInt32)
 
-    def text(self, column: str) -> pl.Series:
-        """A column as text, of which no cell is empty.
+    def text(self, column: str, *, empty: bool = False) -> pl.Series:
+        """A column as text; `empty` says whether cells may be "".
 
         Raises:
           AssayError: the column is not text, or a cell is empty.
         """
-        cells = self.any_text(column)
-        empty = (cells.str.strip_chars() == "").arg_true()
-        if len(empty):
-            raise self.error(f"column {column!r} is empty in row {empty[0] + 1}")
-        return cells
-
-    def any_text(self, column: str) -> pl.Series:
-        """A column as text; an empty cell is "".
-
-        Raises:
-          AssayError: the column is not text.
-        """
         cells = self.frame[column]
         if not isinstance(cells.dtype, _TEXT):
             raise self.error(f"column {column!r} is {cells.dtype}; allowed: text")
-        return cells.cast(pl.String).fill_null("")
+        cells = cells.cast(pl.String).fill_null("")
+        rows = (cells.str.strip_chars() == "").arg_true()
+        if len(rows) and not empty:
+            raise self.error(f"column {column!r} is empty in row {rows[0] + 1}")
+        return cells
 
     def once(self, keys: pl.DataFrame) -> None:
         """Refuses two rows with the same keys."""
@@ -99,6 +92,15 @@ class Released:
         """An error about this file, to be raised."""
         return AssayError(f"source={self.path}: {what}")
 
+    def _refuse(self, column: str, bad: pl.Series, wanted: str) -> None:
+        """Refuses cells that are not what is wanted."""
+        rows = bad.arg_true()
+        if len(rows):
+            raise self.error(
+                f"column {column!r}, row {rows[0] + 1}: {self.frame[column][rows[0]]!r} is no "
+                f"{wanted} ({len(rows)} such rows)"
+            )
+
 
 def read(path: Path, ignore: Sequence[str] = ()) -> Released:
     """Reads a .csv or .parquet file; a first column without a name, a row number, is left out.
@@ -110,7 +112,7 @@ def read(path: Path, ignore: Sequence[str] = ()) -> Released:
     Raises:
       AssayError: no such file, another file type, not a table, or no rows.
     """
-    if path.suffix not in SUFFIXES and path.exists():
+    if path.suffix not in _SUFFIXES and path.exists():
         raise AssayError(f"source={path}; allowed: a .csv or .parquet file, or a folder of them")
     try:
         data = path.read_bytes()
@@ -129,28 +131,23 @@ def read(path: Path, ignore: Sequence[str] = ()) -> Released:
 
 
 def files(source: str) -> list[Path]:
-    """The files that `--source` names: files and folders, comma-separated, each once.
+    """The files that `--source` names: files and folders, comma-separated.
 
-    A name may itself hold commas, as the authors' do. Of a folder: its .csv and .parquet files.
+    A name may itself hold commas, as the authors' do. Of a folder: its .csv and .parquet files,
+    sorted by name, without hidden ones.
 
     Raises:
-      AssayError: a folder without such files, a file named twice, or an empty name.
+      AssayError: a folder without such files, or an empty name.
     """
-    found: list[Path] = []
+    inside: list[Path] = []
     for path in _paths(source.split(",")):
-        found += _inside(path) if path.is_dir() else [path]
-    for path in found:
-        if found.count(path) > 1:
-            raise AssayError(f"source={path}: named twice; allowed: each file once")
-    return found
-
-
-def _inside(folder: Path) -> list[Path]:
-    """The tables in a folder, sorted by name; hidden ones are left out."""
-    names = (path for path in folder.iterdir() if not path.name.startswith("."))
-    inside = sorted(path for path in names if path.suffix in SUFFIXES)
-    if not inside:
-        raise AssayError(f"source={folder}: no .csv or .parquet file in this folder")
+        if not path.is_dir():
+            inside.append(path)
+            continue
+        tables = [each for each in path.iterdir() if each.suffix in _SUFFIXES]
+        if not (shown := sorted(each for each in tables if not each.name.startswith("."))):
+            raise AssayError(f"source={path}: no .csv or .parquet file in this folder")
+        inside += shown
     return inside
 
 
@@ -165,3 +162,52 @@ def _paths(pieces: Sequence[str]) -> list[Path]:
         if joined.exists():
             return [joined, *_paths(pieces[stop:])]
     return [Path(pieces[0]), *_paths(pieces[1:])]
+
+
+class Prompt(NamedTuple):
+    """A prompt of a run: its id and its text."""
+
+    id: str
+    text: str
+
+
+def prompt_named(name: str) -> Prompt | None:
+    """The prompt that a file, column, cell or flag names; None if it names none.
+
+    A prompt of configs/prompts.py is named by its id, by its name in the authors' release, or by
+    its text, with or without the question mark, which the authors' file names lack. Any other text
+    is a prompt if it has a space and ends like one.
+    """
+    stripped = name.strip()
+    key = prompts.RELEASED.get(stripped, stripped)
+    if key in prompts.PROMPTS:
+        return Prompt(key, prompts.PROMPTS[key])
+    for text in prompts.PROMPTS.values():
+        if stripped in (text, text.removesuffix("?")):
+            return Prompt(prompt_id(text), text)
+    is_text = re.search(r"\s", stripped) and stripped.endswith((".", "?", "!", ":"))
+    return Prompt(prompt_id(name), name) if is_text else None
+
+
+def model_id(name: str) -> str:
+    """Id of a model as a file or column names it: `owner--name` is `owner/name`.
+
+    A published model (configs/known_models.py) is also found by its nickname, by its name without
+    the owner, and at the end of a name such as `big2_rewards_Ray2333_GRM-gemma2-2B-rewardmodel-ft`.
+    """
+    name = name.strip().rstrip("/")
+    if "/" not in name:
+        name = name.replace("--", "/", 1)
+    lower = name.lower()
+    for spec in known_models.KNOWN.values():
+        end = re.escape(spec.hub_id.lower().replace("/", "_"))
+        if lower == spec.nickname.lower() or re.search(rf"(^|_){end}$", lower):
+            return spec.hub_id
+    spec = known_models.find(name)
+    return spec.hub_id if spec else name
+
+
+def slugged(name: str) -> str:
+    """Slug of a model id or file name: its last part in lower case, without unsafe characters."""
+    last = name.rstrip("/").rsplit("/")[-1].lower()
+    return re.sub(r"[^a-z0-9._-]+", "-", last).strip("-._")
