@@ -16,9 +16,8 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import memory
-from engine.planning.fitting import STEPS, fitting_step, ways_to_fit
 from engine.planning.free import device_memory, free_disk, free_memory
-from engine.planning.memory import Model, account, in_words
+from engine.planning.memory import STEPS, Model, account, fitting_step, in_words, ways_to_fit
 from engine.planning.work import SELF_CHECK, SearchWork, SweepWork
 from engine.scoring.reward_passes import SHORT
 
@@ -39,12 +38,12 @@ class Place:
     @classmethod
     def of(cls, mesh: Mesh) -> "Place":
         """This machine; of several processes, that of process 0."""
-        platform, local = mesh.devices.flat[0].platform, mesh.local_devices
-        on_cpu = platform == memory.CPU
-        free = processes.from_first(
-            "free memory", lambda: free_memory() if on_cpu else device_memory(local)
-        )
-        sharing = len(local) if on_cpu else 1
+        platform, local, sharing = mesh.devices.flat[0].platform, mesh.local_devices, 1
+        if platform == memory.CPU:
+            sharing = len(local)
+            free = processes.from_first("free memory", free_memory)
+        else:
+            free = processes.from_first("free memory", lambda: device_memory(local))
         return cls(platform, mesh.shape["data"], mesh.shape["model"], free, sharing)
 
     def usable(self, model: Model) -> float:
@@ -185,15 +184,14 @@ def check_conversion(
             f"free; a machine with {in_words(needed)} free would do; {_WAY_OUT}"
         )
     size = memory.checkpoint_bytes(subject)
-    wanted = [("the checkpoint", destination, size)]
+    wanted = [] if destination is None else [("the checkpoint", destination, size)]
     if download:
         from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
 
         wanted.append(("the download", cache or HF_HUB_CACHE, max(0, size - cached)))
     per_disk: dict[int, int] = {}  # of the file systems that are written to
     for what, folder, bytes_ in wanted:
-        disk = None if folder is None else free_disk(folder)
-        if disk is None:
+        if (disk := free_disk(folder)) is None:
             continue
         needed = per_disk[disk.number] = per_disk.get(disk.number, 0) + bytes_
         if needed > disk.free:
