@@ -88,14 +88,6 @@ def test_the_published_shapes_are_accepted_and_every_other_is_named(slug):
         assert str(caught.value) == message
 
 
-def test_several_shapes_are_named_together():
-    spec, other = known_models.KNOWN["gemma-2-2b"], known_models.KNOWN["gemma-2-9b"]
-    with pytest.raises(
-        AssayError, match=r"has hidden_size=3584, num_hidden_layers=42, .*; google/"
-    ):
-        known_model_check.check_config("folder", config_of(other), spec)
-
-
 def test_rows_are_compared_where_they_are_known():
     unknown = known_models.KNOWN["grm-llama3-8b-rewardmodel-ft"]
     known = known_models.KNOWN["grm-llama3.2-3b-rewardmodel-ft"]
@@ -134,15 +126,9 @@ def test_tensors_of_full_size_are_accepted_and_others_are_not(tmp_path, slug):
         known_model_check.check_tensors(write(tmp_path / "fewer", spec, fewer), spec)
 
 
-def test_bytes_that_were_computed_allow_another_dtype_and_stated_ones_do_not(tmp_path):
-    computed, stated = known_models.KNOWN[COMPUTED], known_models.KNOWN[STATED]
-    known_model_check.check_tensors(
-        write(tmp_path / "a", computed, tensors_of(computed), "F32"), computed
-    )
-    with pytest.raises(AssayError, match=r"10,457,376,768 bytes of tensors; .* has 5,228,688,384;"):
-        known_model_check.check_tensors(
-            write(tmp_path / "b", stated, tensors_of(stated), "F32"), stated
-        )
+def test_bytes_that_were_computed_allow_another_dtype(tmp_path):
+    spec = known_models.KNOWN[COMPUTED]
+    known_model_check.check_tensors(write(tmp_path / "a", spec, tensors_of(spec), "F32"), spec)
 
 
 def test_a_folder_of_other_bytes_is_refused_before_weights_are_read(tmp_path, monkeypatch):
