@@ -245,18 +245,15 @@ def test_a_reading_that_overflows_does_not_stop_the_others(command, large, folde
     [
         (["--config.dimensions=bso"], "dimensions='bso' (did you mean 'bos'?); allowed: bos, date"),
         (["--config.dimensions=softcap"], "dimensions='softcap': the models allow one value of it"),
-        (["--config.prompts=bset"], "prompts='bset' (did you mean 'best'?)"),
         (["--config.dtypes=fp8"], "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
         (["--config.tokens=many"], "tokens='many'; allowed: 'all', or integers >= 1"),
         (
             ["--config.dates=26 Jul 2024,26-Jul-2024"],
             "two readings have the name 'date-26-jul-2024', one of them {'date': '26-Jul-2024'}; ",
         ),
-        (["--config.mode=words"], "mode='words'; allowed: 'auto', 'ids', 'text'"),
         (["--config.lists=elo"], "lists='elo': run "),
         (["--published=card"], "published='card': nothing is known of the card of 'dated'"),
         (["--published=scores.csv"], "--layout is missing; allowed: elo, tokens, items, long"),
-        (["--published=no.csv", "--layout=elo"], "published=no.csv: No such file"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(command, dated, folder, arguments, message):
