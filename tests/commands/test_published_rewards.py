@@ -15,6 +15,7 @@ from engine.mesh import build_mesh
 from engine.planning import admission
 from launch.common import published_rewards as published
 from launch.common.conventions import values_of
+from launch.common.released_layouts import Choices
 from tests.support import folders, tiny, torch_models
 from tests.support.sweeps import SETTINGS
 
@@ -75,9 +76,8 @@ def model(released):
 
 @pytest.mark.slow
 def test_the_reading_that_made_the_rewards_alone_reproduces_them(released, model):
-    [right] = published.released(
-        released / "elo.csv", "elo", model, prompt="elo_greatest", rows=64, tolerance=1e-3
-    )
+    choices = Choices(layout="elo", prompt="elo_greatest")
+    [right] = published.released(released / "elo.csv", choices, model, 64, 1e-3)
     wrong = dataclasses.replace(right, rewards=(*right.rewards[:-1], 0.0))
     values = values_of(model, TEXT, ("bos", "date", "softcap", "dtype"), **CHOICES)
     names = published.varied(values)
@@ -228,11 +228,10 @@ def test_goldens_are_of_known_models_and_name_their_source():
         assert golden.source and len(golden.replies) == len(golden.rewards)
 
 
-@pytest.mark.parametrize(("tolerance", "allowed"), [("auto", 0.25), (0.5, 0.5)])
-def test_cards_are_compared_within_the_tolerance_that_is_asked_for(tolerance, allowed):
-    """The flag was ignored for cards."""
+@pytest.mark.parametrize(("tolerance", "allowed"), [(None, 0.25), (0.5, 0.5)])
+def test_cards_are_compared_within_the_tolerance_of_the_setting(tolerance, allowed):
     (one,) = published.of_card("skywork-reward-llama-3.1-8b", tolerance)
     assert one.tolerance == allowed
     assert one.name == "card (model card of Skywork/Skywork-Reward-Llama-3.1-8B)"
     with pytest.raises(AssayError, match=r"^tolerance=-1; allowed: 'auto', or numbers above 0$"):
-        published.of_card("skywork-reward-llama-3.1-8b", -1)
+        published._tolerance(-1)
