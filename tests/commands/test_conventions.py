@@ -12,13 +12,11 @@ import analysis
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.planning import admission
 from engine.runs.readings import read_index
 from engine.runs.storage import path_of
 from launch import conventions
 from launch.common import convention_runs
-from launch.common.convention_runs import ConventionRuns, Pass
-from launch.common.conventions import conventions_of, values_of
+from launch.common.convention_runs import ConventionRuns
 from tests.support import folders, tiny
 from tests.support.killed import Killed, killed_after
 from tests.support.reproduction import parts
@@ -139,38 +137,6 @@ def test_the_noise_floor_never_takes_the_same_step_again(checkpoint):
     runs = ConventionRuns(model, None, {}, [], settings, build_mesh())
     steps = {n: runs.noise_floor(None, n)[0].step for n in (1, 2, 3, 16, 1024)}
     assert steps == {1: 2, 2: 1, 3: 1, 16: 4, 1024: 16}
-
-
-def test_a_reading_takes_smaller_steps_only_where_memory_refuses(checkpoint, monkeypatch):
-    model = checkpoint()
-    values = values_of(model, SETTINGS, (), (), ())
-    convention = conventions_of(values, all_combinations=False)["default"]
-    one = Pass("dtype-float32", convention, None, build_mesh())
-    settings = dataclasses.replace(SETTINGS, step_size=None)
-    runs = ConventionRuns(model, None, {"p": "?"}, [], settings, one.mesh)
-    monkeypatch.setattr(admission, "step_for", lambda *given: 8)
-    monkeypatch.setattr(admission, "refusal", lambda *given: "")
-    assert runs.fitting_step(one, 32) == 32
-    monkeypatch.setattr(admission, "refusal", lambda *given: "too large")
-    assert runs.fitting_step(one, 32) == 8
-    named = ConventionRuns(model, None, {"p": "?"}, [], SETTINGS, one.mesh)  # by the user
-    assert named.fitting_step(one, 32) == 32
-
-
-@pytest.mark.slow
-def test_a_reading_that_takes_smaller_steps_says_so_and_goes_on_with_them(
-    command, checkpoint, folder, monkeypatch
-):
-    monkeypatch.setattr(ConventionRuns, "fitting_step", lambda *given: 8)
-    arguments = [f"--checkpoint={checkpoint().path}", f"--run={folder}", *FEW]
-    arguments += ["--config.dimensions=dtype", "--config.dtypes=bfloat16"]
-    done = command("conventions", *arguments)
-    assert any("tiny: dtype-bfloat16: steps of 8, not " in line for line in done.err)
-    content = json.loads((folder / "readings/dtype-bfloat16/manifest.json").read_text())
-    [result] = content["results"].values()
-    assert result["fingerprint"]["step_size"] == 8
-    monkeypatch.undo()
-    assert command("conventions", *arguments).out[-1].endswith("complete already")
 
 
 def test_a_killed_command_goes_on(command, cheap, folder, monkeypatch):
