@@ -279,14 +279,10 @@ def test_a_language_model_is_called_one_and_its_second_run_is_noise(
     assert table["n"].to_list() == [len(tokens)] * 2
     page = (report / "index.html").read_text(encoding="utf-8")
     text = re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
-    assert "<h1>What these models value</h1>" in page
     assert "2 models gave a reward or a log-probability to every token" in text
     assert "reward model" not in text
-    assert re.findall(r"<section id=\"(.*?)\"", page) == [
-        *("findings", "explorer", "changes", "caveats", "tables")
-    ]
-    said = re.findall(r"[^.]*\breward[^.]*\.", text)
-    assert len(said) == 3, said  # of the first line; no sections of rewards; no explorer of them
+    sections = re.findall(r"<section id=\"(.*?)\"", page)  # none that is about rewards
+    assert sections == ["findings", "explorer", "changes", "caveats", "tables"]
 
 
 @pytest.mark.slow

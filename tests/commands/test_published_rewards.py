@@ -113,27 +113,24 @@ def bos_readings(checkpoint, monkeypatch):
     return compared
 
 
-def refusing(*refused):
-    """`_rows` that cannot use the template under some BOS policies."""
+def test_readings_that_cannot_be_used_are_counted_and_one_must_be_usable(bos_readings, monkeypatch):
+    assert "could not be used" not in bos_readings()[0]
     original = published._rows
 
-    def rows(model, one, reading):
-        if reading.bos in refused:
-            raise AssayError("the template raised an exception")
-        return original(model, one, reading)
+    def refusing(*refused):
+        """Conversations that cannot be rendered under some BOS policies."""
 
-    return rows
+        def rows(model, one, reading):
+            if reading.bos in refused:
+                raise AssayError("the template raised an exception")
+            return original(model, one, reading)
 
+        monkeypatch.setattr(published, "_rows", rows)
 
-def test_readings_that_cannot_be_used_are_counted(bos_readings, monkeypatch):
-    assert "could not be used" not in bos_readings()[0]
-    monkeypatch.setattr(published, "_rows", refusing("none"))
+    refusing("none")
     [line] = bos_readings()
     assert line.endswith("; 1 reading could not be used (the template raised an exception)")
-
-
-def test_a_model_without_any_reading_that_can_be_used_is_refused(bos_readings, monkeypatch):
-    monkeypatch.setattr(published, "_rows", refusing("template", "none"))
+    refusing("template", "none")
     with pytest.raises(AssayError, match="none of 2 readings can be used: the template raised"):
         bos_readings()
 
