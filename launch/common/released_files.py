@@ -10,9 +10,8 @@ from typing import NamedTuple
 import polars as pl
 
 from configs import known_models, prompts
-from engine.csv_files import read_csv
-from engine.errors import AssayError, prefixed
-from launch.common.inputs import prompt_id
+from engine.errors import AssayError
+from launch.common.inputs import prompt_id, read_table
 
 PROMPT_ALLOWED = (
     f"a prompt's text, which ends in '.', '?', '!' or ':', or an id: "
@@ -112,16 +111,7 @@ def read(path: Path, ignore: Sequence[str] = ()) -> Released:
     Raises:
       AssayError: no such file, another file type, not a table, or no rows.
     """
-    if path.suffix not in _SUFFIXES and path.exists():
-        raise AssayError(f"source={path}; allowed: a .csv or .parquet file, or a folder of them")
-    try:
-        data = path.read_bytes()
-        # As text: `NaN`, `null` and `007` are tokens. An empty token is read as null.
-        with prefixed(f"source={path}"):
-            frame = pl.read_parquet(data) if path.suffix == ".parquet" else read_csv(data)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise AssayError(f"source={path}: {reason}") from error
+    frame, data = read_table(path, "source")  # as text: `NaN`, `null` and `007` are tokens
     if frame.width and frame.columns[0] in ("", "__index_level_0__"):
         frame = frame.drop(frame.columns[0])
     released = Released(path, frame.drop(ignore, strict=False), hashlib.sha256(data).hexdigest())
