@@ -136,9 +136,9 @@ def content_of(path: Path, choices: Choices, ignore: Sequence[str] = ()) -> Cont
     """
     released, layout = read(path, ignore), LAYOUTS[choices.layout]
     present, vocabulary, humans = released.frame.columns, None, None
-    begins = list(layout.begins) or [choices.column or (present[0] if layout.each else "item")]
-    if layout.begins and tuple(present[: len(begins)]) != layout.begins:
-        raise _not_in_layout(released, choices, begins)
+    keys = list(layout.begins) or [choices.column or (present[0] if layout.each else "item")]
+    if layout.begins and tuple(present[: len(keys)]) != layout.begins:
+        raise _not_in_layout(released, choices, keys)
     if choices.layout == "elo":
         humans = people(released)
         rows = humans.select("item")
@@ -146,25 +146,12 @@ def content_of(path: Path, choices: Choices, ignore: Sequence[str] = ()) -> Cont
         vocabulary = _vocabulary(released)
         rows = vocabulary.select("token_id")
     else:
-        begins += [_TOKENS] if choices.number == "logprob" else []
-        rows = _replies(released, begins)
-    named = [name for name in present if name not in begins]
-    if not layout.each:
-        columns = _of_rows(released, choices, rows, begins)
-    elif not named:
-        raise _not_in_layout(released, choices, begins)
-    elif layout.each == "model":
-        prompt = _prompt_of_file(released, choices)
-        columns = [
-            Column(model_id(name), prompt, _checked(released, name, choices), rows)
-            for name in named
-        ]
+        keys += [_TOKENS] if choices.number == "logprob" else []
+        rows = _replies(released, keys)
+    if layout.each:
+        columns = _of_columns(released, choices, rows, keys)
     else:
-        model = model_id(choices.model or path.stem)
-        columns = [
-            Column(model, prompt, _checked(released, name, choices), rows)
-            for name, prompt in _prompts(released, named, choices).items()
-        ]
+        columns = _of_rows(released, choices, rows, keys)
     return Content(columns=columns, vocabulary=vocabulary, humans=humans, sha256=released.sha256)
 
 
@@ -217,8 +204,30 @@ def _replies(released: Released, columns: Sequence[str]) -> pl.DataFrame:
     return rows.with_columns(released.whole(name).alias(name) for name in columns[1:])
 
 
+def _of_columns(
+    released: Released, choices: Choices, rows: pl.DataFrame, keys: Sequence[str]
+) -> list[Column]:
+    """The numbers of each column behind the key columns, which is named after a model or a prompt.
+
+    The file or a flag says the other.
+    """
+    names = [name for name in released.frame.columns if name not in keys]
+    if not names:
+        raise _not_in_layout(released, choices, keys)
+    if LAYOUTS[choices.layout].each == "model":
+        prompt = _prompt_of_file(released, choices)
+        named = {name: (model_id(name), prompt) for name in names}
+    else:
+        model, prompts = choices.model or released.path.stem, _prompts(released, names, choices)
+        named = {name: (model_id(model), prompt) for name, prompt in prompts.items()}
+    return [
+        Column(model, prompt, _checked(released, name, choices), rows)
+        for name, (model, prompt) in named.items()
+    ]
+
+
 def _of_rows(
-    released: Released, choices: Choices, rows: pl.DataFrame, begins: Sequence[str]
+    released: Released, choices: Choices, rows: pl.DataFrame, keys: Sequence[str]
 ) -> list[Column]:
     """The numbers of the layout `long`: one a row, with its model and prompt.
 
@@ -226,7 +235,7 @@ def _of_rows(
     same model and prompt is refused.
     """
     number, present = choices.number, released.frame.columns
-    known = [*begins, number, "model", "prompt"]
+    known = [*keys, number, "model", "prompt"]
     if number not in present or not set(present) <= set(known):
         raise _not_in_layout(released, choices, known)
     said = [name for name in ("model", "prompt") if name in present]
