@@ -32,26 +32,22 @@ class Place:
     platform: str  # `cpu`, `gpu` or `tpu`
     data: int  # devices along the mesh axis `data`
     model: int  # devices along the mesh axis `model`
-    free: int | None  # bytes of a device, or of the host whose CPU simulates devices, if known
-    sharing: int  # devices that share those bytes
+    free: int | None  # bytes of a device, or of the host of a CPU; None where that is not known
 
     @classmethod
     def of(cls, mesh: Mesh) -> "Place":
         """This machine; of several processes, that of process 0."""
-        platform, local, sharing = mesh.devices.flat[0].platform, mesh.local_devices, 1
-        if platform == memory.CPU:
-            sharing = len(local)
-            free = processes.from_first("free memory", free_memory)
-        else:
-            free = processes.from_first("free memory", lambda: device_memory(local))
-        return cls(platform, mesh.shape["data"], mesh.shape["model"], free, sharing)
+        platform, local = mesh.devices.flat[0].platform, mesh.local_devices
+        free = processes.from_first(
+            "free memory",
+            lambda: free_memory() if platform == memory.CPU else device_memory(local),
+        )
+        return cls(platform, mesh.shape["data"], mesh.shape["model"], free)
 
-    def usable(self, model: Model) -> float:
-        """Bytes that each device may take; what a process needs beside its devices counts once."""
-        if self.free is None:
-            return math.inf
-        once = memory.process_bytes(model) * (self.sharing - 1)
-        return (self.free + once) / self.sharing
+    @property
+    def usable(self) -> float:
+        """Bytes that each device may take."""
+        return math.inf if self.free is None else self.free
 
     def holding(self, model: Model, dtype: str) -> Model:
         """The model on the mesh."""
@@ -99,7 +95,7 @@ def step_for(
     if not place.splits(subject):  # no step is computed
         place = dataclasses.replace(place, model=1)
     work = SweepWork(prefix=prefix, own=own or SHORT, self_check=self_check)
-    return fitting_step(place.holding(subject, dtype), place.usable(subject), work)[0]
+    return fitting_step(place.holding(subject, dtype), place.usable, work)[0]
 
 
 def refusal(
@@ -151,7 +147,7 @@ def check_search(
     """
     subject, place = subject_of([checkpoint]), Place.of(mesh)
     if place.free is not None:
-        place = dataclasses.replace(place, free=int(place.free - beside * place.sharing))
+        place = dataclasses.replace(place, free=int(place.free - beside))
     if reason := _refusal(subject, place, dtype, work):
         raise AssayError(reason)
     return memory.weight_bytes(place.holding(subject, dtype)) if place.splits(subject) else 0.0
@@ -205,7 +201,7 @@ def _refusal(subject: Model, place: Place, dtype: str, work: SweepWork | SearchW
     """Why models do not fit; "" if they do."""
     if not place.splits(subject):
         return ""
-    placed, usable = place.holding(subject, dtype), place.usable(subject)
+    placed, usable = place.holding(subject, dtype), place.usable
     found = account(placed, work)
     if found.total <= usable:
         return ""

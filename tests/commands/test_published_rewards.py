@@ -136,7 +136,7 @@ def test_readings_that_cannot_be_used_are_counted_and_one_must_be_usable(bos_rea
 
 
 def test_published_rewards_ask_for_memory_before_a_model_is_loaded(bos_readings, monkeypatch):
-    tiny_place = admission.Place("cpu", 1, 1, free=1, sharing=1)
+    tiny_place = admission.Place("cpu", 1, 1, free=1)
     monkeypatch.setattr(admission.Place, "of", lambda mesh: tiny_place)
     with pytest.raises(AssayError, match=r"can be used: tiny: needs .* are free"):
         bos_readings()
