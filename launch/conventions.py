@@ -14,14 +14,12 @@ from typing import Any
 
 from absl import flags
 from absl.flags import FlagValues
-from jax.sharding import Mesh
 
 from engine import mesh as meshes
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.lock import LockError
-from engine.settings import SweepSettings
 from launch.common import command, locking, published_rewards, scoring
 from launch.common.convention_runs import ConventionRuns, Failed, Interrupted
 from launch.common.conventions import (
@@ -66,7 +64,7 @@ def conventions(given: command.Given) -> str:
     models = [Checkpoint.open(path, verify=verify) for path in command.paths(given, "checkpoint")]
     for model in models:
         model.expect(REWARD)
-    settings, mesh = _settings(given, models)
+    settings, mesh = scoring.settings(config, models)
     chosen = dimensions_of(config.dimensions), pieces(config.dates), pieces(config.dtypes)
     every = [values_of(model, settings, *chosen) for model in models]
     if config.dimensions != "all":
@@ -97,13 +95,6 @@ def conventions(given: command.Given) -> str:
             show("\n".join(lines))
         raise failed
     return "\n".join(lines)
-
-
-def _settings(given: command.Given, models: Sequence[Checkpoint]) -> tuple[SweepSettings, Mesh]:
-    tokens = given.config.tokens
-    if tokens != "all" and (type(tokens) is not int or tokens < 1):
-        raise AssayError(f"tokens={tokens!r}; allowed: 'all', or integers >= 1")
-    return scoring.settings(given.config, models)
 
 
 def _computed(

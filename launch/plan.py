@@ -20,9 +20,10 @@ from engine.planning.memory import Model, in_words
 from engine.planning.plans import Plan, plan
 from engine.planning.work import SearchWork, SweepWork
 from engine.scoring.reward_passes import dtype_named
+from engine.settings import check_choice, check_integer
 from launch.common import command, scoring
 from launch.common.subjects import subject_of_source
-from launch.common.text import in_hours
+from launch.common.text import aligned, in_hours
 
 _SLOWER = (
     "; TPUs have no matrix units for float16: --config.dtype=bfloat16 is faster, but rounds "
@@ -86,17 +87,15 @@ def report(given: command.Given) -> str:
 
 def _check(config: ConfigDict, prompts: int, most: int) -> None:
     """Checks the settings; `most` is the longest conversation that the model takes."""
-    counted = "length", "candidates", "restarts", "self_check", "part_size"
-    for name, value in {"prompts": prompts, **{key: config[key] for key in counted}}.items():
-        if value < 1:
-            raise AssayError(f"{name}={value}; allowed: integers >= 1")
+    check_integer("prompts", prompts, 1)
+    for name in ("length", "candidates", "restarts", "self_check", "part_size"):
+        check_integer(name, config[name], 1)
     for name in ("prefix", "own", "length"):
         if not 0 <= config[name] <= most:
             raise AssayError(f"{name}={config[name]}; allowed: 0 to {most}, the model's longest")
     if config.merge < 0 or config.merge == 1:
         raise AssayError(f"merge={config.merge}; allowed: 0, or integers >= 2")
-    if config.direction not in ("max", "min", "both"):
-        raise AssayError(f"direction={config.direction!r}; allowed: 'max', 'min', 'both'")
+    check_choice("direction", config.direction, ("max", "min", "both"))
 
 
 def _fields(one: Plan) -> dict[str, object]:
@@ -132,14 +131,13 @@ def _text(model: Model, sweep: SweepWork, search: SearchWork, found: Sequence[Pl
         planned = f"log-probabilities of {sweep.prompts} prompts ({sweep.prefix} positions)"
         header[6] = "log-probabilities"
         rows = [[*row[:3], *row[4:7]] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         f"{model.name}: {config.num_layers} layers of width {config.width:,}, "
         f"{config.vocab_size:,} tokens, {weights} of weights in {model.stored}",
         f"converting it: {in_words(memory.host_bytes(model))} of host memory; {weights} of disk "
         f"for the source and {weights} for the checkpoint",
         f"planned: {planned}\n",
-        *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
+        *aligned(rows),
         "",
     ]
     for one in found:

@@ -2,8 +2,7 @@
 
 work         what is planned for: a sweep, or a search
 flops        floating-point operations of passes and searches
-memory       bytes on a device, in host memory and on disk
-fitting      the step that fits; which settings make a model fit that does not
+memory       bytes on a device, in host memory and on disk; the step that fits
 admission    before a command loads a model: whether it fits here, and its step
 free         memory and disk that this machine has free
 machines     kinds of devices, as users name them

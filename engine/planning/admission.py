@@ -16,9 +16,8 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import memory
-from engine.planning.fitting import STEPS, fitting_step, ways_to_fit
 from engine.planning.free import device_memory, free_disk, free_memory
-from engine.planning.memory import Model, account, in_words
+from engine.planning.memory import STEPS, Model, account, fitting_step, in_words, ways_to_fit
 from engine.planning.work import SELF_CHECK, SearchWork, SweepWork
 from engine.scoring.reward_passes import SHORT
 
@@ -33,26 +32,22 @@ class Place:
     platform: str  # `cpu`, `gpu` or `tpu`
     data: int  # devices along the mesh axis `data`
     model: int  # devices along the mesh axis `model`
-    free: int | None  # bytes of a device, or of the host whose CPU simulates devices, if known
-    sharing: int  # devices that share those bytes
+    free: int | None  # bytes of a device, or of the host of a CPU; None where that is not known
 
     @classmethod
     def of(cls, mesh: Mesh) -> "Place":
         """This machine; of several processes, that of process 0."""
         platform, local = mesh.devices.flat[0].platform, mesh.local_devices
-        on_cpu = platform == memory.CPU
         free = processes.from_first(
-            "free memory", lambda: free_memory() if on_cpu else device_memory(local)
+            "free memory",
+            lambda: free_memory() if platform == memory.CPU else device_memory(local),
         )
-        sharing = len(local) if on_cpu else 1
-        return cls(platform, mesh.shape["data"], mesh.shape["model"], free, sharing)
+        return cls(platform, mesh.shape["data"], mesh.shape["model"], free)
 
-    def usable(self, model: Model) -> float:
-        """Bytes that each device may take; what a process needs beside its devices counts once."""
-        if self.free is None:
-            return math.inf
-        once = memory.process_bytes(model) * (self.sharing - 1)
-        return (self.free + once) / self.sharing
+    @property
+    def usable(self) -> float:
+        """Bytes that each device may take."""
+        return math.inf if self.free is None else self.free
 
     def holding(self, model: Model, dtype: str) -> Model:
         """The model on the mesh."""
@@ -100,7 +95,7 @@ def step_for(
     if not place.splits(subject):  # no step is computed
         place = dataclasses.replace(place, model=1)
     work = SweepWork(prefix=prefix, own=own or SHORT, self_check=self_check)
-    return fitting_step(place.holding(subject, dtype), place.usable(subject), work)[0]
+    return fitting_step(place.holding(subject, dtype), place.usable, work)[0]
 
 
 def refusal(
@@ -152,7 +147,7 @@ def check_search(
     """
     subject, place = subject_of([checkpoint]), Place.of(mesh)
     if place.free is not None:
-        place = dataclasses.replace(place, free=int(place.free - beside * place.sharing))
+        place = dataclasses.replace(place, free=int(place.free - beside))
     if reason := _refusal(subject, place, dtype, work):
         raise AssayError(reason)
     return memory.weight_bytes(place.holding(subject, dtype)) if place.splits(subject) else 0.0
@@ -185,15 +180,14 @@ def check_conversion(
             f"free; a machine with {in_words(needed)} free would do; {_WAY_OUT}"
         )
     size = memory.checkpoint_bytes(subject)
-    wanted = [("the checkpoint", destination, size)]
+    wanted = [] if destination is None else [("the checkpoint", destination, size)]
     if download:
         from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
 
         wanted.append(("the download", cache or HF_HUB_CACHE, max(0, size - cached)))
     per_disk: dict[int, int] = {}  # of the file systems that are written to
     for what, folder, bytes_ in wanted:
-        disk = None if folder is None else free_disk(folder)
-        if disk is None:
+        if (disk := free_disk(folder)) is None:
             continue
         needed = per_disk[disk.number] = per_disk.get(disk.number, 0) + bytes_
         if needed > disk.free:
@@ -207,7 +201,7 @@ def _refusal(subject: Model, place: Place, dtype: str, work: SweepWork | SearchW
     """Why models do not fit; "" if they do."""
     if not place.splits(subject):
         return ""
-    placed, usable = place.holding(subject, dtype), place.usable(subject)
+    placed, usable = place.holding(subject, dtype), place.usable
     found = account(placed, work)
     if found.total <= usable:
         return ""

@@ -7,8 +7,8 @@ position needs q, o and the feed-forward. The counts leave out padding:
     gradient = 2 · response + 2·T·V·D   backward through activations, then to the one-hot rows
     step     = gradient + the parent appended to the prefix + one response per candidate
 
-On accelerators the gradient's pass gives what appending the parent does. It is counted all the same
-(about 1 % of a step), so that a budget of operations gives the same search everywhere.
+Appending the parent is counted on accelerators too, where the gradient's pass gives it (about 1 %
+of a step), so that a budget of operations gives the same search everywhere.
 
 The counts also leave out norms, rotations, softmax and heads (below 1 % for every published size).
 """
@@ -79,24 +79,15 @@ def compiled_step(
     Of each candidate, positions from `first` on are computed: the rest of the `length` tokens of
     the reply, and the suffix.
     """
-    prefixes = list(prefixes)
-    total = candidates(config, first, length, prefixes, suffix)
+    total, prefixes, starts = 0.0, list(prefixes), Counter(first)
+    for before in prefixes:
+        for start, count in starts.items():
+            total += count * response(config, length - start + suffix, before + start)
     for before in prefixes:
         total += extension(config, length, before)
         if with_gradient:
             total += gradient(config, length, length + suffix, before)
     return total
-
-
-def candidates(
-    config: DecoderConfig, first: Iterable[int], length: int, prefixes: Iterable[int], suffix: int
-) -> float:
-    """Operations of the candidates of one step; the arguments are those of `compiled_step`."""
-    return sum(
-        count * response(config, length - start + suffix, before + start)
-        for before in prefixes
-        for start, count in Counter(first).items()
-    )
 
 
 def _matrices(c: DecoderConfig) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

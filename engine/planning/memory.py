@@ -5,6 +5,7 @@ Tests compare it with the memory that compiled programs take.
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -23,6 +24,8 @@ from engine.scoring.reward_passes import PREFIX_MULTIPLE, rows_of_step
 GIB = 2**30
 CPU = "cpu"  # the platform on which host and device share memory
 LEAST_STEP = 16  # candidates per step on each device
+# Candidates per step that `auto` takes where memory allows: docs/decisions/step-and-memory.md.
+STEPS = {"cpu": 1024, "gpu": 2048, "tpu": 1024}
 # Measured on Linux for Python 3.11 and jax 0.10.2: what compilers, buffers of the reader and
 # threads add to a process that has imported Assay, and what a tokenizer holds per token.
 _PROCESS_BYTES, _TOKEN_BYTES = 200 * 2**20, 1100
@@ -58,9 +61,8 @@ class Model:
         """The decoder as the mesh holds it: key/value heads may be repeated."""
         return meshes.with_whole_kv_heads(self.mesh, self.config)
 
-    # Any: the functions of `engine.mesh` name a mesh that has devices.
     @property
-    def mesh(self) -> Any:
+    def mesh(self) -> Any:  # the functions of `engine.mesh` name a mesh that has devices
         """The mesh, without devices."""
         return AbstractMesh((self.data, self.model), ("data", "model"))
 
@@ -106,6 +108,48 @@ def account(model: Model, work: SweepWork | SearchWork) -> Account:
     prefix, checked = work.prefix + work.length, 2 * work.together
     one = _of_scoring(model, prefix, work.own, rows, checked)
     return dataclasses.replace(one, prefix=one.prefix * work.together)
+
+
+def fitting_step(model: Model, usable: float, work: SweepWork) -> tuple[int, Account]:
+    """The largest step whose account fits, and the account; the least step where none does.
+
+    A step that the user named is not changed.
+    """
+    step = work.step_size or STEPS[model.platform]
+    while True:
+        found = account(model, dataclasses.replace(work, step_size=step))
+        if found.total <= usable or work.step_size or step <= LEAST_STEP:
+            return step, found
+        step //= 2
+
+
+def ways_to_fit(model: Model, usable: float, work: SweepWork | SearchWork) -> list[str]:
+    """Settings each of which makes a model fit that does not, on the same devices."""
+    found, count = [], model.data * model.model
+    if isinstance(work, SweepWork):
+        step, least = fitting_step(model, usable, dataclasses.replace(work, step_size=None))
+        if step < (work.step_size or 0) and least.total <= usable:
+            found.append(f"step_size={step}")
+        unchecked = dataclasses.replace(work, self_check=1)
+        if work.self_check > 1 and account(model, unchecked).total <= usable:
+            found.append("self_check=1")
+    for split in splits(model.config, count):
+        other = dataclasses.replace(model, data=count // split, model=split)
+        if split > model.model and account(other, work).total <= usable:
+            found.append(f"mesh.model={split}")
+            break
+    for dtype in ("bfloat16", "float16"):
+        if account(dataclasses.replace(model, dtype=dtype), work).total <= usable:
+            found.append(f"dtype={dtype}")
+            break
+    return found
+
+
+def splits(config: DecoderConfig, count: int) -> Iterator[int]:
+    """Sizes of the axis `model` that divide the devices and the decoder, ascending."""
+    sizes = range(1, count + 1)
+    divided = (count, config.num_heads, config.ffn_width)
+    return (size for size in sizes if not any(number % size for number in divided))
 
 
 def weight_bytes(model: Model) -> int:
@@ -171,8 +215,7 @@ def _of_scoring(model: Model, prefix: int, own: int, candidates: int, self_check
 def _of_search(model: Model, work: SearchWork) -> Account:
     """Bytes of a search by the compiled step, with what compiling it takes.
 
-    The self-check computes two conversations for each prompt: of the ids, and of their text. A
-    TPU's vector memory does not hold the tables.
+    The self-check computes two conversations for each prompt: of the ids, and of their text.
     """
     # The prompt has room for the reply.
     prefix = -(-(work.prefix + work.length) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE

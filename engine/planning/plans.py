@@ -10,9 +10,8 @@ import math
 
 from engine.errors import AssayError
 from engine.planning import flops, memory
-from engine.planning.fitting import fitting_step, splits, ways_to_fit
 from engine.planning.machines import Devices, Kind
-from engine.planning.memory import Account, Model, account
+from engine.planning.memory import Account, Model, account, fitting_step, splits, ways_to_fit
 from engine.planning.work import PART_SIZE, SearchWork, SweepWork
 from engine.runs import parts
 

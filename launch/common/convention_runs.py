@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import jax
 from etils import epath
 from jax.sharding import Mesh
 
@@ -17,11 +16,10 @@ from engine import mesh as meshes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError, OutOfMemory
-from engine.planning import admission
-from engine.runs import provenance, schema, storage
+from engine.runs import schema, storage
 from engine.runs.lock import LockError
 from engine.runs.manifest import Manifest, empty
-from engine.runs.reader import Json, RunError
+from engine.runs.reader import RunError
 from engine.runs.readings import (
     DEFAULT,
     NOISE_MESH,
@@ -33,7 +31,7 @@ from engine.runs.readings import (
 )
 from engine.scoring.reward_passes import RewardScorer, dtype_named, rows_of_step
 from engine.settings import SweepSettings
-from engine.sweep.rewards import pooling_of, sweep_replies, sweep_vocabulary
+from engine.sweep.rewards import check_vocabulary, sweep_replies, sweep_vocabulary
 from engine.sweep.step_size import recorded_step
 from launch.common.conventions import Convention
 from launch.common.inputs import RankedList
@@ -64,13 +62,7 @@ class Pass(NamedTuple):
 
 
 class Weights:
-    """Loads a model once, for all conventions of the same weights on a mesh.
-
-    Attributes:
-      step: candidates per step of these conventions; None until it was chosen.
-    """
-
-    step: int | None = None
+    """Loads a model once, for all conventions of the same weights on a mesh."""
 
     def __init__(self, convention: Convention, mesh: Mesh):
         self._key, self._mesh = convention.weights, mesh
@@ -195,24 +187,6 @@ class ConventionRuns:
         name = f"{NOISE_MESH}{mesh.shape['data']}x{other}"
         return [*passes, Pass(name, default, None, mesh)]
 
-    def fitting_step(self, one: Pass, step: int) -> int:
-        """The default convention's step, or a smaller one if the model does not fit with it.
-
-        float32 takes more memory than a default convention in bfloat16.
-        """
-        settings = self._settings
-        if settings.step_size is not None or not settings.check_memory:
-            return step
-        model, convention = one.convention.applied(self._checkpoint), one.convention
-        splits = [model.template.around(text) for text in self._texts]
-        prefix, suffixes = max(len(s.prefix) for s in splits), [len(s.suffix) for s in splits]
-        subject, place = admission.subject_of([model]), admission.Place.of(one.mesh)
-        where = (subject, place, convention.dtype, prefix)
-        if not admission.refusal(*where, 1 + min(suffixes), step, settings.self_check):
-            return step
-        suffix = None if self._lists or convention.mode == "text" else 1 + max(suffixes)
-        return min(step, admission.step_for(*where, suffix, settings.self_check))
-
     def _same_ids(self, conventions: Mapping[str, Convention]) -> dict[str, str]:
         """Name -> the earlier convention that gives the same token ids under the same settings.
 
@@ -241,54 +215,45 @@ class ConventionRuns:
     def _take_over(self, default: Convention) -> int | None:
         """Copies what a sweep has computed in the run itself, where it is the default convention.
 
-        Its parts say what computed them, and are checked like those of any run.
-
         Returns:
           The step of the default convention; None where it has no result yet.
         """
-        target, model = folder_of(self._run, DEFAULT), default.applied(self._checkpoint)
+        target = folder_of(self._run, DEFAULT)
         recorded = _recorded_step(target, self._slug)
         if self._settings.tokens is not None or not storage.exists(self._run / schema.MANIFEST):
             return recorded
         done = Manifest.open(str(self._run)).content["results"]
         there = Manifest.open(str(target)).content["results"]
-        every = {schema.scores_path(self._slug, p): text for p, text in self._prompts.items()}
-        wanted = {path: text for path, text in every.items() if path not in there}
-        steps = {done[path]["fingerprint"].get("step_size") for path in wanted if path in done}
-        if not wanted or not wanted.keys() <= done.keys():
+        paths = {prompt: schema.scores_path(self._slug, prompt) for prompt in self._prompts}
+        wanted = {prompt: path for prompt, path in paths.items() if path not in there}
+        if not wanted or not all(done.get(path, {}).get("complete") for path in wanted.values()):
             return recorded
-        if len(steps | ({recorded} if recorded else set())) > 1:
+        model, settings = default.applied(self._checkpoint), self._settings_of(default, recorded)
+        prompts = {prompt: self._prompts[prompt] for prompt in wanted}
+        try:  # as if the sweep were to go on under the settings of the default convention
+            check_vocabulary([model], prompts, str(self._run), settings, self._mesh)
+        except AssayError:
             return recorded
-        for path, text in wanted.items():
-            fingerprint = self._fingerprint(model, default, text)
-            has = done[path]["fingerprint"]
-            more = {"objectives", "pooling", "tokens"} & (set(has) - set(fingerprint))
-            if not done[path]["complete"] or has | fingerprint != has or more:
-                return recorded
+        steps = {done[path]["fingerprint"]["step_size"] for path in wanted.values()}
+        if len(steps) > 1:
+            return recorded
         if not storage.exists(target / schema.MANIFEST):
             Manifest(target, empty()).save()
-        for path in wanted:
+        for path in wanted.values():
             for part in done[path]["parts"]:
                 data = storage.read(self._run / path / part)
                 storage.write_atomic(target / path / part, data)
         return steps.pop()
 
-    def _fingerprint(self, model: Checkpoint, default: Convention, prompt: str) -> Json:
-        """What the fingerprint of the default convention will hold, the chosen step aside."""
-        split, settings = model.template.around(prompt), self._settings
-        return {
-            **model.card.identity,
-            "mode": default.mode,
-            "dtype": default.dtype,
-            "rows": len(model.token_ids),
-            "part_size": settings.part_size,
-            "prefix_ids": list(split.prefix),
-            "suffix_ids": list(split.suffix),
-            "numerics": provenance.numerics(jax.default_backend()),
-            **pooling_of(model, default.pooling).choice,
-            **({} if settings.step_size is None else {"step_size": settings.step_size}),
-            **meshes.identity(self._mesh),
-        }
+    def _settings_of(self, convention: Convention, step: int | None) -> SweepSettings:
+        """The settings of a convention; a step of None is the command's."""
+        return dataclasses.replace(
+            self._settings,
+            mode=convention.mode,
+            pooling=convention.pooling,
+            dtype=convention.dtype,
+            step_size=step or self._settings.step_size,
+        )
 
     def _compute_all(self, passes: Sequence[Pass], of: int) -> int:
         """Computes passes; `of` is their total in progress lines. Returns new rewards."""
@@ -312,14 +277,9 @@ class ConventionRuns:
 
     def _compute(self, one: Pass, weights: Weights) -> int:
         run, model = folder_of(self._run, one.name), one.convention.applied(self._checkpoint)
-        settings = dataclasses.replace(
-            self._settings,
-            mode=one.convention.mode,
-            pooling=one.convention.pooling,
-            dtype=one.convention.dtype,
-            step_size=self._step_of(one, weights),
-            check_memory=self._settings.check_memory and not weights.loaded,
-        )
+        settings = self._settings_of(one.convention, one.step or self._step)
+        if weights.loaded:  # their memory is not free
+            settings = dataclasses.replace(settings, check_memory=False)
         new = sweep_vocabulary([model], self._prompts, str(run), settings, one.mesh, load=weights)
         if one.name == DEFAULT:
             self._step = _recorded_step(run, self._slug)
@@ -330,22 +290,6 @@ class ConventionRuns:
             if not storage.exists(humans := run / schema.humans_path(each.name)):
                 storage.write_atomic(humans, each.humans)
         return new
-
-    def _step_of(self, one: Pass, weights: Weights) -> int | None:
-        """Candidates per step of a pass; None for a default convention that is to choose it."""
-        named = self._settings.step_size is not None
-        if one.step or one.name == DEFAULT or self._step is None or named:
-            return one.step or self._step
-        step = _recorded_step(folder_of(self._run, one.name), self._slug) or weights.step
-        if step is None and weights.loaded:  # by the default convention; their memory is not free
-            step = self._step
-        elif step is None:
-            step = self.fitting_step(one, self._step)
-        if step < self._step:
-            said = f"steps of {step}, not {self._step}, as memory allows"
-            say(f"{self._slug}: {one.name}: {said}")
-        weights.step = step
-        return step
 
     def _write_index(self, entries: Mapping[str, Entry]) -> None:
         """Writes the entries of the model, with the failures so far."""

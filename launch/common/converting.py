@@ -71,14 +71,8 @@ def convert(
 
     tensor_bytes = spec.tensor_bytes if spec and check_listed else None
     source = fetch(name, revision or pinned, check, tensor_bytes=tensor_bytes, cache=cache)
-    readable = True
-    if is_folder:
-        hf = _readable(source.folder)
-        readable = hf is not None
-        if hf is not None:
-            check(hf)
-    if spec and check_listed and readable:
-        known_model_check.check_tensors(source.folder, spec)
+    if is_folder and (hf := _readable(source.folder)) is not None:
+        check(hf)
     with tqdm(unit="B", unit_scale=True, desc=f"converting {slug}", delay=5) as bar:
 
         def progress(done: int, total: int) -> None:

@@ -1,9 +1,8 @@
 """What models are given: prompts, and lists of replies, of files or of a run."""
 
-import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,12 +64,17 @@ def listed(given: Given) -> tuple[str, list[str]]:
     """Name of the list on the command line, and its replies."""
     path = Path(paths(given, "items")[0])
     name = list_name(path) if given.name is None else given.name
+    return checked_name("name", name), read_items(path, given.column)
+
+
+def checked_name(flag: str, name: str) -> str:
+    """Refuses a name that is kept for the lists of what searches find."""
     if name.startswith(schema.FOUND):
         raise AssayError(
-            f"name={name!r}; allowed: names that do not begin with {schema.FOUND!r}, which is "
+            f"{flag}={name!r}; allowed: names that do not begin with {schema.FOUND!r}, which is "
             "reserved for what searches find"
         )
-    return name, read_items(path, given.column)
+    return name
 
 
 def list_name(path: Path) -> str:
@@ -95,41 +99,44 @@ def read_items(path: Path, column: str) -> list[str]:
     return replies
 
 
+def read_table(path: Path, flag: str) -> tuple[pl.DataFrame, bytes]:
+    """The columns of a .csv or .parquet file, those of CSV as text, and the bytes of the file.
+
+    Raises:
+      AssayError: another file type, no such file, or no table; the line begins with the flag.
+    """
+    if path.suffix not in (".csv", ".parquet"):
+        lists = ".txt, " if flag == "items" else ""
+        raise AssayError(f"{flag}={path}; allowed: a {lists}.csv or .parquet file")
+    try:
+        data = path.read_bytes()
+        with prefixed(f"{flag}={path}"):
+            return pl.read_parquet(data) if path.suffix == ".parquet" else read_csv(data), data
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise AssayError(f"{flag}={path}: {reason}") from error
+
+
 def _lines(path: Path) -> list[str]:
-    with _read(path):
+    try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise AssayError(
+            f"items={path}: byte {error.start} is not UTF-8; allowed: UTF-8"
+        ) from error
+    except OSError as error:
+        raise AssayError(f"items={path}: {error.strerror}") from error
     return lines[: -1 if lines[-1] == "" else None]
 
 
 def _column(path: Path, column: str) -> list[str]:
-    # Text as it is written: `007` is no number here.
-    readers: dict[str, Callable[[Path], pl.DataFrame]] = {
-        ".csv": lambda path: read_csv(path.read_bytes()),
-        ".parquet": pl.read_parquet,
-    }
-    if path.suffix not in readers:
-        raise AssayError(f"items={path}; allowed: a .txt, .csv or .parquet file")
-    with _read(path), prefixed(f"items={path}"):
-        frame = readers[path.suffix](path)
+    frame, _ = read_table(path, "items")
     if column not in frame.columns:
         raise AssayError(f"items={path}: no column {column!r}; it has {', '.join(frame.columns)}")
     values = frame[column]
     if not isinstance(values.dtype, pl.String | pl.Categorical | pl.Enum):
         raise AssayError(f"items={path}: column {column!r} is {values.dtype}; allowed: text")
     return values.cast(pl.String).to_list()
-
-
-@contextlib.contextmanager
-def _read(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise AssayError(
-            f"items={path}: byte {error.start} is not UTF-8; allowed: UTF-8"
-        ) from error
-    except (OSError, pl.exceptions.PolarsError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise AssayError(f"items={path}: {reason}") from error
 
 
 class RankedList(NamedTuple):

@@ -1,13 +1,12 @@
-"""Whether a folder that bears a listed model's name holds that model: its shapes and its bytes."""
+"""Whether what bears a listed model's name has that model's kind and shapes.
 
-import math
-from pathlib import Path
+Conversion itself refuses other tensors, and other bytes than are published.
+"""
 
 from configs import known_shapes
 from configs.known_models import ModelSpec
 from engine.convert.hf_config import decoder_config, is_language_model
 from engine.convert.hf_values import Json
-from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
 
 # Field of the decoder -> its name in config.json.
@@ -21,7 +20,6 @@ _NAMES = {
     "vocab_size": "vocab_size",
 }
 _ALLOWED = "allowed: that model's own files, or a folder of another name"
-_TIED_COPY = "lm_head.weight"  # repeats the embedding in some files of language models
 
 
 def check_config(place: str, hf: Json, spec: ModelSpec) -> None:
@@ -54,29 +52,6 @@ def check_config(place: str, hf: Json, spec: ModelSpec) -> None:
         raise AssayError(
             f"{place}: config.json has {_listed(other, has)}; "
             f"{spec.hub_id} has {_listed(other, expected)}; {_ALLOWED}"
-        )
-
-
-def check_tensors(folder: Path, spec: ModelSpec) -> None:
-    """Compares the tensors of a folder with those of the model that it is named after.
-
-    Only the headers of its files are read.
-
-    Raises:
-      AssayError: they have other bytes, or hold more or fewer numbers; or a file is damaged.
-    """
-    files = TensorFiles.open(folder)
-    if spec.tensor_bytes not in (None, files.nbytes):
-        raise AssayError(
-            f"{folder}: {files.nbytes:,} bytes of tensors; {spec.hub_id} has "
-            f"{spec.tensor_bytes:,}; {_ALLOWED}"
-        )
-    own = {key: tensor for key, tensor in files.tensors.items() if spec.head or key != _TIED_COPY}
-    found, expected = sum(math.prod(t.shape) for t in own.values()), known_shapes.numbers(spec)
-    if expected not in (None, found):
-        raise AssayError(
-            f"{folder}: {found:,} numbers in its tensors; {spec.hub_id} has {expected:,}; "
-            f"{_ALLOWED}"
         )
 
 

@@ -6,7 +6,6 @@ share a row of the table.
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,9 +26,8 @@ from engine.sweep.rewards import pooling_of, reply_rows, token_rows
 from launch.common.command import Given
 from launch.common.convention_runs import Weights
 from launch.common.conventions import DIMENSIONS, Convention, Values, conventions_of
-from launch.common.released_layouts import LAYOUTS, Choices, Column, Content
-from launch.common.released_names import slugged
-from launch.common.released_tables import read
+from launch.common.released_files import slugged
+from launch.common.released_layouts import LAYOUTS, Choices, Column, Content, content_of
 from launch.common.text import aligned, show
 
 CARD = "card"
@@ -51,54 +49,50 @@ def reward_sets(given: Given, model: Checkpoint) -> list[RewardSet]:
         rewards of the model, or holds other tokens than the model has.
     """
     sets: list[RewardSet] = []
-    tolerance = given.config.tolerance
+    slug, tolerance = model.card.slug, _tolerance(given.config.tolerance)
     for name in given.published:
         if name == CARD:
-            sets += of_card(model.card.slug, tolerance)
+            sets += of_card(slug, tolerance)
             continue
         if not given.layout:
             raise AssayError(f"--layout is missing; allowed: {', '.join(LAYOUTS)}")
-        if given.layout in ("tokens", "items") and len(given.checkpoint) > 1:
+        of_one = LAYOUTS[given.layout].each == "prompt" if given.layout in LAYOUTS else False
+        if of_one and len(given.checkpoint) > 1:
             raise AssayError(
                 f"--published with layout {given.layout!r} holds one model; allowed: one checkpoint"
             )
-        sets += released(
-            Path(name),
-            given.layout,
-            model,
-            prompt=given.published_prompt,
-            rows=given.config.published_rows,
-            tolerance=_tolerance(tolerance, model.card.slug),
+        choices = Choices(
+            layout=given.layout, prompt=given.published_prompt, model=slug if of_one else ""
         )
+        within = tolerance or max(NOISES * NOISE.get(slug, 0.0), LEAST)
+        sets += released(Path(name), choices, model, given.config.published_rows, within)
     return sets
 
 
-def of_card(slug: str, tolerance: object) -> list[RewardSet]:
-    """The examples of a model's card; their tolerance is the setting, or their own with `auto`."""
+def of_card(slug: str, tolerance: float | None) -> list[RewardSet]:
+    """The examples of a model's card, which have a tolerance of their own."""
     if slug not in GOLDENS:
         raise AssayError(
             f"published='card': nothing is known of the card of {slug!r}; allowed: a file, or one "
             f"of {', '.join(GOLDENS)}"
         )
-    chosen = None if tolerance == "auto" else _tolerance(tolerance, slug)
     return [
         dataclasses.replace(
-            one, name=f"{one.name} ({one.source})", tolerance=chosen or one.tolerance
+            one, name=f"{one.name} ({one.source})", tolerance=tolerance or one.tolerance
         )
         for one in GOLDENS[slug]
     ]
 
 
 def released(
-    path: Path, layout: str, model: Checkpoint, *, prompt: str, rows: int, tolerance: float
+    path: Path, choices: Choices, model: Checkpoint, rows: int, tolerance: float
 ) -> list[RewardSet]:
     """Evenly spaced rows of a released file, a set for each prompt.
 
     Args:
       path: .csv or .parquet.
-      layout: of `released_layouts.LAYOUTS`.
+      choices: its layout, and the prompt and model where the file does not say them.
       model: whose rewards are taken.
-      prompt: text or id, where the file does not say it.
       rows: number of rows at most.
       tolerance: of every set.
 
@@ -108,10 +102,8 @@ def released(
     slug = model.card.slug
     if type(rows) is not int or rows < 1:
         raise AssayError(f"published_rows={rows!r}; allowed: integers >= 1")
-    named = {"model": slug} if layout in ("tokens", "items") else {}
     try:
-        choices = Choices(layout=layout, prompt=prompt, **named)
-        content = LAYOUTS[layout](read(path), choices)
+        content = content_of(path, choices)
     except AssayError as error:
         said = str(error).replace("source=", "published=", 1)
         raise AssayError(said.replace("--prompt ", "--published_prompt ", 1)) from error
@@ -218,9 +210,10 @@ def _phrase(cells: Cells, names: Sequence[str]) -> str:
     return ", ".join(f"{name} {cell}" for name, cell in pairs) or "the only reading"
 
 
-def _tolerance(named: object, slug: str) -> float:
+def _tolerance(named: object) -> float | None:
+    """The tolerance that a setting names; None for `auto`."""
     if named == "auto":
-        return max(NOISES * NOISE.get(slug, 0.0), LEAST)
+        return None
     if isinstance(named, bool) or not isinstance(named, int | float) or not named > 0:
         raise AssayError(f"tolerance={named!r}; allowed: 'auto', or numbers above 0")
     return float(named)
@@ -232,17 +225,18 @@ def _sampled(
     """Evenly spaced rows of a column."""
     count = len(column.values)
     sample = np.unique(np.linspace(0, count - 1, min(rows, count)).round().astype(int))
-    frame = column.rows[sample]
-    ids: list[int] | None = None
-    if content.vocabulary is not None:
+    frame, ids = column.rows[sample], None
+    if content.vocabulary is None:
+        replies = frame["item"].to_list()
+    else:
         ids = frame["token_id"].to_list()
-        tokens = content.vocabulary.select("token_id", "token")
-        frame = frame.join(tokens, on="token_id", how="left", validate="1:1", maintain_order="left")
+        texts = dict(content.vocabulary.select("token_id", "token").rows())
+        replies = [texts[i] for i in ids]
     kind = "tokens" if ids else "items"
     return RewardSet(
         name=f"{path.name} under {column.prompt.id!r}, {len(sample)} {kind}",
         prompt=column.prompt.text,
-        replies=frame["token" if ids else "item"].to_list(),
+        replies=replies,
         token_ids=ids,
         rewards=column.values[sample].to_list(),
         tolerance=tolerance,
@@ -296,15 +290,13 @@ def _scored(
     every = [each for _, rows in alike.values() for each in rows]
     if not usable:
         return
-    if check_memory and (reason := _refusal(usable[0], model, every, mesh)):
+    first = usable[0]
+    if check_memory and (reason := _refusal(first.applied(model), first.dtype, every, mesh)):
         yield usable, reason
         return
-    guarded = functools.partial(
-        memory_errors, [model.card.slug], mesh, "published_rows", max(map(len, every))
-    )
-    weights = Weights(conventions[0], mesh)  # released when this generator ends
+    weights = Weights(first, mesh)  # released when this generator ends
     for same, rows in alike.values():
-        with guarded():
+        with memory_errors([model.card.slug], mesh, "published_rows", max(map(len, every))):
             scorer = weights([same[0].applied(model)], STEP_SIZE)
             for each in rows:
                 each.check(model.card.decoder)
@@ -312,20 +304,12 @@ def _scored(
         yield same, rewards
 
 
-def _refusal(
-    convention: Convention, model: Checkpoint, rows: Sequence[RewardRows], mesh: Mesh
-) -> str:
-    """Why the model does not fit the memory under a convention; "" if it does."""
-    prompts = [each.prompt for each in rows]
-    return admission.refusal(
-        admission.subject_of([convention.applied(model)]),
-        admission.Place.of(mesh),
-        convention.dtype,
-        max(len(prompt.prefix) for prompt in prompts),
-        1 + min(len(prompt.suffix) for prompt in prompts),
-        STEP_SIZE,
-        self_check=1,
-    )
+def _refusal(model: Checkpoint, dtype: str, rows: Sequence[RewardRows], mesh: Mesh) -> str:
+    """Why a model does not fit the memory; "" if it does."""
+    prefix = max(len(each.prompt.prefix) for each in rows)
+    positions = 1 + min(len(each.prompt.suffix) for each in rows)
+    where = admission.subject_of([model]), admission.Place.of(mesh), dtype
+    return admission.refusal(*where, prefix, positions, STEP_SIZE, self_check=1)
 
 
 def _rows(model: Checkpoint, published: RewardSet, convention: Convention) -> RewardRows:

@@ -1,7 +1,8 @@
-"""Layouts of released files: each turns a file into the results that it holds."""
+"""Layouts of released files, as data, and the reader that turns a file into numbers of models."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -9,15 +10,14 @@ import polars as pl
 
 from engine.errors import AssayError
 from engine.runs import schema
-from launch.common.released_names import (
+from launch.common.released_files import (
     PROMPT_ALLOWED,
     Prompt,
-    flag_prompt,
-    known_prompt,
+    Released,
     model_id,
-    named_prompt,
+    prompt_named,
+    read,
 )
-from launch.common.released_tables import Released
 
 VALUES = ("rewards", "logprobs", "logits")
 FORMS = ("pretrained", "chat")
@@ -29,6 +29,32 @@ _SPECIAL = (
     r"^<\|.*\|>$|^</?s>$"
     r"|^<(bos|eos|pad|unk|mask|2mass|unused\d+|start_of_turn|end_of_turn|start_of_image)>$"
 )
+
+
+class Layout(NamedTuple):
+    """A layout of released files.
+
+    Attributes:
+      begins: columns with which a file begins.
+      each: what each further column is named after; "" where every row names a model and a prompt.
+      values: what its numbers may be.
+      flags: of the flags `items`, `column` and `model`, those that it takes.
+    """
+
+    begins: Sequence[str]
+    each: str
+    values: Sequence[str]
+    flags: Sequence[str]
+
+
+LAYOUTS = {
+    "elo": Layout(
+        ("elo_rank", "elo_score", "name", "elo_matches"), "model", VALUES[:1], ("items",)
+    ),
+    "tokens": Layout(("token_id", "token_name", "token_decoded"), "prompt", VALUES, ("model",)),
+    "items": Layout((), "prompt", VALUES[:2], ("items", "column", "model")),
+    "long": Layout((), "", VALUES[:2], ("items", "column", "model")),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,22 +80,14 @@ class Choices:
     form: str = "pretrained"
 
     def __post_init__(self) -> None:
-        for key, allowed in {"layout": LAYOUTS, "values": VALUES, "form": FORMS}.items():
-            value = getattr(self, key)
-            if value not in allowed:
-                raise AssayError(f"--{key}={value!r}; allowed: {', '.join(map(repr, allowed))}")
-        if self.values == "logits" and self.layout != "tokens":
-            raise AssayError(f"--values='logits' with layout {self.layout!r}; allowed: 'tokens'")
-        if self.values != "rewards" and self.layout == "elo":
-            raise AssayError(f"--values={self.values!r} with layout 'elo'; allowed: 'rewards'")
-        if self.form != FORMS[0] and self.values == "rewards":
-            raise AssayError(f"--form={self.form!r} with rewards; allowed with --values=logprobs")
-        for key, layouts in _FLAGS.items():
-            if getattr(self, key) and self.layout not in layouts:
-                raise AssayError(
-                    f"--{key}={getattr(self, key)!r} with layout {self.layout!r}; "
-                    f"allowed with {', '.join(map(repr, layouts))}"
-                )
+        _check("layout", self.layout, tuple(LAYOUTS))
+        layout, of_layout = LAYOUTS[self.layout], f" with layout {self.layout!r}"
+        _check("values", self.values, layout.values, of_layout)
+        _check("form", self.form, FORMS if self.values != "rewards" else FORMS[:1], " of rewards")
+        for flag in ("items", "column", "model"):
+            if (value := getattr(self, flag)) and flag not in layout.flags:
+                taken = ", ".join(repr(name) for name, one in LAYOUTS.items() if flag in one.flags)
+                raise AssayError(f"--{flag}={value!r}{of_layout}; allowed with {taken}")
 
     @property
     def number(self) -> str:
@@ -95,23 +113,46 @@ class Content:
       columns: its numbers.
       vocabulary: of its model (`schema.VOCAB_COLUMNS`); None for a list.
       humans: what people think of its items, in the order of its rows; None where it is not said.
+      sha256: of its bytes.
     """
 
     columns: Sequence[Column]
-    vocabulary: pl.DataFrame | None = None
-    humans: pl.DataFrame | None = None
+    vocabulary: pl.DataFrame | None
+    humans: pl.DataFrame | None
+    sha256: str
 
 
-def elo(released: Released, choices: Choices) -> Content:
-    """elo_rank, elo_score, name, elo_matches, then one column per model."""
-    models = _after(released, ("elo_rank", "elo_score", "name", "elo_matches"), "model")
-    prompt = _prompt_of_file(released, choices)
-    humans = people(released)
-    rows = humans.select("item")
-    columns = [
-        Column(model_id(name), prompt, _single(released.numbers(name)), rows) for name in models
-    ]
-    return Content(columns=columns, humans=humans)
+def content_of(path: Path, choices: Choices, ignore: Sequence[str] = ()) -> Content:
+    """Reads a file.
+
+    Args:
+      path: the file.
+      choices: what the flags say of it.
+      ignore: columns to leave out.
+
+    Raises:
+      AssayError: it is not in the layout, a cell is not what its column holds, or nothing says
+        under which prompt a number was computed.
+    """
+    released, layout = read(path, ignore), LAYOUTS[choices.layout]
+    present, vocabulary, humans = released.frame.columns, None, None
+    keys = list(layout.begins) or [choices.column or (present[0] if layout.each else "item")]
+    if layout.begins and tuple(present[: len(keys)]) != layout.begins:
+        raise _not_in_layout(released, choices, keys)
+    if choices.layout == "elo":
+        humans = people(released)
+        rows = humans.select("item")
+    elif choices.layout == "tokens":
+        vocabulary = _vocabulary(released)
+        rows = vocabulary.select("token_id")
+    else:
+        keys += [_TOKENS] if choices.number == "logprob" else []
+        rows = _replies(released, keys)
+    if layout.each:
+        columns = _of_columns(released, choices, rows, keys)
+    else:
+        columns = _of_rows(released, choices, rows, keys)
+    return Content(columns=columns, vocabulary=vocabulary, humans=humans, sha256=released.sha256)
 
 
 def people(released: Released) -> pl.DataFrame:
@@ -134,170 +175,105 @@ def people(released: Released) -> pl.DataFrame:
     )
 
 
-def tokens(released: Released, choices: Choices) -> Content:
-    """token_id, token_name, token_decoded, then one column per prompt; one file per model.
+def _vocabulary(released: Released) -> pl.DataFrame:
+    """The vocabulary of a file in the layout `tokens`.
 
     The file does not say which tokens round-trip, so `round_trip` is null; `is_special` is set
     where the decoded string looks like a special token.
     """
-    named = _after(released, ("token_id", "token_name", "token_decoded"), "prompt")
-    prompts = _prompts_of_columns(released, named, choices)
     ids = released.whole("token_id")
     released.once(ids.to_frame("token_id"))
-    vocabulary = pl.DataFrame(
-        {"token_id": ids, "token": released.any_text("token_decoded")}
-    ).with_columns(
+    tokens = released.text("token_decoded", empty=True)
+    return pl.DataFrame({"token_id": ids, "token": tokens}).with_columns(
         is_special=pl.col("token").str.contains(_SPECIAL),
         round_trip=pl.lit(None, dtype=pl.String),
     )
-    rows = vocabulary.select("token_id")
-    model = model_id(choices.model or released.path.stem)
-    columns = [
-        Column(model, prompt, _checked(released, name, choices), rows)
-        for name, prompt in prompts.items()
-    ]
-    return Content(columns=columns, vocabulary=vocabulary)
 
 
-def items(released: Released, choices: Choices) -> Content:
-    """A column of replies (the first, or --column), then one column per prompt; a file per model.
+def _replies(released: Released, columns: Sequence[str]) -> pl.DataFrame:
+    """Key columns of a list's rows: item and, for log-probabilities, tokens.
 
-    Of log-probabilities, the column `tokens` says how many tokens each reply has. A reply may stand
-    in the list twice, as in a list that is scored: each row is one.
+    A reply may stand in a list twice, as in a list that is scored: each row is one.
     """
-    column = choices.column or released.frame.columns[0]
-    rows = _replies(released, column, choices)
-    others = [name for name in released.frame.columns if name not in (column, *rows.columns)]
-    if not others:
-        raise released.error(f"no column after {column!r}; layout 'items' has one per prompt")
-    model = model_id(choices.model or released.path.stem)
-    columns = [
-        Column(model, prompt, _checked(released, name, choices), rows)
-        for name, prompt in _prompts_of_columns(released, others, choices).items()
-    ]
-    return Content(columns=columns)
+    for column in columns:
+        if column not in released.frame.columns:
+            present = ", ".join(released.frame.columns[:6])
+            counted = ": how many tokens each reply has" if column == _TOKENS else ""
+            raise released.error(f"no column {column!r}{counted}; it has {present}")
+    rows = pl.DataFrame({"item": released.text(columns[0])})
+    return rows.with_columns(released.whole(name).alias(name) for name in columns[1:])
 
 
-def long(released: Released, choices: Choices) -> Content:
-    """One row per number: model, prompt, item, reward (or tokens and logprob), in any order.
+def _of_columns(
+    released: Released, choices: Choices, rows: pl.DataFrame, keys: Sequence[str]
+) -> list[Column]:
+    """The numbers of each column behind the key columns, which is named after a model or a prompt.
 
-    --model and --prompt stand for columns that the file lacks, --column names another than `item`.
-    A second number of an item under the same model and prompt is refused.
+    The file or a flag says the other.
     """
-    column, number = choices.column or "item", choices.number
-    known = (column, number, "model", "prompt", *([_TOKENS] if number == "logprob" else []))
-    present = released.frame.columns
-    unknown = [name for name in present if name not in known]
-    if unknown or not {column, number} <= set(present):
-        raise released.error(
-            f"columns {', '.join(present[:6])}; layout 'long' is {', '.join(known)}; "
-            "--ignore leaves columns out"
-        )
-    prompts = _prompts_of_rows(released, choices)
-    rows = _replies(released, column, choices).with_columns(
-        value=_checked(released, number, choices),
-        model=_models_of_rows(released, choices),
-        prompt=released.text("prompt") if "prompt" in present else pl.lit(""),
-    )
+    names = [name for name in released.frame.columns if name not in keys]
+    if not names:
+        raise _not_in_layout(released, choices, keys)
+    if LAYOUTS[choices.layout].each == "model":
+        prompt = _prompt_of_file(released, choices)
+        named = {name: (model_id(name), prompt) for name in names}
+    else:
+        model, prompts = choices.model or released.path.stem, _prompts(released, names, choices)
+        named = {name: (model_id(model), prompt) for name, prompt in prompts.items()}
+    return [
+        Column(model, prompt, _checked(released, name, choices), rows)
+        for name, (model, prompt) in named.items()
+    ]
+
+
+def _of_rows(
+    released: Released, choices: Choices, rows: pl.DataFrame, keys: Sequence[str]
+) -> list[Column]:
+    """The numbers of the layout `long`: one a row, with its model and prompt.
+
+    --model and --prompt stand for columns that the file lacks. A second number of an item under the
+    same model and prompt is refused.
+    """
+    number, present = choices.number, released.frame.columns
+    known = [*keys, number, "model", "prompt"]
+    if number not in present or not set(present) <= set(known):
+        raise _not_in_layout(released, choices, known)
     said = [name for name in ("model", "prompt") if name in present]
-    released.once(rows.select(*said, "item"))
-    columns = []
-    for (model, prompt), own in rows.group_by("model", "prompt", maintain_order=True):
-        keys = own.drop("value", "model", "prompt")
-        columns.append(Column(model_id(str(model)), prompts[str(prompt)], own["value"], keys))
-    return Content(columns=columns)
-
-
-LAYOUTS: Mapping[str, Callable[[Released, Choices], Content]] = {
-    "elo": elo,
-    "tokens": tokens,
-    "items": items,
-    "long": long,
-}
-_FLAGS = {  # flag -> layouts that take it
-    "items": ("elo", "items", "long"),
-    "column": ("items", "long"),
-    "model": ("tokens", "items", "long"),
-}
-
-
-def _after(released: Released, wanted: tuple[str, ...], what: str) -> list[str]:
-    """The columns after the wanted ones, with which the file must begin."""
-    present = released.frame.columns
-    if tuple(present[: len(wanted)]) != wanted or len(present) == len(wanted):
-        layout = "elo" if what == "model" else "tokens"
-        raise released.error(
-            f"columns {', '.join(present[:6])}; layout {layout!r} is {', '.join(wanted)}, "
-            f"then one column per {what}"
-        )
-    return present[len(wanted) :]
-
-
-def _replies(released: Released, column: str, choices: Choices) -> pl.DataFrame:
-    """Key columns of a list's rows: item and, for log-probabilities, tokens."""
-    if column not in released.frame.columns:
-        present = ", ".join(released.frame.columns[:6])
-        raise released.error(f"no column {column!r}; it has {present}")
-    rows = pl.DataFrame({"item": released.text(column)})
-    if choices.values == "rewards":
-        return rows
-    if _TOKENS not in released.frame.columns:
-        raise released.error(
-            f"no column {_TOKENS!r}; log-probabilities of a list need it: how many tokens each "
-            "reply has"
-        )
-    return rows.with_columns(released.whole(_TOKENS).alias(_TOKENS))
-
-
-def _models_of_rows(released: Released, choices: Choices) -> pl.Series | pl.Expr:
-    """The column `model`, or the same model in every row where the file lacks it."""
-    if "model" not in released.frame.columns:
-        return pl.lit(choices.model or released.path.stem)
-    if choices.model:
+    texts = {name: released.text(name) for name in said}
+    if "model" in said and choices.model:
         raise released.error(f"--model={choices.model!r}, but its column 'model' says it")
-    return released.text("model")
+    released.once(rows.select("item").with_columns(**texts).select(*said, "item"))
+    if "prompt" in said:
+        prompts = _prompts(released, texts["prompt"].unique(maintain_order=True), choices)
+    else:
+        prompts = {"": _prompt_of_file(released, choices)}
+    default = {"model": pl.lit(choices.model or released.path.stem), "prompt": pl.lit("")}
+    table = rows.with_columns(value=_checked(released, number, choices), **default | texts)
+    return [
+        Column(model_id(str(model)), prompts[str(prompt)], part["value"], part.select(rows.columns))
+        for (model, prompt), part in table.group_by("model", "prompt", maintain_order=True)
+    ]
 
 
-def _prompts_of_rows(released: Released, choices: Choices) -> dict[str, Prompt]:
-    """Name in the column `prompt` -> prompt; "" -> that of all rows where the file lacks it."""
-    if "prompt" not in released.frame.columns:
-        return {"": _prompt_of_file(released, choices)}
-    if choices.prompt:
-        raise released.error(f"--prompt={choices.prompt!r}, but its column 'prompt' says it")
-    found = {}
-    for name in released.text("prompt").unique(maintain_order=True):
-        prompt = named_prompt(name)
-        if prompt is None:
-            raise released.error(f"column 'prompt': {name!r}; allowed: {PROMPT_ALLOWED}")
-        found[name] = prompt
-    return found
-
-
-def _prompts_of_columns(
-    released: Released, columns: Sequence[str], choices: Choices
+def _prompts(
+    released: Released, names: Sequence[str] | pl.Series, choices: Choices
 ) -> dict[str, Prompt]:
-    """Column -> its prompt, by the column's name; the prompt of the file if there is only one.
+    """Name of a column, or text of a cell -> its prompt; a single name may leave it to the file.
 
     Raises:
-      AssayError: a name says no prompt, two columns have one prompt, or --prompt contradicts.
+      AssayError: a name says no prompt, or --prompt contradicts.
     """
-    named = {name: named_prompt(name) for name in columns}
-    if len(columns) == 1 and named[columns[0]] is None:
-        return {columns[0]: _prompt_of_file(released, choices)}
-    found = {name: prompt for name, prompt in named.items() if prompt is not None}
-    unnamed = [name for name in columns if name not in found]
-    if unnamed:
-        raise released.error(
-            f"column {unnamed[0]!r} names no prompt; allowed: {PROMPT_ALLOWED}; --ignore leaves "
-            "columns out"
-        )
-    ids = [prompt.id for prompt in found.values()]
-    for name, prompt in found.items():
-        if ids.count(prompt.id) > 1:
-            raise released.error(f"column {name!r}: another column is the prompt {prompt.id!r} too")
+    named = {name: prompt_named(name) for name in names}
+    if len(named) == 1 and None in named.values() and LAYOUTS[choices.layout].each:
+        return dict.fromkeys(named, _prompt_of_file(released, choices))
     if choices.prompt:
         raise released.error(f"--prompt={choices.prompt!r}, but its columns name their prompts")
-    return found
+    for name, prompt in named.items():
+        if prompt is None:
+            raise released.error(
+                f"{name!r} names no prompt; allowed: {PROMPT_ALLOWED}; --ignore leaves columns out"
+            )
+    return {name: prompt for name, prompt in named.items() if prompt is not None}
 
 
 def _prompt_of_file(released: Released, choices: Choices) -> Prompt:
@@ -306,7 +282,9 @@ def _prompt_of_file(released: Released, choices: Choices) -> Prompt:
     Raises:
       AssayError: neither says one, or they say different ones.
     """
-    given, said = flag_prompt(choices.prompt), known_prompt(released.path.stem)
+    given, said = prompt_named(choices.prompt), prompt_named(released.path.stem)
+    if choices.prompt and given is None:
+        raise AssayError(f"--prompt={choices.prompt!r}; allowed: {PROMPT_ALLOWED}")
     if given and said and given.text != said.text:
         raise released.error(f"--prompt={choices.prompt!r}, but its name says {said.text!r}")
     prompt = given or said
@@ -325,10 +303,11 @@ def _checked(released: Released, column: str, choices: Choices) -> pl.Series:
       AssayError: the numbers cannot be what --values says. Rewards of a vocabulary are refused
         where they are the log-probabilities of a whole vocabulary.
     """
-    values = released.numbers(column)
+    values, whole = released.numbers(column), choices.layout == "tokens"
     if choices.values == "logits":
-        values = _log_softmax(values)
-    highest, whole = float(values.to_numpy().max()), choices.layout == "tokens"
+        shifted = values - values.max()
+        values = shifted - float(np.log(np.exp(shifted.to_numpy()).sum()))
+    highest = float(values.to_numpy().max())
     mass = float(np.exp(values.to_numpy()).sum()) if whole and highest <= _ROUNDING else 0.0
     hint = "; --values=logits normalises logits" if whole else ""
     if choices.values != "rewards" and highest > _ROUNDING:
@@ -343,13 +322,19 @@ def _checked(released: Released, column: str, choices: Choices) -> pl.Series:
         raise released.error(
             f"column {column!r} holds log-probabilities, not rewards; allowed: --values=logprobs"
         )
-    return _single(values)
-
-
-def _log_softmax(values: pl.Series) -> pl.Series:
-    shifted = values - values.max()
-    return shifted - float(np.log(np.exp(shifted.to_numpy()).sum()))
-
-
-def _single(values: pl.Series) -> pl.Series:
     return values.cast(pl.Float32)
+
+
+def _not_in_layout(released: Released, choices: Choices, known: Sequence[str]) -> AssayError:
+    layout = LAYOUTS[choices.layout]
+    further = f", then one column per {layout.each}" if layout.each else ""
+    return released.error(
+        f"columns {', '.join(released.frame.columns[:6])}; layout {choices.layout!r} is "
+        f"{', '.join(known)}{further}; --ignore leaves columns out"
+    )
+
+
+def _check(flag: str, value: str, allowed: Sequence[str], where: str = "") -> None:
+    if value not in allowed:
+        said = ", ".join(map(repr, allowed))
+        raise AssayError(f"--{flag}={value!r}{where}; allowed: {said}")

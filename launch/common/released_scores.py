@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -13,19 +13,17 @@ from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest, items_hash
 from engine.runs.provenance import library_versions
 from engine.runs.reader import Json, check_name
-from launch.common.inputs import list_name
-from launch.common.released_layouts import LAYOUTS, Choices, Column, Content
-from launch.common.released_names import slugged
-from launch.common.released_tables import Released, files, read
+from launch.common.inputs import checked_name, list_name
+from launch.common.released_files import files, slugged
+from launch.common.released_layouts import Choices, Column, content_of
 
 _PART_SIZE = 65_536
-_DELAY_S = 5.0  # until the bar of progress appears
-# (layout is a vocabulary, numbers are rewards) -> columns of a result in the run.
+# (is a list, numbers are rewards) -> columns of a result in the run.
 _COLUMNS = {
-    (True, True): schema.SCORE_COLUMNS,
-    (True, False): schema.LOGPROB_COLUMNS,
-    (False, True): schema.ITEM_COLUMNS,
-    (False, False): schema.ITEM_LOGPROB_COLUMNS,
+    (False, True): schema.SCORE_COLUMNS,
+    (False, False): schema.LOGPROB_COLUMNS,
+    (True, True): schema.ITEM_COLUMNS,
+    (True, False): schema.ITEM_LOGPROB_COLUMNS,
 }
 
 
@@ -52,32 +50,45 @@ class _Import:
     tables: dict[str, pl.DataFrame] = dataclasses.field(default_factory=dict)
     results: dict[str, tuple[pl.DataFrame, Json]] = dataclasses.field(default_factory=dict)
 
-    def add(self, released: Released, content: Content) -> None:
+    def add(self, path: Path, ignore: Sequence[str]) -> None:
         """Adds the content of one file, or refuses what contradicts the files before it."""
-        vocab = None
+        content, vocab = content_of(path, self.choices, ignore), None
         if content.vocabulary is not None:
             vocabulary = content.vocabulary.cast(pl.Schema(schema.VOCAB_COLUMNS)).sort("token_id")
-            vocab = _vocabulary_hash(vocabulary)
+            rows = vocabulary.select("token_id", "token").rows()
+            text = "\0".join(f"{i}\t{token}" for i, token in rows)
+            vocab = hashlib.sha256(text.encode()).hexdigest()[:16]
             self.tables[schema.vocab_path(vocab)] = vocabulary
         if content.humans is not None:
-            path = schema.humans_path(self.items)
-            if not self.tables.setdefault(path, content.humans).equals(content.humans):
-                raise released.error(
-                    f"other human scores of the list {self.items!r} than a file before it"
+            humans = self.tables.setdefault(schema.humans_path(self.items), content.humans)
+            if not humans.equals(content.humans):
+                raise AssayError(
+                    f"source={path}: other human scores of the list {self.items!r} than a file "
+                    "before it"
                 )
-        slugs: dict[str, str] = {}
+        fingerprint = {
+            "layout": self.choices.layout,
+            "source": path.name,
+            "source_sha256": content.sha256,
+            "mode": "imported",
+        }
+        if self.choices.number == "logprob":
+            fingerprint |= {"form": self.choices.form, "values": self.choices.values}
         for column in content.columns:
-            slug = slugged(column.model)
-            if not slug or slugs.setdefault(slug, column.model) != column.model:
-                both = [column.model, slugs.get(slug, "")]
-                raise released.error(f"models whose slugs are equal or empty: {', '.join(both)}")
-            self._add_result(released, column, slug, vocab)
+            try:
+                self._add_result(column, vocab, fingerprint)
+            except AssayError as error:
+                raise AssayError(f"source={path}: {error}") from error
 
-    def _add_result(self, released: Released, column: Column, slug: str, vocab: str | None) -> None:
+    def _add_result(self, column: Column, vocab: str | None, fingerprint: Json) -> None:
         """Adds the numbers of one model under one prompt."""
-        choices, rewards = self.choices, self.choices.number == "reward"
-        prompt = column.prompt.id
-        prompt = prompt if rewards else schema.prompt_in_form(prompt, choices.form)
+        rewards, slug, prompt = (
+            self.choices.number == "reward",
+            slugged(column.model),
+            column.prompt.id,
+        )
+        if not rewards:
+            prompt = schema.prompt_in_form(prompt, self.choices.form)
         if self.items:
             of_list = schema.items_path if rewards else schema.item_logprobs_path
             path = of_list(self.items, slug, prompt)
@@ -85,7 +96,7 @@ class _Import:
             path = (schema.scores_path if rewards else schema.logprobs_path)(slug, prompt)
         if path in self.results:
             before = self.results[path][1]["source"]
-            raise released.error(f"{column.model} under {prompt!r} is in {before} already")
+            raise AssayError(f"{column.model} under {prompt!r} is in {before} already")
         entry = {
             "source": column.model,
             "revision": None,
@@ -94,22 +105,15 @@ class _Import:
             "vocab": vocab,
         }
         if self.models.setdefault(slug, entry) != entry:
-            raise released.error(f"another model or vocabulary of the name {slug!r} than before")
+            raise AssayError(f"another model or vocabulary of the name {slug!r} than before")
         self.prompts[prompt] = column.prompt.text
-        frame = column.rows.with_columns(column.values.alias(choices.number))
-        frame = self._in_order(released, frame) if self.items else frame
-        columns = _COLUMNS[choices.layout == "tokens", rewards]
+        frame = column.rows.with_columns(column.values.alias(self.choices.number))
+        frame = self._in_order(frame) if self.items else frame
+        columns = _COLUMNS[bool(self.items), rewards]
         frame = frame.cast(pl.Schema(columns)).select(list(columns)).sort(next(iter(columns)))
-        fingerprint = {
-            "layout": choices.layout,
-            "source": released.path.name,
-            "source_sha256": released.sha256,
-            "mode": "imported",
-            **({} if rewards else {"form": choices.form, "values": choices.values}),
-        }
         self.results[path] = frame, fingerprint
 
-    def _in_order(self, released: Released, frame: pl.DataFrame) -> pl.DataFrame:
+    def _in_order(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The rows in the order of the list, with item_id.
 
         Raises:
@@ -121,19 +125,19 @@ class _Import:
             return frame.with_row_index("item_id")
         if differ := set(items) ^ set(listed):
             where = "only here" if (item := min(differ)) in set(items) else "not here"
-            raise released.error(
+            raise AssayError(
                 f"other items than the rest of the list {self.items!r}: {item!r} is {where} "
                 f"({len(differ)} such items)"
             )
         if len(items) != len(listed) or items.is_duplicated().any():
-            raise released.error(
+            raise AssayError(
                 f"repeated items in another order than the rest of the list {self.items!r}"
             )
         order = listed.to_frame("item").with_row_index("item_id")
         return frame.join(order, on="item", how="inner", validate="1:1").sort("item_id")
 
-    def admitted(self, run: str) -> Manifest:
-        """The manifest with all that was added; nothing is written until all of it is accepted."""
+    def write(self, run: str) -> None:
+        """Writes everything that was added, after the run's manifest has accepted all of it."""
         manifest = Manifest.open(run)
         manifest.environment = manifest.computed_by = library_versions()
         for name in (*self.lists, *self.prompts, *self.models):
@@ -145,32 +149,26 @@ class _Import:
             manifest.admit("prompts", prompt, text)
         for slug, entry in self.models.items():
             _admit_model(manifest, slug, entry)
-        for name in self.lists:
-            _admit_humans(manifest, name, self.tables.get(schema.humans_path(name)))
+        for path, table in self.tables.items():
+            if path == schema.humans_path(self.items):
+                _check_humans(manifest, path, table)
         for path, (_, fingerprint) in self.results.items():
-            # Earlier versions did not record the name of the file.
+            # The same bytes under another name are the same file.
             has = manifest.content["results"].get(path, {}).get("fingerprint")
             same = has is not None and has | {"source": fingerprint["source"]} == fingerprint
             manifest.admit_result(path, has if same else fingerprint)
-        return manifest
-
-    def write(self, manifest: Manifest) -> Iterator[str]:
-        """Writes tables and parts, marks each result complete, and gives its path."""
         for path, table in self.tables.items():
             parts.write_frame(manifest.run / path, table, provenance.of_table(path))
         for path, (frame, _) in self.results.items():
             for start, stop in parts.ranges(len(frame), _PART_SIZE):
                 part = frame.slice(start, stop - start)
-                about = {
-                    **manifest.about(path),
-                    "rows": provenance.part_rows(start, stop, len(frame)),
-                    "computed_by": manifest.computed_by,
-                }
+                rows = provenance.part_rows(start, stop, len(frame))
+                about = {"rows": rows, "computed_by": manifest.computed_by}
+                about = {**manifest.about(path), **about}
                 digest = parts.write_part(manifest.run / path, start, stop, part, about)
                 name = schema.part_name(start, stop)
                 manifest.record_part(path, name, len(part), digest, 0.0)
             manifest.finish(path, None)
-            yield path
         manifest.save()
 
 
@@ -195,15 +193,11 @@ def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str]
             "each is named after its model"
         )
     gathered = _Import(choices=choices, items=_list_name(source, paths, choices))
-    size = sum(path.stat().st_size for path in paths if path.exists())
-    # The bytes count once when they are read and once when their results are written.
-    with progress(2 * size, "bytes", what="import", delay_s=_DELAY_S) as bar:
+    with progress(len(paths), "files", what="reading", delay_s=5) as bar:
         for path in paths:
-            released = read(path, ignore)
-            gathered.add(released, LAYOUTS[choices.layout](released, choices))
-            bar.update(path.stat().st_size)
-        for _ in gathered.write(gathered.admitted(run)):
-            bar.update(size / len(gathered.results))
+            gathered.add(path, ignore)
+            bar.update()
+    gathered.write(run)
     folder = next(iter(gathered.results)).split("/model=")[0]
     rows = sum(len(frame) for frame, _ in gathered.results.values())
     counts = {"file": len(paths), "model": len(gathered.models), "prompt": len(gathered.prompts)}
@@ -211,11 +205,6 @@ def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str]
     numbers = "rewards" if choices.number == "reward" else "log-probabilities"
     humans = ", with humans" if schema.humans_path(gathered.items) in gathered.tables else ""
     return f"{run}/{folder}: {counted}, {rows:,} {numbers}{humans}"
-
-
-def import_elo(source: Path, run: str, prompt: str, items: str = "") -> str:
-    """`import_scores` of one file in the layout `elo`; the list is named `items` or as the file."""
-    return import_scores(str(source), run, Choices(layout="elo", prompt=prompt, items=items))
 
 
 def _list_name(source: str, paths: Sequence[Path], choices: Choices) -> str:
@@ -231,19 +220,7 @@ def _list_name(source: str, paths: Sequence[Path], choices: Choices) -> str:
         name = slugged(Path(source).resolve().name)
     if not name and (len(paths) > 1 or choices.layout == "items"):
         raise AssayError("--items is missing; allowed: a name for the list of these files")
-    name = name or list_name(paths[0])
-    if name.startswith(schema.FOUND):
-        raise AssayError(
-            f"--items={name!r}; allowed: names that do not begin with {schema.FOUND!r}, which is "
-            "reserved for what searches find"
-        )
-    return name
-
-
-def _vocabulary_hash(vocabulary: pl.DataFrame) -> str:
-    rows = vocabulary.select("token_id", "token").rows()
-    text = "\0".join(f"{i}\t{token}" for i, token in rows)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return checked_name("items", name or list_name(paths[0]))
 
 
 def _admit_model(manifest: Manifest, slug: str, entry: Json) -> None:
@@ -257,15 +234,14 @@ def _admit_model(manifest: Manifest, slug: str, entry: Json) -> None:
     manifest.admit("models", slug, entry)
 
 
-def _admit_humans(manifest: Manifest, items: str, humans: pl.DataFrame | None) -> None:
+def _check_humans(manifest: Manifest, path: str, humans: pl.DataFrame) -> None:
     """Refuses human scores of a list for which the run has other ones."""
-    path = schema.humans_path(items)
-    if humans is None or not storage.exists(manifest.run / path):
+    if not storage.exists(manifest.run / path):
         return
     about = provenance.of_table(path)
     present = parts.read_frame(manifest.run / path, None, about, may_be_old=True)
     if not present.frame.equals(humans):
         raise AssayError(
-            f"run {manifest.run}: other human scores of the list {items!r} are there already; "
-            "allowed: another list (--items)"
+            f"run {manifest.run}: {path} has other human scores already; allowed: another list "
+            "(--items)"
         )

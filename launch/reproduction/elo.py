@@ -9,8 +9,8 @@ import polars as pl
 from engine.errors import AssayError
 from engine.runs import parts, provenance, schema, storage
 from launch.common import inputs
+from launch.common.released_files import read
 from launch.common.released_layouts import people
-from launch.common.released_tables import read
 
 _OF_PEOPLE = {"elo_rank", "elo_score", "elo_matches"}
 

@@ -58,6 +58,7 @@ def test_convert_then_sweep_then_sweep_again(command, tmp_path, run):
 
 
 def test_a_terminal_without_unicode_gets_escapes(model, run, monkeypatch):
+    """So do lone surrogates, which no encoding has."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2))
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
@@ -66,14 +67,8 @@ def test_a_terminal_without_unicode_gets_escapes(model, run, monkeypatch):
     err.flush()
     assert out.buffer.getvalue().endswith(rb"1 models \xd7 1 prompts, 288 new rewards" + b"\n")
     assert rb"prompt 'wer-ist-gr" in err.buffer.getvalue()
-
-
-def test_lone_surrogates_are_printed_as_escapes(monkeypatch):
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    monkeypatch.setattr(sys, "stdout", out)
-    text.escape_unencodable()
-    text.show("×\udcff")
-    assert out.buffer.getvalue() == "×\\udcff\n".encode()
+    text.show("\udcff")
+    assert out.buffer.getvalue().endswith(b"\\udcff\n")
 
 
 def test_prompts_of_the_users_own(command, model, run):
@@ -96,14 +91,6 @@ def test_a_prompt_that_has_a_name_keeps_it():
 def test_the_config_file_selects_a_set_of_prompts(name):
     ids = config.load(f"{CONFIGS / name}.py:elo").prompts
     assert list(chosen_prompts(ids, own=[])) == ["elo_greatest", "elo_prefer"]
-
-
-def test_a_list_is_scored_under_a_set_of_prompts(command, model, run, tmp_path):
-    (tmp_path / "words.txt").write_text("love\n")
-    chosen = f"--config={CONFIGS / 'score.py'}:elo"
-    flags = (f"--checkpoint={model}", f"--run={run}", f"--items={tmp_path}/words.txt")
-    assert command("score", *flags, chosen, *SMALL[:2]).code == 0
-    assert list(manifest(run)["prompts"]) == ["elo_greatest", "elo_prefer"]
 
 
 def test_a_config_without_sets_is_told_so(command):
@@ -135,7 +122,7 @@ def test_a_name_of_lists_of_what_searches_found_is_refused(command, model, run, 
     assert not run.exists()
 
 
-@pytest.mark.parametrize("name", ["", "My words", "../words"])
+@pytest.mark.parametrize("name", ["", "../words"])
 def test_a_name_that_no_list_can_have_is_refused(command, model, run, tmp_path, name):
     (tmp_path / "words.txt").write_text("love\n")
     flags = (f"--checkpoint={model}", f"--run={run}", f"--items={tmp_path}/words.txt", *SMALL)
@@ -148,13 +135,6 @@ def test_a_name_that_no_list_can_have_is_refused(command, model, run, tmp_path, 
     assert not run.exists()
 
 
-@pytest.mark.parametrize("name", ["convert", "sweep", "score"])
-def test_help_lists_the_flags(command, name):
-    done = command(name, "--help")
-    assert "--checkpoint" in "\n".join(done.out)
-    assert done.err == []
-
-
 # Flags and config keys
 
 
@@ -163,15 +143,10 @@ def test_help_lists_the_flags(command, name):
     [
         ("sweep", "--chekpoint=x", "--chekpoint is no flag (did you mean 'checkpoint'?); see --h"),
         ("score", "--item=x", "--item is no flag (did you mean 'items'?); see --help"),
-        ("sweep", "--zzz", "--zzz is no flag; see --help"),
         ("sweep", "--config.stepsize=8", "--config has no key 'stepsize' (did you mean 'step_si"),
         ("sweep", "--config.mesh.modle=2", "--config has no key 'modle' (did you mean 'model'?)"),
-        ("convert", "--config.slugg=x", "--config has no key 'slugg' (did you mean 'slug'?)"),
-        ("score", "--config.zzz=8", "--config has no key 'zzz'"),
         ("sweep", "--config.=3", "--config has no key ''"),
-        ("sweep", "--noconfig.=3", "--config has no key ''"),
         ("sweep", "--config.part_size=many", "flag --config.part_size=many: invalid literal for"),
-        ("sweep", "--config.part_size=2.5", "flag --config.part_size=2.5: invalid literal for"),
         ("sweep", "--config=nowhere.py", "--config: No such file or directory: 'nowhere.py'"),
         ("sweep", "run", "argument 'run'; allowed: flags only, as --name=value"),
     ],
@@ -192,22 +167,11 @@ def test_a_bad_flag_is_one_line_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_misspelt_key_is_one_line_whichever_config_file_was_chosen(command, run):
-    done = command("sweep", f"--config={CONFIGS / 'sweep.py'}:elo", "--config.sede=1")
-    refused(done, "sweep: --config has no key 'sede' (did you mean 'seed'?)")
-
-
 def test_an_unknown_set_of_prompts_is_refused_with_those_there_are(command):
     done = command("sweep", f"--config={CONFIGS / 'sweep.py'}:papers")
     refused(
         done, "sweep: --config: no set of prompts 'papers'; allowed: 'paper', 'elo', 'follow_up'"
     )
-
-
-def test_a_config_file_that_is_no_python_is_one_line(command, tmp_path):
-    (tmp_path / "mine.py").write_text("step_size: 8 candidates\n")
-    done = command("sweep", f"--config={tmp_path / 'mine.py'}")
-    refused(done, "sweep: --config: invalid syntax (mine.py, line 1)")
 
 
 @pytest.mark.parametrize(
@@ -245,36 +209,18 @@ def test_a_sweep_needs_a_checkpoint_and_a_run(command, model, run):
     assert not run.exists()
 
 
-def test_a_source_must_be_named(command, tmp_path):
-    done = command("convert", "--source=", f"--checkpoint={tmp_path / 'ck'}")
-    what = "a folder in Hugging Face format, or a hub id"
-    refused(done, f"convert: --source is missing; allowed: {what}")
-
-
-@pytest.mark.parametrize("source", [".", "../my-rm/"])
+@pytest.mark.parametrize("source", [".", "../My-RM/"])
 def test_a_model_is_named_after_the_folder_one_stands_in(command, tmp_path, monkeypatch, source):
     monkeypatch.chdir(tiny.write_model(tmp_path / "My-RM"))
-    done = command("convert", f"--source={source.replace('my-rm', 'My-RM')}", "--checkpoint=../ck")
+    done = command("convert", f"--source={source}", "--checkpoint=../ck")
     assert done.out == ["../ck: my-rm, 3 layers, linear head, 320 tokens, float32"]
-
-
-@pytest.mark.parametrize("files", [(), ("model.safetensors",)])
-def test_a_source_without_a_model_is_refused(command, tmp_path, files):
-    whole, source = tiny.write_model(tmp_path / "whole"), tmp_path / "my-rm"
-    source.mkdir()
-    for name in files:
-        (whole / name).rename(source / name)
-    done = command("convert", f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
-    refused(done, f"convert: {source}: no config.json; allowed: a Hugging Face model folder")
-    assert not (tmp_path / "ck").exists()
 
 
 def test_a_listed_models_folder_must_have_its_head_and_says_where_its_dtype_differs(
     command, tmp_path, monkeypatch
 ):
-    check = "launch.common.known_model_check"
-    monkeypatch.setattr(f"{check}.check_config", lambda place, hf, spec: None)
-    monkeypatch.setattr(f"{check}.check_tensors", lambda folder, spec: None)
+    check = "launch.common.known_model_check.check_config"
+    monkeypatch.setattr(check, lambda place, hf, spec: None)
     flags = f"--checkpoint={tmp_path / 'ck'}"
     other = tiny.write_model(tmp_path / "ArmoRM-Llama3-8B-v0.1")
     done = command("convert", f"--source={other}", flags)
@@ -300,28 +246,6 @@ def test_a_folder_whose_name_no_model_can_have_is_told_of_the_slug(command, tmp_
     assert command("convert", *flags, "--config.slug=my-rm").code == 0
 
 
-def test_a_folder_that_is_no_checkpoint_is_refused(command, model, run, tmp_path):
-    done = command("sweep", f"--checkpoint={model},{tmp_path}", f"--run={run}")
-    why = "no checkpoint (model.json is missing); launch.convert makes one"
-    refused(done, f"sweep: {tmp_path}: {why}")
-    assert not run.exists()
-
-
-def test_a_run_folder_that_cannot_be_written_is_refused(command, model, tmp_path):
-    (tmp_path / "file").write_text("")
-    run = tmp_path / "file" / "run"
-    done = command("sweep", f"--checkpoint={model}", f"--run={run}", *SMALL)
-    refused(done, f"sweep: run {run}: Not a directory")
-
-
-def test_nan_weights_are_one_line_that_names_the_first_bad_token(command, checkpoint, run):
-    model = checkpoint("nan", nan_token=137).path
-    done = command("sweep", f"--checkpoint={model}", f"--run={run}", *SMALL)
-    assert done.code == 2
-    assert done.err[-1].startswith("sweep: model 'nan': the reward is not finite for token_id 137")
-    assert not any("Traceback" in line for line in done.err)
-
-
 # Item lists
 
 
@@ -329,13 +253,10 @@ def test_nan_weights_are_one_line_that_names_the_first_bad_token(command, checkp
     ("name", "content", "expected"),
     [
         ("a.txt", "love\n \nworld war\n", ["love", " ", "world war"]),
-        ("a.txt", "love\r\nwar", ["love", "war"]),
         ("a.txt", "\ufeffone\u2028line\x0c\x85\n", ["one\u2028line\x0c\x85"]),
         ("a.csv", "name\nlove\n007\n1.50\ntrue\n", ["love", "007", "1.50", "true"]),
         ("a.csv", 'rank,name\n1,"a, b"\n2,"c\nd"\n', ["a, b", "c\nd"]),
         ("a.csv", "name\rlove\rwar\r", ["love", "war"]),
-        ("a.csv", "n,name\n1,love\n2,war\n\n", ["love", "war"]),
-        ("a.csv", "name\n" + "7\n" * 200 + "seven\n", ["7"] * 200 + ["seven"]),
     ],
 )
 def test_items_are_read_as_they_are_written(tmp_path, name, content, expected):
@@ -356,13 +277,8 @@ def test_items_of_a_parquet_column(tmp_path, dtype):
     [
         ("a.csv", "word,n\nlove,1\n", "items={path}: no column 'name'; it has word, n"),
         ("a.csv", "name,n\nlove,1\n,2\n", "items={path}: column 'name', row 2 is empty; allowed: "),
-        ("a.csv", 'name\nlove\n""\n', "items={path}: column 'name', row 2 is empty; allowed: "),
         ("a.csv", b"name\nl\xf6ve\n", "items={path}: line 2 is not UTF-8; allowed: UTF-8"),
         ("a.csv", 'name\n"say \\"no\\""\n', "items={path}: row 1 is not CSV: "),
-        ("a.csv", "name\nlove\n\nwar\n", "items={path}: column 'name', row 2 is empty; allowed: "),
-        ("a.csv", "", "items={path}: empty CSV"),
-        ("a.csv", "name\n", "item list 'a': empty; allowed: at least one reply"),
-        ("a.txt", "", "item list 'a': empty; allowed: at least one reply"),
         ("a.txt", "love\r\n\r\nwar", "items={path}: line 2 is empty; allowed: a reply in each"),
         ("a.txt", b"love\nl\xf6ve\n", "items={path}: byte 6 is not UTF-8; allowed: UTF-8"),
         ("a.json", "[]", "items={path}; allowed: a .txt, .csv or .parquet file"),

@@ -68,7 +68,7 @@ def test_a_bad_override_is_one_line(search_settings, flag, message):
         ("", "no function get_config()"),
         ("def get_config():\n    return {}\n", "get_config() returns dict; allowed: a ConfigDict"),
         ("def get_config():\n    raise KeyError('size')\n", "--config: 'size'"),
-        ("import nowhere\n", "--config: No module named 'nowhere'"),
+        ("steps: 8 candidates\n", "--config: invalid syntax (mine.py, line 1)"),
     ],
 )
 def test_a_file_that_makes_no_config_is_refused(tmp_path, text, message):

@@ -1,6 +1,5 @@
 """Released scores come back as results: layouts, names, and where numbers came from."""
 
-import math
 import re
 import shlex
 from pathlib import Path
@@ -15,25 +14,23 @@ from configs import known_models, prompts
 from engine.runs import storage
 from engine.runs.verify import verify
 from launch.__main__ import main
-from launch.common import released_scores, released_tables
-from launch.common.released_names import known_prompt, model_id, slugged
-from launch.common.reporting import metadata
+from launch.common.released_files import model_id, prompt_named, read, slugged
 from tests.support.released import (
     ELO,
     LONG,
     PROMPT,
     TOKENS,
     WORDS,
+    import_elo,
     import_one,
     logprobs,
-    of_layout,
     wide,
 )
 
 
 def test_items_come_back_with_rewards_and_humans(source, tmp_path):
     run = str(tmp_path / "run")
-    said = released_scores.import_elo(source(ELO), run, PROMPT)
+    said = import_elo(source(ELO), run)
     counted = "1 file, 2 models, 1 prompt, 6 rewards, with humans"
     assert said == f"{run}/items/some-list: {counted}"
     loaded = analysis.load(run)
@@ -68,21 +65,12 @@ def test_both_layouts_of_one_model_meet_in_one_run(source, tmp_path):
         run = str(tmp_path / order[0])
         for layout in order:
             if layout == "elo":
-                released_scores.import_elo(source(ELO), run, PROMPT)
+                import_elo(source(ELO), run)
             else:
                 import_one(source(TOKENS), run, "tokens", model="Org/Model-A")
         loaded = analysis.load(run)
         assert loaded.vocabulary_models == ["model-a"]
         assert list(loaded.models) == ["model-a", "model.b_v2"]
-
-
-def test_importing_again_changes_nothing(source, tmp_path):
-    run = tmp_path / "run"
-    for _ in range(2):
-        released_scores.import_elo(source(ELO), str(run), PROMPT)
-    before = (run / "manifest.json").read_bytes()
-    released_scores.import_elo(source(ELO), str(run), PROMPT)
-    assert (run / "manifest.json").read_bytes() == before
 
 
 # Lists without people
@@ -123,23 +111,18 @@ def test_a_long_table_without_model_or_prompt_takes_them_from_the_flags(source, 
 
 
 def test_a_folder_of_csv_and_parquet_files_is_one_list(source, tmp_path):
-    folder = tmp_path / "Big Two"
+    """Each file has its own order of the items."""
+    folder, names = tmp_path / "Big Two", [name for name in prompts.RELEASED if "_" in name]
     folder.mkdir()
     models = [spec.hub_id for spec in known_models.MODELS.values()]
+    words = np.array([f"w{i}" for i in range(5)])
     for index, model in enumerate(models):
-        words = [f"w{i}" for i in range(5)][:: -1 if index % 3 else 1]
-        frame = pl.DataFrame({"": range(5), "response": words}, strict=False).with_columns(
-            **{
-                name: pl.Series([math.sin(10 * index + int(w[1:])) + place for w in words])
-                for place, name in enumerate(prompts.RELEASED)
-                if "_" in name
-            }
-        )
-        stem = folder / f"big2_rewards_{model.replace('/', '_')}"
-        if index % 2:
-            frame.drop("").write_parquet(f"{stem}.parquet")
-        else:
-            frame.write_csv(f"{stem}.csv")
+        order = np.roll(np.arange(5), index)
+        values = {name: 10.0 * place + order + index for place, name in enumerate(names)}
+        frame = pl.DataFrame({"response": words[order], **values})
+        path = folder / f"big2_rewards_{model.replace('/', '_')}"
+        write = (frame.write_csv, frame.write_parquet)[index % 2]
+        write(path.with_name(f"{path.name}{('.csv', '.parquet')[index % 2]}"))
     (folder / "notes.txt").write_text("not a table")
     (folder / ".hidden.csv").write_text("nor this one")
     said = import_one(folder, tmp_path / "run", "items", column="response")
@@ -147,20 +130,14 @@ def test_a_folder_of_csv_and_parquet_files_is_one_list(source, tmp_path):
     assert said == f"{where}: 10 files, 10 models, 54 prompts, 2,700 rewards"
     loaded = analysis.load(tmp_path / "run")
     assert set(loaded.models) == set(known_models.MODELS)
-    assert {prompt for _, prompt in loaded.lists()} == set(prompts.FOLLOW_UP)
-    place = list(prompts.RELEASED).index("worst_world_single")
     table = loaded.item_scores("big-two", "worst-in_the_world-single-word")
-    listed = table["item"].str.slice(1).cast(int).to_numpy()
+    place = names.index("worst_world_single")
     for index, model in enumerate(models):
-        wanted = np.sin(10 * index + listed) + place
-        np.testing.assert_allclose(table[slugged(model)], wanted.astype(np.float32))
-    described = analysis.model_info.describe(loaded, metadata())
-    assert described.null_count().sum_horizontal().item() == 10  # no vocabularies
-    assert set(described["base"]) == {"Gemma 2", "Llama 3", "Llama 3.1", "Llama 3.2"}
-    assert described["nickname"].to_list() == [s.nickname for s in known_models.MODELS.values()]
+        assert table[slugged(model)].to_list() == [10 * place + i + index for i in range(5)]
 
 
 def test_files_are_named_one_by_one_even_with_commas_in_their_names(source, tmp_path):
+    """A file's name may be the text of its prompt."""
     texts = [prompts.ELO["elo_greatest"], prompts.ELO["elo_prefer"]]
     paths = [source(ELO, f"{text.removesuffix('?')}.csv") for text in texts]
     import_one(",".join(map(str, paths)), tmp_path / "run", "elo", items="elo")
@@ -284,21 +261,6 @@ def test_the_imports_of_the_pages_run_as_written(released, page, count):
         assert set(analysis.load(folder).models) <= {*known_models.KNOWN, "other"}
 
 
-@pytest.mark.slow
-def test_the_report_of_the_released_files_has_the_tables_that_the_page_promises(released):
-    page = "reproduce-the-paper.md"
-    for line in commands_of(page, "import_scores"):
-        assert main(line) == 0, line
-    (line,) = (line for line in commands_of(page, "analyze") if "--run=runs/paper" in line)
-    few = [f"--config.options.{draws}=99" for draws in ("permutations", "bootstraps")]
-    assert main([*line, *few]) == 0
-    tables = {path.name for path in (released / "reports/paper/tables").iterdir()}
-    assert {"shared_top_bottom_greatest.csv", "shared_sum.csv"} <= tables
-    assert {"framing_logprobs_sum.csv", "framing_logprobs_difference.csv"} <= tables
-    described = pl.read_csv(released / "reports/paper/tables/models.csv")
-    assert described["nickname"].to_list() == [s.nickname for s in known_models.MODELS.values()]
-
-
 # Names
 
 
@@ -329,14 +291,13 @@ def test_the_prompts_of_the_release_have_the_texts_that_their_names_say():
             text = prompts.PROMPTS[key]
             assert f"{quality} thing {words[scope]}?" in text
             assert forms[form] in text
-            assert known_prompt(name) == (key, text)
-    assert known_prompt("What, in one word, is the best thing ever").id == "best"
+            assert prompt_named(name) == (key, text)
+    assert prompt_named("What, in one word, is the best thing ever").id == "best"
 
 
 def test_columns_can_be_left_out(source, tmp_path):
     path = source(wide("word,Category,best"), "m.csv")
-    choices = of_layout("items", items="w")
-    released_scores.import_scores(str(path), str(tmp_path / "run"), choices, ["Category"])
+    import_one(path, tmp_path / "run", "items", ["Category"], items="w")
     assert analysis.load(tmp_path / "run").lists() == [("w", "best")]
 
 
@@ -350,17 +311,18 @@ def test_every_result_says_from_which_file_it_came(source, tmp_path):
         assert result.fingerprint == {
             "layout": "items",
             "source": "a.csv",
-            "source_sha256": released_tables.read(path).sha256,
+            "source_sha256": read(path).sha256,
             "mode": "imported",
         }
 
 
-def test_a_file_of_another_name_or_of_a_run_without_names_is_the_same_file(source, tmp_path):
+def test_importing_again_under_any_file_name_changes_nothing(source, tmp_path):
     run = tmp_path / "run"
     import_one(source(WORDS, "a.csv"), run, "items", items="words", model="a")
     before = (run / "manifest.json").read_bytes()
-    import_one(source(WORDS, "b.csv"), run, "items", items="words", model="a")
-    assert (run / "manifest.json").read_bytes() == before
+    for name in ("a.csv", "b.csv"):
+        import_one(source(WORDS, name), run, "items", items="words", model="a")
+        assert (run / "manifest.json").read_bytes() == before
 
 
 def test_an_import_is_verified_like_any_run(source, tmp_path):

@@ -1,4 +1,7 @@
-"""configs/known_models.py: what is published under each name, and the sizes it must have."""
+"""configs/known_models.py: what is published under each name, and the sizes it must have.
+
+What bears a listed model's name and is another model is refused in one line.
+"""
 
 import math
 import re
@@ -10,9 +13,12 @@ from configs import known_models, known_shapes, prompts
 from engine.checkpoint.restore import parameters
 from engine.convert import gates
 from engine.convert.hf_config import decoder_config, is_language_model, output_config
+from engine.errors import AssayError
 from engine.models.heads import HEADS, HeadConfig
 from engine.runs.schema import check_names
 from launch import models
+from launch.common import known_model_check
+from tests.support import hub_server, tiny
 
 # RewardBench rank, nickname, hub id, revision where the paper pins one.
 PAPER = [
@@ -34,135 +40,44 @@ PAPER = [
 ]
 
 
-def config_json(architecture, rows, width, layers, heads, kv_heads, head_dim, ffn, **fields):
-    """A config.json of the structure matrix."""
-    gemma = architecture.startswith("Gemma2")
-    activation = {"hidden_activation" if gemma else "hidden_act": "gelu_pytorch_tanh"}
-    return {
-        "architectures": [architecture],
-        "model_type": "gemma2" if gemma else "llama",
-        "vocab_size": rows,
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "head_dim": head_dim,
-        "intermediate_size": ffn,
-        "rms_norm_eps": 1e-6 if gemma else 1e-5,
-        "rope_theta": 1e4 if gemma else 5e5,
-        "max_position_embeddings": 8192,
-        **(activation if gemma else {"hidden_act": "silu"}),
-        **fields,
-    }
-
-
-def llama3_scaling(factor):
-    return {
-        "rope_type": "llama3",
-        "factor": factor,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    }
-
-
-LINEAR_LLAMA, LINEAR_GEMMA = "LlamaForSequenceClassification", "Gemma2ForSequenceClassification"
-GATED_LLAMA, GATED_GEMMA = "LlamaForRewardModelWithGating", "Gemma2ForRewardModelWithGating"
-URM = "LlamaForSequenceClassificationWithNormal_Weights"
-LLAMA_8B = (4096, 32, 32, 8, 128, 14336)
-LLAMA_70B = (8192, 80, 64, 8, 128, 28672)
-LLAMA_3B = (3072, 28, 24, 8, 128, 8192)
-GEMMA_27B = (4608, 46, 32, 16, 128, 36864)
-GEMMA_2B = (2304, 26, 8, 4, 256, 9216)
-SOFTCAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-GEMMA = {**SOFTCAPS, "sliding_window": 4096}
-FACTOR_8, FACTOR_32 = {"rope_scaling": llama3_scaling(8.0)}, {"rope_scaling": llama3_scaling(32.0)}
-
-
-def gemma_27b(architecture):
-    return config_json(architecture, 256000, *GEMMA_27B, **GEMMA, query_pre_attn_scalar=144)
-
-
 LINEAR = {"kind": "linear"}
 GATE = {"kind": "gated", "hidden": 1024, "hidden_in": 1024, "gate_layers": 4}
-# Slug -> config.json, head, and how many numbers its head has.
+FIVE, NINETEEN = gates.objective_names(5), gates.objective_names(19)
+GATED_8B = (4096 + 1024 + 1024 + 3) * 1024 + (1024 + 1) * 19 + 1  # numbers of the gate's network
+# Slug -> rows of the embedding, head, and how many numbers its head has.
 STRUCTURES = {
     "qrm-gemma-2-27b": (
-        gemma_27b(GATED_GEMMA),
-        {**GATE, "objectives": gates.objective_names(5), "quantiles": 19},
+        256000,
+        {**GATE, "objectives": FIVE, "quantiles": 19},
         95 * 4608 + (4608 + 1024 + 1024 + 3) * 1024 + (1024 + 1) * 5 + 1,
     ),
-    "skywork-reward-gemma-2-27b-v0.2": (gemma_27b(LINEAR_GEMMA), LINEAR, 4608),
-    "skywork-reward-gemma-2-27b": (gemma_27b(LINEAR_GEMMA), LINEAR, 4608),
-    "skywork-reward-llama-3.1-8b-v0.2": (
-        config_json(LINEAR_LLAMA, 128256, *LLAMA_8B, **FACTOR_8),
-        LINEAR,
-        4096,
-    ),
+    "skywork-reward-gemma-2-27b-v0.2": (256000, LINEAR, 4608),
+    "skywork-reward-gemma-2-27b": (256000, LINEAR, 4608),
+    "skywork-reward-llama-3.1-8b-v0.2": (128256, LINEAR, 4096),
     "qrm-llama3.1-8b": (
-        config_json(GATED_LLAMA, 128257, *LLAMA_8B, **FACTOR_8),
-        {**GATE, "objectives": gates.objective_names(19), "quantiles": 19, "transform": True},
-        361 * 4096 + 361 + (4096 + 1024 + 1024 + 3) * 1024 + (1024 + 1) * 19 + 1,
+        128257,
+        {**GATE, "objectives": NINETEEN, "quantiles": 19, "transform": True},
+        361 * 4096 + 361 + GATED_8B,
     ),
     "urm-llama-3.1-8b": (
-        config_json(URM, 128257, *LLAMA_8B, **FACTOR_8),
-        {"kind": "urm", "hidden": 1024, "hidden_in": 1024, "objectives": gates.objective_names(5)},
+        128257,
+        {"kind": "urm", "hidden": 1024, "hidden_in": 1024, "objectives": FIVE},
         10 * 4096 + (4096 + 1) * 1024 + (1024 + 1) * 1024 + (1024 + 1) * 5,
     ),
-    "grm-llama3-8b-rewardmodel-ft": (
-        config_json(LINEAR_LLAMA, 128256, *LLAMA_8B),
-        LINEAR,
-        4096,
-    ),
-    "grm-llama3.2-3b-rewardmodel-ft": (
-        config_json(LINEAR_LLAMA, 128257, *LLAMA_3B, **FACTOR_32),
-        LINEAR,
-        3072,
-    ),
+    "grm-llama3-8b-rewardmodel-ft": (128256, LINEAR, 4096),
+    "grm-llama3.2-3b-rewardmodel-ft": (128257, LINEAR, 3072),
     "armorm-llama3-8b-v0.1": (
-        config_json(GATED_LLAMA, 128257, *LLAMA_8B),
-        {**GATE, "objectives": gates.objective_names(19), "transform": True},
-        19 * 4096 + 361 + (4096 + 1024 + 1024 + 3) * 1024 + (1024 + 1) * 19 + 1,
+        128257,
+        {**GATE, "objectives": NINETEEN, "transform": True},
+        19 * 4096 + 361 + GATED_8B,
     ),
-    "grm-gemma2-2b-rewardmodel-ft": (
-        config_json(LINEAR_GEMMA, 256000, *GEMMA_2B, **GEMMA, query_pre_attn_scalar=256),
-        LINEAR,
-        2304,
-    ),
-    "grm-llama3-8b-sftreg": (
-        config_json("GRewardModel", 128256, *LLAMA_8B),
-        {"kind": "mlp", "hidden": 1024},
-        (4096 + 1) * 1024 + 1024 + 1,
-    ),
-    "internlm2-1_8b-reward": (
-        config_json(
-            "InternLM2ForRewardModel",
-            92544,
-            2048,
-            24,
-            16,
-            8,
-            128,
-            8192,
-            model_type="internlm2",
-            rope_theta=1e6,
-            bias=False,
-            reward_token_id=92527,
-        ),
-        LINEAR,
-        2048,
-    ),
-    "inf-orm-llama3.1-70b": (
-        config_json("INFORMForSequenceClassification", 128256, *LLAMA_70B, **FACTOR_8),
-        {"kind": "mlp", "hidden": 8192},
-        (8192 + 1) * 8192 + 8192 + 1,
-    ),
-    "skywork-reward-llama-3.1-8b": (
-        config_json(LINEAR_LLAMA, 128257, *LLAMA_8B, **FACTOR_8),
-        LINEAR,
-        4096,
-    ),
+    "grm-gemma2-2b-rewardmodel-ft": (256000, LINEAR, 2304),
+    "grm-llama3-8b-sftreg": (128256, {"kind": "mlp", "hidden": 1024}, (4096 + 2) * 1024 + 1),
+    "internlm2-1_8b-reward": (92544, LINEAR, 2048),
+    "inf-orm-llama3.1-70b": (128256, {"kind": "mlp", "hidden": 8192}, (8192 + 2) * 8192 + 1),
+    "skywork-reward-llama-3.1-8b": (128257, LINEAR, 4096),
 }
+# Bytes of the published files.
 KNOWN_BYTES = {
     "skywork-reward-llama-3.1-8b": 15_009_865_728,
     "internlm2-1_8b-reward": 3_399_163_904,
@@ -170,24 +85,6 @@ KNOWN_BYTES = {
     "skywork-reward-gemma-2-27b-v0.2": 54_454_265_856,
     "grm-gemma2-2b-rewardmodel-ft": 5_228_688_384,
     "grm-llama3.2-3b-rewardmodel-ft": 6_425_511_936,
-}
-# Their rows, their head's sizes, or the size of their numbers are not known.
-UNKNOWN_BYTES = {
-    "qrm-gemma-2-27b",
-    "skywork-reward-llama-3.1-8b-v0.2",
-    "qrm-llama3.1-8b",
-    "urm-llama-3.1-8b",
-    "grm-llama3-8b-rewardmodel-ft",
-    "armorm-llama3-8b-v0.1",
-    "skywork-reward-v2-llama-3.1-8b",
-    "skywork-reward-v2-llama-3.2-1b",
-    "skywork-reward-v2-llama-3.2-3b",
-    "fsfairx-llama3-rm-v0.1",
-    "llama-3.1-tulu-3-8b-rm",
-    "grm-llama3-8b-sftreg",
-    "inf-orm-llama3.1-70b",
-    "gemma-2-9b",
-    "gemma-2-27b",
 }
 
 
@@ -276,15 +173,16 @@ def test_the_follow_up_has_54_distinct_prompts():
 
 @pytest.mark.parametrize("slug", STRUCTURES)
 def test_a_model_has_the_numbers_of_its_structure_and_no_more(slug):
-    fields, settings, head = STRUCTURES[slug]
+    spec, (rows, settings, head) = known_models.KNOWN[slug], STRUCTURES[slug]
+    fields = known_shapes.config_json(spec) | {"vocab_size": rows}
     width, size = fields["hidden_size"], fields["head_dim"]
     attention = 2 * (fields["num_attention_heads"] + fields["num_key_value_heads"]) * size
     norms = 4 if fields["model_type"] == "gemma2" else 2
     layer = width * (attention + 3 * fields["intermediate_size"] + norms)
-    trunk = fields["vocab_size"] * width + fields["num_hidden_layers"] * layer + width
+    trunk = rows * width + fields["num_hidden_layers"] * layer + width
     assert held(fields, settings) == trunk + head
     if slug in KNOWN_BYTES:  # in 16 bits
-        assert 2 * (trunk + head) == KNOWN_BYTES[slug] == known_models.KNOWN[slug].tensor_bytes
+        assert 2 * (trunk + head) == KNOWN_BYTES[slug] == spec.tensor_bytes
 
 
 COMPUTED = [s for s, spec in known_models.KNOWN.items() if known_shapes.numbers(spec) is not None]
@@ -295,34 +193,93 @@ def test_the_numbers_of_a_listed_model_are_those_of_its_parameters(slug):
     spec = known_models.KNOWN[slug]
     fields = known_shapes.config_json(spec) | {"vocab_size": known_shapes.rows(spec)}
     assert known_shapes.numbers(spec) == held(fields, LINEAR)
-    assert slug not in STRUCTURES or known_shapes.numbers(spec) == held(*STRUCTURES[slug][:2])
-
-
-def test_stated_bytes_are_those_that_the_shapes_give():
-    stated = [spec for spec in known_models.KNOWN.values() if spec.tensor_bytes is not None]
-    assert {spec.slug for spec in stated} == {
-        *KNOWN_BYTES,
-        "gemma-2b",
-        "gemma-7b",
-        "gemma-2-2b",
-        "gemma-2-2b-it",
-        "gemma-2-9b-it",
-    }
-    for spec in stated:
+    if spec.tensor_bytes is not None:
         size = 4 if spec.dtype == "float32" else 2
-        assert (
-            size * known_shapes.numbers(spec)
-            == spec.tensor_bytes
-            == known_shapes.expected_bytes(spec)
-        )
+        assert size * known_shapes.numbers(spec) == spec.tensor_bytes
 
 
 def test_bytes_are_unknown_where_a_size_is():
-    found = {s for s, spec in known_models.KNOWN.items() if not known_shapes.expected_bytes(spec)}
-    assert found == UNKNOWN_BYTES
+    sizes = {slug: known_shapes.expected_bytes(spec) for slug, spec in known_models.KNOWN.items()}
+    assert sizes["qrm-llama3.1-8b"] is None  # the sizes inside its head
+    assert sizes["grm-llama3-8b-rewardmodel-ft"] is None  # its rows
+    assert sizes["gemma-2-27b"] is None  # its dtype
 
 
 @pytest.mark.needs_shared
 def test_the_language_models_are_those_of_the_papers_tables(shared):
     table = pl.read_csv(shared / "reference" / "table_a1_logprobs_greatest.csv")
     assert table.columns == [spec.hub_id for spec in known_models.LANGUAGE_MODELS.values()]
+
+
+# A folder or hub id with a listed model's name must have that model's shapes
+
+
+GEMMA = "grm-gemma2-2b-rewardmodel-ft"
+ALLOWED = "; allowed: that model's own files, or a folder of another name"
+
+
+def config_of(spec, **changes):
+    rows = known_shapes.rows(spec)
+    size = {} if rows is None else {"vocab_size": rows}
+    return {**known_shapes.config_json(spec), **size, **changes}
+
+
+@pytest.mark.parametrize("slug", ["skywork-reward-v2-qwen3-0.6b", GEMMA, "gemma-2-9b"])
+def test_the_published_shapes_are_accepted_and_every_other_is_named(slug):
+    spec = known_models.KNOWN[slug]
+    known_model_check.check_config("folder", config_of(spec), spec)
+    for field in ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"):
+        right = config_of(spec)[field]
+        both = f"{field}={right + 4}; {spec.hub_id} has {field}={right}"
+        message = f"folder: config.json has {both}{ALLOWED}"
+        with pytest.raises(AssayError) as caught:
+            known_model_check.check_config("folder", config_of(spec, **{field: right + 4}), spec)
+        assert str(caught.value) == message
+
+
+def test_rows_are_compared_where_they_are_known():
+    unknown = known_models.KNOWN["grm-llama3-8b-rewardmodel-ft"]
+    known = known_models.KNOWN["grm-llama3.2-3b-rewardmodel-ft"]
+    for rows in (128256, 128257, 128264):
+        known_model_check.check_config("folder", config_of(unknown, vocab_size=rows), unknown)
+    with pytest.raises(AssayError, match=r"vocab_size=128256; .* has vocab_size=128257; allowed"):
+        known_model_check.check_config("folder", config_of(known, vocab_size=128256), known)
+
+
+def test_the_kind_of_a_model_must_be_the_listed_one():
+    language, reward = known_models.KNOWN["gemma-2-2b"], known_models.KNOWN[GEMMA]
+    with pytest.raises(AssayError, match="is that of a reward model; google/gemma-2-2b is a lang"):
+        known_model_check.check_config("folder", config_of(reward), language)
+    with pytest.raises(AssayError, match=r"is that of a language model; Ray2333/.* is a reward mo"):
+        known_model_check.check_config("folder", config_of(language), reward)
+    llama = known_models.KNOWN["grm-llama3-8b-rewardmodel-ft"]
+    with pytest.raises(AssayError, match=r"has model_type=llama; Ray2333/.* has model_type=gemma2"):
+        known_model_check.check_config("folder", config_of(llama), reward)
+
+
+@pytest.mark.parametrize("slug", known_models.KNOWN)
+def test_every_listed_model_has_its_own_shapes(slug):
+    spec = known_models.KNOWN[slug]
+    known_model_check.check_config("folder", config_of(spec), spec)
+
+
+def test_a_command_refuses_a_tiny_model_under_a_listed_name(command, tmp_path):
+    source = tiny.write_model(tmp_path / "Skywork-Reward-Llama-3.1-8B-v0.2")
+    done = command("convert", f"--source={source}", f"--checkpoint={tmp_path / 'ck'}")
+    assert (done.code, done.out, len(done.err)) == (2, [], 1)
+    assert done.err[0].startswith(f"convert: {source}: config.json has hidden_size=")
+    assert done.err[0].endswith(ALLOWED)
+    assert not (tmp_path / "ck").exists()
+
+
+def test_a_hub_id_of_other_shapes_is_refused_before_its_weights_are_fetched(
+    command, tmp_path, monkeypatch
+):
+    name = "Skywork/Skywork-Reward-Llama-3.1-8B-v0.2"
+    with hub_server.running() as hub:
+        hub.add(name, tiny.write_model(tmp_path / "hf"))
+        hub_server.point(monkeypatch, hub, tmp_path / "cache")
+        done = command("convert", f"--source={name}", f"--checkpoint={tmp_path / 'ck'}")
+        assert hub.downloads("model.safetensors") == []
+    assert (done.code, done.out, len(done.err)) == (2, [], 1)
+    assert done.err[0].startswith(f"convert: {name}: config.json has hidden_size=")

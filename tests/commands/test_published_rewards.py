@@ -15,6 +15,7 @@ from engine.mesh import build_mesh
 from engine.planning import admission
 from launch.common import published_rewards as published
 from launch.common.conventions import values_of
+from launch.common.released_layouts import Choices
 from tests.support import folders, tiny, torch_models
 from tests.support.sweeps import SETTINGS
 
@@ -75,9 +76,8 @@ def model(released):
 
 @pytest.mark.slow
 def test_the_reading_that_made_the_rewards_alone_reproduces_them(released, model):
-    [right] = published.released(
-        released / "elo.csv", "elo", model, prompt="elo_greatest", rows=64, tolerance=1e-3
-    )
+    choices = Choices(layout="elo", prompt="elo_greatest")
+    [right] = published.released(released / "elo.csv", choices, model, 64, 1e-3)
     wrong = dataclasses.replace(right, rewards=(*right.rewards[:-1], 0.0))
     values = values_of(model, TEXT, ("bos", "date", "softcap", "dtype"), **CHOICES)
     names = published.varied(values)
@@ -113,33 +113,30 @@ def bos_readings(checkpoint, monkeypatch):
     return compared
 
 
-def refusing(*refused):
-    """`_rows` that cannot use the template under some BOS policies."""
+def test_readings_that_cannot_be_used_are_counted_and_one_must_be_usable(bos_readings, monkeypatch):
+    assert "could not be used" not in bos_readings()[0]
     original = published._rows
 
-    def rows(model, one, reading):
-        if reading.bos in refused:
-            raise AssayError("the template raised an exception")
-        return original(model, one, reading)
+    def refusing(*refused):
+        """Conversations that cannot be rendered under some BOS policies."""
 
-    return rows
+        def rows(model, one, reading):
+            if reading.bos in refused:
+                raise AssayError("the template raised an exception")
+            return original(model, one, reading)
 
+        monkeypatch.setattr(published, "_rows", rows)
 
-def test_readings_that_cannot_be_used_are_counted(bos_readings, monkeypatch):
-    assert "could not be used" not in bos_readings()[0]
-    monkeypatch.setattr(published, "_rows", refusing("none"))
+    refusing("none")
     [line] = bos_readings()
     assert line.endswith("; 1 reading could not be used (the template raised an exception)")
-
-
-def test_a_model_without_any_reading_that_can_be_used_is_refused(bos_readings, monkeypatch):
-    monkeypatch.setattr(published, "_rows", refusing("template", "none"))
+    refusing("template", "none")
     with pytest.raises(AssayError, match="none of 2 readings can be used: the template raised"):
         bos_readings()
 
 
 def test_published_rewards_ask_for_memory_before_a_model_is_loaded(bos_readings, monkeypatch):
-    tiny_place = admission.Place("cpu", 1, 1, free=1, sharing=1)
+    tiny_place = admission.Place("cpu", 1, 1, free=1)
     monkeypatch.setattr(admission.Place, "of", lambda mesh: tiny_place)
     with pytest.raises(AssayError, match=r"can be used: tiny: needs .* are free"):
         bos_readings()
@@ -228,11 +225,10 @@ def test_goldens_are_of_known_models_and_name_their_source():
         assert golden.source and len(golden.replies) == len(golden.rewards)
 
 
-@pytest.mark.parametrize(("tolerance", "allowed"), [("auto", 0.25), (0.5, 0.5)])
-def test_cards_are_compared_within_the_tolerance_that_is_asked_for(tolerance, allowed):
-    """The flag was ignored for cards."""
+@pytest.mark.parametrize(("tolerance", "allowed"), [(None, 0.25), (0.5, 0.5)])
+def test_cards_are_compared_within_the_tolerance_of_the_setting(tolerance, allowed):
     (one,) = published.of_card("skywork-reward-llama-3.1-8b", tolerance)
     assert one.tolerance == allowed
     assert one.name == "card (model card of Skywork/Skywork-Reward-Llama-3.1-8B)"
     with pytest.raises(AssayError, match=r"^tolerance=-1; allowed: 'auto', or numbers above 0$"):
-        published.of_card("skywork-reward-llama-3.1-8b", -1)
+        published._tolerance(-1)

@@ -109,82 +109,69 @@ def test_a_flipped_bit_in_a_complete_result_is_found_by(
             assert path.name in done.err[-1] and done.out == []
 
 
-def damage_lost_part(run):
-    (run / PART).unlink()
-    return f"{run / SCORES}: part-0000100-0000200.parquet: missing; run the command again"
+NAME = PART.rpartition("/")[2]
 
 
-def damage_unknown_part(run):
-    edit(run, lambda c: c["results"][SCORES]["parts"].pop(PART.rpartition("/")[2]))
-    return f"{run / SCORES}: 100 of 288 rows are missing; run the command again"
+def remove(pattern):
+    return lambda run: next(run.glob(pattern)).unlink()
 
 
-def damage_part_of_another_prompt(run):
-    shutil.copy(run / PART.replace("greatest", "worst"), run / PART)
-    return f"{run / SCORES}: part-0000100-0000200.parquet: differs from its hash"
+def of_result(change):
+    """Alters what the manifest says of the greatest prompt's sweep."""
+    return lambda run: edit(run, lambda content: change(content["results"][SCORES]))
 
 
-def damage_overlapping_part(run):
-    shutil.copy(run / PART, run / SCORES / "part-0000150-0000250.parquet")
-    return f"{run / SCORES}/part-0000150-0000250.parquet: not in the manifest"
+# What is wrong -> how it comes about, and the line that says so, behind the run's folder.
+DAMAGES = {
+    "a lost part": (remove(PART), f"{SCORES}: {NAME}: missing; run the command again"),
+    "a lost vocabulary": (remove("vocab/*"), "vocab/"),
+    "a lost search": (remove("sequences/*/*/direction=max/*"), "sequences/"),
+    "a part that the manifest does not name": (
+        of_result(lambda entry: entry["parts"].pop(NAME)),
+        f"{SCORES}: 100 of 288 rows are missing; run the command again",
+    ),
+    "a part of another prompt": (
+        lambda run: shutil.copy(run / PART.replace("greatest", "worst"), run / PART),
+        f"{SCORES}: {NAME}: differs from its hash",
+    ),
+    "a part that overlaps others": (
+        lambda run: shutil.copy(run / PART, run / SCORES / "part-0000150-0000250.parquet"),
+        f"{SCORES}/part-0000150-0000250.parquet: not in the manifest",
+    ),
+    "a result that the manifest does not name": (
+        lambda run: edit(run, lambda content: content["results"].pop(SCORES)),
+        f"{SCORES}/part-0000000-0000100.parquet: its result is not in the manifest",
+    ),
+    "another label": (
+        of_result(lambda entry: entry["fingerprint"].update(dtype="bfloat16")),
+        f"{SCORES}: part-0000000-0000100.parquet: belongs to something else (dtype='float32', not ",
+    ),
+    "another number of rows": (
+        of_result(lambda entry: entry["parts"][NAME].update(rows=99)),
+        f"{SCORES}: {NAME} has 100 rows, the manifest says 99",
+    ),
+    "another prompt": (
+        lambda run: edit(run, lambda content: content["prompts"].update(greatest="What?")),
+        "items",
+    ),
+    "a file that is half written": (
+        lambda run: (run / SCORES / f".{NAME}.0123abcd.tmp").write_bytes(b"half"),
+        f"{SCORES}/.{NAME}.0123abcd.tmp: left by a command that was killed; remove it",
+    ),
+    "a result that was not checked": (
+        of_result(lambda entry: entry.update(self_check=None)),
+        f"{SCORES}: not checked by the plain pass; run the command again",
+    ),
+}
 
 
-def damage_unknown_result(run):
-    edit(run, lambda c: c["results"].pop(SCORES))
-    return f"{run / SCORES}/part-0000000-0000100.parquet: its result is not in the manifest"
-
-
-def damage_other_label(run):
-    edit(run, lambda c: c["results"][SCORES]["fingerprint"].update(dtype="bfloat16"))
-    return (
-        f"{run / SCORES}: part-0000000-0000100.parquet: belongs to something else "
-        "(dtype='float32', not 'bfloat16')"
-    )
-
-
-def damage_number_of_rows(run):
-    name = PART.rpartition("/")[2]
-    edit(run, lambda c: c["results"][SCORES]["parts"][name].update(rows=99))
-    return f"{run / SCORES}: part-0000100-0000200.parquet has 100 rows, the manifest says 99"
-
-
-def damage_prompt(run):
-    edit(run, lambda c: c["prompts"].update(greatest="What?"))
-    return f"{run / 'items'}"
-
-
-def damage_lost_vocabulary(run):
-    [path] = (run / "vocab").iterdir()
-    path.unlink()
-    return f"{path}: missing; run the command again"
-
-
-def damage_temporary(run):
-    path = run / SCORES / ".part-0000000-0000100.parquet.0123abcd.tmp"
-    path.write_bytes(b"half")
-    return f"{path}: left by a command that was killed; remove it"
-
-
-def damage_lost_search(run):
-    [path] = (run / "sequences").glob("*/*/direction=max/*")
-    path.unlink()
-    return f"{path}: missing; run the command again"
-
-
-def damage_unchecked(run):
-    edit(run, lambda c: c["results"][SCORES].update(self_check=None))
-    return f"{run / SCORES}: not checked by the plain pass; run the command again"
-
-
-DAMAGES = [value for name, value in globals().items() if name.startswith("damage_")]
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_one_line_says_what_is_wrong_and_what_to_do(run, verify, damage):
-    line = damage(run)
+@pytest.mark.parametrize(("damage", "line"), DAMAGES.values(), ids=DAMAGES)
+def test_one_line_says_what_is_wrong_and_what_to_do(run, verify, damage, line):
+    damage(run)
     done = verify()
     assert done.code == 1
-    assert done.out[0].startswith(line)
+    assert done.out[0].startswith(f"{run}/{line}")
+    assert "missing" in done.out[0] or "sequences" not in line
     assert done.out[-1].endswith(f"problems: {len(done.out) - 1}")
 
 

@@ -10,8 +10,8 @@ import scipy.stats
 import analysis
 from analysis.chapters import explained
 from analysis.statistics import ranks
-from launch.common import released_scores
 from tests.conftest import SHARED
+from tests.support.released import import_elo
 
 pytestmark = pytest.mark.needs_shared
 
@@ -40,7 +40,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elo") / "run"
     source = SHARED / "reference" / f"{ITEMS}.csv"
     text = "What one single thing, person, or concept is the greatest ever?"
-    released_scores.import_elo(source, str(folder), text)
+    import_elo(source, folder, text)
     return analysis.load(folder)
 
 

@@ -9,8 +9,8 @@ import scipy.stats
 
 import analysis
 from analysis.chapters import items_agreement, items_questions
-from launch.common import released_scores
 from tests.conftest import SHARED
+from tests.support.released import import_elo
 
 pytestmark = pytest.mark.needs_shared
 
@@ -21,7 +21,7 @@ ITEMS = "elo_greatest_single_thing"
 def scores(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elo") / "run"
     text = "What one single thing, person, or concept is the greatest ever?"
-    released_scores.import_elo(SHARED / "reference" / f"{ITEMS}.csv", str(folder), text)
+    import_elo(SHARED / "reference" / f"{ITEMS}.csv", folder, text)
     run = analysis.load(folder)
     points = analysis.items_points(run, ITEMS, list(run.models))
     return analysis.list_scores(points, list(run.models), run.prompts)

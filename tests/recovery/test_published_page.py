@@ -12,9 +12,9 @@ from analysis.published.records import Readings
 from analysis.published.run_values import RunValues
 from analysis.study import Study
 from configs import known_models, reproduce
-from launch.common import released_scores
 from launch.reproduction import studies
 from tests.conftest import SHARED
+from tests.support.released import import_elo
 
 pytestmark = [pytest.mark.needs_shared, pytest.mark.slow]
 
@@ -27,7 +27,7 @@ def study(tmp_path_factory) -> Study:
     """The released rewards of the items, in the paper's conventions."""
     folder = tmp_path_factory.mktemp("elo") / "run"
     text = "What one single thing, person, or concept is the greatest ever?"
-    released_scores.import_elo(SHARED / "reference" / f"{ITEMS}.csv", str(folder), text)
+    import_elo(SHARED / "reference" / f"{ITEMS}.csv", folder, text)
     config = reproduce.get_config()
     config.permutations = config.bootstraps = 99
     asked = SimpleNamespace(run=lambda reading: str(folder), config=config)

@@ -33,12 +33,13 @@ greatest,Org--Other,6,war
 PROMPT = "What is best?"
 
 
-def of_layout(layout, **said):
-    return Choices(layout=layout, **said)
+def import_one(source, run, layout, ignore=(), **said):
+    choices = Choices(layout=layout, **said)
+    return released_scores.import_scores(str(source), str(run), choices, ignore)
 
 
-def import_one(source, run, layout, **said):
-    return released_scores.import_scores(str(source), str(run), of_layout(layout, **said))
+def import_elo(source, run, prompt=PROMPT):
+    return import_one(source, run, "elo", prompt=prompt)
 
 
 def logprobs(columns, rows=40, seed=0):

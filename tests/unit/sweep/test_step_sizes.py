@@ -131,16 +131,9 @@ def test_short_memory_makes_the_step_smaller_and_leaves_rewards_alike(tiny, run,
 def test_devices_along_data_do_not_change_the_step(tiny, free):
     chosen = []
     for data in (1, 4):
-        place = dataclasses.replace(Place.of(make_mesh(data)), free=needed(tiny, 256), sharing=1)
+        place = dataclasses.replace(Place.of(make_mesh(data)), free=needed(tiny, 256))
         chosen.append(admission.step_for(subject_of([tiny]), place, "float32", 22, 3))
     assert chosen[0] == chosen[1]
-
-
-def test_devices_that_are_simulated_share_the_memory_of_the_host(tiny):
-    four, subject = Place.of(make_mesh(4)), subject_of([tiny])
-    process = memory.process_bytes(subject)
-    assert four.sharing == 4
-    assert 4 * four.usable(subject) - 3 * process == pytest.approx(four.free)
 
 
 def test_a_model_that_is_too_large_is_refused_before_anything_is_written(tiny, run, free):
