@@ -249,4 +249,5 @@ def _total(every: Sequence[Needs]) -> tuple[str, ...]:
         some = f" ({len(fitting)} of {len(each)} models; the others do not fit)"
         times.append(_short(sum(fitting)) + ("" if len(fitting) == len(each) else some))
     fetched, made = (sum(getattr(one, name) for one in every) for name in ("fetch", "checkpoint"))
-    return ("in all", in_words(fetched), in_words(made), "", "", "", *times)
+    nothing = ["–"] * len(every[0].plans if every else ())
+    return ("in all", in_words(fetched), in_words(made), "", "", "", *(times or nothing))

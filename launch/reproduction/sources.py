@@ -121,7 +121,7 @@ def _check(call: Call, spec: ModelSpec, checkpoint: Checkpoint) -> None:
     for name, has, allowed in differences(card, spec, call.config.check_identity):
         raise AssayError(f"{where}: {name}={has!r}; allowed: {allowed!r}; remove it")
     if folder is not None:
-        if reason := _unlike_weights(call, card, folder, checkpoint.path / CARD):
+        if reason := _unlike_weights(call, card, folder, call.checkpoint(spec) / CARD):
             raise AssayError(f"{where}: {reason}; remove it, or give another --source-dir")
     elif card.source not in (spec.hub_id, *map(str, _folders(call, spec))):
         raise AssayError(

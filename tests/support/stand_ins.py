@@ -37,7 +37,7 @@ class StandIn:
 
     Attributes:
       architecture: class of its config.json.
-      head: kind of its tensors: `linear`, `urm`, `armorm`, `qrm-llama`, `qrm-gemma`, `lm`.
+      head: kind of its tensors: `linear`, `urm`, `armorm`, `qrm-llama`, `qrm-gemma`.
       template: name of its template and tokenizer in `published.USES`.
       pad: pad_token_id of its config.json.
       more: rows of the embedding beyond the tokenizer's.
@@ -68,7 +68,6 @@ MODELS: Mapping[str, StandIn] = {
     "armorm-llama3-8b-v0.1": StandIn(GATED_LLAMA, "armorm", "llama3", 128_256, 1),
     "grm-gemma2-2b-rewardmodel-ft": StandIn(_GEMMA, "linear", "gemma", 1),
 }
-LANGUAGE = {"gemma-2-2b-it": StandIn("Gemma2ForCausalLM", "lm", "gemma", 0)}
 
 
 def write(folder: Path, slug: str, cache: Path) -> Path:
@@ -76,10 +75,10 @@ def write(folder: Path, slug: str, cache: Path) -> Path:
 
     Args:
       folder: of all models.
-      slug: one of `MODELS` or `LANGUAGE`.
+      slug: one of `MODELS`.
       cache: folder of the published tokenizers.
     """
-    stand_in, spec = {**MODELS, **LANGUAGE}[slug], known_models.KNOWN[slug]
+    stand_in, spec = MODELS[slug], known_models.KNOWN[slug]
     own = folder / spec.hub_id.replace("/", "--")
     folder.mkdir(parents=True, exist_ok=True)
     published.write(stand_in.template, own, cache)
@@ -172,8 +171,6 @@ def _config(stand_in: StandIn, slug: str, tokenizer: Mapping[str, Any]) -> dict[
     }
     if stand_in.template == "gemma":
         config["query_pre_attn_scalar"] = SIZE
-    if stand_in.head == "lm":
-        return config
     return config | {"id2label": {"0": "LABEL_0"}}
 
 
@@ -202,8 +199,6 @@ def _tensors(stand_in: StandIn, config: Mapping[str, object], slug: str) -> dict
 
 def _head(kind: str) -> dict[str, Sequence[int]]:
     """Shapes of a head's tensors, with the module indices of the published gates."""
-    if kind == "lm":
-        return {}
     if kind == "linear":
         return {"score.weight": (1, WIDTH)}
     if kind == "urm":
