@@ -82,7 +82,7 @@ def _needs(
     plans = [_plan(subject, one, call.config.dtype) for one in devices]
     return Needs(
         spec=spec,
-        fetch=size - sources.fetched_bytes(call, spec, size) if needed else 0,
+        fetch=size if needed and not sources.is_fetched(call, spec) else 0,
         known=bool(weights) or spec.tensor_bytes is not None,
         checkpoint=int(size * _PART) if needed else 0,
         written=swept * subject.config.vocab_size * _ROW_BYTES,

@@ -1,5 +1,6 @@
 """Where a model's files come from, and which of them may be removed again."""
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -61,13 +62,9 @@ def cache_of(call: Call, spec: ModelSpec) -> Path:
     return hub_cache()
 
 
-def fetched_bytes(call: Call, spec: ModelSpec, size: int) -> int:
-    """Bytes of a model's weights that need no download, of `size` in all."""
-    place = cache_of(call, spec)
-    if call.source_dir is not None or _is_whole(place, spec):
-        return size
-    weights = (snapshot.glob("*.safetensors") for snapshot in _snapshots(place, spec))
-    return min(size, max((_size(list(files)) for files in weights), default=0))
+def is_fetched(call: Call, spec: ModelSpec) -> bool:
+    """Whether a model's weights need no download."""
+    return call.source_dir is not None or _is_whole(cache_of(call, spec), spec)
 
 
 def converted(call: Call, spec: ModelSpec) -> Checkpoint:
@@ -85,9 +82,9 @@ def converted(call: Call, spec: ModelSpec) -> Checkpoint:
     else:
         _convert(call, spec, destination)
     checkpoint = Checkpoint.open(destination, verify=scoring.verify(config))
-    place = storage.path_of(_kept(call, spec)) / CARD
-    if storage.read_if_there(place) != (card := checkpoint.card.to_json().encode()):
-        storage.write_atomic(place, card)
+    if kept_card(call, spec) != checkpoint.card:
+        place = storage.path_of(_kept(call, spec)) / CARD
+        storage.write_atomic(place, checkpoint.card.to_json().encode())
     return checkpoint
 
 
@@ -217,31 +214,19 @@ def _remove(folder: Path) -> int:
     if folder.is_symlink():
         folder.unlink()
         return 0
-    freed = _size([path for path in folder.rglob("*") if not path.is_symlink()])
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    freed = sum(path.stat().st_size for path in files)
     shutil.rmtree(folder, ignore_errors=True)
     return freed
-
-
-def _size(paths: list[Path]) -> int:
-    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def _repository(spec: ModelSpec) -> str:
     return f"models--{spec.hub_id.replace('/', '--')}"
 
 
-def _snapshots(place: Path, spec: ModelSpec) -> list[Path]:
-    """Revisions of a model in a cache: the one that is fetched, where that is pinned."""
-    return sorted((place / _repository(spec)).glob(f"snapshots/{spec.revision or '*'}"))
-
-
-def _is_whole(place: Path, spec: ModelSpec) -> bool:
-    """Whether a cache holds all weights of a model."""
-    return any(map(_has_weights, _snapshots(place, spec)))
-
-
-def _has_weights(snapshot: Path) -> bool:
-    try:
-        return bool(safetensors.shard_names(snapshot))
-    except AssayError:
-        return False
+def _is_whole(cache: Path, spec: ModelSpec) -> bool:
+    """Whether a cache holds all weights of a model, of the pinned revision where there is one."""
+    for snapshot in (cache / _repository(spec)).glob(f"snapshots/{spec.revision or '*'}"):
+        with contextlib.suppress(AssayError):
+            return bool(safetensors.shard_names(snapshot))
+    return False

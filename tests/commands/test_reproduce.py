@@ -205,10 +205,8 @@ SWEPT, SEARCHED = r"scores/model=\S+ was begun with ", r"sequences/model=\S+ was
     ("setting", "message"),
     [
         ("dtype=bfloat16", SWEPT + "dtype='float32', not 'bfloat16'; allowed: the settings"),
-        ("step_size=8", SWEPT + r"step_size=\d+, not 8"),
         ("search.steps=3", SEARCHED + "steps=2, not 3; allowed: the settings"),
         ("search.merge=2", SEARCHED + "merge left at its default, not 2"),
-        ("search.wrong_sign=false", SEARCHED + "wrong_sign=True, not False"),
         ("search.dtype=bfloat16", SEARCHED + "dtype='float32', not 'bfloat16'"),
         ("second_dtype=float16", "noise: " + SWEPT + "dtype='bfloat16', not 'float16'"),
     ],
