@@ -1,6 +1,5 @@
 """`assay reproduce --readings`: which of the paper's conventions explains a difference."""
 
-import dataclasses
 import errno
 import json
 import re
@@ -19,7 +18,7 @@ from engine.runs import storage
 from engine.runs.readings import read_index
 from launch.common import convention_runs, converting
 from launch.common.convention_runs import ConventionRuns
-from launch.reproduction import page, singles, studies
+from launch.reproduction import studies
 from tests.support.killed import Killed, killed_after
 from tests.support.reproduction import GEMMA, SKYWORK, parts, write_items, write_models
 
@@ -164,25 +163,6 @@ def test_values_of_the_run_itself_need_no_explanation(readings):
     assert {one.differing for one in table} == {0}
     lost = [one for one in table if one.change in CHANGES]
     assert all(one.kept < one.same for one in lost)
-
-
-def test_what_needs_no_change_is_said_of_this_comparison(readings, tmp_path):
-    """One model was noted as needing none, when other values were compared with."""
-    specs = [known_models.MODELS[slug] for slug in (GEMMA, SKYWORK)]
-    call = SimpleNamespace(root=tmp_path, rewards=specs)
-    empty = {field.name: [] for field in dataclasses.fields(singles.Scope)}
-    note = tmp_path / f"readings/{GEMMA}.json"
-    note.parent.mkdir()
-    note.write_text(json.dumps(empty))
-    nothing = Readings(paper=readings.ours, ours=readings.ours)
-    cases = {
-        "Nothing had to be tried": (run_values.replaced(data.read(), readings.paper), readings),
-        "Not tried against these values": (data.read(), readings),
-        "Not tried against": (run_values.replaced(data.read(), readings.paper), nothing),
-    }
-    for said, given in cases.items():
-        [sentence] = page.untried(call, comparison.compare(*given))
-        assert sentence.startswith(said) and sentence.endswith(": R-Gem-2B, S-Gem-27B.")
 
 
 def written(published, folder):

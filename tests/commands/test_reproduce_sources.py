@@ -142,9 +142,12 @@ def test_a_folder_that_did_not_change_since_the_conversion_is_not_read(one, monk
     """With --config.verify=true it is, and so is one at another path or with a newer file."""
     sources.converted(one, OTHER)
     read, whole = [], safetensors.TensorFiles.read
-    monkeypatch.setattr(
-        safetensors.TensorFiles, "read", lambda *given: read.append(given) or whole(*given)
-    )
+
+    def counted(*given):
+        read.append(given)
+        return whole(*given)
+
+    monkeypatch.setattr(safetensors.TensorFiles, "read", counted)
 
     def is_read():
         read.clear()
