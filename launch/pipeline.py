@@ -46,22 +46,22 @@ def run(steps: Sequence[Step[Work]], work: Work) -> None:
         step(work, functools.partial(_say_after, f"{number}/{len(steps)} "))
 
 
-def run_each(steps: Sequence[Step[Work]], works: Mapping[str, Work]) -> list[State]:
+def run_each(steps: Sequence[Step[Work]], works: Mapping[str, Callable[[], Work]]) -> list[State]:
     """Runs the steps for each model; one that fails does not stop the others.
 
     Args:
       steps: of one model.
-      works: the model's name for readers -> what its steps take.
+      works: the model's name for readers -> makes what its steps take, when they begin.
 
     Raises:
       LockError: another command writes a run.
     """
     states = []
-    for number, (name, work) in enumerate(works.items(), 1):
+    for number, (name, make) in enumerate(works.items(), 1):
         text.say(f"[{number}/{len(works)}] {name}")
         state = State(name)
         states.append(state)
-        began = time.monotonic()
+        began, work = time.monotonic(), make()
         try:
             for step in steps:
                 _run_dispensable(step, work, state)

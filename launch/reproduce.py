@@ -145,7 +145,8 @@ def reproduce(given: command.Given) -> str:
     with contextlib.ExitStack() as locks:
         for name in call.runs:
             locks.enter_context(locking.held(given, call.run(name), "reproduce"))
-        works = {spec.nickname: Work(call, published, spec) for spec in call.models}
+        make = functools.partial(Work, call, published)
+        works = {spec.nickname: functools.partial(make, spec) for spec in call.models}
         states = pipeline.run_each(STEPS, works)
         say(_table(call, states))
         failed = [state.name for state in states if state.failure]
