@@ -94,7 +94,7 @@ def root(swept, tmp_path):
     return shutil.copytree(swept, tmp_path / "root")
 
 
-def asked(root):
+def call_on(root):
     """What the analyses take of a call."""
     config = reproduce.get_config()
     config.permutations = config.bootstraps = 99
@@ -104,7 +104,7 @@ def asked(root):
 @pytest.fixture(scope="module")
 def readings(tried):
     """The tables of the paper's reading and of those that change one convention."""
-    call, published = asked(tried), data.read()
+    call, published = call_on(tried), data.read()
     study = studies.study_of(call, "paper", published)
     nothing = tables.own_of("our conventions", None, studies.infos())
     changes = studies.single_changes(call, published)
