@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from etils import epath
@@ -34,11 +34,11 @@ from engine.text.chat_template import TemplatePolicy
 from launch import pipeline
 from launch.common import command, findings, inputs, locking, reporting, scoring, searching
 from launch.common.text import pieces
+from launch.pipeline import Say
 
 _CATEGORIES = Path(analysis.__file__).parent / "words" / "categories.csv"
 _POLICY = TemplatePolicy(bos="template", date=None)
 SEARCHES = ("search", "together", "certified")
-Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -1,7 +1,7 @@
 """Pipelines: lists of steps, each of which keeps finished work and resumes by itself.
 
-`run` runs a list of steps (`launch.demo.STEPS`: a new step is one line there). `for_each` runs the
-stages of each model (`launch.reproduce`: a new one is a member of `Stage` and a line of `STEPS`).
+`assay demo` and `assay reproduce` are the lists `STEPS` of their modules: a new step is a function
+and one line there.
 """
 
 import dataclasses
@@ -9,22 +9,25 @@ import functools
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from engine.errors import AssayError
 from engine.runs.lock import LockError
-from launch.common.text import say
+from launch.common import text
 
 Work = TypeVar("Work")
-Item = TypeVar("Item")
-# A step says what it does in a line, by its second argument.
-Step = Callable[[Work, Callable[[str], None]], None]
+Say = Callable[[str], None]  # prints a line of progress
+Step = Callable[[Work, Say], None]
+
+
+class Dispensable(AssayError):
+    """A step failed, and those after it do not need its results."""
 
 
 @dataclasses.dataclass
 class State:
-    """What became of one model in a pipeline over several.
+    """What became of one model.
 
     Attributes:
       name: of the model, for readers.
@@ -38,41 +41,52 @@ class State:
 
 
 def run(steps: Sequence[Step[Work]], work: Work) -> None:
-    """Runs steps in order; each line of progress has the step's number."""
+    """Runs steps in order; each line of progress begins with the step's number."""
     for number, step in enumerate(steps, 1):
-        prefix = f"{number}/{len(steps)}"
-        step(work, functools.partial(_say_numbered, prefix))
+        step(work, functools.partial(_say_after, f"{number}/{len(steps)} "))
 
 
-def _say_numbered(prefix: str, line: str) -> None:
-    say(f"{prefix} {line}")
-
-
-def for_each(
-    items: Sequence[Item], names: Sequence[str], do: Callable[[Item, State], None]
-) -> list[State]:
-    """Runs the steps of each model; one that fails does not stop the others.
+def run_each(steps: Sequence[Step[Work]], works: Mapping[str, Callable[[], Work]]) -> list[State]:
+    """Runs the steps for each model; one that fails does not stop the others.
 
     Args:
-      items: the models.
-      names: of the models, for readers.
-      do: runs the steps of one; it may note a failure in the state and go on.
+      steps: of one model.
+      works: the model's name for readers -> makes what its steps take, when they begin.
 
     Raises:
       LockError: another command writes a run.
     """
-    states = [State(name) for name in names]
-    for item, state in zip(items, states, strict=True):
-        began = time.monotonic()
+    states = []
+    for number, (name, make) in enumerate(works.items(), 1):
+        text.say(f"[{number}/{len(works)}] {name}")
+        state = State(name)
+        states.append(state)
+        began, work = time.monotonic(), make()
         try:
-            do(item, state)
+            for step in steps:
+                _run_dispensable(step, work, state)
         except LockError:
             raise
         except Exception as error:  # whatever it is, the other models need not wait for it
-            state.failure = "; ".join(filter(None, [state.failure, one_line(error)]))
-            say(f"{state.name}: {state.failure}; going on with the other models")
+            _note(state, error, "the other models")
         state.seconds = time.monotonic() - began
     return states
+
+
+def _run_dispensable(step: Step[Work], work: Work, state: State) -> None:
+    try:
+        step(work, functools.partial(_say_after, f"{state.name}: "))
+    except Dispensable as error:
+        _note(state, error, "the next step")
+
+
+def _note(state: State, error: Exception, following: str) -> None:
+    state.failure = "; ".join(filter(None, [state.failure, one_line(error)]))
+    text.say(f"{state.name}: {state.failure}; going on with {following}")
+
+
+def _say_after(prefix: str, line: str) -> None:
+    text.say(f"{prefix}{line}")
 
 
 def one_line(error: Exception) -> str:

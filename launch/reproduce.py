@@ -7,9 +7,10 @@ call goes on. One model that fails does not stop the others; the exit status is 
 """
 
 import contextlib
+import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from absl import flags
 from absl.flags import FlagValues
@@ -29,7 +30,7 @@ from engine.sweep.rewards import sweep_replies, sweep_vocabulary
 from launch import pipeline
 from launch.common import command, locking, searching
 from launch.common.text import aligned, in_hours, say
-from launch.pipeline import State
+from launch.pipeline import Say, State
 from launch.reproduction import page, plan, runs, singles, sources
 from launch.reproduction.call import DIFFERING, KEEP, NOISE, PAPER, TRIED, Call, Stage, read_call
 from launch.reproduction.conventions import (
@@ -94,6 +95,39 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_bool("plan", False, "Print what would be done, and do nothing.", flag_values=given)
 
 
+@dataclasses.dataclass
+class Work:
+    """What the steps of one model take.
+
+    Attributes:
+      call: the call.
+      published: the values to compare with.
+      spec: the model.
+      computed: whether a step had something to do.
+    """
+
+    call: Call
+    published: Published
+    spec: ModelSpec
+    computed: bool = False
+
+    @functools.cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The model; it is fetched and converted where it is not there."""
+        self.computed = True
+        return sources.converted(self.call, self.spec)
+
+    def lacking(self, stage: Stage, say: Say, *, noise: bool = False) -> list[str]:
+        """The runs that lack results of a stage of the call: that of the noise, or the others."""
+        if stage not in self.call.stages_of(self.spec):
+            return []
+        every = runs.lacking(self.call, self.spec, stage)
+        names = [name for name in every if (name == NOISE) == noise]
+        if names:
+            say(f"{stage} in {self.call.config.second_dtype}" if noise else stage)
+        return names
+
+
 def reproduce(given: command.Given) -> str:
     """Flags -> settings -> plan, or work and page."""
     call = read_call(given)
@@ -108,12 +142,12 @@ def reproduce(given: command.Given) -> str:
     published, compared_with = page.read_published(given.published)
     plan.check(call, plan.needs(call, []))
     call.root.mkdir(parents=True, exist_ok=True)
-    names = [spec.nickname for spec in call.models]
     with contextlib.ExitStack() as locks:
         for name in call.runs:
             locks.enter_context(locking.held(given, call.run(name), "reproduce"))
-        do = functools.partial(_model, call, published)
-        states = pipeline.for_each(call.models, names, do)
+        make = functools.partial(Work, call, published)
+        works = {spec.nickname: functools.partial(make, spec) for spec in call.models}
+        states = pipeline.run_each(STEPS, works)
         say(_table(call, states))
         failed = [state.name for state in states if state.failure]
         said = f"{len(failed)} of {len(states)} models failed: {', '.join(failed)}"
@@ -129,155 +163,124 @@ def reproduce(given: command.Given) -> str:
     return f"page: {path.resolve()} ({kinds}; {uncounted(compared)} not counted)"
 
 
-def _model(call: Call, published: Published, spec: ModelSpec, state: State) -> None:
-    """The stages of one model: what is missing is fetched, converted and computed."""
-    say(f"[{call.models.index(spec) + 1}/{len(call.models)}] {spec.nickname} ({spec.hub_id})")
-    lacks = runs.incomplete(call, spec)
-    todo = [stage for stage in lacks if stage in STEPS and stage in call.stages]
-    convert = Stage.CONVERT in call.stages and not call.stages_of(spec)  # --only=convert
-    checkpoint = functools.cache(lambda: sources.converted(call, spec))
-    if todo or convert:
-        checkpoint()
-    _compute(call, spec, state, todo, checkpoint)
-    if todo:
-        sources.note(call, checkpoint())
-    if call.elo is not None and Stage.ITEMS in call.stages:  # --elo may not have had ranks before
-        there = runs.complete(call)
-        for name in call.runs:
-            if there.issuperset(runs.wanted(call, spec, Stage.ITEMS, [name])):
-                write_people(call.run(name), call.elo)
-    tried = Stage.READINGS in call.stages_of(spec) and _try(
-        call, spec, published, state, checkpoint
-    )
-    if state.failure:
-        return
-    if call.stages_of(spec) and not todo and not tried:
-        say(f"{spec.nickname}: complete already")
-    if call.keep == "none" and not convert:
-        _free(call, spec)
+def convert(work: Work, say: Say) -> None:
+    """Fetches and converts the model, if --only=convert asks for nothing else of it."""
+    if Stage.CONVERT in work.call.stages and not work.call.stages_of(work.spec):
+        say(f"{Stage.CONVERT} {work.checkpoint.path}")
 
 
-def _compute(
-    call: Call,
-    spec: ModelSpec,
-    state: State,
-    stages: Sequence[str],
-    checkpoint: Callable[[], Checkpoint],
-) -> None:
-    """Computes what stages lack; a model that is too large for the noise has all else."""
-    for stage in stages:
-        names = [name for name in _lacking(call, spec, stage) if name != NOISE]
-        if names:
-            say(f"{spec.nickname}: {stage}")
-            STEPS[stage](call, checkpoint(), names)
+def sweep(work: Work, say: Say) -> None:
+    """Scores every token in the paper's conventions and in ours."""
+    for name in work.lacking(Stage.SWEEP, say):
+        _sweep(work, name)
+
+
+def score(work: Work, say: Say) -> None:
+    """Scores the items, and writes what people think of them."""
+    for name in work.lacking(Stage.ITEMS, say):
+        _score(work, name)
+    call = work.call
+    if call.elo is not None and Stage.ITEMS in call.stages_of(work.spec):
+        there = runs.complete(call) & {*runs.wanted(call, work.spec, Stage.ITEMS)}
+        for name, _ in there:  # --elo may not have had ranks before
+            write_people(call.run(name), call.elo)
+
+
+def search(work: Work, say: Say) -> None:
+    """Searches replies in the paper's conventions."""
+    for name in work.lacking(Stage.SEARCH, say):
+        checkpoint, config = checkpoint_of(name, work.checkpoint), work.call.config.search
+        settings, mesh = searching.settings(config, [checkpoint])
+        where = (runs.search_prompts(work.call), work.call.run(name), settings, mesh, config)
+        searching.search([checkpoint], *where)
+
+
+def logprobs(work: Work, say: Say) -> None:
+    """Log-probabilities of a language model."""
+    for name in work.lacking(Stage.LOGPROBS, say):
+        common, mesh = shared_settings(work.call, name, work.checkpoint)
+        settings = LogprobSettings(form=runs.form_of(work.spec), **common)
+        where = (work.call.prompts, work.call.run(name), settings, mesh)
+        next_tokens([work.checkpoint], *where)
+
+
+def measure_noise(work: Work, say: Say) -> None:
+    """Sweeps and scores in the second dtype; a model that is too large in it has all else."""
     try:
-        for stage in stages:
-            if stage in (Stage.SWEEP, Stage.ITEMS) and NOISE in _lacking(call, spec, stage):
-                say(f"{spec.nickname}: {stage} in {call.config.second_dtype}")
-                STEPS[stage](call, checkpoint(), [NOISE])
+        for stage, compute in ((Stage.SWEEP, _sweep), (Stage.ITEMS, _score)):
+            for name in work.lacking(stage, say, noise=True):
+                compute(work, name)
     except (LockError, RunError):
         raise
-    except AssayError as error:  # in float32 a model may be too large: the rest needs no noise
-        state.failure = pipeline.one_line(error)
-        say(f"{spec.nickname}: {state.failure}; going on without the noise")
+    except AssayError as error:
+        raise pipeline.Dispensable(str(error)) from error
 
 
-def _lacking(call: Call, spec: ModelSpec, stage: str) -> list[str]:
-    """The runs that lack a result of a stage."""
-    there = runs.complete(call)
-    return list(dict.fromkeys(p[0] for p in runs.wanted(call, spec, stage) if p not in there))
-
-
-def _try(
-    call: Call,
-    spec: ModelSpec,
-    published: Published,
-    state: State,
-    checkpoint: Callable[[], Checkpoint],
-) -> bool:
-    """The stage `readings`, which needs the rewards in the paper's conventions.
-
-    Returns:
-      Whether there was something to do.
-    """
-    needed = [name for name in call.runs if name != NOISE or not state.failure]
-    there = runs.complete(call)
-    stages = [stage for stage in (Stage.SWEEP, Stage.ITEMS) if stage in call.all_stages_of(spec)]
-    missing = [s for s in stages if not there.issuperset(runs.wanted(call, spec, s, needed))]
-    if missing:
+def try_readings(work: Work, say: Say) -> None:
+    """Changes one of the paper's conventions at a time, where a published value differs."""
+    call, spec = work.call, work.spec
+    if Stage.READINGS not in call.stages_of(spec):
+        return
+    lacks = {s: runs.lacking(call, spec, s) for s in (Stage.SWEEP, Stage.ITEMS)}
+    if missing := [stage for stage, names in lacks.items() if PAPER in names]:
         raise AssayError(
             f"the stage {Stage.READINGS} needs the results of {' and '.join(missing)}, which are "
             "not complete; allowed: these stages too, or --readings=none"
         )
-    scope = singles.scope_of(call, spec, published, noise=NOISE in needed)
-    done = singles.done(call, spec)
+    noise = NOISE in call.runs and not any(NOISE in names for names in lacks.values())
+    scope = singles.scope_of(call, spec, work.published, noise=noise)
     again = [*call.stages] == [Stage.READINGS] and singles.failures(call, spec)
-    if Stage.READINGS not in runs.incomplete(call, spec) and scope.within(done) and not again:
-        return False
-    say(f"{spec.nickname}: {Stage.READINGS}")
-    scope = scope.joined(done)  # so that every prompt has every reading, whatever earlier calls had
-    now = scope.of_call(call)
-    if now.prompts:
-        singles.compute(call, checkpoint(), now)
-    else:
-        say(f"{spec.nickname}: no published value of it differs")
-    singles.note(call, spec, scope)
-    return True
-
-
-def _free(call: Call, spec: ModelSpec) -> None:
-    """Removes a model's files once no stage needs them, whatever --only says."""
-    left = runs.incomplete(call, spec)
-    if left:
-        if call.checkpoint(spec).exists():
-            say(f"{spec.nickname}: checkpoint kept, {', '.join(left)} not complete")
+    complete = Stage.READINGS not in runs.incomplete(call, spec)
+    if complete and scope.within(singles.done(call, spec)) and not again:
         return
-    if there := sources.present(call, spec):
-        sources.note(call, there)  # also of results that an earlier version computed
-    if freed := sources.remove(call, spec):
-        say(f"{spec.nickname}: {freed / 2**30:,.1f} GiB removed (--keep=none)")
+    say(Stage.READINGS)
+    if scope.prompts:
+        singles.compute(call, work.checkpoint, scope)
+    else:
+        say("no published value of it differs")
+    singles.note(call, spec, scope, runs.complete(call))
+    work.computed = True
 
 
-def _sweep(call: Call, converted: Checkpoint, names: Sequence[str]) -> None:
-    for name in names:
-        checkpoint = checkpoint_of(name, converted)
-        settings, mesh = settings_of(call, name, checkpoint, listed=False)
-        sweep_vocabulary([checkpoint], call.prompts, call.run(name), settings, mesh)
+def finish(work: Work, say: Say) -> None:
+    """Removes a model's files with --keep=none, once no stage needs them, whatever --only says."""
+    call, spec = work.call, work.spec
+    if not work.computed and call.stages_of(spec):
+        say("complete already")
+    if call.keep == "all" or (Stage.CONVERT in call.stages and not call.stages_of(spec)):
+        return
+    if left := runs.incomplete(call, spec):
+        if call.checkpoint(spec).exists():
+            say(f"checkpoint kept, {', '.join(left)} not complete")
+    elif freed := sources.remove(call, spec):
+        say(f"{freed / 2**30:,.1f} GiB removed (--keep=none)")
 
 
-def _score_items(call: Call, converted: Checkpoint, names: Sequence[str]) -> None:
+STEPS: Sequence[pipeline.Step[Work]] = (
+    convert,
+    sweep,
+    score,
+    search,
+    logprobs,
+    measure_noise,
+    try_readings,
+    finish,
+)
+
+
+def _sweep(work: Work, name: str) -> None:
+    call, checkpoint = work.call, checkpoint_of(name, work.checkpoint)
+    settings, mesh = settings_of(call, name, checkpoint, listed=False)
+    sweep_vocabulary([checkpoint], call.prompts, call.run(name), settings, mesh)
+
+
+def _score(work: Work, name: str) -> None:
+    call, checkpoint = work.call, checkpoint_of(name, work.checkpoint)
     assert call.elo is not None
     items = (dict([call.item_prompt]), call.elo.name, call.elo.replies)
-    for name in names:
-        checkpoint, run = checkpoint_of(name, converted), call.run(name)
-        settings, mesh = settings_of(call, name, checkpoint, listed=True)
-        sweep_replies([checkpoint], *items, run, settings, mesh)
-        write_people(run, call.elo)
-
-
-def _search(call: Call, converted: Checkpoint, names: Sequence[str]) -> None:
-    config, [name] = call.config.search, names
-    checkpoint = checkpoint_of(name, converted)
-    settings, mesh = searching.settings(config, [checkpoint])
-    where = (runs.search_prompts(call), call.run(name), settings, mesh, config)
-    searching.search([checkpoint], *where)
-
-
-def _logprobs(call: Call, converted: Checkpoint, names: Sequence[str]) -> None:
-    del names  # the paper's run alone
-    common, mesh = shared_settings(call, PAPER, converted)
-    spec = next(s for s in call.languages if s.slug == converted.card.slug)
-    settings = LogprobSettings(form=runs.form_of(spec), **common)
-    next_tokens([converted], call.prompts, call.run(PAPER), settings, mesh)
-
-
-# What each stage computes of a model, in the runs that lack a result of it.
-STEPS: Mapping[str, Callable[[Call, Checkpoint, Sequence[str]], None]] = {
-    Stage.SWEEP: _sweep,
-    Stage.ITEMS: _score_items,
-    Stage.SEARCH: _search,
-    Stage.LOGPROBS: _logprobs,
-}
+    settings, mesh = settings_of(call, name, checkpoint, listed=True)
+    sweep_replies([checkpoint], *items, call.run(name), settings, mesh)
+    write_people(call.run(name), call.elo)
 
 
 def _table(call: Call, states: Sequence[State]) -> str:
@@ -286,14 +289,11 @@ def _table(call: Call, states: Sequence[State]) -> str:
     stages = [s for s in Stage if any(s in call.stages_of(spec) for spec in call.models)]
     rows = [("model", *stages, "time", "state")]
     for spec, state in zip(call.models, states, strict=True):
-        cells = []
-        for stage in stages:
-            due = stage in call.stages_of(spec)
-            places = runs.wanted(call, spec, stage) if due else []
-            done = sum(place in there for place in places)
-            cells.append(f"{done}/{len(places)}" if places else "–")
-        end = "complete" if any(cell != "–" for cell in cells) else "nothing to compute"
-        if Stage.CONVERT in call.stages and not call.stages_of(spec):
+        due = call.stages_of(spec)
+        places = [runs.wanted(call, spec, stage) if stage in due else [] for stage in stages]
+        cells = [f"{len(there & {*each})}/{len(each)}" if each else "–" for each in places]
+        end = "complete" if due else "nothing to compute"
+        if Stage.CONVERT in call.stages and not due:
             end = "converted"
         end = f"failed: {state.failure}" if state.failure else end
         rows.append((state.name, *cells, in_hours(state.seconds), end))

@@ -111,11 +111,12 @@ def read_call(given: Given) -> Call:
       AssayError: an unknown model, stage or prompt, or a folder or file that is not there.
     """
     config, prompt = given.config, given.config.item_prompt
-    if given.keep not in KEEP:
-        raise AssayError(f"--keep={given.keep!r}; allowed: {', '.join(KEEP)}")
-    if given.readings not in TRIED:
-        raise AssayError(f"--readings={given.readings!r}; allowed: {', '.join(TRIED)}")
+    for flag, allowed in (("keep", KEEP), ("readings", TRIED)):
+        if given[flag].value not in allowed:
+            raise AssayError(f"--{flag}={given[flag].value!r}; allowed: {', '.join(allowed)}")
     stages = _stages(given.only, given.readings)
+    if Stage.ITEMS in given.only and not given.elo:
+        raise AssayError(f"--only={Stage.ITEMS} without --elo; allowed: --elo=<csv or txt>")
     scoring.verify(config)  # which refuses what is not allowed
     folder = given["source-dir"].value
     if folder is not None and not Path(folder).is_dir():
@@ -134,34 +135,14 @@ def read_call(given: Given) -> Call:
         keep=given.keep,
         prompts=chosen_prompts(config.prompts, ()),
         item_prompt=(prompt, PROMPTS[prompt]),
-        searched=_searched(config.searched, [spec.slug for spec in rewards]),
+        searched=_some("searched", config.searched, "all", [spec.slug for spec in rewards]),
         tried=given.readings,
         config=config,
     )
-    _check_work(call, given.only, [*rewards, *languages])
     dimensions_of(config.dimensions)
     for dtype in pieces(config.dtypes):
         dtype_named(dtype)
     return call
-
-
-def _check_work(call: Call, only: Sequence[str], models: Sequence[ModelSpec]) -> None:
-    """Refuses stages of which none concerns any of the models."""
-    if {Stage.CONVERT, Stage.PAGE} & {*call.stages} or any(map(call.stages_of, models)):
-        return
-    useful = {stage for spec in models for stage in call.all_stages_of(spec)} | {
-        Stage.CONVERT,
-        Stage.PAGE,
-    }
-    slugs = [spec.slug for spec in models]
-    how = (
-        f"; the stage {Stage.ITEMS} needs --elo" if Stage.ITEMS in only and call.elo is None else ""
-    )
-    raise AssayError(
-        f"--only={','.join(only)}: nothing to do for "
-        f"{_all(slugs) if len(slugs) <= 3 else f'{len(slugs)} models'}; "
-        f"allowed: {_all(stage for stage in Stage if stage in useful)}{how}"
-    )
 
 
 def _stages(only: Sequence[str], tried: str) -> list[str]:
@@ -183,7 +164,8 @@ def _models(chosen: Sequence[str], listed: str) -> tuple[list[ModelSpec], list[M
     Language models come from --models and from the setting, in which "paper" says no more than in
     --models.
     """
-    every = known_models.MODELS | known_models.LANGUAGE_MODELS
+    tables = (known_models.MODELS, known_models.LANGUAGE_MODELS)
+    every = tables[0] | tables[1]
     names = {
         name.lower(): slug
         for slug, spec in every.items()
@@ -192,37 +174,23 @@ def _models(chosen: Sequence[str], listed: str) -> tuple[list[ModelSpec], list[M
     chosen = [name.strip() for name in chosen] or [""]
     slugs = set()
     for name in chosen:
-        if name == "paper":
-            slugs.update(known_models.MODELS)
-        elif name.lower() in names:
-            slugs.add(names[name.lower()])
-        else:
+        if name != "paper" and name.lower() not in names:
             near = nearest(name, [*names, *known_models.MODELS])
             raise AssayError(f"--models={name!r}{near}; allowed: paper, {_all(every)}")
+        slugs.update(known_models.MODELS if name == "paper" else [names[name.lower()]])
     if "paper" in chosen or listed != "paper":
-        slugs.update(_languages(listed))
-    tables = (known_models.MODELS, known_models.LANGUAGE_MODELS)
+        slugs.update(_some("language_models", listed, "paper", known_models.LANGUAGE_MODELS))
     rewards, languages = ([s for slug, s in table.items() if slug in slugs] for table in tables)
     return rewards, languages
 
 
-def _languages(listed: str) -> Iterable[str]:
-    if listed == "paper":
-        return known_models.LANGUAGE_MODELS
-    for slug in pieces(listed):
-        if slug not in known_models.LANGUAGE_MODELS:
-            allowed = _all(known_models.LANGUAGE_MODELS)
-            raise AssayError(f"language_models={slug!r}; allowed: paper, {allowed}")
-    return pieces(listed)
-
-
-def _searched(listed: str, slugs: Sequence[str]) -> Sequence[str]:
-    if listed == "all":
-        return slugs
-    for slug in pieces(listed):
-        if slug not in slugs:
-            raise AssayError(f"searched={slug!r}; allowed: all, or some of {_all(slugs)}")
-    return pieces(listed)
+def _some(setting: str, value: str, whole: str, allowed: Iterable[str]) -> Sequence[str]:
+    """The slugs that a setting names: all that are allowed where it is `whole`."""
+    slugs = list(allowed) if value == whole else pieces(value)
+    for slug in slugs:
+        if slug not in allowed:
+            raise AssayError(f"{setting}={slug!r}; allowed: {whole}, or some of {_all(allowed)}")
+    return slugs
 
 
 def _all(names: Iterable[str]) -> str:

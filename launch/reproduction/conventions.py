@@ -89,19 +89,15 @@ def policy_of(spec: ModelSpec) -> TemplatePolicy:
     return TemplatePolicy(bos=spec.bos, date=spec.date or None)
 
 
-def check_second_dtype(config: ConfigDict, platform: str | None = None) -> None:
-    """Refuses a second dtype that cannot measure noise: no dtype, or that of the run.
-
-    Args:
-      config: of configs/reproduce.py.
-      platform: of the devices, as jax names it; None: of those here.
-    """
+def check_second_dtype(config: ConfigDict) -> None:
+    """Refuses a second dtype that cannot measure noise: no dtype, or that of the run."""
     second = config.second_dtype
     if not second:
         return
     dtype_named(second)
-    platform = platform or jax.devices()[0].platform
-    first = default_dtype(platform) if config.dtype == "auto" else config.dtype
+    first = config.dtype
+    if first == "auto":
+        first = default_dtype(jax.devices()[0].platform)
     if second == first:
         other = "float32" if first != "float32" else "bfloat16"
         raise AssayError(

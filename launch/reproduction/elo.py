@@ -31,7 +31,7 @@ def read_elo(path: Path, column: str) -> EloList:
       column: of a .csv or .parquet that holds the items.
 
     Raises:
-      AssayError: no such file or column, an empty or repeated item, or a rank that is no number.
+      AssayError: no such file or column, an empty item, or a rank that is no number.
     """
     if not path.is_file():
         raise AssayError(f"--elo={path}: no such file")
@@ -41,13 +41,7 @@ def read_elo(path: Path, column: str) -> EloList:
         if {*released.frame.columns} >= _OF_PEOPLE:
             humans = people(released)
             return EloList(name, humans["item"].to_list(), humans)
-    replies = inputs.read_items(path, column)
-    seen: set[str] = set()
-    for reply in replies:
-        if reply in seen:
-            raise AssayError(f"--elo={path}: {reply!r} stands there twice; allowed: once")
-        seen.add(reply)
-    return EloList(name, replies, None)
+    return EloList(name, list(dict.fromkeys(inputs.read_items(path, column))), None)
 
 
 def write_people(run: str, elo: EloList) -> None:

@@ -91,15 +91,15 @@ def untried(call: Call, compared: Sequence[Compared]) -> list[str]:
     same = explanations.alike(compared)
     scopes = {spec.nickname: singles.done(call, spec) for spec in call.rewards}
     without = [name for name, scope in scopes.items() if not scope or not scope.prompts]
-    kinds = {
-        "Nothing had to be tried, because their own values are the published ones": [
-            name for name in without if name in same
-        ],
-        "Not tried against these values (assay reproduce --readings=differing does it)": [
-            name for name in without if name not in same
-        ],
-    }
-    return [f"{said}: {', '.join(names)}." for said, names in kinds.items() if names]
+    kinds = (
+        (True, "Nothing had to be tried, because their own values are the published ones"),
+        (
+            False,
+            "Not tried against these values (assay reproduce --readings=differing does it)",
+        ),
+    )
+    named = [(why, [n for n in without if (n in same) == met]) for met, why in kinds]
+    return [f"{why}: {', '.join(names)}." for why, names in named if names]
 
 
 def noise_facts(call: Call, made: Mapping[str, Study]) -> list[str]:
@@ -112,28 +112,17 @@ def noise_facts(call: Call, made: Mapping[str, Study]) -> list[str]:
     if PAPER not in made:
         return []
     second, results = call.config.second_dtype, _results(made[PAPER])
+    if not second:
+        other = "bfloat16" if "float32" in _dtypes(results.values()) else "float32"
+        return [
+            "No verdict is “within noise”: this call does not ask for the noise between dtypes. "
+            f"--config.second_dtype={other} computes the paper’s conventions in {other} too."
+        ]
     known = results.keys() & _results(made[NOISE]).keys() if NOISE in made else set()
-    same = [spec.nickname for spec in call.rewards if second and runs.has_no_noise(call, spec)]
-    none = [f"No noise for {', '.join(same)}: the run is in {second} already."] if same else []
-    if known:
-        models = [len({key[-2] for key in keys}) for keys in (known, results)]
-        return [
-            *none,
-            f"Noise was measured against the same conventions in {second}: "
-            f"{models[0]} of {models[1]} models, {len(known)} of {len(results)} results.",
-        ]
-    if second and len(same) == len(call.rewards) > 0:
-        return none
-    if second:
-        return [
-            *none,
-            f"No verdict is “within noise”: none of {len(results)} results is there in {second} "
-            "too, which --config.second_dtype asks for.",
-        ]
-    other = "bfloat16" if "float32" in _dtypes(results.values()) else "float32"
+    models = [len({key[-2] for key in keys}) for keys in (known, results)]
     return [
-        "No verdict is “within noise”: this call does not ask for the noise between dtypes. "
-        f"--config.second_dtype={other} computes the paper’s conventions in {other} too."
+        f"Noise was measured against the same conventions in {second}: "
+        f"{models[0]} of {models[1]} models, {len(known)} of {len(results)} results."
     ]
 
 

@@ -1,28 +1,24 @@
 """The stage `readings`: the paper's conventions with one of them changed at a time.
 
-Each is a convention of `assay conventions`, in a run of its own below <root>/runs/paper/readings.
-What was tried of a model is noted in <root>/readings/<slug>.json when it is complete.
+Each is a convention of `assay conventions`, in a run folder below <root>/runs/paper/readings. What
+was tried of a model is noted in <root>/readings/<slug>.json when it is complete.
 """
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from etils import epath
 
 from analysis.published.data import Published
-from configs import known_shapes
 from configs.known_models import ModelSpec
 from engine.checkpoint.card import Checkpoint
-from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.runs import schema, storage
-from engine.runs.readings import DEFAULT, Entry, read_index
+from engine.runs.readings import DEFAULT, read_index
 from launch.common.convention_runs import ConventionRuns, Failed
 from launch.common.conventions import (
     DIMENSIONS,
-    NO_DATE,
-    OWN_DATE,
     based_on,
     conventions_of,
     dimensions_of,
@@ -33,6 +29,9 @@ from launch.common.text import pieces, say
 from launch.reproduction import studies
 from launch.reproduction.call import ALL, PAPER, Call
 from launch.reproduction.conventions import BASE, checkpoint_of, settings_of
+
+# Values beside the paper's that a model may have of each dimension, at the most.
+_AT_MOST = {"bos": 2, "newlines": 1, "mode": 1, "pooling": 2, "head": 1, "softcap": 1}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,6 +44,7 @@ class Scope:
       dimensions: that are varied.
       dates: that are tried.
       dtypes: that are tried.
+      places: the results, once they are complete: a run below <root>/runs, and a path in it.
     """
 
     prompts: Sequence[str]
@@ -52,39 +52,14 @@ class Scope:
     dimensions: Sequence[str]
     dates: Sequence[str]
     dtypes: Sequence[str]
+    places: Sequence[Sequence[str]] = ()
 
     def within(self, done: "Scope | None") -> bool:
         """Whether all of it was done; without prompts there is nothing to do."""
         if done is None or not self.prompts:
             return done is not None
         wanted, have = dataclasses.asdict(self), dataclasses.asdict(done)
-        return all(set(wanted[name]) <= set(have[name]) for name in wanted)
-
-    def joined(self, done: "Scope | None") -> "Scope":
-        """What was done before, and this: every prompt and list with everything that is tried."""
-        if done is None or not done.prompts:
-            return self
-        if not self.prompts:
-            return done
-        new, old = dataclasses.asdict(self), dataclasses.asdict(done)
-        return Scope(**{name: list(dict.fromkeys([*old[name], *new[name]])) for name in new})
-
-    def tries(self, name: str, entry: Entry) -> bool:
-        """Whether a convention is one of it; the noise floor is one of every scope."""
-        dimension = name.partition("-")[0]
-        if entry.noise or dimension not in self.dimensions:
-            return entry.noise
-        value = entry.settings[dimension]
-        listed = {"dtype": self.dtypes, "date": [*self.dates, OWN_DATE, NO_DATE]}
-        return value in listed.get(dimension, [value])
-
-    def of_call(self, call: Call) -> "Scope":
-        """The scope without the prompts and lists that a call does not have."""
-        prompts = [prompt for prompt in call.prompts if prompt in self.prompts]
-        lists = [name for name in _lists(call) if name in self.lists]
-        if lists and not prompts:  # the size of a step is that of a vocabulary
-            prompts = list(call.prompts)[:1]
-        return dataclasses.replace(self, prompts=prompts, lists=lists)
+        return all(set(wanted[name]) <= set(have[name]) for name in wanted if name != "places")
 
 
 def scope_of(call: Call, spec: ModelSpec, published: Published, *, noise: bool) -> Scope:
@@ -96,14 +71,18 @@ def scope_of(call: Call, spec: ModelSpec, published: Published, *, noise: bool) 
     prompts = [*call.prompts, call.item_prompt[0]]
     if call.tried != ALL:
         prompts = studies.differing(call, spec, published, noise=noise)
-    scope = Scope(
-        prompts=prompts,
-        lists=_lists(call) if call.item_prompt[0] in prompts else [],
+    # Nothing is published of items that people did not rank.
+    listed = call.elo and call.elo.humans is not None and call.item_prompt[0] in prompts
+    swept = [prompt for prompt in call.prompts if prompt in prompts]
+    if listed and not swept:  # the size of a step is that of a vocabulary
+        swept = list(call.prompts)[:1]
+    return Scope(
+        prompts=swept,
+        lists=[call.elo.name] if listed and call.elo else [],
         dimensions=dimensions_of(call.config.dimensions),
         dates=pieces(call.config.dates),
         dtypes=_dtypes(call),
     )
-    return scope.of_call(call)
 
 
 def compute(call: Call, converted: Checkpoint, scope: Scope) -> None:
@@ -123,64 +102,45 @@ def compute(call: Call, converted: Checkpoint, scope: Scope) -> None:
     folder = storage.path_of(call.run(PAPER))
     prompts = {prompt: call.prompts[prompt] for prompt in scope.prompts}
     lists = [one for one in ranked_lists(folder, "auto") if one.name in scope.lists]
+    conventions = conventions_of(values, all_combinations=False)
     try:
-        runs = ConventionRuns(converted, folder, prompts, lists, settings, mesh)
-        runs.compute(conventions_of(values, all_combinations=False))
+        ConventionRuns(converted, folder, prompts, lists, settings, mesh).compute(conventions)
     except Failed as failed:
         say(str(failed))
 
 
-def note(call: Call, spec: ModelSpec, scope: Scope) -> None:
-    """Notes that a scope is complete."""
-    text = json.dumps(dataclasses.asdict(scope), indent=1) + "\n"
-    storage.write_atomic(_note(call, spec), text.encode())
+def note(call: Call, spec: ModelSpec, scope: Scope, complete: Iterable[tuple[str, str]]) -> None:
+    """Notes that a scope was tried, with its results among those that are complete."""
+    slug, prompt = spec.slug, call.item_prompt[0]
+    paths = [schema.scores_path(slug, one) for one in scope.prompts]
+    paths += [schema.items_path(name, slug, prompt) for name in scope.lists]
+    changes = [place for place in complete if place[0].startswith(run_of(""))]
+    places = sorted(p for p in changes if p[1] in paths and p[0] != run_of(DEFAULT))
+    text = json.dumps(dataclasses.asdict(dataclasses.replace(scope, places=places)), indent=1)
+    storage.write_atomic(_note(call, spec), f"{text}\n".encode())
 
 
 def done(call: Call, spec: ModelSpec) -> Scope | None:
-    """What was tried of a model and is complete; None where nothing was."""
+    """What was last tried of a model and is complete; None where nothing was."""
     place = _note(call, spec)
     data = storage.read_if_there(place)
-    if data is None:
-        return None
     try:
-        scope = Scope(**json.loads(data))
-        for name, values in dataclasses.asdict(scope).items():
-            if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
-                raise TypeError(f"{name}={values!r}; allowed: a list of names")
-        return scope
+        return None if data is None else Scope(**json.loads(data))
     except (ValueError, TypeError) as error:
         raise AssayError(f"{place}: not a note of readings ({error}); remove it") from error
 
 
-def entries(call: Call, spec: ModelSpec) -> dict[str, Entry]:
-    """The single changes of a model that the index names."""
-    index = read_index(storage.path_of(call.run(PAPER))).get(spec.slug, {})
-    return {name: entry for name, entry in index.items() if name != DEFAULT}
-
-
 def failures(call: Call, spec: ModelSpec) -> dict[str, str]:
     """Convention -> why it could not be computed."""
-    every = entries(call, spec).items()
-    return {name: entry.failure for name, entry in every if entry.failure}
+    entries = read_index(storage.path_of(call.run(PAPER))).get(spec.slug, {})
+    return {name: entry.failure for name, entry in entries.items() if entry.failure}
 
 
-def places(call: Call, spec: ModelSpec) -> list[tuple[str, str]]:
-    """The results of the stage: a run below <root>/runs, and a path in it.
-
-    Of prompts and lists that this call does not have there are none. Before the stage was complete
-    they are those that the registry tells of, for every prompt.
-    """
-    scope = done(call, spec)
-    if scope is None:
-        names, prompts, lists = _at_most(call, spec), list(call.prompts), _lists(call)
-    else:
-        tried = {n: e for n, e in entries(call, spec).items() if scope.tries(n, e)}
-        names = [name for name, e in tried.items() if not e.same_as and not e.failure]
-        scope = scope.of_call(call)
-        prompts, lists = list(scope.prompts), list(scope.lists)
-    paths = [schema.scores_path(spec.slug, prompt) for prompt in prompts]
-    paths += [schema.items_path(name, spec.slug, call.item_prompt[0]) for name in lists]
-    return [(run_of(name), path) for name in names for path in paths]
+def at_most(call: Call) -> int:
+    """How many single changes a model may have, with one that measures the noise of steps."""
+    dates = len(pieces(call.config.dates)) + 2  # the template's own, and none
+    counts = {**_AT_MOST, "date": dates, "dtype": len(_dtypes(call))}
+    return sum(counts[name] for name in dimensions_of(call.config.dimensions)) + 1
 
 
 def run_of(name: str) -> str:
@@ -189,36 +149,9 @@ def run_of(name: str) -> str:
 
 
 def dtype_in(run: str) -> str | None:
-    """The dtype that a run of `places` changes to; None where it changes something else."""
+    """The dtype that a single change's run changes to; None where it changes something else."""
     name = run.rpartition("/")[2]
     return name.removeprefix("dtype-") if name.startswith("dtype-") else None
-
-
-def _at_most(call: Call, spec: ModelSpec) -> list[str]:
-    """Names for the single changes that a model may have, as far as the registry tells.
-
-    It does not tell whether a template begins with line ends: such a model has one more.
-    """
-    capped = decoder_config(known_shapes.config_json(spec)).attention_softcap is not None
-    dates = [date for date in pieces(call.config.dates) if date != spec.date]
-    values: dict[str, Sequence[str]] = {
-        "bos": ["none", "single"],
-        "date": [*dates, OWN_DATE, NO_DATE] if spec.date else [],
-        "newlines": [],
-        "mode": ["ids"],
-        "pooling": ["last", "last_non_pad"],
-        "head": ["urm"] if spec.head == "urm" else [],
-        "softcap": ["on"] if capped else [],
-        "dtype": _dtypes(call),
-    }
-    chosen = dimensions_of(call.config.dimensions)
-    names = [f"{n}-{v}" for n, allowed in values.items() if n in chosen for v in allowed]
-    return [*names, "noise"]
-
-
-def _lists(call: Call) -> list[str]:
-    """The items, where people ranked them: nothing else is published of them."""
-    return [call.elo.name] if call.elo and call.elo.humans is not None else []
 
 
 def _dtypes(call: Call) -> list[str]:

@@ -1,12 +1,8 @@
 """Where a model's files come from, and which of them may be removed again."""
 
-import functools
-import json
+import contextlib
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-
-from etils import epath
 
 from configs import known_shapes
 from configs.known_models import ModelSpec
@@ -14,31 +10,24 @@ from engine.checkpoint.card import CARD, Card, Checkpoint
 from engine.convert import safetensors
 from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
-from engine.progress import progress
 from engine.runs import storage
-from engine.text.tokenizer import load_tokenizer
 from launch.common import converting, scoring
 from launch.common.text import say
 from launch.reproduction.call import Call
 from launch.reproduction.conventions import policy_of
 
-# BOS of the published tokenizers, by the type of the model: Llama 3 and Gemma.
-_BOS = {"llama": 128_000, "gemma": 2, "gemma2": 2}
-_HASHES = "sources/hashes.json"  # in the root: of the files of --source-dir
 _DOWNLOADS = "downloads"  # in the root: what is downloaded with --keep=none, and removed again
 _RANDOM = 8  # characters that `tempfile` adds
 
 
 def folder_of(call: Call, spec: ModelSpec) -> Path | None:
     """A model's folder in --source-dir; None without the flag, or where the folder lacks it."""
-    folders = _folders(call, spec)
-    return next((each for each in folders if (each / "config.json").is_file()), None)
+    return next((one for one in _folders(call, spec) if (one / "config.json").is_file()), None)
 
 
 def _folders(call: Call, spec: ModelSpec) -> list[Path]:
     """Where --source-dir may have a model."""
-    names = (*_names(spec), spec.hub_id.rpartition("/")[2], spec.hub_id)
-    return [] if call.source_dir is None else [call.source_dir / name for name in names]
+    return [] if call.source_dir is None else [call.source_dir / name for name in _names(spec)]
 
 
 def _names(spec: ModelSpec) -> tuple[str, str]:
@@ -46,14 +35,14 @@ def _names(spec: ModelSpec) -> tuple[str, str]:
 
 
 def refusal(call: Call, spec: ModelSpec) -> AssayError:
-    """What is said of a model that --source-dir lacks."""
+    """The error for a model that --source-dir lacks."""
     return AssayError(
         f"--source-dir={call.source_dir}: no folder of {spec.hub_id}; allowed: "
         f"{' or '.join(_names(spec))}, with its config.json"
     )
 
 
-def cache() -> Path:
+def hub_cache() -> Path:
     """The folder into which the hub's client downloads."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
@@ -68,43 +57,45 @@ def cache_of(call: Call, spec: ModelSpec) -> Path:
     """
     below = call.root / _DOWNLOADS
     started = (below / _repository(spec)).is_dir()
-    if (call.keep == "none" or started) and not _is_whole(cache(), spec):
+    if (call.keep == "none" or started) and not _is_whole(hub_cache(), spec):
         return below
-    return cache()
+    return hub_cache()
 
 
-def fetched_bytes(call: Call, spec: ModelSpec, size: int) -> int:
-    """Bytes of a model's weights that need no download, of `size` in all."""
-    place = cache_of(call, spec)
-    if call.source_dir is not None or _is_whole(place, spec):
-        return size
-    weights = (snapshot.glob("*.safetensors") for snapshot in _snapshots(place, spec))
-    sums = [sum(path.stat().st_size for path in paths) for paths in weights]
-    return min(size, max(sums, default=0))
+def is_fetched(call: Call, spec: ModelSpec) -> bool:
+    """Whether a model's weights need no download."""
+    return call.source_dir is not None or _is_whole(cache_of(call, spec), spec)
 
 
 def converted(call: Call, spec: ModelSpec) -> Checkpoint:
     """The model's checkpoint; its files are fetched and converted where it is not there.
 
+    Its card is kept below the root, so that results can be compared with weights later.
+
     Raises:
       AssayError: no such folder or repository, other weights than the registry's, no room, or a
-        checkpoint that was converted otherwise, from other files, or from nobody knows where.
+        checkpoint that is of other weights or was converted with other settings.
     """
     destination, config = call.checkpoint(spec), call.config
-    verify = scoring.verify(config)
     if destination.exists():
-        checkpoint = Checkpoint.open(destination, verify=verify)
-        for name, has, allowed in differences(checkpoint.card, spec, config.check_identity):
-            raise AssayError(
-                f"checkpoint {destination}: {name}={has!r}; allowed: {allowed!r}; remove it"
-            )
-        _check_source(call, spec, checkpoint)
-        return checkpoint
-    folder = folder_of(call, spec)
+        _check(call, spec, Checkpoint.open(destination))
+    else:
+        _convert(call, spec, destination)
+    checkpoint = Checkpoint.open(destination, verify=scoring.verify(config))
+    if kept_card(call, spec) != checkpoint.card:
+        place = storage.path_of(_kept(call, spec)) / CARD
+        storage.write_atomic(place, checkpoint.card.to_json().encode())
+    return checkpoint
+
+
+def _convert(call: Call, spec: ModelSpec, destination: Path) -> None:
+    folder, config = folder_of(call, spec), call.config
     if folder is None and call.source_dir is not None:
         raise refusal(call, spec)
-    _remove_interrupted(destination)
-    checkpoint = converting.convert(
+    # What killed conversions have left; the runs are locked.
+    for left in destination.parent.glob(f".{spec.slug}-{'?' * _RANDOM}"):
+        _remove(left)
+    converting.convert(
         spec.hub_id if folder is None else str(folder),
         storage.path_of(destination),
         spec if config.check_identity else None,
@@ -115,15 +106,25 @@ def converted(call: Call, spec: ModelSpec) -> Checkpoint:
         check_memory=config.check_memory,
         cache=cache_of(call, spec),
     )
-    return Checkpoint.open(checkpoint.path, verify=verify)
 
 
-def _remove_interrupted(checkpoint: Path) -> None:
-    """Removes what killed conversions of a model have left; the runs are locked."""
-    begins = f".{checkpoint.name}-"
-    for each in list(checkpoint.parent.iterdir()) if checkpoint.parent.is_dir() else ():
-        if each.name.startswith(begins) and len(each.name) == len(begins) + _RANDOM:
-            _remove(each)
+def _check(call: Call, spec: ModelSpec, checkpoint: Checkpoint) -> None:
+    """Refuses a checkpoint that is not the model in our conventions, or has another source.
+
+    With a folder of --source-dir it must have that folder's weights; otherwise it must come from
+    the hub, or from a folder of --source-dir that was removed since.
+    """
+    where, card, folder = f"checkpoint {checkpoint.path}", checkpoint.card, folder_of(call, spec)
+    for name, has, allowed in differences(card, spec, call.config.check_identity):
+        raise AssayError(f"{where}: {name}={has!r}; allowed: {allowed!r}; remove it")
+    if folder is not None:
+        if reason := _unlike_weights(call, card, folder, call.checkpoint(spec) / CARD):
+            raise AssayError(f"{where}: {reason}; remove it, or give another --source-dir")
+    elif card.source not in (spec.hub_id, *map(str, _folders(call, spec))):
+        raise AssayError(
+            f"{where}: source={card.source!r}; allowed: {spec.hub_id!r}, or --source-dir with the "
+            "folder that it was converted from; remove it, or give that"
+        )
 
 
 def differences(card: Card, spec: ModelSpec, identity: bool) -> list[tuple[str, object, object]]:
@@ -142,156 +143,56 @@ def differences(card: Card, spec: ModelSpec, identity: bool) -> list[tuple[str, 
     return [pair for pair in pairs if pair[1] != pair[2]]
 
 
-def _check_source(call: Call, spec: ModelSpec, checkpoint: Checkpoint) -> None:
-    """Refuses a checkpoint of which it is not known that it is the model.
+def kept_card(call: Call, spec: ModelSpec) -> Card | None:
+    """The card of the checkpoint that a model's results were computed with; None: not computed.
 
-    With a folder of --source-dir it must have that folder's files; otherwise it must come from the
-    hub, or from a folder of --source-dir that was removed since.
+    Raises:
+      AssayError: it is damaged.
     """
-    where, source = f"checkpoint {checkpoint.path}", checkpoint.card.source
-    folder, bos = folder_of(call, spec), checkpoint.tokenizer.bos_token_id
-    if folder is not None:
-        reason = _unlike_weights(call, checkpoint.card, folder)
-        theirs = load_tokenizer(folder).bos_token_id if not reason else bos
-        if theirs != bos:
-            reason = f"BOS id {bos}, and that of {folder} is {theirs}"
-        if reason:
-            raise AssayError(f"{where}: {reason}; remove it, or give another --source-dir")
-    elif source not in (spec.hub_id, *map(str, _folders(call, spec))):
-        raise AssayError(
-            f"{where}: source={source!r}; allowed: {spec.hub_id!r}, or --source-dir with the "
-            "folder that it was converted from; remove it, or give that"
-        )
-    published = _BOS.get(str(known_shapes.config_json(spec)["model_type"]))
-    if call.config.check_identity and published is not None and bos != published:
-        raise AssayError(f"{where}: BOS id {bos}; allowed: {published}; remove it")
-
-
-def present(call: Call, spec: ModelSpec) -> Checkpoint | None:
-    """The model's checkpoint, of which nothing was checked; None where it has no readable card."""
-    try:
-        return Checkpoint.open(call.checkpoint(spec))
-    except AssayError:
-        return None
-
-
-def note(call: Call, checkpoint: Checkpoint) -> None:
-    """Keeps a checkpoint's model.json: what the results are of, when the checkpoint is removed."""
-    text = checkpoint.card.to_json().encode()
-    place = storage.path_of(_noted(call, checkpoint.card.slug)) / CARD
-    if storage.read_if_there(place) != text:
-        storage.write_atomic(place, text)
+    folder = _kept(call, spec)
+    return Checkpoint.open(folder).card if (folder / CARD).is_file() else None
 
 
 def check_folder(call: Call, spec: ModelSpec) -> None:
-    """Compares a model's weights in --source-dir with those that its results were computed with.
-
-    They are those of the checkpoint, or of its note where that was removed or its card is damaged;
-    without both they are not known. A folder whose weights cannot be read is not compared: one line
-    says so.
+    """Refuses other weights in --source-dir than those that a model's results were computed with.
 
     Raises:
-      AssayError: the folder has other weights.
+      AssayError: the folder has other weights, or weights that cannot be read.
     """
-    folder = folder_of(call, spec)
-    if folder is None:
+    folder, card = folder_of(call, spec), kept_card(call, spec)
+    if folder is None or card is None:
         return
-    try:
-        card = _card_of_results(call, spec)
-        reason = "" if card is None else _unlike_weights(call, card, folder)
-    except AssayError as error:  # the results are there, and need neither weights nor card
-        say(f"{folder}: not compared ({' '.join(str(error).split())})")
-        return
-    if reason:
+    if reason := _unlike_weights(call, card, folder, _kept(call, spec) / CARD):
         raise AssayError(
             f"results of {spec.slug} below {call.root}: {reason}; allowed: the folder that they "
             "were computed from, or another --root"
         )
 
 
-def _card_of_results(call: Call, spec: ModelSpec) -> Card | None:
-    """The card of the checkpoint that results were computed with; None where none was kept.
-
-    Raises:
-      AssayError: cards are there, and none of them can be read.
-    """
-    failed = None
-    for folder in (call.checkpoint(spec), _noted(call, spec.slug)):
-        try:
-            if (folder / CARD).is_file():
-                return Checkpoint.open(folder).card
-        except AssayError as error:
-            failed = failed or error
-    if failed:
-        raise failed
-    return None
+def _kept(call: Call, spec: ModelSpec) -> Path:
+    """The folder that keeps a model's card when its checkpoint is removed."""
+    return call.root / "sources" / spec.slug
 
 
-def _noted(call: Call, slug: str) -> Path:
-    return call.root / "sources" / slug
-
-
-def _unlike_weights(call: Call, card: Card, folder: Path) -> str:
+def _unlike_weights(call: Call, card: Card, folder: Path, written: Path) -> str:
     """How the weights of a checkpoint differ from those of a folder; "" where they do not.
 
-    Large folders are hashed too: once, as `_hashes` has it.
+    The folder that was converted is not read again while none of its files is younger than the
+    card at `written`, unless --config.verify=true.
     """
     files = safetensors.TensorFiles.open(folder)
     if sorted(files.files) != sorted(card.files):
         return f"converted from {', '.join(card.files)}, and {folder} has {', '.join(files.files)}"
-    hashes = _hashes(call, files)
+    places = [folder, *(folder / name for name in files.files)]
+    changed = max(t for one in places for t in (one.stat().st_ctime, one.lstat().st_ctime))
+    as_it_was = card.source == str(folder) and changed < written.stat().st_mtime
+    if as_it_was and not scoring.verify(call.config):
+        return ""
+    say(f"comparing the weights of {folder}")
+    hashes = files.hashes()
     if differ := sorted(name for name in hashes if hashes[name] != card.files[name]):
         return f"converted from another {differ[0]} than that of {folder}"
     return ""
-
-
-def _hashes(call: Call, files: safetensors.TensorFiles) -> Mapping[str, str]:
-    """Hash of every file; one that did not change is read once for a root.
-
-    With --config.verify=true it is read once in every call.
-    """
-    place = storage.path_of(call.root / _HASHES)
-    known = _known_hashes(place)
-    taken = {} if scoring.verify(call.config) else known
-    states = {name: _state(files.folder / name) for name in files.files}
-    hashes = {
-        name: taken.get(state) or _hash_of(files.folder, name, state)
-        for name, state in states.items()
-    }
-    now = known | {states[name]: digest for name, digest in hashes.items()}
-    if now != known:
-        storage.write_atomic(place, (json.dumps(now, indent=1) + "\n").encode())
-    return hashes
-
-
-def _known_hashes(place: epath.Path) -> dict[str, str]:
-    """The hashes that earlier calls have kept: state of a file -> hash; a damaged list is empty."""
-    try:
-        known = json.loads(storage.read_if_there(place) or b"{}")
-    except ValueError:
-        return {}
-    return known if isinstance(known, dict) else {}
-
-
-def _state(path: Path) -> str:
-    """Which file it is, and what changes when it is written: JSON, so that it can be a key."""
-    stat = path.stat()
-    changed = stat.st_mtime_ns, stat.st_ctime_ns  # no command can set the second
-    return json.dumps([str(path.resolve()), stat.st_size, *changed, stat.st_ino])
-
-
-@functools.cache
-def _hash_of(folder: Path, name: str, state: str) -> str:
-    """Hash of one file, a tensor at a time; `state` tells it from what the file was before."""
-    files = safetensors.TensorFiles.open(folder)
-    inside = {key: tensor for key, tensor in files.tensors.items() if tensor.file == name}
-    digests: dict[str, bytes] = {}
-    size = sum(tensor.nbytes for tensor in inside.values())
-    with progress(size, "B", what=f"hashing {folder / name}", delay_s=5) as bar:
-        for key, tensor in inside.items():
-            digests[key] = safetensors.sha256(files.read(key))
-            bar.update(tensor.nbytes)
-    return safetensors.TensorFiles(folder, inside).hashes(digests)[name]
 
 
 def remove(call: Call, spec: ModelSpec) -> int:
@@ -313,11 +214,9 @@ def _remove(folder: Path) -> int:
     if folder.is_symlink():
         folder.unlink()
         return 0
-    if not folder.is_dir():
-        return 0
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     freed = sum(path.stat().st_size for path in files)
-    shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     return freed
 
 
@@ -325,21 +224,9 @@ def _repository(spec: ModelSpec) -> str:
     return f"models--{spec.hub_id.replace('/', '--')}"
 
 
-def _snapshots(place: Path, spec: ModelSpec) -> list[Path]:
-    """Revisions of a model in a cache: the one that is fetched, where that is pinned."""
-    return sorted((place / _repository(spec)).glob(f"snapshots/{spec.revision or '*'}"))
-
-
-def _is_whole(place: Path, spec: ModelSpec) -> bool:
-    """Whether a cache holds all weights of a model."""
-    return any(_has_weights(snapshot) for snapshot in _snapshots(place, spec))
-
-
-def _has_weights(snapshot: Path) -> bool:
-    if not (snapshot / safetensors.INDEX).is_file():
-        return (snapshot / safetensors.SINGLE).is_file()
-    try:
-        names = safetensors.indexed_names(snapshot)
-    except AssayError:
-        return False
-    return all((snapshot / name).is_file() for name in names)
+def _is_whole(cache: Path, spec: ModelSpec) -> bool:
+    """Whether a cache holds all weights of a model, of the pinned revision where there is one."""
+    for snapshot in (cache / _repository(spec)).glob(f"snapshots/{spec.revision or '*'}"):
+        with contextlib.suppress(AssayError):
+            return bool(safetensors.shard_names(snapshot))
+    return False

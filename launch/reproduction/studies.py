@@ -108,7 +108,7 @@ def differing(call: Call, spec: ModelSpec, published: Published, *, noise: bool)
 
 
 def _settings(call: Call, *, paper: bool, draws: int | None = None) -> AnalyzeSettings:
-    """The settings of a run's analyses: the paper's, or the defaults of the report."""
+    """Settings of a run's analyses: the paper's, or the report's; `draws`: of tests."""
     config = defaults.get_config()
     config.top = _TOP
     options = config.options

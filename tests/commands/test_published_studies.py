@@ -38,7 +38,7 @@ def root(tmp_path):
     return tmp_path
 
 
-def asked(root, frequency="", items=LIST):
+def call_on(root, frequency="", items=LIST):
     config = reproduce.get_config()
     config.permutations = config.bootstraps = 99
     config.frequency = frequency
@@ -47,7 +47,7 @@ def asked(root, frequency="", items=LIST):
 
 
 def test_rewards_are_rounded_in_the_papers_conventions_alone(root):
-    call = asked(root)
+    call = call_on(root)
     paper, ours = (studies.run_of(call, name) for name in ("paper", "ours"))
     exact = np.float32(REWARDS).tolist()
     assert paper.rewards(NEAR.slug, "greatest")[1].tolist()[:4] == [1.0, -2.0, 1.5, -1.5]
@@ -70,23 +70,23 @@ def differing(call, exhibit, spec=NEAR):
 
 def test_slopes_that_rest_on_wordfreq_are_no_reason_to_try_readings(root):
     """Nor are values over the vocabulary of another number of models."""
-    assert differing(asked(root), "figure_3d") == []
-    assert differing(asked(root, str(root / "bnc.txt")), "figure_3d") == ["greatest"]
-    assert differing(asked(root), "figure_3c") == ["greatest"]
-    assert differing(asked(root), "table_3") == []
+    assert differing(call_on(root), "figure_3d") == []
+    assert differing(call_on(root, str(root / "bnc.txt")), "figure_3d") == ["greatest"]
+    assert differing(call_on(root), "figure_3c") == ["greatest"]
+    assert differing(call_on(root), "table_3") == []
 
 
 @pytest.mark.parametrize(("items", "step"), [(LIST, 1), ("aaa", -1)])
 def test_values_of_the_list_that_the_call_names_differ_or_not(root, items, step):
     """The two lists have the same people and the rewards in opposite order."""
-    call = asked(root, items=items)
+    call = call_on(root, items=items)
     assert studies.list_name(call) == items
     value = scipy.stats.spearmanr(REWARDS[::step], range(len(WORDS), 0, -1)).statistic
     values = published(exhibit="figure_5a", model=NEAR.nickname)
     near = values.numbers.with_columns(value=pl.lit(str(value)), within=pl.lit(1e-6))
     met = data.Published(models=values.models, numbers=near, tokens=values.tokens)
     assert studies.differing(call, NEAR, met, noise=False) == []
-    other = asked(root, items={"aaa": LIST, LIST: "aaa"}[items])
+    other = call_on(root, items={"aaa": LIST, LIST: "aaa"}[items])
     assert studies.differing(other, NEAR, met, noise=False) == ["elo_greatest"]
 
 

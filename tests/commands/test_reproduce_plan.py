@@ -44,39 +44,6 @@ def test_a_plan_of_fetching_alone_counts_every_model(command, tmp_path):
     assert not any("complete already" in line for line in found.out)
 
 
-@pytest.mark.parametrize(
-    ("models", "only", "message"),
-    [
-        ("gemma-2-2b", "sweep", "gemma-2-2b; allowed: convert, logprobs, page"),
-        (GEMMA, "logprobs", f"{GEMMA}; allowed: convert, sweep, search, readings, page"),
-        ("paper", "items", "20 models; allowed: convert, sweep, search, logprobs, readings, page"),
-    ],
-)
-def test_stages_that_concern_no_model_are_refused(command, tmp_path, models, only, message):
-    root = tmp_path / "root"
-    for more in ((), ("--plan", "--devices=cpu-8GB")):
-        found = command(
-            "reproduce", f"--root={root}", f"--models={models}", f"--only={only}", *more
-        )
-        assert (found.code, found.out) == (2, [])
-        (line,) = found.err
-        assert line.startswith(f"reproduce: --only={only}: nothing to do for {message}")
-        assert line.endswith("the stage items needs --elo") == (only == "items")
-    assert not root.exists()
-
-
-@pytest.mark.slow
-def test_a_plan_counts_the_second_dtype_by_its_own_speed(command, tmp_path):
-    given = (f"--root={tmp_path / 'root'}", "--plan", "--readings=none", "--devices=1xH100-80GB")
-    lines = command("reproduce", *given, "--config.second_dtype=float32").out
-    (line,) = [line for line in lines if line.startswith("noise between dtypes: the paper")]
-    assert re.search(
-        r"in float32 too, .* on 1xH100-80GB, counted in the times above; too large", line
-    )
-    assert line.endswith("N-Gem-27B, S-Gem-27B-v0.2, S-Gem-27B")
-    assert "sweep 9/9" in rows(lines)["R-Gem-2B"]
-
-
 def test_a_time_that_is_not_known_is_no_model_that_is_too_large(command, tmp_path):
     given = (f"--root={tmp_path / 'root'}", "--plan", "--readings=none", "--devices=cpu-64GB")
     models = "--models=skywork-reward-llama-3.1-8b-v0.2,skywork-reward-gemma-2-27b-v0.2"
@@ -84,9 +51,6 @@ def test_a_time_that_is_not_known_is_no_model_that_is_too_large(command, tmp_pat
     assert rows(lines)["S-Lla-8B-v0.2"].endswith("not predicted")
     assert "too large; dtype=float16 would do" in rows(lines)["S-Gem-27B-v0.2"]
     assert rows(lines)["in"].endswith("not predicted (1 of 2 models; the others do not fit)")
-    lines = command("reproduce", *given, models, "--config.second_dtype=bfloat16").out
-    (line,) = [line for line in lines if line.startswith("noise between dtypes: the paper")]
-    assert "not predicted on cpu-64GB" in line and line.endswith("for S-Gem-27B-v0.2")
 
 
 def test_language_models_of_the_setting_are_taken_beside_named_models(command, tmp_path):
@@ -109,6 +73,7 @@ def test_language_models_of_the_setting_are_taken_beside_named_models(command, t
         ("--models=grm-gemma-2b", "--models='grm-gemma-2b' (did you mean "),
         ("--models=", "--models=''; allowed: paper, "),
         ("--only=sweeep", "--only='sweeep' (did you mean 'sweep'?); allowed: convert, "),
+        ("--only=items", "--only=items without --elo; allowed: --elo="),
         ("--keep=some", "--keep='some'; allowed: all, none"),
         ("--source-dir=/nowhere", "--source-dir='/nowhere': no such folder"),
         ("--elo=/nowhere.csv", "--elo=/nowhere.csv: no such file"),
@@ -160,51 +125,33 @@ def test_a_folder_that_lacks_the_model_is_one_line_before_anything_is_done(comma
 
 
 def test_no_room_on_the_disk_is_one_line_that_says_what_would_do(command, tmp_path, monkeypatch):
-    root = f"--root={tmp_path / 'root'}"
-    for room, way in ((200, "allowed: --keep=none, which needs 104."), (50, "a larger disk")):
-        monkeypatch.setattr(
-            plan,
-            "free_disk",
-            lambda folder, room=room: type("D", (), {"free": room * 2**30, "number": 1}),
-        )
-        found = command("reproduce", root)
-        assert found.code == 2
-        (line,) = found.err
-        assert re.search(rf"871.\d GiB of disk are needed with --keep=all, {room}.0 GiB are", line)
-        assert way in line
-    assert not (tmp_path / "root").exists()
-
-
-def test_no_room_on_another_disk_for_the_downloads_is_one_line(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-
-    def free(folder):
-        is_cache = str(folder).endswith("hub")
-        return SimpleNamespace(free=(50 if is_cache else 5000) * 2**30, number=int(is_cache))
-
-    monkeypatch.setattr(plan, "free_disk", free)
+    disk = SimpleNamespace(free=200 * 2**30, number=1)
+    monkeypatch.setattr(plan, "free_disk", lambda folder: disk)
     found = command("reproduce", f"--root={tmp_path / 'root'}")
     assert found.code == 2
-    assert re.search(r"hub: \d+.\d GiB of disk are needed for downloads, 50.0 GiB", found.err[0])
+    (line,) = found.err
+    assert re.search(r"871.\d GiB of disk are needed with --keep=all, 200.0 GiB are free", line)
+    assert "or --keep=none, which needs 104." in line
     assert not (tmp_path / "root").exists()
+
+
+def test_a_partial_only_keeps_every_checkpoint_on_the_disk():
+    """--only=sweep --keep=none removes nothing before the search is complete."""
+    step = SimpleNamespace(spec=SPEC, checkpoint=10, fetch=5, written=0, absent=False)
+    for every, peak in ((["sweep"], 15), (["sweep", "search"], 30)):
+        call = SimpleNamespace(stages_of=lambda _: ["sweep"], all_stages_of=lambda _, e=every: e)
+        assert plan.disk(call, [step, step], "none") == peak
 
 
 @pytest.mark.parametrize(
-    ("platform", "dtype", "second", "refused"),
-    [
-        ("gpu", "auto", "bfloat16", True),
-        ("gpu", "auto", "float32", False),
-        ("cpu", "auto", "float32", True),
-        ("cpu", "auto", "bfloat16", False),
-        ("gpu", "float32", "bfloat16", False),
-        ("gpu", "float32", "", False),
-    ],
+    ("dtype", "second", "refused"),
+    [("auto", "float32", True), ("auto", "bfloat16", False), ("bfloat16", "float32", False)],
 )
-def test_a_second_dtype_that_is_the_first_measures_nothing(platform, dtype, second, refused):
+def test_a_second_dtype_that_is_the_first_measures_nothing(dtype, second, refused):
     config = reproduce.get_config()
     config.dtype, config.second_dtype = dtype, second
     with pytest.raises(AssayError, match="is the dtype of the run") if refused else nullcontext():
-        check_second_dtype(config, platform)
+        check_second_dtype(config)
 
 
 def test_the_search_is_that_of_the_papers_code():

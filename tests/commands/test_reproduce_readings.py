@@ -15,10 +15,10 @@ from analysis.published.records import Readings
 from configs import known_models, reproduce
 from engine.planning import admission
 from engine.runs import storage
-from engine.runs.readings import Entry, read_index
+from engine.runs.readings import read_index
 from launch.common import convention_runs, converting
 from launch.common.convention_runs import ConventionRuns
-from launch.reproduction import page, singles, studies
+from launch.reproduction import studies
 from tests.support.killed import Killed, killed_after
 from tests.support.reproduction import GEMMA, SKYWORK, parts, write_items, write_models
 
@@ -94,7 +94,7 @@ def root(swept, tmp_path):
     return shutil.copytree(swept, tmp_path / "root")
 
 
-def asked(root):
+def call_on(root):
     """What the analyses take of a call."""
     config = reproduce.get_config()
     config.permutations = config.bootstraps = 99
@@ -104,7 +104,7 @@ def asked(root):
 @pytest.fixture(scope="module")
 def readings(tried):
     """The tables of the paper's reading and of those that change one convention."""
-    call, published = asked(tried), data.read()
+    call, published = call_on(tried), data.read()
     study = studies.study_of(call, "paper", published)
     nothing = tables.own_of("our conventions", None, studies.infos())
     changes = studies.single_changes(call, published)
@@ -165,22 +165,6 @@ def test_values_of_the_run_itself_need_no_explanation(readings):
     assert all(one.kept < one.same for one in lost)
 
 
-def test_what_needs_no_change_is_said_of_this_comparison(readings, tmp_path):
-    """One model was noted as needing none, when other values were compared with."""
-    specs = [known_models.MODELS[slug] for slug in (GEMMA, SKYWORK)]
-    call = SimpleNamespace(root=tmp_path, rewards=specs)
-    singles.note(call, specs[0], singles.Scope(**EMPTY))
-    nothing = Readings(paper=readings.ours, ours=readings.ours)
-    cases = {
-        "Nothing had to be tried": (run_values.replaced(data.read(), readings.paper), readings),
-        "Not tried against these values": (data.read(), readings),
-        "Not tried against": (run_values.replaced(data.read(), readings.paper), nothing),
-    }
-    for said, given in cases.items():
-        [sentence] = page.untried(call, comparison.compare(*given))
-        assert sentence.startswith(said) and sentence.endswith(": R-Gem-2B, S-Gem-27B.")
-
-
 def written(published, folder):
     published.write(folder)
     return f"--published={folder}"
@@ -222,23 +206,6 @@ def test_keep_none_waits_for_the_readings(command, files, root):
     assert not (root / "checkpoints" / GEMMA).exists()
 
 
-def test_what_two_calls_tried_differently_becomes_complete(command, files, root):
-    """The second call has another prompt and another convention, so the first one's are lacking."""
-    given = [f for f in flags(root, files, "--readings=all") if not f.startswith("--models")]
-    given += [f"--models={GEMMA}", "--keep=none", "--only=readings"]
-    first = ["--config.dimensions=bos", "--config.prompts=greatest"]
-    assert command("reproduce", *given, *first).code == 0
-    found = command("reproduce", *given, "--config.dimensions=mode")
-    assert any("removed (--keep=none)" in line for line in found.err)
-    assert not (root / "checkpoints" / GEMMA).exists()
-    scored = {path.parts[-4:-1] for path in (root / BELOW).rglob("*.parquet")}
-    assert ("scores", f"model={GEMMA}", "prompt=best") in scored
-    below = root / BELOW / "bos-single/scores" / f"model={GEMMA}"
-    assert sorted(path.name for path in below.iterdir()) == ["prompt=best", "prompt=greatest"]
-    again = command("reproduce", *given, "--config.dimensions=mode")
-    assert any(line.endswith("complete already") for line in again.err)
-
-
 def full_disk(monkeypatch):
     """Only the parts of one reading do not fit."""
     write = storage._write_synced
@@ -276,28 +243,13 @@ def test_what_the_machine_lacked_is_tried_again(command, files, root, monkeypatc
     assert any("removed (--keep=none)" in line for line in again.err)
 
 
-EMPTY = {key: [] for key in ("prompts", "lists", "dimensions", "dates", "dtypes")}
-
-
-@pytest.mark.parametrize("content", [EMPTY | {"prompts": None}, EMPTY | {"dates": "a"}, [1]])
-def test_a_damaged_note_is_one_line(command, files, root, content):
-    """Every field has to be a list of names."""
+def test_a_damaged_note_is_one_line(command, files, root):
     note = root / f"readings/{GEMMA}.json"
     note.parent.mkdir()
-    note.write_text(json.dumps(content))
+    note.write_text("[1]")
     found = command("reproduce", *flags(root, files, "--only=readings"))
     assert found.code == 2 and len(found.err) == 1
     assert f"{GEMMA}.json: not a note of readings (" in found.err[0]
-
-
-def test_a_scope_leaves_out_what_another_call_began():
-    """A call that was killed has left readings in the index that nothing computes again."""
-    scope = singles.Scope(
-        prompts=["best"], lists=[], dimensions=["bos", "dtype"], dates=[], dtypes=["float16"]
-    )
-    settings = {"bos": "single", "mode": "ids", "dtype": "bfloat16"}
-    names = ("bos-single", "mode-ids", "dtype-bfloat16")
-    assert [scope.tries(name, Entry(settings=settings)) for name in names] == [True, False, False]
 
 
 def test_the_page_names_the_reading(command, files, tried, readings, tmp_path, monkeypatch):
@@ -331,5 +283,3 @@ def test_a_plan_counts_readings_at_the_most(command, files, swept):
     planned = command("reproduce", *flags(swept, files, "--plan", "--devices=cpu-8GB"))
     assert any("readings up to about " in line for line in planned.out)
     assert any("--readings=none leaves them out" in line for line in planned.out)
-    without = flags(swept, files, "--plan", "--devices=cpu-8GB", "--readings=none")
-    assert not any("up to" in line for line in command("reproduce", *without).out)

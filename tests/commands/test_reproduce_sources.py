@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import re
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +12,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.convert import safetensors
 from engine.errors import AssayError
 from engine.text.chat_template import TemplatePolicy
-from launch.reproduction import plan, sources
+from launch.reproduction import sources
 from launch.reproduction.conventions import policy_of
 from tests.support import folders, tiny
 from tests.support.reproduction import SKYWORK, SPEC
@@ -54,9 +52,10 @@ def test_keep_none_downloads_below_the_root_and_removes_nothing_else(bare, tmp_p
     snapshot(tmp_path / "hub", "a.safetensors", index=["a.safetensors", "b.safetensors"])
     assert sources.cache_of(bare, SPEC) == tmp_path / "root" / "downloads"
     snapshot(tmp_path / "root" / "downloads", "model.safetensors")
+    assert sources.is_fetched(bare, SPEC)
     assert sources.remove(bare, SPEC) == 5
+    assert not sources.is_fetched(bare, SPEC)
     assert repository(tmp_path / "hub").exists()
-    assert not repository(tmp_path / "root" / "downloads").exists()
 
 
 def test_a_whole_model_of_the_hubs_cache_is_used_and_stays(bare, tmp_path):
@@ -64,14 +63,6 @@ def test_a_whole_model_of_the_hubs_cache_is_used_and_stays(bare, tmp_path):
     assert sources.cache_of(bare, SPEC) == tmp_path / "hub"
     assert sources.remove(bare, SPEC) == 0
     assert repository(tmp_path / "hub").exists()
-
-
-def test_one_shard_of_two_is_not_the_whole_download(bare, tmp_path):
-    bare.keep = "all"
-    folder = snapshot(tmp_path / "hub", "a.safetensors", index=["a.safetensors", "b.safetensors"])
-    assert sources.fetched_bytes(bare, SPEC, 11) == 5
-    (folder / "b.safetensors").write_bytes(b"123456")
-    assert sources.fetched_bytes(bare, SPEC, 11) == 11
 
 
 def test_links_are_removed_and_not_what_they_lead_to(bare, tmp_path):
@@ -116,7 +107,6 @@ def refused(call, message):
     with pytest.raises(AssayError, match=message) as error:
         sources.converted(call, OTHER)
     assert "\n" not in str(error.value)
-    return True
 
 
 def test_the_checkpoint_of_the_folder_is_taken(one):
@@ -135,98 +125,58 @@ def test_what_a_killed_conversion_left_is_removed_and_nothing_else(one):
     assert {path.name for path in place.iterdir()} == {SKYWORK, f".{SKYWORK}-v0.2-ab12cd34"}
 
 
-def test_a_checkpoint_that_was_converted_otherwise_is_refused(one):
-    change(one, policy=TemplatePolicy(bos="double", date=None))
-    assert refused(one, "policy=")
-    change(one, slug="other")
-    assert refused(one, "slug='other'; allowed: ")
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"policy": TemplatePolicy(bos="double", date=None)}, "policy="),
+        ({"slug": "other"}, "slug='other'; allowed: "),
+        ({"files": {"a-00001-of-00002.safetensors": "0"}}, "converted from a-00001-of-00002.safe"),
+    ],
+)
+def test_a_checkpoint_that_was_converted_otherwise_is_refused(one, fields, said):
+    change(one, **fields)
+    refused(one, said)
 
 
-def test_a_checkpoint_of_other_weights_than_the_folders_is_refused(one):
-    source = one.source_dir / SKYWORK
-    shutil.rmtree(source)
-    tiny.write_model(source, seed=2)
-    assert refused(one, "converted from another model.safetensors than that of ")
+def test_a_folder_that_did_not_change_since_the_conversion_is_not_read(one, monkeypatch):
+    """With --config.verify=true it is, and so is one at another path or with a newer file."""
+    sources.converted(one, OTHER)
+    read, whole = [], safetensors.TensorFiles.read
 
-
-def test_a_folder_that_did_not_change_is_hashed_once(one, monkeypatch):
-    """By the next call too, which has nothing in memory; at another path it is hashed once more."""
-    read = []
-    whole = safetensors.TensorFiles.read
-
-    def counted(files, key):
-        read.append(key)
-        return whole(files, key)
+    def counted(*given):
+        read.append(given)
+        return whole(*given)
 
     monkeypatch.setattr(safetensors.TensorFiles, "read", counted)
 
-    def reads():
-        sources._hash_of.cache_clear()
+    def is_read():
         read.clear()
         sources.check_folder(one, OTHER)
-        return len(read)
+        return bool(read)
 
-    every = reads()
-    assert every == len(set(read)) > 10
-    assert reads() == 0
+    assert not is_read()
     one.config.verify = "true"
-    assert reads() == every
+    assert is_read()
     one.config.verify = "auto"
     one.source_dir = one.source_dir.rename(one.source_dir.with_name("elsewhere"))
-    assert (reads(), reads()) == (every, 0)
-    (one.root / "sources" / "hashes.json").write_text("{")
-    assert (reads(), reads()) == (every, 0)
+    assert is_read()
 
 
-def test_weights_of_the_same_size_that_were_written_anew_are_hashed_anew(one):
+@pytest.mark.parametrize("link", [False, True])
+def test_weights_of_the_same_size_are_told_apart(one, link):
+    """They are written anew, or the folder is a link that leads to older ones now."""
     source = one.source_dir / SKYWORK
+    older = tiny.write_model(one.root.parent / "older", seed=2)
+    sources.converted(one, OTHER)
     sources.check_folder(one, OTHER)
     shutil.rmtree(source)
-    tiny.write_model(source, seed=2)
+    if link:
+        source.symlink_to(older)
+    else:
+        tiny.write_model(source, seed=2)
+    refused(one, r"converted from another model\.safetensors than that of ")
     with pytest.raises(AssayError, match=r"converted from another model\.safetensors "):
         sources.check_folder(one, OTHER)
-
-
-def test_a_folder_that_cannot_be_compared_is_named(one, capsys):
-    """It was passed over in silence, and the page was written as if it were the results' own."""
-    source = one.source_dir / SKYWORK
-    sources.note(one, sources.converted(one, OTHER))
-    sources.check_folder(one, OTHER)
-    assert capsys.readouterr().err == ""
-    card, weights = one.checkpoint(OTHER) / "model.json", source / "model.safetensors"
-    card.write_text("{")
-    sources.check_folder(one, OTHER)  # with the card that was noted
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[:-8])
-    sources.check_folder(one, OTHER)
-    (said,) = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(rf"{source}: not compared \({weights}: .*\)", said)
-    weights.write_bytes(whole)
-    (one.root / "sources" / SKYWORK / "model.json").unlink()
-    sources.check_folder(one, OTHER)
-    assert f"{source}: not compared ({card}: not a card of " in capsys.readouterr().err
-
-
-def test_the_noted_card_is_taken_where_that_of_the_checkpoint_is_damaged(one):
-    source = one.source_dir / SKYWORK
-    sources.note(one, sources.converted(one, OTHER))
-    (one.checkpoint(OTHER) / "model.json").write_text("{")
-    shutil.rmtree(source)
-    tiny.write_model(source, seed=2)
-    with pytest.raises(AssayError, match=r"converted from another model\.safetensors "):
-        sources.check_folder(one, OTHER)
-
-
-def test_a_checkpoint_in_other_files_than_the_folders_is_refused(one):
-    change(one, files={"model-00001-of-00002.safetensors": "0"})
-    assert refused(one, "converted from model-00001-of-00002.safetensors, and .* has model.safe")
-
-
-def test_a_folder_with_another_bos_than_the_checkpoint_is_refused(one):
-    path = one.source_dir / SKYWORK / "tokenizer_config.json"
-    named = json.loads(path.read_text()) | {"bos_token": tiny.SPECIAL[1]}
-    path.write_text(json.dumps(named))
-    assert refused(one, "BOS id 0, and that of .* is 1; remove it")
 
 
 def test_a_checkpoint_of_nobody_knows_what_is_refused(one):
@@ -234,15 +184,9 @@ def test_a_checkpoint_of_nobody_knows_what_is_refused(one):
     shutil.rmtree(one.source_dir / SKYWORK)
     assert sources.converted(one, OTHER)
     one.source_dir = None
-    assert refused(one, f"source='.*'; allowed: '{OTHER.hub_id}', or --source-dir with the folder")
+    refused(one, f"source='.*'; allowed: '{OTHER.hub_id}', or --source-dir with the folder")
     change(one, source=OTHER.hub_id)
     assert sources.converted(one, OTHER)
-
-
-def test_a_published_model_has_the_published_bos(one, monkeypatch):
-    monkeypatch.setattr(sources, "differences", lambda *given: [])
-    one.config.check_identity = True
-    assert refused(one, "BOS id 0; allowed: 2; remove it")
 
 
 def test_a_checkpoint_without_the_soft_cap_is_not_in_our_conventions():
@@ -258,13 +202,3 @@ def test_a_checkpoint_without_the_soft_cap_is_not_in_our_conventions():
     assert sources.differences(card, OTHER, identity=True) == []
     card.decoder.attention_softcap = None
     assert sources.differences(card, OTHER, identity=True) == [("attention_softcap", None, 50.0)]
-
-
-def test_a_partial_only_keeps_every_checkpoint_on_the_disk(monkeypatch):
-    """--only=sweep --keep=none removes nothing before the search is complete."""
-    step = SimpleNamespace(spec=SPEC, checkpoint=10, fetch=5, todo=[], tokens=0, absent=False)
-    for every, peak in ((["sweep"], 15), (["sweep", "search"], 30)):
-        asked = SimpleNamespace(
-            root=Path("/"), stages_of=lambda _: ["sweep"], all_stages_of=lambda _, own=every: own
-        )
-        assert plan.disk(asked, [step, step]).none == peak

@@ -13,18 +13,19 @@ import dataclasses
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
+from torch import nn
 
 from configs import known_models, known_shapes
 from engine.text.tokenizer import load_tokenizer
-from tests.support import published
+from tests.support import heads, published
 
-WIDTH, FFN, LAYERS, HEADS, KEYS, SIZE, HIDDEN = 16, 16, 1, 2, 1, 8, 8
+WIDTH, FFN, LAYERS, HEADS, KEYS, SIZE = 16, 16, 1, 2, 1, 8
 CUT = 3000  # ids that a cut vocabulary keeps
 _CHARACTERS = 400  # beyond them: Gemma's characters are its last ids
 GATED_LLAMA, GATED_GEMMA = "LlamaForRewardModelWithGating", "Gemma2ForRewardModelWithGating"
@@ -37,7 +38,7 @@ class StandIn:
 
     Attributes:
       architecture: class of its config.json.
-      head: kind of its tensors: `linear`, `urm`, `armorm`, `qrm-llama`, `qrm-gemma`, `lm`.
+      head: kind of its tensors, one of `_HEADS`.
       template: name of its template and tokenizer in `published.USES`.
       pad: pad_token_id of its config.json.
       more: rows of the embedding beyond the tokenizer's.
@@ -54,6 +55,19 @@ class StandIn:
     shards: int = 1
 
 
+def _linear(width: int) -> nn.Module:
+    head = nn.Module()
+    head.score = nn.Linear(width, 1, bias=False)
+    return head
+
+
+_HEADS: Mapping[str, Callable[[int], nn.Module]] = {
+    "linear": _linear,
+    "urm": heads.URM,
+    "armorm": heads.armorm,
+    "qrm-llama": heads.qrm_llama,
+    "qrm-gemma": heads.qrm_gemma,
+}
 _LLAMA, _GEMMA = "LlamaForSequenceClassification", "Gemma2ForSequenceClassification"
 MODELS: Mapping[str, StandIn] = {
     "qrm-gemma-2-27b": StandIn(GATED_GEMMA, "qrm-gemma", "gemma", 0),
@@ -68,7 +82,6 @@ MODELS: Mapping[str, StandIn] = {
     "armorm-llama3-8b-v0.1": StandIn(GATED_LLAMA, "armorm", "llama3", 128_256, 1),
     "grm-gemma2-2b-rewardmodel-ft": StandIn(_GEMMA, "linear", "gemma", 1),
 }
-LANGUAGE = {"gemma-2-2b-it": StandIn("Gemma2ForCausalLM", "lm", "gemma", 0)}
 
 
 def write(folder: Path, slug: str, cache: Path) -> Path:
@@ -76,10 +89,10 @@ def write(folder: Path, slug: str, cache: Path) -> Path:
 
     Args:
       folder: of all models.
-      slug: one of `MODELS` or `LANGUAGE`.
+      slug: one of `MODELS`.
       cache: folder of the published tokenizers.
     """
-    stand_in, spec = {**MODELS, **LANGUAGE}[slug], known_models.KNOWN[slug]
+    stand_in, spec = MODELS[slug], known_models.KNOWN[slug]
     own = folder / spec.hub_id.replace("/", "--")
     folder.mkdir(parents=True, exist_ok=True)
     published.write(stand_in.template, own, cache)
@@ -172,8 +185,6 @@ def _config(stand_in: StandIn, slug: str, tokenizer: Mapping[str, Any]) -> dict[
     }
     if stand_in.template == "gemma":
         config["query_pre_attn_scalar"] = SIZE
-    if stand_in.head == "lm":
-        return config
     return config | {"id2label": {"0": "LABEL_0"}}
 
 
@@ -197,54 +208,13 @@ def _tensors(stand_in: StandIn, config: Mapping[str, object], slug: str) -> dict
     shapes |= {"model.embed_tokens.weight": (rows, WIDTH), "model.norm.weight": (WIDTH,)}
     shapes |= _head(stand_in.head)
     dtype = np.float16
-    return {name: _draw(f"{slug} {name}", shape).astype(dtype) for name, shape in shapes.items()}
+    return {n: np.asarray(_draw(f"{slug} {n}", shape), dtype) for n, shape in shapes.items()}
 
 
 def _head(kind: str) -> dict[str, Sequence[int]]:
     """Shapes of a head's tensors, with the module indices of the published gates."""
-    if kind == "lm":
-        return {}
-    if kind == "linear":
-        return {"score.weight": (1, WIDTH)}
-    if kind == "urm":
-        sizes = {0: (HIDDEN, WIDTH), 2: (HIDDEN, HIDDEN), 4: (5, HIDDEN)}
-        return {"score.weight": (10, WIDTH)} | _linear("weights.fc", sizes)
-    if kind == "armorm":
-        sizes = {0: (HIDDEN, WIDTH), 1: (HIDDEN, HIDDEN), 2: (HIDDEN, HIDDEN), 3: (19, HIDDEN)}
-        return _gate(19, 1, transform=True) | _linear("gating.layers", sizes)
-    if kind == "qrm-llama":
-        return _gate(19, 19, transform=True) | _blocks((0, 3, 6), (2, 5, 8), 9, 19)
-    return _gate(5, 19, transform=False) | _blocks((0, 4, 8), (2, 6, 10), 11, 5)
-
-
-def _gate(objectives: int, quantiles: int, *, transform: bool) -> dict[str, Sequence[int]]:
-    shapes: dict[str, Sequence[int]] = {
-        "regression_layer.weight": (objectives * quantiles, WIDTH),
-        "gating.logit_scale": (1,),
-    }
-    if transform:
-        shapes["reward_transform_matrix"] = (objectives, objectives)
-    return shapes
-
-
-def _blocks(
-    linear: Sequence[int], norms: Sequence[int], last: int, objectives: int
-) -> dict[str, Sequence[int]]:
-    """Three of Linear without bias, ReLU, BatchNorm, then Linear."""
-    shapes: dict[str, Sequence[int]] = {}
-    width = WIDTH
-    for at in linear:
-        shapes[f"gating.layers.{at}.weight"] = (HIDDEN, width)
-        width = HIDDEN
-    for at in norms:
-        for name in ("weight", "bias", "running_mean", "running_var"):
-            shapes[f"gating.layers.{at}.{name}"] = (HIDDEN,)
-    return shapes | _linear("gating.layers", {last: (objectives, HIDDEN)})
-
-
-def _linear(name: str, sizes: Mapping[int, Sequence[int]]) -> dict[str, Sequence[int]]:
-    weights = {f"{name}.{at}.weight": shape for at, shape in sizes.items()}
-    return weights | {f"{name}.{at}.bias": (shape[0],) for at, shape in sizes.items()}
+    tensors = _HEADS[kind](WIDTH).state_dict()
+    return {name: tensor.shape for name, tensor in tensors.items() if tensor.is_floating_point()}
 
 
 def _draw(name: str, shape: Sequence[int]) -> np.ndarray:
@@ -254,5 +224,5 @@ def _draw(name: str, shape: Sequence[int]) -> np.ndarray:
         return 1 + np.abs(drawn)
     if "norm" in name:
         return (1 if "gemma" not in name else 0) + 0.1 * drawn
-    scale = 1.0 if len(shape) == 1 or "embed" in name else 1.5 / shape[-1] ** 0.5
+    scale = 1.0 if len(shape) < 2 or "embed" in name else 1.5 / shape[-1] ** 0.5
     return scale * drawn
