@@ -24,8 +24,8 @@ from engine.planning import machines
 from engine.runs.lock import LockError
 from engine.runs.reader import RunError
 from engine.settings import LogprobSettings
-from engine.sweep.logprobs import next_tokens
-from engine.sweep.rewards import sweep_replies, sweep_vocabulary
+from engine.sweep.logprob_jobs import sweep_logprobs
+from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
 from launch import pipeline
 from launch.common import command, locking, searching
 from launch.common.text import aligned, in_hours, say
@@ -268,7 +268,7 @@ def _logprobs(call: Call, converted: Checkpoint, names: Sequence[str]) -> None:
     common, mesh = shared_settings(call, PAPER, converted)
     spec = next(s for s in call.languages if s.slug == converted.card.slug)
     settings = LogprobSettings(form=runs.form_of(spec), **common)
-    next_tokens([converted], call.prompts, call.run(PAPER), settings, mesh)
+    sweep_logprobs([converted], call.prompts, call.run(PAPER), settings, mesh)
 
 
 # What each stage computes of a model, in the runs that lack a result of it.

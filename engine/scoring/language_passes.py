@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 
 from engine import mesh as meshes
 from engine.models.language_model import LanguageModel
+from engine.scoring.batches import largest_step, padded
 from engine.scoring.reward_passes import (
     check_step,
     compiled,
@@ -18,19 +19,9 @@ from engine.scoring.reward_passes import (
     fetch,
     fill,
     in_steps,
-    padded,
 )
 from engine.scoring.rows import ContinuationRows, NextTokenRows
 from engine.types import Graph, KeyValues, Params, PromptIds
-
-# Log-probabilities of the whole vocabulary that a step holds at once on a device: 256 MiB.
-_LOGITS = 2**26
-
-
-def largest_step(step_size: int, vocab_size: int) -> int:
-    """Candidates of a step on each device: `step_size`, or fewer where the vocabulary is large."""
-    fitting = max(1, _LOGITS // vocab_size)
-    return min(step_size, 1 << (fitting.bit_length() - 1))
 
 
 @dataclasses.dataclass(frozen=True)

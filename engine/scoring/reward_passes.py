@@ -1,7 +1,7 @@
 """The only `jax.jit` on the scoring path: three compiled passes, and the host object around them.
 
-Shapes are few: prefixes are padded to a multiple of `PREFIX_MULTIPLE` (padding is masked), and
-a step has `step_size` candidates on every device, or fewer as the list alone decides. So a row is
+Shapes are few: prefixes are padded to a multiple of `PREFIX_MULTIPLE` (padding is masked), and a
+step has `step_size` candidates on every device, or fewer as the list alone decides. So a row is
 computed by one program on one shape, on however many devices (docs/correctness.md).
 """
 
@@ -22,13 +22,10 @@ from engine.errors import AssayError
 from engine.models.reward_model import RewardModels
 from engine.programs import run_together
 from engine.runs.schema import lens_columns
-from engine.scoring.batches import Bucket, pad_rows, take_rows
+from engine.scoring.batches import Bucket, pad_rows, padded, rows_of_step, take_rows
 from engine.scoring.rows import RewardRows
 from engine.settings import check_dtype
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
-
-PREFIX_MULTIPLE = 16
-SHORT = 8  # positions of a candidate up to which a device's step has `step_size` of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +36,6 @@ class RewardScorer:
     params: Params
     mesh: Mesh
     step_size: int  # largest number of candidates per step on each device
-    max_positions: int
     gate_patterns: tuple[tuple[int, ...], ...]  # per model: ids at which its gate reads, if any
     gated: tuple[tuple[str, ...], ...]  # per model: objectives that its gate weighs
     columns: tuple[tuple[str, ...], ...]  # column names per model; W of all models together
@@ -81,7 +77,6 @@ class RewardScorer:
             params=params,
             mesh=mesh,
             step_size=step_size,
-            max_positions=config.max_positions,
             gate_patterns=tuple(head.gate_pattern for head in heads),
             gated=tuple(head.objectives if head.gated else () for head in heads),
             columns=tuple((*a, *b) for a, b in zip(model.columns, layers, strict=True)),
@@ -116,6 +111,18 @@ class RewardScorer:
         """Rewards and objectives of candidates, step by step in order: float32 [W, step]."""
         step = functools.partial(self.score_step, self.params, prefix)
         return in_steps(step, candidates, self.mesh, self.step_size)
+
+    def of_buckets(
+        self,
+        prefix: Prefix,
+        buckets: Sequence[Bucket],
+        rows: int,
+        advance: Callable[[int], object] = lambda candidates: None,
+    ) -> np.ndarray:
+        """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows]."""
+        numbers = np.empty((sum(map(len, self.columns)), rows), np.float32)
+        fill(numbers, buckets, functools.partial(self.rewards, prefix), advance)
+        return numbers
 
     def plain_rewards(
         self, sequences: list[list[int]], read_at: Sequence[int] | None = None
@@ -155,7 +162,7 @@ class RewardScorer:
         number of candidates.
         """
         buckets = rows.buckets(start, stop)
-        return self._by_model(score_buckets(self, prefix, buckets, stop - start, advance))
+        return self._by_model(self.of_buckets(prefix, buckets, stop - start, advance))
 
     def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
         """What `score` gives for some rows, by the plain pass: float32 [columns, sample]."""
@@ -165,23 +172,6 @@ class RewardScorer:
     def _by_model(self, numbers: np.ndarray) -> list[np.ndarray]:
         """[W, C] -> [columns of the model, C] per model; the reward is the first column."""
         return np.split(numbers, np.cumsum([len(names) for names in self.columns])[:-1])
-
-    def check_length(self, positions: int) -> None:
-        """Raises AssayError for a conversation longer than the model was made for."""
-        check_length(positions, self.max_positions)
-
-
-def score_buckets(
-    scorer: RewardScorer,
-    prefix: Prefix,
-    buckets: Sequence[Bucket],
-    rows: int,
-    advance: Callable[[int], object] = lambda candidates: None,
-) -> np.ndarray:
-    """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows]."""
-    numbers = np.empty((sum(map(len, scorer.columns)), rows), np.float32)
-    fill(numbers, buckets, functools.partial(scorer.rewards, prefix), advance)
-    return numbers
 
 
 def fill(
@@ -235,34 +225,6 @@ def in_steps(
         yield first(*pending)
 
 
-def padded(sequences: Sequence[Sequence[int]], multiple: int, room: int = 0) -> np.ndarray:
-    """Sequences as int32 [rows, positions], padded with zeros to one of few shapes.
-
-    Args:
-      sequences: token ids.
-      multiple: the number of rows is padded to a multiple of it.
-      room: least number of padding positions behind the longest sequence.
-    """
-    longest = -(-(max(map(len, sequences)) + room) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
-    ids = np.zeros((-(-len(sequences) // multiple) * multiple, longest), np.int32)
-    for row, sequence in enumerate(sequences):
-        ids[row, : len(sequence)] = sequence
-    return ids
-
-
-def rows_of_step(candidates: int, positions: int, limit: int) -> int:
-    """Candidates in a step on each device; the number of devices does not count.
-
-    A short list does not pay for a whole step, and long replies take fewer at a time, so that a
-    step's memory is bounded; powers of two keep the shapes few.
-    """
-    needed = 1 << max(4, (candidates - 1).bit_length())
-    if positions <= SHORT:
-        return min(limit, needed)
-    fitting = max(1, limit * SHORT // positions)
-    return min(needed, 1 << (fitting.bit_length() - 1))
-
-
 def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:
     """Start of the last occurrence of a gate's pattern; 0 for a head without a gate.
 
@@ -285,12 +247,6 @@ def check_step(step_size: int) -> None:
     """Raises AssayError for a step without candidates."""
     if step_size < 1:
         raise AssayError(f"step_size={step_size}; allowed: integers >= 1")
-
-
-def check_length(positions: int, allowed: int) -> None:
-    """Raises AssayError for a conversation longer than a model was made for."""
-    if positions > allowed:
-        raise AssayError(f"a conversation has {positions} tokens; allowed by the model: {allowed}")
 
 
 def dtype_named(name: str) -> jnp.dtype:

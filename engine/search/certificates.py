@@ -30,7 +30,7 @@ from engine.search.jobs import Job
 from engine.search.objective import SearchObjective
 from engine.settings import DIRECTIONS, SearchSettings
 from engine.sweep import setup
-from engine.sweep.step_size import recorded_step
+from engine.sweep.jobs import recorded_step
 
 _SAVE_S = 2.0  # between two saves of an unfinished certificate
 

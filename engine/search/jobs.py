@@ -33,7 +33,7 @@ from engine.search.objective import SearchObjective
 from engine.search.trace import Trace
 from engine.settings import AUTO, DIRECTIONS, ENUMERATIONS, SearchSettings
 from engine.sweep import setup
-from engine.sweep.rewards import pooling_of
+from engine.sweep.reward_jobs import pooling_of
 from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 from engine.types import PromptIds
 

@@ -17,7 +17,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.convert.hf_config import decoder_config
 from engine.errors import AssayError
 from engine.runs import schema, storage
-from engine.runs.readings import DEFAULT, Entry, read_index
+from engine.runs.convention_index import DEFAULT, Entry, read_index
 from launch.common.convention_runs import ConventionRuns, Failed
 from launch.common.conventions import (
     DIMENSIONS,

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from engine import compile_cache
+from engine import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = (
@@ -22,8 +22,8 @@ SETTINGS = (
 pytestmark = pytest.mark.slow  # `make test` stays near five minutes
 PROGRAMS = """
 import jax, jax.numpy as jnp
-from engine import compile_cache
-compile_cache.enable()
+from engine import programs
+programs.enable_cache()
 for n in range(30):
     print(n, jax.jit(lambda x: jnp.sin(x) * n)(jnp.arange(4.0)).sum(), flush=True)
 """
@@ -46,7 +46,7 @@ def enabled(monkeypatch, tmp_path):
             if value is not None:
                 monkeypatch.setenv(name, str(value))
         jax.config.update("jax_compilation_cache_dir", None)
-        compile_cache.enable()
+        programs.enable_cache()
         return folder()
 
     yield enable
@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_made_turns_it_off(enabled):
 
 def test_a_folder_that_the_user_gave_jax_is_kept(enabled, tmp_path):
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "mine"))
-    compile_cache.enable()
+    programs.enable_cache()
     assert folder() == str(tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 

@@ -131,7 +131,7 @@ def damage_overlapping_part(run):
 
 def damage_unknown_result(run):
     edit(run, lambda c: c["results"].pop(SCORES))
-    return f"{run / SCORES}/part-0000000-0000100.parquet: its result is not in the manifest"
+    return f"{run / SCORES}/part-0000000-0000100.parquet: not in the manifest"
 
 
 def damage_other_label(run):
@@ -168,7 +168,7 @@ def damage_temporary(run):
 def damage_lost_search(run):
     [path] = (run / "sequences").glob("*/*/direction=max/*")
     path.unlink()
-    return f"{path}: missing; run the command again"
+    return f"{path.parent}: {path.name}: missing; run the command again"
 
 
 def damage_unchecked(run):
