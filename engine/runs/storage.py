@@ -146,13 +146,6 @@ def names(folder: epath.Path) -> list[str]:
     return []
 
 
-def matching(folder: epath.Path, pattern: str) -> list[epath.Path]:
-    """Files below a folder whose relative path has a pattern, as `*/*.parquet`, sorted."""
-    depth = pattern.count("/")
-    paths = [path for path in tree(folder) if path.count("/") == depth]
-    return sorted(folder / p for p in paths if pathlib.PurePosixPath(p).match(pattern))
-
-
 def write_atomic(path: epath.Path, data: bytes) -> None:
     """Writes a file that is seen whole or not at all, in place of an older one.
 

@@ -200,24 +200,6 @@ def test_a_folder_keeps_its_number_of_shards(command, models, tmp_path):
     ]
 
 
-def test_lists_are_sharded_too(command, models, tmp_path):
-    (tmp_path / "words.txt").write_text("love\nwar\n")
-    for index in (1, 2):
-        done = command(
-            "score",
-            flag(models),
-            f"--run={tmp_path}/run",
-            f"--items={tmp_path}/words.txt",
-            PROMPTS,
-            *SMALL,
-            f"--shard={index}/2",
-        )
-        assert done.code == 0, done.err
-    items = analysis.load(tmp_path / "run").items
-    asked = itertools.product(["tiny", "shallow", "other", "wide"], ["greatest", "best", "worst"])
-    assert set(items) == {("words", model, prompt) for model, prompt in asked}
-
-
 COSTS = st.lists(st.floats(1, 100), min_size=1, max_size=12)
 
 

@@ -113,17 +113,6 @@ def test_replies_have_objectives_and_python_gives_the_same(run, heads):
     assert model.objectives(ONE["greatest"], []).schema == said.schema
 
 
-def test_analysis_reads_a_run_with_objectives(swept):
-    loaded = analysis.load(swept.folder)
-    assert loaded.scores(models=["qrm"]).collect()["reward"].len() == 2 * SIZE
-    for slug, columns in OBJECTIVES.items():
-        frame = loaded.objectives(slug, "greatest")
-        assert frame.columns == ["token_id", "token", "reward", *columns]
-        assert frame.drop("token").equals(swept.frame(result(slug)))
-    noted = swept.manifest()["results"][result("qrm")]["coefficients"]
-    assert loaded.results["qrm", "greatest"].coefficients == noted
-
-
 @pytest.mark.parametrize(
     ("objectives", "slugs"), [("values", ["tiny"]), ("quantiles", ["tiny", "urm"])]
 )

@@ -284,17 +284,11 @@ def test_a_run_of_an_earlier_release_is_not_added_to(run, tiny, checkpoint):
     ("changes", "message"),
     [
         ({"mode": "tokens"}, "mode='tokens'; allowed: 'auto', 'ids', 'text'"),
-        (
-            {"pooling": "mean"},
-            "pooling='mean'; allowed: 'auto', 'last', 'last_non_pad', 'first_pad'",
-        ),
         ({"dtype": "fp8"}, "dtype='fp8'; allowed: 'bfloat16', 'float16', 'float32'"),
         ({"step_size": 0}, "step_size=0; allowed: integers >= 1"),
-        ({"part_size": 2.5}, r"part_size=2\.5; allowed: integers >= 1"),
         ({"self_check": True}, "self_check=True; allowed: integers >= 1"),
         ({"seed": -1}, "seed=-1; allowed: integers >= 0"),
         *(({"tokens": n}, r"tokens=.*; allowed: integers >= 1") for n in (0, -1, 1.5, True)),
-        ({"objectives": True}, "objectives=True; allowed: 'none', 'values', 'quantiles'"),
         ({"lens": "yes"}, "lens='yes'; allowed: True, False"),
     ],
 )
