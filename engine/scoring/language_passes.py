@@ -17,7 +17,6 @@ from engine.scoring.reward_passes import (
     compiled,
     compiled_over_data,
     fetch,
-    fill,
     in_steps,
 )
 from engine.scoring.rows import ContinuationRows, NextTokenRows
@@ -84,8 +83,9 @@ class LanguageScorer:
             return [opened.logprobs[None, np.array(rows.token_ids[start:stop])]]
         step = functools.partial(self.score_step, self.params, opened.key_values)
         numbers = np.empty((1, stop - start), np.float32)
-        score = functools.partial(in_steps, step, mesh=self.mesh, limit=self.step_size)
-        fill(numbers, rows.buckets(start, stop), score, advance)
+        for bucket in rows.buckets(start, stop):
+            scored = in_steps(step, bucket.candidates, self.mesh, self.step_size, advance)
+            numbers[0, bucket.rows] = scored[bucket.row_candidate]
         return [numbers]
 
     def score_plainly(

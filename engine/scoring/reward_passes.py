@@ -7,7 +7,7 @@ computed by one program on one shape, on however many devices (docs/correctness.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
@@ -107,10 +107,15 @@ class RewardScorer:
             for names, gate in zip(self.gated, gates, strict=True)
         ]
 
-    def rewards(self, prefix: Prefix, candidates: Candidates) -> Iterator[np.ndarray]:
-        """Rewards and objectives of candidates, step by step in order: float32 [W, step]."""
+    def rewards(
+        self,
+        prefix: Prefix,
+        candidates: Candidates,
+        advance: Callable[[int], object] = lambda candidates: None,
+    ) -> np.ndarray:
+        """Rewards and objectives of candidates in order: float32 [W, C]; see `score`."""
         step = functools.partial(self.score_step, self.params, prefix)
-        return in_steps(step, candidates, self.mesh, self.step_size)
+        return in_steps(step, candidates, self.mesh, self.step_size, advance)
 
     def of_buckets(
         self,
@@ -120,8 +125,11 @@ class RewardScorer:
         advance: Callable[[int], object] = lambda candidates: None,
     ) -> np.ndarray:
         """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows]."""
+        step = functools.partial(self.score_step, self.params, prefix)
         numbers = np.empty((sum(map(len, self.columns)), rows), np.float32)
-        fill(numbers, buckets, functools.partial(self.rewards, prefix), advance)
+        for bucket in buckets:
+            scored = in_steps(step, bucket.candidates, self.mesh, self.step_size, advance)
+            numbers[:, bucket.rows] = scored[:, bucket.row_candidate]
         return numbers
 
     def plain_rewards(
@@ -174,32 +182,14 @@ class RewardScorer:
         return np.split(numbers, np.cumsum([len(names) for names in self.columns])[:-1])
 
 
-def fill(
-    numbers: np.ndarray,
-    buckets: Sequence[Bucket],
-    score: Callable[[Candidates], Iterable[np.ndarray]],
-    advance: Callable[[int], object],
-) -> None:
-    """Fills in the numbers of rows, from those of the candidates that stand for them.
-
-    Args:
-      numbers: float32 [..., rows]; rows in no bucket stay as they are.
-      buckets: of the rows.
-      score: candidates -> float32 [..., candidates of a step], step by step in order.
-      advance: called after each step with its number of candidates.
-    """
-    for bucket in buckets:
-        steps = []
-        for step in score(bucket.candidates):
-            steps.append(step)
-            advance(step.shape[-1])
-        numbers[..., bucket.rows] = np.concatenate(steps, axis=-1)[..., bucket.row_candidate]
-
-
 def in_steps(
-    step: Callable[[Candidates], jax.Array], candidates: Candidates, mesh: Mesh, limit: int
-) -> Iterator[np.ndarray]:
-    """Results of a compiled pass over candidates, step by step in order: [..., step].
+    step: Callable[[Candidates], jax.Array],
+    candidates: Candidates,
+    mesh: Mesh,
+    limit: int,
+    advance: Callable[[int], object],
+) -> np.ndarray:
+    """Results of a compiled pass over candidates in order: [..., C].
 
     The next step is dispatched before the last one is read, so that the device never waits.
 
@@ -208,21 +198,24 @@ def in_steps(
       candidates: to be cut into steps.
       mesh: the devices.
       limit: largest number of candidates in a step on each device.
+      advance: called after each step with its number of candidates.
     """
-
-    def first(numbers: jax.Array, count: int) -> np.ndarray:
-        return fetch(numbers)[..., :count]
-
     size = mesh.shape["data"] * rows_of_step(len(candidates), candidates.ids.shape[1], limit)
-    pending = None
+    results: list[np.ndarray] = []
+    pending: list[tuple[jax.Array, int]] = []  # dispatched, and its number of candidates
+
+    def read() -> None:
+        numbers, count = pending.pop(0)
+        results.append(fetch(numbers)[..., :count])
+        advance(count)
+
     for start in range(0, len(candidates), size):
         taken = take_rows(candidates, slice(start, start + size))
-        dispatched = step(meshes.put(mesh, pad_rows(taken, size), "CT")), len(taken)
-        if pending:
-            yield first(*pending)
-        pending = dispatched
-    if pending:
-        yield first(*pending)
+        pending.append((step(meshes.put(mesh, pad_rows(taken, size), "CT")), len(taken)))
+        if len(pending) > 1:
+            read()
+    read()
+    return np.concatenate(results, axis=-1)
 
 
 def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:

@@ -327,8 +327,8 @@ def ids_judges(
     for j, (prompt_id, prompt) in enumerate(zip(prompt_ids, objective.prompts, strict=True)):
         prefix = jax.tree.map(lambda leaf, j=j: leaf[j : j + 1], every.prefix)
         candidates = token_candidates(prompt, sample(objective))
-        steps = [step[0] for step in scorer.rewards(scorer.prefill(prompt), candidates)]
-        mean, sd = moments(model, prompt, np.concatenate(steps))
+        rewards = scorer.rewards(scorer.prefill(prompt), candidates)[0]
+        mean, sd = moments(model, prompt, rewards)
         judges.append(
             IdsJudge(
                 model=model,

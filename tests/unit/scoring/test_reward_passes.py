@@ -148,8 +148,9 @@ def test_many_steps_and_prompts_of_similar_length_compile_each_pass_once(pair):
     candidates = candidates_of(50, seed=0)
     for length in (33, 40, 48):  # all are padded to 48
         prompt = parity.prompt_ids(length)
-        steps = list(scorer.rewards(scorer.prefill(prompt), candidates))
-        assert [s.shape[1] for s in steps] == [16, 16, 16, 2]
+        steps: list[int] = []
+        scorer.rewards(scorer.prefill(prompt), candidates, steps.append)
+        assert steps == [16, 16, 16, 2]
         scorer.plain_rewards([list(prompt.prefix)] * 4)
     assert scorer.prefill_step._cache_size() == 1
     assert scorer.score_step._cache_size() == 1

@@ -231,15 +231,14 @@ def test_lists_have_no_lens(run, models):
     ],
 )
 def test_the_self_check_sees_a_column_go_wrong(run, heads, monkeypatch, slug, row, column, asked):
-    original = RewardScorer.rewards
+    original = RewardScorer.of_buckets
 
-    def wrong(self, prefix, candidates):
-        for step in original(self, prefix, candidates):
-            step = step.copy()
-            step[row] += 0.5
-            yield step
+    def wrong(self, *arguments):
+        numbers = original(self, *arguments)
+        numbers[row] += 0.5
+        return numbers
 
-    monkeypatch.setattr(RewardScorer, "rewards", wrong)
+    monkeypatch.setattr(RewardScorer, "of_buckets", wrong)
     message = rf"^self-check of {result(slug)}: row \d+ has {column} .*, the plain pass gives"
     with pytest.raises(AssayError, match=message):
         run.sweep([heads[slug]], ONE, **asked)
