@@ -105,10 +105,9 @@ def test_a_process_that_was_given_the_number_of_a_dead_one_is_not_the_holder(fol
         assert holder_of(folder).command == "sweep"
 
 
-@pytest.mark.parametrize("place", [ELSEWHERE, {"machine": "another container"}])
-def test_the_lock_of_another_host_is_stale_when_it_does_not_change(folder, quick, place, capfd):
-    """Whatever its times say: clocks of two hosts differ."""
-    written(folder, pid=1, began="2099-01-01T00:00:00+00:00", **place)
+def test_the_lock_of_another_host_is_stale_when_it_does_not_change(folder, quick, capfd):
+    """Whatever its times say: clocks of two hosts differ; a container may share a host's name."""
+    written(folder, pid=1, began="2099-01-01T00:00:00+00:00", machine="another container")
     os.utime(folder / lock.NAME, (4e9, 4e9))
     with lock.hold(str(folder), "sweep"):
         assert holder_of(folder).command == "sweep"
