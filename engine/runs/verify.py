@@ -121,10 +121,10 @@ def _check_result(run: epath.Path, path: str, entry: Json, findings: Findings) -
         except AssayError as error:
             yield str(error).removeprefix(f"{folder}/")
             continue
-        if span and total is None and table.about is not None:
+        if span and total is None:
             total = table.about["rows"]["of"]
         yield from _check_frame(name, path, entry, part["rows"], table.frame)
-        for prompt, text in (table.about or {}).get("prompts", {}).items():
+        for prompt, text in table.about.get("prompts", {}).items():
             if findings.content["prompts"].get(prompt) != text:
                 yield f"prompt {prompt!r} has another text in the manifest; rebuild the manifest"
         key = table.frame.to_series(0)
@@ -145,9 +145,8 @@ def _check_ids(ids: np.ndarray, total: int | None, entry: Json) -> Iterator[str]
         yield f"{len(ids) - distinct} ids occur twice; remove the folder and {AGAIN}"
     if total is not None and distinct < total:
         yield f"{total - distinct} of {total} rows are missing; {AGAIN}"
-    # Results of earlier versions have no hash.
-    drawn = entry["fingerprint"].get("tokens", {}).get("sha256")
-    if drawn is not None and len(ids) == total and provenance.ids_hash(ids) != drawn:
+    drawn = entry["fingerprint"].get("tokens")
+    if drawn and len(ids) == total and provenance.ids_hash(ids) != drawn["sha256"]:
         yield f"holds other token ids than were drawn; remove the folder and {AGAIN}"
 
 
@@ -180,7 +179,7 @@ def _check_tables(run: epath.Path, files: Sequence[str], content: Json) -> Itera
             yield f"{run / place}: missing; {AGAIN}"
             continue
         try:
-            table = parts.read_frame(run / place, None, provenance.of_table(place), may_be_old=True)
+            table = parts.read_frame(run / place, None, provenance.of_table(place))
         except AssayError as error:
             yield str(error)
             continue
@@ -209,9 +208,8 @@ def _is_table(place: str) -> bool:
 def rebuild(run: epath.Path) -> list[str]:
     """Writes manifest.json anew; returns a line for each file that has no place in it.
 
-    A manifest that can be read vouches for files that say nothing about themselves, and keeps its
-    entry of a result that has the same files. A new entry has no self-check: the next sweep, or
-    `verify --rescore`, fills it.
+    A manifest that can be read keeps its entry of a result that has the same files. A new entry has
+    no self-check: the next sweep, or `verify --rescore`, fills it.
 
     Raises:
       AssayError: no file of the folder says what computed it.
@@ -226,7 +224,7 @@ def rebuild(run: epath.Path) -> list[str]:
         content.update({kind: dict(old[kind]) for kind in provenance.NAMED})
     for result, files in _results(run).items():
         before = None if old is None else old["results"].get(result)
-        same, strays = _same_fingerprint(result, files, before)
+        same, strays = _same_fingerprint(result, files)
         problems += strays
         clash = next(filter(None, (_enter(content, about) for about, _ in same.values())), "")
         if clash:
@@ -259,30 +257,23 @@ _File = tuple[Json, Json]
 
 
 def _same_fingerprint(
-    path: str, files: Sequence[epath.Path], before: Json | None
+    path: str, files: Sequence[epath.Path]
 ) -> tuple[Mapping[str, _File], list[str]]:
     """The files of a result with the fingerprint that most of its rows have, by name.
-
-    Args:
-      path: of the result.
-      files: all that lie in its folder.
-      before: its entry in the old manifest, which vouches for files that say nothing.
 
     Returns:
       Those files, and a line for each other one.
     """
     problems, by_fingerprint = [], collections.defaultdict[str, dict[str, _File]](dict)
     for file in files:
-        recorded = (before or {}).get("parts", {}).get(file.name, {}).get("sha256")
         try:
-            table = _read(file, recorded, path)
+            table = parts.read_frame(file, None, {"path": path})
         except AssayError as error:
             problems.append(str(error))
             continue
-        about = table.about or {"fingerprint": (before or {})["fingerprint"]}
-        fingerprint = json.dumps(about["fingerprint"], sort_keys=True)
+        fingerprint = json.dumps(table.about["fingerprint"], sort_keys=True)
         part = {"rows": len(table.frame), "sha256": table.sha256}
-        by_fingerprint[fingerprint][file.name] = about, part
+        by_fingerprint[fingerprint][file.name] = table.about, part
     every = by_fingerprint.values()
     kept = max(every, key=lambda same: sum(part["rows"] for _, part in same.values()), default={})
     problems += [
@@ -291,16 +282,6 @@ def _same_fingerprint(
         if file.name not in kept and any(file.name in same for same in every)
     ]
     return kept, problems
-
-
-def _read(file: epath.Path, recorded: str | None, path: str) -> parts.Table:
-    """A file that says what it is, or, of an earlier version, one that the manifest vouches for."""
-    try:
-        return parts.read_frame(file, None, {"path": path})
-    except AssayError:
-        if recorded is None:
-            raise
-    return parts.read_frame(file, recorded, {"path": path})
 
 
 def _enter(content: Json, about: Json) -> str:

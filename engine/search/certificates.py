@@ -235,7 +235,7 @@ def _present(
     if not storage.exists(file):
         return [], False
     table = jobs.read_table(manifest, path, search.prompts)
-    about = table.about or {}
+    about = table.about
     said, known = about.get("certificate", {}), about.get("sweeps", [])
     if storage.exists(manifest.run / searched):
         found = jobs.read_table(manifest, searched, search.prompts).frame["token_ids"][-1].to_list()

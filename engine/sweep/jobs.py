@@ -136,7 +136,7 @@ def check_present(manifest: Manifest, jobs: Sequence[Job], part_size: int) -> No
     files = [manifest.run / job.path / schema.part_name(*span) for job, _, span in present]
     with progress(len(files), "parts", what="checking", delay_s=5) as bar:
         for (job, group, span), data in zip(present, storage.read_ahead(files), strict=True):
-            about = _read(manifest, job, span, data).about or {}
+            about = _read(manifest, job, span, data).about
             if job.missing:
                 folder, models = manifest.run / job.path, sorted(models_of(group))
                 _check_same(folder, about, models, manifest.computed_by)
@@ -168,14 +168,14 @@ def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by:
     Raises:
       AssayError: other models share the pass, or it is another kind of device or compiler.
     """
-    before = about.get("together", models)
+    before = about["together"]
     if before != models:
         raise AssayError(
             f"{folder}: begun in one pass with the models {', '.join(before)}, not "
             f"{', '.join(models)}; give the same models, or remove the folder"
         )
     for name in _DECIDING:
-        was, now = about.get("computed_by", computed_by).get(name), computed_by.get(name)
+        was, now = about["computed_by"][name], computed_by[name]
         if was != now:
             raise AssayError(
                 f"{folder}: begun with {name}={was!r}, not {now!r}; go on with that, or remove the "

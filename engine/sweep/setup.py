@@ -247,7 +247,7 @@ def read_vocabulary(manifest: Manifest, path: str) -> pl.DataFrame | None:
     file = manifest.run / path
     if not storage.exists(file):
         return None
-    return parts.read_frame(file, None, provenance.of_table(path), may_be_old=True).frame
+    return parts.read_frame(file, None, provenance.of_table(path)).frame
 
 
 def _environment() -> Json:

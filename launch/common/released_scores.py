@@ -263,7 +263,7 @@ def _admit_humans(manifest: Manifest, items: str, humans: pl.DataFrame | None) -
     if humans is None or not storage.exists(manifest.run / path):
         return
     about = provenance.of_table(path)
-    present = parts.read_frame(manifest.run / path, None, about, may_be_old=True)
+    present = parts.read_frame(manifest.run / path, None, about)
     if not present.frame.equals(humans):
         raise AssayError(
             f"run {manifest.run}: other human scores of the list {items!r} are there already; "
