@@ -17,7 +17,7 @@ from etils import epath
 from analysis import checks
 from analysis.cache import Cache
 from analysis.statistics import Array
-from engine.runs import readings, schema, shards, storage
+from engine.runs import convention_index, schema, shards, storage
 from engine.runs.reader import (
     KINDS,
     Result,
@@ -259,7 +259,7 @@ def load(
     """
     paths = [run] if isinstance(run, str | os.PathLike) else list(run)
     named = [storage.path_of(path) for path in paths]
-    named = [readings.default_of(folder) for folder in named]
+    named = [convention_index.default_of(folder) for folder in named]
     folders = tuple(shards.expanded(named, allow_incomplete=allow_incomplete))
     if not folders:
         raise RunError("no run folder was named")

@@ -94,8 +94,8 @@ def sweep_step(scorer: RewardScorer, objective: SearchObjective) -> Callable[[],
     candidates = token_candidates(prompt, np.arange(scorer.step_size))
     prefix = scorer.prefill(prompt)
 
-    def run() -> list[np.ndarray]:
-        return list(scorer.rewards(prefix, candidates))
+    def run() -> np.ndarray:
+        return scorer.rewards(prefix, candidates)
 
     run()
     return run

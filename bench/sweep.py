@@ -63,7 +63,7 @@ class AssayWay:
     def score(self, ids: np.ndarray) -> np.ndarray:
         """Rewards of tokens by id: float32 [C]."""
         candidates = token_candidates(self.prompt, ids)
-        return np.concatenate(list(self.scorer.rewards(self.prefix, candidates)), axis=1)[0]
+        return self.scorer.rewards(self.prefix, candidates)[0]
 
 
 Way = peers.PaperWay | peers.CachedWay | AssayWay

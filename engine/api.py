@@ -11,7 +11,7 @@ import polars as pl
 from flax import nnx
 from jax.sharding import Mesh
 
-from engine import compile_cache
+from engine import programs
 from engine.checkpoint.card import REWARD, Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError
@@ -30,7 +30,7 @@ from engine.search.loop import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
 from engine.settings import DIRECTIONS, SearchSettings
-from engine.sweep.rewards import mode_of, pooling_of, reply_rows, token_rows
+from engine.sweep.reward_jobs import mode_of, pooling_of, reply_rows, token_rows
 from engine.sweep.self_check import check_finite
 from engine.sweep.setup import vocabulary_of
 
@@ -59,7 +59,7 @@ def load(
     Raises:
       AssayError: no checkpoint, a damaged one, or settings that do not fit it.
     """
-    compile_cache.enable()
+    programs.enable_cache()
     mesh = mesh or build_mesh()
     opened = Checkpoint.open(checkpoint, verify=verify)
     opened.expect(REWARD)

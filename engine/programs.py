@@ -1,12 +1,77 @@
-"""Compiled programs of several processes: each is run when all have compiled it."""
+"""Compiled programs: kept on disk, and run by several processes when all have compiled them.
 
+The cache on disk is jax's own, with a bound on its size: bounded, it takes a file lock for each
+entry that it reads or writes, so several processes may share the folder. The key of an entry covers
+the program, the versions of jaxlib and of the platform, the compiler's flags and the instruction
+sets of the CPU, so a folder may be shared by machines of several types.
+"""
+
+import os
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import filelock
 import jax
 from jax.stages import Compiled
 
 from engine import processes
+
+# Used unless the environment variable of the same name in capitals is set.
+_SETTINGS = {
+    "jax_compilation_cache_max_size": 2 * 1024**3,  # bytes; the entries used last are kept
+    "jax_persistent_cache_min_compile_time_secs": 0.1,
+}
+_LOCK_TIMEOUT_S = 10.0
+
+
+def enable_cache() -> None:
+    """Turns the cache on, unless the user has chosen a cache or none.
+
+    The folder is `$ASSAY_CACHE/compiled`, by default `~/.cache/assay/compiled`. Nothing happens if
+    `JAX_COMPILATION_CACHE_DIR` names another, if `ASSAY_CACHE` is empty, or if the folder cannot be
+    written or locked: then every process compiles for itself.
+    """
+    folder = _folder()
+    chosen = jax.config.values["jax_compilation_cache_dir"]
+    if folder is None or chosen is not None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # its code is run: not for others
+        _remove_interrupted(folder)
+    except (OSError, filelock.Timeout):
+        return
+    for name, value in _SETTINGS.items():
+        if name.upper() not in os.environ:
+            jax.config.update(name, value)
+    # A damaged entry, or a full disk, costs one compilation and is no news to the user.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+
+
+def _folder() -> Path | None:
+    """Where compiled programs are kept; None for nowhere."""
+    chosen = os.environ.get("ASSAY_CACHE")
+    if chosen == "":
+        return None
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "assay"
+    except RuntimeError:  # a user without a home
+        return None
+    return (Path(chosen).expanduser() if chosen else home).absolute() / "compiled"
+
+
+def _remove_interrupted(folder: Path) -> None:
+    """Removes entries whose writer was killed; jax would never replace them.
+
+    jax writes `<key>-cache` and then `<key>-atime`, both under the lock taken here. An entry that
+    another process has read since has its `-atime` and stays; every process compiles it again.
+    """
+    with filelock.FileLock(folder / ".lockfile", timeout=_LOCK_TIMEOUT_S):
+        for entry in folder.glob("*-cache"):
+            if not entry.with_name(f"{entry.name.removesuffix('-cache')}-atime").exists():
+                entry.unlink(missing_ok=True)
 
 
 # Any: arguments and result of the program.

@@ -27,9 +27,8 @@ from engine.convert.hub import fetch
 from engine.convert.safetensors import TensorFiles
 from engine.errors import AssayError
 from engine.settings import Limits, LogprobSettings, SearchSettings, SweepSettings
-from engine.sweep.logprobs import next_tokens
-from engine.sweep.logprobs import replies as reply_logprobs
-from engine.sweep.rewards import sweep_replies, sweep_vocabulary
+from engine.sweep.logprob_jobs import sweep_logprobs
+from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
 from engine.text.chat_template import TemplatePolicy
 from launch import pipeline
 from launch.common import command, findings, inputs, locking, reporting, scoring, searching
@@ -201,10 +200,10 @@ def logprobs(work: Demo, say: Say) -> None:
     say(f"log-probabilities of {len(work.language)} language model under the same prompts")
     where = (work.run, work.logprobs, work.mesh)
     if work.language and work.prompts:
-        work.new += next_tokens(work.language, work.prompts, *where)
+        work.new += sweep_logprobs(work.language, work.prompts, *where)
     if work.language and work.words:
-        words = (work.word_prompts, work.words, work.replies)
-        work.new += reply_logprobs(work.language, *words, *where)
+        items = (work.words, work.replies)
+        work.new += sweep_logprobs(work.language, work.word_prompts, *where, items=items)
 
 
 def search(work: Demo, say: Say) -> None:

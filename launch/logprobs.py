@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.settings import LogprobSettings
-from engine.sweep.logprobs import next_tokens, replies
+from engine.sweep.logprob_jobs import sweep_logprobs
 from launch.common import command, inputs, locking, scoring, sharding
 
 
@@ -20,19 +20,14 @@ def main(argv: Sequence[str]) -> int:
 def logprobs(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
-    name, texts = ("", []) if given.items is None else inputs.listed(given)
-    vocab = given.items is None
-    run, models, prompts = sharding.share(given, run, models, prompts, vocab=vocab)
+    items = None if given.items is None else inputs.listed(given)
+    run, models, prompts = sharding.share(given, run, models, prompts, vocab=items is None)
     common, mesh = scoring.shared_settings(given.config, models)
     settings = LogprobSettings(form=given.config.form, **common)
     ended = sharding.show_models(given)
     with locking.held(given, run, "logprobs"):
-        if given.items is None:
-            place = f"{run}/logprobs"
-            computed = next_tokens(models, prompts, run, settings, mesh, ended)
-        else:
-            place = f"{run}/item_logprobs/{name}"
-            computed = replies(models, prompts, name, texts, run, settings, mesh, ended)
+        computed = sweep_logprobs(models, prompts, run, settings, mesh, items=items, ended=ended)
+    place = f"{run}/{f'item_logprobs/{items[0]}' if items else 'logprobs'}"
     what = scoring.outcome(computed, "log-probabilities")
     return f"{place}: {len(models)} models × {len(prompts)} prompts, {what}"
 

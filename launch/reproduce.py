@@ -25,8 +25,7 @@ from engine.planning import machines
 from engine.runs.lock import LockError
 from engine.runs.reader import RunError
 from engine.settings import LogprobSettings
-from engine.sweep.logprobs import next_tokens
-from engine.sweep.rewards import sweep_replies, sweep_vocabulary
+from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
 from launch import pipeline
 from launch.common import command, locking, searching
 from launch.common.text import aligned, in_hours, say

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from engine.sweep.rewards import sweep_replies
+from engine.sweep.reward_jobs import sweep_replies
 from launch.common import command, inputs, locking, scoring, sharding
 
 

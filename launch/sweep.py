@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from engine.sweep.rewards import sweep_vocabulary
+from engine.sweep.reward_jobs import sweep_vocabulary
 from launch.common import command, findings, locking, scoring, sharding
 
 

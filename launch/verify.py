@@ -17,7 +17,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.progress import progress
-from engine.runs import lock, readings, schema, shards, storage
+from engine.runs import convention_index, lock, schema, shards, storage
 from engine.runs.manifest import Manifest
 from engine.runs.verify import AGAIN, Findings, rebuild, unchecked, verify
 from engine.sweep.outcomes import memory_errors
@@ -59,7 +59,7 @@ def check(problems: list[str], given: command.Given) -> str:
     if not storage.is_folder(run):
         raise AssayError(f"run {run}: no such folder")
     folders = shards.expanded([run], allow_incomplete=False)
-    others = readings.folders_of(run)
+    others = convention_index.folders_of(run)
     if others and not storage.exists(run / schema.MANIFEST):
         folders = []  # it holds readings only
     folders += others
@@ -114,11 +114,11 @@ def _rescored(
             bar.update()
             if isinstance(outcome, str):
                 problems.append(f"{run / path}: {outcome}; remove it and {AGAIN}")
-            elif path in found.unchecked and found.readable:
+            elif path in found.unchecked:
                 coefficients = found.content["results"][path]["coefficients"]
                 manifest.finish(path, outcome, coefficients)
                 found.unchecked.remove(path)
-    if found.readable:
+    if paths:
         manifest.save_if_changed()
     return f", {len(paths)} results re-scored"
 

@@ -32,7 +32,7 @@ from analysis.measures import readings
 from analysis.measures.readings import Readings, label
 from analysis.sentences import decimals, listed, q_value, span
 from analysis.study import Absent, Study, Table, table
-from engine.runs.readings import DEFAULT, NOISE_MESH
+from engine.runs.convention_index import DEFAULT, NOISE_MESH
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
 

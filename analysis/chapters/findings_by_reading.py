@@ -14,7 +14,7 @@ from analysis.measures.readings import Readings
 from analysis.significant_effects import ALPHA
 from analysis.statistics.kendall import tau_b
 from analysis.study import Chapter, Study
-from engine.runs.readings import DEFAULT
+from engine.runs.convention_index import DEFAULT
 from engine.runs.schema import Columns
 
 # Chapters in the order of the page, and which of their tables hold findings or lead to them.

@@ -11,9 +11,9 @@ from analysis.run import Run, load
 from analysis.statistics import Array, ranks
 from analysis.statistics.end_overlap import end_overlap
 from analysis.statistics.kendall import tau_b
-from engine.runs import readings, schema, storage
+from engine.runs import convention_index, schema, storage
+from engine.runs.convention_index import DEFAULT, Entry, Index
 from engine.runs.reader import read_contents
-from engine.runs.readings import DEFAULT, Entry, Index
 from engine.runs.schema import Columns
 
 _ONE_DEVICE = "1x1"
@@ -76,14 +76,14 @@ def readings_of(run: Run) -> Readings | None:
     Raises:
       RunError: as `analysis.load`.
     """
-    homes = [readings.home_of(folder) for folder in run.folders]
+    homes = [convention_index.home_of(folder) for folder in run.folders]
     index: Index = {}
     for home in homes:
-        index |= readings.read_index(home)
+        index |= convention_index.read_index(home)
     names = dict.fromkeys(name for own in index.values() for name in own)
     runs = {}
     for name in names:
-        folders = [readings.folder_of(home, name) for home in homes]
+        folders = [convention_index.folder_of(home, name) for home in homes]
         found = _finished(folders)
         if found is not None:
             runs[name] = found

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from analysis.measures.readings import Readings, label, readings_of
 from analysis.run import Run
-from engine.runs.readings import DEFAULT, Entry
+from engine.runs.convention_index import DEFAULT, Entry
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from engine.planning import memory
 from engine.planning.free import device_memory, free_disk, free_memory
 from engine.planning.memory import STEPS, Model, account, fitting_step, in_words, ways_to_fit
 from engine.planning.work import SELF_CHECK, SearchWork, SweepWork
-from engine.scoring.reward_passes import SHORT
+from engine.scoring.batches import SHORT
 
 _PROMPT = 64  # positions of a prompt that is not known yet
 _WAY_OUT = "--config.check_memory=false starts anyway"

@@ -18,8 +18,7 @@ from engine.models.heads import HeadConfig
 from engine.models.language_model import OutputConfig
 from engine.planning import flops
 from engine.planning.work import BLOCK_PARENTS, SearchWork, SweepWork
-from engine.scoring.language_passes import largest_step
-from engine.scoring.reward_passes import PREFIX_MULTIPLE, rows_of_step
+from engine.scoring.batches import PREFIX_MULTIPLE, largest_step, rows_of_step
 
 GIB = 2**30
 CPU = "cpu"  # the platform on which host and device share memory

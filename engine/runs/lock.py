@@ -39,17 +39,17 @@ class LockError(AssayError):
 
 
 def _machine() -> str:
-    """Boot and process namespace: containers may share a host's name, but not its processes."""
+    """Boot and process namespace, which name a host or a container; "" where there is no /proc."""
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
     return ""
 
 
 def _started(pid: int) -> str:
-    """When a process of this host started; "" where the system does not say so, as on macOS."""
+    """When a process of this machine started; "" for one that has ended."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()  # a name may hold spaces
-        return "ended" if fields[0] in "ZX" else fields[19]
+        return "" if fields[0] in "ZX" else fields[19]
     return ""
 
 
@@ -71,11 +71,10 @@ class Holder:
     @classmethod
     def read(cls, content: bytes | None) -> "Holder | None":
         """The holder that the content of a lock names; None where it names none."""
-        try:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
             fields = json.loads(content or b"")
             return cls(**{field.name: fields[field.name] for field in dataclasses.fields(cls)})
-        except (ValueError, KeyError, TypeError):
-            return None
+        return None
 
     def content(self, beats: int = 0) -> bytes:
         """The content of a lock after a number of beats."""
@@ -87,7 +86,7 @@ class Holder:
     @property
     def is_local(self) -> bool:
         """Whether this process can see the holder's process."""
-        return (self.host, self.machine) == (socket.gethostname(), _machine())
+        return self.machine == _machine() != ""
 
     @property
     def is_gone(self) -> bool:
@@ -96,13 +95,7 @@ class Holder:
             return False
         if self.pid == os.getpid():  # an earlier call may have been unable to remove its lock
             return self.token not in _tokens
-        with contextlib.suppress(PermissionError):  # another user's process
-            try:
-                os.kill(self.pid, 0)  # sends nothing
-            except ProcessLookupError:
-                return True
-        now = _started(self.pid)
-        return "" not in (now, self.started) and now != self.started  # the id was given again
+        return _started(self.pid) != self.started  # the number may be another process's by now
 
 
 @contextlib.contextmanager
@@ -149,13 +142,18 @@ def confirm(run: epath.Path) -> None:
       LockError: the lock that this process holds was taken over or removed, or this process holds
         none and another one does.
     """
-    mine = [token for token, folder in _tokens.items() if folder == str(run)]
+    mine = token_of(run)
     holder = Holder.read(storage.read_if_there(run / NAME))
-    if mine and (holder is None or holder.token not in mine):
+    if mine and (holder is None or holder.token not in _tokens):
         by = f"taken over by {holder}" if holder else "removed"
         raise LockError(f"run {run}: the lock of this command was {by}; run it again to go on")
     if not mine and holder is not None and not holder.is_gone:
         _refuse(run, holder)
+
+
+def token_of(run: epath.Path) -> str:
+    """Identity of the lock that this process holds on a run; "" where it holds none."""
+    return next((token for token, folder in _tokens.items() if folder == str(run)), "")
 
 
 def holder_of(run: epath.Path) -> Holder | None:

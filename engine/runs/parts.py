@@ -56,16 +56,11 @@ class Table:
 
     frame: pl.DataFrame
     sha256: str
-    about: Json | None  # what it says about itself; None for files of earlier versions
+    about: Json  # what it says about itself
 
 
 def read_frame(
-    path: epath.Path,
-    recorded: str | None,
-    wanted: Json,
-    *,
-    may_be_old: bool = False,
-    data: bytes | None = None,
+    path: epath.Path, recorded: str | None, wanted: Json, data: bytes | None = None
 ) -> Table:
     """Reads a file of a run, and checks that it is whole and what it should be.
 
@@ -73,19 +68,17 @@ def read_frame(
       path: the file.
       recorded: its sha256 in the manifest, if the manifest knows it.
       wanted: what it must say about itself (`provenance.difference`).
-      may_be_old: accept a file that says nothing about itself and is not in the manifest, as
-        tables of earlier versions.
       data: its bytes, if they were read already.
 
     Raises:
-      AssayError: the file is damaged, nothing vouches for it, or it belongs to something else; the
+      AssayError: the file is damaged, says nothing about itself, or belongs to something else; the
         line says what to remove.
     """
     data = storage.read(path) if data is None else data
     digest, whole = hashlib.sha256(data).hexdigest(), provenance.is_whole(data)
     if whole is False:
         raise AssayError(f"{path}: damaged; remove it and run again")
-    if whole is None and recorded is None and not may_be_old:
+    if whole is None:
         raise AssayError(f"{path}: nothing says what computed it; remove it and run again")
     if recorded not in (None, digest):
         raise AssayError(f"{path}: differs from its hash in the manifest; remove it and run again")
@@ -93,9 +86,7 @@ def read_frame(
         frame, about = pl.read_parquet(io.BytesIO(data)), provenance.read(data)
     except (pl.exceptions.PolarsError, ValueError) as error:
         raise AssayError(f"{path}: damaged ({error}); remove it and run again") from error
-    if about is not None and whole is None:
-        raise AssayError(f"{path}: damaged; remove it and run again")
-    if about is not None and (why := provenance.difference(about, wanted)):
+    if why := provenance.difference(about, wanted):
         raise AssayError(f"{path}: belongs to something else ({why}); remove it and run again")
     return Table(frame, digest, about)
 
@@ -114,7 +105,7 @@ def read_part(
       AssayError: as `read_frame`, or the part has another number of rows than its name says.
     """
     path = folder / schema.part_name(start, stop)
-    table = read_frame(path, recorded, wanted, data=data)
+    table = read_frame(path, recorded, wanted, data)
     if len(table.frame) != stop - start:
         raise AssayError(
             f"{path}: {len(table.frame)} rows, expected {stop - start}; remove it and run again"

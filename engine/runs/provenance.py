@@ -73,17 +73,9 @@ def is_whole(data: bytes) -> bool | None:
     return hashlib.sha256(zeroed).hexdigest().encode() == data[place : place + len(_ZEROS)]
 
 
-def read(data: bytes) -> Json | None:
-    """What a Parquet file says about itself; None for one that says nothing.
-
-    Args:
-      data: of a file that `is_whole`, or that the manifest vouches for: of a damaged one, polars
-        may print a stack dump.
-    """
-    text = pl.read_parquet_metadata(io.BytesIO(data)).get(KEY)
-    if text is None:
-        return None
-    about: Json = json.loads(text)
+def read(data: bytes) -> Json:
+    """What a Parquet file that `is_whole` says about itself; of a damaged one, polars may panic."""
+    about: Json = json.loads(pl.read_parquet_metadata(io.BytesIO(data))[KEY])
     return about
 
 

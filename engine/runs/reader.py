@@ -305,7 +305,9 @@ def _searches(run: epath.Path, results: Json) -> dict[epath.Path, Search]:
         if path.startswith(f"{schema.SEQUENCES_DIR}/")
         for part in record["parts"].values()
     }
-    files = storage.matching(run / schema.SEQUENCES_DIR, "*/*/*/*.parquet")
+    folder = run / schema.SEQUENCES_DIR
+    names = [name for name in storage.tree(folder) if name.endswith(".parquet")]
+    files = [folder / name for name in names if name.count("/") == 3]
     return {path: known.get(path, Search()) for path in files}
 
 

@@ -44,6 +44,7 @@ logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 _REQUESTS = 16  # side by side
 _AHEAD = 2 * _REQUESTS  # files that are held in memory
 _EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "InvalidToken", "RequestExpired")
+_REFUSALS = (*_EXPIRED, "400", "401", "Bad Request")
 
 
 def path_of(name: PathLike) -> epath.Path:
@@ -145,13 +146,6 @@ def names(folder: epath.Path) -> list[str]:
     return []
 
 
-def matching(folder: epath.Path, pattern: str) -> list[epath.Path]:
-    """Files below a folder whose relative path has a pattern, as `*/*.parquet`, sorted."""
-    depth = pattern.count("/")
-    paths = [path for path in tree(folder) if path.count("/") == depth]
-    return sorted(folder / p for p in paths if pathlib.PurePosixPath(p).match(pattern))
-
-
 def write_atomic(path: epath.Path, data: bytes) -> None:
     """Writes a file that is seen whole or not at all, in place of an older one.
 
@@ -245,13 +239,6 @@ def local(folder: epath.Path) -> Iterator[pathlib.Path]:
         yield pathlib.Path(copy)
 
 
-def sweep_temporaries(folder: epath.Path) -> None:
-    """Removes the temporary files that a killed process has left."""
-    for name in names(folder):
-        if is_temporary(folder / name):
-            remove(folder / name)
-
-
 def remove_leftovers(run: epath.Path) -> None:
     """Removes the temporary files that killed commands have left anywhere in a run that is locked.
 
@@ -319,18 +306,12 @@ def _reason(error: Exception) -> str:
     """Why a store refused, in one line, and what to do about it."""
     said = " ".join((str(error) or repr(error)).split())
     code = _code(error)
-    if code in _EXPIRED:
-        return f"the store's credentials have expired ({code}); renew them and run again"
-    if "Credential" in type(error).__name__:
-        return f"the store's credentials are missing ({said}); set them and run again"
-    if code == "NoSuchBucket":
-        return "no such bucket; make it, or name another"
-    if isinstance(error, PermissionError) or code == "401" or said.startswith("Forbidden"):
-        return f"the store refuses ({code or said}); check credentials and permissions"
-    if code in ("400", "Bad Request"):  # the answer to a request for metadata says no more
-        return "the store refuses (400); check credentials, which may have expired, and region"
     if isinstance(error, FileNotFoundError):
         return "no such file, or no such bucket"
+    # A request for metadata is answered by a bare 400 where credentials have expired.
+    of_credentials = isinstance(error, PermissionError) or "Credential" in type(error).__name__
+    if of_credentials or code in _REFUSALS or said.startswith("Forbidden"):
+        return f"the store refuses ({code or said}); check credentials, permissions and region"
     return f"the store failed ({code or said}); what is finished is kept: run again later"
 
 

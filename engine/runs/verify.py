@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,7 @@ from etils import epath
 from engine.errors import AssayError
 from engine.runs import lock, parts, provenance, schema, storage
 from engine.runs import manifest as manifests
-from engine.runs.reader import KINDS, REBUILD, Json, RunError, read_json
+from engine.runs.reader import KINDS, REBUILD, Json, RunError, read_contents, read_json
 
 AGAIN = "run the command again"
 DAMAGED = "manifest.damaged.json"  # a manifest that could not be read, kept beside the new one
@@ -36,9 +36,8 @@ class Findings:
     """What `verify` found.
 
     Attributes:
-      content: of the manifest; of one that cannot be read, what `collect` makes instead.
+      content: of the manifest; without results where it cannot be read.
       problems: one line each, which says what to remove and what to run.
-      readable: whether the manifest can be read.
       broken: results that have a problem.
       unchecked: results with all rows that the plain pass has not been compared with.
       files: number of files of results that were read.
@@ -47,7 +46,6 @@ class Findings:
 
     content: Json
     problems: list[str]
-    readable: bool
     broken: set[str] = dataclasses.field(default_factory=set)
     unchecked: list[str] = dataclasses.field(default_factory=list)
     files: int = 0
@@ -64,26 +62,38 @@ def verify(run: epath.Path, advance: Callable[[int], object] = lambda files: Non
     Raises:
       AssayError: no run folder.
     """
-    findings = _opened(run)
+    path = run / schema.MANIFEST
+    if not storage.exists(path) and _results(run):
+        return Findings(manifests.empty(), [f"{path}: gone; {REBUILD}"])
+    try:
+        findings = Findings(read_json(path), [])
+    except RunError as error:
+        if not storage.exists(path):
+            raise
+        return Findings(manifests.empty(), [str(error)])
+    try:
+        read_contents(run)
+    except RunError as error:
+        findings.problems.append(f"{error}; rebuild the manifest")
     content, known = findings.content, set[str]()
     for path, entry in sorted(content["results"].items()):
-        search = _is_search(path)
-        known.update([path] if search else [f"{path}/{name}" for name in entry["parts"]])
-        lines = list((_check_search if search else _check_result)(run, path, entry, findings))
-        findings.problems += [f"{run / path}: {line}" for line in lines]
+        known.update([path] if _is_search(path) else [f"{path}/{name}" for name in entry["parts"]])
+        lines = list(_check_result(run, path, entry, findings))
+        findings.problems += [f"{_folder(run, path)}: {line}" for line in lines]
         if lines:
             findings.broken.add(path)
         elif not _imported(entry) and not (entry["complete"] and entry["self_check"]):
             findings.unchecked.append(path)
         advance(len(entry["parts"]))
-    # Readings of the models are runs of their own.
+    # Conventions of the models are runs of their own.
     files = [p for p in storage.tree(run) if not p.startswith(f"{schema.READINGS_DIR}/")]
     findings.problems += _check_tables(run, files, content)
     for place in files:
         if storage.is_temporary(run / place) and lock.holder_of(run) is None:
             findings.problems.append(f"{run / place}: left by a command that was killed; remove it")
         elif place.endswith(".parquet") and place not in known and not _is_table(place):
-            findings.problems.append(_stray(run, place, content))
+            advice = f"`--rebuild` adds it if it is whole; or remove it and {AGAIN}"
+            findings.problems.append(f"{run / place}: not in the manifest; {advice}")
     return findings
 
 
@@ -92,50 +102,39 @@ def unchecked(run: epath.Path, path: str) -> str:
     return f"{run / path}: not checked by the plain pass; {AGAIN}, or `assay verify --rescore`"
 
 
-def _opened(run: epath.Path) -> Findings:
-    """The manifest's content, or what the files say in its place, and why."""
-    path = run / schema.MANIFEST
-    try:
-        return Findings(read_json(path), [], readable=True)
-    except RunError as error:
-        content, _ = collect(run, None)
-        if not content["results"]:
-            raise
-        problem = str(error) if storage.exists(path) else f"{path}: gone; {REBUILD}"
-        return Findings(content, [problem], readable=False)
-
-
 def _check_result(run: epath.Path, path: str, entry: Json, findings: Findings) -> Iterator[str]:
-    """Problems of a result that consists of parts."""
-    yield from _unnamed(path, findings.content)
+    """Problems of a result: of its parts, or of the one file of a search."""
+    folder = _folder(run, path)
     ids, total = [], entry["fingerprint"].get("rows")
+    wanted = provenance.of_result(findings.content, path)
+    if _is_search(path) and not entry["parts"]:
+        yield f"{path.rpartition('/')[2]}: not finished; {AGAIN}"
     for name, part in sorted(entry["parts"].items()):
         span = provenance.part_span(name)
-        if span is None:
-            yield f"{name} is no name of a part; rebuild the manifest"
-            continue
-        wanted = provenance.of_result(findings.content, path)
-        if total is not None:
-            wanted["rows"] = provenance.part_rows(*span, total)
-        if not storage.exists(run / path / name):
+        if not storage.exists(folder / name):
             yield f"{name}: missing; {AGAIN}"
             continue
+        if span and total is not None:
+            wanted["rows"] = provenance.part_rows(*span, total)
         try:
-            table = parts.read_part(run / path, *span, part["sha256"], wanted)
+            table = parts.read_frame(folder / name, part["sha256"], wanted)
         except AssayError as error:
-            yield str(error).removeprefix(f"{run / path}/")
+            yield str(error).removeprefix(f"{folder}/")
             continue
-        if total is None and table.about is not None:
+        if span and total is None:
             total = table.about["rows"]["of"]
-        yield from _check_frame(f"{name} ", path, entry, part["rows"], table.frame)
+        yield from _check_frame(name, path, entry, part["rows"], table.frame)
+        for prompt, text in table.about.get("prompts", {}).items():
+            if findings.content["prompts"].get(prompt) != text:
+                yield f"prompt {prompt!r} has another text in the manifest; rebuild the manifest"
         key = table.frame.to_series(0)
         # Ids of imported rewards and of a random subset of a vocabulary are no row numbers.
-        by_row = not _imported(entry) and "tokens" not in entry["fingerprint"]
-        if by_row and not key.is_between(span[0], span[1] - 1).all():
+        by_row = span and not _imported(entry) and "tokens" not in entry["fingerprint"]
+        if span and by_row and not key.is_between(span[0], span[1] - 1).all():
             yield f"{name} holds other ids than its name says; remove it and {AGAIN}"
         ids.append(key.to_numpy())
         findings.files, findings.rows = findings.files + 1, findings.rows + len(key)
-    if len(ids) == len(entry["parts"]):  # otherwise a line above says what is missing
+    if not _is_search(path) and len(ids) == len(entry["parts"]):  # else a line says what is missing
         yield from _check_ids(np.concatenate(ids) if ids else np.empty(0, int), total, entry)
 
 
@@ -146,34 +145,9 @@ def _check_ids(ids: np.ndarray, total: int | None, entry: Json) -> Iterator[str]
         yield f"{len(ids) - distinct} ids occur twice; remove the folder and {AGAIN}"
     if total is not None and distinct < total:
         yield f"{total - distinct} of {total} rows are missing; {AGAIN}"
-    # Results of earlier versions have no hash.
-    drawn = entry["fingerprint"].get("tokens", {}).get("sha256")
-    if drawn is not None and len(ids) == total and provenance.ids_hash(ids) != drawn:
+    drawn = entry["fingerprint"].get("tokens")
+    if drawn and len(ids) == total and provenance.ids_hash(ids) != drawn["sha256"]:
         yield f"holds other token ids than were drawn; remove the folder and {AGAIN}"
-
-
-def _check_search(run: epath.Path, path: str, entry: Json, findings: Findings) -> Iterator[str]:
-    """Problems of the file of a search."""
-    yield from _unnamed(path, findings.content)
-    file = run / path
-    recorded = entry["parts"].get(file.name)
-    if recorded is None:
-        yield f"not finished; {AGAIN}"
-        return
-    if not storage.exists(file):
-        yield f"missing; {AGAIN}"
-        return
-    wanted = provenance.of_result(findings.content, path)
-    try:
-        table = parts.read_frame(file, recorded["sha256"], wanted)
-    except AssayError as error:
-        yield str(error).removeprefix(f"{file.parent}/")
-        return
-    yield from _check_frame("", path, entry, recorded["rows"], table.frame)
-    for name, text in (table.about or {}).get("prompts", {}).items():
-        if findings.content["prompts"].get(name) != text:
-            yield f"prompt {name!r} has another text in the manifest; rebuild the manifest"
-    findings.files, findings.rows = findings.files + 1, findings.rows + len(table.frame)
 
 
 def _check_frame(
@@ -181,16 +155,16 @@ def _check_frame(
 ) -> Iterator[str]:
     """Another number of rows, columns of other names or types, numbers that are not finite."""
     if rows != len(frame):
-        yield f"{name}has {len(frame)} rows, the manifest says {rows}"
+        yield f"{name} has {len(frame)} rows, the manifest says {rows}"
     expected = _COLUMNS[path.partition("/")[0]] | schema.objective_columns(
         schema.columns_beside(entry["fingerprint"])
     )
     if dict(frame.schema) != expected:
-        yield f"{name}has other columns than the format says; remove it and {AGAIN}"
+        yield f"{name} has other columns than the format says; remove it and {AGAIN}"
         return
     for column in (column for column, kind in expected.items() if kind == pl.Float32):
         if not frame[column].is_finite().all():
-            yield f"{name}holds a {column} that is not finite; remove it and {AGAIN}"
+            yield f"{name} holds a {column} that is not finite; remove it and {AGAIN}"
 
 
 def _check_tables(run: epath.Path, files: Sequence[str], content: Json) -> Iterator[str]:
@@ -205,35 +179,12 @@ def _check_tables(run: epath.Path, files: Sequence[str], content: Json) -> Itera
             yield f"{run / place}: missing; {AGAIN}"
             continue
         try:
-            table = parts.read_frame(run / place, None, provenance.of_table(place), may_be_old=True)
+            table = parts.read_frame(run / place, None, provenance.of_table(place))
         except AssayError as error:
             yield str(error)
             continue
         if table.frame.to_series(0).is_duplicated().any():
             yield f"{run / place}: an id occurs twice; remove it and {AGAIN}"
-
-
-def _stray(run: epath.Path, place: str, content: Json) -> str:
-    """What to do with a file that the manifest does not know."""
-    file, path = run / place, place if _is_search(place) else place.rpartition("/")[0]
-    known = path in content["results"]
-    try:
-        parts.read_frame(file, None, provenance.of_result(content, path) if known else {})
-    except AssayError as error:
-        return str(error)
-    if not known:
-        return f"{file}: its result is not in the manifest; `--rebuild` adds it, or remove it"
-    return f"{file}: not in the manifest; `--rebuild` adds it, or {AGAIN}"
-
-
-def _unnamed(path: str, content: Json) -> Iterator[str]:
-    """A model or prompt of a result that the manifest does not have."""
-    have = provenance.of_result(content, path)
-    names = dict(piece.split("=", 1) for piece in path.split("/") if "=" in piece)
-    if not have["models"]:
-        yield f"the manifest has no model {names['model']!r}; rebuild the manifest"
-    if not have["prompts"] and not _is_search(path):
-        yield f"the manifest has no prompt {names['prompt']!r}; rebuild the manifest"
 
 
 def _imported(entry: Json) -> bool:
@@ -244,26 +195,21 @@ def _is_search(path: str) -> bool:
     return path.startswith(f"{schema.SEQUENCES_DIR}/")
 
 
+def _folder(run: epath.Path, path: str) -> epath.Path:
+    """Where the files of a result lie."""
+    return (run / path).parent if _is_search(path) else run / path
+
+
 def _is_table(place: str) -> bool:
     """Whether a path is that of a vocabulary or of human scores."""
     return place.startswith(f"{schema.VOCAB_DIR}/") or place.endswith(f"/{schema.HUMANS}")
 
 
-@dataclasses.dataclass(frozen=True)
-class _File:
-    """A file of a result; `about` is None where the old manifest alone vouches for it."""
-
-    name: str
-    rows: int
-    sha256: str
-    about: Json | None
-
-
 def rebuild(run: epath.Path) -> list[str]:
     """Writes manifest.json anew; returns a line for each file that has no place in it.
 
-    The new manifest has no self-check of a result that differs from its entry in the old one: the
-    next sweep, or `verify --rescore`, fills it.
+    A manifest that can be read keeps its entry of a result that has the same files. A new entry has
+    no self-check: the next sweep, or `verify --rescore`, fills it.
 
     Raises:
       AssayError: no file of the folder says what computed it.
@@ -273,7 +219,18 @@ def rebuild(run: epath.Path) -> list[str]:
         old: Json | None = read_json(path)
     except RunError:
         old = None
-    content, problems = collect(run, old)
+    content, problems = manifests.empty(), []
+    if old is not None:
+        content.update({kind: dict(old[kind]) for kind in provenance.NAMED})
+    for result, files in _results(run).items():
+        before = None if old is None else old["results"].get(result)
+        same, strays = _same_fingerprint(result, files)
+        problems += strays
+        clash = next(filter(None, (_enter(content, about) for about, _ in same.values())), "")
+        if clash:
+            problems.append(f"{run / result}: has {clash}, as in other results; remove it")
+        elif same:
+            content["results"][result] = _entry(same, before)
     if not content["results"]:
         first = f": {problems[0]}" if problems else ""
         raise AssayError(f"run {run}: holds nothing to make a manifest from{first}")
@@ -281,43 +238,6 @@ def rebuild(run: epath.Path) -> list[str]:
         storage.write_atomic(run / DAMAGED, storage.read(path))
     manifests.Manifest(run, content).save()
     return problems
-
-
-def collect(run: epath.Path, old: Json | None) -> tuple[Json, list[str]]:
-    """The content of a manifest made from the files of a run.
-
-    Args:
-      run: the folder.
-      old: content of the manifest as it is, if it can be read: it vouches for files that say
-        nothing about themselves, and gives self-checks, times and environments.
-
-    Returns:
-      The content, and a line for each file that has no place in it.
-    """
-    content, problems = manifests.empty(), []
-    if old is not None:
-        content.update({kind: dict(old[kind]) for kind in provenance.NAMED})
-    for path, files in _results(run).items():
-        before = None if old is None else old["results"].get(path)
-        whole = []
-        for file in files:
-            try:
-                whole.append(_read(file, before, path))
-            except AssayError as error:
-                problems.append(str(error))
-        kept, fingerprint = _alike(whole, before)
-        problems += [
-            f"{run / path / file.name}: computed otherwise than most parts of its result; "
-            "remove it and run again"
-            for file in whole
-            if file not in kept
-        ]
-        clash = next(filter(None, (_enter(content, file) for file in kept)), "")
-        if clash:
-            problems.append(f"{run / path}: has {clash}, as in other results; remove it")
-        elif kept:
-            content["results"][path] = _entry(kept, fingerprint, before)
-    return content, problems
 
 
 def _results(run: epath.Path) -> dict[str, list[epath.Path]]:
@@ -332,35 +252,42 @@ def _results(run: epath.Path) -> dict[str, list[epath.Path]]:
     return dict(sorted(files.items()))
 
 
-def _read(file: epath.Path, before: Json | None, path: str) -> _File:
-    try:
-        table = parts.read_frame(file, None, {"path": path})
-    except AssayError:
-        recorded = (before or {}).get("parts", {}).get(file.name)
-        if recorded is None:
-            raise
-        table = parts.read_frame(file, recorded["sha256"], {"path": path})  # of an earlier version
-    return _File(file.name, len(table.frame), table.sha256, table.about)
+# What a file says about itself, and its entry under `parts` in the manifest.
+_File = tuple[Json, Json]
 
 
-def _alike(files: Sequence[_File], before: Json | None) -> tuple[list[_File], Json]:
-    """The files of the fingerprint that most rows have, and that fingerprint."""
-    fingerprints = [(file.about or before or {})["fingerprint"] for file in files]
-    texts = [json.dumps(fingerprint, sort_keys=True) for fingerprint in fingerprints]
-    rows: dict[str, int] = collections.Counter()
-    for file, text in zip(files, texts, strict=True):
-        rows[text] += file.rows
-    if not rows:
-        return [], {}
-    chosen = max(rows, key=lambda text: rows[text])
-    kept = [file for file, text in zip(files, texts, strict=True) if text == chosen]
-    return kept, fingerprints[texts.index(chosen)]
+def _same_fingerprint(
+    path: str, files: Sequence[epath.Path]
+) -> tuple[Mapping[str, _File], list[str]]:
+    """The files of a result with the fingerprint that most of its rows have, by name.
+
+    Returns:
+      Those files, and a line for each other one.
+    """
+    problems, by_fingerprint = [], collections.defaultdict[str, dict[str, _File]](dict)
+    for file in files:
+        try:
+            table = parts.read_frame(file, None, {"path": path})
+        except AssayError as error:
+            problems.append(str(error))
+            continue
+        fingerprint = json.dumps(table.about["fingerprint"], sort_keys=True)
+        part = {"rows": len(table.frame), "sha256": table.sha256}
+        by_fingerprint[fingerprint][file.name] = table.about, part
+    every = by_fingerprint.values()
+    kept = max(every, key=lambda same: sum(part["rows"] for _, part in same.values()), default={})
+    problems += [
+        f"{file}: computed otherwise than most parts of its result; remove it and run again"
+        for file in files
+        if file.name not in kept and any(file.name in same for same in every)
+    ]
+    return kept, problems
 
 
-def _enter(content: Json, file: _File) -> str:
+def _enter(content: Json, about: Json) -> str:
     """Enters the models, prompts and lists of a file; says what contradicts what is there."""
     for kind in provenance.NAMED:
-        for name, entry in (file.about or {}).get(kind, {}).items():
+        for name, entry in about.get(kind, {}).items():
             present = content[kind].get(name)
             why = present is not None and provenance.contradiction(kind, name, entry, present)
             if why:
@@ -370,19 +297,19 @@ def _enter(content: Json, file: _File) -> str:
     return ""
 
 
-def _entry(files: Sequence[_File], fingerprint: Json, before: Json | None) -> Json:
-    """The entry of a result that has these files."""
-    entry = manifests.new_result(fingerprint)
-    entry["parts"] = {f.name: {"rows": f.rows, "sha256": f.sha256} for f in files}
+def _entry(files: Mapping[str, _File], before: Json | None) -> Json:
+    """The entry of a result that has these files; `before` if it is the same."""
+    about = next(iter(files.values()))[0]
+    entry = manifests.new_result(about["fingerprint"])
+    entry["parts"] = {name: part for name, (_, part) in files.items()}
     if before is not None and all(before.get(k) == entry[k] for k in ("fingerprint", "parts")):
         return before
-    about = files[0].about or {}
     for key in ("coefficients", "self_check", "rejected", "certificate", "universal"):
         if key in about:
             entry[key] = about[key]
-    total = about.get("rows", {}).get("of", fingerprint.get("rows"))
+    total = about.get("rows", {}).get("of", about["fingerprint"].get("rows"))
     # Names of parts are row ranges, which must follow one another; the name of a search is none.
-    spans = sorted(span for f in files if (span := provenance.part_span(f.name)) is not None)
+    spans = sorted(span for name in files if (span := provenance.part_span(name)) is not None)
     adjacent = all(before[1] == after[0] for before, after in itertools.pairwise(spans))
-    entry["complete"] = sum(file.rows for file in files) == total and adjacent
+    entry["complete"] = sum(part["rows"] for _, part in files.values()) == total and adjacent
     return entry

@@ -9,7 +9,12 @@ import numpy as np
 
 from engine.types import Candidates, PromptIds
 
-_SHORT = 8  # positions up to which padding a few sequences further costs next to nothing
+PREFIX_MULTIPLE = 16  # of positions, to which whole sequences and prefixes are padded
+# Positions of a candidate up to which a device's step has `step_size` of them, and up to which
+# padding a few sequences further costs next to nothing.
+SHORT = 8
+# Log-probabilities of the whole vocabulary that a step holds at once on a device: 256 MiB.
+_LOGITS = 2**26
 _RARE = 256  # a length that fewer than one in so many sequences have
 
 
@@ -92,7 +97,7 @@ class Distinct:
         """The padded number of positions behind the prefix: few values, each of many sequences."""
         sizes, index = np.unique(np.diff(self.starts), return_inverse=True)
         padded = np.array([padded_length(int(size)) for size in sizes])[index]
-        short = [length for length in np.unique(padded) if length <= _SHORT]
+        short = [length for length in np.unique(padded) if length <= SHORT]
         for length, longer in itertools.pairwise(short):
             members = padded == length
             if members.sum() * _RARE < len(padded):
@@ -135,6 +140,40 @@ def padded_length(length: int) -> int:
         return max(length, 1)
     power = 1 << (length - 1).bit_length()
     return power * 3 // 4 if length <= power * 3 // 4 else power
+
+
+def padded(sequences: Sequence[Sequence[int]], multiple: int, room: int = 0) -> np.ndarray:
+    """Sequences as int32 [rows, positions], padded with zeros to one of few shapes.
+
+    Args:
+      sequences: token ids.
+      multiple: the number of rows is padded to a multiple of it.
+      room: least number of padding positions behind the longest sequence.
+    """
+    longest = -(-(max(map(len, sequences)) + room) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
+    ids = np.zeros((-(-len(sequences) // multiple) * multiple, longest), np.int32)
+    for row, sequence in enumerate(sequences):
+        ids[row, : len(sequence)] = sequence
+    return ids
+
+
+def rows_of_step(candidates: int, positions: int, limit: int) -> int:
+    """Candidates in a step on each device; the number of devices does not count.
+
+    A short list does not pay for a whole step, and long replies take fewer at a time, so that a
+    step's memory is bounded; powers of two keep the shapes few.
+    """
+    needed = 1 << max(4, (candidates - 1).bit_length())
+    if positions <= SHORT:
+        return min(limit, needed)
+    fitting = max(1, limit * SHORT // positions)
+    return min(needed, 1 << (fitting.bit_length() - 1))
+
+
+def largest_step(step_size: int, vocab_size: int) -> int:
+    """Candidates of a step on each device: `step_size`, or fewer where the vocabulary is large."""
+    fitting = max(1, _LOGITS // vocab_size)
+    return min(step_size, 1 << (fitting.bit_length() - 1))
 
 
 def pad_rows(candidates: Candidates, rows: int) -> Candidates:

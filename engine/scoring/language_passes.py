@@ -11,26 +11,16 @@ from jax.sharding import Mesh
 
 from engine import mesh as meshes
 from engine.models.language_model import LanguageModel
+from engine.scoring.batches import largest_step, padded
 from engine.scoring.reward_passes import (
     check_step,
     compiled,
     compiled_over_data,
     fetch,
-    fill,
     in_steps,
-    padded,
 )
 from engine.scoring.rows import ContinuationRows, NextTokenRows
 from engine.types import Graph, KeyValues, Params, PromptIds
-
-# Log-probabilities of the whole vocabulary that a step holds at once on a device: 256 MiB.
-_LOGITS = 2**26
-
-
-def largest_step(step_size: int, vocab_size: int) -> int:
-    """Candidates of a step on each device: `step_size`, or fewer where the vocabulary is large."""
-    fitting = max(1, _LOGITS // vocab_size)
-    return min(step_size, 1 << (fitting.bit_length() - 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +83,9 @@ class LanguageScorer:
             return [opened.logprobs[None, np.array(rows.token_ids[start:stop])]]
         step = functools.partial(self.score_step, self.params, opened.key_values)
         numbers = np.empty((1, stop - start), np.float32)
-        score = functools.partial(in_steps, step, mesh=self.mesh, limit=self.step_size)
-        fill(numbers, rows.buckets(start, stop), score, advance)
+        for bucket in rows.buckets(start, stop):
+            scored = in_steps(step, bucket.candidates, self.mesh, self.step_size, advance)
+            numbers[0, bucket.rows] = scored[bucket.row_candidate]
         return [numbers]
 
     def score_plainly(

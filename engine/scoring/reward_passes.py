@@ -1,13 +1,13 @@
 """The only `jax.jit` on the scoring path: three compiled passes, and the host object around them.
 
-Shapes are few: prefixes are padded to a multiple of `PREFIX_MULTIPLE` (padding is masked), and
-a step has `step_size` candidates on every device, or fewer as the list alone decides. So a row is
+Shapes are few: prefixes are padded to a multiple of `PREFIX_MULTIPLE` (padding is masked), and a
+step has `step_size` candidates on every device, or fewer as the list alone decides. So a row is
 computed by one program on one shape, on however many devices (docs/correctness.md).
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
@@ -22,13 +22,10 @@ from engine.errors import AssayError
 from engine.models.reward_model import RewardModels
 from engine.programs import run_together
 from engine.runs.schema import lens_columns
-from engine.scoring.batches import Bucket, pad_rows, take_rows
+from engine.scoring.batches import Bucket, pad_rows, padded, rows_of_step, take_rows
 from engine.scoring.rows import RewardRows
 from engine.settings import check_dtype
 from engine.types import Candidates, Graph, KeyValues, Params, Prefix, PromptIds
-
-PREFIX_MULTIPLE = 16
-SHORT = 8  # positions of a candidate up to which a device's step has `step_size` of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +36,6 @@ class RewardScorer:
     params: Params
     mesh: Mesh
     step_size: int  # largest number of candidates per step on each device
-    max_positions: int
     gate_patterns: tuple[tuple[int, ...], ...]  # per model: ids at which its gate reads, if any
     gated: tuple[tuple[str, ...], ...]  # per model: objectives that its gate weighs
     columns: tuple[tuple[str, ...], ...]  # column names per model; W of all models together
@@ -81,7 +77,6 @@ class RewardScorer:
             params=params,
             mesh=mesh,
             step_size=step_size,
-            max_positions=config.max_positions,
             gate_patterns=tuple(head.gate_pattern for head in heads),
             gated=tuple(head.objectives if head.gated else () for head in heads),
             columns=tuple((*a, *b) for a, b in zip(model.columns, layers, strict=True)),
@@ -112,10 +107,30 @@ class RewardScorer:
             for names, gate in zip(self.gated, gates, strict=True)
         ]
 
-    def rewards(self, prefix: Prefix, candidates: Candidates) -> Iterator[np.ndarray]:
-        """Rewards and objectives of candidates, step by step in order: float32 [W, step]."""
+    def rewards(
+        self,
+        prefix: Prefix,
+        candidates: Candidates,
+        advance: Callable[[int], object] = lambda candidates: None,
+    ) -> np.ndarray:
+        """Rewards and objectives of candidates in order: float32 [W, C]; see `score`."""
         step = functools.partial(self.score_step, self.params, prefix)
-        return in_steps(step, candidates, self.mesh, self.step_size)
+        return in_steps(step, candidates, self.mesh, self.step_size, advance)
+
+    def of_buckets(
+        self,
+        prefix: Prefix,
+        buckets: Sequence[Bucket],
+        rows: int,
+        advance: Callable[[int], object] = lambda candidates: None,
+    ) -> np.ndarray:
+        """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows]."""
+        step = functools.partial(self.score_step, self.params, prefix)
+        numbers = np.empty((sum(map(len, self.columns)), rows), np.float32)
+        for bucket in buckets:
+            scored = in_steps(step, bucket.candidates, self.mesh, self.step_size, advance)
+            numbers[:, bucket.rows] = scored[:, bucket.row_candidate]
+        return numbers
 
     def plain_rewards(
         self, sequences: list[list[int]], read_at: Sequence[int] | None = None
@@ -155,7 +170,7 @@ class RewardScorer:
         number of candidates.
         """
         buckets = rows.buckets(start, stop)
-        return self._by_model(score_buckets(self, prefix, buckets, stop - start, advance))
+        return self._by_model(self.of_buckets(prefix, buckets, stop - start, advance))
 
     def score_plainly(self, rows: RewardRows, sample: Sequence[int]) -> list[np.ndarray]:
         """What `score` gives for some rows, by the plain pass: float32 [columns, sample]."""
@@ -166,50 +181,15 @@ class RewardScorer:
         """[W, C] -> [columns of the model, C] per model; the reward is the first column."""
         return np.split(numbers, np.cumsum([len(names) for names in self.columns])[:-1])
 
-    def check_length(self, positions: int) -> None:
-        """Raises AssayError for a conversation longer than the model was made for."""
-        check_length(positions, self.max_positions)
-
-
-def score_buckets(
-    scorer: RewardScorer,
-    prefix: Prefix,
-    buckets: Sequence[Bucket],
-    rows: int,
-    advance: Callable[[int], object] = lambda candidates: None,
-) -> np.ndarray:
-    """Rewards and objectives of all models for the rows of some buckets: float32 [W, rows]."""
-    numbers = np.empty((sum(map(len, scorer.columns)), rows), np.float32)
-    fill(numbers, buckets, functools.partial(scorer.rewards, prefix), advance)
-    return numbers
-
-
-def fill(
-    numbers: np.ndarray,
-    buckets: Sequence[Bucket],
-    score: Callable[[Candidates], Iterable[np.ndarray]],
-    advance: Callable[[int], object],
-) -> None:
-    """Fills in the numbers of rows, from those of the candidates that stand for them.
-
-    Args:
-      numbers: float32 [..., rows]; rows in no bucket stay as they are.
-      buckets: of the rows.
-      score: candidates -> float32 [..., candidates of a step], step by step in order.
-      advance: called after each step with its number of candidates.
-    """
-    for bucket in buckets:
-        steps = []
-        for step in score(bucket.candidates):
-            steps.append(step)
-            advance(step.shape[-1])
-        numbers[..., bucket.rows] = np.concatenate(steps, axis=-1)[..., bucket.row_candidate]
-
 
 def in_steps(
-    step: Callable[[Candidates], jax.Array], candidates: Candidates, mesh: Mesh, limit: int
-) -> Iterator[np.ndarray]:
-    """Results of a compiled pass over candidates, step by step in order: [..., step].
+    step: Callable[[Candidates], jax.Array],
+    candidates: Candidates,
+    mesh: Mesh,
+    limit: int,
+    advance: Callable[[int], object],
+) -> np.ndarray:
+    """Results of a compiled pass over candidates in order: [..., C].
 
     The next step is dispatched before the last one is read, so that the device never waits.
 
@@ -218,49 +198,24 @@ def in_steps(
       candidates: to be cut into steps.
       mesh: the devices.
       limit: largest number of candidates in a step on each device.
+      advance: called after each step with its number of candidates.
     """
-
-    def first(numbers: jax.Array, count: int) -> np.ndarray:
-        return fetch(numbers)[..., :count]
-
     size = mesh.shape["data"] * rows_of_step(len(candidates), candidates.ids.shape[1], limit)
-    pending = None
+    results: list[np.ndarray] = []
+    pending: list[tuple[jax.Array, int]] = []  # dispatched, and its number of candidates
+
+    def read() -> None:
+        numbers, count = pending.pop(0)
+        results.append(fetch(numbers)[..., :count])
+        advance(count)
+
     for start in range(0, len(candidates), size):
         taken = take_rows(candidates, slice(start, start + size))
-        dispatched = step(meshes.put(mesh, pad_rows(taken, size), "CT")), len(taken)
-        if pending:
-            yield first(*pending)
-        pending = dispatched
-    if pending:
-        yield first(*pending)
-
-
-def padded(sequences: Sequence[Sequence[int]], multiple: int, room: int = 0) -> np.ndarray:
-    """Sequences as int32 [rows, positions], padded with zeros to one of few shapes.
-
-    Args:
-      sequences: token ids.
-      multiple: the number of rows is padded to a multiple of it.
-      room: least number of padding positions behind the longest sequence.
-    """
-    longest = -(-(max(map(len, sequences)) + room) // PREFIX_MULTIPLE) * PREFIX_MULTIPLE
-    ids = np.zeros((-(-len(sequences) // multiple) * multiple, longest), np.int32)
-    for row, sequence in enumerate(sequences):
-        ids[row, : len(sequence)] = sequence
-    return ids
-
-
-def rows_of_step(candidates: int, positions: int, limit: int) -> int:
-    """Candidates in a step on each device; the number of devices does not count.
-
-    A short list does not pay for a whole step, and long replies take fewer at a time, so that a
-    step's memory is bounded; powers of two keep the shapes few.
-    """
-    needed = 1 << max(4, (candidates - 1).bit_length())
-    if positions <= SHORT:
-        return min(limit, needed)
-    fitting = max(1, limit * SHORT // positions)
-    return min(needed, 1 << (fitting.bit_length() - 1))
+        pending.append((step(meshes.put(mesh, pad_rows(taken, size), "CT")), len(taken)))
+        if len(pending) > 1:
+            read()
+    read()
+    return np.concatenate(results, axis=-1)
 
 
 def gate_position(ids: Sequence[int], pattern: Sequence[int]) -> int:
@@ -285,12 +240,6 @@ def check_step(step_size: int) -> None:
     """Raises AssayError for a step without candidates."""
     if step_size < 1:
         raise AssayError(f"step_size={step_size}; allowed: integers >= 1")
-
-
-def check_length(positions: int, allowed: int) -> None:
-    """Raises AssayError for a conversation longer than a model was made for."""
-    if positions > allowed:
-        raise AssayError(f"a conversation has {positions} tokens; allowed by the model: {allowed}")
 
 
 def dtype_named(name: str) -> jnp.dtype:

@@ -8,7 +8,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from engine.runs import schema
 from engine.scoring.batches import Bucket, Distinct, reply_buckets, token_candidates
 from engine.settings import MODES, check_choice
 from engine.text.chat_template import ChatTemplate
-from engine.text.cue import Cue
 from engine.types import PromptIds
+
+if TYPE_CHECKING:
+    from engine.text.cue import Cue  # of language models, which a sweep does not load
 
 _AT_ONCE = 4096  # replies that are tokenised together
 
@@ -101,13 +103,7 @@ class Rows(abc.ABC):
 
     def check(self, decoder: DecoderConfig) -> None:
         """Raises AssayError for a conversation that a model cannot read: too long, unknown ids."""
-        positions, highest = self.extent()
-        if positions > decoder.max_positions:
-            raise AssayError(
-                f"a conversation has {positions} tokens; allowed by the model: "
-                f"{decoder.max_positions}"
-            )
-        check_ids(highest, decoder)
+        check_fits(*self.extent(), decoder)
 
     def duplicates(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of [start, stop) whose conversation is that of a row before `start`.
@@ -257,7 +253,7 @@ class NextTokenRows(Rows):
 class ContinuationRows(Rows):
     """A list of replies of any length, as continuations of a language model's prompt."""
 
-    cue: Cue
+    cue: "Cue"
     texts: Sequence[str]
     prompt: PromptIds = dataclasses.field(init=False)  # the cue's
 
@@ -294,8 +290,18 @@ class ContinuationRows(Rows):
         return reply_buckets(prefix[:-1], [[*prefix, *ids] for ids in self.ids[start:stop]])
 
 
-def check_ids(highest: int, decoder: DecoderConfig) -> None:
-    """Raises AssayError for a token id that the embedding of a model lacks."""
+def check_fits(positions: int, highest: int, decoder: DecoderConfig) -> None:
+    """Raises AssayError for a conversation that a model cannot read.
+
+    Args:
+      positions: of the conversation, at most those that the model was made for.
+      highest: token id in it, at most the last that the embedding has.
+      decoder: of the model.
+    """
+    if positions > decoder.max_positions:
+        raise AssayError(
+            f"a conversation has {positions} tokens; allowed by the model: {decoder.max_positions}"
+        )
     if highest >= decoder.vocab_size:
         raise AssayError(
             f"a conversation holds token id {highest}; the model's embedding has "

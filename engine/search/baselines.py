@@ -218,13 +218,10 @@ class SuffixScorer:
             room = self._objective.settings.length - len(beginning)  # one shape for all beginnings
             self._prefixes = [self._scorer.prefill(p, room) for p in prompts]
             self._beginning = beginning
-        every = []
-        for prefix, prompt in zip(self._prefixes, prompts, strict=True):
-            steps = []
-            for step in self._scorer.rewards(prefix, _candidates(prompt, rows)):
-                steps.append(step[0])
-                advance(step.shape[1])
-            every.append(np.concatenate(steps))
+        every = [
+            self._scorer.rewards(prefix, _candidates(prompt, rows), advance)[0]
+            for prefix, prompt in zip(self._prefixes, prompts, strict=True)
+        ]
         means: np.ndarray = np.stack(every).mean(axis=0, dtype=np.float32)
         return means
 

@@ -30,7 +30,7 @@ from engine.search.jobs import Job
 from engine.search.objective import SearchObjective
 from engine.settings import DIRECTIONS, SearchSettings
 from engine.sweep import setup
-from engine.sweep.step_size import recorded_step
+from engine.sweep.jobs import recorded_step
 
 _SAVE_S = 2.0  # between two saves of an unfinished certificate
 
@@ -235,7 +235,7 @@ def _present(
     if not storage.exists(file):
         return [], False
     table = jobs.read_table(manifest, path, search.prompts)
-    about = table.about or {}
+    about = table.about
     said, known = about.get("certificate", {}), about.get("sweeps", [])
     if storage.exists(manifest.run / searched):
         found = jobs.read_table(manifest, searched, search.prompts).frame["token_ids"][-1].to_list()

@@ -33,7 +33,7 @@ from engine.search.objective import SearchObjective
 from engine.search.trace import Trace
 from engine.settings import AUTO, DIRECTIONS, ENUMERATIONS, SearchSettings
 from engine.sweep import setup
-from engine.sweep.rewards import pooling_of
+from engine.sweep.reward_jobs import pooling_of
 from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 from engine.types import PromptIds
 
@@ -420,13 +420,11 @@ def _complete(manifest: Manifest, files: Mapping[str, Files], prompts: Sequence[
     known = [d for d, paths in on_disk.items() if all(complete[path] for path in paths)]
     if known or len(on_disk) < len(files):
         return known
-    # A file that says nothing of itself is vouched for by the manifest: the search is not over.
-    over = [d for d, paths in on_disk.items() if all(tables[p].about for p in paths)]
-    for path in (p for d in over for p in on_disk[d] if not complete[p]):
+    for path in (p for paths in on_disk.values() for p in paths if not complete[p]):
         table, name = tables[path], (manifest.run / path).name
         manifest.adopt_part(path, name, len(table.frame), table.sha256)
-        finish(manifest, path, table.about or {})
-    return over
+        finish(manifest, path, table.about)
+    return list(on_disk)
 
 
 def _joint_id(prompt_ids: Sequence[str]) -> str:

@@ -26,14 +26,14 @@ from engine.checkpoint.card import Card, Checkpoint
 from engine.errors import AssayError
 from engine.planning import flops
 from engine.planning.work import SearchWork
-from engine.scoring.batches import padded_length, reply_buckets, token_candidates
-from engine.scoring.reward_passes import RewardScorer, rows_of_step, score_buckets
-from engine.scoring.rows import check_ids
+from engine.scoring.batches import padded_length, reply_buckets, rows_of_step, token_candidates
+from engine.scoring.reward_passes import RewardScorer
+from engine.scoring.rows import check_fits
 from engine.search.loop import build_step_inputs
 from engine.search.objective import Ids, SearchObjective
 from engine.search.passes import BROKEN, StepInputs
 from engine.settings import AUTO, STEP_METHODS, SearchSettings
-from engine.sweep.rewards import pooling_of
+from engine.sweep.reward_jobs import pooling_of
 from engine.types import Array, Prefix, PromptIds
 
 RULES = ("mean", "minimum")
@@ -101,12 +101,11 @@ class TextJudge(Judge):
         whole = checkpoint.template.sequences(self.prompt.prompt, texts)
         rows = [ids[: pooling.position(ids) + 1] for ids in whole]
         try:
-            self.scorer.check_length(max(map(len, rows)))
-            check_ids(max(map(max, rows)), checkpoint.card.decoder)
+            check_fits(max(map(len, rows)), max(map(max, rows)), checkpoint.card.decoder)
         except AssayError as error:
             raise AssayError(f"model {self.model!r}, which reads texts: {error}") from error
         buckets = reply_buckets(self.prompt.prefix, rows)
-        return score_buckets(self.scorer, self.prefix, buckets, len(rows))[0]
+        return self.scorer.of_buckets(self.prefix, buckets, len(rows))[0]
 
 
 def check_rule(rule: str, judges: int) -> None:
@@ -328,8 +327,8 @@ def ids_judges(
     for j, (prompt_id, prompt) in enumerate(zip(prompt_ids, objective.prompts, strict=True)):
         prefix = jax.tree.map(lambda leaf, j=j: leaf[j : j + 1], every.prefix)
         candidates = token_candidates(prompt, sample(objective))
-        steps = [step[0] for step in scorer.rewards(scorer.prefill(prompt), candidates)]
-        mean, sd = moments(model, prompt, np.concatenate(steps))
+        rewards = scorer.rewards(scorer.prefill(prompt), candidates)[0]
+        mean, sd = moments(model, prompt, rewards)
         judges.append(
             IdsJudge(
                 model=model,

@@ -9,10 +9,9 @@ import polars as pl
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
-from engine.scoring.reward_passes import check_length
-from engine.scoring.rows import LAST, Pooling, check_ids
+from engine.scoring.rows import LAST, Pooling, check_fits
 from engine.settings import AUTO, DIRECTIONS, SearchSettings
-from engine.sweep.rewards import pooling_of
+from engine.sweep.reward_jobs import pooling_of
 from engine.text.chat_template import ChatTemplate
 from engine.types import PromptIds
 
@@ -281,8 +280,8 @@ def check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderConf
         two prompts differently.
     """
     for prompt in prompts:
-        check_length(len(prompt.prefix) + length + len(prompt.suffix), config.max_positions)
-        check_ids(max((*prompt.prefix, *prompt.suffix)), config)
+        positions = len(prompt.prefix) + length + len(prompt.suffix)
+        check_fits(positions, max((*prompt.prefix, *prompt.suffix)), config)
         if prompt.suffix != prompts[0].suffix:
             raise AssayError(
                 f"prompts {prompts[0].prompt!r} and {prompt.prompt!r}: the template closes their "

@@ -33,7 +33,7 @@ from engine.search.trace import Trace, end_step
 from engine.settings import AUTO, DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep import setup
 from engine.sweep.outcomes import free_models, memory_errors
-from engine.sweep.rewards import sweep_replies
+from engine.sweep.reward_jobs import sweep_replies
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,23 +1,30 @@
-"""A job: one model's numbers for a list of rows under one prompt, and its parts on disk."""
+"""A job: one model's numbers for a list of rows under one prompt; its parts, step and memory."""
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from etils import epath
+from tqdm import tqdm
 
+from engine import processes
 from engine.checkpoint.card import Checkpoint
-from engine.errors import AssayError
+from engine.errors import AssayError, OutOfMemory
+from engine.planning import admission
+from engine.planning.admission import Place
 from engine.progress import progress
 from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
 from engine.scoring.rows import Rows
+from engine.settings import Settings
 
 # What decides a number's last bits, of all that a part says about what computed it.
 _DECIDING = ("platform", "device_kind", "jaxlib")
+_SMALL = 1024  # rows of a part; who names fewer wants small parts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,31 +74,31 @@ class Job:
         return self.rows.part_columns | schema.objective_columns(self.columns[1:])
 
 
-Pass = tuple[Job, ...]  # jobs that one pass over their rows computes, one per model
+JobGroup = tuple[Job, ...]  # jobs with the same rows, one per model: computed together
 
 
-def passes(jobs: Iterable[Job]) -> list[Pass]:
+def grouped(jobs: Iterable[Job]) -> list[JobGroup]:
     """Consecutive jobs with the same rows."""
     return [tuple(same) for _, same in itertools.groupby(jobs, key=lambda job: id(job.rows))]
 
 
-def models_of(one: Iterable[Job]) -> tuple[str, ...]:
-    """Slugs of the models of a pass."""
-    return tuple(job.model for job in one)
+def models_of(group: Iterable[Job]) -> tuple[str, ...]:
+    """Slugs of the models of a group."""
+    return tuple(job.model for job in group)
 
 
-def missing_spans(one: Pass) -> list[Span]:
-    """Row ranges that are missing for at least one model of a pass."""
-    return sorted({span for job in one for span in job.missing})
+def missing_spans(group: JobGroup) -> list[Span]:
+    """Row ranges that are missing for at least one model of a group."""
+    return sorted({span for job in group for span in job.missing})
 
 
-def step_of(one: Pass) -> int:
-    """Candidates per step of a pass that computes what is missing.
+def step_of(group: JobGroup) -> int:
+    """Candidates per step with which what is missing is computed.
 
     Raises:
-      AssayError: unfinished jobs of the pass have different step sizes.
+      AssayError: unfinished jobs of the group have different step sizes.
     """
-    first, *others = [job for job in one if job.missing] or one[:1]
+    first, *others = [job for job in group if job.missing] or group[:1]
     for other in others:
         if other.step_size != first.step_size:
             raise AssayError(
@@ -115,9 +122,9 @@ def check_present(manifest: Manifest, jobs: Sequence[Job], part_size: int) -> No
       AssayError: a part is damaged, belongs to another job, or holds other row ranges; parts of an
         unfinished job were computed by another kind of device or compiler, or with other models.
     """
-    present: list[tuple[Job, Pass, Span]] = []
-    for one in passes(jobs):
-        for job in one:
+    present: list[tuple[Job, JobGroup, Span]] = []
+    for group in grouped(jobs):
+        for job in group:
             for name in parts.foreign(manifest.names(job.path), len(job.rows), part_size):
                 raise AssayError(
                     f"{manifest.run / job.path / name}: no part of a result of {len(job.rows)} "
@@ -125,13 +132,13 @@ def check_present(manifest: Manifest, jobs: Sequence[Job], part_size: int) -> No
                 )
             missing = set(job.missing)
             spans = parts.ranges(len(job.rows), part_size)
-            present += [(job, one, span) for span in spans if span not in missing]
+            present += [(job, group, span) for span in spans if span not in missing]
     files = [manifest.run / job.path / schema.part_name(*span) for job, _, span in present]
     with progress(len(files), "parts", what="checking", delay_s=5) as bar:
-        for (job, one, span), data in zip(present, storage.read_ahead(files), strict=True):
-            about = _read(manifest, job, span, data).about or {}
+        for (job, group, span), data in zip(present, storage.read_ahead(files), strict=True):
+            about = _read(manifest, job, span, data).about
             if job.missing:
-                folder, models = manifest.run / job.path, sorted(models_of(one))
+                folder, models = manifest.run / job.path, sorted(models_of(group))
                 _check_same(folder, about, models, manifest.computed_by)
             bar.update()
 
@@ -161,14 +168,14 @@ def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by:
     Raises:
       AssayError: other models share the pass, or it is another kind of device or compiler.
     """
-    before = about.get("together", models)
+    before = about["together"]
     if before != models:
         raise AssayError(
             f"{folder}: begun in one pass with the models {', '.join(before)}, not "
             f"{', '.join(models)}; give the same models, or remove the folder"
         )
     for name in _DECIDING:
-        was, now = about.get("computed_by", computed_by).get(name), computed_by.get(name)
+        was, now = about["computed_by"][name], computed_by[name]
         if was != now:
             raise AssayError(
                 f"{folder}: begun with {name}={was!r}, not {now!r}; go on with that, or remove the "
@@ -186,3 +193,97 @@ def _read(manifest: Manifest, job: Job, span: Span, data: bytes | None = None) -
     if recorded is None:  # the process ended between writing the part and the manifest
         manifest.adopt_part(job.path, name, len(table.frame), table.sha256)
     return table
+
+
+def choose_step(
+    manifest: Manifest, same_models: Sequence[JobGroup], settings: Settings, place: Place
+) -> int:
+    """Candidates per step on each device, for all passes of models that share a decoder.
+
+    It is the step that the settings name; else the step that the run records for these models, so
+    that one run has one step; else what memory and the kind of device allow. A recorded step may no
+    longer fit: `refusals` says so.
+    """
+    if settings.step_size is not None:
+        return settings.step_size
+    folders = {job.path.rpartition("/")[0] for group in same_models for job in group}
+    for path in sorted(manifest.content["results"]):
+        recorded = recorded_step(manifest, path)
+        if recorded and path.rpartition("/")[0] in folders:
+            return recorded
+    rows = [group[0].rows for group in same_models]
+    longest = max(len(each.prompt.prefix) for each in rows)
+    # Positions of a candidate; None for replies of any length.
+    positions = 1 + max(len(each.prompt.suffix) for each in rows)
+    any_length = any(each.any_length for each in rows)
+    return admission.step_for(
+        admission.subject_of([job.checkpoint for job in same_models[0]]),
+        place,
+        settings.dtype,
+        longest,
+        None if any_length else positions,
+        settings.self_check,
+    )
+
+
+def recorded_step(manifest: Manifest, path: str) -> int | None:
+    """The step of a result that the run holds already."""
+    entry = manifest.content["results"].get(path, {})
+    step: int | None = entry.get("fingerprint", {}).get("step_size")
+    return step
+
+
+def refusals(
+    jobs: Sequence[Job], settings: Settings, place: Place
+) -> Mapping[tuple[str, ...], str]:
+    """Why models cannot be loaded, by the slugs of models that share a pass; empty if all can.
+
+    Only models with missing parts count.
+
+    Raises:
+      OutOfMemory: none of them can.
+      AssayError: jobs of one group are recorded with different steps.
+    """
+    reasons: dict[tuple[str, ...], str] = {}
+    by_models: dict[tuple[str, ...], list[JobGroup]] = {}
+    for group in grouped(jobs):
+        if any(job.missing for job in group):
+            by_models.setdefault(models_of(group), []).append(group)
+    for models, same_models in by_models.items():
+        step = max(step_of(group) for group in same_models)
+        if not settings.check_memory:
+            continue
+        rows = [group[0].rows for group in same_models]
+        reason = admission.refusal(
+            admission.subject_of([job.checkpoint for job in same_models[0]]),
+            place,
+            settings.dtype,
+            max(len(each.prompt.prefix) for each in rows),
+            1 + min(len(each.prompt.suffix) for each in rows),
+            step,
+            min(settings.self_check, max(map(len, rows))),
+        )
+        if reason:
+            reasons[models] = reason
+    if reasons and len(reasons) == len(by_models):
+        raise OutOfMemory(next(iter(reasons.values())))
+    return reasons
+
+
+def advise(jobs: Sequence[Job], part_size: int, devices: int) -> None:
+    """Says on standard error where parts are too small to fill many devices.
+
+    Args:
+      jobs: only those with missing parts and more rows than a part are considered.
+      part_size: rows per part.
+      devices: along the mesh axis `data`.
+    """
+    sizes = [job.step_size for job in jobs if job.missing and len(job.rows) > part_size]
+    step = max(sizes, default=0) * devices
+    if processes.writes() and _SMALL <= part_size < step:
+        tqdm.write(
+            f"note: the devices take {step:,} candidates a step, but a part has {part_size:,} "
+            f"rows, so {1 - part_size / step:.0%} of a step is padding; for a new run, "
+            f"--config.part_size={step} fills it",
+            file=sys.stderr,
+        )

@@ -23,7 +23,7 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError, OutOfMemory
 from engine.progress import progress
-from engine.runs import parts, provenance, schema, storage
+from engine.runs import parts, provenance, schema
 from engine.runs.manifest import Manifest
 from engine.runs.parts import Span
 from engine.runs.reader import Json
@@ -32,17 +32,17 @@ from engine.settings import Settings
 from engine.sweep import setup
 from engine.sweep.jobs import (
     Job,
-    Pass,
+    JobGroup,
+    advise,
+    grouped,
     is_checked,
     missing_spans,
     models_of,
-    passes,
     read_numbers,
     step_of,
 )
 from engine.sweep.outcomes import Ended, Outcomes, SomeFailed, memory_errors
 from engine.sweep.self_check import check_finite, self_check
-from engine.sweep.step_size import advise
 from engine.types import PromptIds
 
 
@@ -112,13 +112,15 @@ def run(
     vocabularies = setup.missing_vocabularies(manifest, jobs)
     setup.begin(manifest, vocabularies, jobs, settings.part_size)
     pending = [
-        one for one in passes(jobs) if any(j.missing or not is_checked(manifest, j) for j in one)
+        group
+        for group in grouped(jobs)
+        if any(job.missing or not is_checked(manifest, job) for job in group)
     ]
     outcomes, computed = Outcomes([job.model for job in jobs]), 0
     load = functools.partial(_load, load, mesh, refused)
-    with progress(sum(b - a for one in pending for a, b in missing_spans(one))) as bar:
+    with progress(sum(b - a for group in pending for a, b in missing_spans(group))) as bar:
         for (models, step), same_models in itertools.groupby(
-            pending, key=lambda one: (models_of(one), step_of(one))
+            pending, key=lambda group: (models_of(group), step_of(group))
         ):
             bar.set_description(f"loading {models[0]}")
             memory = memory_errors(models, mesh, "step_size", step)
@@ -192,14 +194,14 @@ class _Loop:
     outcomes: Outcomes
     finished: Finished
 
-    def compute(self, same_models: Sequence[Pass], load: Load, step: int) -> int:
+    def compute(self, same_models: Sequence[JobGroup], load: Load, step: int) -> int:
         """Loads the models and computes their passes; they are released when it returns."""
         checkpoints = [job.checkpoint for job in same_models[0]]
         load_here = functools.partial(load, checkpoints, step)
         scorer = self.outcomes.everywhere(models_of(same_models[0]), "loading", load_here)
-        return sum(self._compute_pass(scorer, one) for one in same_models)
+        return sum(self._compute_group(scorer, jobs) for jobs in same_models)
 
-    def _compute_pass(self, scorer: Scorer, jobs: Pass) -> int:
+    def _compute_group(self, scorer: Scorer, jobs: JobGroup) -> int:
         """Computes, checks and closes the jobs of one pass; returns the number of new rows."""
         first, models = jobs[0], models_of(jobs)
         if self.outcomes.all_failed(models):
@@ -315,7 +317,6 @@ class _Loop:
             if self.outcomes[job.model].failure:
                 continue
             with self._alone(job):
-                storage.sweep_temporaries(self.manifest.run / job.path)
                 spans = parts.ranges(len(job.rows), self.settings.part_size)
                 numbers = read_numbers(self.manifest, job, spans)
                 where, dtype = f"self-check of {job.path}", self.settings.dtype

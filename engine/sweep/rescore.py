@@ -18,9 +18,9 @@ from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import ContinuationRows, NextTokenRows, Pooling, Rows
 from engine.settings import OBJECTIVES
-from engine.sweep import logprobs
+from engine.sweep.logprob_jobs import cue_of
 from engine.sweep.outcomes import free_models
-from engine.sweep.rewards import pooling_of, reply_rows, token_rows
+from engine.sweep.reward_jobs import pooling_of, reply_rows, token_rows
 from engine.sweep.self_check import self_check
 
 _AT_ONCE = 16  # conversations of a plain pass
@@ -155,10 +155,10 @@ def _rows(checkpoint: Checkpoint, path: str, content: Json, frame: pl.DataFrame)
     kind = path.partition("/")[0]
     texts = frame["item"].to_list() if "item" in frame.columns else []
     if kind == schema.LOGPROBS_DIR:
-        cue = logprobs.cue(checkpoint, prompt, fingerprint["form"])
+        cue = cue_of(checkpoint, prompt, fingerprint["form"])
         return NextTokenRows(cue.prompt, frame["token_id"].to_list())
     if kind == schema.ITEM_LOGPROBS_DIR:
-        return ContinuationRows(logprobs.cue(checkpoint, prompt, fingerprint["form"]), texts)
+        return ContinuationRows(cue_of(checkpoint, prompt, fingerprint["form"]), texts)
     pooling, mode = pooling_of(checkpoint, fingerprint.get("pooling", "last")), fingerprint["mode"]
     if kind == schema.SCORES_DIR:
         return token_rows(checkpoint, prompt, mode, pooling, frame["token_id"].to_list())

@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import socket
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,23 @@ from engine import processes
 from engine.checkpoint.card import OTHER_READING, REWARD, VERSION, Checkpoint
 from engine.errors import AssayError
 from engine.planning.admission import Place
-from engine.runs import parts, provenance, schema, storage
+from engine.runs import lock, parts, provenance, schema, storage
 from engine.runs.manifest import Manifest, items_hash
 from engine.runs.provenance import library_versions
 from engine.runs.reader import Json
 from engine.settings import Settings
-from engine.sweep.jobs import Job, check_present, models_of, passes
-from engine.sweep.step_size import choose_step, recorded_step, refusals
+from engine.sweep.jobs import (
+    Job,
+    check_present,
+    choose_step,
+    grouped,
+    models_of,
+    recorded_step,
+    refusals,
+)
 from engine.text.vocabulary import vocabulary
 
-_SHARED_S = 20.0  # for a file of process 0 to appear on every process
+_SHARED_S = 20.0  # for the lock of process 0 to appear on every process
 
 
 # Any: dataclasses of settings have no common type.
@@ -141,7 +147,7 @@ def enter(
     """
     _check_meshes(mesh, [job.checkpoint for job in jobs])
     place, entered = Place.of(mesh), []
-    for _, group in itertools.groupby(passes(jobs), key=models_of):
+    for _, group in itertools.groupby(grouped(jobs), key=models_of):
         same_models = list(group)
         step = choose_step(manifest, same_models, settings, place)
         listed = itertools.chain.from_iterable(same_models)
@@ -218,8 +224,6 @@ def begin(
     _check_shared(manifest.run)
     if not processes.writes():
         return
-    for folder in (manifest.run, manifest.run / schema.VOCAB_DIR):
-        storage.sweep_temporaries(folder)
     manifest.save()
     for path, frame in vocabularies.items():
         parts.write_frame(manifest.run / path, frame, provenance.of_table(path))
@@ -243,7 +247,7 @@ def read_vocabulary(manifest: Manifest, path: str) -> pl.DataFrame | None:
     file = manifest.run / path
     if not storage.exists(file):
         return None
-    return parts.read_frame(file, None, provenance.of_table(path), may_be_old=True).frame
+    return parts.read_frame(file, None, provenance.of_table(path)).frame
 
 
 def _environment() -> Json:
@@ -293,38 +297,23 @@ def _agree(
 
 
 def _check_shared(run: epath.Path) -> None:
-    """Refuses a run folder in which the processes see different files.
+    """Refuses a run folder in which another process does not see the lock of process 0.
 
-    Process 0 alone needs it, but another process may be process 0 next time.
+    Process 0 alone reads and writes there, but another process may be process 0 next time.
     """
-    if processes.count() == 1:
-        return
-    # Named like a temporary file, which the next command removes if this one is killed.
-    name = processes.from_first("mark", lambda: f".shared.{uuid.uuid4().hex[:8]}.tmp")
-    if not processes.writes():
-        _find(run, name)
-        processes.agree("run folders", None)
-        return
-    forget = processes.at_exit(lambda: storage.remove(run / name))
-    storage.write_atomic(run / name, b"")
-    processes.agree("run folders", None)
-    storage.remove(run / name)
-    forget()
-
-
-def _find(run: epath.Path, name: str) -> None:
-    """Waits for the file of process 0; a network file system may show it late."""
-    deadline = time.monotonic() + _SHARED_S
-    while True:
-        with contextlib.suppress(AssayError):
-            if name in storage.names(run):  # a listing is asked for afresh
-                return
+    token = processes.from_first("lock", lambda: lock.token_of(run))
+    deadline = time.monotonic() + _SHARED_S  # a network file system may show it late
+    while token and not processes.writes():
+        holder = lock.Holder.read(storage.read_if_there(run / lock.NAME))
+        if holder is not None and holder.token == token:
+            break
         if time.monotonic() > deadline:
             raise AssayError(
                 f"run {run}: not the folder that process 0 sees under this path "
-                f"(its file did not appear in {_SHARED_S:.0f} s); allowed: a folder that all share"
+                f"(its lock did not appear in {_SHARED_S:.0f} s); allowed: a folder that all share"
             )
         time.sleep(0.2)
+    processes.agree("run folders", None)
 
 
 def _code_hash() -> str:

@@ -31,7 +31,7 @@ from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.schema import SCORES_DIR
 from engine.settings import SweepSettings
-from engine.sweep.rewards import check_vocabulary, sweep_vocabulary
+from engine.sweep.reward_jobs import check_vocabulary, sweep_vocabulary
 from launch.common import command, findings, locking, scoring
 
 _OTHER_STEPS = (48, 40)  # candidates; no device's defaults

@@ -17,10 +17,7 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.errors import AssayError, OutOfMemory
 from engine.runs import schema, storage
-from engine.runs.lock import LockError
-from engine.runs.manifest import Manifest, empty
-from engine.runs.reader import RunError
-from engine.runs.readings import (
+from engine.runs.convention_index import (
     DEFAULT,
     NOISE_MESH,
     NOISE_STEP,
@@ -29,10 +26,14 @@ from engine.runs.readings import (
     merged,
     write_index,
 )
-from engine.scoring.reward_passes import RewardScorer, dtype_named, rows_of_step
+from engine.runs.lock import LockError
+from engine.runs.manifest import Manifest, empty
+from engine.runs.reader import RunError
+from engine.scoring.batches import rows_of_step
+from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.settings import SweepSettings
-from engine.sweep.rewards import check_vocabulary, sweep_replies, sweep_vocabulary
-from engine.sweep.step_size import recorded_step
+from engine.sweep.jobs import recorded_step
+from engine.sweep.reward_jobs import check_vocabulary, sweep_replies, sweep_vocabulary
 from launch.common.conventions import Convention
 from launch.common.inputs import RankedList
 from launch.common.text import say

@@ -174,7 +174,7 @@ def ranked_lists(run: epath.Path, names: str) -> list[RankedList]:
                 f"people ({', '.join(ranked) or 'it has none'})"
             )
         place = schema.humans_path(name)
-        table = parts.read_frame(run / place, None, provenance.of_table(place), may_be_old=True)
+        table = parts.read_frame(run / place, None, provenance.of_table(place))
         replies = table.frame.sort("item_id")["item"].to_list()
         prompts = {r.prompt: contents.prompts[r.prompt] for r in scored if r.items == name}
         lists.append(RankedList(name, replies, storage.read(run / place), prompts))

@@ -19,10 +19,10 @@ from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import admission
 from engine.progress import progress
-from engine.scoring.reward_passes import RewardScorer, score_buckets
+from engine.scoring.reward_passes import RewardScorer
 from engine.scoring.rows import RewardRows
 from engine.sweep.outcomes import memory_errors
-from engine.sweep.rewards import pooling_of, reply_rows, token_rows
+from engine.sweep.reward_jobs import pooling_of, reply_rows, token_rows
 from launch.common.command import Given
 from launch.common.convention_runs import Weights
 from launch.common.conventions import DIMENSIONS, Convention, Values, conventions_of
@@ -322,7 +322,7 @@ def _rows(model: Checkpoint, published: RewardSet, convention: Convention) -> Re
 
 def _rewards(scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
     prefix = scorer.prefill(rows.prompt)
-    rewards: np.ndarray = score_buckets(scorer, prefix, rows.buckets(0, len(rows)), len(rows))[0]
+    rewards: np.ndarray = scorer.of_buckets(prefix, rows.buckets(0, len(rows)), len(rows))[0]
     return rewards
 
 

@@ -239,7 +239,7 @@ def _check_humans(manifest: Manifest, path: str, humans: pl.DataFrame) -> None:
     if not storage.exists(manifest.run / path):
         return
     about = provenance.of_table(path)
-    present = parts.read_frame(manifest.run / path, None, about, may_be_old=True)
+    present = parts.read_frame(manifest.run / path, None, about)
     if not present.frame.equals(humans):
         raise AssayError(
             f"run {manifest.run}: {path} has other human scores already; allowed: another list "

@@ -15,8 +15,8 @@ from configs import analyze as defaults
 from configs import known_models
 from demo.embedded_models import EMBEDDED
 from engine.errors import AssayError
+from engine.runs.convention_index import default_of
 from engine.runs.reader import read_contents
-from engine.runs.readings import default_of
 from engine.runs.shards import expanded
 from engine.settings import AnalyzeSettings, Options
 

@@ -9,7 +9,7 @@ from absl.flags import FlagValues
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from engine import compile_cache
+from engine import programs
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
@@ -111,7 +111,7 @@ def step_size(value: object) -> int | None:
 
 def dtype_and_mesh(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[str, Mesh]:
     """The dtype that a config names, or `auto`'s choice for the models and devices; the mesh."""
-    compile_cache.enable()
+    programs.enable_cache()
     mesh = build_mesh(config.mesh.model)
     if config.dtype != "auto":
         return config.dtype, mesh

@@ -9,7 +9,6 @@ from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.planning import flops
-from engine.runs.shards import Shard
 from engine.sweep.outcomes import Ended
 from launch.common import findings
 from launch.common.command import Given
@@ -50,6 +49,8 @@ def share(
     """
     if given.shard is None:
         return run, models, prompts
+    from engine.runs.shards import Shard  # not at the top: few sweeps are sharded
+
     shard = Shard.parse(given.shard)
     groups = sharing_groups(models)
     most = len(groups) * len(prompts)

@@ -17,7 +17,7 @@ from engine.models.heads import HeadConfig
 from engine.planning.admission import subject_of as subject_of_checkpoints
 from engine.planning.memory import Model
 from engine.runs import storage
-from engine.scoring.reward_passes import PREFIX_MULTIPLE
+from engine.scoring.batches import PREFIX_MULTIPLE
 
 _PREFIX, _OWN = 64, 3  # positions, where no template is at hand and the model is not listed
 _GATE_WIDTH = 1024  # of the published gates

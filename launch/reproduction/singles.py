@@ -15,7 +15,7 @@ from configs.known_models import ModelSpec
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.runs import schema, storage
-from engine.runs.readings import DEFAULT, read_index
+from engine.runs.convention_index import DEFAULT, read_index
 from launch.common.convention_runs import ConventionRuns, Failed
 from launch.common.conventions import (
     DIMENSIONS,

@@ -12,7 +12,7 @@ import analysis
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.mesh import build_mesh
-from engine.runs.readings import read_index
+from engine.runs.convention_index import read_index
 from engine.runs.storage import path_of
 from launch import conventions
 from launch.common import convention_runs

@@ -28,13 +28,6 @@ LONG = ("--config.part_size=4", "--config.step_size=4", "--config.prompts=greate
 
 
 @pytest.fixture
-def checkpoints(checkpoint):
-    """Kind -> flag: a reward model, and a language model."""
-    kinds = {"reward": checkpoint(), "language": checkpoint("lm", head="lm")}
-    return {kind: f"--checkpoint={one.path}" for kind, one in kinds.items()}
-
-
-@pytest.fixture
 def sweeping(checkpoint, tmp_path):
     """Starts a long sweep, and waits until it has written a part."""
     models = checkpoint(), checkpoint("shallow", num_hidden_layers=2, head_seed=1)
@@ -114,33 +107,6 @@ def test_a_signal_to_one_process_stops_all_in_order(sweeping, tmp_path, count, t
     with sweeping(count, devices=2 // count) as started:
         assert_quiet_but_for_the_first(started.wait())
     assert {path: run.parts()[path] for path in kept} == kept
-
-
-@pytest.mark.slow
-def test_a_damaged_checkpoint_on_one_process_ends_all(checkpoint, tmp_path):
-    paths = [tmp_path / "0", tmp_path / "1"]
-    for path in paths:
-        shutil.copytree(checkpoint().path, path)
-    damaged = [file for file in (paths[1] / "params").rglob("0*") if file.is_file()]
-    assert damaged
-    for file in damaged:
-        file.write_bytes(b"")
-    ended = run_to_the_end(
-        "sweep", 2, *SMALL, f"--run={tmp_path}/run", own=lambda i: [f"--checkpoint={paths[i]}"]
-    )
-    assert_one_line_each(ended, 2, rf"process 1 of 2 \({HOST}\): .*damaged checkpoint.*")
-    assert not list((tmp_path / "run").glob("scores/**/part-*"))
-
-
-@pytest.mark.slow
-def test_a_damaged_part_on_process_0_is_no_success_elsewhere(checkpoints, tmp_path):
-    flags = [checkpoints["reward"], *SMALL, "--config.prompts=greatest", f"--run={tmp_path}/run"]
-    assert_quiet_but_for_the_first(run_to_the_end("sweep", 2, *flags))
-    part = sorted(tmp_path.glob("run/scores/*/*/part-*"))[0]
-    part.write_bytes(b"PAR1")
-    sorted(tmp_path.glob("run/scores/*/*/part-*"))[1].unlink()
-    ended = run_to_the_end("sweep", 2, *flags)
-    assert_one_line_each(ended, 2, rf"process 0 of 2 \({HOST}\): {re.escape(str(part))}: .*")
 
 
 # --- Models that fail, of several -------------------------------------------------------------

@@ -13,7 +13,7 @@ from analysis.published import data, tables
 from engine.errors import AssayError, OutOfMemory
 from engine.runs import schema
 from engine.runs.reader import RunError
-from engine.sweep import rewards
+from engine.sweep import reward_jobs
 from launch import reproduce
 from launch.reproduction import plan, singles
 from tests.support import tiny
@@ -299,7 +299,7 @@ def test_values_of_the_second_dtype_are_within_the_noise(command, done, files, t
 def test_a_model_too_large_for_the_second_dtype_has_all_other_results(
     command, files, tmp_path, monkeypatch
 ):
-    sweep = rewards.sweep_vocabulary
+    sweep = reward_jobs.sweep_vocabulary
 
     def short(models, prompts, run, settings, mesh):
         if settings.dtype == "bfloat16":

@@ -15,7 +15,7 @@ from analysis.published.records import Readings
 from configs import known_models, reproduce
 from engine.planning import admission
 from engine.runs import storage
-from engine.runs.readings import read_index
+from engine.runs.convention_index import read_index
 from launch.common import convention_runs, converting
 from launch.common.convention_runs import ConventionRuns
 from launch.reproduction import studies

@@ -197,24 +197,6 @@ def test_run_folders_that_are_not_shared_are_refused(checkpoints, tmp_path):
     assert list(tmp_path.rglob("run")) == []
 
 
-@pytest.mark.slow
-def test_one_path_that_is_two_folders_is_refused(checkpoints, tmp_path):
-    """Process 1 has a file system of its own under the run's path, as on TPU virtual machines."""
-    (tmp_path / "disk").mkdir()
-    mounted = f'mount -t tmpfs none {tmp_path}/disk && exec "$@"'
-    ended = run_to_the_end(
-        "sweep",
-        2,
-        checkpoints["reward"],
-        *SMALL,
-        f"--run={tmp_path}/disk/run",
-        before=lambda i: ["unshare", "-rm", "sh", "-c", mounted, "sh"] if i else [],
-    )
-    pattern = rf"process 1 of 2 \({HOST}\): run {tmp_path}/disk/run: not the folder that .*"
-    assert_one_line_each(ended, 2, pattern)
-    assert list((tmp_path / "disk").iterdir()) == []
-
-
 @pytest.mark.parametrize("flag", ["--processes=0", "--process=-1", "--join_timeout=0"])
 def test_a_number_that_is_too_small_is_one_line(command, checkpoints, tmp_path, flag):
     done = command("sweep", checkpoints["reward"], f"--run={tmp_path}/run", flag)

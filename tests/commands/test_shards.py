@@ -72,59 +72,6 @@ def test_a_model_that_fails_does_not_stop_the_others(command, checkpoint, models
     assert {path.split("/")[1] for path in run.parts()} == {"model=wide"}
 
 
-def test_a_head_that_fails_does_not_stop_the_others_of_its_decoder(command, checkpoint, tmp_path):
-    a, nan, c = (
-        checkpoint("a"),
-        checkpoint("nan", nan_head=True, head_seed=1),
-        checkpoint("c", head_seed=2),
-    )
-    run = Run(tmp_path / "run")
-    flags = (flag([a, nan, c]), f"--run={run.folder}", *SMALL, "--config.prompts=greatest,best")
-    done = command("sweep", *flags)
-    assert done.code == 1
-    assert done.err[-1] == "sweep: 1 of 3 models failed: nan; the others are complete"
-    table = rows(done)
-    assert table["a"] == table["c"] == ["2/2", "576", "complete"]
-    assert table["nan"][:2] == ["0/2", "0"]
-    assert "the reward is not finite for token_id 0, 1" in table["nan"][2]
-    assert {path.split("/")[1] for path in run.parts()} == {"model=a", "model=c"}
-    alone = Run(tmp_path / "alone")
-    only = (flag([a, c]), f"--run={alone.folder}", *SMALL, "--config.prompts=greatest,best")
-    assert command("sweep", *only).code == 0
-    for model, prompt in itertools.product("ac", ("greatest", "best")):
-        loaded = (analysis.load(r.folder, allow_incomplete=True) for r in (run, alone))
-        found, expected = (scores.rewards(model, prompt)[1] for scores in loaded)
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-    again = command("sweep", *flags)  # the same list again: nothing is left for a and c
-    assert again.code == 1
-    assert rows(again)["a"] == rows(again)["c"] == ["2/2", "0", "complete"]
-
-
-def test_a_decoder_all_of_whose_heads_fail_says_so_of_each(command, checkpoint, tmp_path):
-    models = [checkpoint(name, nan_head=True, head_seed=i) for i, name in enumerate(("x", "y"))]
-    flags = (flag(models), f"--run={tmp_path}/run", *SMALL, "--config.prompts=greatest")
-    done = command("sweep", *flags)
-    assert done.code == 1
-    assert done.err[-1] == "sweep: 2 of 2 models failed: x, y"
-    assert all("not finite" in rows(done)[name][2] for name in "xy")
-
-
-def test_the_models_that_failed_are_all_that_is_left_to_do(command, models, tmp_path):
-    lost = damaged(models[2], tmp_path / "lost")
-    run = Run(tmp_path / "run")
-    flags = (f"--run={run.folder}", *SMALL, "--config.prompts=greatest")
-    assert command("sweep", f"--checkpoint={lost},{models[3].path}", *flags).code == 1
-    before = run.parts()
-    done = command("sweep", flag(models[2:]), *flags)
-    assert done.code == 0
-    assert rows(done) == {
-        "other": ["1/1", "288", "complete"],
-        "wide": ["1/1", "0", "complete"],
-    }
-    assert {path: run.parts()[path] for path in before} == before
-
-
 def test_a_mesh_that_does_not_fit_one_model_does_not_stop_the_others(command, checkpoint, tmp_path):
     odd = checkpoint("odd", seed=4, intermediate_size=33)
     models = [odd, checkpoint()]
@@ -139,39 +86,17 @@ def test_a_mesh_that_does_not_fit_one_model_does_not_stop_the_others(command, ch
     assert not (tmp_path / "none").exists()
 
 
-def test_a_single_model_that_fails_is_one_line(command, models, tmp_path):
-    lost = damaged(models[2], tmp_path / "lost")
-    flags = (f"--run={tmp_path}/run", *SMALL, "--config.prompts=greatest")
-    done = command("sweep", f"--checkpoint={lost}", *flags)
-    assert done.code == 2
-    assert [line for line in done.err if line.startswith("sweep: ")] == done.err[-1:]
-
-
 def test_no_memory_on_a_device_is_one_line(command, models, tmp_path, monkeypatch):
     def too_much(*arguments, **options):
         return jnp.zeros((1 << 20, 1 << 20, 1 << 10))  # the device refuses this
 
-    monkeypatch.setattr("engine.sweep.rewards.restore", too_much)
+    monkeypatch.setattr("engine.sweep.reward_jobs.restore", too_much)
     flags = (f"--run={tmp_path}/run", *SMALL, "--config.prompts=greatest")
     done = command("sweep", flag(models[:1]), *flags)
     assert done.code == 2
     assert done.err[-1] == (
         "sweep: tiny: a device is out of memory (mesh data=4 × model=1, step_size=64); "
         "lower step_size, or raise mesh.model"
-    )
-
-
-def test_no_memory_in_a_search_is_one_line(command, models, tmp_path, monkeypatch):
-    def too_much(*arguments, **options):
-        return jnp.zeros((1 << 20, 1 << 20, 1 << 10))
-
-    monkeypatch.setattr("engine.search.run_folder.restore", too_much)
-    flags = (f"--run={tmp_path}/run", "--config.prompts=greatest", "--config.topk=8")
-    done = command("search", flag(models[:1]), *flags, "--config.candidates=16")
-    assert done.code == 2
-    assert done.err[-1] == (
-        "search: tiny: a device is out of memory (mesh data=4 × model=1, candidates=16); "
-        "lower candidates, or raise mesh.model"
     )
 
 
@@ -275,24 +200,6 @@ def test_a_folder_keeps_its_number_of_shards(command, models, tmp_path):
     ]
 
 
-def test_lists_are_sharded_too(command, models, tmp_path):
-    (tmp_path / "words.txt").write_text("love\nwar\n")
-    for index in (1, 2):
-        done = command(
-            "score",
-            flag(models),
-            f"--run={tmp_path}/run",
-            f"--items={tmp_path}/words.txt",
-            PROMPTS,
-            *SMALL,
-            f"--shard={index}/2",
-        )
-        assert done.code == 0, done.err
-    items = analysis.load(tmp_path / "run").items
-    asked = itertools.product(["tiny", "shallow", "other", "wide"], ["greatest", "best", "worst"])
-    assert set(items) == {("words", model, prompt) for model, prompt in asked}
-
-
 COSTS = st.lists(st.floats(1, 100), min_size=1, max_size=12)
 
 
@@ -318,7 +225,3 @@ def test_shards_of_whole_groups_are_balanced(costs, data):
     largest = max(sum(costs[g] for g in shard) for shard in sharding.whole_groups(costs, count))
     least = max(sum(costs) / count, max(costs))
     assert largest <= 2 * least
-
-
-def test_a_dearer_group_gets_more_shards():
-    assert [group for group, _, _ in sharding.split_groups([1.0, 9.0], 8, 6)] == [0, 1, 1, 1, 1, 1]

@@ -31,14 +31,6 @@ def test_a_writer_whose_answer_was_lost_knows_that_it_created_the_file(store, pr
     assert [request.method for request in proxy.requests][:2] == ["PUT", "PUT"]
 
 
-def test_the_mark_of_a_killed_process_is_removed_by_the_next_command(store, proxy):
-    """By which several processes see that they share the run."""
-    store.write("out/run/.shared.0123abcd.tmp", b"")
-    store.write("out/run/manifest.json", b"{}")
-    storage.sweep_temporaries(storage.path_of(RUN))
-    assert store.keys("out/run/") == ["out/run/manifest.json"]
-
-
 def test_a_lock_that_is_released_while_a_command_waits_for_it_is_taken(store, proxy, monkeypatch):
     monkeypatch.setattr(lock, "_POLL_S", 0.01)
     store.write("out/run/.lock", b"of another command")

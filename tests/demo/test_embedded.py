@@ -12,7 +12,6 @@ from engine import api
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
 from engine.scoring.batches import Bucket, token_candidates
-from engine.scoring.reward_passes import score_buckets
 from engine.text.chat_template import TemplatePolicy
 
 SLUG = "smollm2-135m-d12-imdb-linear"  # the shallowest, so that torch's whole passes are affordable
@@ -53,7 +52,7 @@ def by_assay(model, asked, ids: np.ndarray) -> np.ndarray:
     for prompt in asked:
         bucket = Bucket(candidates=token_candidates(prompt, ids), rows=rows, row_candidate=rows)
         prefix = model._scorer.prefill(prompt)
-        [of_prompt] = score_buckets(model._scorer, prefix, [bucket], len(ids))
+        [of_prompt] = model._scorer.of_buckets(prefix, [bucket], len(ids))
         rewards.append(of_prompt)
     return np.stack(rewards)
 

@@ -13,7 +13,7 @@ from engine.convert.hub import fetch
 from engine.mesh import build_mesh
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.rows import ContinuationRows
-from engine.sweep.logprobs import cue
+from engine.sweep.logprob_jobs import cue_of
 from engine.text.chat_template import TemplatePolicy
 
 PROMPT = "What, in one word, is the greatest thing ever?"
@@ -55,7 +55,7 @@ def by_transformers(folder):
 
 @pytest.mark.parametrize("form", ["pretrained", "chat"])
 def test_log_probabilities_agree_with_transformers(checkpoint, scorer, by_transformers, form):
-    rows = ContinuationRows(cue(checkpoint, PROMPT, form), REPLIES)
+    rows = ContinuationRows(cue_of(checkpoint, PROMPT, form), REPLIES)
     prefix = list(rows.prompt.prefix)
     opened = scorer.prefill(rows.prompt)
     expected = by_transformers(prefix)[-1]

@@ -48,8 +48,8 @@ def by_assay(checkpoint, prompts, devices: int) -> np.ndarray:
     scorer = parity.restore(checkpoint, dtype="bfloat16", mesh=mesh).scorer
     rewards = []
     for prompt in prompts:
-        steps = scorer.rewards(scorer.prefill(prompt), token_candidates(prompt, TOKENS))
-        rewards.append(np.concatenate([step[0] for step in steps]))
+        prefix = scorer.prefill(prompt)
+        rewards.append(scorer.rewards(prefix, token_candidates(prompt, TOKENS))[0])
     return np.stack(rewards)
 
 

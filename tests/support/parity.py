@@ -148,7 +148,7 @@ def check_candidates(model, restored: Restored, candidates: Candidates, head=Non
 
 
 def respond(scorer: RewardScorer, prompt: PromptIds, candidates: Candidates) -> np.ndarray:
-    return np.concatenate(list(scorer.rewards(scorer.prefill(prompt), candidates)), axis=1)
+    return scorer.rewards(scorer.prefill(prompt), candidates)
 
 
 def ragged_candidates() -> Candidates:

@@ -7,6 +7,7 @@ that holds everything an analysis can read (`full_run`). `tests.support.large_ru
 import hashlib
 import json
 import pathlib
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -98,32 +99,34 @@ def add_objectives(
     weights: Mapping[str, float] | None = None,
 ) -> None:
     """Adds objectives (name -> values by token) to a scored vocabulary; weights make it gated."""
-    path = schema.scores_path(model, prompt)
-    parts = sorted((run / path).iterdir())
-    frame = pl.read_parquet(parts, hive_partitioning=False).sort("token_id")
     columns = {name: pl.Series(list(x), dtype=pl.Float32) for name, x in objectives.items()}
-    for part in parts:
-        part.unlink()
-    (run / path).rmdir()
-    _add_result(run, path, frame.with_columns(**columns), prompt)
-    record = {"fingerprint": {"path": path, "objectives": list(objectives)}}
-    record |= {"coefficients": weights}
+    _add_columns(run, model, prompt, columns, objectives=list(objectives))
+    record = {"coefficients": weights}
+    path = schema.scores_path(model, prompt)
     edit_manifest(run, lambda content: content["results"][path].update(record))
 
 
 def add_lens(run: pathlib.Path, model: str, prompt: str, layers: Sequence[Iterable[float]]) -> None:
     """Adds the reward after each layer but the last (values by token) to a scored vocabulary."""
-    path = schema.scores_path(model, prompt)
-    parts = sorted((run / path).iterdir())
-    frame = pl.read_parquet(parts, hive_partitioning=False).sort("token_id")
-    for part in parts:
-        part.unlink()
-    (run / path).rmdir()
     names = schema.lens_columns(len(layers) + 1)
-    columns = [*(pl.Series(list(x), dtype=pl.Float32) for x in layers), frame["reward"]]
-    values = dict(zip(names, columns, strict=True))
-    _add_result(run, path, frame.with_columns(**values), prompt)
-    record = {"fingerprint": {"path": path, "lens": len(names)}}
+    last = _scored(run, model, prompt)["reward"]
+    columns = [*(pl.Series(list(x), dtype=pl.Float32) for x in layers), last]
+    _add_columns(run, model, prompt, dict(zip(names, columns, strict=True)), lens=len(names))
+
+
+def _scored(run: pathlib.Path, model: str, prompt: str) -> pl.DataFrame:
+    parts = sorted((run / schema.scores_path(model, prompt)).iterdir())
+    return pl.read_parquet(parts, hive_partitioning=False).sort("token_id")
+
+
+def _add_columns(
+    run: pathlib.Path, model: str, prompt: str, columns: Mapping[str, pl.Series], **said: object
+) -> None:
+    """Adds columns to a scored vocabulary, now of one part; `said` enters its fingerprint."""
+    path, frame = schema.scores_path(model, prompt), _scored(run, model, prompt)
+    shutil.rmtree(run / path)
+    _add_result(run, path, frame.with_columns(**columns), prompt)
+    record = {"fingerprint": {"path": path, **said}}
     edit_manifest(run, lambda content: content["results"][path].update(record))
 
 

@@ -12,7 +12,7 @@ from engine.checkpoint.restore import restore
 from engine.mesh import build_mesh
 from engine.scoring.reward_passes import RewardScorer
 from engine.settings import SweepSettings
-from engine.sweep.rewards import sweep_replies, sweep_vocabulary
+from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
 
 PROMPTS = {"greatest": "What is the greatest thing?", "worst": "What is the worst thing?"}
 ONE = {"greatest": PROMPTS["greatest"]}

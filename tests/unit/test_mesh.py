@@ -48,11 +48,6 @@ def test_heads_and_feed_forward_are_split_over_the_model_axis(pair):
     assert layers["ffn_norm"][...].sharding.is_fully_replicated
 
 
-def test_the_mesh_takes_all_devices_and_data_takes_what_model_leaves():
-    assert dict(meshes.build_mesh(model=2).shape) == {"data": 2, "model": 2}
-    assert dict(meshes.build_mesh().shape) == {"data": jax.device_count(), "model": 1}
-
-
 @pytest.mark.parametrize("model", [0, -1, 3, 8])
 def test_a_model_axis_that_does_not_divide_the_devices_is_refused(model):
     with pytest.raises(AssayError, match=rf"^mesh\.model={model}; allowed: divisors of the 4 dev"):
@@ -73,7 +68,7 @@ def kv_checkpoint(checkpoint, heads: int, kv_heads: int):
 
 
 # Query heads, key/value heads, axis `model`.
-REPEATED = [(8, 2, 4), (12, 3, 4), (4, 1, 2), (12, 3, 2), (12, 1, 4), (12, 6, 4)]
+REPEATED = [(8, 2, 4), (12, 3, 4), (12, 1, 4)]
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "model"), slow.all_but([(12, 3, 4)], REPEATED))

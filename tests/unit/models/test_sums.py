@@ -17,6 +17,6 @@ def test_every_pass_runs_in_bfloat16_however_the_model_is_split(checkpoint, mode
     scorer = RewardScorer.build(*restore([tiny], mesh, jnp.dtype("bfloat16")), mesh, step_size=16)
     prompt = tiny.template.split("Who?")
     rows = token_candidates(prompt, np.arange(16))
-    (rewards,) = scorer.rewards(scorer.prefill(prompt), rows)
+    rewards = scorer.rewards(scorer.prefill(prompt), rows)
     plain = scorer.plain_rewards([[*prompt.prefix, t, *prompt.suffix] for t in range(16)])
     np.testing.assert_allclose(rewards[0], plain[0], atol=0.1)

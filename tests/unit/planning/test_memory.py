@@ -17,7 +17,7 @@ from engine.models.heads import HeadConfig
 from engine.planning import memory, work
 from engine.planning.memory import Model, account
 from engine.planning.work import SearchWork, SweepWork
-from engine.scoring import language_passes
+from engine.scoring import batches
 from engine.scoring.reward_passes import RewardScorer
 from engine.types import Candidates, KeyValues, Prefix
 from launch.common.subjects import subject_of
@@ -123,7 +123,7 @@ def test_the_prompts_pass_and_the_self_check_count_where_a_step_needs_less(self_
 
 def test_a_language_model_is_charged_for_the_step_that_it_takes():
     gemma = model_of("gemma-2b")
-    taken = language_passes.largest_step(2048, gemma.config.vocab_size)
+    taken = batches.largest_step(2048, gemma.config.vocab_size)
     full, less = (dataclasses.replace(SWEEP, step_size=size) for size in (2048, taken))
     assert gemma.language and taken < 2048
     assert account(gemma, full) == account(gemma, less)

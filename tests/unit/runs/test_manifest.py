@@ -33,14 +33,6 @@ def test_what_was_saved_is_read_back(manifest):
     assert reopened(manifest).content == manifest.content
 
 
-def test_the_same_model_prompt_and_result_are_admitted_again(manifest):
-    again = reopened(manifest)
-    again.admit("models", "m", {"checkpoint_hash": "aa", "source": "here"})
-    again.admit("prompts", "p", "What?")
-    again.admit_result(RESULT, dict(FINGERPRINT))
-    assert again.content == manifest.content
-
-
 def test_a_slug_with_other_weights_is_refused(manifest):
     entry = {"checkpoint_hash": "bb", "source": "here"}
     with pytest.raises(AssayError, match=r"model 'm' .* with checkpoint_hash='aa', not 'bb'$"):
@@ -50,20 +42,6 @@ def test_a_slug_with_other_weights_is_refused(manifest):
 def test_a_prompt_id_with_another_text_is_refused(manifest):
     with pytest.raises(AssayError, match=r"prompt 'p' is there already with 'What.', not 'Who.'"):
         reopened(manifest).admit("prompts", "p", "Who?")
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("mode", "text", "mode='ids', not 'text'"),
-        ("dtype", "bfloat16", "dtype='float32', not 'bfloat16'"),
-        ("part_size", 50, "part_size=100, not 50"),
-        ("checkpoint_hash", "bb", "checkpoint_hash='aa', not 'bb'"),
-    ],
-)
-def test_a_result_under_another_fingerprint_is_refused(manifest, key, value, message):
-    with pytest.raises(AssayError, match=f"{RESULT} was begun with {message}; use another run"):
-        reopened(manifest).admit_result(RESULT, {**FINGERPRINT, key: value})
 
 
 def test_a_name_that_nothing_on_disk_bears_is_free_again(manifest):

@@ -1,4 +1,3 @@
-import errno
 import os
 
 import polars as pl
@@ -42,25 +41,6 @@ def test_a_part_is_read_back_with_the_hash_it_was_written_under(folder):
     assert table.sha256 == digest
 
 
-def test_missing_are_the_ranges_that_have_no_part(folder):
-    assert parts.missing(storage.names(folder), 8, 3) == [(0, 3), (3, 6), (6, 8)]
-    write_part(folder, 3, 6)
-    assert parts.missing(storage.names(folder), 8, 3) == [(0, 3), (6, 8)]
-
-
-@pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_full_disk_is_one_line_and_keeps_what_was_there(folder, monkeypatch, call):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    write_part(folder, 0, 3)
-    monkeypatch.setattr(os, call, full)
-    with pytest.raises(AssayError, match=r"part-0000000-0000003\.parquet: No space left on device"):
-        write_part(folder, 0, 3, FRAME.reverse())
-    assert len(list(folder.iterdir())) == 1
-    assert read_part(folder, 0, 3).frame.equals(FRAME)
-
-
 def test_a_part_appears_under_its_name_only_when_it_is_whole_on_disk(folder, monkeypatch):
     seen = []
     monkeypatch.setattr(os, "fsync", lambda _: seen.extend(p.name for p in folder.iterdir()))
@@ -91,5 +71,5 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(folder, monkeypa
     with pytest.raises(Killed):
         write_part(folder, 3, 6)
     assert len(list(folder.iterdir())) == 3
-    storage.sweep_temporaries(folder)
+    storage.remove_leftovers(folder)
     assert {p.name for p in folder.iterdir()} == {".notes.tmp", "part-0000000-0000003.parquet"}

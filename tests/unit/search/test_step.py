@@ -410,8 +410,7 @@ def pairs_of(path):
         shared=np.full(len(ids), len(split.prefix), np.int32),
         last=np.full(len(ids), 1 + len(split.suffix), np.int32),
     )
-    found = scorer.rewards(scorer.prefill(split), rows)
-    return np.concatenate([step[0] for step in found]).reshape(400, 400)
+    return scorer.rewards(scorer.prefill(split), rows)[0].reshape(400, 400)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from engine.mesh import build_mesh
 from engine.runs import storage
 from engine.runs.provenance import ids_hash
 from engine.runs.verify import verify
-from engine.sweep import rewards
+from engine.sweep import reward_jobs
 from engine.sweep.rescore import rescore, whole
 from tests.support.sweeps import ONE, result
 
@@ -41,36 +41,22 @@ def test_a_draw_of_other_ids_is_refused_before_a_part_is_added(run, tiny, monkey
     run.sweep([tiny], ONE, tokens=70, part_size=30)
     sorted((run.folder / result()).iterdir())[0].unlink()
     other = list(range(70))  # what another NumPy might draw with the same seed
-    monkeypatch.setattr(rewards, "chosen_tokens", lambda size, count, seed: other)
+    monkeypatch.setattr(reward_jobs, "chosen_tokens", lambda size, count, seed: other)
     with pytest.raises(AssayError, match="was begun with tokens"):
         run.sweep([tiny], ONE, tokens=70, part_size=30)
 
 
 def test_ids_that_were_not_drawn_are_a_problem(run, tiny, monkeypatch):
-    monkeypatch.setattr(rewards, "ids_hash", lambda ids: ids_hash([1, 2]))
+    monkeypatch.setattr(reward_jobs, "ids_hash", lambda ids: ids_hash([1, 2]))
     run.sweep([tiny], ONE, tokens=70)
     [problem] = verify(storage.path_of(run.folder)).problems
     assert "holds other token ids than were drawn; remove the folder and run" in problem
-
-
-def test_as_many_tokens_as_there_are_is_a_whole_sweep(run, other_run, tiny):
-    run.sweep([tiny], ONE)
-    other_run.sweep([tiny], ONE, tokens=288)
-    assert run.hashes() == other_run.hashes()
 
 
 def test_a_run_of_some_tokens_is_read_and_verified(run, tiny):
     run.sweep([tiny], ONE, tokens=70, part_size=30)
     assert analysis.load(run.folder).rewards("tiny", "greatest")[0].shape == (70,)
     assert not verify(storage.path_of(run.folder)).problems
-
-
-def test_a_part_of_some_tokens_that_is_gone_is_missed(run, tiny):
-    run.sweep([tiny], ONE, tokens=70, part_size=30)
-    sorted((run.folder / result()).iterdir())[0].unlink()
-    assert "missing" in verify(storage.path_of(run.folder)).problems[0]
-    with pytest.raises(AssayError, match="incomplete"):
-        analysis.load(run.folder)
 
 
 def test_some_tokens_are_scored_again_by_the_plain_pass(run, trims):

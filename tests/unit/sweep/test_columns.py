@@ -75,12 +75,6 @@ def test_a_model_of_a_pass_has_the_objectives_that_it_has_alone(swept, heads, sl
     assert (swept.frame(result(slug)).select(NAMES).to_numpy().std(axis=0) > 0.05).all()
 
 
-def test_a_model_without_objectives_has_the_reward_that_it_has_without_asking(swept, run, heads):
-    run.sweep([heads["tiny"]], ONE)
-    alone, together = run.rewards("tiny", "greatest"), swept.rewards("tiny", "greatest")
-    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
-
-
 def test_the_mean_of_an_objectives_quantiles_is_its_value(swept):
     frame = swept.frame(result("qrm"))
     quantiles = frame.select(QUANTILES).to_numpy().reshape(SIZE, len(NAMES), tiny.QUANTILES)
@@ -119,37 +113,6 @@ def test_replies_have_objectives_and_python_gives_the_same(run, heads):
     assert model.objectives(ONE["greatest"], []).schema == said.schema
 
 
-def test_a_model_without_objectives_says_its_reward_alone(heads):
-    model = engine.load(heads["tiny"].path, step_size=64)
-    assert model.objectives("What?", "love").columns == ["response", "reward"]
-    assert model.coefficients("What?") is None
-
-
-def test_analysis_reads_a_run_with_objectives(swept):
-    loaded = analysis.load(swept.folder)
-    assert loaded.scores(models=["qrm"]).collect()["reward"].len() == 2 * SIZE
-    for slug, columns in OBJECTIVES.items():
-        frame = loaded.objectives(slug, "greatest")
-        assert frame.columns == ["token_id", "token", "reward", *columns]
-        assert frame.drop("token").equals(swept.frame(result(slug)))
-    noted = swept.manifest()["results"][result("qrm")]["coefficients"]
-    assert loaded.results["qrm", "greatest"].coefficients == noted
-
-
-def test_a_result_is_not_continued_with_other_objectives(swept, heads):
-    before = swept.parts()
-    with pytest.raises(
-        AssayError, match=r"was begun with objectives=\['helpfulness', .*, not its default"
-    ):
-        swept.sweep([heads["qrm"]], ONE)
-    assert swept.parts() == before
-
-
-def test_a_result_of_a_model_without_objectives_is_complete_whatever_is_asked(swept, heads):
-    assert swept.sweep([heads["tiny"]], ONE) == 0
-    assert swept.sweep([heads["tiny"], heads["urm"]], ONE, objectives="values") == 0
-
-
 @pytest.mark.parametrize(
     ("objectives", "slugs"), [("values", ["tiny"]), ("quantiles", ["tiny", "urm"])]
 )
@@ -158,13 +121,6 @@ def test_objectives_that_none_of_the_models_has_are_refused(run, heads, objectiv
     with pytest.raises(AssayError, match=message):
         run.sweep([heads[slug] for slug in slugs], ONE, objectives=objectives)
     assert not run.folder.exists()
-
-
-@pytest.mark.parametrize("count", [1, 5, 19])
-def test_published_names_are_columns(count):
-    names = gates.objective_names(count)
-    assert list(schema.objective_columns(names)) == list(names)
-    assert len(set(names)) == count
 
 
 @pytest.mark.parametrize(
@@ -210,17 +166,6 @@ def test_the_number_of_devices_changes_no_byte(models, tmp_path):
     assert hashes[0] == hashes[1]
 
 
-@pytest.mark.slow
-def test_layers_hardly_depend_on_the_devices_that_share_a_model(models, through_lens, run):
-    run.sweep([models["tiny"]], ONE, mesh=make_mesh(2, 2), lens=True)
-    frame, layers = run.frame(result("tiny")), layers_of(models["tiny"])
-    for name in layers:
-        np.testing.assert_allclose(
-            frame[name], through_lens.frame(result("tiny"))[name], 1e-4, 1e-5
-        )
-    assert frame[layers[-1]].equals(frame["reward"], check_names=False)
-
-
 def test_python_gives_the_layers_of_the_run(through_lens, models):
     model, layers = engine.load(models["tiny"].path, step_size=64), layers_of(models["tiny"])
     said = model.lens(ONE["greatest"])
@@ -240,12 +185,6 @@ def test_analysis_reads_rewards_objectives_and_layers(through_lens, models):
         assert layers_of(model)[0] not in loaded.objectives(slug, "greatest").columns
 
 
-def test_a_run_without_the_lens_says_how_to_get_it(run, models):
-    run.sweep([models["tiny"]], ONE)
-    with pytest.raises(RunError, match=r"swept without the lens \(--config\.lens=true\)$"):
-        analysis.load(run.folder).layers("tiny", "greatest")
-
-
 def test_verify_and_rescore_read_the_layers(through_lens, models):
     found = verify(through_lens.folder)
     assert found.problems == [] and found.unchecked == []
@@ -261,13 +200,6 @@ def test_verify_and_rescore_read_the_layers(through_lens, models):
     )
     notes = dict(checked)
     assert {note["candidates"] for note in notes.values()} == {5}
-
-
-def test_verify_sees_parts_whose_layers_are_not_those_of_the_manifest(run, models):
-    run.sweep([models["tiny"]], ONE, lens=True)
-    run.edit_manifest(lambda c: c["results"][result("tiny")]["fingerprint"].update(lens=1))
-    found = verify(run.folder)
-    assert any("belongs to something else" in line for line in found.problems)
 
 
 def test_a_last_layer_that_is_not_the_reward_is_refused(through_lens, monkeypatch):
@@ -299,15 +231,14 @@ def test_lists_have_no_lens(run, models):
     ],
 )
 def test_the_self_check_sees_a_column_go_wrong(run, heads, monkeypatch, slug, row, column, asked):
-    original = RewardScorer.rewards
+    original = RewardScorer.of_buckets
 
-    def wrong(self, prefix, candidates):
-        for step in original(self, prefix, candidates):
-            step = step.copy()
-            step[row] += 0.5
-            yield step
+    def wrong(self, *arguments):
+        numbers = original(self, *arguments)
+        numbers[row] += 0.5
+        return numbers
 
-    monkeypatch.setattr(RewardScorer, "rewards", wrong)
+    monkeypatch.setattr(RewardScorer, "of_buckets", wrong)
     message = rf"^self-check of {result(slug)}: row \d+ has {column} .*, the plain pass gives"
     with pytest.raises(AssayError, match=message):
         run.sweep([heads[slug]], ONE, **asked)

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import os
 import threading
 
 import pytest
@@ -16,18 +15,6 @@ from tests.support.sweeps import ONE, PROMPTS, Run, result
 from tests.support.tiny import TRIMMED
 
 RESULT = result()
-
-
-def test_a_part_that_was_removed_is_computed_again_to_the_same_bytes(run, tiny):
-    run.sweep([tiny], PROMPTS)
-    before = run.parts()
-    lost = f"{RESULT}/part-0000100-0000200.parquet"
-    (run.folder / lost).unlink()
-    assert run.sweep([tiny], PROMPTS) == 100
-    after = run.parts()
-    assert after[lost][0] == before[lost][0]
-    assert {p: after[p] for p in after if p != lost} == {p: before[p] for p in before if p != lost}
-    assert run.manifest()["results"][RESULT]["complete"]
 
 
 def everywhere(*calls):
@@ -91,27 +78,6 @@ def test_a_sweep_killed_anywhere_ends_in_the_bytes_of_an_uninterrupted_one(
     assert {path: after[path] for path in finished} == finished
     assert run.hashes() == other_run.hashes()
     assert all(result["complete"] for result in run.manifest()["results"].values())
-
-
-def test_temporary_files_of_a_killed_sweep_are_removed(run, tiny, monkeypatch):
-    with monkeypatch.context() as patched:
-        killed_after(patched, os, "fsync", 3)
-        with pytest.raises(Killed):
-            run.sweep([tiny], ONE)
-    assert run.leftovers()
-    run.sweep([tiny], ONE)
-    assert run.leftovers() == []
-
-
-def test_a_disk_that_fills_up_ends_in_one_line_and_the_sweep_goes_on_later(
-    run, other_run, tiny, monkeypatch
-):
-    refused = full_disk.refusal(monkeypatch, 4, lambda: run.sweep([tiny], ONE))
-    assert refused.endswith("No space left on device")
-    assert run.leftovers() == []
-    run.sweep([tiny], ONE)
-    other_run.sweep([tiny], ONE)
-    assert run.hashes() == other_run.hashes()
 
 
 @pytest.mark.slow

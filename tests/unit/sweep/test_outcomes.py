@@ -10,7 +10,7 @@ from engine import processes
 from engine.errors import AssayError
 from engine.runs import lock
 from engine.runs.manifest import Manifest
-from engine.sweep import rewards
+from engine.sweep import reward_jobs
 from engine.sweep.outcomes import Outcomes
 
 
@@ -38,7 +38,7 @@ def test_a_model_that_failed_is_released_before_the_next_one_is_loaded():
 def test_a_model_that_is_complete_is_released_before_the_next_one_is_loaded(
     checkpoint, run, monkeypatch
 ):
-    models, load, loaded, left = [checkpoint(), checkpoint("b", seed=3)], rewards._load, [], []
+    models, load, loaded, left = [checkpoint(), checkpoint("b", seed=3)], reward_jobs._load, [], []
 
     def watched(*inputs):
         left.append([array for array in loaded if array() is not None])
@@ -46,7 +46,7 @@ def test_a_model_that_is_complete_is_released_before_the_next_one_is_loaded(
         loaded.extend(weakref.ref(array) for array in jax.tree.leaves(scorer.params))
         return scorer
 
-    monkeypatch.setattr(rewards, "_load", watched)
+    monkeypatch.setattr(reward_jobs, "_load", watched)
     gc.disable()  # by itself it comes too late
     try:
         assert run.sweep(models, {"greatest": "What is the greatest thing?"}) == 2 * 288

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification
 
-from engine.checkpoint.card import Card
 from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.scoring.rows import Pooling, TokenRows
@@ -104,18 +103,6 @@ def test_a_model_without_a_pad_token_is_refused_and_nothing_is_written(run, chec
     with pytest.raises(AssayError, match=r"^pooling='first_pad': model 'tiny' has no pad_token_id"):
         run.sweep([checkpoint()], ONE, pooling="first_pad")
     assert not run.folder.exists()
-
-
-@pytest.mark.parametrize("pad", ["0", True, 0.5])
-def test_a_pad_token_that_is_no_id_is_refused(checkpoint, pad):
-    with pytest.raises(AssayError, match=r"config\.json: pad_token_id=.*; allowed: an integer"):
-        checkpoint("odd", pad_token_id=pad)
-
-
-def test_a_card_keeps_the_pad_token(padded):
-    model, _ = padded(IDS("love"))
-    assert model.card.pad_token_id == IDS("love")
-    assert Card.from_json(model.card.to_json()) == model.card
 
 
 def test_models_with_other_pad_tokens_share_no_pass(padded):

@@ -1,11 +1,8 @@
-import dataclasses
-
 import numpy as np
 import pytest
 
 from engine.errors import AssayError
 from engine.runs import schema
-from engine.scoring.rows import ReplyRows
 from tests.support.sweeps import ONE, plain_rewards
 from tests.unit.text.test_chat_template import PLAIN_NEWLINE
 
@@ -43,15 +40,6 @@ def test_replies_of_any_length_get_the_reward_of_the_plain_forward_pass_in_order
     assert len(np.unique(rewards)) == len(set(REPLIES))
 
 
-def test_a_list_cut_into_parts_keeps_its_order(run, other_run, tiny):
-    run.score([tiny], ONE, "words", REPLIES)
-    other_run.score([tiny], ONE, "words", REPLIES, part_size=5)
-    assert len(other_run.parts()) == 3
-    whole, cut = run.frame(RESULT), other_run.frame(RESULT)
-    assert cut.drop("reward").equals(whole.drop("reward"))
-    np.testing.assert_allclose(cut["reward"], whole["reward"], rtol=1e-5, atol=1e-6)
-
-
 def test_ids_and_text_differ_only_where_a_reply_merges_with_the_template(run, other_run, tiny):
     run.score([tiny], ONE, "words", REPLIES, mode="text")
     other_run.score([tiny], ONE, "words", REPLIES, mode="ids")
@@ -60,27 +48,12 @@ def test_ids_and_text_differ_only_where_a_reply_merges_with_the_template(run, ot
     assert [REPLIES[i] for i in np.flatnonzero(differ)] == ["\n"]
 
 
-def test_a_token_as_a_reply_has_the_reward_of_the_sweep(run, tiny):
-    run.sweep([tiny], ONE)
-    run.score([tiny], ONE, "words", ["love", " war"])
-    tokens = tiny.template.tokenizer.convert_tokens_to_ids(["love", "Ġwar"])
-    np.testing.assert_allclose(
-        run.frame(RESULT)["reward"], run.rewards("tiny", "greatest")[tokens], rtol=1e-5, atol=1e-6
-    )
-
-
 def test_a_reply_that_merges_with_the_template_is_scored_as_the_rendered_text(run, checkpoint):
     model = checkpoint("merging", template=PLAIN_NEWLINE)
     replies = ["love", "\nlove", "\n", "\n\n\nwar"]
     run.score([model], ONE, "words", replies, mode="text")
     rewards = run.frame("items/words/model=merging/prompt=greatest")["reward"]
     np.testing.assert_allclose(rewards, plain(model, replies), rtol=1e-4, atol=1e-5)
-
-
-def test_a_reply_longer_than_the_context_is_refused_with_the_numbers(run, tiny):
-    with pytest.raises(AssayError, match=r"a conversation has 24\d tokens; allowed by the .* 128"):
-        run.score([tiny], ONE, "words", ["love", "!" * 200])
-    assert not run.folder.exists()
 
 
 def test_the_longest_reply_that_fits_is_scored(run, tiny):
@@ -103,12 +76,6 @@ def test_a_list_with_other_items_under_its_name_is_refused(run, tiny):
     assert run.parts() == before
 
 
-def test_lists_that_differ_in_where_an_item_ends_are_different(run, tiny):
-    run.score([tiny], ONE, "words", ["love\0war", "the"])
-    with pytest.raises(AssayError, match="items_hash="):
-        run.score([tiny], ONE, "words", ["love", "war\0the"])
-
-
 @pytest.mark.parametrize(
     ("name", "replies", "message"),
     [
@@ -120,9 +87,3 @@ def test_a_bad_list_is_refused_and_nothing_is_written(run, tiny, name, replies, 
     with pytest.raises(AssayError, match=message):
         run.score([tiny], ONE, name, replies)
     assert not run.folder.exists()
-
-
-def test_an_unknown_mode_is_refused(tiny):
-    split = tiny.template.split("What?")
-    with pytest.raises(AssayError, match="mode='both'; allowed: 'ids', 'text'"):
-        dataclasses.replace(ReplyRows(split, tiny.template, ["love"], "ids"), mode="both")

@@ -16,7 +16,7 @@ from engine.scoring import reward_passes
 from engine.scoring.language_passes import LanguageScorer
 from engine.scoring.reward_passes import RewardScorer
 from engine.settings import LogprobSettings
-from engine.sweep import logprobs
+from engine.sweep import logprob_jobs
 from tests.support import tiny
 from tests.support.parity import make_mesh
 from tests.support.sweeps import ONE, SETTINGS, Run
@@ -50,8 +50,8 @@ def everything(folder, models, language, data: int, dtype: str) -> dict[str, str
     shared = {field.name for field in dataclasses.fields(LogprobSettings)} - {"form"}
     common = {name: getattr(SETTINGS, name) for name in shared} | {"dtype": dtype}
     settings = LogprobSettings(form="pretrained", **common)
-    logprobs.next_tokens([language], ONE, str(run.folder), settings, mesh)
-    logprobs.replies([language], ONE, "replies", REPLIES, str(run.folder), settings, mesh)
+    for items in (None, ("replies", REPLIES)):
+        logprob_jobs.sweep_logprobs([language], ONE, str(run.folder), settings, mesh, items=items)
     return run.hashes()
 
 

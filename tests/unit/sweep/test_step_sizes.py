@@ -6,7 +6,6 @@ import re
 import pytest
 
 from engine.errors import AssayError
-from engine.mesh import build_mesh
 from engine.planning import admission, memory
 from engine.planning.admission import Place, subject_of
 from engine.planning.free import Disk
@@ -15,7 +14,7 @@ from engine.planning.work import SweepWork
 from engine.search.run_folder import score_elsewhere, search_sequences
 from engine.settings import SearchSettings
 from tests.support.parity import make_mesh
-from tests.support.sweeps import ONE, PROMPTS, SETTINGS
+from tests.support.sweeps import ONE, PROMPTS
 
 AUTO = dict(step_size=None)
 ALONE = make_mesh(1)
@@ -55,28 +54,6 @@ def test_a_result_that_was_begun_keeps_its_step_and_its_bytes(tiny, run, other_r
     assert run.sweep([tiny], ONE, **AUTO) == 100
     assert run.hashes() == other_run.hashes()
     assert run.sweep([tiny], ONE, **AUTO) == 0
-
-
-def test_all_prompts_of_a_model_have_the_step_of_the_run(tiny, run):
-    run.sweep([tiny], ONE)
-    run.sweep([tiny], PROMPTS, **AUTO)
-    assert list(steps(run).values()) == [SETTINGS.step_size] * 2
-
-
-@pytest.mark.slow
-def test_models_of_one_pass_take_the_step_that_one_of_them_was_begun_with(checkpoint, tiny, run):
-    run.sweep([tiny], ONE, step_size=2048)
-    for part in (run.folder / "scores").rglob("part-*"):
-        part.unlink()
-    run.sweep([tiny, checkpoint("other", head_seed=1)], ONE, **AUTO)
-    assert list(steps(run).values()) == [2048, 2048]
-
-
-def test_a_step_that_was_begun_and_does_not_fit_any_more_is_refused(tiny, run, free):
-    run.sweep([tiny], ONE, mesh=ALONE, step_size=4096)
-    free(needed(tiny, 512))
-    with pytest.raises(AssayError, match=re.escape("step_size=512 would fit; --config.check")):
-        run.sweep([tiny], {"again": ONE["greatest"]}, mesh=ALONE, **AUTO)
 
 
 @pytest.mark.parametrize("check_memory", [True, False])
@@ -208,8 +185,3 @@ def test_weights_that_the_hubs_cache_holds_need_no_disk_again(tiny, tmp_path, mo
     with pytest.raises(AssayError, match="the download needs "):
         admission.check_conversion(subject, tmp_path, download=True)
     admission.check_conversion(subject, tmp_path, download=True, cached=size)
-
-
-def test_the_memory_of_the_machine_that_runs_this_is_enough(tiny):
-    place = Place.of(build_mesh())
-    assert not admission.refusal(subject_of([tiny]), place, "float32", 64, 3, 1024)

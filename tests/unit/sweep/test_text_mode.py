@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification
 
-from engine.errors import AssayError
 from engine.runs import parts
 from engine.scoring.batches import Distinct
 from engine.scoring.reward_passes import RewardScorer
 from engine.text.chat_template import ChatTemplate
 from tests.support import slow
-from tests.support.sweeps import ONE, SIZE, plain_rewards
+from tests.support.sweeps import ONE, SIZE
 from tests.support.tiny import TRIMMED
 from tests.unit.text.test_chat_template import PLAIN_NEWLINE
 
@@ -37,16 +36,6 @@ def rewards(run, slug):
 # What a token's reward is
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("slug", TEMPLATES)
-def test_a_token_has_the_reward_of_its_text_in_the_plain_pass(run, checkpoint, slug):
-    model = checkpoint(slug, template=TEMPLATES[slug])
-    assert run.sweep([model], ONE, mode="text") == SIZE
-    plain = plain_rewards(model, conversations(model))
-    np.testing.assert_allclose(rewards(run, slug), plain, rtol=1e-4, atol=1e-5)
-    assert rewards(run, slug).std() > 0.1
-
-
 @pytest.mark.parametrize("slug", TEMPLATES)
 def test_a_token_has_the_reward_that_torch_gives_its_text(run, checkpoint, slug):
     model = checkpoint(slug, template=TEMPLATES[slug])
@@ -56,15 +45,6 @@ def test_a_token_has_the_reward_that_torch_gives_its_text(run, checkpoint, slug)
     with torch.inference_mode():
         expected = [float(network(torch.tensor([conversations(model)[i]])).logits) for i in sample]
     np.testing.assert_allclose(rewards(run, slug)[sample], expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("slug", TEMPLATES)
-def test_a_sweep_is_the_list_of_decoded_tokens(run, other_run, checkpoint, slug):
-    model = checkpoint(slug, template=TEMPLATES[slug])
-    run.sweep([model], ONE, mode="text")
-    other_run.score([model], ONE, "tokens", list(model.tokens.values()))
-    listed = other_run.frame(f"items/tokens/model={slug}/prompt=greatest")["reward"]
-    np.testing.assert_array_equal(rewards(run, slug), listed)
 
 
 def test_tokens_that_survive_their_text_have_one_reward_in_both_modes(run, other_run, trims):
@@ -159,15 +139,6 @@ def test_a_model_that_joins_leaves_the_parts_of_the_other_and_is_one_with_itself
         known = {}
         for conversation, reward in zip(conversations(trims), rewards(run, slug), strict=True):
             assert known.setdefault(conversation, reward) == reward
-
-
-def test_a_part_that_changed_is_no_source_of_rewards(run, trims):
-    run.sweep([trims], ONE, mode="text")
-    first, *_, last = run.parts()
-    (run.folder / last).unlink()
-    (run.folder / first).write_bytes((run.folder / last.replace(last, first)).read_bytes()[:-9])
-    with pytest.raises(AssayError, match=r"part-0000000-0000100\.parquet: damaged"):
-        run.sweep([trims], ONE, mode="text")
 
 
 def test_a_finished_run_tokenises_nothing(run, trims, monkeypatch):

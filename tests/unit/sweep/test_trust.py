@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from etils import epath
 
-from engine.checkpoint.restore import restore
 from engine.errors import AssayError
 from engine.runs import provenance
 from engine.runs.manifest import Manifest
@@ -90,15 +89,6 @@ def test_a_part_of_the_same_place_in_another_run_is_refused(run, other_run, tiny
         run.sweep([tiny], ONE)
 
 
-def test_a_part_of_another_prompt_text_is_refused(run, other_run, tiny):
-    """Even if both texts had the same token ids."""
-    run.sweep([tiny], ONE)
-    run.edit_manifest(lambda content: content.update(results={}, prompts={}))
-    about = provenance.read((run.folder / PART).read_bytes())
-    wanted = {"prompts": {"greatest": "What is the greatest  thing?"}}
-    assert "prompt 'greatest' with" in provenance.difference(about, wanted)
-
-
 def test_parts_of_another_part_size_are_refused(run, tiny):
     run.sweep([tiny], ONE)
     forget_result(run)
@@ -136,29 +126,6 @@ def test_parts_that_the_manifest_lacks_are_adopted(run, tiny):
     adopted = run.manifest()["results"][RESULT]
     for key in ("fingerprint", "parts", "complete", "self_check", "coefficients"):
         assert adopted[key] == entry[key]
-
-
-def test_parts_that_are_gone_leave_the_manifest_before_anything_is_computed(run, tiny, monkeypatch):
-    run.sweep([tiny], ONE)
-    (run.folder / PART).unlink()
-    seen = []
-
-    def look(*arguments, **options):
-        seen.append(run.manifest()["results"][RESULT])
-        return restore(*arguments, **options)
-
-    monkeypatch.setattr("engine.sweep.rewards.restore", look)
-    run.sweep([tiny], ONE)
-    assert len(seen[0]["parts"]) == 2 and not seen[0]["complete"]
-
-
-def test_a_result_without_a_self_check_is_checked_again(run, tiny):
-    run.sweep([tiny], ONE)
-    run.edit_manifest(lambda content: content["results"][RESULT].update(self_check=None))
-    told = []
-    assert run.sweep([tiny], ONE, tell=lambda *result: told.append(result)) == 0
-    assert run.manifest()["results"][RESULT]["self_check"]["candidates"] == 8
-    assert told == []
 
 
 def test_a_part_says_what_computed_it_and_nothing_that_equal_runs_differ_in(run, tiny):

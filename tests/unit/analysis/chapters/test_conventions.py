@@ -13,7 +13,7 @@ from analysis.chapters import findings_by_reading as by_reading
 from analysis.measures.readings import readings_of
 from analysis.words import lexicons
 from engine.errors import AssayError
-from engine.runs.readings import DEFAULT, Entry, write_index
+from engine.runs.convention_index import DEFAULT, Entry, write_index
 from engine.runs.storage import path_of
 from tests.support import groups, runs
 

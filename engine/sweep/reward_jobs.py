@@ -15,6 +15,7 @@ from engine.checkpoint.restore import restore, sharing_groups
 from engine.errors import AssayError
 from engine.runs import schema
 from engine.runs.provenance import ids_hash
+from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
 from engine.scoring.rows import (
     LAST,
@@ -64,7 +65,7 @@ def sweep_vocabulary(
       SomeFailed: some models failed; the others are complete.
     """
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    jobs = _vocabulary_jobs(checkpoints, prompts, settings)
+    jobs = _jobs(checkpoints, prompts, settings)
     if settings.mode == AUTO:
         _say_text(jobs)
 
@@ -99,13 +100,6 @@ def check_vocabulary(
 ) -> dict[tuple[str, str], Mapping[str, object]]:
     """Refuses what `sweep_vocabulary` would refuse before its first pass; writes nothing.
 
-    Args:
-      checkpoints: models.
-      prompts: prompt id -> text.
-      run: run folder, new or to be continued.
-      settings: of the sweep.
-      mesh: from `engine.mesh.build_mesh`.
-
     Returns:
       (slug, prompt id) -> the fingerprint that the result is going to have, or has.
 
@@ -114,7 +108,7 @@ def check_vocabulary(
         not fit.
     """
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    listed = _vocabulary_jobs(checkpoints, prompts, settings)
+    listed = _jobs(checkpoints, prompts, settings)
     jobs, _ = setup.enter(manifest, listed, settings, mesh)
     check_present(manifest, jobs, settings.part_size)
     return {(job.model, job.prompt): manifest.result(job.path)["fingerprint"] for job in jobs}
@@ -136,11 +130,7 @@ def sweep_replies(
         raise AssayError("lens=True: only vocabularies have a lens; allowed for lists: False")
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     setup.admit_list(manifest, name, replies)
-    path = functools.partial(schema.items_path, name)
-    jobs = []
-    for group in _groups(checkpoints, settings):
-        rows = functools.partial(reply_rows, group[0], replies=replies)
-        jobs += _jobs(group, prompts, settings, rows, path)
+    jobs = _jobs(checkpoints, prompts, settings, (name, replies))
     load = load or functools.partial(_load, settings, mesh)
     return loop.run(manifest, jobs, load, settings, mesh, ended=ended)
 
@@ -219,54 +209,47 @@ def reply_rows(
     return ReplyRows(around, template, replies, mode, pooling=pooling)
 
 
-def _vocabulary_jobs(
-    checkpoints: Sequence[Checkpoint], prompts: Mapping[str, str], settings: SweepSettings
-) -> list[Job]:
-    """A job for every token of each model under each prompt."""
-    jobs = []
-    for group in _groups(checkpoints, settings):
-        chosen = chosen_tokens(group[0].token_ids, settings.tokens, settings.seed)
-        draw: dict[str, object] = {}
-        if chosen is not None:
-            drawn = {"count": settings.tokens, "seed": settings.seed, "sha256": ids_hash(chosen)}
-            draw["tokens"] = drawn
-        rows = functools.partial(token_rows, group[0], chosen=chosen)
-        jobs += _jobs(group, prompts, settings, rows, schema.scores_path, **draw)
-    return jobs
-
-
 def _jobs(
-    group: Sequence[Checkpoint],
+    checkpoints: Sequence[Checkpoint],
     prompts: Mapping[str, str],
     settings: SweepSettings,
-    rows_of: Callable[..., RewardRows],
-    path_of: Callable[[str, str], str],
-    **choices: object,
+    items: tuple[str, Sequence[str]] | None = None,
 ) -> list[Job]:
-    """Jobs of models that share a decoder: one pass under each prompt.
+    """A job for each model under each prompt; models that share a decoder have the same rows.
 
     Args:
-      group: the models.
+      checkpoints: the models.
       prompts: prompt id -> text.
       settings: of the run.
-      rows_of: (prompt=, mode=, pooling=) -> what is scored.
-      path_of: (slug, prompt id) -> folder of the parts.
-      **choices: further entries of the fingerprint.
+      items: name of a list and its replies; None for the tokens of the vocabulary.
     """
-    mode = mode_of(group[0], prompts.values(), settings.mode)
-    pooling = pooling_of(group[0], settings.pooling)
     jobs = []
-    for prompt, text in prompts.items():
-        rows = rows_of(prompt=text, mode=mode, pooling=pooling)
-        for checkpoint in group:
-            head = checkpoint.card.reward_head
-            fingerprint = {"mode": mode, **pooling.choice, **choices}
-            if objectives := head.columns(settings.objectives)[1:]:
-                fingerprint["objectives"] = list(objectives)
-            if settings.lens:
-                fingerprint["lens"] = head.depth
-            path = path_of(checkpoint.card.slug, prompt)
-            jobs.append(Job(checkpoint=checkpoint, path=path, rows=rows, fingerprint=fingerprint))
+    for group in _groups(checkpoints, settings):
+        first, chosen = group[0], None
+        mode = mode_of(first, prompts.values(), settings.mode)
+        pooling = pooling_of(first, settings.pooling)
+        shared: Json = {"mode": mode, **pooling.choice}
+        if items is None:
+            chosen = chosen_tokens(first.token_ids, settings.tokens, settings.seed)
+        if chosen is not None:
+            drawn = {"count": settings.tokens, "seed": settings.seed, "sha256": ids_hash(chosen)}
+            shared["tokens"] = drawn
+        for prompt, text in prompts.items():
+            rows: RewardRows
+            if items is None:
+                path_of, rows = schema.scores_path, token_rows(first, text, mode, pooling, chosen)
+            else:
+                path_of = functools.partial(schema.items_path, items[0])
+                rows = reply_rows(first, text, items[1], mode, pooling)
+            for checkpoint in group:
+                head, fingerprint = checkpoint.card.reward_head, dict(shared)
+                if objectives := head.columns(settings.objectives)[1:]:
+                    fingerprint["objectives"] = list(objectives)
+                if settings.lens:
+                    fingerprint["lens"] = head.depth
+                path = path_of(checkpoint.card.slug, prompt)
+                job = Job(checkpoint=checkpoint, path=path, rows=rows, fingerprint=fingerprint)
+                jobs.append(job)
     return jobs
 
 

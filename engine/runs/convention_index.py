@@ -1,4 +1,4 @@
-"""Readings of models: other conventions under which a run's models were scored.
+"""Which conventions a run's models were scored under beside the default; each has a run.
 
     run/readings/index.json           which readings there are, of which models
     run/readings/<reading>/           a run folder of its own, with its manifest
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from etils import epath
 
 from engine.errors import AssayError
-from engine.runs import schema, storage
+from engine.runs import provenance, schema, storage
 from engine.runs.reader import RunError
 
 DEFAULT = "default"  # the reading that others are compared with
@@ -95,20 +95,14 @@ def merged(run: epath.Path, slug: str, own: Mapping[str, Entry]) -> Index:
     """
     index = read_index(run)
     before = index.setdefault(slug, {})
-    for reading, entry in own.items():
-        known = before.get(reading, entry)
-        if dict(known.settings) != dict(entry.settings):
-            differ = {
-                name: (known.settings.get(name), value)
-                for name, value in entry.settings.items()
-                if known.settings.get(name) != value
-            }
-            said = ", ".join(f"{n}={a!r}, not {b!r}" for n, (a, b) in differ.items())
+    for name, entry in own.items():
+        known = before.get(name, entry)
+        if why := provenance.changes(dict(known.settings), dict(entry.settings)):
             raise AssayError(
-                f"run {run}: the reading {reading!r} of {slug!r} was begun with {said}; use "
-                "another run folder"
+                f"run {run}: the reading {name!r} of {slug!r} was begun with {why}; use another "
+                "run folder"
             )
-        before[reading] = entry
+        before[name] = entry
     return index
 
 
