@@ -1,4 +1,4 @@
-"""Renders chat templates in a child process with limits on time, memory and output.
+"""Renders chat templates in a child process with limits on time and memory.
 
 A chat template is a program that comes with a model. Jinja's sandbox keeps it away from files and
 from Python's internals, but nothing inside a process stops `2 ** (2 ** 40)`, during which Python
@@ -9,7 +9,6 @@ serves all templates of this process; it reads and writes one line of JSON per r
 import atexit
 import contextlib
 import functools
-import itertools
 import json
 import os
 import signal
@@ -22,12 +21,12 @@ from typing import Any
 import jinja2
 
 from engine.errors import AssayError
-from engine.text.template_environment import chat_environment, fixed_now
+from engine.text.template_environment import ASKS_DATE, chat_environment, fixed_now
 from engine.text.template_trace import Frame, trace
 
 CPU_SECONDS = 2  # for one request, of at most `_BATCH` conversations
 MEMORY_BYTES = 1 << 30
-ADDED_CHARACTERS = 100_000  # by which a rendered conversation may exceed its messages
+LONGEST_TEXT = 1_000_000  # characters of a rendered conversation beside its messages
 _BATCH = 128
 _LONGEST_REASON = 200  # characters
 
@@ -66,7 +65,13 @@ def find_frame(
 
 def asks_date(template: str, conversation: Conversation, variables: Variables) -> bool:
     """Whether a template asks for today's date; raises as `render`."""
-    return bool(_child.answer("asks_date", template, conversation, variables, None))
+    try:
+        render(template, [conversation], variables, None)
+    except AssayError as error:
+        if str(error).startswith(ASKS_DATE):
+            return True
+        raise
+    return False
 
 
 class _Child:
@@ -91,10 +96,10 @@ class _Child:
             finally:  # also on KeyboardInterrupt, which leaves an answer unread
                 if not line.endswith(b"\n"):
                     self.stop()
-        if process.returncode == -signal.SIGPROF:
-            raise AssayError(f"stopped after {CPU_SECONDS} seconds of CPU time")
-        if process.returncode is not None:
-            raise AssayError(f"its rendering process ended with status {process.returncode}")
+        if not line.endswith(b"\n"):
+            limit = f"stopped after {CPU_SECONDS} seconds of CPU time"
+            ended = f"its rendering process ended with status {process.returncode}"
+            raise AssayError(limit if process.returncode == -signal.SIGPROF else ended)
         result, error = json.loads(line)
         if error:
             raise AssayError(error)
@@ -147,34 +152,18 @@ def _serve() -> None:
 # Any: JSON; `given` is a list of conversations for `render`, else one conversation.
 def _answer(task: str, template: str, given: Any, variables: Variables, date: str | None) -> Any:
     variables = {**variables, "strftime_now": fixed_now(date)}
-    if task == "render":
-        return [_rendered(template, messages, variables) for messages in given]
-    if task == "asks_date":
-        calls = itertools.count()
-        _rendered(template, given, {**variables, "strftime_now": lambda form: str(next(calls))})
-        return next(calls) > 0
-    frame = trace(template, given, **variables)
-    if frame is None:
-        return None
-    _check_text(frame.render(""), given)
-    return vars(frame)
-
-
-def _rendered(template: str, messages: Conversation, variables: Variables) -> str:
-    text = _compiled(template).render(messages=messages, **variables)
-    _check_text(text, messages)
-    return text
-
-
-def _check_text(text: str, messages: Conversation) -> None:
-    added = len(text) - sum(len(message["content"]) for message in messages)
-    if added > ADDED_CHARACTERS:
-        raise AssayError(
-            f"it adds {added:,} characters to its messages; allowed: {ADDED_CHARACTERS:,}"
-        )
-    given = {character for message in messages for character in message["content"]}
-    if any("\ud800" <= character <= "\udfff" for character in set(text) - given):
-        raise AssayError("it adds lone surrogates; allowed: Unicode text")
+    if task == "trace":
+        frame = trace(template, given, **variables)
+        return None if frame is None else vars(frame)
+    compiled = _compiled(template)
+    texts = [compiled.render(messages=messages, **variables) for messages in given]
+    for text, messages in zip(texts, given, strict=True):
+        added = len(text) - sum(len(message["content"]) for message in messages)
+        if added > LONGEST_TEXT:
+            raise AssayError(
+                f"it adds {added:,} characters to its messages; allowed: {LONGEST_TEXT:,}"
+            )
+    return texts
 
 
 @functools.lru_cache(maxsize=16)
@@ -187,8 +176,9 @@ def _reason(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"it needs more than {MEMORY_BYTES >> 30} GiB of memory"
     said = isinstance(error, jinja2.TemplateError | AssayError)
-    line = " ".join((str(error) if said else f"{type(error).__name__}: {error}").split())
-    return line if len(line) <= _LONGEST_REASON else line[:_LONGEST_REASON] + "…"
+    return " ".join((str(error) if said else f"{type(error).__name__}: {error}").split())[
+        :_LONGEST_REASON
+    ]
 
 
 if __name__ == "__main__":

@@ -47,14 +47,10 @@ def test_a_template_that_only_places_the_reply_has_a_frame(text, frame):
     "question",
     [
         f"'x' in {REPLY}",
-        f"{REPLY} in ['x']",
         f"{REPLY} == ''",
-        f"{REPLY} is eq('x')",
         f"{REPLY} or 'y'",
         f"{REPLY}.startswith('x')",
         f"{REPLY} | length",
-        f"{REPLY} | upper",
-        f"{REPLY} | default('y', true)",
         f"{REPLY} | int",
         f"{REPLY} | trim('x')",
         f"({REPLY} + 'y') | trim",
@@ -62,19 +58,14 @@ def test_a_template_that_only_places_the_reply_has_a_frame(text, frame):
         f"'%s' % {REPLY}",
         f"'{{}}'.format({REPLY})",
         f"{REPLY}[0]",
-        f"{REPLY}[:3]",
-        f"messages[:{REPLY}]",
         f"{{{REPLY}: 1}}",
         f"(7)[{REPLY}]",  # `real`, say: text names an attribute where there are no items
-        f"{REPLY}.split('x')[-1]",
         f"namespace(x={REPLY}).x | length",
         "messages | tojson",
         "messages | string",
         "messages | map(attribute='content') | join",
-        "messages | map(attribute='content') | map('length') | list",
         "messages | selectattr('content') | list",
         "messages | sort(attribute='content')",
-        "messages | groupby('content')",
         "raise_exception('no')",
         "strftime_now('%d')",
     ],
@@ -110,10 +101,6 @@ def test_a_template_that_changes_what_it_places_has_no_frame(way):
 def test_a_template_that_looks_where_transformers_has_a_function_has_no_frame(name):
     looks = f"{{% if {name} is defined and 'x' in {REPLY} %}}y{{% endif %}}{{{{ {REPLY} }}}}"
     assert trace(looks, MESSAGES) is None
-
-
-def test_a_template_without_the_reply_has_no_frame():
-    assert trace("{{ messages[0].content }}", MESSAGES) is None
 
 
 # Replies that trim away, merge with the template, hold its tokens, or hold no whole character.
@@ -160,12 +147,6 @@ def test_every_token_has_the_ids_of_its_conversation_alone(name):
     [
         ("{{ '!' if 'love>' in message['content'] }}{{ message['content'] }}", "!<love>"),
         ("{% autoescape true %}{{ message['content'] }}{% endautoescape %}", "&lt;love&gt;"),
-        ("{{ message['content'] + ('' | safe) }}", "&lt;love&gt;"),
-        (
-            "{{ '!' if strftime_now is defined and 'love>' in message['content'] }}"
-            "{{ message['content'] }}",
-            "!<love>",
-        ),
         ("{{ (7)[message['content']] }}{{ message['content'] }}", "<love>"),
     ],
 )
@@ -191,29 +172,6 @@ def test_an_added_token_that_lies_across_the_cut_is_no_place_to_cut():
     rows = chat.sequences(PROMPT, replies)
     assert rows == wholly(chat, replies)
     assert tokenizer.convert_tokens_to_ids("t<|im_start|>qj") in rows[replies.index("qjq")]
-
-
-def test_only_the_rest_of_a_conversation_is_tokenised(monkeypatch):
-    chat = template()
-    replies = [f"love{i}" for i in range(100)]
-    seen = []
-    original = type(chat.tokenizer).__call__
-
-    def watched(self, text, *args, **named):
-        seen.append(text)
-        return original(self, text, *args, **named)
-
-    monkeypatch.setattr(type(chat.tokenizer), "__call__", watched)
-    chat.sequences(PROMPT, replies)
-    assert seen
-    assert not any("love99" in str(text) for text in seen)
-
-
-def test_progress_hears_of_every_reply():
-    heard = []
-    template().sequences(PROMPT, ["love"] * 5000, heard.append)
-    assert sum(heard) == 5000
-    assert len(heard) > 1
 
 
 @pytest.mark.parametrize("wrong", [{"trims": False}, {"before": "<"}, {"after": ">"}])
