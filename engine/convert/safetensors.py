@@ -17,6 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from engine.checkpoint import layouts
+from engine.checkpoint.arrays import sha256
 from engine.convert.hf_values import Json, short
 from engine.errors import AssayError, prefixed
 
@@ -115,11 +116,6 @@ class TensorFiles:
         for _, key in sorted(inside):
             digest.update(known[key] if key in known else sha256(self.read(key)))
         return digest.hexdigest()
-
-
-def sha256(array: np.ndarray) -> bytes:
-    """sha256 of an array's bytes."""
-    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
 
 
 def shard_names(folder: Path) -> list[str]:
