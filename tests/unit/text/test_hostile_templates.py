@@ -25,7 +25,10 @@ HOSTILE = {
         "RecursionError: maximum recursion depth exceeded",
     ),
     "a division by zero": ("{{ 1 // 0 }}", "ZeroDivisionError"),
-    "a long output": ("{{ 'x' * 10**7 }}", "it adds 9,999,978 characters to its messages; allowed: "),
+    "a long output": (
+        "{{ 'x' * 10**7 }}",
+        "it adds 9,999,978 characters to its messages; allowed: ",
+    ),
     "a long message": ("{{ raise_exception('no\n' * 10**6) }}", "no no no"),
 }
 
