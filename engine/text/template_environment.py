@@ -20,11 +20,9 @@ ASKS_DATE = "it asks for today's date"
 _DATE_FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d", "%B %d, %Y", "%b %d, %Y")
 
 
-def chat_environment(
-    kind: type[ImmutableSandboxedEnvironment] = ImmutableSandboxedEnvironment,
-) -> ImmutableSandboxedEnvironment:
+def chat_environment() -> ImmutableSandboxedEnvironment:
     """An environment for chat templates: a sandbox, since they come from model repositories."""
-    environment = kind(
+    environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _tojson

@@ -65,14 +65,6 @@ def test_reading_llamas_second_norm_from_a_gemma_is_refused(monkeypatch, tmp_pat
         folders.convert(folder, tmp_path / "checkpoint")
 
 
-@pytest.mark.parametrize("head", slow.all_but(["v_head.summary"], ["score"]))
-def test_mlp_heads_reward_as_in_torch(pair_of, head):
-    pair = pair_of("mha", head)
-    mlp = torch_models.mlp_head(pair.model.config.hidden_size)
-    parity.check_plain(pair.model, pair.restored, mlp)
-    parity.check_response(pair.model, pair.restored, mlp)
-
-
 @pytest.mark.parametrize("name", [*torch_models.LLAMAS, *DEFAULTS])
 def test_rewards_of_the_reference_vary_with_every_token_where_weights_are_enlarged(name):
     model = torch_models.build(name)
@@ -85,30 +77,21 @@ def test_rewards_of_the_reference_vary_with_every_token_where_weights_are_enlarg
     assert change > (0.001 if name.endswith(torch_models.DEFAULT) else 0.05)
 
 
-@pytest.fixture(scope="module")
-def family(pair, tmp_path_factory):
-    """Three models on one decoder, deepest first: torch model, its head, its checkpoint."""
-    folder = tmp_path_factory.mktemp("family")
-    members = [(pair.model, None, pair.checkpoint)]
-    for layers, head in ((2, "score"), (1, "linear")):
-        model = torch_models.truncated(pair.model, layers)
-        torch_models.save(model, folder / f"hf-{layers}", head)
-        checkpoint = folders.convert(folder / f"hf-{layers}", folder / str(layers))
-        mlp = None if head == "linear" else torch_models.mlp_head(model.config.hidden_size)
-        members.append((model, mlp, checkpoint))
-    return members
-
-
-def test_several_heads_at_several_depths_reward_as_torch_does_in_one_pass(family):
-    group = [checkpoint for _, _, checkpoint in family]
+def test_several_heads_at_several_depths_reward_as_torch_does_in_one_pass(pair, tmp_path):
+    models = [pair.model, *(torch_models.truncated(pair.model, layers) for layers in (2, 1))]
+    group = [pair.checkpoint]
+    for model in models[1:]:
+        folder = tmp_path / str(model.config.num_hidden_layers)
+        torch_models.save(model, folder / "hf")
+        group.append(folders.convert(folder / "hf", folder / "checkpoint"))
     assert sharing_groups(group) == [group]
     together = parity.restore(*group)
     prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
     sequences = parity.sequences_of(prompt, candidates)
     rewards = parity.respond(together.scorer, prompt, candidates)
     plain = together.scorer.plain_rewards(sequences)
-    for row, (model, head, _) in enumerate(family):
-        expected = torch_models.rewards(model, sequences, head)
+    for row, model in enumerate(models):
+        expected = torch_models.rewards(model, sequences)
         parity.assert_close(rewards[row], expected, scale=expected.std())
         parity.assert_close(plain[row], expected, scale=expected.std())
 
