@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from flax import nnx
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from engine.convert import gates
 from engine.errors import AssayError
-from engine.models.heads import HeadConfig
 from engine.scoring.reward_passes import gate_position
 from tests.support import folders, parity, slow
 from tests.support.heads import (
@@ -70,37 +68,6 @@ def test_columns_are_named_after_the_objectives_and_their_quantiles(loaded):
     (armorm_columns,) = loaded("ArmoRM").restored.scorer.columns
     assert len(set(armorm_columns)) == 20
     assert armorm_columns[1] == "helpsteer-helpfulness"
-
-
-@pytest.mark.parametrize(
-    ("objectives", "expected"),
-    [
-        ("none", ("reward",)),
-        ("values", ("reward", "a", "b")),
-        ("quantiles", ("reward", "a", "b", "a-q01", "a-q02", "b-q01", "b-q02")),
-    ],
-)
-def test_a_head_names_the_columns_that_are_asked_for(objectives, expected):
-    config = HeadConfig(
-        kind="gated", depth=1, width=2, rms_eps=1e-6, objectives=("a", "b"), quantiles=2
-    )
-    assert config.columns(objectives) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "temperature"),
-    [
-        ("ArmoRM", 10.0),
-        ("QRM-Llama", 5.0),
-        ("QRM-Llama v2", 5.0),
-        ("QRM-Gemma", 1.0),
-        ("QRM-Gemma, temperature in the config", 2.5),
-    ],
-)
-def test_the_temperature_is_the_configs_or_the_published_classs(loaded, name, temperature):
-    restored = loaded(name).restored
-    readout = nnx.merge(restored.graph, restored.scorer.params).readouts[0]
-    assert readout.config.gate_temperature == temperature
 
 
 def test_the_published_indices_of_the_gates_modules_are_those_saved():
