@@ -10,6 +10,7 @@ from etils import epath
 
 from configs import known_shapes
 from configs.known_models import ModelSpec
+from engine.checkpoint.arrays import sha256
 from engine.checkpoint.card import CARD, Card, Checkpoint
 from engine.convert import safetensors
 from engine.convert.hf_config import decoder_config
@@ -289,7 +290,7 @@ def _hash_of(folder: Path, name: str, state: str) -> str:
     size = sum(tensor.nbytes for tensor in inside.values())
     with progress(size, "B", what=f"hashing {folder / name}", delay_s=5) as bar:
         for key, tensor in inside.items():
-            digests[key] = safetensors.sha256(files.read(key))
+            digests[key] = sha256(files.read(key))
             bar.update(tensor.nbytes)
     return safetensors.TensorFiles(folder, inside).hashes(digests)[name]
 
