@@ -60,6 +60,12 @@ def check_integer(name: str, value: object, least: int) -> None:
         raise AssayError(f"{name}={value!r}; allowed: integers >= {least}")
 
 
+def check_switch(name: str, value: object) -> None:
+    """Raises AssayError for what is neither True nor False."""
+    if type(value) is not bool:
+        raise AssayError(f"{name}={value!r}; allowed: True, False")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshSettings:
     """The device mesh."""
@@ -162,8 +168,7 @@ class SweepSettings(Settings):
         check_choice("objectives", self.objectives, OBJECTIVES)
         if self.tokens is not None:
             check_integer("tokens", self.tokens, 1)
-        if type(self.lens) is not bool:
-            raise AssayError(f"lens={self.lens!r}; allowed: True, False")
+        check_switch("lens", self.lens)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -558,17 +563,13 @@ class Options:
 
     def __post_init__(self) -> None:
         for key in _SWITCHES:
-            self._require(key, type(getattr(self, key)) is bool, "True, False")
+            check_switch(f"analyze.options.{key}", getattr(self, key))
         for key in _FILES:
             self._require(key, isinstance(getattr(self, key), str), "a path, or ''")
-        for key in ("permutations", "bootstraps"):
-            value = getattr(self, key)
-            self._require(key, type(value) is int and value >= 99, "integers >= 99")
-        matches = type(self.humans_matches) is int and self.humans_matches >= 0
-        self._require("humans_matches", matches, "integers >= 0")
-        allowed = ", ".join(map(repr, _MATCH_TRIM))
-        self._require("match_trim", self.match_trim in _MATCH_TRIM, allowed)
-        self._require("seed", type(self.seed) is int and self.seed >= 0, "integers >= 0")
+        least = {"permutations": 99, "bootstraps": 99, "humans_matches": 0, "seed": 0}
+        for key, low in least.items():
+            check_integer(f"analyze.options.{key}", getattr(self, key), low)
+        check_choice("analyze.options.match_trim", self.match_trim, _MATCH_TRIM)
         between = isinstance(self.rbo_p, float) and 0 < self.rbo_p < 1
         self._require("rbo_p", between, "numbers between 0 and 1")
         names = self.framing
@@ -598,17 +599,12 @@ class AnalyzeSettings:
 
     def __post_init__(self) -> None:
         for key in ("top", "figure_top", "page_prompts"):
-            value = getattr(self, key)
-            if type(value) is not int or value < 1:
-                raise AssayError(f"analyze.{key}={value!r}; allowed: integers >= 1")
+            check_integer(f"analyze.{key}", getattr(self, key), 1)
         if self.figure_top > self.top:
             raise AssayError(
                 f"analyze.figure_top={self.figure_top!r}; allowed: at most top={self.top}"
             )
-        if type(self.allow_incomplete) is not bool:
-            raise AssayError(
-                f"analyze.allow_incomplete={self.allow_incomplete!r}; allowed: True, False"
-            )
+        check_switch("analyze.allow_incomplete", self.allow_incomplete)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -635,8 +631,7 @@ class Limits:
                 or not (low <= value <= 1)
             ):
                 raise AssayError(f"diff.limits.{name}={value!r}; allowed: {low:g} to 1")
-        if type(self.ends) is not int or self.ends < 1:
-            raise AssayError(f"diff.limits.ends={self.ends!r}; allowed: integers >= 1")
+        check_integer("diff.limits.ends", self.ends, 1)
 
     def check_ends(self, prompt: str, compared: int) -> None:
         """Raises AssayError if the two ends of `compared` tokens would overlap under a prompt."""

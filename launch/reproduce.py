@@ -25,6 +25,7 @@ from engine.planning import machines
 from engine.runs.lock import LockError
 from engine.runs.reader import RunError
 from engine.settings import LogprobSettings
+from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
 from launch import pipeline
 from launch.common import command, locking, searching
@@ -200,7 +201,7 @@ def logprobs(work: Work, say: Say) -> None:
         common, mesh = shared_settings(work.call, name, work.checkpoint)
         settings = LogprobSettings(form=runs.form_of(work.spec), **common)
         where = (work.call.prompts, work.call.run(name), settings, mesh)
-        next_tokens([work.checkpoint], *where)
+        sweep_logprobs([work.checkpoint], *where)
 
 
 def measure_noise(work: Work, say: Say) -> None:

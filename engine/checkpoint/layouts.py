@@ -103,7 +103,7 @@ URM = (
     Rule("weights.fc.4.weight", "RE", "readout.head.weight_out"),
     Rule("weights.fc.4.bias", "R", "readout.head.bias_out"),
 )
-HEADS = {"linear": (LINEAR,), "mlp": (_mlp("score"), _mlp("v_head.summary")), "urm": (URM,)}
+PLAIN_HEADS = {"linear": (LINEAR,), "mlp": (_mlp("score"), _mlp("v_head.summary")), "urm": (URM,)}
 
 # The modules of a decoder, which files name with different prefixes.
 _DECODER = re.compile(r"(embed_tokens|tok_embeddings|layers|norm)\.")
@@ -155,7 +155,7 @@ def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:
     if _INTERNLM2[0].key in keys:
         return "linear", (NORM, *VALUE)
     present = {key for key in keys if not key.startswith("model.")}
-    named = [(kind, rules) for kind, variants in HEADS.items() for rules in variants]
+    named = [(kind, rules) for kind, variants in PLAIN_HEADS.items() for rules in variants]
     kind, rules = min(named, key=lambda entry: len({rule.key for rule in entry[1]} ^ present))
     return kind, (NORM, *rules)
 

@@ -4,7 +4,6 @@ Only one layer's parameters are in host memory at a time. Decoder tensors have t
 source (`layouts`) and are transposed on the device; those of a readout have the model's layout.
 """
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -13,21 +12,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import orbax.checkpoint as ocp
-from etils import epath
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
 from engine import mesh as meshes
-from engine.checkpoint import blocks, layouts
+from engine.checkpoint import layouts
+from engine.checkpoint.arrays import BlockReader
 from engine.checkpoint.card import EMBEDDING, READOUT, Card, Checkpoint, layer_block
-from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.decoder import FLOAT32
 from engine.models.heads import HeadConfig
 from engine.models.language_model import LanguageModel, OutputConfig
 from engine.models.reward_model import RewardModels
-from engine.runs import storage
 from engine.types import Graph, Params, dimensions
 
 _LARGE = 20e9  # bytes of parameters from which hashing them is left to the user
@@ -104,13 +100,13 @@ def restore(
     decoder = {_name(path): p for path, p in by_path if path[0] == "decoder"}
     layered = {name: decoder.pop(name) for name in list(decoder) if "L" in _axes(decoder[name])}
     in_file = {r.parameter: r.layout for r in layouts.decoder_rules(deepest.card.decoder)}
-    with _Reader() as reader:
+    with BlockReader() as reader:
         _restore_block(reader, deepest, EMBEDDING, decoder)
         _restore_layers(reader, deepest, layered, in_file, mesh)
         for model, checkpoint in enumerate(group):
             readout = {_name(p): v for p, v in by_path if p[:2] == ("readouts", model)}
             _restore_block(reader, checkpoint, READOUT, readout)
-        reader.verifier.check()
+        reader.check()
     return graph, params
 
 
@@ -148,56 +144,6 @@ def abstract(
     return graph, params
 
 
-class _Reader:
-    """Context manager that reads blocks and compares them with their hashes in the card.
-
-    orbax reads local blocks. From an object store their bytes are read here: orbax knows `gs://`
-    alone there, and neither the endpoint nor the credentials that the rest of Assay uses.
-    """
-
-    def __init__(self) -> None:
-        self._open = contextlib.ExitStack()
-
-    def __enter__(self) -> "_Reader":
-        self.verifier = self._open.enter_context(blocks.Verifier())
-        # Else all processes wait for one another after each block, also for one that has failed.
-        own = jax.process_index()
-        alone = ocp.options.MultiprocessingOptions(primary_host=own, active_processes={own})
-        self._orbax = self._open.enter_context(
-            ocp.StandardCheckpointer(multiprocessing_options=alone)
-        )
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open.close()
-
-    def read(
-        self, checkpoint: Checkpoint, block: str, targets: Mapping[str, jax.ShapeDtypeStruct]
-    ) -> dict[str, jax.Array]:
-        """The parameters of a block with the shapes, dtypes and shardings of `targets`.
-
-        Raises:
-          AssayError: the checkpoint is damaged, or its store fails.
-        """
-        folder = checkpoint.path / "params" / block
-        shapes = {name: target.shape for name, target in targets.items()}
-        stored = blocks.stored(folder, shapes, checkpoint.card.dtypes)
-        remote = storage.is_remote(folder)
-        data = blocks.read(stored) if remote else None
-        if not remote:
-            blocks.check_sizes(stored)
-        if is_verified(checkpoint):
-            self.verifier.add(folder, checkpoint.card.block_hash(block), stored, data)
-        if data is not None:
-            return {n: blocks.placed(stored[n], data[n], target) for n, target in targets.items()}
-        try:
-            return self._orbax.restore(epath.Path(folder).resolve(), dict(targets))
-        except (OSError, ValueError, LookupError) as error:
-            raise AssayError(
-                f"{folder}: damaged checkpoint, its parameters do not load; convert the model again"
-            ) from error
-
-
 def is_verified(checkpoint: Checkpoint) -> bool:
     """Whether the checkpoint's blocks are hashed: as asked when it was opened, else by size."""
     if checkpoint.verify is not None:
@@ -211,17 +157,28 @@ def is_verified(checkpoint: Checkpoint) -> bool:
     return sum(math.prod(p.shape) * sizes[name] for name, p in shapes.items()) < _LARGE
 
 
+def _read(
+    reader: BlockReader,
+    checkpoint: Checkpoint,
+    block: str,
+    targets: Mapping[str, jax.ShapeDtypeStruct],
+) -> dict[str, jax.Array]:
+    card, folder = checkpoint.card, checkpoint.path / "params" / block
+    wanted = card.block_hash(block) if is_verified(checkpoint) else None
+    return reader.read(folder, targets, card.dtypes, wanted)
+
+
 def _restore_block(
-    reader: _Reader, checkpoint: Checkpoint, block: str, parameters: Mapping[str, Variable]
+    reader: BlockReader, checkpoint: Checkpoint, block: str, parameters: Mapping[str, Variable]
 ) -> None:
     """Fills parameters that are stored in the model's layout."""
     targets = {name: parameter.get_value() for name, parameter in parameters.items()}
-    for name, value in reader.read(checkpoint, block, targets).items():
+    for name, value in _read(reader, checkpoint, block, targets).items():
         parameters[name].set_value(value)
 
 
 def _restore_layers(
-    reader: _Reader,
+    reader: BlockReader,
     checkpoint: Checkpoint,
     parameters: Mapping[str, Variable],
     in_file: Mapping[str, str],
@@ -232,7 +189,7 @@ def _restore_layers(
     stacks = {name: _Stack(p, in_file[name], config, mesh) for name, p in parameters.items()}
     for layer in range(config.num_layers):
         targets = {name: stack.target for name, stack in stacks.items()}
-        for name, value in reader.read(checkpoint, layer_block(layer), targets).items():
+        for name, value in _read(reader, checkpoint, layer_block(layer), targets).items():
             stacks[name].fill(layer, value)
     for name, stack in stacks.items():
         parameters[name].set_value(stack.value)

@@ -82,9 +82,7 @@ def fetch(
     before_weights(hf, sum(file.stat().st_size for file in cached))
     wanted = [name for name in weights if folder / name not in cached]
     if wanted:
-        expected = sum(sizes.get(name, 0) for name in wanted)
-        downloads.snapshot(source, commit, weights, expected, cache)
-        downloads.verify(source, [folder / name for name in wanted if (folder / name).is_file()])
+        downloads.download(source, commit, wanted, sizes, cache)
     return Source(folder=folder, name=source, revision=commit)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from engine.checkpoint import layouts
+from engine.checkpoint.arrays import sha256
 from engine.convert.hf_values import Json, short
 from engine.errors import AssayError, prefixed
 
@@ -117,11 +118,6 @@ class TensorFiles:
         return digest.hexdigest()
 
 
-def sha256(array: np.ndarray) -> bytes:
-    """sha256 of an array's bytes."""
-    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
-
-
 def shard_names(folder: Path) -> list[str]:
     """Names of the files that hold a folder's tensors.
 
@@ -153,36 +149,23 @@ def check_whole(folder: Path, names: Collection[str]) -> None:
       AssayError: files that are not read may change the rewards. The caller adds the place.
     """
     read = weight_names(folder)
-    whole = any(name in names for name in read)
-    adapter = sorted(filter(_ADAPTER.fullmatch, names))
+    if adapter := sorted(filter(_ADAPTER.fullmatch, names)):
+        path = folder / "adapter_config.json"
+        base = read_json(path).get("base_model_name_or_path") if path.is_file() else None
+        raise AssayError(
+            f"an adapter on base {short(base)} ({', '.join(adapter)}); merge it into its base with "
+            "peft (model.merge_and_unload().save_pretrained(folder), and "
+            "tokenizer.save_pretrained(folder)) and convert that folder; if weights beside it hold "
+            "it already, convert a folder without it"
+        )
     unread = sorted(name for name in names if name not in read and _WEIGHTS.fullmatch(name))
-    if unread and (whole or adapter):
+    if unread and any(name in names for name in read):
         only = f"the files that {INDEX} names" if INDEX in names else SINGLE
         raise AssayError(
             f"weights that nothing reads, perhaps a head: {', '.join(unread)}; only {only} "
             "would be read, and a head in a file of its own is not supported yet; allowed: a "
             "folder without such files, if the model is whole without them"
         )
-    if adapter:
-        raise AssayError(_of_adapter(folder, adapter, read if whole else []))
-
-
-def _of_adapter(folder: Path, adapter: Sequence[str], whole: Sequence[str]) -> str:
-    """What a folder with an adapter holds, and what to do."""
-    path = folder / "adapter_config.json"
-    base = read_json(path).get("base_model_name_or_path") if path.is_file() else None
-    merge = (
-        "merge it into its base with peft (model.merge_and_unload().save_pretrained(folder), and "
-        "tokenizer.save_pretrained(folder)) and convert that folder"
-    )
-    what = f"an adapter on base {short(base)} ({', '.join(adapter)})"
-    if not whole:
-        return f"{what}, no whole model; {merge}"
-    return (
-        f"{what} beside whole weights ({layouts.listed(whole)}), of which peft would load the "
-        "adapter on its base; if it is merged into the weights already, convert a folder without "
-        f"{' and '.join(adapter)}; if not, {merge}"
-    )
 
 
 def check_present(weights: Sequence[str], names: Collection[str]) -> None:
@@ -196,16 +179,16 @@ def check_present(weights: Sequence[str], names: Collection[str]) -> None:
         return
     if INDEX in names:
         raise AssayError(f"shard {missing[0]} is missing; {INDEX} names it")
-    looked_for = f"no {SINGLE} and no {INDEX}"
-    if pickled := sorted(filter(_PICKLED.fullmatch, names)):
-        raise AssayError(
-            f"{looked_for}; pickled weights ({layouts.listed(pickled)}) are never read, since "
-            "loading them runs code: where you trust them, load them with transformers and save "
-            "them with save_pretrained, which writes safetensors"
+    pickled = sorted(filter(_PICKLED.fullmatch, names))
+    if pickled:
+        allowed = (
+            f"pickled weights ({layouts.listed(pickled)}) are never read, since loading them runs "
+            "code: where you trust them, load them with transformers and save them with "
+            "save_pretrained, which writes safetensors"
         )
-    others = sorted(name for name in names if name.endswith(".safetensors"))
-    found = f", but {layouts.listed(others)}" if others else ""
-    raise AssayError(f"{looked_for}{found}; allowed: a Hugging Face model folder")
+    else:
+        allowed = "allowed: a Hugging Face model folder"
+    raise AssayError(f"no {SINGLE} and no {INDEX}; {allowed}")
 
 
 def indexed_names(folder: Path) -> list[str]:

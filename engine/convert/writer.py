@@ -21,7 +21,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import type_handlers
 from transformers import PreTrainedTokenizerBase
 
-from engine.checkpoint.blocks import block_hash
+from engine.checkpoint.arrays import block_hash, sha256
 from engine.checkpoint.card import (
     CARD,
     EMBEDDING,
@@ -34,7 +34,6 @@ from engine.checkpoint.card import (
     layer_block,
 )
 from engine.checkpoint.restore import parameters
-from engine.convert.safetensors import sha256
 from engine.errors import AssayError
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
@@ -110,9 +109,7 @@ class Writer:
             reason = str(error).strip().splitlines()[0]
             raise AssayError(f"checkpoint {self.destination}: {reason}") from error
         digests = hashing.result()
-        self._hashes[block] = block_hash(
-            {n: (str(a.dtype), a.shape, digests[n]) for n, a in arrays.items()}
-        )
+        self._hashes[block] = block_hash(arrays, digests)
         for name, array in arrays.items():
             self._dtypes.setdefault(name, set()).add(str(array.dtype))
         if self._remote:

@@ -12,7 +12,6 @@ from transformers import PreTrainedTokenizerBase
 from engine.errors import AssayError
 from engine.text import template_sandbox
 from engine.text.template_environment import parsed_date, spelled
-from engine.text.template_trace import Frame
 from engine.types import PromptIds
 
 BOS_POLICIES = ("template", "none", "single", "double")
@@ -140,9 +139,8 @@ class ChatTemplate:
     ) -> list[list[int]]:
         """Token ids of the rendered conversation, tokenised as one text, for each reply.
 
-        Many replies take two shortcuts, each only if it provably gives the same ids: the template
-        is traced instead of run (`template_trace.trace`), and the text with which all conversations
-        begin is tokenised once (`_Opening`).
+        Of many replies, the text with which all conversations begin is tokenised once, if that
+        provably gives the same ids (`_Opening`).
 
         Args:
           prompt: the user's turn.
@@ -152,12 +150,11 @@ class ChatTemplate:
         Raises:
           AssayError: as for `render`.
         """
-        few = len(replies) <= _FEW
-        frame, opening = (None, None) if few else (self._frame(prompt), self._opening(prompt))
+        opening = None if len(replies) <= _FEW else self._opening(prompt)
         rows: list[list[int]] = []
         for start in range(0, len(replies), _CHUNK):
             chunk = replies[start : start + _CHUNK]
-            texts = [frame.render(r) for r in chunk] if frame else self.render(prompt, chunk)
+            texts = self.render(prompt, chunk)
             rows += self._tokenise_rest(opening, texts) if opening else self.tokenise(texts)
             advance(len(chunk))
         return rows
@@ -285,18 +282,6 @@ class ChatTemplate:
         variables = self._variables(add_generation_prompt=add_generation_prompt)
         with self._names_tokenizer():
             return template_sandbox.render(self._source, conversations, variables, self.policy.date)
-
-    def _frame(self, prompt: str) -> Frame | None:
-        """The text around a reply, if it agrees with what the template renders for the probes."""
-        variables = self._variables(add_generation_prompt=False)
-        with self._names_tokenizer():
-            frame = template_sandbox.find_frame(
-                self._source, _conversation(prompt, ""), variables, self.policy.date
-            )
-        probes = [*_PROBES, " love\n"]
-        if frame and [frame.render(p) for p in probes] == self.render(prompt, probes):
-            return frame
-        return None
 
     @contextlib.contextmanager
     def _names_tokenizer(self) -> Iterator[None]:

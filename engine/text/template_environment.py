@@ -7,7 +7,7 @@ over a second; a test compares the renderings. `strftime_now` prints a fixed dat
 import datetime
 import json
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jinja2
 from jinja2 import nodes
@@ -15,18 +15,18 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+# What the error says of a template that needs a date and has none.
+ASKS_DATE = "it asks for today's date"
 _DATE_FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d", "%B %d, %Y", "%b %d, %Y")
 
 
-def chat_environment(
-    kind: type[ImmutableSandboxedEnvironment] = ImmutableSandboxedEnvironment,
-) -> ImmutableSandboxedEnvironment:
+def chat_environment() -> ImmutableSandboxedEnvironment:
     """An environment for chat templates: a sandbox, since they come from model repositories."""
-    environment = kind(
+    environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _tojson
-    environment.globals |= {"raise_exception": _raise_exception, "dict": _Dict()}
+    environment.globals["raise_exception"] = _raise_exception
     return environment
 
 
@@ -55,8 +55,8 @@ def fixed_now(date: str | None) -> Callable[[str], str]:
         day = None if date is None else parsed_date(date)
         if day is None:
             raise jinja2.TemplateError(
-                f"it asks for today's date, but date={date!r}; allowed: a date such as "
-                "'26 Jul 2024' or '2024-07-26', fixed by `convert --config.date=…`"
+                f"{ASKS_DATE}, but date={date!r}; allowed: a date such as '26 Jul 2024' or "
+                "'2024-07-26', fixed by `convert --config.date=…`"
             )
         return datetime.datetime.combine(day, datetime.time()).strftime(form)
 
@@ -71,38 +71,15 @@ class _Generation(Extension):
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.CallBlock(self.call_method("_render_body"), [], [], body).set_lineno(line)
+        return nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
 
-    def _render_body(self, caller: Callable[[], str]) -> str:
+    def _body(self, caller: Callable[[], str]) -> str:
         return caller()
 
 
-class _Dict:
-    """Python's `dict` as a function: the class itself would give templates its other methods."""
-
-    # Any: templates pass values of any type.
-    def __call__(self, *args: Any, **named: Any) -> dict[Any, Any]:
-        return dict(*args, **named)
-
-    def fromkeys(self, *args: Any) -> dict[Any, Any]:
-        return dict.fromkeys(*args)
-
-
-def _tojson(
-    value: object,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
+def _tojson(value: object, ensure_ascii: bool = False, **options: object) -> str:
     """JSON without Jinja's escapes for HTML."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)  # type: ignore[arg-type]
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -1,15 +1,14 @@
-"""Renders chat templates in a child process with limits on time, memory and output.
+"""Renders chat templates in child processes with limits on time and memory.
 
 A chat template is a program that comes with a model. Jinja's sandbox keeps it away from files and
 from Python's internals, but nothing inside a process stops `2 ** (2 ** 40)`, during which Python
-handles no signals. The operating system stops the child. One child, `python -m` this module,
-serves all templates of this process; it reads and writes one line of JSON per request.
+handles no signals. The operating system stops the child. Each child, `python -m` this module,
+reads and writes one line of JSON per request; many replies are shared among several children.
 """
 
 import atexit
 import contextlib
 import functools
-import itertools
 import json
 import os
 import signal
@@ -17,18 +16,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import jinja2
 
 from engine.errors import AssayError
-from engine.text.template_environment import chat_environment, fixed_now
-from engine.text.template_trace import Frame, trace
+from engine.text.template_environment import ASKS_DATE, chat_environment, fixed_now
 
 CPU_SECONDS = 2  # for one request, of at most `_BATCH` conversations
 MEMORY_BYTES = 1 << 30
-ADDED_CHARACTERS = 100_000  # by which a rendered conversation may exceed its messages
+LONGEST_TEXT = 1_000_000  # characters of a rendered conversation beside its messages
 _BATCH = 128
+_MOST_CHILDREN = 8
 _LONGEST_REASON = 200  # characters
 
 Conversation = Sequence[Mapping[str, str]]  # messages with `role` and `content`
@@ -49,35 +48,36 @@ def render(
     Raises:
       AssayError: the template raised an exception or exceeded a limit.
     """
-    texts: list[str] = []
-    for start in range(0, len(conversations), _BATCH):
-        batch = conversations[start : start + _BATCH]
-        texts += _child.answer("render", template, batch, variables, date)
-    return texts
+    starts = range(0, len(conversations), _BATCH)
+    children = _children[: max(len(starts), 1)]
 
+    def answer(start: int) -> list[str]:
+        child = children[start // _BATCH % len(children)]
+        return child.answer(template, conversations[start : start + _BATCH], variables, date)
 
-def find_frame(
-    template: str, conversation: Conversation, variables: Variables, date: str | None
-) -> Frame | None:
-    """The text around the last message (`template_trace.trace`); raises as `render`."""
-    fields = _child.answer("trace", template, conversation, variables, date)
-    return None if fields is None else Frame(**fields)
+    with ThreadPoolExecutor(len(children)) as pool:
+        return [text for texts in pool.map(answer, starts) for text in texts]
 
 
 def asks_date(template: str, conversation: Conversation, variables: Variables) -> bool:
     """Whether a template asks for today's date; raises as `render`."""
-    return bool(_child.answer("asks_date", template, conversation, variables, None))
+    try:
+        render(template, [conversation], variables, None)
+    except AssayError as error:
+        if str(error).startswith(ASKS_DATE):
+            return True
+        raise
+    return False
 
 
 class _Child:
-    """The child process: started by the first request, and again after it was stopped."""
+    """A child process: started by the first request, and again after it was stopped."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    # Any: a request and its answer are JSON.
-    def answer(self, *request: Any) -> Any:
+    def answer(self, *request: object) -> list[str]:
         """What `_answer` returns in the child; raises as `render`."""
         with self._lock:
             process = self._process = self._process or _start()
@@ -91,14 +91,14 @@ class _Child:
             finally:  # also on KeyboardInterrupt, which leaves an answer unread
                 if not line.endswith(b"\n"):
                     self.stop()
-        if process.returncode == -signal.SIGPROF:
-            raise AssayError(f"stopped after {CPU_SECONDS} seconds of CPU time")
-        if process.returncode is not None:
-            raise AssayError(f"its rendering process ended with status {process.returncode}")
-        result, error = json.loads(line)
+        if not line.endswith(b"\n"):
+            limit = f"stopped after {CPU_SECONDS} seconds of CPU time"
+            ended = f"its rendering process ended with status {process.returncode}"
+            raise AssayError(limit if process.returncode == -signal.SIGPROF else ended)
+        texts, error = json.loads(line)
         if error:
             raise AssayError(error)
-        return result
+        return list(texts)
 
     def stop(self) -> None:
         """Ends the child, if there is one."""
@@ -108,8 +108,9 @@ class _Child:
             process.communicate()
 
 
-_child = _Child()
-atexit.register(_child.stop)
+_children = [_Child() for _ in range(min(_MOST_CHILDREN, os.cpu_count() or 1))]
+for _child in _children:
+    atexit.register(_child.stop)
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -144,37 +145,19 @@ def _serve() -> None:
         sys.stdout.buffer.flush()
 
 
-# Any: JSON; `given` is a list of conversations for `render`, else one conversation.
-def _answer(task: str, template: str, given: Any, variables: Variables, date: str | None) -> Any:
+def _answer(
+    template: str, conversations: Sequence[Conversation], variables: Variables, date: str | None
+) -> list[str]:
     variables = {**variables, "strftime_now": fixed_now(date)}
-    if task == "render":
-        return [_rendered(template, messages, variables) for messages in given]
-    if task == "asks_date":
-        calls = itertools.count()
-        _rendered(template, given, {**variables, "strftime_now": lambda form: str(next(calls))})
-        return next(calls) > 0
-    frame = trace(template, given, **variables)
-    if frame is None:
-        return None
-    _check_text(frame.render(""), given)
-    return vars(frame)
-
-
-def _rendered(template: str, messages: Conversation, variables: Variables) -> str:
-    text = _compiled(template).render(messages=messages, **variables)
-    _check_text(text, messages)
-    return text
-
-
-def _check_text(text: str, messages: Conversation) -> None:
-    added = len(text) - sum(len(message["content"]) for message in messages)
-    if added > ADDED_CHARACTERS:
-        raise AssayError(
-            f"it adds {added:,} characters to its messages; allowed: {ADDED_CHARACTERS:,}"
-        )
-    given = {character for message in messages for character in message["content"]}
-    if any("\ud800" <= character <= "\udfff" for character in set(text) - given):
-        raise AssayError("it adds lone surrogates; allowed: Unicode text")
+    compiled = _compiled(template)
+    texts = [compiled.render(messages=messages, **variables) for messages in conversations]
+    for text, messages in zip(texts, conversations, strict=True):
+        added = len(text) - sum(len(message["content"]) for message in messages)
+        if added > LONGEST_TEXT:
+            raise AssayError(
+                f"it adds {added:,} characters to its messages; allowed: {LONGEST_TEXT:,}"
+            )
+    return texts
 
 
 @functools.lru_cache(maxsize=16)
@@ -187,8 +170,9 @@ def _reason(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"it needs more than {MEMORY_BYTES >> 30} GiB of memory"
     said = isinstance(error, jinja2.TemplateError | AssayError)
-    line = " ".join((str(error) if said else f"{type(error).__name__}: {error}").split())
-    return line if len(line) <= _LONGEST_REASON else line[:_LONGEST_REASON] + "…"
+    return " ".join((str(error) if said else f"{type(error).__name__}: {error}").split())[
+        :_LONGEST_REASON
+    ]
 
 
 if __name__ == "__main__":

@@ -82,20 +82,6 @@ def test_a_download_that_fails_writes_no_checkpoint(command, hub, tmp_path, monk
 
 
 @pytest.mark.slow
-def test_a_hub_is_named_by_the_environment_and_a_busy_one_waited_for(hub, tmp_path):
-    hub.add(NAME, tiny.write_model(tmp_path / "tiny-rm"))
-    hub.fails("GET .*/tree/", times=1, status=429, headers={"Retry-After": "0"})
-    process = start(hub, tmp_path, f"--checkpoint={tmp_path / 'ck'}")
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0
-    refused, waits, note = err.splitlines()
-    assert refused.startswith(f"{NAME}: HTTP Error 429 thrown while requesting GET {hub.url}")
-    assert waits == f"{NAME}: Rate limited. Waiting 1.0s before retry [Retry 1/5]."
-    assert note.startswith("note: tiny-rm: 32 of 320 rows")
-    assert out.splitlines()[-1].startswith(f"{tmp_path / 'ck'}: tiny-rm, 3 layers")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_download_that_is_stopped_leaves_one_line_and_whole_files(hub, tmp_path, number, code):
     folder = tiny.write_model(tmp_path / "tiny-rm")

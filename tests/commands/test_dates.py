@@ -93,12 +93,10 @@ def test_a_template_that_asks_for_a_date_that_was_not_fixed_is_refused():
 
 
 def test_many_replies_have_the_date_that_each_has_alone():
-    """The traced template, too."""
     chat = ChatTemplate(tiny.tokenizer(TODAY), TemplatePolicy(bos="template", date="1 May 2020"))
-    replies = [f"reply {i}" for i in range(40)]
+    replies = [f"reply {i}" for i in range(300)]  # which several processes render
     alone = [chat.tokenise(chat.render(PROMPT, [reply]))[0] for reply in replies]
     assert chat.sequences(PROMPT, replies) == alone
-    assert chat._frame(PROMPT) is not None
 
 
 def test_a_run_is_in_one_date_and_says_which(tmp_path, capsys):

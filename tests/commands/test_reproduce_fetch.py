@@ -48,7 +48,7 @@ def test_a_model_is_fetched_scored_and_removed_and_a_lost_download_goes_on(comma
     assert [path.name for path in cache.rglob("*.safetensors")] == [FILES[0]]
     assert not list(cache.rglob("*.incomplete"))
     assert not (root / "checkpoints" / GEMMA).exists()
-    hub.forget()
+    hub.faults.clear()
     begun = [len(hub.downloads(name)) for name in FILES]
     found = command("reproduce", *arguments)
     assert found.code == 0, found.err
@@ -57,10 +57,10 @@ def test_a_model_is_fetched_scored_and_removed_and_a_lost_download_goes_on(comma
     assert any(line.endswith("GiB removed (--keep=none)") for line in found.err)
     assert not cache.exists() and not (root / "checkpoints" / GEMMA).exists()
     assert not list((tmp_path / "cache").glob("models--*"))
-    asked = len(hub.asked)
+    asked = len(hub.requests)
     again = command("reproduce", *arguments)
     assert "R-Gem-2B: complete already" in again.err
-    assert len(hub.asked) == asked
+    assert len(hub.requests) == asked
     local = [f"--root={tmp_path / 'local'}", f"--source-dir={tmp_path / 'models'}", *models]
     assert command("reproduce", *local).code == 0
     assert len(fingerprints(root)) == 3
@@ -80,8 +80,8 @@ def test_fetching_alone_takes_language_models_too(command, hub, tmp_path):
     planned = command("reproduce", *models, "--only=convert", "--plan", "--devices=cpu-8GB")
     assert sum("converted already" in line for line in planned.out) == 2
     hub.fails(".*", status=404)
-    asked = len(hub.asked)
+    asked = len(hub.requests)
     computed = command("reproduce", *models, "--only=logprobs")
     assert computed.code == 0
     assert any(line.startswith("gemma-2-2b-it ") and "3/3" in line for line in computed.err)
-    assert len(hub.asked) == asked
+    assert len(hub.requests) == asked

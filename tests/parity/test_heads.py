@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from flax import nnx
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from engine.checkpoint.card import Card
 from engine.convert import gates
 from engine.errors import AssayError
-from engine.models.heads import HeadConfig
 from engine.scoring.reward_passes import gate_position
 from tests.support import folders, parity, slow
 from tests.support.heads import (
@@ -18,7 +15,6 @@ from tests.support.heads import (
     GATED,
     PATTERN,
     armorm,
-    candidates,
     check,
     convert,
     last_occurrence,
@@ -40,15 +36,6 @@ def test_rewards_and_objectives_are_those_of_the_formulas(loaded, name):
 
 
 @pytest.mark.parametrize("name", slow.all_but([n for n in GATED if n in QUICK], GATED))
-def test_objectives_times_the_gates_coefficients_sum_to_the_reward(loaded, name):
-    scorer = loaded(name).restored.scorer
-    (coefficients,) = scorer.prefill(prompt()).gates
-    reward, *rows = parity.respond(scorer, prompt(), candidates())
-    summed = np.asarray(coefficients) @ np.array(rows[: len(coefficients)])
-    parity.assert_close(summed, reward, scale=reward.std(), tolerance=1e-5)
-
-
-@pytest.mark.parametrize("name", slow.all_but([n for n in GATED if n in QUICK], GATED))
 def test_the_gate_of_the_prefix_pass_is_that_of_the_formulas(loaded, name):
     case = loaded(name)
     (actual,) = case.restored.scorer.prefill(prompt()).gates
@@ -59,12 +46,6 @@ def test_the_gate_of_the_prefix_pass_is_that_of_the_formulas(loaded, name):
         gate, expected = case.head.gate(at_gate), case.head.coefficients(at_gate).numpy()
     parity.assert_close(actual, expected, scale=np.abs(expected).max())
     assert gate.max() < 0.9 * gate.sum()  # not saturated: all of the gate shows in rewards
-
-
-@pytest.mark.parametrize("name", slow.all_but(QUICK, CASES))
-def test_a_card_with_its_head_survives_json(loaded, name):
-    card = loaded(name).checkpoint.card
-    assert Card.from_json(card.to_json()) == card
 
 
 @pytest.mark.slow
@@ -87,37 +68,6 @@ def test_columns_are_named_after_the_objectives_and_their_quantiles(loaded):
     (armorm_columns,) = loaded("ArmoRM").restored.scorer.columns
     assert len(set(armorm_columns)) == 20
     assert armorm_columns[1] == "helpsteer-helpfulness"
-
-
-@pytest.mark.parametrize(
-    ("objectives", "expected"),
-    [
-        ("none", ("reward",)),
-        ("values", ("reward", "a", "b")),
-        ("quantiles", ("reward", "a", "b", "a-q01", "a-q02", "b-q01", "b-q02")),
-    ],
-)
-def test_a_head_names_the_columns_that_are_asked_for(objectives, expected):
-    config = HeadConfig(
-        kind="gated", depth=1, width=2, rms_eps=1e-6, objectives=("a", "b"), quantiles=2
-    )
-    assert config.columns(objectives) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "temperature"),
-    [
-        ("ArmoRM", 10.0),
-        ("QRM-Llama", 5.0),
-        ("QRM-Llama v2", 5.0),
-        ("QRM-Gemma", 1.0),
-        ("QRM-Gemma, temperature in the config", 2.5),
-    ],
-)
-def test_the_temperature_is_the_configs_or_the_published_classs(loaded, name, temperature):
-    restored = loaded(name).restored
-    readout = nnx.merge(restored.graph, restored.scorer.params).readouts[0]
-    assert readout.config.gate_temperature == temperature
 
 
 def test_the_published_indices_of_the_gates_modules_are_those_saved():

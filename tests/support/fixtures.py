@@ -51,12 +51,12 @@ def other_run(tmp_path):
 
 @pytest.fixture(scope="session")
 def pair_of(tmp_path_factory):
-    """Name of a model in torch, and its head's kind -> Pair, converted once."""
+    """Name of a model in torch -> Pair, converted once."""
     from tests.support import parity
 
     @functools.cache
-    def build(name: str, head: str = "linear") -> parity.Pair:
-        return parity.converted(name, tmp_path_factory.mktemp("pair"), head)
+    def build(name: str) -> parity.Pair:
+        return parity.converted(name, tmp_path_factory.mktemp("pair"))
 
     return build
 

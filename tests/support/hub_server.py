@@ -1,19 +1,15 @@
 """A server on the loopback that speaks the protocol of the Hugging Face Hub, and can misbehave.
 
-It answers what `huggingface_hub` asks when it downloads: revisions, listings of files in pages,
-metadata of files, and their bytes. Small files are redirected on the same host, large ones to a
-second server with a signed URL, as by the hub, and ranges are served. Its faults are real ones:
-connections that end in the middle, other bytes than announced, statuses with their headers.
+It answers what `huggingface_hub` asks when it downloads: revisions, listings of files, metadata of
+files, and their bytes. Small files are redirected on the same host, large ones to a second server
+with a signed URL, as by the hub, and ranges are served.
 """
 
 import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import re
-import socket
-import struct
 import threading
 import time
 import urllib.parse
@@ -23,34 +19,19 @@ from pathlib import Path
 
 SIGNATURE = "X-Signature=only-for-the-client"
 _LARGE = re.compile(r"\.(safetensors|bin|pt)$")  # kept as LFS files
-_PAGE = 3  # files of one page of a listing
-
-
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """A request that arrived."""
-
-    method: str
-    path: str
-    range: str
-    authorization: str
 
 
 @dataclasses.dataclass
 class Fault:
-    """What a request meets instead of its answer, `times` times.
+    """What every request that matches a pattern meets instead of its answer.
 
-    status, headers: of an answer without content; 0: the true answer, but damaged.
+    status: of an answer without content; 0: the true answer, but damaged.
     after: bytes of the content after which the connection ends.
-    reset: whether it ends with a reset.
-    pause: seconds before an answer, or before each piece of the content.
+    pause: seconds before each piece of the content.
     """
 
-    times: int
     status: int = 0
-    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     after: int | None = None
-    reset: bool = False
     pause: float = 0.0
 
 
@@ -62,16 +43,14 @@ class Repository:
 
 
 class Hub:
-    """The repositories, what was asked for, and what is to go wrong."""
+    """The repositories, the paths that were requested, and what is to go wrong."""
 
     def __init__(self):
         self.url = self.content_url = ""
         self.repositories: dict[str, Repository] = {}
-        self.asked: list[Asked] = []
-        self.stated: dict[str, int] = {}  # path -> size that is announced instead of the true one
+        self.requests: list[str] = []
         self.served: dict[str, bytes] = {}  # sha256 -> content that is served instead
-        self._faults: list[tuple[re.Pattern, Fault]] = []
-        self._lock = threading.Lock()
+        self.faults: list[tuple[str, Fault]] = []
 
     def add(self, name: str, folder: Path, branch: str = "main") -> str:
         """Commits the files of a folder to a branch; returns the commit."""
@@ -87,27 +66,18 @@ class Hub:
         repository.names[branch] = commit
         return commit
 
-    def fails(self, pattern: str, times: int = 10**9, **fault) -> None:
+    def fails(self, pattern: str, **fault) -> None:
         """Requests `METHOD path` that match the pattern meet a `Fault`."""
-        self._faults.append((re.compile(pattern), Fault(times, **fault)))
-
-    def forget(self) -> None:
-        """No more faults."""
-        self._faults.clear()
+        self.faults.append((pattern, Fault(**fault)))
 
     def fault_of(self, request: str) -> Fault | None:
-        with self._lock:
-            for pattern, fault in self._faults:
-                if fault.times and pattern.search(request):
-                    fault.times -= 1
-                    return fault
-        return None
+        return next((fault for pattern, fault in self.faults if re.search(pattern, request)), None)
 
-    def downloads(self, name: str) -> list[Asked]:
+    def downloads(self, name: str) -> list[str]:
         """Requests for the content of a large file of some repository."""
         every = [files for r in self.repositories.values() for files in r.commits.values()]
         hashes = {sha256(files[name]) for files in every if name in files}
-        return [one for one in self.asked if any(one.path.startswith(f"/{h}") for h in hashes)]
+        return [path for path in self.requests if any(path.startswith(f"/{h}") for h in hashes)]
 
 
 @contextlib.contextmanager
@@ -167,26 +137,18 @@ class _Handler(BaseHTTPRequestHandler):
             super().handle()
 
     def do_HEAD(self) -> None:
-        self._handle()
+        self.do_GET()
 
     def do_GET(self) -> None:
-        self._handle()
+        self.hub.requests.append(self.path)
+        fault = self.hub.fault_of(f"{self.command} {self.path}")
+        if fault and fault.status:
+            self.answer(fault.status)
+        else:
+            self.serve(self.path.split("?")[0], fault)
 
     def log_message(self, format, *arguments) -> None:  # its name in the base class
         pass
-
-    def _handle(self) -> None:
-        headers = self.headers
-        asked = Asked(
-            self.command, self.path, headers.get("Range", ""), headers.get("Authorization", "")
-        )
-        self.hub.asked.append(asked)
-        fault = self.hub.fault_of(f"{self.command} {self.path}")
-        if fault and fault.status:
-            time.sleep(fault.pause)
-            self.answer(fault.status, fault.headers)
-        else:
-            self.serve(self.path.split("?")[0], fault)
 
     def serve(self, path: str, fault: Fault | None) -> None:
         raise NotImplementedError
@@ -204,18 +166,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        end = len(content) if fault is None or fault.after is None else fault.after
+        fault = fault or Fault()
+        end = len(content) if fault.after is None else fault.after
         for start in range(0, end, 2**16):
-            if fault and fault.pause:
-                time.sleep(fault.pause)
+            time.sleep(fault.pause)
             self.wfile.write(content[start : min(start + 2**16, end)])
-        if end < len(content):
-            if fault and fault.reset:
-                time.sleep(0.05)  # a reset discards what has not been read yet
-                linger = struct.pack("ii", 1, 0)
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                os.close(self.connection.detach())
-            self.close_connection = True
+        self.close_connection |= end < len(content)
 
     def error(self, status: int, code: str, message: str = "") -> None:
         self.answer(status, {"X-Error-Code": code, "X-Error-Message": message or code})
@@ -231,7 +187,9 @@ class _Answers(_Handler):
             name, revision, what = map(urllib.parse.unquote, found.groups())
         elif found := re.fullmatch("/api/resolve-cache/models/([^/]+/[^/]+)/([^/]+)/(.+)", path):
             name, commit, what = found.groups()
-            return self._small(name, commit, what, fault)
+            content = self.hub.repositories[name].commits[commit][what]
+            headers = {"X-Repo-Commit": commit, "ETag": f'"{_sha1(content)}"'}
+            return self.answer(200, headers, content, fault)
         else:
             return self.error(404, "RepoNotFound")
         repository = self.hub.repositories.get(name)
@@ -243,16 +201,8 @@ class _Answers(_Handler):
         if what == "revision":
             return self._json({"id": name, "sha": commit, "siblings": []})
         if what == "tree":
-            return self._tree(path, repository.commits[commit])
+            return self._json([self._row(*file) for file in repository.commits[commit].items()])
         self._file(name, repository, commit, what)
-
-    def _tree(self, path: str, files: Mapping[str, bytes]) -> None:
-        query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
-        start = int(query.get("cursor", ["0"])[0])
-        rows = [self._row(name, content) for name, content in files.items()]
-        after = start + _PAGE
-        link = f'<{self.hub.url}{path}?recursive=true&cursor={after}>; rel="next"'
-        self._json(rows[start:after], {"Link": link} if after < len(rows) else {})
 
     def _row(self, name: str, content: bytes) -> dict:
         row = {"type": "file", "path": name, "size": len(content), "oid": _sha1(content)}
@@ -271,19 +221,13 @@ class _Answers(_Handler):
         if not _LARGE.search(path):
             headers["Location"] = f"/api/resolve-cache/models/{name}/{commit}/{path}"
             return self.answer(307, headers)
-        size = self.hub.stated.get(path, len(content))
-        headers |= {"X-Linked-Size": str(size), "X-Linked-Etag": f'"{sha256(content)}"'}
-        headers["Location"] = f"{self.hub.content_url}/{sha256(content)}?{SIGNATURE}"
+        size, digest = len(content), sha256(content)
+        headers |= {"X-Linked-Size": str(size), "X-Linked-Etag": f'"{digest}"'}
+        headers["Location"] = f"{self.hub.content_url}/{digest}?{SIGNATURE}"
         self.answer(302, headers)
 
-    def _small(self, name: str, commit: str, path: str, fault: Fault | None) -> None:
-        content = self.hub.repositories[name].commits[commit][path]
-        headers = {"X-Repo-Commit": commit, "ETag": f'"{_sha1(content)}"'}
-        self.answer(200, headers, content, fault)
-
-    def _json(self, value: object, headers: Mapping[str, str] | None = None) -> None:
-        kind = {"Content-Type": "application/json"}
-        self.answer(200, {**kind, **(headers or {})}, json.dumps(value).encode())
+    def _json(self, value: object) -> None:
+        self.answer(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
 
 
 class _Content(_Handler):

@@ -96,10 +96,10 @@ def restore(
     return Restored(graph, scorer, build_layers(graph))
 
 
-def converted(name: str, folder: Path, head: str = "linear") -> Pair:
+def converted(name: str, folder: Path) -> Pair:
     """Builds, saves, converts and restores a model of `torch_models.build`."""
     model = torch_models.build(name)
-    torch_models.save(model, folder / "hf", head)
+    torch_models.save(model, folder / "hf")
     checkpoint = folders.convert(folder / "hf", folder / "checkpoint")
     return Pair(model, checkpoint, restore(checkpoint))
 
@@ -126,23 +126,23 @@ def check_layers(model, restored: Restored) -> None:
         assert_close(actual, expected, scale=np.sqrt(np.square(expected).mean()))
 
 
-def check_plain(model, restored: Restored, head=None) -> None:
+def check_plain(model, restored: Restored) -> None:
     """Rewards of sequences of 1 to 160 positions, by the plain pass."""
     ids = random_ids(len(LENGTHS), max(LENGTHS))
     sequences = [list(row[:n]) for row, n in zip(ids, LENGTHS, strict=True)]
-    expected = torch_models.rewards(model, sequences, head)
+    expected = torch_models.rewards(model, sequences)
     assert_close(restored.scorer.plain_rewards(sequences)[0], expected, scale=expected.std())
 
 
-def check_response(model, restored: Restored, head=None) -> None:
+def check_response(model, restored: Restored) -> None:
     """Rewards of ragged candidates behind a shared prefix, some of which leave it early."""
-    check_candidates(model, restored, ragged_candidates(), head)
+    check_candidates(model, restored, ragged_candidates())
 
 
-def check_candidates(model, restored: Restored, candidates: Candidates, head=None) -> None:
+def check_candidates(model, restored: Restored, candidates: Candidates) -> None:
     """Rewards of candidates against torch on the whole sequence of each."""
     prompt = prompt_ids()
-    expected = torch_models.rewards(model, sequences_of(prompt, candidates), head)
+    expected = torch_models.rewards(model, sequences_of(prompt, candidates))
     actual = respond(restored.scorer, prompt, candidates)[0]
     assert_close(actual, expected, scale=expected.std())
 

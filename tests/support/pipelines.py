@@ -124,12 +124,10 @@ def _with_bytes(made: Tokenizer) -> Tokenizer:
 # Name -> the tokenizer, and what tokenizer_config.json says.
 PIPELINES: dict[str, tuple[Callable[[], Tokenizer], dict[str, Any]]] = {
     "byte level": (_byte_level, {"tokenizer_class": "PreTrainedTokenizerFast"}),
-    "byte level, GPT-2's class": (_byte_level, {"tokenizer_class": "GPT2Tokenizer"}),
     "digits, GPT-2's class": (
         lambda: _byte_level(digits=True),
         {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True},
     ),
-    "digits, no class": (lambda: _byte_level(digits=True), {}),
     "digits, a class of its own": (
         lambda: _byte_level(digits=True),
         {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": [None, "own.Own"]}},

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForSequenceClassification,
     Gemma2Config,
@@ -151,26 +150,10 @@ def truncated(model: LlamaForSequenceClassification, layers: int) -> LlamaForSeq
     return shallow
 
 
-@functools.cache
-def mlp_head(width: int) -> torch.nn.Sequential:
-    """Linear, ReLU, Linear with biases; as INF-ORM's `score` and GRM's `v_head.summary`."""
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        return torch.nn.Sequential(
-            torch.nn.Linear(width, 20), torch.nn.ReLU(), torch.nn.Linear(20, 1)
-        )
-
-
-def save(model: PreTrainedModel, folder: Path, head: str = "linear") -> Path:
-    """Saves model and tokenizer as published folders are; `head` may be the prefix of an MLP."""
+def save(model: PreTrainedModel, folder: Path) -> Path:
+    """Saves model and tokenizer as published folders are."""
     model.save_pretrained(folder)
     tokenizer().save_pretrained(folder)
-    if head != "linear":
-        tensors = load_file(folder / "model.safetensors")
-        del tensors["score.weight"]
-        mlp = mlp_head(model.config.hidden_size).state_dict()
-        tensors |= {f"{head}.{name}": value for name, value in mlp.items()}
-        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     return folder
 
 
@@ -186,23 +169,23 @@ def hidden_states(model: PreTrainedModel, ids: np.ndarray) -> list[np.ndarray]:
     return [state.numpy() for state in out.hidden_states[1:]]
 
 
-def rewards(model: PreTrainedModel, sequences: Sequence[Sequence[int]], head=None) -> np.ndarray:
+def rewards(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -> np.ndarray:
     """Rewards of whole sequences: nothing is padded, nothing is shared.
 
     Computed once for the same model, which must not change, and the same sequences.
     """
-    return _rewards(model, tuple(tuple(map(int, s)) for s in sequences), head)
+    return _rewards(model, tuple(tuple(map(int, s)) for s in sequences))
 
 
 @functools.cache
 @torch.no_grad()
-def _rewards(model, sequences: tuple[tuple[int, ...], ...], head) -> np.ndarray:
+def _rewards(model, sequences: tuple[tuple[int, ...], ...]) -> np.ndarray:
     rewards = np.empty(len(sequences))
     lengths = np.array(list(map(len, sequences)))
     for length in np.unique(lengths):
         rows = np.flatnonzero(lengths == length)
         ids = torch.tensor([sequences[row] for row in rows])
         last = model.model(ids).last_hidden_state[:, -1]
-        rewards[rows] = [(head or model.score)(hidden).item() for hidden in last]
+        rewards[rows] = [model.score(hidden).item() for hidden in last]
     rewards.flags.writeable = False
     return rewards

@@ -11,7 +11,7 @@ import torch
 from flax import nnx
 from safetensors.torch import load_file, save_file
 
-from engine.checkpoint.card import Card, Checkpoint
+from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore, sharing_groups
 from engine.convert.conversion import convert_model
 from engine.convert.hub import fetch
@@ -142,20 +142,6 @@ def test_the_decoder_keeps_its_dtype_and_the_readout_becomes_float32(folder, tmp
     )
 
 
-def test_a_float32_head_on_a_16_bit_decoder_is_kept_exactly(folder, tmp_path):
-    def trunk_to_bfloat16(tensors):
-        trunk = {n: v.bfloat16() for n, v in tensors.items() if n != "score.weight"}
-        tensors.update(trunk)
-
-    edit_tensors(folder, trunk_to_bfloat16)
-    converted = folders.convert(folder, tmp_path / "checkpoint")
-    params = parameters(converted, "bfloat16")
-    assert params["decoder.layers.q"].dtype == "bfloat16"
-    np.testing.assert_array_equal(
-        params["readouts.0.head.weight"], load_file(folder / WEIGHTS)["score.weight"][0]
-    )
-
-
 def test_layers_of_different_dtypes_each_keep_theirs(folder, tmp_path):
     name = "model.layers.{}.mlp.up_proj.weight"
 
@@ -250,20 +236,6 @@ def relatives(checkpoint, tmp_path_factory):
     }
 
 
-def test_models_on_one_decoder_have_its_hashes(relatives):
-    model, head = relatives["model"].card, relatives["other head"].card
-    assert head.decoder_hash == model.decoder_hash
-    assert head.readout_hash != model.readout_hash
-
-
-@pytest.mark.parametrize(("name", "layers"), [("first two layers", 2), ("first layer", 1)])
-def test_a_truncated_models_layer_hashes_are_the_first_of_the_models(relatives, name, layers):
-    shallow = relatives[name].card
-    assert shallow.layer_hashes == relatives["model"].card.layer_hashes[:layers]
-    assert shallow.embedding_hash == relatives["model"].card.embedding_hash
-    assert shallow.decoder_hash != relatives["model"].card.decoder_hash
-
-
 # In the order given -> groups, deepest first, in the order of the first of each.
 GROUPS = [
     (["model", "other head"], [["model", "other head"]]),
@@ -273,10 +245,8 @@ GROUPS = [
         [["model", "first two layers", "first layer"], ["other policy"]],
     ),
     (["model", "other layer"], [["model"], ["other layer"]]),
-    (["other layer", "first two layers"], [["other layer", "first two layers"]]),
     (["model", "other template"], [["model"], ["other template"]]),
     (["model", "other policy"], [["model"], ["other policy"]]),
-    (["model"], [["model"]]),
     ([], []),
 ]
 
@@ -288,22 +258,10 @@ def test_models_that_can_be_scored_in_one_pass_are_grouped(relatives, given, gro
     assert [[names[id(c)] for c in group] for group in found] == groups
 
 
-def test_a_card_survives_json(checkpoint):
-    assert Card.from_json(checkpoint.card.to_json()) == checkpoint.card
-
-
 def test_an_opened_checkpoint_has_the_card_that_conversion_returned(checkpoint):
     opened = Checkpoint.open(checkpoint.path)
     assert opened.card == checkpoint.card
     assert opened.card.checkpoint_hash == checkpoint.card.checkpoint_hash
-
-
-def test_a_checkpoints_template_is_the_sources(checkpoint):
-    split = checkpoint.template.split("What?")
-    assert checkpoint.template.tokenizer.decode(split.prefix) == (
-        "<|im_start|>user\nWhat?<|im_end|>\n<|im_start|>assistant\n"
-    )
-    assert checkpoint.template.tokenizer.decode(split.suffix) == "<|im_end|>\n"
 
 
 @pytest.mark.parametrize(
@@ -377,7 +335,6 @@ def shortened(path):
 
 UP = "layers/001/decoder.layers.up"
 PARAMETER = rf"{UP}: damaged checkpoint, this parameter is missing or not whole; convert the model"
-BLOCK = r"layers/001: damaged checkpoint, its parameters do not load; convert the model again$"
 
 
 @pytest.mark.parametrize(
@@ -386,10 +343,7 @@ BLOCK = r"layers/001: damaged checkpoint, its parameters do not load; convert th
         (UP, shutil.rmtree, PARAMETER),
         (f"{UP}/0.0", shortened, PARAMETER),
         (f"{UP}/0.0", lambda path: path.write_bytes(b""), PARAMETER),
-        (f"{UP}/0.0", lambda path: path.unlink(), PARAMETER),
         (f"{UP}/.zarray", shortened, PARAMETER),
-        (f"{UP}/.zarray", lambda path: path.write_bytes(b"\xff"), PARAMETER),
-        ("layers/001/_METADATA", shortened, BLOCK),
     ],
 )
 def test_a_parameter_that_is_not_whole_is_a_damaged_checkpoint(

@@ -53,18 +53,6 @@ def wrapped_beside_its_head(tensors):
     tensors["score.weight"] = score
 
 
-def with_an_mlp_of_one_number(tensors):
-    out = tensors.pop("score.weight")
-    tensors.update({"score.0.weight": out[0, 0].clone(), "score.0.bias": out[0, :1].clone()})
-    tensors.update({"score.2.weight": out[:, :1].clone(), "score.2.bias": out[0, :1].clone()})
-
-
-def with_an_mlp_of_two_rewards(tensors):
-    out = tensors.pop("score.weight")
-    tensors.update({"score.0.weight": out.repeat(32, 1), "score.0.bias": out[0].clone()})
-    tensors.update({"score.2.weight": out.repeat(2, 1), "score.2.bias": out[0, :2].clone()})
-
-
 def truncated(folder: Path) -> None:
     whole = (folder / WEIGHTS).read_bytes()
     (folder / WEIGHTS).write_bytes(whole[:-100])
@@ -130,14 +118,6 @@ def without_tokenizer(folder: Path) -> None:
 REFUSED = {
     "no config.json": (removed("config.json"), r"no config\.json; allowed: a Hugging Face model f"),
     "a config.json that is not JSON": (written("config.json", "{"), r"config\.json: not JSON \("),
-    "a config.json nested too deeply": (
-        written("config.json", '{"a":' + "[" * 10**5),
-        r"config\.json: not JSON \(.*recursion",
-    ),
-    "a config.json with a number of too many digits": (
-        written("config.json", '{"vocab_size": ' + "9" * 5000 + "}"),
-        r"config\.json: not JSON \(Exceeds the limit",
-    ),
     "a config.json that is a list": (
         written("config.json", "[]"),
         r"config\.json: a JSON list; allowed: an object$",
@@ -151,52 +131,26 @@ REFUSED = {
         r"hf: no model\.safetensors and no model\.safetensors\.index\.json; allowed: a Hugging "
         r"Face model folder$",
     ),
-    "no weights beside pickles that hold none": (
-        copied("training_args.bin", "optimizer.pt", "rng_state_0.pth", damage=removed(WEIGHTS)),
-        r"no model\.safetensors and no model\.safetensors\.index\.json; allowed: a Hugging Face m",
-    ),
-    "shards without their index": (
-        copied("a.safetensors", "b.safetensors", damage=removed(WEIGHTS)),
-        r"no model\.safetensors and no model\.safetensors\.index\.json, but 'a\.safetensors' and "
-        r"1 more; allowed: a Hugging Face model folder$",
-    ),
     **{
         f"pickled weights as {name}": (
             copied(name, damage=removed(WEIGHTS)),
             rf"pickled weights \('{name}'\) are never read.* save_pretrained, which writes saf",
         )
-        for name in ("pytorch_model.bin", "model.pt", "consolidated.00.pth")
+        for name in ("pytorch_model.bin", "consolidated.00.pth")
     },
     **{
         f"an adapter without {missing or 'nothing else'}": (
             adapter(WEIGHTS, *missing),
             r"hf: an adapter on base 'org/base' \(adapter_config\.json, "
-            r"adapter_model\.safetensors\), no whole model; merge it into its base with peft "
+            r"adapter_model\.safetensors\); merge it into its base with peft "
             r"\(model\.merge_and_unload\(\)\.save_pretrained\(folder\), .* and convert that fold",
         )
         for missing in ((), ("config.json",))
     },
-    "a pickled adapter": (
-        adapter(WEIGHTS, names=["adapter_model.bin"]),
-        r"hf: an adapter on base 'org/base' \(adapter_config\.json, adapter_model\.bin\), no whole",
-    ),
-    "an adapter of which nothing is said": (
-        adapter(WEIGHTS, "adapter_config.json"),
-        r"hf: an adapter on base None \(adapter_model\.safetensors\), no whole model; merge it",
-    ),
     "an adapter's config beside whole weights": (
         adapter(names=()),
-        r"hf: an adapter on base 'org/base' \(adapter_config\.json\) beside whole weights "
-        r"\('model\.safetensors'\), .* merged into the weights already, convert a folder without "
-        r"adapter_config\.json; if not, merge it into its base with peft",
-    ),
-    "an adapter beside whole weights": (
-        adapter(),
-        r"convert a folder without adapter_config\.json and adapter_model\.safetensors; if not, me",
-    ),
-    "an adapter beside shards": (
-        lambda folder: (adapter()(folder), sharded()(folder)),
-        r"beside whole weights \('a\.safetensors' and 1 more\), of which peft would load the adap",
+        r"hf: an adapter on base 'org/base' \(adapter_config\.json\); merge it .* convert a folder "
+        "without it$",
     ),
     **{
         f"a head of its own in {name}": (
@@ -204,27 +158,18 @@ REFUSED = {
             rf"hf: weights that nothing reads, perhaps a head: {name}; only model\.safetensors "
             "would be read, and a head in a file of its own is not supported yet; allowed: a fol",
         )
-        for name in ("value_head.safetensors", "value_head.bin", "v_head.pt", "score.pth")
+        for name in ("value_head.safetensors", "score.pth")
     },
     "a head of its own beside shards": (
         copied("value_head.safetensors", "more.safetensors", damage=sharded()),
         r"perhaps a head: more\.safetensors, value_head\.safetensors; only the files that "
         r"model\.safetensors\.index\.json names would be read",
     ),
-    "a head of its own beside an adapter": (
-        copied("value_head.safetensors", damage=adapter(WEIGHTS)),
-        r"perhaps a head: value_head\.safetensors; only model\.safetensors would be read",
-    ),
     "a tensor under two names": (
         retensored(wrapped_beside_its_head),
         r"hf: tensors 'module\.score\.weight' and 'score\.weight' are both 'score\.weight'$",
     ),
     "truncated weights": (truncated, r"model\.safetensors: truncated or no safetensors file \("),
-    "weights that are text": (
-        written(WEIGHTS, "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
-        r"model\.safetensors: truncated or no safetensors file \(",
-    ),
-    "empty weights": (written(WEIGHTS, ""), "truncated or no safetensors file"),
     "a missing shard": (
         sharded(lambda shards, index: shards.pop("b.safetensors")),
         r"shard b\.safetensors is missing; model\.safetensors\.index\.json names it$",
@@ -236,10 +181,6 @@ REFUSED = {
         )
         for name in ("../b.safetensors", "/b.safetensors")
     },
-    "an index without a map": (
-        lambda folder: ((folder / WEIGHTS).unlink(), (folder / INDEX).write_text("{}")),
-        r"index\.json: no weight_map, an object tensor -> file$",
-    ),
     "a tensor that the index names but no shard holds": (
         sharded(lambda shards, index: shards["a.safetensors"].remove("model.embed_tokens.weight")),
         r"missing tensor 'model\.embed_tokens\.weight'$",
@@ -272,14 +213,6 @@ REFUSED = {
         r"tensor 'model\.layers\.0\.self_attn\.k_proj\.weight' has shape \[264, 32\]; "
         r"config\.json implies \[20, 32\]$",
     ),
-    "a transposed tensor": (
-        replaced(
-            model__layers__2__mlp__down_proj__weight=lambda t: (
-                t["model.layers.2.mlp.up_proj.weight"] + 0
-            )
-        ),
-        r"'model\.layers\.2\.mlp\.down_proj\.weight' has shape \[48, 32\]; .* implies \[32, 48\]$",
-    ),
     "more layers in the config than in the file": (
         configured(num_hidden_layers=4),
         r"missing tensor 'model\.layers\.3\.input_layernorm\.weight' and 8 more$",
@@ -293,30 +226,14 @@ REFUSED = {
         r"hf: tensor 'score\.weight' has shape \[2, 32\]: a head with several rows is not "
         r"supported yet; allowed: one row, the reward$",
     ),
-    "two rewards of an MLP": (
-        retensored(with_an_mlp_of_two_rewards),
-        r"hf: tensor 'score\.2\.weight' has shape \[2, 32\]: a head with several rows is not "
-        r"supported yet; allowed: one row, the reward; tensor 'score\.2\.bias' has shape \[2\]: ",
-    ),
     "a reward with a bias": (
         replaced(score__bias=lambda t: t["score.weight"][0, :1] + 0),
         r"hf: tensor 'score\.bias' has shape \[1\]: a head with this bias is not supported yet; "
         "allowed: none$",
     ),
-    "two rewards with biases": (
-        replaced(
-            score__weight=lambda t: t["score.weight"].repeat(2, 1),
-            score__bias=lambda t: t["score.weight"][0, :2] + 0,
-        ),
-        r"'score\.weight' has shape \[2, 32\].*; tensor 'score\.bias' has shape \[2\]: a head ",
-    ),
     "integer weights": (
         replaced(score__weight=lambda t: t["score.weight"].char()),
         r"tensor 'score\.weight' has element type I8; allowed: F32, F16, BF16$",
-    ),
-    "a single number for a matrix": (
-        retensored(with_an_mlp_of_one_number),
-        r"tensor 'score\.0\.weight' has shape \[\]; config\.json implies \[1, 32\]$",
     ),
     "no tokenizer": (without_tokenizer, r"hf: no tokenizer\.json; allowed: a folder with"),
     "a damaged tokenizer": (written("tokenizer.json", "{}"), r"no tokenizer that loads \("),
@@ -364,13 +281,12 @@ def test_a_destination_that_cannot_be_made_is_refused_in_one_line(folder, tmp_pa
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_interrupted_conversion_leaves_nothing_beside_the_destination(folder, tmp_path, error):
+def test_an_interrupted_conversion_leaves_nothing_beside_the_destination(folder, tmp_path):
     def interrupt(done, total):
         assert 0 < done < total
-        raise error
+        raise KeyboardInterrupt
 
-    with pytest.raises(error):
+    with pytest.raises(KeyboardInterrupt):
         convert(folder, tmp_path / "out" / "checkpoint", progress=interrupt)
     assert list((tmp_path / "out").iterdir()) == []
 

@@ -75,37 +75,6 @@ def test_a_template_whose_text_merges_with_every_reply_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("text", "bos", "count"),
-    [
-        (DATED, "template", 1),
-        (DATED, "single", 1),
-        (DATED, "double", 2),
-        (tiny.CHATML, "template", 0),
-        (tiny.CHATML, "single", 1),
-        (tiny.CHATML, "double", 1),
-    ],
-)
-def test_the_bos_policy_says_how_many_bos_tokens_a_conversation_begins_with(text, bos, count):
-    chat = template(text, bos=bos, adds_bos=True)
-    ids = chat.tokenizer.bos_token_id
-    prefix = chat.split(PROMPT).prefix
-    assert prefix[: count + 1].count(ids) == count
-    assert prefix.count(ids) == count
-
-
-def test_an_unknown_bos_policy_is_refused():
-    with pytest.raises(AssayError, match=r"template\.bos='zero'; allowed: 'template', 'none', 's"):
-        TemplatePolicy(bos="zero", date=None)
-
-
-def test_a_single_bos_needs_a_tokenizer_that_has_one():
-    tokenizer = tiny.tokenizer()
-    tokenizer.bos_token = None
-    with pytest.raises(AssayError, match=r"template\.bos='single'; this tokenizer defines no"):
-        ChatTemplate(tokenizer, TemplatePolicy(bos="single", date=None))
-
-
-@pytest.mark.parametrize(
     ("date", "line"), [("26 Jul 2024", "Today: 26 Jul 2024"), (None, "Today: 1 May")]
 )
 def test_a_template_that_prints_a_date_prints_the_policys(date, line):
@@ -122,10 +91,6 @@ def test_an_empty_prompt_is_refused(prompt):
 def test_a_tokenizer_without_a_chat_template_is_refused():
     with pytest.raises(AssayError, match="no chat template"):
         template(None)
-
-
-def test_no_replies_give_no_sequences():
-    assert template().sequences(PROMPT, []) == []
 
 
 @pytest.mark.parametrize("text", ["{% for m in messages %}", "{{ raise_exception('no user') }}"])

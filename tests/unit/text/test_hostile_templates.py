@@ -18,19 +18,17 @@ LONG_RANGE = "{% for i in range(10**9) %}{% endfor %}"
 HOSTILE = {
     "a range too long": (LONG_RANGE, "OverflowError: Range too big"),
     "a long string": ("{{ 'x' * 10**10 }}", "it needs more than 1 GiB of memory"),
-    "a padded string": ("{{ 'x'.ljust(10**10) }}", "it needs more than 1 GiB of memory"),
     "a power": ("{{ 2 ** (2 ** 40) }}", "stopped after 2 seconds of CPU time|more than 1 GiB"),
     "a number of many digits": ("{{ 10**5000 }}", "ValueError: Exceeds the limit"),
     "a macro that calls itself": (
         "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
         "RecursionError: maximum recursion depth exceeded",
     ),
-    "deep brackets": ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "RecursionError"),
     "a division by zero": ("{{ 1 // 0 }}", "ZeroDivisionError"),
-    "a sum of other types": ("{{ messages + 1 }}", "TypeError: can only concatenate list"),
-    "a long output": ("{{ 'x' * 10**6 }}", "it adds 999,978 characters to its messages; allowed: "),
-    "a lone surrogate": (r"{{ '\ud800' }}", "it adds lone surrogates"),
-    "half a character by its number": ("{{ '%c' % 55296 }}", "it adds lone surrogates"),
+    "a long output": (
+        "{{ 'x' * 10**7 }}",
+        "it adds 9,999,978 characters to its messages; allowed: ",
+    ),
     "a long message": ("{{ raise_exception('no\n' * 10**6) }}", "no no no"),
 }
 

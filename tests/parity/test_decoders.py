@@ -1,4 +1,4 @@
-"""Gemma 2, Qwen 2 and 3, Mistral: rewards are torch's, and each of their traps would show."""
+"""Every decoder family: hidden states and rewards are torch's, and the traps of each would show."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,30 +6,36 @@ import pytest
 import torch
 
 from engine.checkpoint import layouts
+from engine.checkpoint.restore import sharing_groups
 from engine.errors import AssayError
 from engine.models import decoder
 from engine.models.config import DecoderConfig, Rope
 from tests.support import folders, parity, slow, torch_models
+from tests.support.tolerances import TOLERANCES
 
 CHECKS = {
     "layers": parity.check_layers,
     "plain pass": parity.check_plain,
     "response pass": parity.check_response,
 }
-
-
-QUICK = ("gemma2", "qwen2, window", "qwen3")
+DEFAULTS = [name + torch_models.DEFAULT for name in torch_models.LLAMAS]
+NAMES = [*torch_models.LLAMAS, *DEFAULTS, *torch_models.FAMILIES]
+QUICK_FAMILIES = ("gemma2", "qwen2, window", "qwen3")
+QUICK = (*torch_models.LLAMAS, *DEFAULTS, *QUICK_FAMILIES)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("name", slow.all_but(QUICK, torch_models.FAMILIES))
+@pytest.mark.parametrize("name", slow.all_but(QUICK, NAMES))
 def test_hidden_states_and_rewards_are_those_of_torch(pair_of, name, check):
     pair = pair_of(name)
     CHECKS[check](pair.model, pair.restored)
 
 
 @pytest.mark.parametrize("length", slow.all_but([2], [1, 2, 5]))
-@pytest.mark.parametrize("name", slow.all_but(QUICK, torch_models.FAMILIES))
+@pytest.mark.parametrize(
+    "name",
+    slow.all_but(["gqa-llama3", *QUICK_FAMILIES], ["gqa-llama3", *torch_models.FAMILIES]),
+)
 def test_candidates_of_one_length_behind_the_whole_prefix_score_as_in_torch(pair_of, name, length):
     pair = pair_of(name)
     parity.check_candidates(pair.model, pair.restored, parity.whole_candidates(length))
@@ -59,42 +65,59 @@ def test_reading_llamas_second_norm_from_a_gemma_is_refused(monkeypatch, tmp_pat
         folders.convert(folder, tmp_path / "checkpoint")
 
 
-# sqrt(width) as published models multiply by it: rounded to the dtype of the parameters.
-@pytest.mark.parametrize(
-    ("width", "dtype", "scale"),
-    [
-        (2304, "bfloat16", 48.0),
-        (4608, "bfloat16", 68.0),
-        (4608, "float16", 67.875),
-        (4608, "float32", 67.88225),
-    ],
-)
-def test_the_embedding_scale_is_rounded_to_the_parameters_dtype(width, dtype, scale):
-    config = DecoderConfig(
-        vocab_size=1,
-        width=width,
-        ffn_width=1,
-        num_layers=1,
-        num_heads=1,
-        num_kv_heads=1,
-        head_size=2,
-        rms_eps=1e-6,
-        rope=Rope(theta=1e4),
-        max_positions=1,
-        embedding_scale=True,
-    )
-    module = decoder.Decoder(config, jnp.dtype(dtype))
-    module.embedding[...] = jnp.ones_like(module.embedding[...])
-    embedded = module.embed(jnp.zeros((1, 1), jnp.int32))
-    np.testing.assert_allclose(embedded, scale, rtol=1e-7)
+@pytest.mark.parametrize("name", [*torch_models.LLAMAS, *DEFAULTS])
+def test_rewards_of_the_reference_vary_with_every_token_where_weights_are_enlarged(name):
+    model = torch_models.build(name)
+    ids = parity.random_ids(16, 160)
+    rewards = torch_models.rewards(model, ids)
+    other = ids.copy()
+    other[:, 80] = (other[:, 80] + 1) % torch_models.VOCAB_SIZE
+    change = np.abs(torch_models.rewards(model, other) - rewards).mean() / rewards.std()
+    assert rewards.std() > (0.1 if name.endswith(torch_models.DEFAULT) else 0.5)
+    assert change > (0.001 if name.endswith(torch_models.DEFAULT) else 0.05)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale(dtype):
-    width, rng = 4608, np.random.default_rng(0)
-    embedded = torch.tensor(rng.normal(size=(3, width))).to(getattr(torch, dtype))
-    scale = torch.tensor(width**0.5, dtype=embedded.dtype)  # as Gemma2Model normalises
-    expected = (embedded * scale).float().numpy()
+def test_several_heads_at_several_depths_reward_as_torch_does_in_one_pass(pair, tmp_path):
+    models = [pair.model, *(torch_models.truncated(pair.model, layers) for layers in (2, 1))]
+    group = [pair.checkpoint]
+    for model in models[1:]:
+        folder = tmp_path / str(model.config.num_hidden_layers)
+        torch_models.save(model, folder / "hf")
+        group.append(folders.convert(folder / "hf", folder / "checkpoint"))
+    assert sharing_groups(group) == [group]
+    together = parity.restore(*group)
+    prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
+    sequences = parity.sequences_of(prompt, candidates)
+    rewards = parity.respond(together.scorer, prompt, candidates)
+    plain = together.scorer.plain_rewards(sequences)
+    for row, model in enumerate(models):
+        expected = torch_models.rewards(model, sequences)
+        parity.assert_close(rewards[row], expected, scale=expected.std())
+        parity.assert_close(plain[row], expected, scale=expected.std())
+
+
+@pytest.mark.parametrize("dtype", slow.all_but(["bfloat16"], ["float16"]))
+def test_16_bit_decoders_differ_from_float32_by_their_rounding(pair_of, dtype):
+    pair = pair_of("gqa-llama3-default")
+    prompt, candidates = parity.prompt_ids(), parity.ragged_candidates()
+    expected = parity.respond(pair.restored.scorer, prompt, candidates)
+    rounded = parity.restore(pair.checkpoint, dtype=dtype)
+    actual = parity.respond(rounded.scorer, prompt, candidates)
+    error = np.abs(actual - expected).max() / expected.std()
+    assert 0 < error <= TOLERANCES[dtype]
+
+
+@pytest.mark.parametrize("dtype", slow.all_but(["bfloat16"], ["float16"]))
+def test_16_bit_decoders_give_float32_rewards_without_ties(pair, dtype):
+    rounded = parity.restore(pair.checkpoint, dtype=dtype)
+    candidates = parity.ragged_candidates()
+    rewards = parity.respond(rounded.scorer, parity.prompt_ids(), candidates)
+    assert rewards.dtype == np.float32
+    assert len(np.unique(rewards)) == rewards.size
+
+
+def embedding_of(width: int, dtype: str) -> decoder.Decoder:
+    """A decoder whose embedding is scaled by sqrt(width)."""
     config = DecoderConfig(
         vocab_size=3,
         width=width,
@@ -108,7 +131,33 @@ def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale
         max_positions=1,
         embedding_scale=True,
     )
-    module = decoder.Decoder(config, jnp.dtype(dtype))
+    return decoder.Decoder(config, jnp.dtype(dtype))
+
+
+# sqrt(width) as published models multiply by it: rounded to the dtype of the parameters.
+@pytest.mark.parametrize(
+    ("width", "dtype", "scale"),
+    [
+        (2304, "bfloat16", 48.0),
+        (4608, "bfloat16", 68.0),
+        (4608, "float16", 67.875),
+        (4608, "float32", 67.88225),
+    ],
+)
+def test_the_embedding_scale_is_rounded_to_the_parameters_dtype(width, dtype, scale):
+    module = embedding_of(width, dtype)
+    module.embedding[...] = jnp.ones_like(module.embedding[...])
+    embedded = module.embed(jnp.zeros((1, 1), jnp.int32))
+    np.testing.assert_allclose(embedded, scale, rtol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_scaled_embeddings_are_torchs_in_16_bits_and_not_with_an_unrounded_scale(dtype):
+    width, rng = 4608, np.random.default_rng(0)
+    embedded = torch.tensor(rng.normal(size=(3, width))).to(getattr(torch, dtype))
+    scale = torch.tensor(width**0.5, dtype=embedded.dtype)  # as Gemma2Model normalises
+    expected = (embedded * scale).float().numpy()
+    module = embedding_of(width, dtype)
     module.embedding[...] = jnp.asarray(embedded.float().numpy(), dtype)
     actual = np.asarray(module.embed(jnp.arange(3)[None]))[0]
     np.testing.assert_array_equal(actual, expected)

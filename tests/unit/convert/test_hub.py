@@ -1,0 +1,293 @@
+"""What is fetched from a hub, from which revision, and what a download can fail for."""
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import threading
+from pathlib import Path
+
+import huggingface_hub.constants
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from engine.convert import downloads
+from engine.convert.hub import fetch, fetch_config
+from engine.errors import AssayError
+from engine.progress import progress
+from tests.support import hub_server, tiny
+
+NAME = "owner/tiny"
+SHARDS = ("a.safetensors", "b.safetensors")
+LARGE = 12 * 2**20  # more than what the client writes at once, 10 MiB
+A_FILE = "GET /[0-9a-f]{64}"
+
+
+@pytest.fixture
+def large(hub, tmp_path):
+    """A repository whose weights are 12 MiB of noise: its folder."""
+    folder = tiny.write_model(tmp_path / "large")
+    (folder / "model.safetensors").write_bytes(np.random.default_rng(0).bytes(LARGE))
+    hub.add(NAME, folder)
+    return folder
+
+
+@pytest.fixture
+def whole(hub, tmp_path):
+    """A repository with a single file of weights; its folder."""
+    folder = tiny.write_model(tmp_path / "whole")
+    hub.add(NAME, folder)
+    return folder
+
+
+def same_files(fetched, folder) -> set[str]:
+    """Names of the files in a fetched folder, each of which is as in the other folder."""
+    names = {str(path.relative_to(fetched)) for path in fetched.rglob("*")}
+    assert all((fetched / name).read_bytes() == (folder / name).read_bytes() for name in names)
+    return names
+
+
+def refusal(hub_cache, *arguments, **options) -> str:
+    """The one line with which a fetch fails; no weights are to be seen in the cache."""
+    with pytest.raises(AssayError) as caught:
+        fetch(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    assert hub_server.SIGNATURE not in str(caught.value)
+    assert list(hub_cache.rglob("*.safetensors")) == []
+    return str(caught.value)
+
+
+def test_weights_configs_and_tokenizer_are_fetched_and_no_code_or_pickle(hub, tiny_folder):
+    commit = hub.add(NAME, tiny_folder)
+    source = fetch(NAME, None)
+    assert (source.name, source.revision) == (NAME, commit)
+    code = {"modeling_own.py", "pytorch_model.bin", "optimizer.pt", "README.md"}
+    here = {path.name for path in tiny_folder.iterdir()}
+    assert same_files(source.folder, tiny_folder) == here - code
+    contents = "|".join(re.escape(name) for name in code)
+    assert not [path for path in hub.requests if re.search(contents, path)]
+    for name in ("pytorch_model.bin", "optimizer.pt"):
+        assert hub.downloads(name) == []
+
+
+def test_an_index_of_the_single_file_and_copies_of_it_hinder_no_download(hub, tmp_path):
+    folder = tiny.write_model(tmp_path / "hf")
+    weight_map = {"weight_map": {"model.norm.weight": "model.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(weight_map))
+    for name in ("consolidated.safetensors", "original/consolidated.00.pth"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("never fetched")
+    hub.add(NAME, folder)
+    source = fetch(NAME, None)
+    assert "model.safetensors" in same_files(source.folder, folder)
+    assert not list(source.folder.rglob("consolidated*"))
+
+
+def test_another_cache_is_filled_and_used_instead_of_the_hubs(hub, tiny_folder, tmp_path):
+    hub.add(NAME, tiny_folder)
+    another, shared = tmp_path / "another", Path(huggingface_hub.constants.HF_HUB_CACHE)
+    source = fetch(NAME, None, cache=another)
+    assert source.folder.is_relative_to(another)
+    assert not list(shared.glob("models--*"))
+    assert fetch(NAME, None, cache=another) == source
+    assert len(hub.downloads("a.safetensors")) == 1
+
+
+def test_a_branch_and_a_commit_are_fetched_as_they_are_named(hub, tiny_folder, tmp_path):
+    other = tiny.write_model(tmp_path / "other", seed=1)
+    first, second = hub.add(NAME, tiny_folder), hub.add(NAME, other, "feature/seed-1")
+    for revision, commit, folder in (
+        ("feature/seed-1", second, other),
+        (second, second, other),
+        ("main", first, tiny_folder),
+        (first, first, tiny_folder),
+    ):
+        source = fetch(NAME, revision)
+        assert source.revision == commit
+        same_files(source.folder, folder)
+
+
+def test_a_config_is_fetched_alone(hub, tiny_folder):
+    hub.add(NAME, tiny_folder)
+    assert fetch_config(NAME)["model_type"] == "llama"
+    files = [path for path in hub.requests if "/resolve" in path]
+    assert [path for path in files if not path.endswith("/config.json")] == []
+
+
+def test_what_is_in_the_cache_is_not_fetched_again_and_needs_no_hub(hub, tiny_folder, monkeypatch):
+    hub.add(NAME, tiny_folder)
+    first = fetch(NAME, None)
+    before = len(hub.requests)
+    told = []
+    assert fetch(NAME, None, lambda hf, cached: told.append(cached)) == first
+    assert told == [sum((tiny_folder / name).stat().st_size for name in SHARDS)]
+    assert len(hub.requests) == before + 1  # which commit is the main branch?
+    assert fetch(NAME, first.revision) == first
+    assert len(hub.requests) == before + 1
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert fetch(NAME, None) == first
+
+
+@pytest.mark.parametrize("downloaded", [True, False])
+def test_a_cache_that_lists_no_files_is_used(hub_cache, tiny_folder, monkeypatch, downloaded):
+    """As one that an older client has filled."""
+    whole = hub_cache / "models--owner--tiny" / "snapshots" / ("0" * 40)
+    shutil.copytree(tiny_folder, whole)
+    size = sum((whole / name).stat().st_size for name in SHARDS)
+    if not downloaded:
+        for name in SHARDS:
+            (whole / name).unlink()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(hub_cache))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    if downloaded:
+        told = []
+        fetch(NAME, "0" * 40, lambda hf, cached: told.append(cached))
+        assert told == [size]
+    else:
+        with pytest.raises(AssayError, match=f"HF_HUB_OFFLINE is set, .* revision '{'0' * 40}'"):
+            fetch(NAME, "0" * 40)
+
+
+def test_progress_has_bytes_and_rate_where_standard_error_is_no_terminal(
+    hub, large, capsys, monkeypatch
+):
+    monkeypatch.setattr(
+        downloads, "progress", lambda total, *unit, what=None, delay_s=0: progress(total, *unit)
+    )
+    fetch(NAME, None)
+    last = capsys.readouterr().err.replace("\r", "\n").strip().splitlines()[-1]
+    assert re.search(r"100%\|.*\| 12\.6M/12\.6M \[\d\d:\d\d<00:00, .* B/s\]", last), last
+
+
+def test_other_bytes_of_the_same_size_are_noticed_and_not_kept(hub, large):
+    content = (large / "model.safetensors").read_bytes()
+    damaged = bytearray(content)
+    damaged[LARGE // 2] ^= 1
+    hub.served[hub_server.sha256(content)] = bytes(damaged)
+    with pytest.raises(AssayError) as caught:
+        fetch(NAME, None)
+    what = "model.safetensors: other bytes than the hub states (sha256); removed, run it again"
+    assert str(caught.value) == f"{NAME}: {what}"
+    hub.served.clear()
+    same_files(fetch(NAME, None).folder, large)
+
+
+def test_a_file_is_compared_with_its_name_where_the_cache_links_it_to_another(tmp_path):
+    content = b"the true bytes"
+    shared = tmp_path / "shared" / hub_server.sha256(b"a hash of another kind")
+    blob = tmp_path / "blobs" / hub_server.sha256(content)
+    pointer = tmp_path / "snapshots" / "commit" / "model.safetensors"
+    for path in (shared, blob, pointer):
+        path.parent.mkdir(parents=True)
+    shared.write_bytes(content)
+    blob.symlink_to(shared)
+    pointer.symlink_to(Path("../../blobs") / blob.name)
+    downloads.check_hash(NAME, pointer)
+    shared.write_bytes(content[::-1])
+    with pytest.raises(AssayError, match="other bytes than the hub states"):
+        downloads.check_hash(NAME, pointer)
+    assert not any(path.is_symlink() or path.exists() for path in (shared, blob, pointer))
+
+
+def test_an_interrupted_download_ends_at_once_and_keeps_whole_files(hub, large, hub_cache):
+    hub.fails(A_FILE, pause=0.1)  # twenty seconds for the whole
+    timer = threading.Timer(0.7, os.kill, [os.getpid(), signal.SIGINT])
+    # Ctrl-C raises, also where this process was started in the background of a shell.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fetch(NAME, None, lambda hf, cached: timer.start())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not list(hub_cache.rglob("model.safetensors"))
+    assert list(hub_cache.rglob("tokenizer.json"))
+
+
+def offline(hub, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+
+
+def unreachable(hub, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+
+
+def gated(hub, monkeypatch):
+    hub.repositories[NAME].gated = 403
+
+
+def fails(pattern, **fault):
+    return lambda hub, monkeypatch: hub.fails(pattern, **fault)
+
+
+AGAIN = "run it again later, complete files are kept"
+NOTHING = "no such folder, and no repository {url}/owner/other, unless a private one; allowed: an"
+FAILURES = {
+    "no repository": ("owner/other", None, fails("-"), NOTHING),
+    "no name": ("owner/not a name", None, fails("-"), "allowed: an existing folder or a hub id"),
+    "no tag": (NAME, "v2", fails("-"), "no revision 'v2'; allowed: a commit, tag or branch of"),
+    "gated": (NAME, None, gated, "gated; accept the licence at {url}/owner/tiny and log in with"),
+    "no network": (
+        NAME,
+        None,
+        unreachable,
+        "http://127.0.0.1:9 cannot be reached, and the hub's cache {cache} does not hold the model",
+    ),
+    "offline": (NAME, "v1", offline, "HF_HUB_OFFLINE is set, .* not hold the revision 'v1'; unset"),
+    "a busy hub": (NAME, None, fails(A_FILE, status=503), rf"the download failed .*503.*; {AGAIN}"),
+    "broken off": (NAME, None, fails(A_FILE, after=100), rf"the download failed .*; {AGAIN}"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_what_fails_is_one_line_that_says_what_to_do(hub, whole, hub_cache, monkeypatch, case):
+    source, revision, happens, line = FAILURES[case]
+    happens(hub, monkeypatch)
+    line = line.replace("{url}", hub.url).replace("{cache}", str(hub_cache))
+    assert re.match(f"{source}: {line}", refusal(hub_cache, source, revision))
+
+
+def test_a_disk_without_room(hub, large, hub_cache):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))
+    try:
+        message = refusal(hub_cache, NAME, None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert message == (
+        f"{NAME}: cannot write to the hub's cache {hub_cache} (File too large); make room there, "
+        "or set HF_HUB_CACHE to another folder; complete files are kept"
+    )
+
+
+@pytest.mark.parametrize(
+    ("renamed", "message"),
+    [
+        ("pytorch_model.bin", r"no model\.safetensors and no .*index\.json; pickled weights"),
+        ("value_head.safetensors", "weights that nothing reads, perhaps a head: value_head"),
+    ],
+)
+def test_weights_that_are_not_the_whole_model_are_refused_before_any_is_fetched(
+    hub, tmp_path, hub_cache, renamed, message
+):
+    folder = tiny.write_model(tmp_path / "damaged")
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / renamed).write_bytes(weights)
+    if renamed.endswith(".bin"):
+        (folder / "model.safetensors").unlink()
+    hub.add(NAME, folder)
+    assert re.match(rf"{NAME} at \w+: {message}", refusal(hub_cache, NAME, None))
+    assert hub.downloads(renamed) == []
+
+
+def test_weights_of_another_size_than_published_are_not_fetched(hub, whole, hub_cache):
+    size = (whole / "model.safetensors").stat().st_size
+    for published in (size - 2**21, size, 2 * size):  # a header has bytes too, at most 2**20
+        message = f"files of {size:,} bytes; published: {published:,} bytes of tensors"
+        told = refusal(hub_cache, NAME, None, tensor_bytes=published)
+        assert re.fullmatch(rf"{NAME} at \w{{12}}: {message}", told)
+    assert hub.downloads("model.safetensors") == []
+    held = sum(tensor.nbytes for tensor in load_file(whole / "model.safetensors").values())
+    assert fetch(NAME, None, tensor_bytes=held).folder.is_dir()
