@@ -282,38 +282,27 @@ def changes(table: pl.DataFrame) -> pl.DataFrame:
     return table.filter(~pl.col("noise"), pl.col("change") != "", ~pl.col("as_noise"))
 
 
-def survival(table: pl.DataFrame) -> pl.DataFrame:
-    """The table `conventions_survival.csv`: of each kind of finding, what every reading keeps.
+def survival(table: pl.DataFrame) -> dict[str, int]:
+    """How many findings that a test decides keep sign and significance under every reading.
 
     Args:
       table: `conventions_findings.csv`.
 
     Returns:
-      finding, findings (of all models), sure (under the default reading; all of what no test
-      decides), kept (of these, under every reading), moved (of the kept, those whose estimate
-      leaves the default's interval under some), reversed, lost, other, absent (of the sure, under
-      some reading; one may be both reversed and lost), gained (not sure under the default reading,
-      and sure under some). Changes that the noise floor makes too do not count.
+      sure (under the default reading), kept (of these, under every reading), reversed, lost, absent
+      (of the sure, under some reading; one may be both reversed and lost), gained (not sure under
+      the default reading, and sure under some). Changes that the noise floor makes too do not
+      count.
     """
-    keys = ["finding", "model", "of"]
-    each = table.filter(~pl.col("noise")).with_columns(
-        pl.when("as_noise").then(pl.lit("")).otherwise("change").alias("change")
-    )
-    kinds = (REVERSED, LOST, OTHER, ABSENT, GAINED)
-    told = each.group_by(keys, maintain_order=True).agg(
-        sure=pl.col("default_sure").first().fill_null(value=True),
-        **{kind: (pl.col("change") == kind).any() for kind in kinds},
-        outside=pl.col("outside").fill_null(value=False).any(),
+    kinds = (REVERSED, LOST, ABSENT, GAINED)
+    own = table.filter(~pl.col("noise"), pl.col("default_sure").is_not_null())
+    told = own.group_by("finding", "model", "of").agg(
+        sure=pl.col("default_sure").first(),
+        **{kind: (~pl.col("as_noise") & (pl.col("change") == kind)).any() for kind in kinds},
     )
     told = told.with_columns(pl.col(ABSENT) & pl.col("sure"))
-    kept = pl.col("sure") & ~pl.any_horizontal(REVERSED, LOST, OTHER, ABSENT)
-    counts = told.group_by("finding", maintain_order=True).agg(
-        findings=pl.len().cast(pl.Int64),
-        kept=kept.sum().cast(pl.Int64),
-        moved=(kept & pl.col("outside")).sum().cast(pl.Int64),
-        **{name: pl.col(name).sum().cast(pl.Int64) for name in ("sure", *kinds)},
-    )
-    return counts.select("finding", "findings", "sure", "kept", "moved", *kinds)
+    told = told.with_columns(kept=pl.col("sure") & ~pl.any_horizontal(REVERSED, LOST, ABSENT))
+    return {name: int(told[name].sum()) for name in ("sure", "kept", *kinds)}
 
 
 def examples(table: pl.DataFrame) -> Iterator[dict[str, object]]:

@@ -161,19 +161,18 @@ def rsa():
 
 
 def test_what_explains_agreement_is_the_published_analysis(rsa):
-    table, _ = rsa
+    table = rsa
     assert table["predictor"].to_list() == ["base", "developer", "size", "rank"]
     assert [round(r, 3) for r in table["pearson_r"]] == [0.555, -0.082, 0.469, 0.495]
 
 
 def test_its_p_values_are_the_published_ones_within_monte_carlo_error(rsa):
-    for found, published in zip(rsa[0]["mantel_p"], [0.018, 0.69, 0.009, 0.002], strict=True):
+    for found, published in zip(rsa["mantel_p"], [0.018, 0.69, 0.009, 0.002], strict=True):
         # The published ones carry an error of their own, of some thousands of draws.
         error = np.sqrt(published * (1 - published) * (1 / 19_999 + 1 / 5_000))
         assert found == pytest.approx(published, abs=3 * error + 5e-4)
 
 
 def test_the_joint_regression_explains_as_much_as_published(rsa):
-    assert round(rsa[1]["r_squared"].item(), 2) == 0.37
-    assert rsa[1]["pairs"].item() == 45
-    assert rsa[1]["max_vif"].item() > 1.5
+    assert {round(r_squared, 2) for r_squared in rsa["r_squared"]} == {0.37}
+    assert set(rsa["pairs"]) == {45}

@@ -23,9 +23,7 @@ from analysis.chapters import (
     model_list,
 )
 from analysis.measures.list_scores import ALL, ListScores
-from analysis.model_info import ModelInfo
 from analysis.report import drawing
-from analysis.statistics.multiplicity import false_discovery
 from analysis.words.questions import questions
 from configs.prompts import FOLLOW_UP
 from tests.support import list_nulls as nulls
@@ -319,7 +317,11 @@ def planted(rng):
     for (model, prompt), own in made.rewards.items():
         question = asked.filter(prompt=prompt)["question"].item()
         sign = -1 if asked.filter(prompt=prompt)["framing"].item() == "negative" else 1
-        shared = base[made.infos[model].base] + 0.5 * length + 2 * frequency
+        shared = (
+            base["blue" if made.models.index(model) % 5 < 2 else "red"]
+            + 0.5 * length
+            + 2 * frequency
+        )
         rewards[model, prompt] = own + adds[question] + sign * shared
     return dataclasses.replace(made, rewards=rewards)
 
@@ -447,23 +449,6 @@ def test_language_models_are_averaged_over_the_wordings(study):
         if not p.startswith("worst")
     ]
     assert means["logprob"][5] == pytest.approx(np.mean(read), rel=1e-6)
-
-
-def test_the_q_of_traits_counts_every_row_of_the_table(study):
-    infos = {
-        slug: ModelInfo(
-            nickname=slug,
-            developer=f"d{n % 2}",
-            base="red" if n < 2 else "blue",
-            size_b=2.0**n,
-            rewardbench_rank=n,
-        )
-        for n, slug in enumerate(study.models)
-    }
-    computed = analysis.compute(study.run, infos, study.settings, CHAPTERS)
-    table = computed.tables["items_rsa"]
-    assert table["tested"].n_unique() == 2
-    assert table["q"].to_list() == pytest.approx(false_discovery(table["p"].to_numpy()))
 
 
 def test_people_are_compared_with_the_mean_over_the_wordings_of_a_question(study):

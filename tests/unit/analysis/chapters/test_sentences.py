@@ -73,33 +73,26 @@ def explanations(rng, effect):
     about = {"model": names, "base": [f"base {'ab'[i % 2]}" for i in range(10)]}
     about |= {"developer": [None] * 10, "size_b": rng.choice([2.0, 8.0, 27.0], 10)}
     by = explained.predictors(pl.DataFrame(about | {"rewardbench_rank": [None] * 10}))
-    tests = {}
+    tests = []
     for prompt in PROMPTS:
         noise = rng.normal(scale=0.1, size=(10, 10))
         values = 0.3 + (noise + noise.T) / 2 + (effect * alike if prompt == "best" else 0.0)
         np.fill_diagonal(values, 1.0)
         matrix = pl.DataFrame({"model": names} | dict(zip(names, values, strict=True)))
-        tests[prompt] = explained.rsa_table(matrix, by, rng, draws=999)[0]
-    return explained.corrected(tests)
+        own = explained.rsa_table(matrix, by, rng, draws=999)
+        tests.append(own.select(pl.lit(prompt).alias("prompt"), pl.all()))
+    return with_q(pl.concat(tests), p="mantel_p", q="mantel_q")
 
 
 def test_a_base_that_models_agree_by_is_named(rng):
-    tests = explanations(rng, 0.4)
-    found = list(explained.findings(tests, {"best": 45, "worst": 45}))
+    found = list(explained.findings(explanations(rng, 0.4)))
     assert [one.picture for one in found] == ["rsa_best"]
     assert "models that are alike in base (r = 0." in found[0].text
     assert "over 45 pairs of models; q by Mantel’s test, 4 tests." in found[0].text
 
 
-def test_q_of_a_trait_counts_the_traits_under_all_prompts(rng):
-    tests = explanations(rng, 0.4)
-    everything = pl.concat(tests.values())
-    expected = with_q(everything.select(p="permutation_p"))["q"].to_list()
-    assert everything["permutation_q"].to_list() == expected
-
-
 def test_traits_without_an_effect_are_not_named(rng):
-    assert not list(explained.findings(explanations(rng, 0.0), {"best": 45, "worst": 45}))
+    assert not list(explained.findings(explanations(rng, 0.0)))
 
 
 def people(rng, weight, slighted=False):
