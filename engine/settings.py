@@ -483,6 +483,7 @@ _SWITCHES = (
     "humans_in_median",
 )
 _MATCH_TRIM = ("auto", "always", "never")
+_FREQUENCY_JOIN = ("forms", "paper")
 _FILES = ("afinn", "frequency", "bing", "identity", "categories", "questions")
 
 
@@ -521,6 +522,11 @@ class Options:
     )
     frequency: str = setting(
         'Path of a BNC word list; "": the package wordfreq, if installed.', command=""
+    )
+    frequency_join: str = setting(
+        'How tokens find their frequency in a BNC list. "forms": word forms, summed over parts of '
+        'speech. "paper": head words, and a word of several parts of speech counts once for each.',
+        command="forms",
     )
     bing: str = setting(
         'Path of a Bing Liu lexicon (word, sentiment); "" leaves that analysis out.', command=""
@@ -568,6 +574,8 @@ class Options:
         self._require("humans_matches", matches, "integers >= 0")
         allowed = ", ".join(map(repr, _MATCH_TRIM))
         self._require("match_trim", self.match_trim in _MATCH_TRIM, allowed)
+        allowed = ", ".join(map(repr, _FREQUENCY_JOIN))
+        self._require("frequency_join", self.frequency_join in _FREQUENCY_JOIN, allowed)
         self._require("seed", type(self.seed) is int and self.seed >= 0, "integers >= 0")
         between = isinstance(self.rbo_p, float) and 0 < self.rbo_p < 1
         self._require("rbo_p", between, "numbers between 0 and 1")

@@ -50,7 +50,6 @@ from analysis.measures.word_scores import WordScores
 from analysis.sentences import q_value
 from analysis.significant_effects import significant
 from analysis.study import Absent, Study, Table, required, table
-from analysis.words import lexicons
 from analysis.words.categories import categories
 from analysis.words.questions import questions
 
@@ -82,11 +81,8 @@ class _Found:
 
     @functools.cached_property
     def words(self) -> pl.DataFrame:
-        """Words by category."""
-        try:
-            return categories(self.study.options.categories)
-        except lexicons.LexiconError as error:
-            raise Absent(f"No categories of words: {error}.") from error
+        """Words by category; a file that cannot be read is an error."""
+        return categories(self.study.options.categories)
 
     @functools.cached_property
     def asked(self) -> pl.DataFrame:

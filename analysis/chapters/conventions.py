@@ -372,9 +372,8 @@ _ONE_MESH = (
     "that can be split over them otherwise."
 )
 _HOW = (
-    "A finding is sure where its chapter says so: q < .05, and for groups of people also a "
-    "contrast that few ordinary kinds have. What computing the default reading again changes too "
-    "does not count. Absent: the reading has no such estimate."
+    "A finding is sure where q < .05. What computing the default reading again changes too does "
+    "not count. Absent: the reading has no such estimate."
 )
 _SUMMARY: tuple[Column, ...] = (
     ("label", "reading", "text"),

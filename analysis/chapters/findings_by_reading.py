@@ -40,7 +40,6 @@ class Kind:
       value: column of the estimate; 0 is no effect.
       low: column of the lower end of its 95 % interval.
       high: column of the upper end.
-      differs: column that says whether the effect is sure; "" where q < .05 does.
     """
 
     name: str
@@ -49,7 +48,6 @@ class Kind:
     value: str
     low: str = "ci_low"
     high: str = "ci_high"
-    differs: str = ""
 
 
 KINDS = (
@@ -63,7 +61,6 @@ KINDS = (
         "contrast",
         low="contrast_low",
         high="contrast_high",
-        differs="differs",
     ),
     Kind("ρ with people", "humans_correlation", ("list", "prompt"), "spearman"),
     Kind("skewness", "moments", ("prompt",), "skewness", "skewness_low", "skewness_high"),
@@ -147,7 +144,6 @@ def _effects(study: Study, found: Readings, reading: str, model: str) -> _Effect
 
 def _rows(table: pl.DataFrame, kind: Kind) -> pl.DataFrame:
     """The rows of a table as findings; those without an estimate or a test are left out."""
-    sure = pl.col(kind.differs) if kind.differs else pl.col("q") < ALPHA
     return (
         table.filter(pl.col(kind.value).is_not_nan(), pl.col("q").is_not_nan())
         .select(
@@ -157,7 +153,7 @@ def _rows(table: pl.DataFrame, kind: Kind) -> pl.DataFrame:
             low=kind.low,
             high=kind.high,
             q="q",
-            sure=sure,
+            sure=pl.col("q") < ALPHA,
         )
         .cast(pl.Schema(_ROW))
     )
@@ -192,12 +188,12 @@ def _beside(default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
 def _orders(default: _Effects, own: _Effects) -> pl.DataFrame:
     """The order of the groups of an axis by their mean percentile: τ with the default's.
 
-    Axes of which no group differs from the others under the default reading have no order.
+    Axes of which no contrast has q below .05 under the default reading have no order.
     """
     rows: list[tuple[str, str, float | None, float]] = []
     if default.groups is not None:
         keys = ["prompt", "axis", "group"]
-        differ = pl.col("differs").any().over("prompt", "axis")
+        differ = (pl.col("q") < ALPHA).any().over("prompt", "axis")
         tested = default.groups.filter(differ).filter(pl.col("p").is_not_nan())
         groups_ = default.groups.clear() if own.groups is None else own.groups
         means = tested.select(*keys, default="mean_percentile").join(

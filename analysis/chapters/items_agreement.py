@@ -252,11 +252,10 @@ def findings(study: Study) -> list[Finding]:
         for own in framed_rows(made["items_agreement"].filter(list=name)):
             picture = f"items_kendall_{name}"
             picture += f"_{file_name(own['question'])}" if own["question"] in _FRAMED else ""
-            texts = [
-                items_blocs.agreement_beyond_chance(own, pairs, study.names),
-                _opposition(study, name, own["framing"]),
-            ]
-            found += [Finding(text=text, picture=picture) for text in texts if text]
+            # A mean over models that oppose one another describes none of them.
+            text = _opposition(study, name, own["framing"])
+            text = text or items_blocs.agreement_beyond_chance(own, pairs, study.names)
+            found += [Finding(text=text, picture=picture)] if text else []
     return found
 
 

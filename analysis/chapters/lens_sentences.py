@@ -7,7 +7,7 @@ import polars as pl
 
 from analysis.blocks import Finding
 from analysis.measures.lens import ALL
-from analysis.sentences import span
+from analysis.sentences import at_most, span
 from analysis.significant_effects import significant
 
 
@@ -41,7 +41,7 @@ def _order(order: pl.DataFrame, layers: pl.DataFrame) -> Iterator[Finding]:
         text=f"Read by the final norm and head, the ranking of all tokens is half way to the final "
         f"one (τ of 0.5 or more with the last layer, from there on) after {_depths(early)} of the "
         f"layers, in {_of(early, every, 'rankings')}{rest}; the 95% intervals of τ are "
-        f"±{width:.3f} or narrower.",
+        f"±{at_most(width)} or narrower.",
         picture="lens",
     )
 

@@ -22,6 +22,7 @@ COLUMNS: Columns = {
     **dict.fromkeys(("p_words", "p_models", "p", "placebo_share"), pl.Float64),
     **dict.fromkeys((f"difference{part}" for part in _MEAN), pl.Float64),
     "placebo_percentile": pl.Float64,
+    **dict.fromkeys(("kinds_lower", "kinds"), pl.Int64),
 }
 
 
@@ -52,7 +53,8 @@ def over_models(
       _low and _high are the ends of its t interval, _spread is the standard deviation between
       models, and nine of ten draws of placebo kinds lie between _placebo_low and _placebo_high.
       above is the number of models in which it is positive. difference is the mean distance from
-      neutral words, likewise; placebo_percentile is the share of placebo kinds that stand lower.
+      neutral words, likewise; placebo_percentile is the share of placebo kinds that stand lower;
+      kinds_lower is the number of placebo kinds, of `kinds`, whose contrast is lower.
     """
     p_words = _over_words(standing, own, rng, permutations)
     rows = []
@@ -62,6 +64,7 @@ def over_models(
             continue
         contrast, distance = own.contrast[0, at], own.distance[at]
         distances, apart = (x[:, :, at].mean(axis=2) for x in (drawn.distances, drawn.contrasts))
+        lower, kinds = placebo.lower(apart[:, :, None], contrast.mean(keepdims=True))
         p_models = t_test(contrast)[3]
         tested = len(at) > 1 and bool(own.tested[at].all())
         p = (p_words[prompt], p_models) if tested else (math.nan, math.nan)
@@ -73,6 +76,7 @@ def over_models(
                 placebo.rarity(apart[:, :, None], contrast.mean(keepdims=True)).item(),
                 *_mean(distance, distances),
                 placebo.percentile(distances[:, :, None], distance.mean(keepdims=True)).item(),
+                *(lower.item(), kinds.item()),
             )
         )
     return pl.DataFrame(rows, schema=COLUMNS, orient="row")

@@ -154,6 +154,18 @@ def percentile(drawn: Array, observed: Array) -> Array:
     return np.where(enough, share / np.maximum(kinds, 1), np.nan)
 
 
+def lower(drawn: Array, observed: Array) -> tuple[Array, Array]:
+    """How many kinds stand lower than `observed` [C] in the mean of their draws, and the kinds.
+
+    Arguments as in `percentile`. Both are int [C], and 0 where `observed` is NaN.
+    """
+    known = ~np.isnan(drawn)
+    draws = known.sum(axis=1)
+    means = np.where(known, drawn, 0.0).sum(axis=1) / np.maximum(draws, 1)
+    there = (draws > 0) & ~np.isnan(observed)
+    return (there & (means < observed)).sum(axis=0), there.sum(axis=0)
+
+
 def rarity(drawn: Array, observed: Array) -> Array:
     """Share of kinds that are as far from 0 as `observed` [C], which counts as one of them.
 

@@ -234,6 +234,7 @@ def test_round_trips_asked_of_an_imported_vocabulary(make_run, options, compute)
         ("shared_ends", "yes", "True, False"),
         ("afinn", None, "a path, or ''"),
         ("match_trim", True, "'auto', 'always', 'never'"),
+        ("frequency_join", "heads", "'forms', 'paper'"),
         ("humans_matches", -1, "integers >= 0"),
         ("permutations", 10, "integers >= 99"),
         ("bootstraps", 1e3, "integers >= 99"),

@@ -14,6 +14,7 @@ from analysis.blocks import Text
 from analysis.chapters import categories
 from analysis.words.categories import categories as built_in
 from configs.prompts import FOLLOW_UP
+from engine.errors import AssayError
 from tests.support import category_runs, runs
 
 GEMMA = [f"g{i}" for i in range(5)]
@@ -228,11 +229,11 @@ def test_categories_of_ones_own_are_compared(tmp_path, study_of, rng):
     assert study.tables["category_models"]["framing"].to_list() == ["unknown"]
 
 
-def test_a_file_that_cannot_be_read_is_named(small_run, study_of):
-    study = study_of(small_run, categories="nowhere.csv")
-    why = "No categories of words: nowhere.csv: No such file or directory (os error 2)."
-    assert study.tables.reason("categories").startswith(why[:40])
-    assert study.tables.reason("category_models") == study.tables.reason("categories")
+def test_a_file_with_other_columns_is_refused(small_run, study_of, tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("term,kind\noak,trees\n", encoding="utf-8")
+    with pytest.raises(AssayError, match=r"mine\.csv: no column 'word'; it needs word, category"):
+        study_of(small_run, categories=str(path))
 
 
 def test_tokens_are_words_too(make_run, study_of, rng):

@@ -310,7 +310,7 @@ def test_an_order_of_groups_that_a_reading_lacks_is_absent():
     groups_ = pl.DataFrame(
         {
             **{"prompt": ["best"] * 2, "axis": ["side"] * 2, "group": ["x", "y"]},
-            **{"mean_percentile": [0.2, 0.8], "differs": [True, False], "p": [0.01, 0.01]},
+            **{"mean_percentile": [0.2, 0.8], "q": [0.01, 0.2], "p": [0.01, 0.01]},
         }
     )
     nothing = pl.DataFrame(schema=by_reading._ROW)

@@ -392,6 +392,24 @@ def test_a_claim_on_a_short_list_without_an_effect_is_rare(claim, words):
     assert said == 0 if words < 10 else said <= 5
 
 
+def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_path, settings):
+    rng = np.random.default_rng(0)
+    slugs = [f"m{number}" for number in range(5)]
+    run = runs.write_run(tmp_path / "run", {}, dict.fromkeys(slugs), {})
+    worth = rng.normal(size=60)
+    asked = {p: text for p, text in FOLLOW_UP.items() if p in ("best-ever-one-word",)}
+    for number, model in enumerate(slugs):
+        rewards = (1 if number < 3 else -1) * worth + 0.3 * rng.normal(size=60)
+        own = {f"item {at}": reward for at, reward in enumerate(rewards)}
+        runs.add_items(run, "words", model, "best-ever-one-word", own)
+    runs.edit_manifest(run, lambda content: content.update(prompts=asked))
+    made = analysis.compute(analysis.load(run), {}, settings, [model_list, items, items_agreement])
+    (finding,) = items_agreement.findings(made)
+    assert finding.text.startswith("Asked for something good, 6 of 10 pairs of models order")
+    assert "m0, m1 and m2 against m3 and m4 (mean τ = −0." in finding.text
+    assert "in the mean" not in finding.text
+
+
 # --- The page ---------------------------------------------------------------------------------
 
 CHAPTERS = (

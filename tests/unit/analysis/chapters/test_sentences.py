@@ -42,6 +42,7 @@ def test_slopes_of_valence_that_were_planted_are_said(rng):
     clear = slopes.sort("p").row(0, named=True)
     assert f"that of {NAMES[clear['model']]} among positive words: 0." in found.text
     assert found.picture == "sentiment_slopes"
+    assert "The clearest slope (chosen for that: its interval does not allow for" in found.text
 
 
 def test_valences_without_grades_that_differ_are_said(rng):
