@@ -67,8 +67,8 @@ from analysis.measures.list_scores import ListScores, items_points, list_scores
 from analysis.measures.transfer import transfer_matrix
 from analysis.model_info import ModelInfo, describe
 from analysis.run import Run, load
-from analysis.statistics.log_ratio import log_ratio
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.distributions import log_ratio
+from analysis.statistics.inference import with_q
 from analysis.study import Absent, Study, compute
 from analysis.words import lexicons
 from engine.runs.reader import RunError

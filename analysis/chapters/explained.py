@@ -25,9 +25,15 @@ from analysis.figures.model_map import map_of_models
 from analysis.sentences import decimals, listed, q_value
 from analysis.significant_effects import significant
 from analysis.statistics import Array
-from analysis.statistics.mantel import joint, mantel, pair_places, pairs_of, permutations
-from analysis.statistics.mds import metric_mds
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
+from analysis.statistics.similarity import (
+    joint,
+    mantel,
+    metric_mds,
+    pair_places,
+    pairs_of,
+    permutations,
+)
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, table
 from engine.runs.schema import Columns
 

@@ -22,7 +22,7 @@ from analysis.figures import style, word_points
 from analysis.measures.matched_words import CELL, by_model_and_prompt, matches_block
 from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant
 from analysis.statistics import regression
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
 from analysis.study import Absent, Study, Table, required, table
 from analysis.words import lexicons
 

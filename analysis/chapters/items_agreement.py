@@ -17,7 +17,7 @@ from analysis.chapters.items_blocs import of_list
 from analysis.chapters.items_questions import SOME
 from analysis.figures.heat_map import heat_map
 from analysis.measures.list_scores import ALL, ListScores, every_list
-from analysis.statistics import Array, kendall_intervals
+from analysis.statistics import Array, kendall
 from analysis.statistics.kendall import tau_b_matrix
 from analysis.study import Study, Table, required, table
 from analysis.words.questions import NEGATIVE, POSITIVE
@@ -103,7 +103,7 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
         means = over.agg(pl.col("kendall", "spearman").mean())
         value = float(means["kendall"].to_numpy().mean())
         share = np.mean([shares[p] for p in known], axis=0)
-        low, high = kendall_intervals.sum_interval(share, value, scores.items.height)
+        low, high = kendall.sum_interval(share, value, scores.items.height)
         models = {*own["model_a"], *own["model_b"]}
         counts = (len(known), len(models), own.height, scores.items.height)
         ends = (own["kendall"].min(), own["kendall"].max())
@@ -131,9 +131,9 @@ def square(pairs: pl.DataFrame, question: str = "") -> pl.DataFrame:
     models = both.unique(maintain_order=True).to_list()
     values = np.full((len(models), len(models)), np.nan)
     np.fill_diagonal(values, 1.0)
-    for a, b, kendall in own.select("model_a", "model_b", "kendall").iter_rows():
+    for a, b, tau in own.select("model_a", "model_b", "kendall").iter_rows():
         i, j = models.index(a), models.index(b)
-        values[i, j] = values[j, i] = kendall
+        values[i, j] = values[j, i] = tau
     schema: Columns = {"model": pl.String, **dict.fromkeys(models, pl.Float64)}
     return pl.DataFrame([models, *values.T], schema=schema, orient="col")
 
@@ -164,7 +164,7 @@ def _shares(scores: ListScores, rng: np.random.Generator) -> dict[int, Array]:
         if len(known) > 1:
             weights = np.ones((len(known), len(known))) - np.eye(len(known))
             x = scores.percentiles[known, p][:, at]
-            shares[p] = kendall_intervals.contributions(x, weights[None] / weights.sum())[0]
+            shares[p] = kendall.contributions(x, weights[None] / weights.sum())[0]
     return shares
 
 

@@ -18,8 +18,8 @@ from analysis.measures.list_scores import ALL, ITEM, ListScores, every_list
 from analysis.sentences import listed
 from analysis.significant_effects import significant
 from analysis.statistics import Array
-from analysis.statistics.mean_places import mean_place_test
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
+from analysis.statistics.permutation_tests import mean_place_test
 from analysis.study import Study, Table, required, table
 from analysis.words.questions import ASKED_FOR, POSITIVE
 from engine import display

@@ -35,7 +35,7 @@ from analysis.measures.overoptimisation import (
 from analysis.measures.reference_policy import KLS, LIST
 from analysis.sentences import decimals
 from analysis.significant_effects import ALPHA
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
 from analysis.study import Absent, Study, Table, table
 
 _AGREE = 0.5  # correlation of two rewards above which one may stand for the other

@@ -34,8 +34,8 @@ from analysis.measures.matched_words import (
 from analysis.run import Run
 from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant
 from analysis.statistics import regression
-from analysis.statistics.effect_sizes import auc, cohens_d
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.distributions import auc, cohens_d
+from analysis.statistics.inference import with_q
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
 from analysis.words import lexicons
 from analysis.words.stems import stems

@@ -39,8 +39,7 @@ from analysis.measures.wording_tables import (
 from analysis.measures.wordings import FRAMING, Wordings, of_list, of_vocabulary
 from analysis.sentences import decimals, q_value
 from analysis.significant_effects import significant
-from analysis.statistics.multiplicity import with_q
-from analysis.statistics.t_test import t_test
+from analysis.statistics.inference import t_test, with_q
 from analysis.study import Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 

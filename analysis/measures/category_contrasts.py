@@ -20,8 +20,8 @@ import polars as pl
 from analysis.measures.word_groups.measure import LEAST_WORDS
 from analysis.measures.word_scores import WordScores
 from analysis.statistics import Array
-from analysis.statistics.group_difference import permutation_test, welch_interval
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
+from analysis.statistics.permutation_tests import permutation_test, welch_interval
 from analysis.words.questions import NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
 

@@ -14,11 +14,9 @@ import polars as pl
 from analysis.run import Run
 from analysis.significant_effects import ALPHA
 from analysis.statistics import Array, ranks
-from analysis.statistics.clustered import clustered_error, half_width
 from analysis.statistics.correlation import difference_interval
-from analysis.statistics.kendall import tau_of
-from analysis.statistics.kendall_intervals import FEWEST, Order, pair_influence, pair_interval
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import clustered_error, half_width, with_q
+from analysis.statistics.kendall import FEWEST, Order, pair_influence, pair_interval, tau_of
 from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns
 

@@ -9,8 +9,8 @@ from etils import epath
 
 from analysis.run import Run, load
 from analysis.statistics import Array, ranks
-from analysis.statistics.end_overlap import end_overlap
 from analysis.statistics.kendall import tau_b
+from analysis.statistics.ranks import end_overlap
 from engine.runs import readings, schema, storage
 from engine.runs.reader import read_contents
 from engine.runs.readings import DEFAULT, Entry, Index

@@ -13,10 +13,10 @@ import polars as pl
 
 from analysis.measures.wordings import FRAMING, QUESTION, Wordings
 from analysis.statistics import Array
+from analysis.statistics.inference import t_test
 from analysis.statistics.kendall import tau_b_matrix
-from analysis.statistics.label_agreement import label_agreement
-from analysis.statistics.nested_shares import COMPONENTS, nested_shares
-from analysis.statistics.t_test import t_test
+from analysis.statistics.permutation_tests import label_agreement
+from analysis.statistics.variance import NESTED, nested_shares
 from engine.runs.schema import Columns
 
 _ITEMS = 500  # Items that agreement is computed on; of more, a random sample.
@@ -134,7 +134,7 @@ def _variance(wordings: Wordings, model: str, percentiles: Array) -> Iterator[tu
         own = questions[at]
         found = nested_shares(percentiles[at].T, own, worded[at], wordings.clusters)
         counts = (len(set(own.tolist())), len(at), len(wordings.items))
-        for component, share, low, high in zip(COMPONENTS, *found, strict=True):
+        for component, share, low, high in zip(NESTED, *found, strict=True):
             if not math.isnan(share):
                 keys = (wordings.source, wordings.level, framing, model, component)
                 yield (*keys, float(share), float(low), float(high), *counts)

@@ -15,8 +15,8 @@ import scipy.stats
 import analysis
 from analysis.measures.word_groups.estimates import estimate
 from analysis.measures.word_groups.standing import standing
-from analysis.statistics import mantel, variance_components
-from analysis.statistics.principal_axes import principal_axes
+from analysis.statistics import similarity, variance
+from analysis.statistics.correlation import principal_axes
 
 pytestmark = pytest.mark.slow
 
@@ -236,10 +236,10 @@ def similarities(rng, effect):
 
 def alarms_of(rng, effect):
     """How often Mantel's test says that a trait of the models explains their agreement."""
-    orders, exact = mantel.permutations(SIZE, 299, rng)
-    places = mantel.pair_places(orders)
+    orders, exact = similarity.permutations(SIZE, 299, rng)
+    places = similarity.pair_places(orders)
     drawn = [similarities(rng, effect) for _ in range(DRAWS)]
-    return sum(mantel.mantel(values, alike(BASES), places, exact)[1] < 0.05 for values in drawn)
+    return sum(similarity.mantel(values, alike(BASES), places, exact)[1] < 0.05 for values in drawn)
 
 
 def test_a_trait_that_models_agree_by_is_found(rng):
@@ -272,17 +272,17 @@ def test_variance_is_split_as_it_was_made(rng):
         )
         parts = [s * rng.normal(size=size) for s, size in zip(deviations, sizes, strict=True)]
         cube = sum(parts, np.zeros((tokens, models, prompts)))
-        _, low, high = variance_components.shares(cube, np.arange(tokens))
+        _, low, high = variance.shares(cube, np.arange(tokens))
         truth = expected / expected.sum()
         held += (low <= truth) & (truth <= high)
-        found.append(variance_components.estimates(cube))
+        found.append(variance.estimates(cube))
     assert (held >= COVERED[0]).all()
     assert (held <= COVERED[1] + 1).all()
     np.testing.assert_allclose(np.mean(found, axis=0), deviations**2, rtol=0.03)
 
 
 def test_tokens_without_an_effect_have_no_variance_component(rng):
-    found = [variance_components.estimates(rng.normal(size=(300, 4, 3))) for _ in range(DRAWS)]
+    found = [variance.estimates(rng.normal(size=(300, 4, 3))) for _ in range(DRAWS)]
     error = np.std(found, axis=0) / math.sqrt(DRAWS)
     assert (np.abs(np.mean(found, axis=0)[:3]) < 3.5 * error[:3]).all()
 

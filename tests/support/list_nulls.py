@@ -24,7 +24,7 @@ from analysis.chapters import (
 )
 from analysis.measures.list_scores import POINTS, ListScores, list_scores
 from analysis.statistics import Array, ranks
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
 from analysis.words.questions import NEGATIVE, POSITIVE, questions
 from configs.prompts import FOLLOW_UP
 

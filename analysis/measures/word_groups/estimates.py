@@ -16,7 +16,7 @@ from analysis.measures.word_groups.over_models import COLUMNS as OVER_MODELS
 from analysis.measures.word_groups.over_models import over_models
 from analysis.measures.word_groups.placebo import Drawn
 from analysis.measures.word_groups.standing import Standing
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
 from analysis.words.lexicons import NEUTRAL
 from engine.runs.schema import Columns
 

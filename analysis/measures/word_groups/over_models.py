@@ -9,8 +9,8 @@ from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.measure import Measured
 from analysis.measures.word_groups.placebo import Drawn
 from analysis.measures.word_groups.standing import Standing
-from analysis.statistics import Array, contrasts
-from analysis.statistics.t_test import t_test
+from analysis.statistics import Array, permutation_tests
+from analysis.statistics.inference import t_test
 from engine.runs.schema import Columns
 
 _MEAN = ("", "_low", "_high", "_spread", "_placebo_low", "_placebo_high")
@@ -117,22 +117,24 @@ def _over_words(
     place = np.zeros(len(on_axis), dtype=np.int64)
     place[on_axis] = unit
     chosen = len(np.unique(place[on_axis & mine]))
-    ways, exact = contrasts.arrangements(chosen, len(units), rng, permutations)
+    ways, exact = permutation_tests.arrangements(chosen, len(units), rng, permutations)
     permuted = np.full((len(ways), len(standing.cells)), np.nan)
     observed = np.full(len(standing.cells), np.nan)
     for _, adjusted, at in standing.same_words:
         here = on_axis & adjusted
         if len(np.unique(mine[here])) == 2:
             values = standing.adjusted[np.ix_(here, at)]
-            weights = contrasts.weights(ways[:, place[here]], form[here])
-            permuted[:, at] = contrasts.standardised(weights) @ values
-            own_weights = contrasts.weights(mine[here][None], form[here])
-            observed[at] = (contrasts.standardised(own_weights) @ values)[0]
+            weights = permutation_tests.weights(ways[:, place[here]], form[here])
+            permuted[:, at] = permutation_tests.standardised(weights) @ values
+            own_weights = permutation_tests.weights(mine[here][None], form[here])
+            observed[at] = (permutation_tests.standardised(own_weights) @ values)[0]
     p = {}
     for prompt, at in cells.items():
         at = at[~np.isnan(observed[at])]
         means = permuted[:, at].mean(axis=1)  # NaN where a model cannot compare; left out.
         means = means[~np.isnan(means)]
-        extreme = int(contrasts.as_large(means[:, None], observed[at].mean(keepdims=True))[0])
+        extreme = int(
+            permutation_tests.as_large(means[:, None], observed[at].mean(keepdims=True))[0]
+        )
         p[prompt] = extreme / len(means) if exact else (1 + extreme) / (1 + len(means))
     return p

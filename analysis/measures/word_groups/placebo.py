@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.measures.word_groups.standing import Standing
 from analysis.statistics import Array
-from analysis.statistics.contrasts import weights
+from analysis.statistics.permutation_tests import weights
 
 LEAST_STEMS = 5  # A kind of fewer stems in a vocabulary takes no part there.
 LEAST_KINDS = 20  # With fewer kinds, none can be rarer than one of twenty.

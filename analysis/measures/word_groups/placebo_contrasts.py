@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from analysis.measures.word_groups.placebo import PlaceboKinds
-from analysis.statistics import contrasts
+from analysis.statistics import permutation_tests
 from engine.runs.schema import Columns
 
 PLACEBO: Columns = {
@@ -59,7 +59,7 @@ def _contrasts(
             if own is None or beside is None:
                 continue
             here = own | beside
-            found = contrasts.contrast(
+            found = permutation_tests.contrast(
                 standing.adjusted[np.ix_(here, at)],
                 *(own[here], form[here], unit[here], rng, _PERMUTATIONS),
             )

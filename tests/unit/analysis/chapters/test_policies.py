@@ -12,7 +12,7 @@ from analysis.chapters import overoptimisation, policies
 from analysis.measures import reference_policy
 from analysis.measures.overoptimisation import curves_of, pairs_of, with_p
 from analysis.measures.policies import BEST_OF_N, OPTIMAL, policies_of
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
 from configs.prompts import FOLLOW_UP
 from tests.support import runs
 

@@ -6,7 +6,7 @@ import pytest
 
 import analysis
 from analysis.chapters import explained, frequency, humans, sentiment
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
 
 NAMES = {"a": "Ann", "b": "Bob"}
 PROMPTS = ["best", "worst"]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import scipy.cluster.hierarchy
 
-from analysis.statistics.blocs import blocs
+from analysis.statistics.similarity import blocs
 
 
 def test_two_blocs_are_found_in_any_order_of_the_models():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from analysis.statistics import contrasts
+from analysis.statistics import permutation_tests
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def rng():
 def plain(values, labels, rng, draws):
     """The contrast of words of one form, each its own stem."""
     count = len(values)
-    return contrasts.contrast(values, labels, np.zeros(count), np.arange(count), rng, draws)
+    return permutation_tests.contrast(values, labels, np.zeros(count), np.arange(count), rng, draws)
 
 
 def test_words_of_one_form_without_relatives_have_the_interval_of_the_t_test(rng):
@@ -49,7 +49,7 @@ def test_few_arrangements_are_enumerated_and_words_of_one_stem_stay_together(rng
         for pair in itertools.combinations(range(6), 2)
     ]
     observed, t = fitted(values, labels, strata)
-    found = contrasts.contrast(values[:, None], labels, strata, units, rng, draws=99)
+    found = permutation_tests.contrast(values[:, None], labels, strata, units, rng, draws=99)
     assert found.difference[0] == pytest.approx(observed)
     assert found.p[0] == pytest.approx(np.mean(np.abs(every) >= abs(t) - 1e-9))
 
@@ -63,11 +63,11 @@ def test_where_there_are_many_arrangements_some_are_drawn(rng):
 
 
 def test_every_arrangement_is_there_once():
-    ways, exact = contrasts.arrangements(2, 5, np.random.default_rng(0), 10)
+    ways, exact = permutation_tests.arrangements(2, 5, np.random.default_rng(0), 10)
     assert exact
     assert len({tuple(way) for way in ways.tolist()}) == 10
     assert (ways.sum(axis=1) == 2).all()
-    drawn, exact = contrasts.arrangements(2, 5, np.random.default_rng(0), 9)
+    drawn, exact = permutation_tests.arrangements(2, 5, np.random.default_rng(0), 9)
     assert not exact
     assert (drawn.sum(axis=1) == 2).all()
 
@@ -75,16 +75,16 @@ def test_every_arrangement_is_there_once():
 def test_words_of_another_form_change_nothing(rng):
     labels, units = np.array([True, False, False, True]), np.arange(4)
     forms = np.array(["plural", "plural", "plural", "adjective"])
-    found = contrasts.contrast(
+    found = permutation_tests.contrast(
         np.array([[3.0], [1.0], [2.0], [50.0]]), labels, forms, units, rng, 99
     )
     assert found.difference[0] == pytest.approx(1.5)
-    assert contrasts.compared(labels, forms) == (1, 2)
+    assert permutation_tests.compared(labels, forms) == (1, 2)
 
 
 def test_without_words_of_one_form_nothing_is_compared(rng):
     labels, forms = np.array([True, False]), np.array(["plural", "adjective"])
-    found = contrasts.contrast(np.ones((2, 1)), labels, forms, np.arange(2), rng, 99)
+    found = permutation_tests.contrast(np.ones((2, 1)), labels, forms, np.arange(2), rng, 99)
     assert all(math.isnan(number[0]) for number in (found.difference, found.low, found.p))
 
 
@@ -93,10 +93,10 @@ def test_words_that_do_not_count_have_no_weight(rng):
     included = rng.random((6, 9)) < 0.7
     strata = np.arange(9) % 2
     values = rng.normal(size=9)
-    found = contrasts.weights(labels, strata, included) @ values
+    found = permutation_tests.weights(labels, strata, included) @ values
     for row in range(6):
         kept = included[row]
-        alone = contrasts.weights(labels[row][kept][None], strata[kept])[0] @ values[kept]
+        alone = permutation_tests.weights(labels[row][kept][None], strata[kept])[0] @ values[kept]
         np.testing.assert_allclose(found[row], alone)
 
 
@@ -109,7 +109,8 @@ def alarms(rng, units, test_units, draws=300):
         labels = np.isin(units, rng.permutation(count)[: count // 2])
         strata = np.arange(len(units)) % 2
         found += (
-            contrasts.contrast(values[:, None], labels, strata, test_units, rng, 199).p[0] < 0.05
+            permutation_tests.contrast(values[:, None], labels, strata, test_units, rng, 199).p[0]
+            < 0.05
         )
     return found / draws
 
@@ -129,6 +130,6 @@ def test_the_interval_holds_the_difference_at_its_rate_even_of_one_stem(rng):
         labels, held = units < chosen, 0
         for _ in range(400):
             values = 0.5 * labels + rng.normal(size=12)[units] + 0.3 * rng.normal(size=24) + strata
-            found = contrasts.contrast(values[:, None], labels, strata, units, rng, 199)
+            found = permutation_tests.contrast(values[:, None], labels, strata, units, rng, 199)
             held += found.low[0] <= 0.5 <= found.high[0]
         assert 0.91 <= held / 400 <= 0.99

@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 from hypothesis import given
 
-from analysis.statistics import distribution_shape
+from analysis.statistics import distributions
 
 SAMPLES = st.lists(st.integers(-20, 20).map(lambda i: i / 4), min_size=2, max_size=60).filter(
     lambda values: len(set(values)) > 1
@@ -15,7 +15,7 @@ SAMPLES = st.lists(st.integers(-20, 20).map(lambda i: i / 4), min_size=2, max_si
 
 @given(SAMPLES)
 def test_moments_are_scipys_biased_ones(values):
-    found = distribution_shape.moments(np.array(values, dtype=np.float32))
+    found = distributions.moments(np.array(values, dtype=np.float32))
     assert found["n"] == len(values)
     assert found["mean"] == pytest.approx(np.mean(values), abs=1e-12)
     assert found["variance"] == pytest.approx(np.var(values, ddof=0))
@@ -27,7 +27,7 @@ def test_moments_are_scipys_biased_ones(values):
 
 @pytest.mark.parametrize("values", [[0.1], [0.1] * 7])
 def test_equal_rewards_have_no_shape(values):
-    found = distribution_shape.moments(np.array(values, dtype=np.float32))
+    found = distributions.moments(np.array(values, dtype=np.float32))
     assert found["variance"] == 0.0
     assert math.isnan(found["skewness"])
     assert math.isnan(found["kurtosis"])
@@ -37,18 +37,18 @@ def test_equal_rewards_have_no_shape(values):
 def test_float32_rewards_far_from_zero_keep_their_variance():
     x = (10_000 + np.linspace(-1, 1, 1001)).astype(np.float32)
     expected = np.var(x.astype(np.float64))
-    assert distribution_shape.moments(x)["variance"] == pytest.approx(expected, rel=1e-9)
+    assert distributions.moments(x)["variance"] == pytest.approx(expected, rel=1e-9)
 
 
 def test_density_agrees_with_scipys_kernel_estimate():
     x = np.random.default_rng(0).normal(size=2000)
-    grid, height = distribution_shape.density(x)
+    grid, height = distributions.density(x)
     expected = scipy.stats.gaussian_kde(x)(grid)
     np.testing.assert_allclose(height, expected, atol=0.01 * expected.max())
 
 
 def test_density_of_equal_rewards_is_one_point():
-    grid, height = distribution_shape.density(np.full(5, 0.1, dtype=np.float32))
+    grid, height = distributions.density(np.full(5, 0.1, dtype=np.float32))
     assert (len(grid), len(height)) == (1, 1)
 
 
@@ -60,7 +60,7 @@ def test_the_interval_of_skewness_is_that_of_a_bootstrap_over_words():
     for _ in range(600):
         chosen = rng.integers(0, 300, size=300)
         drawn.append(scipy.stats.skew(x[np.concatenate([2 * chosen, 2 * chosen + 1])]))
-    low, high, p = distribution_shape.skewness_interval(x, words)
+    low, high, p = distributions.skewness_interval(x, words)
     assert high - low == pytest.approx(4 * np.std(drawn), rel=0.15)
     assert (low + high) / 2 == pytest.approx(scipy.stats.skew(x))
     assert p < 0.01
@@ -74,12 +74,12 @@ def test_symmetric_distributions_are_rarely_called_skewed(shape, words):
     word, alarms = np.repeat(np.arange(words), 2), 0
     for _ in range(200):
         x = getattr(rng, shape)(size=words, **given_)[word]
-        low, high, p = distribution_shape.skewness_interval(x, word)
+        low, high, p = distributions.skewness_interval(x, word)
         alarms += p < 0.05
         assert (p < 0.05) or low <= 0 <= high
     assert alarms <= 20
 
 
 def test_equal_values_have_no_interval_of_skewness():
-    assert np.isnan(distribution_shape.skewness_interval(np.ones(5), np.arange(5))).all()
-    assert np.isnan(distribution_shape.skewness_interval(np.arange(5), np.zeros(5, int))).all()
+    assert np.isnan(distributions.skewness_interval(np.ones(5), np.arange(5))).all()
+    assert np.isnan(distributions.skewness_interval(np.arange(5), np.zeros(5, int))).all()

@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 from hypothesis import given
 
-from analysis.statistics import effect_sizes
+from analysis.statistics import distributions
 
 SAMPLES = st.lists(st.integers(-5, 5), min_size=5, max_size=12)
 
@@ -17,7 +17,7 @@ def rng():
 
 
 def auc_of_single_words(x, y):
-    return effect_sizes.auc(x, y, np.arange(len(x)), np.arange(len(y)))
+    return distributions.auc(x, y, np.arange(len(x)), np.arange(len(y)))
 
 
 @given(SAMPLES, SAMPLES)
@@ -43,17 +43,17 @@ def test_the_error_of_auc_is_delongs_written_out(rng):
 def test_the_error_of_auc_takes_a_word_said_twice_for_one(rng):
     x, y = rng.normal(0.5, size=20), rng.normal(size=15)
     words, others = np.arange(20), np.arange(15)
-    once = effect_sizes.auc(x, y, words, others)
-    twice = effect_sizes.auc(*(np.repeat(side, 2) for side in (x, y, words, others)))
+    once = distributions.auc(x, y, words, others)
+    twice = distributions.auc(*(np.repeat(side, 2) for side in (x, y, words, others)))
     assert twice == pytest.approx(once)
 
 
 def test_few_words_on_a_side_have_no_interval_of_auc(rng):
     x, y = rng.normal(size=8), rng.normal(size=8)
-    found, *rest = effect_sizes.auc(x, y, np.arange(8) // 2, np.arange(8))
+    found, *rest = distributions.auc(x, y, np.arange(8) // 2, np.arange(8))
     assert 0 <= found <= 1
     assert all(math.isnan(number) for number in rest)
-    known = effect_sizes.auc(x, y, np.minimum(np.arange(8), 4), np.arange(8))
+    known = distributions.auc(x, y, np.minimum(np.arange(8), 4), np.arange(8))
     assert not any(math.isnan(number) for number in known)
 
 
@@ -69,6 +69,6 @@ def test_the_interval_of_auc_holds_one_half_where_nothing_differs(rng, n, m, mos
 
 def test_cohens_d_divides_by_the_pooled_deviation():
     x, y = np.array([2.0, 4.0, 6.0]), np.array([1.0, 1.0, 4.0])
-    assert effect_sizes.cohens_d(x, y) == pytest.approx(2.0 / math.sqrt((2 * 4 + 2 * 3) / 4))
-    assert math.isnan(effect_sizes.cohens_d(x[:1], y))
-    assert math.isnan(effect_sizes.cohens_d(np.ones(3), np.ones(3)))
+    assert distributions.cohens_d(x, y) == pytest.approx(2.0 / math.sqrt((2 * 4 + 2 * 3) / 4))
+    assert math.isnan(distributions.cohens_d(x[:1], y))
+    assert math.isnan(distributions.cohens_d(np.ones(3), np.ones(3)))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from analysis.statistics.group_difference import permutation_test, welch_interval
+from analysis.statistics.permutation_tests import permutation_test, welch_interval
 
 
 @pytest.fixture

@@ -7,13 +7,14 @@ import pytest
 import scipy.stats
 
 from analysis.statistics import kendall
-from analysis.statistics.kendall import tau_b, tau_b_matrix
-from analysis.statistics.kendall_intervals import (
+from analysis.statistics.kendall import (
     Order,
     contributions,
     pair_error,
     pair_interval,
     sum_interval,
+    tau_b,
+    tau_b_matrix,
     unrelated_error,
 )
 

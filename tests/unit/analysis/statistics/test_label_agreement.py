@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.statistics.label_agreement import label_agreement
+from analysis.statistics.permutation_tests import label_agreement
 
 
 @pytest.fixture

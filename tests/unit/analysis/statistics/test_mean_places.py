@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from analysis.statistics.mean_places import mean_place_test
+from analysis.statistics.permutation_tests import mean_place_test
 
 
 def test_p_is_that_of_all_permutations():

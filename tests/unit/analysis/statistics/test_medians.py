@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from analysis.statistics.medians import median_interval
+from analysis.statistics.ranks import median_interval
 
 
 @pytest.mark.parametrize("size", [6, 7, 20, 33, 265])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from analysis.statistics.nested_shares import nested_shares
+from analysis.statistics.variance import nested_shares
 
 QUESTIONS = np.repeat([0, 1, 2], 4)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from analysis.statistics import rank_biased_overlap as overlap
+from analysis.statistics import ranks as overlap
 
 VALUES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=5)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from analysis.statistics import ranks
 from analysis.statistics.kendall import tau_b
-from analysis.statistics.rank_biased_overlap import positions
+from analysis.statistics.ranks import positions
 
 # Few different values, so that ties are the rule.
 TABLES = st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=0, max_size=30)

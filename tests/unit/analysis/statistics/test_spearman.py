@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from analysis.statistics import ranks
-from analysis.statistics.spearman import partial_spearman, spearman_intervals, spearman_p
+from analysis.statistics.correlation import partial_spearman, spearman_intervals, spearman_p
 
 
 def sample(rng, size, weight):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from analysis.statistics.t_test import t_test
+from analysis.statistics.inference import t_test
 
 
 @pytest.mark.parametrize("size", [2, 3, 10])

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from analysis.statistics import variance_components
-from analysis.statistics.variance_components import estimated_shares, noise_shares, shares
+from analysis.statistics import variance
+from analysis.statistics.variance import estimated_shares, noise_shares, shares
 
 
 @pytest.fixture
@@ -56,13 +56,13 @@ def test_noise_alone_is_in_its_interval(rng):
 def test_one_model_or_prompt_cannot_be_corrected(rng, shape):
     cube = rng.normal(size=shape)
     assert np.isnan(estimated_shares(cube, np.arange(20))).all()
-    assert np.isnan(variance_components.estimates(cube)).all()
+    assert np.isnan(variance.estimates(cube)).all()
     share, *_ = shares(cube, np.arange(20))
     assert math.fsum(share) == pytest.approx(1.0)
 
 
 def test_shares_of_more_tokens_than_are_centred_at_a_time_are_those_of_the_whole(rng):
-    tokens = variance_components._TOKENS + 500
+    tokens = variance._TOKENS + 500
     cube = rng.normal(size=(tokens, 3, 2)) + np.linspace(-4, 4, tokens)[:, None, None]
     centred = cube - cube.mean(axis=0)
     own = centred.mean(axis=(1, 2))
