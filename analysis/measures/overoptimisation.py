@@ -13,7 +13,6 @@ from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns
 
 _PAIR: Columns = dict.fromkeys(("of", "prompt", "optimised", "read"), pl.String)
-CURVES: Columns = {**_PAIR, **dict.fromkeys(("kl", "gain", "own_gain"), pl.Float64)}
 PAIRS: Columns = {
     **_PAIR,
     **dict.fromkeys(
