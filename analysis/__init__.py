@@ -38,7 +38,7 @@ from analysis.chapters.framing import framing_axis, framing_ends, framing_table
 from analysis.chapters.frequency import frequency_points, frequency_slopes
 from analysis.chapters.groups import identity_words
 from analysis.chapters.humans import humans_kendall
-from analysis.chapters.items import items_standing, items_top_bottom
+from analysis.chapters.items import items_top_bottom
 from analysis.chapters.language_models import logprobs_ends, logprobs_ratio, logprobs_rewards
 from analysis.chapters.list_probabilities import (
     item_logprobs_points,
@@ -67,8 +67,8 @@ from analysis.measures.list_scores import ListScores, items_points, list_scores
 from analysis.measures.transfer import transfer_matrix
 from analysis.model_info import ModelInfo, describe
 from analysis.run import Run, load
-from analysis.statistics.log_ratio import log_ratio
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.distributions import log_ratio
+from analysis.statistics.inference import with_q
 from analysis.study import Absent, Study, compute
 from analysis.words import lexicons
 from engine.runs.reader import RunError
@@ -106,7 +106,6 @@ __all__ = [
     "item_logprobs_ratio",
     "item_logprobs_rewards",
     "items_points",
-    "items_standing",
     "items_top_bottom",
     "kendall_matrix",
     "kendall_pairs",

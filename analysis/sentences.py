@@ -1,5 +1,6 @@
 """Lists and numbers as sentences of the page have them."""
 
+import math
 from collections.abc import Sequence
 
 from analysis.figures import style
@@ -22,6 +23,11 @@ def beside(value: float, limit: float) -> str:
     while places < 16 and size != abs(limit) and round(size, places) == abs(limit):
         places += 1
     return style.minus(f"{value:.{places}f}")
+
+
+def at_most(width: float) -> str:
+    """A bound with three decimals, rounded up: .01213 is at most 0.013."""
+    return f"{math.ceil(round(1000 * width, 6)) / 1000:.3f}"
 
 
 def span(values: Array) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 import polars as pl
 
 ALPHA = 0.05
+# What a sentence says of the clearest effect of several.
+CHOSEN = " (chosen for that: its interval does not allow for the choice)"
 
 
 def significant(table: pl.DataFrame, q: str = "q") -> pl.DataFrame:

@@ -488,6 +488,7 @@ _SWITCHES = (
     "humans_in_median",
 )
 _MATCH_TRIM = ("auto", "always", "never")
+_FREQUENCY_JOIN = ("forms", "paper")
 _FILES = ("afinn", "frequency", "bing", "identity", "categories", "questions")
 
 
@@ -526,6 +527,11 @@ class Options:
     )
     frequency: str = setting(
         'Path of a BNC word list; "": the package wordfreq, if installed.', command=""
+    )
+    frequency_join: str = setting(
+        'How tokens find their frequency in a BNC list. "forms": word forms, summed over parts of '
+        'speech. "paper": head words, and a word of several parts of speech counts once for each.',
+        command="forms",
     )
     bing: str = setting(
         'Path of a Bing Liu lexicon (word, sentiment); "" leaves that analysis out.', command=""
@@ -570,6 +576,7 @@ class Options:
         for key, low in least.items():
             check_integer(f"analyze.options.{key}", getattr(self, key), low)
         check_choice("analyze.options.match_trim", self.match_trim, _MATCH_TRIM)
+        check_choice("analyze.options.frequency_join", self.frequency_join, _FREQUENCY_JOIN)
         between = isinstance(self.rbo_p, float) and 0 < self.rbo_p < 1
         self._require("rbo_p", between, "numbers between 0 and 1")
         names = self.framing

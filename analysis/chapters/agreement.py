@@ -24,7 +24,7 @@ from analysis.chapters.blocs import CLEAR, blocs_of, blocs_table, consensus_ends
 from analysis.chapters.tokens import NOTHING_SHARED
 from analysis.figures.heat_map import heat_map
 from analysis.statistics import Array, kendall, ranks
-from analysis.statistics.rank_biased_overlap import positions, rank_biased_overlap
+from analysis.statistics.ranks import positions, rank_biased_overlap
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 

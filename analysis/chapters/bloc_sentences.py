@@ -8,7 +8,7 @@ import polars as pl
 
 from analysis.blocks import Finding
 from analysis.chapters.blocs import RELATIONS
-from analysis.sentences import decimals, listed, span
+from analysis.sentences import at_most, decimals, listed, span
 from analysis.study import Study
 
 # Models, other models and relation of every claim under one prompt.
@@ -84,7 +84,7 @@ def _sentence(study: Study, claims: _Claims, prompts: list[str]) -> str:
     each = " under each prompt" if len(prompts) > 1 else ""
     return (
         f"Under {asked}, {'; '.join(parts)}. τ is Kendall’s, over the shared tokens; the 95% "
-        f"intervals of the pairs, which hold together{each}, are ±{error:.3f} or narrower."
+        f"intervals of the pairs, which hold together{each}, are ±{at_most(error)} or narrower."
     )
 
 

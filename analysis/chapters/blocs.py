@@ -7,9 +7,8 @@ import numpy as np
 import polars as pl
 
 from analysis.statistics import Array, ranks
-from analysis.statistics.blocs import blocs
-from analysis.statistics.kendall import concordant_shares
-from analysis.statistics.kendall_intervals import Order, pair_interval
+from analysis.statistics.kendall import Order, concordant_shares, pair_interval
+from analysis.statistics.similarity import blocs
 from analysis.words.spellings import words
 from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns

@@ -49,9 +49,7 @@ from analysis.measures.category_medians import MEDIANS, category_medians
 from analysis.measures.word_scores import WordScores
 from analysis.sentences import q_value
 from analysis.significant_effects import significant
-from analysis.statistics.multiplicity import with_q
 from analysis.study import Absent, Study, Table, required, table
-from analysis.words import lexicons
 from analysis.words.categories import categories
 from analysis.words.questions import questions
 
@@ -83,11 +81,8 @@ class _Found:
 
     @functools.cached_property
     def words(self) -> pl.DataFrame:
-        """Words by category."""
-        try:
-            return categories(self.study.options.categories)
-        except lexicons.LexiconError as error:
-            raise Absent(f"No categories of words: {error}.") from error
+        """Words by category; a file that cannot be read is an error."""
+        return categories(self.study.options.categories)
 
     @functools.cached_property
     def asked(self) -> pl.DataFrame:
@@ -136,8 +131,7 @@ class _Found:
             "models are the evidence; this run has too few, or their bases are not known."
         )
         found = required(pl.concat([pl.DataFrame(schema=BY_BASE), *each]), why)
-        tested = with_family(found, "category_contrasts.csv")
-        return with_q(tested, p="crossed_p", q="crossed_q")
+        return with_family(found, "category_contrasts.csv")
 
     def language_models(self) -> pl.DataFrame:
         """`category_logprobs.csv`."""
@@ -228,11 +222,7 @@ def section(study: Study) -> Section:
 
 _EVIDENCE = (
     "The evidence about base models is the column p: the bases are permuted over the models, and "
-    "few models can give no p below the column “least p”. “p, all random” takes models, questions "
-    "and words as samples; it is there where the column “random” has all three, since one question "
-    "says nothing of others. Each q corrects for all tests of the table. The p with prompts as "
-    "units, prompts_p in the file, is no evidence about base models: the same models answer every "
-    "prompt."
+    "few models can give no p below the column “least p”. q corrects for all tests of the table."
 )
 _OVER_WORDS = (
     "What one model does with these words is described here, and not tested: words of any kind "
@@ -356,9 +346,6 @@ _BASES: tuple[Column, ...] = (
     ("ci_high", "to, over models", "share"),
     *P_AND_Q,
     ("least_p", "least p", "p"),
-    ("random", "random", "text"),
-    ("crossed_p", "p, all random", "p"),
-    ("crossed_q", "q, all random", "p"),
 )
 _WORDS: tuple[Column, ...] = (
     ("words", "words", "count"),

@@ -51,7 +51,7 @@ _SAID = {REVERSED: "is reversed", LOST: "is no longer sure", GAINED: "becomes su
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """conventions_readings, _summary, _findings, _survival and _jumps.csv."""
+    """conventions_readings, _summary, _findings and _jumps.csv."""
     made, found = study.tables, functools.cache(partial(_found, study))
     count = study.settings.top
     yield table("conventions_readings", make=lambda: readings.agreement(found(), count))
@@ -62,9 +62,6 @@ def tables(study: Study) -> Iterator[Table]:
     yield table(
         "conventions_summary",
         make=lambda: summary(made["conventions_readings"], made["conventions_findings"], found()),
-    )
-    yield table(
-        "conventions_survival", make=lambda: by_reading.survival(made["conventions_findings"])
     )
     yield table("conventions_jumps", make=lambda: readings.jumps(found(), _JUMPS))
     yield table("conventions_missing", make=lambda: missing(found()), file=False)
@@ -205,8 +202,7 @@ def _changed(
     named: Mapping[str, str],
 ) -> str:
     """How many findings change under some reading, and the clearest that does."""
-    counts = by_reading.survival(table_.filter(pl.col("default_sure").is_not_null()))
-    total = {name: int(counts[name].sum()) for name in ("sure", "kept", *_SAID, ABSENT)}
+    total = by_reading.survival(table_)
     said = [
         f"{total[kind]} {one if total[kind] == 1 else many}"
         for kind, one, many in _COUNTED
@@ -290,18 +286,12 @@ def _elsewhere(taus: pl.DataFrame, row: Mapping[str, Any]) -> str:  # Any: cells
 
 
 def _of_findings(study: Study) -> list[Block]:
-    """What survives, kind by kind, and every finding that a reading changes."""
+    """Every finding that a reading changes."""
     made = study.tables
     table_, over = made["conventions_findings"], made["conventions_summary"]
     changed = by_reading.changes(table_)
     decided = changed.filter(pl.col("change") != OTHER)
-    blocks = rows(
-        made["conventions_survival"],
-        _SURVIVAL,
-        "conventions_survival.csv",
-        "Which findings survive",
-        unfolded=True,
-    )
+    blocks: list[Block] = []
     if not over["noise"].any():
         blocks.append(
             Text("No noise floor was computed, so no change is called a finding.", "note")
@@ -382,11 +372,8 @@ _ONE_MESH = (
     "that can be split over them otherwise."
 )
 _HOW = (
-    "A finding is sure where its chapter says so: q < .05, and for groups of people also a "
-    "contrast that few ordinary kinds have. Kept: sure, with the same sign, under every reading "
-    "(or, of tokens and orders, the same set or order); moved: the estimate leaves the default’s "
-    "95% interval under some reading all the same. What computing the default reading again "
-    "changes too does not count. Absent: the reading has no such estimate."
+    "A finding is sure where q < .05. What computing the default reading again changes too does "
+    "not count. Absent: the reading has no such estimate."
 )
 _SUMMARY: tuple[Column, ...] = (
     ("label", "reading", "text"),
@@ -400,18 +387,6 @@ _SUMMARY: tuple[Column, ...] = (
     (LOST, "lost", "count"),
     (GAINED, "gained", "count"),
     (ABSENT, "absent", "count"),
-)
-_SURVIVAL: tuple[Column, ...] = (
-    ("finding", "finding", "text"),
-    ("findings", "all", "count"),
-    ("sure", "sure by default", "count"),
-    ("kept", "kept by all", "count"),
-    ("moved", "but moved", "count"),
-    (REVERSED, "reversed", "count"),
-    (LOST, "lost", "count"),
-    (OTHER, "other set or order", "count"),
-    (ABSENT, "absent", "count"),
-    (GAINED, "gained", "count"),
 )
 _CHANGED: tuple[Column, ...] = (
     MODEL,

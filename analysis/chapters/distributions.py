@@ -17,8 +17,8 @@ from analysis.run import Run
 from analysis.sentences import span
 from analysis.significant_effects import significant
 from analysis.statistics import Array
-from analysis.statistics.distribution_shape import density, moments, skewness_interval
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.distributions import density, moments, skewness_interval
+from analysis.statistics.inference import with_q
 from analysis.study import NO_VOCABULARY, Study, Table, table
 from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns

@@ -40,7 +40,6 @@ class Kind:
       value: column of the estimate; 0 is no effect.
       low: column of the lower end of its 95 % interval.
       high: column of the upper end.
-      differs: column that says whether the effect is sure; "" where q < .05 does.
     """
 
     name: str
@@ -49,7 +48,6 @@ class Kind:
     value: str
     low: str = "ci_low"
     high: str = "ci_high"
-    differs: str = ""
 
 
 KINDS = (
@@ -63,7 +61,6 @@ KINDS = (
         "contrast",
         low="contrast_low",
         high="contrast_high",
-        differs="differs",
     ),
     Kind("ρ with people", "humans_correlation", ("list", "prompt"), "spearman"),
     Kind("skewness", "moments", ("prompt",), "skewness", "skewness_low", "skewness_high"),
@@ -147,7 +144,6 @@ def _effects(study: Study, found: Readings, reading: str, model: str) -> _Effect
 
 def _rows(table: pl.DataFrame, kind: Kind) -> pl.DataFrame:
     """The rows of a table as findings; those without an estimate or a test are left out."""
-    sure = pl.col(kind.differs) if kind.differs else pl.col("q") < ALPHA
     return (
         table.filter(pl.col(kind.value).is_not_nan(), pl.col("q").is_not_nan())
         .select(
@@ -157,7 +153,7 @@ def _rows(table: pl.DataFrame, kind: Kind) -> pl.DataFrame:
             low=kind.low,
             high=kind.high,
             q="q",
-            sure=sure,
+            sure=pl.col("q") < ALPHA,
         )
         .cast(pl.Schema(_ROW))
     )
@@ -192,12 +188,12 @@ def _beside(default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
 def _orders(default: _Effects, own: _Effects) -> pl.DataFrame:
     """The order of the groups of an axis by their mean percentile: τ with the default's.
 
-    Axes of which no group differs from the others under the default reading have no order.
+    Axes of which no contrast has q below .05 under the default reading have no order.
     """
     rows: list[tuple[str, str, float | None, float]] = []
     if default.groups is not None:
         keys = ["prompt", "axis", "group"]
-        differ = pl.col("differs").any().over("prompt", "axis")
+        differ = (pl.col("q") < ALPHA).any().over("prompt", "axis")
         tested = default.groups.filter(differ).filter(pl.col("p").is_not_nan())
         groups_ = default.groups.clear() if own.groups is None else own.groups
         means = tested.select(*keys, default="mean_percentile").join(
@@ -282,38 +278,27 @@ def changes(table: pl.DataFrame) -> pl.DataFrame:
     return table.filter(~pl.col("noise"), pl.col("change") != "", ~pl.col("as_noise"))
 
 
-def survival(table: pl.DataFrame) -> pl.DataFrame:
-    """The table `conventions_survival.csv`: of each kind of finding, what every reading keeps.
+def survival(table: pl.DataFrame) -> dict[str, int]:
+    """How many findings that a test decides keep sign and significance under every reading.
 
     Args:
       table: `conventions_findings.csv`.
 
     Returns:
-      finding, findings (of all models), sure (under the default reading; all of what no test
-      decides), kept (of these, under every reading), moved (of the kept, those whose estimate
-      leaves the default's interval under some), reversed, lost, other, absent (of the sure, under
-      some reading; one may be both reversed and lost), gained (not sure under the default reading,
-      and sure under some). Changes that the noise floor makes too do not count.
+      sure (under the default reading), kept (of these, under every reading), reversed, lost, absent
+      (of the sure, under some reading; one may be both reversed and lost), gained (not sure under
+      the default reading, and sure under some). Changes that the noise floor makes too do not
+      count.
     """
-    keys = ["finding", "model", "of"]
-    each = table.filter(~pl.col("noise")).with_columns(
-        pl.when("as_noise").then(pl.lit("")).otherwise("change").alias("change")
-    )
-    kinds = (REVERSED, LOST, OTHER, ABSENT, GAINED)
-    told = each.group_by(keys, maintain_order=True).agg(
-        sure=pl.col("default_sure").first().fill_null(value=True),
-        **{kind: (pl.col("change") == kind).any() for kind in kinds},
-        outside=pl.col("outside").fill_null(value=False).any(),
+    kinds = (REVERSED, LOST, ABSENT, GAINED)
+    own = table.filter(~pl.col("noise"), pl.col("default_sure").is_not_null())
+    told = own.group_by("finding", "model", "of").agg(
+        sure=pl.col("default_sure").first(),
+        **{kind: (~pl.col("as_noise") & (pl.col("change") == kind)).any() for kind in kinds},
     )
     told = told.with_columns(pl.col(ABSENT) & pl.col("sure"))
-    kept = pl.col("sure") & ~pl.any_horizontal(REVERSED, LOST, OTHER, ABSENT)
-    counts = told.group_by("finding", maintain_order=True).agg(
-        findings=pl.len().cast(pl.Int64),
-        kept=kept.sum().cast(pl.Int64),
-        moved=(kept & pl.col("outside")).sum().cast(pl.Int64),
-        **{name: pl.col(name).sum().cast(pl.Int64) for name in ("sure", *kinds)},
-    )
-    return counts.select("finding", "findings", "sure", "kept", "moved", *kinds)
+    told = told.with_columns(kept=pl.col("sure") & ~pl.any_horizontal(REVERSED, LOST, ABSENT))
+    return {name: int(told[name].sum()) for name in ("sure", "kept", *kinds)}
 
 
 def examples(table: pl.DataFrame) -> Iterator[dict[str, object]]:

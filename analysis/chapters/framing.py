@@ -33,9 +33,9 @@ from analysis.figures import style, token_bars
 from analysis.measures.combined import COMBINED, Combined, combined
 from analysis.run import Run
 from analysis.statistics import Array, correlation, ranks
+from analysis.statistics.correlation import principal_axes
+from analysis.statistics.inference import with_q
 from analysis.statistics.kendall import tau_b_matrix
-from analysis.statistics.multiplicity import with_q
-from analysis.statistics.principal_axes import principal_axes
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 

@@ -3,7 +3,7 @@
 import polars as pl
 
 from analysis.blocks import Finding
-from analysis.sentences import span
+from analysis.sentences import at_most, span
 from analysis.significant_effects import significant
 
 
@@ -36,7 +36,8 @@ def _signs(own: pl.DataFrame, prompts: tuple[str, str]) -> str:
     width = (certain["ci_high"] - certain["ci_low"]).to_numpy().max() / 2
     return (
         f"Over all tokens, Pearson’s r of the rewards under {_both(prompts)} is "
-        f"{' and '.join(found)}, each with q < .05; the 95% intervals are ±{width:.3f} or narrower."
+        f"{' and '.join(found)}, each with q < .05; the 95% intervals are ±{at_most(width)} or "
+        "narrower."
     )
 
 

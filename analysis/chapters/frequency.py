@@ -20,9 +20,9 @@ from analysis.chapters.sentiment import (
 )
 from analysis.figures import style, word_points
 from analysis.measures.matched_words import CELL, by_model_and_prompt, matches_block
-from analysis.significant_effects import clearest, counted, interval, significant
+from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant
 from analysis.statistics import regression
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
 from analysis.study import Absent, Study, Table, required, table
 from analysis.words import lexicons
 
@@ -40,7 +40,7 @@ def frequency_points(points: pl.DataFrame, frequency: pl.DataFrame) -> pl.DataFr
 
     Args:
       points: what `sentiment.sentiment_points` returns.
-      frequency: what `lexicons.frequency` returns.
+      frequency: what `lexicons.frequency` returns; a token counts once for each row of its word.
 
     Returns:
       model, prompt, token_id, token, word, log_frequency (natural log of occurrences per
@@ -48,7 +48,7 @@ def frequency_points(points: pl.DataFrame, frequency: pl.DataFrame) -> pl.DataFr
       the slope of Fig 3D is the slope of these points).
     """
     joined = points.join(
-        frequency, on="word", how="inner", validate="m:1", maintain_order="left"
+        frequency, on="word", how="inner", validate="m:m", maintain_order="left_right"
     ).with_columns(log_frequency=pl.col("per_million").log())
     frames = []
     for _, own in by_model_and_prompt(with_stems(joined)):
@@ -90,7 +90,7 @@ def _points(study: Study) -> pl.DataFrame:
         raise Absent(f"Frequency needs the words of the sentiment lexicon. {absent}") from absent
     path = study.options.frequency
     try:
-        frequency = lexicons.frequency(path)
+        frequency = lexicons.frequency(path, study.options.frequency_join)
     except lexicons.LexiconError as error:
         raise Absent(f"No word frequencies: {error}.") from error
     points = frequency_points(graded, frequency)
@@ -231,7 +231,7 @@ def findings(
         best = clearest(part, ("model",))
         text = (
             f"Under “{prompt}”, at equal valence, {said} (q < .05 over {slopes.height} slopes). "
-            f"The clearest slope is that of {names[best['model']]}: "
+            f"The clearest slope{CHOSEN} is that of {names[best['model']]}: "
             f"{interval(best['slope'], best['ci_low'], best['ci_high'])} for each e-fold of "
             "frequency."
         )

@@ -42,8 +42,8 @@ from analysis.measures.human_agreement import (
 )
 from analysis.sentences import decimals
 from analysis.significant_effects import ALPHA, significant
-from analysis.statistics import rank_gaps, ranks
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics import ranks, regression
+from analysis.statistics.inference import with_q
 from analysis.study import Absent, Study, Table, table
 from engine import display
 from engine.runs.schema import Columns
@@ -102,7 +102,7 @@ def _chance(study: Study, key: tuple[str, ...]) -> pl.DataFrame:
 
 
 def humans_chance(ranked: pl.DataFrame, rng: np.random.Generator, draws: int) -> pl.DataFrame:
-    """`rank_gaps.largest_by_chance` of a list, the column `nearest`.
+    """`regression.largest_by_chance` of a list, the column `nearest`.
 
     What people add is shuffled inside fifths of the items by how often people compared them.
 
@@ -113,7 +113,7 @@ def humans_chance(ranked: pl.DataFrame, rng: np.random.Generator, draws: int) ->
     """
     matches = ranked["matches"].cast(pl.Float64).fill_null(0.0).to_numpy()
     bands = np.searchsorted(np.quantile(matches, (0.2, 0.4, 0.6, 0.8)), matches)
-    largest = rank_gaps.largest_by_chance(
+    largest = regression.largest_by_chance(
         ranked.select(ranked.columns[4:]).to_numpy().T,
         ranked["human_rank"].to_numpy(),
         bands,
@@ -155,7 +155,7 @@ def _fits(study: Study) -> pl.DataFrame:
         left_out = 0 if everything is None else everything.height - gaps.height
         nearest = float(np.abs(gaps["nearest"].to_numpy()).max())
         chance = [largest.quantile(level, "linear") for level in (0.5, 0.95)]
-        numbers = (*rank_gaps.line(model, human), ranks.pearson(model - human, human), nearest)
+        numbers = (*regression.line(model, human), ranks.pearson(model - human, human), nearest)
         each.append((*key, gaps.height, left_out, *numbers, *chance))
     return pl.DataFrame(each, schema=_FIT, orient="row")
 

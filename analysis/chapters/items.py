@@ -11,9 +11,9 @@ from functools import partial
 
 import polars as pl
 
-from analysis.blocks import PROMPT, Block, Column, Heading, Picture, Section, notes, rows
+from analysis.blocks import Block, Heading, Picture, Section, notes
 from analysis.chapters import items_questions
-from analysis.ends import both_ends, head_and_tail
+from analysis.ends import both_ends
 from analysis.figures import token_bars
 from analysis.figures.standings import shown_items, standings
 from analysis.measures.list_scores import ITEM, KEYS, items_points, scores_of
@@ -28,7 +28,7 @@ _ENDS: Columns = {**KEYS, "end": pl.String, "rank": pl.UInt32, **ITEM, "reward":
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """items_top_bottom.csv, items_standing.csv, items_prompts.csv and items_questions.csv.
+    """items_top_bottom.csv, items_prompts.csv and items_questions.csv.
 
     For the figures and other chapters: ("items_points", list).
     """
@@ -37,7 +37,6 @@ def tables(study: Study) -> Iterator[Table]:
     yield table(
         "items_top_bottom", make=lambda: items_top_bottom(_points(study), study.settings.top)
     )
-    yield table("items_standing", make=lambda: items_standing(_points(study)))
     yield from items_questions.tables(study)
 
 
@@ -53,30 +52,6 @@ def items_top_bottom(points: pl.DataFrame, count: int) -> pl.DataFrame:
     for _, own in points.group_by(list(KEYS), maintain_order=True):
         frames.append(both_ends(own, "reward", count).select(list(_ENDS)))
     return pl.concat(frames)
-
-
-def items_standing(points: pl.DataFrame) -> pl.DataFrame:
-    """Mean, lowest and highest percentile of each item over the models, prompt by prompt.
-
-    Percentiles are compared because the rewards of two models have no common unit.
-
-    Returns:
-      The table `items_standing.csv`: list, prompt, item_id, item, n (models), mean_percentile,
-      lowest and highest percentile; by list and prompt as in `points`, from the highest mean down,
-      then by item_id.
-    """
-    keys = ["list", "prompt"]
-    values = pl.col("percentile")
-    numbers = {"mean_percentile": values.mean(), "lowest": values.min(), "highest": values.max()}
-    each = points.group_by([*keys, "item_id", "item"], maintain_order=True).agg(
-        n=pl.len(), **numbers
-    )
-    groups = each.select(keys).unique(maintain_order=True).with_row_index("group")
-    each = each.join(groups, on=keys, how="left", validate="m:1")
-    # Means that differ only by rounding are ties.
-    mean = pl.col("mean_percentile").round(12)
-    each = each.sort("group", mean, "item_id", descending=[False, True, False])
-    return each.select(*keys, "item_id", "item", "n", *numbers)
 
 
 def _points(study: Study) -> pl.DataFrame:
@@ -99,7 +74,7 @@ def _incomparable(study: Study) -> Iterator[str]:
 
 def section(study: Study) -> Section:
     """Each list: one prompt after the other, or by question where there are many prompts."""
-    blocks = notes([study.tables.reason("items_standing"), *_incomparable(study)])
+    blocks = notes([study.tables.reason("items_top_bottom"), *_incomparable(study)])
     for (name,), points in study.tables.of("items_points").items():
         prompts = prompts_in(points)
         if len(prompts) > FEW:
@@ -107,6 +82,7 @@ def section(study: Study) -> Section:
         else:
             for prompt in prompts:
                 blocks += _under(study, name, prompt, points.filter(prompt=prompt))
+            blocks += items_questions.ends(study, name, ROWS_SHOWN)
     return Section(
         id="items",
         title="Lists of replies",
@@ -126,7 +102,7 @@ def section(study: Study) -> Section:
 def _under(study: Study, name: str, prompt: str, points: pl.DataFrame) -> list[Block]:
     """One list under one prompt, model by model."""
     top, names = study.settings.figure_top, study.names
-    standing = study.tables["items_standing"].filter(list=name, prompt=prompt)
+    standing = items_questions.over(points, "percentile")
     ends = study.tables["items_top_bottom"].filter(list=name, prompt=prompt)
     count = min(top, max(1, standing.height // 2))
     groups = shown_items(standing, top)
@@ -138,19 +114,9 @@ def _under(study: Study, name: str, prompt: str, points: pl.DataFrame) -> list[B
         "in three groups: the highest means, the items on which models differ most, and the lowest "
         "means."
     )
-    stem, columns = f"{name}_{prompt}", (PROMPT, *_COLUMNS)
+    stem = f"{name}_{prompt}"
     return [
         Heading(f"{name}, prompt “{prompt}”"),
         Picture(f"items_standing_{stem}", caption, colours),
         Picture(f"items_top_bottom_{stem}", "What each model rates first and last.", sides),
-        *rows(head_and_tail(standing, ROWS_SHOWN), columns, "items_standing.csv"),
     ]
-
-
-_COLUMNS: tuple[Column, ...] = (
-    ("item", "item", "token"),
-    ("n", "models", "count"),
-    ("mean_percentile", "mean percentile", "share"),
-    ("lowest", "lowest", "share"),
-    ("highest", "highest", "share"),
-)

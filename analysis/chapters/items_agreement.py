@@ -1,4 +1,4 @@
-"""How far the models agree on the order of a list, and which of their traits go with agreement."""
+"""How far the models agree on the order of a list."""
 
 from __future__ import annotations
 
@@ -13,23 +13,18 @@ import polars as pl
 
 from analysis.blocks import Block, Column, Finding, Folded, Heading, Picture, Section, notes, rows
 from analysis.chapters import items_blocs
-from analysis.chapters.explained import predictors, rsa_table
 from analysis.chapters.items_blocs import of_list
 from analysis.chapters.items_questions import SOME
 from analysis.figures.heat_map import heat_map
 from analysis.measures.list_scores import ALL, ListScores, every_list
-from analysis.sentences import q_value
-from analysis.significant_effects import significant
-from analysis.statistics import Array, kendall_intervals
+from analysis.statistics import Array, kendall
 from analysis.statistics.kendall import tau_b_matrix
-from analysis.statistics.multiplicity import with_q
-from analysis.study import Absent, Study, Table, required, table
+from analysis.study import Study, Table, required, table
 from analysis.words.questions import NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
 
-LEAST = 4  # Models: three have three pairs, and six orders are too few for a p-value.
 _SAMPLE = 1_000  # Items from which an interval is computed, drawn where a list is longer.
 _QUESTION: Columns = dict.fromkeys(("list", "question", "framing"), pl.String)
 _NUMBERS = ("kendall", "kendall_spread", "spearman", "spearman_spread")
@@ -47,18 +42,12 @@ _AGREEMENT: Columns = {
         pl.Float64,
     ),
 }
-_RSA: Columns = {
-    **dict.fromkeys(("list", "predictor", "tested"), pl.String),
-    "pairs": pl.Int64,
-    **dict.fromkeys(("estimate", "p"), pl.Float64),
-}
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """items_pairs.csv, items_agreement.csv, items_rsa.csv, and those of `items_blocs`."""
+    """items_pairs.csv, items_agreement.csv, and those of `items_blocs`."""
     yield table("items_pairs", make=partial(_pairs, study))
     yield table("items_agreement", make=partial(_agreement, study))
-    yield table("items_rsa", make=partial(_rsa, study))
     yield from items_blocs.tables(study)
 
 
@@ -114,7 +103,7 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
         means = over.agg(pl.col("kendall", "spearman").mean())
         value = float(means["kendall"].to_numpy().mean())
         share = np.mean([shares[p] for p in known], axis=0)
-        low, high = kendall_intervals.sum_interval(share, value, scores.items.height)
+        low, high = kendall.sum_interval(share, value, scores.items.height)
         models = {*own["model_a"], *own["model_b"]}
         counts = (len(known), len(models), own.height, scores.items.height)
         ends = (own["kendall"].min(), own["kendall"].max())
@@ -122,39 +111,6 @@ def items_agreement(scores: ListScores, rng: np.random.Generator) -> pl.DataFram
         numbers = (value, low, high, *ends, spread, means["spearman"].mean())
         found.append((scores.name, question, framing, *counts, *numbers))
     return pl.DataFrame(found, schema=_AGREEMENT, orient="row")
-
-
-def items_rsa(
-    matrix: pl.DataFrame, by: dict[str, Array], name: str, rng: np.random.Generator, draws: int
-) -> pl.DataFrame:
-    """Which traits of the models go with their agreement on one list (`explained.rsa_table`).
-
-    Args:
-      matrix: what `square` returns.
-      by: trait -> matrix of the models, as `explained.predictors` returns.
-      name: the list.
-      rng: draws the permutations.
-      draws: number of permutations at most.
-
-    Returns:
-      The table `items_rsa.csv`: list, predictor, tested ("alone": Pearson's r over the pairs of
-      models, Mantel's one-sided p; "jointly": standardised beta, two-sided p), pairs, estimate, p.
-    """
-    each, _ = rsa_table(matrix, by, rng, draws)
-    count = matrix.height * (matrix.height - 1) // 2
-    columns = {"alone": ("pearson_r", "mantel_p"), "jointly": ("beta", "permutation_p")}
-    frames = [
-        each.select(
-            pl.lit(name).alias("list"),
-            "predictor",
-            pl.lit(tested).alias("tested"),
-            pl.lit(count, pl.Int64).alias("pairs"),
-            estimate=estimate,
-            p=p,
-        )
-        for tested, (estimate, p) in columns.items()
-    ]
-    return pl.concat(frames)
 
 
 def _parts(scores: ListScores) -> list[tuple[str, str, Array]]:
@@ -175,9 +131,9 @@ def square(pairs: pl.DataFrame, question: str = "") -> pl.DataFrame:
     models = both.unique(maintain_order=True).to_list()
     values = np.full((len(models), len(models)), np.nan)
     np.fill_diagonal(values, 1.0)
-    for a, b, kendall in own.select("model_a", "model_b", "kendall").iter_rows():
+    for a, b, tau in own.select("model_a", "model_b", "kendall").iter_rows():
         i, j = models.index(a), models.index(b)
-        values[i, j] = values[j, i] = kendall
+        values[i, j] = values[j, i] = tau
     schema: Columns = {"model": pl.String, **dict.fromkeys(models, pl.Float64)}
     return pl.DataFrame([models, *values.T], schema=schema, orient="col")
 
@@ -208,7 +164,7 @@ def _shares(scores: ListScores, rng: np.random.Generator) -> dict[int, Array]:
         if len(known) > 1:
             weights = np.ones((len(known), len(known))) - np.eye(len(known))
             x = scores.percentiles[known, p][:, at]
-            shares[p] = kendall_intervals.contributions(x, weights[None] / weights.sum())[0]
+            shares[p] = kendall.contributions(x, weights[None] / weights.sum())[0]
     return shares
 
 
@@ -231,32 +187,6 @@ def _agreement(study: Study) -> pl.DataFrame:
     return pl.concat(items_agreement(scores, rng) for scores in every_list(study))
 
 
-def _rsa(study: Study) -> pl.DataFrame:
-    """`items_rsa` of every list, over all its prompts, with q (family: the whole table)."""
-    pairs = study.tables["items_pairs"]
-    rng = np.random.default_rng(study.options.seed)
-    lines = {slug: info.lineage for slug, info in study.infos.items()}
-    frames = []
-    for name in lists_in(pairs):
-        matrix = square(pairs.filter(list=name))
-        models = matrix.columns[1:]
-        if len(models) < LEAST or np.isnan(matrix.select(models).to_numpy()).any():
-            continue
-        order = pl.DataFrame({"model": models})
-        about = order.join(
-            study.described, on="model", how="left", validate="1:1", maintain_order="left"
-        )
-        by = predictors(about, lines)
-        if by:
-            frames.append(items_rsa(matrix, by, name, rng, study.options.permutations))
-    if not frames:
-        raise Absent(
-            f"What explains agreement on a list takes {LEAST} models that scored it, of which a "
-            "base, developer, size or rank is known and varies."
-        )
-    return with_q(pl.concat(frames))
-
-
 def lists_in(frame: pl.DataFrame | None) -> list[str]:
     """The lists of a table, in the order of its rows; none for None."""
     return [] if frame is None else frame["list"].unique(maintain_order=True).to_list()
@@ -265,17 +195,13 @@ def lists_in(frame: pl.DataFrame | None) -> list[str]:
 def section(study: Study) -> Section:
     """Each list: a heat map over all prompts, those by question folded, and the numbers."""
     made = study.tables
-    rsa = made.get("items_rsa")
-    blocks: list[Block] = notes([made.reason("items_pairs"), made.reason("items_rsa")])
+    blocks: list[Block] = notes([made.reason("items_pairs")])
     for name in lists_in(made.get("items_pairs")):
         own = made["items_pairs"].filter(list=name)
         blocks += [Heading(name), *_heat_maps(study, own)]
         blocks += rows(made["items_agreement"].filter(list=name), _COLUMNS, "items_agreement.csv")
         blocs = of_list(made.get("items_blocs"), name)
         blocks += rows(blocs, items_blocs.BLOC_COLUMNS, "items_blocs.csv", f"{name}: blocs")
-        if rsa is not None:
-            title = f"{name}: traits of the models and their agreement"
-            blocks += rows(rsa.filter(list=name), _RSA_COLUMNS, "items_rsa.csv", title)
     return Section(
         id="items_agreement",
         title="Agreement on lists",
@@ -318,22 +244,18 @@ def file_name(question: str) -> str:
 
 
 def findings(study: Study) -> list[Finding]:
-    """Whether the models agree on each list, and which traits of theirs go with it."""
+    """Whether the models agree on each list."""
     made = study.tables
     found: list[Finding] = []
-    rsa = made.get("items_rsa")
     for name in lists_in(made.get("items_pairs")):
         pairs = made["items_pairs"].filter(list=name)
         for own in framed_rows(made["items_agreement"].filter(list=name)):
             picture = f"items_kendall_{name}"
             picture += f"_{file_name(own['question'])}" if own["question"] in _FRAMED else ""
-            texts = [
-                items_blocs.agreement_beyond_chance(own, pairs, study.names),
-                _opposition(study, name, own["framing"]),
-            ]
-            found += [Finding(text=text, picture=picture) for text in texts if text]
-        text = "" if rsa is None else traits(rsa.filter(list=name))
-        found += [Finding(text=text, picture=f"items_kendall_{name}")] if text else []
+            # A mean over models that oppose one another describes none of them.
+            text = _opposition(study, name, own["framing"])
+            text = text or items_blocs.agreement_beyond_chance(own, pairs, study.names)
+            found += [Finding(text=text, picture=picture)] if text else []
     return found
 
 
@@ -356,29 +278,7 @@ def _opposition(study: Study, name: str, framing: str) -> str:
     return items_blocs.opposition(pairs, blocs, study.names)
 
 
-def traits(rsa: pl.DataFrame) -> str:
-    """The traits of the models that go with their agreement on a list (alone, q < .05), in words.
-
-    Args:
-      rsa: rows of `items_rsa` of one list.
-    """
-    certain = significant(rsa).filter(pl.col("estimate") > 0, tested="alone")
-    named = [
-        f"{_TRAITS.get(trait, trait)} (r = {r:.2f}, Mantel {q_value(q)})"
-        for trait, r, q in certain.select("predictor", "estimate", "q").iter_rows()
-    ]
-    if not named:
-        return ""
-    text = (
-        f"The more alike two models are in {', '.join(named)}, the more alike they order "
-        f"“{rsa['list'][0]}” ({rsa['pairs'][0]} pairs of models)."
-    )
-    together = " These traits go together: one of them may explain the others."
-    return text + (together if len(named) > 1 else "")
-
-
 _FRAMED = tuple(f"{framing} prompts" for framing in (POSITIVE, NEGATIVE))
-_TRAITS = {"rank": "RewardBench rank"}
 _COLUMNS: tuple[Column, ...] = (
     ("question", "question", "text"),
     ("prompts", "prompts", "count"),
@@ -390,11 +290,4 @@ _COLUMNS: tuple[Column, ...] = (
     ("highest", "highest pair", "fixed"),
     ("prompt_spread", "spread over prompts", "fixed"),
     ("spearman", "mean ρ", "fixed"),
-)
-_RSA_COLUMNS: tuple[Column, ...] = (
-    ("predictor", "trait", "text"),
-    ("tested", "tested", "text"),
-    ("estimate", "r or β", "fixed"),
-    ("p", "p", "p"),
-    ("q", "q", "p"),
 )

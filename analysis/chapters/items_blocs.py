@@ -13,7 +13,7 @@ from analysis.chapters.agreement import kendall_matrix
 from analysis.chapters.blocs import blocs_table, kendall_pairs
 from analysis.measures.list_scores import ListScores, every_list
 from analysis.sentences import decimals, listed
-from analysis.statistics.kendall_intervals import FEWEST
+from analysis.statistics.kendall import FEWEST
 from analysis.study import Study, Table, required, table
 from analysis.words.questions import ASKED_FOR
 from engine.runs.schema import Columns

@@ -18,8 +18,8 @@ from analysis.measures.list_scores import ALL, ITEM, ListScores, every_list
 from analysis.sentences import decimals, q_value
 from analysis.significant_effects import ALPHA, significant
 from analysis.statistics import Array
-from analysis.statistics.multiplicity import with_q
-from analysis.statistics.spearman import partial_spearman
+from analysis.statistics.correlation import partial_spearman
+from analysis.statistics.inference import with_q
 from analysis.study import Study, Table, required, table
 from analysis.words import lexicons
 from analysis.words.questions import ASKED_FOR, NEGATIVE, POSITIVE

@@ -16,9 +16,8 @@ from analysis.ends import head_and_tail
 from analysis.figures import prompt_pairs
 from analysis.measures.list_scores import ITEM, ListScores, every_list
 from analysis.sentences import decimals
-from analysis.statistics import Array, kendall_intervals
-from analysis.statistics.kendall import tau_b_matrix
-from analysis.statistics.kendall_intervals import FEWEST
+from analysis.statistics import Array, kendall
+from analysis.statistics.kendall import FEWEST, tau_b_matrix
 from analysis.study import Study, Table, required, table
 from analysis.words.questions import NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
@@ -126,7 +125,7 @@ def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataF
         weights = masks / np.maximum(2 * counts[m], 1)[:, None, None]
         own = tau_b_matrix(x)
         values[m] = np.where(counts[m] > 0, (weights * own).sum(axis=(1, 2)), math.nan)
-        shares[m] = kendall_intervals.contributions(x[:, at], weights)
+        shares[m] = kendall.contributions(x[:, at], weights)
     found = []
     for kind, contrast in _CONTRASTS.items():
         used = np.flatnonzero(contrast)
@@ -136,7 +135,7 @@ def items_prompt_kinds(scores: ListScores, rng: np.random.Generator) -> pl.DataF
         for name, chosen in [*each, (ALL_MODELS, models)] if each else []:
             value = float((values[np.ix_(chosen, used)] @ sign).mean())
             share = np.einsum("mkn,k->mn", shares[np.ix_(chosen, used)], sign).mean(axis=0)
-            ends = kendall_intervals.sum_interval(share, value, size)
+            ends = kendall.sum_interval(share, value, size)
             pairs = int(counts[np.ix_(chosen, used)].sum())
             found.append((scores.name, name, kind, len(chosen), pairs, size, value, *ends))
     return pl.DataFrame(found, schema=_KINDS, orient="row")

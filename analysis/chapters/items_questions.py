@@ -18,8 +18,8 @@ from analysis.measures.list_scores import ALL, ITEM, ListScores, every_list
 from analysis.sentences import listed
 from analysis.significant_effects import significant
 from analysis.statistics import Array
-from analysis.statistics.mean_places import mean_place_test
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
+from analysis.statistics.permutation_tests import mean_place_test
 from analysis.study import Study, Table, required, table
 from analysis.words.questions import ASKED_FOR, POSITIVE
 from engine import display
@@ -184,7 +184,7 @@ def blocks(study: Study, scores: ListScores, shown: int) -> list[Block]:
     standing = study.tables["items_questions"].filter(list=name)
     counts = standing.select("question", "prompts").unique(maintain_order=True)
     questions = {str(c): f"{c!s} ({n})" for c, n in counts.iter_rows()}
-    groups = shown_items(_over(standing, "mean_percentile"), top)
+    groups = shown_items(over(standing, "mean_percentile"), top)
     draw = partial(standings, standing, "question", "mean_percentile", groups, questions)
     caption = (
         "One row per item, from the highest mean down; one column per question, with its number "
@@ -199,11 +199,22 @@ def blocks(study: Study, scores: ListScores, shown: int) -> list[Block]:
         at = scores.framed(framing)
         if len(at):
             made.append(_by_model(study, scores, at, framing))
-    for question in list(questions)[:SOME]:
-        ends = head_and_tail(standing.filter(question=question), shown)
-        title = f"{name}: “{question}”"
-        made += rows(ends, _QUESTION_COLUMNS, "items_questions.csv", title)
+    made += ends(study, name, shown)
     return [*made, *rows(counts, _COUNTS, "items_prompts.csv", f"{name}: questions")]
+
+
+def ends(study: Study, name: str, shown: int) -> list[Block]:
+    """The first and last items of a list under each of the first questions, as tables."""
+    standing = study.tables.get("items_questions")
+    if standing is None:
+        return []
+    made: list[Block] = []
+    own = standing.filter(list=name)
+    for question in own["question"].unique(maintain_order=True).head(SOME):
+        both = head_and_tail(own.filter(question=question), shown)
+        title = f"{name}: “{question}”"
+        made += rows(both, _QUESTION_COLUMNS, "items_questions.csv", title)
+    return made
 
 
 def _by_model(study: Study, scores: ListScores, at: Array, framing: str) -> Picture:
@@ -215,7 +226,7 @@ def _by_model(study: Study, scores: ListScores, at: Array, framing: str) -> Pict
         )
         for model, values in zip(models, means, strict=True)
     )
-    groups = shown_items(_over(cells, "percentile"), study.settings.figure_top)
+    groups = shown_items(over(cells, "percentile"), study.settings.figure_top)
     asked = f", asked for {ASKED_FOR[framing]}" if framing else ""
     caption = (
         f"The models{asked}: each one’s mean over the {len(at)} prompts. "
@@ -226,8 +237,12 @@ def _by_model(study: Study, scores: ListScores, at: Array, framing: str) -> Pict
     return Picture(stem, caption, draw)
 
 
-def _over(cells: pl.DataFrame, value: str) -> pl.DataFrame:
-    """item_id, item, mean, lowest and highest of `value`; from the highest mean down."""
+def over(cells: pl.DataFrame, value: str) -> pl.DataFrame:
+    """item_id, item, mean, lowest and highest of `value`; from the highest mean down.
+
+    Percentiles are compared because the rewards of two models have no common unit. Means that
+    differ only by rounding are ties, which go to the lower item_id.
+    """
     values = pl.col(value)
     each = cells.group_by("item_id", "item", maintain_order=True).agg(
         mean=values.mean(), lowest=values.min(), highest=values.max()

@@ -27,7 +27,7 @@ from analysis.ends import TOKEN_ENDS, both_ends, token_ends
 from analysis.figures import token_bars
 from analysis.run import Run
 from analysis.statistics.correlation import correlations
-from analysis.statistics.log_ratio import log_ratio
+from analysis.statistics.distributions import log_ratio
 from analysis.study import Absent, Study, Table, required, table
 from engine.runs.schema import Columns
 

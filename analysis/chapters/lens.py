@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
-import numpy as np
 import polars as pl
 
 from analysis.blocks import (
@@ -27,9 +26,7 @@ from analysis.chapters.lens_sentences import findings
 from analysis.figures import style
 from analysis.figures.by_layer import Line, by_layer
 from analysis.measures import lens
-from analysis.measures.lens_groups import group_spread
 from analysis.study import Absent, Study, Table, prompts_in, required, table
-from analysis.words import lexicons
 
 NO_LENS = "No model was swept with the reward lens (--config.lens=true)."
 REFERENCE = ("greatest", "best")  # two questions of one framing
@@ -38,18 +35,15 @@ _HALF = "Layer where half is reached"
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """lens.csv, lens_framing.csv, lens_groups.csv and lens_layers.csv."""
+    """lens.csv, lens_framing.csv and lens_layers.csv."""
     made = study.tables
     both = functools.cache(partial(_by_layer, study))
     few = "Fewer than ten tokens were swept with the lens."
     yield table("lens", make=lambda: required(both().order, few))
     yield table("lens_framing", make=lambda: _framed(study, both()))
-    yield table("lens_groups", make=partial(_groups, study))
     yield table(
         "lens_layers",
-        make=lambda: lens.milestones(
-            made["lens"], made.get("lens_framing"), made.get("lens_groups")
-        ),
+        make=lambda: lens.milestones(made["lens"], made.get("lens_framing")),
     )
 
 
@@ -64,19 +58,6 @@ def _framed(study: Study, both: lens.Tables) -> pl.DataFrame:
     return required(both.frames, f"No model was swept with the lens under both “{pair}”.")
 
 
-def _groups(study: Study) -> pl.DataFrame:
-    options = study.options
-    if not lens.swept(study.run):
-        raise Absent(NO_LENS)
-    try:
-        terms = lexicons.identity(options.identity)
-    except lexicons.LexiconError as error:
-        raise Absent(f"No identity terms: {error}.") from error
-    rng = np.random.default_rng(options.seed)
-    found = group_spread(study.run, study.scored, terms, rng, options.permutations)
-    return required(found, "No axis has two groups of people with three words each.")
-
-
 def section(study: Study) -> Section:
     """Lines over the layers, the layers at which things are half way, and the tables."""
     made = study.tables
@@ -88,9 +69,8 @@ def section(study: Study) -> Section:
             *rows(made.get("lens_layers"), _LAYERS, "lens_layers.csv", _HALF),
             _ends(study, order),
             *_framing(study),
-            *_of_groups(study),
             *rows(order, _ORDER, "lens.csv", "Layer by layer"),
-            *notes([made.reason("lens_framing"), made.reason("lens_groups")]),
+            *notes([made.reason("lens_framing")]),
         ]
     return Section(
         id="lens",
@@ -195,32 +175,6 @@ def _framing(study: Study) -> list[Block]:
     return [picture, *rows(frames, _FRAMES, "lens_framing.csv", "Two prompts, layer by layer")]
 
 
-def _of_groups(study: Study) -> list[Block]:
-    groups = study.tables.get("lens_groups")
-    if groups is None:
-        return []
-    over = groups.group_by("model", "prompt", "layer", maintain_order=True).agg(
-        spread=pl.col("spread").mean()
-    )
-    lines = [
-        Line(name=name, rows=over.filter(prompt=name), value="spread", band=(), look=look)
-        for name, look in style.looks(prompts_in(over)).items()
-    ]
-    caption = (
-        "How far words for groups of people stand apart after each layer: the share of the "
-        "variance of their percentiles that lies between the groups of an axis, mean over the "
-        "axes. By chance it is 0 on average. Unrelated words differ a little too."
-    )
-    draw = partial(by_layer, lines, study.names, "share between groups", (0.0,))
-    picture = Picture("lens_groups", caption, draw)
-    return [picture, *_group_rows(groups)]
-
-
-def _group_rows(groups: pl.DataFrame) -> Sequence[Block]:
-    last = groups.filter(pl.col("layer") == pl.col("layers"))
-    return rows(last, _GROUPS, "lens_groups.csv", "Groups after the last layer")
-
-
 _AT: tuple[Column, ...] = (("layer", "layer", "count"), ("layers", "of", "count"))
 _LAYERS: tuple[Column, ...] = (
     *(MODEL, PROMPT, ("against", "against", "text"), ("what", "what", "text")),
@@ -241,11 +195,5 @@ _FRAMES: tuple[Column, ...] = (
     ("difference", "difference", "fixed"),
     ("difference_low", "from", "fixed"),
     ("difference_high", "to", "fixed"),
-    *P_AND_Q,
-)
-_GROUPS: tuple[Column, ...] = (
-    *(MODEL, PROMPT, ("axis", "axis", "text"), ("groups", "groups", "count")),
-    ("stems", "stems", "count"),
-    ("spread", "share between groups", "share"),
     *P_AND_Q,
 )

@@ -7,14 +7,14 @@ import polars as pl
 
 from analysis.blocks import Finding
 from analysis.measures.lens import ALL
-from analysis.sentences import span
+from analysis.sentences import at_most, span
 from analysis.significant_effects import significant
 
 
 def findings(
     order: pl.DataFrame | None, frames: pl.DataFrame | None, layers: pl.DataFrame | None
 ) -> list[Finding]:
-    """Where the final order appears, where two prompts part, where groups do; each if it is sure.
+    """Where the final order appears and where two prompts part; each if it is sure.
 
     Args:
       order: the table `lens.csv`.
@@ -23,7 +23,7 @@ def findings(
     """
     if order is None or layers is None:
         return []
-    return [*_order(order, layers), *_frames(frames, layers), *_groups(layers)]
+    return [*_order(order, layers), *_frames(frames, layers)]
 
 
 def _order(order: pl.DataFrame, layers: pl.DataFrame) -> Iterator[Finding]:
@@ -41,7 +41,7 @@ def _order(order: pl.DataFrame, layers: pl.DataFrame) -> Iterator[Finding]:
         text=f"Read by the final norm and head, the ranking of all tokens is half way to the final "
         f"one (τ of 0.5 or more with the last layer, from there on) after {_depths(early)} of the "
         f"layers, in {_of(early, every, 'rankings')}{rest}; the 95% intervals of τ are "
-        f"±{width:.3f} or narrower.",
+        f"±{at_most(width)} or narrower.",
         picture="lens",
     )
 
@@ -61,20 +61,6 @@ def _frames(frames: pl.DataFrame | None, layers: pl.DataFrame) -> Iterator[Findi
         f"{_of(wide, tested, 'models')} (q < .05). Half of this difference is there after "
         f"{_depths(apart)} of the layers.",
         picture="lens_framing",
-    )
-
-
-def _groups(layers: pl.DataFrame) -> Iterator[Finding]:
-    """Where words for groups of people stand apart, as far as they do in the end."""
-    apart = layers.filter(what="groups")
-    if not apart.height:
-        return
-    models, axes = apart["model"].n_unique(), apart["against"].n_unique()
-    yield Finding(
-        text=f"Words for groups of people stand apart after the last layer on {axes} "
-        f"{'axis' if axes == 1 else 'axes'}, in {models} {'model' if models == 1 else 'models'} "
-        f"(q < .05); half of that spread is there after {_depths(apart)} of the layers.",
-        picture="lens_groups",
     )
 
 

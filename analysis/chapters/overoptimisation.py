@@ -7,7 +7,7 @@ reward is here any other model of the run, and the curves are exact.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -19,7 +19,6 @@ from analysis.chapters.items_agreement import file_name
 from analysis.chapters.policies import (
     asked_of,
     drawn,
-    in_percent,
     known_replies,
     not_drawn,
     place_of,
@@ -27,49 +26,32 @@ from analysis.chapters.policies import (
 )
 from analysis.figures import climbs
 from analysis.measures.overoptimisation import (
-    CURVES,
-    ENSEMBLES,
     LEAST_LOSS,
-    LOSSES,
     TURNS,
     curves_of,
-    ensembles_of,
-    losses_of,
     pairs_of,
     with_p,
 )
-from analysis.measures.reference_policy import KLS, LIST, Replies
+from analysis.measures.reference_policy import KLS, LIST
 from analysis.sentences import decimals
 from analysis.significant_effects import ALPHA
-from analysis.statistics.multiplicity import with_q
-from analysis.study import Absent, Study, Table, required, table
-from engine.runs.schema import Columns
+from analysis.statistics.inference import with_q
+from analysis.study import Absent, Study, Table, table
 
 _AGREE = 0.5  # correlation of two rewards above which one may stand for the other
-_SHOWN_KLS = [1.0, 4.0]
-_LOSING = 10  # replies listed of each pair that turns down
 
-# Each set of replies with its tables `curves_of` and `pairs_of`.
-_Crossed: TypeAlias = list[tuple[Replies, pl.DataFrame, pl.DataFrame]]
+# The tables `curves_of` and `pairs_of` of each set of replies.
+_Crossed: TypeAlias = list[tuple[pl.DataFrame, pl.DataFrame]]
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """overoptimisation.csv, and overoptimisation_pairs, _replies and _ensembles.csv."""
+    """overoptimisation.csv and overoptimisation_pairs.csv."""
     crossed = functools.cache(partial(_crossed, study))
-    made: dict[str, Callable[[], pl.DataFrame]] = {
-        "overoptimisation": lambda: _joined(CURVES, (curves for _, curves, _ in crossed())),
-        "overoptimisation_pairs": lambda: with_q(pl.concat(pairs for _, _, pairs in crossed())),
-        "overoptimisation_replies": lambda: required(
-            _joined(LOSSES, (losses_of(r, p, _LOSING) for r, _, p in crossed())),
-            "No model’s reward falls while another’s is optimised.",
-        ),
-        "overoptimisation_ensembles": lambda: required(
-            _joined(ENSEMBLES, (ensembles_of(replies) for replies, _, _ in crossed())),
-            "Ensembles take three reward models.",
-        ),
-    }
-    for name, make in made.items():
-        yield table(name, make=make)
+    yield table("overoptimisation", make=lambda: pl.concat(curves for curves, _ in crossed()))
+    yield table(
+        "overoptimisation_pairs",
+        make=lambda: with_q(pl.concat(pairs for _, pairs in crossed())),
+    )
 
 
 def _crossed(study: Study) -> _Crossed:
@@ -80,7 +62,7 @@ def _crossed(study: Study) -> _Crossed:
     curves = [curves_of(replies) for replies in several]
     seed = study.options.seed
     return [
-        (r, own, with_p(r, pairs_of(r, own), _AGREE, seed))
+        (own, with_p(r, pairs_of(r, own), _AGREE, seed))
         for r, own in zip(several, curves, strict=True)
     ]
 
@@ -91,12 +73,8 @@ _TWO_MODELS = (
 )
 
 
-def _joined(schema: Columns, frames: Iterator[pl.DataFrame]) -> pl.DataFrame:
-    return pl.concat([pl.DataFrame(schema=schema), *frames])
-
-
 def section(study: Study) -> Section:
-    """Curves of the read reward, the pairs, what carries the losses, and ensembles."""
+    """Curves of the read reward, then the pairs."""
     made = study.tables
     blocks: list[Block] = notes([made.reason("overoptimisation")])
     curves = made.get("overoptimisation")
@@ -110,18 +88,6 @@ def section(study: Study) -> Section:
         blocks += rows(
             made.get("overoptimisation_pairs"), _PAIRS, "overoptimisation_pairs.csv", title
         )
-        title = "The replies that carry the losses"
-        losing = made.get("overoptimisation_replies")
-        if losing is not None:
-            losing = in_percent(losing, "at_peak", "at_last")
-        blocks += rows(losing, _LOSSES, "overoptimisation_replies.csv", title)
-        blocks += notes([made.reason("overoptimisation_replies")])
-        ensembles = made.get("overoptimisation_ensembles")
-        if ensembles is not None:
-            some = ensembles.filter(pl.col("kl").is_in(_SHOWN_KLS))
-            title = "Ensembles of the other models, and each alone"
-            blocks += rows(some, _ENSEMBLES, "overoptimisation_ensembles.csv", title)
-        blocks += notes([made.reason("overoptimisation_ensembles")])
     return Section(
         id="overoptimisation",
         title="Over-optimisation",
@@ -139,9 +105,7 @@ def section(study: Study) -> Section:
 
 
 def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
-    made = study.tables
-    curves = made["overoptimisation"].filter(of=of, prompt=prompt)
-    blocks: list[Block] = [Heading(place_of(of, prompt))]
+    curves = study.tables["overoptimisation"].filter(of=of, prompt=prompt)
     caption = (
         "Each panel: the model whose reward is optimised. Lines: the rise of the rewards of all "
         "models, in standard deviations under the language model, against the KL from it. The "
@@ -151,18 +115,10 @@ def _of_prompt(study: Study, of: str, prompt: str) -> list[Block]:
         f"{climbs.MOST} models have a panel."
     )
     draw = partial(climbs.crossed, curves, study.names)
-    blocks.append(Picture(f"overoptimisation_{file_name(of)}_{prompt}", caption, draw))
-    ensembles = made.get("overoptimisation_ensembles")
-    own = None if ensembles is None else ensembles.filter(of=of, prompt=prompt)
-    if own is not None and own.height:
-        caption = (
-            "Each panel: a model that is read and not optimised. Lines: what it gains where the "
-            "other models are optimised together, as their mean, their lower quartile or their "
-            "minimum, or one by one (the mean of the gains, as far as each of them gets)."
-        )
-        draw = partial(climbs.ensembles, own, study.names)
-        blocks.append(Picture(f"ensembles_{file_name(of)}_{prompt}", caption, draw))
-    return blocks
+    return [
+        Heading(place_of(of, prompt)),
+        Picture(f"overoptimisation_{file_name(of)}_{prompt}", caption, draw),
+    ]
 
 
 def findings(
@@ -228,15 +184,6 @@ _PAIR: tuple[Column, ...] = (
     ("optimised", "optimised", "model"),
     ("read", "read", "model"),
 )
-_ENSEMBLES: tuple[Column, ...] = (
-    ("of", "replies of", "text"),
-    PROMPT,
-    ("read", "read", "model"),
-    ("optimised", "optimised", "text"),
-    ("models", "models", "count"),
-    ("kl", "KL, nats", "number"),
-    ("gain", "gain, sd", "fixed"),
-)
 _PAIRS: tuple[Column, ...] = (
     *_PAIR,
     ("correlation", "correlation", "fixed"),
@@ -247,14 +194,4 @@ _PAIRS: tuple[Column, ...] = (
     ("loss", "loss", "fixed"),
     ("q", "q", "p"),
     ("course", "the read reward", "text"),
-)
-_LOSSES: tuple[Column, ...] = (
-    *_PAIR,
-    ("rank", "rank", "count"),
-    ("reply", "reply", "token"),
-    ("at_peak", "at peak, %", "number"),
-    ("at_last", "at last KL, %", "number"),
-    ("optimised_reward", "optimised reward, sd", "fixed"),
-    ("read_reward", "read reward, sd", "fixed"),
-    ("loss", "loss, sd", "fixed"),
 )

@@ -26,15 +26,12 @@ from analysis.blocks import (
 from analysis.chapters.items import FEW
 from analysis.chapters.items_agreement import file_name
 from analysis.figures import climbs
-from analysis.measures.matched_words import trims
 from analysis.measures.policies import (
     BEST_OF_N,
-    MASSES,
     MOVERS,
     OPTIMAL,
     POLICIES,
     SHOWN_KL,
-    masses,
     movers,
     policies_of,
 )
@@ -50,22 +47,19 @@ from analysis.measures.reference_policy import (
 )
 from analysis.sentences import listed
 from analysis.study import Study, Table, required, table
-from analysis.words.kinds import kinds
 from analysis.words.questions import questions
 
 _REPLIES = "replies with a reference policy"
 
 _LISTED_KLS = (SHOWN_KL, 4.0)
 _SHOWN_DRAWS = (1, 4, 16, 64, 256, 1024, 65536, 1_000_000)
-_LEAST_TOKENS = 5  # Of a kind of words on the page: the ratio of fewer is that of one or two words.
 _NAMED = 3  # Prompts that a note names.
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """policies.csv, policy_replies.csv and policy_words.csv."""
+    """policies.csv and policy_replies.csv."""
     yield table("policies", make=partial(_policies, study))
     yield table("policy_replies", make=partial(_movers, study))
-    yield table("policy_words", make=partial(_masses, study))
 
 
 def known_replies(study: Study) -> list[Replies]:
@@ -136,23 +130,6 @@ def _policies(study: Study) -> pl.DataFrame:
 def _movers(study: Study) -> pl.DataFrame:
     frames = [movers(each, _LISTED_KLS, study.settings.top) for each in known_replies(study)]
     return required(pl.concat([pl.DataFrame(schema=MOVERS), *frames]), reason(study))
-
-
-def _masses(study: Study) -> pl.DataFrame:
-    frames = [pl.DataFrame(schema=MASSES)]
-    for each in known_replies(study):
-        if each.is_vocabulary:
-            frames.append(masses(each, _LISTED_KLS, kinds_of(study, each)))
-    return required(pl.concat(frames), reason(study))
-
-
-def kinds_of(study: Study, replies: Replies) -> pl.DataFrame:
-    """The kinds of words of a vocabulary, as `words.kinds` gives them."""
-    run, options = study.run, study.options
-    vocabulary = run.vocabulary(replies.models[0]).select("token_id", "token").collect()
-    result = run.results[replies.models[0], replies.prompt]
-    trim = trims(result, options.match_trim)
-    return kinds(vocabulary, options.afinn, options.identity, options.categories, trim)
 
 
 def section(study: Study) -> Section:
@@ -277,20 +254,6 @@ def _tables(study: Study) -> list[Block]:
         f"{KLS[0]:g} to {KLS[-1]:g} and each nat beyond, the KLs of best of n, and the limit "
         "β = 0, where only the replies of the highest reward are left."
     )
-    return [*blocks, Text(how, "how"), *_words(study.tables.get("policy_words"))]
-
-
-def _words(words: pl.DataFrame | None) -> list[Block]:
-    """Probability of kinds of words; those of a few tokens are in the file alone."""
-    if words is None:
-        return []
-    shown = in_percent(words.filter(pl.col("tokens") >= _LEAST_TOKENS), "p", "policy")
-    shown = shown.with_columns(pl.col("ratio").round_sig_figs(3))
-    blocks = rows(shown, _WORDS, "policy_words.csv", "Probability of kinds of words")
-    how = (
-        "× is the policy’s probability of the words over the reference’s. Kinds with fewer than "
-        f"{_LEAST_TOKENS} tokens in the vocabulary are left out here and stand in the file."
-    )
     return [*blocks, Text(how, "how")]
 
 
@@ -324,15 +287,4 @@ _POLICIES: tuple[Column, ...] = (
     ("replies", "replies", "number"),
     ("top", "most probable", "token"),
     ("top_share", "its share", "share"),
-)
-_WORDS: tuple[Column, ...] = (
-    PROMPT,
-    MODEL,
-    ("kl", "KL, nats", "number"),
-    ("list", "list", "text"),
-    ("words", "words", "text"),
-    ("tokens", "tokens", "count"),
-    ("p", "reference, %", "number"),
-    ("policy", "policy, %", "number"),
-    ("ratio", "×", "number"),
 )

@@ -32,10 +32,10 @@ from analysis.measures.matched_words import (
     rules_in_words,
 )
 from analysis.run import Run
-from analysis.significant_effects import clearest, counted, interval, significant
+from analysis.significant_effects import CHOSEN, clearest, counted, interval, significant
 from analysis.statistics import regression
-from analysis.statistics.effect_sizes import auc, cohens_d
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.distributions import auc, cohens_d
+from analysis.statistics.inference import with_q
 from analysis.study import NO_VOCABULARY, Absent, Study, Table, required, table
 from analysis.words import lexicons
 from analysis.words.stems import stems
@@ -249,7 +249,8 @@ def section(study: Study) -> Section:
 FAMILY = (
     "q is the p-value corrected for all rows of this table, which are one family (Benjamini and "
     "Hochberg). Standard errors, intervals and p are clustered by the stem of a word (“love” and "
-    "“loved” are one)."
+    "“loved” are one). Their t has the degrees of freedom that hold where errors are equal within "
+    "a stem (Bell and McCaffrey)."
 )
 # How spellings of a word with outer spaces are treated, by `Options.match_trim`.
 SPELLINGS = {
@@ -283,7 +284,7 @@ def slope_findings(
         best = clearest(part, ("model", "valence"))
         text = (
             f"Under “{prompt}”, {'; '.join(clauses)} (q < .05 over {slopes.height} slopes). The "
-            f"clearest slope is that of {names[best['model']]} {_SIDES[best['valence']]}: "
+            f"clearest slope{CHOSEN} is that of {names[best['model']]} {_SIDES[best['valence']]}: "
             f"{interval(best['slope'], best['ci_low'], best['ci_high'])} per unit of valence."
         )
         yield Finding(text=text, picture="sentiment_slopes")
@@ -313,7 +314,7 @@ def bing_findings(
         best = clearest(part, ("model",))
         text = (
             f"Under “{prompt}”, {counted(own, 'auc', better, worse, 'lower', 0.5)} (q < .05 over "
-            f"{effects.height} comparisons). The clearest is {names[best['model']]}: the "
+            f"{effects.height} comparisons). The clearest{CHOSEN} is {names[best['model']]}: the "
             f"positive word scores higher in {100 * best['auc']:.0f} % of pairs (95% "
             f"{100 * best['ci_low']:.0f} to {100 * best['ci_high']:.0f})."
         )

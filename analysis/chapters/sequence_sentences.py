@@ -18,12 +18,14 @@ from analysis.blocks import (
     Text,
     rows,
 )
+from analysis.figures import style
 from analysis.figures.transfer_map import transfer_map
 from analysis.measures.transfer import SEARCH, together_or_alone
 from analysis.run import Run
 from analysis.sentences import decimals
 from analysis.statistics import Array
 from analysis.study import Study
+from engine.runs.schema import ASCENT
 
 
 def matrix_blocks(study: Study) -> list[Block]:
@@ -83,8 +85,9 @@ def _tokens(count: int) -> str:
     return " (1 token)" if count == 1 else f" ({count} tokens)"
 
 
-def certified_findings(certificates: pl.DataFrame | None) -> list[Finding]:
+def certified_findings(study: Study) -> list[Finding]:
     """That swaps of one token improve no found reply, or that they improved some."""
+    certificates = study.tables.get("sequence_certificates")
     if certificates is None:
         return []
     findings, certified = [], certificates.filter("certified")
@@ -92,9 +95,11 @@ def certified_findings(certificates: pl.DataFrame | None) -> list[Finding]:
     if certified.height:
         rejected = certified["rejected"].sum()
         text = (
-            f"{_of(certified.height, certificates.height)} certified: every allowed swap of a "
-            f"single token was scored ({certified['swaps'].sum():,} rewards), and none improves "
-            "the reply" + (f"; {rejected:,} would, but cannot be typed." if rejected else ".")
+            f"{_of(certified.height, certificates.height)} certified: every swap of a single "
+            f"token for another of the {_allowed(study, certified)} was scored "
+            f"({certified['swaps'].sum():,} rewards), and none improves the reply"
+            + (f"; {rejected:,} would, but cannot be typed." if rejected else ".")
+            + _found_more(study, certified)
         )
         findings.append(Finding(text=text))
     if moved.height:
@@ -105,6 +110,43 @@ def certified_findings(certificates: pl.DataFrame | None) -> list[Finding]:
         )
         findings.append(Finding(text=text))
     return findings
+
+
+def _allowed(study: Study, certified: pl.DataFrame) -> str:
+    """Of how many tokens the swaps are: "8,142 allowed tokens (of 49,152)"."""
+    sizes = dict(study.described.select("model", "vocabulary").iter_rows())
+    counts = certified.select(
+        allowed=pl.col("swaps") // pl.col("sweeps") + 1,
+        size=pl.col("model").replace_strict(sizes, default=None),
+    )
+    said = [
+        f"{allowed:,} allowed tokens" + (f" (of {size:,})" if size else "")
+        for allowed, size in counts.unique().sort("allowed", "size").iter_rows()
+    ]
+    return " or ".join(said)
+
+
+def _found_more(study: Study, certified: pl.DataFrame) -> str:
+    """The largest lead over a certified reply of another search for the same; "" for none."""
+    searches = study.tables["searches"].select(*_SOUGHT, "method", "seed", found="reward")
+    other = (pl.col("method_found").str.strip_suffix(ASCENT) != pl.col("method")) | (
+        pl.col("seed_found") != pl.col("seed")
+    )
+    sign = pl.when(direction="max").then(1).otherwise(-1)
+    beside = certified.filter(pl.col("target").is_null()).join(
+        searches, on=_SOUGHT, how="inner", suffix="_found"
+    )
+    more = beside.with_columns(lead=sign * (pl.col("found") - pl.col("reward"))).filter(
+        other, pl.col("lead") > 0
+    )
+    if not more.height:
+        return ""
+    row = more.sort("lead", *_SOUGHT, descending=[True, False, False, False]).row(0, named=True)
+    found, reward = (style.minus(f"{row[name]:.3g}") for name in ("found", "reward"))
+    return (
+        f" Another search of {study.names[row['model']]} under “{row['prompt']}” found {found}, "
+        f"where the certified reply has {reward}: no swap of one token leads there."
+    )
 
 
 def _gains(moved: pl.DataFrame) -> Array:
@@ -124,11 +166,12 @@ def _of(count: int, every: int) -> str:
     )
 
 
-def certificate_blocks(certificates: pl.DataFrame | None) -> list[Block]:
+def certificate_blocks(study: Study) -> list[Block]:
     """The findings of certificates, what is open, and their table."""
+    certificates = study.tables.get("sequence_certificates")
     if certificates is None:
         return []
-    said = [Text(finding.text) for finding in certified_findings(certificates)]
+    said = [Text(finding.text) for finding in certified_findings(study)]
     open_ended = certificates.filter(~pl.col("certified"))
     if open_ended.height:
         better = open_ended.filter(pl.col("best_gain") > pl.col("margin")).height
@@ -152,6 +195,7 @@ def certificate_blocks(certificates: pl.DataFrame | None) -> list[Block]:
     return [Heading(title), *said, *rows(certificates, columns, file), how]
 
 
+_SOUGHT = ("model", "prompt", "direction")
 _MOST_ROWS = 40  # replies in the heat map
 _MATRIX: tuple[Column, ...] = (
     ("source", "sought for", "model"),

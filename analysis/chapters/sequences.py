@@ -313,8 +313,7 @@ def section(study: Study) -> Section:
             )
             blocks.append(Picture("sequences", text, partial(costs, searches, study.names)))
         blocks += rows(searches, _SEARCHES, "sequences.csv", "What the searches found")
-        certificates = made.get("sequence_certificates")
-        blocks += certificate_blocks(certificates)
+        blocks += certificate_blocks(study)
         title = "The same text under other models"
         transfer = made.get("sequence_transfer")
         blocks += rows(transfer, _TRANSFERS, "sequence_transfer.csv", title)
@@ -328,7 +327,7 @@ def section(study: Study) -> Section:
         "the gradient of the reward, or tries replies in another way.",
         blocks=blocks,
         findings=[
-            *certified_findings(made.get("sequence_certificates")),
+            *certified_findings(study),
             *universal_findings(study.run, made.get("sequence_matrix")),
         ],
         caveats=(

@@ -231,7 +231,8 @@ def findings(study: Study) -> list[Finding]:
             slugs = str(models[0]).split()
             if len(slugs) > 1:
                 text = (
-                    f"Under “{prompt}”, of the shared tokens, {_named(own, 'highest')} have the "
+                    f"Under “{prompt}”, of the words of the shared vocabulary (spellings that "
+                    f"differ by case or outer spaces are one), {_named(own, 'highest')} have the "
                     f"highest mean percentiles over {bloc_sentences.who(study, slugs)} "
                     f"({_percentiles(own, 'highest')}) and {_named(own, 'lowest')} the lowest "
                     f"({_percentiles(own, 'lowest')})."

@@ -12,7 +12,7 @@ import polars as pl
 from analysis.blocks import INTERVAL_OF_SHARE, Block, Column, Finding, Picture, Section, notes, rows
 from analysis.figures import style
 from analysis.statistics import ranks
-from analysis.statistics.variance_components import (
+from analysis.statistics.variance import (
     COMPONENTS,
     estimated_shares,
     estimates,

@@ -15,10 +15,8 @@ from analysis.blocks import (
     LIST,
     MODEL,
     P_AND_Q,
-    PROMPT,
     Block,
     Column,
-    Files,
     Finding,
     Heading,
     Picture,
@@ -32,12 +30,8 @@ from analysis.measures.list_scores import scores_of
 from analysis.measures.word_scores import VOCABULARY
 from analysis.measures.wording_tables import (
     AGREEMENT,
-    FAVOURED,
     MORE_ALIKE,
-    ORDINARY,
     SPREAD,
-    TESTS,
-    TOP,
     VARIANCE,
     WordingTables,
     wording_tables,
@@ -45,10 +39,8 @@ from analysis.measures.wording_tables import (
 from analysis.measures.wordings import FRAMING, Wordings, of_list, of_vocabulary
 from analysis.sentences import decimals, q_value
 from analysis.significant_effects import significant
-from analysis.statistics.multiplicity import with_q
-from analysis.statistics.t_test import t_test
+from analysis.statistics.inference import t_test, with_q
 from analysis.study import Absent, Study, Table, required, table
-from engine import display
 from engine.runs.schema import Columns
 
 EVERY_PROMPT = True  # see analysis/report/few_prompts.py
@@ -56,25 +48,19 @@ ONE_WORDING = (
     "No two prompts ask one question, or have one framing: what the wording does cannot be seen."
 )
 _NO_OTHERS = "No prompts of another question are there to compare the wordings with."
-_ONE_MODEL = "Whether models agree on what one wording favours takes two models or more."
-_NONE_FAVOURED = "No item stands near the top under one wording alone with several models."
-_MOST_DRAWS = 1_999  # Of the tests of single wordings; q is corrected for some fifty of them.
-_SHOWN = 4  # Items that one sentence names.
+_MOST_DRAWS = 1_999  # Of the test whether wordings of one question agree more.
 
 
 def tables(study: Study) -> Iterator[Table]:
-    """Six tables, each of all lists and of the vocabulary.
+    """Four tables, each of all lists and of the vocabulary.
 
-    wording_variance.csv, wording_agreement.csv, wording_comparison.csv, wording_spread.csv,
-    wording_favoured.csv and wording_tests.csv.
+    wording_variance.csv, wording_agreement.csv, wording_comparison.csv and wording_spread.csv.
     """
     found = _Found(study)
     yield table("wording_variance", make=partial(found.all, "variance", VARIANCE))
     yield table("wording_agreement", make=partial(found.all, "agreement", AGREEMENT))
     yield table("wording_comparison", make=found.comparison)
     yield table("wording_spread", make=partial(found.all, "spread", SPREAD))
-    yield table("wording_tests", make=found.tests)
-    yield table("wording_favoured", make=partial(found.all, "favoured", FAVOURED, _NONE_FAVOURED))
 
 
 @dataclasses.dataclass
@@ -114,15 +100,11 @@ class _Found:
         """`wording_comparison.csv`; q corrects for the lists and the vocabulary."""
         return with_q(self.all("more_alike", MORE_ALIKE, _NO_OTHERS))
 
-    def tests(self) -> pl.DataFrame:
-        """`wording_tests.csv`; q corrects for the prompts of a list."""
-        return with_q(self.all("tests", TESTS, _ONE_MODEL), ("list",))
-
 
 def section(study: Study) -> Section:
-    """Each list and the vocabulary: variance, agreement, and what one wording favours."""
+    """Each list and the vocabulary: variance and agreement."""
     made = study.tables
-    names = ("wording_variance", "wording_comparison", "wording_tests", "wording_favoured")
+    names = ("wording_variance", "wording_comparison")
     blocks: list[Block] = notes(made.reason(name) for name in names)
     variance, agreement = made.get("wording_variance"), made.get("wording_agreement")
     if variance is not None and agreement is not None:
@@ -130,27 +112,20 @@ def section(study: Study) -> Section:
         for items, level in pairs.iter_rows():
             blocks += _of_source(study, items, level)
     for name, columns, title in _TABLES:
-        if name == "wording_favoured":
-            blocks += _favoured_table(study, columns, title)
-        else:
-            blocks += rows(made.get(name), columns, f"{name}.csv", title)
+        blocks += rows(made.get(name), columns, f"{name}.csv", title)
     return Section(
         id="wording",
         title="Robustness to wording",
         label="Wording",
         lead="One question can be asked in several wordings. How much of an item’s percentile goes "
-        "with the question, how much with the wording, and which items stand high in one wording "
-        "alone?",
+        "with the question, and how much with the wording?",
         blocks=blocks,
         caveats=(
             "A score has no repetition: what a wording adds holds everything that is peculiar to "
             "one prompt.",
             "The wordings of a run are few, and much alike: others may differ more.",
-            f"An item is favoured by one wording where it is at or above the {100 * TOP:.0f}th "
-            f"percentile under it and below the {100 * ORDINARY:.0f}th under every other. Some "
-            "items always are: the test asks whether models agree on item and wording.",
         ),
-        findings=[*_agreement_findings(study), *_favoured_findings(study)],
+        findings=list(_agreement_findings(study)),
     )
 
 
@@ -228,43 +203,6 @@ def _shares(study: Study, items: str) -> str:
     return f" The wording has {' and '.join(said)} of the variance of a percentile." if said else ""
 
 
-def _favoured_findings(study: Study) -> Iterator[Finding]:
-    """Prompts that make models single out the same items, with q below 0.05."""
-    tests, favoured = study.tables.get("wording_tests"), study.tables.get("wording_favoured")
-    if tests is None or favoured is None:
-        return
-    for row in significant(tests).sort("q", maintain_order=True).iter_rows(named=True):
-        own = favoured.filter(list=row["list"], question=row["question"], prompt=row["prompt"])
-        items = ", ".join(
-            f"“{display.plain(item)}” ({count} of {row['models']} models)"
-            for item, count in own.head(_SHOWN).select("item", "models").iter_rows()
-        )
-        yield Finding(
-            text=f"{_said(row['list'])}: the prompt “{row['prompt']}” alone of those for "
-            f"“{row['question']}” puts the same items near the top with several models: {items}. "
-            f"Pairs of models agree on {row['pairs']} items, where {row['expected']:.1f} are "
-            f"expected by chance ({q_value(row['q'])}).",
-            picture=f"wording_variance_{row['list']}",
-        )
-
-
-def _favoured_table(study: Study, columns: tuple[Column, ...], title: str) -> list[Block]:
-    """The favoured items of the prompts whose test has q below 0.05; else the file alone.
-
-    With any other prompt, as many items are favoured by chance.
-    """
-    tests, favoured = study.tables.get("wording_tests"), study.tables.get("wording_favoured")
-    if favoured is None:
-        return []
-    keys = ["list", "question", "prompt"]
-    shown = favoured.clear()
-    if tests is not None:
-        shown = favoured.join(significant(tests), on=keys, how="semi", maintain_order="left")
-    if shown.height == 0:
-        return [Files(["wording_favoured.csv"])]
-    return rows(shown, columns, "wording_favoured.csv", title)
-
-
 def _said(items: str) -> str:
     return "Tokens" if items == VOCABULARY else f"List “{items}”"
 
@@ -312,33 +250,6 @@ _TABLES: tuple[tuple[str, tuple[Column, ...], str], ...] = (
             ("kendall", "mean τ", "fixed"),
         ),
         "Agreement of prompts and of models",
-    ),
-    (
-        "wording_tests",
-        (
-            LIST,
-            _QUESTION,
-            PROMPT,
-            ("models", "models", "count"),
-            ("singled_out", "favoured", "count"),
-            ("pairs", "pairs of models that agree", "count"),
-            ("expected", "expected", "number"),
-            *P_AND_Q,
-        ),
-        "Do models agree on what one wording favours?",
-    ),
-    (
-        "wording_favoured",
-        (
-            LIST,
-            _QUESTION,
-            PROMPT,
-            ("item", "item", "token"),
-            ("models", "models", "count"),
-            ("percentile", "percentile", "share"),
-            ("elsewhere", "highest elsewhere", "share"),
-        ),
-        "Items that one wording alone puts near the top (prompts with q < .05)",
     ),
     (
         "wording_spread",

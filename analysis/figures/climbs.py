@@ -12,13 +12,6 @@ from analysis.figures import style
 _PANEL = (2.5, 2.2)  # Inches.
 _COLUMNS = 4
 MOST = 12  # Panels; more models would be too small to read.
-# Colour and dashes: the lines often lie on one another.
-_HOW = {
-    "single": (style.FAINT, "-"),
-    "mean": ("#0072b2", "-"),
-    "lower quartile": ("#009e73", "--"),
-    "minimum": ("#d55e00", ":"),
-}
 
 
 @style.styled
@@ -65,26 +58,6 @@ def crossed(table: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
             ax.plot(*_from_zero(own), color=shades[read], linewidth=width)
         _finish(ax)
     style.legend(figure, {names[model]: (shades[model], "o") for model in models}, lines=True)
-    return _labelled(figure)
-
-
-@style.styled
-def ensembles(table: pl.DataFrame, names: Mapping[str, str]) -> style.Figure:
-    """One panel per model that is read: its gain by how the other models are optimised.
-
-    Args:
-      table: rows of `overoptimisation_ensembles.csv` of one set of replies and prompt.
-      names: slug -> nickname.
-    """
-    models = [model for model in names if model in table["read"]]
-    figure, axes = style.panels(names, models[:MOST], _COLUMNS, _PANEL)
-    for read, ax in axes.items():
-        for how, (colour, dashes) in _HOW.items():
-            own = table.filter(read=read, optimised=how)
-            ax.plot(*_from_zero(own), dashes, color=colour, linewidth=1.6, label=how)
-        _finish(ax)
-    lines, labels = next(iter(axes.values())).get_legend_handles_labels()
-    figure.legend(lines, labels, loc="outside upper left", ncols=4, frameon=False, fontsize=8.5)
     return _labelled(figure)
 
 

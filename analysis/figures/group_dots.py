@@ -21,8 +21,7 @@ def group_dots(over: pl.DataFrame, each: pl.DataFrame, names: Mapping[str, str])
     """Two panels, one row per group: its difference from its axis, and from neutral words.
 
     A small dot is a model, and a diamond the mean over models with its interval; for one model, the
-    dot has its own. Filled: the group differs from the others of its axis. The grey band holds the
-    means of nine of ten placebo kinds.
+    dot has its own. The grey band holds the means of nine of ten placebo kinds.
 
     Args:
       over: rows of `identity_models.csv` for one prompt.
@@ -73,12 +72,10 @@ def _model(ax: style.Axes, place: int, cell: Cell, measure: str, colour: str, al
     value = cell[measure]
     if not _known(value):
         return
-    filled = measure == "contrast" and cell["differs"]
     if alone and measure == "contrast" and _known(cell["contrast_low"]):
         ends = (100 * cell["contrast_low"], 100 * cell["contrast_high"])
         ax.hlines(place, *ends, color=colour, linewidth=1.4)
-    face = colour if filled else "white"
-    ax.plot(100 * value, place, "o", color=colour, markerfacecolor=face, ms=5 if alone else 3.6)
+    ax.plot(100 * value, place, "o", color=colour, ms=5 if alone else 3.6)
 
 
 def _mean(ax: style.Axes, place: int, row: Cell, measure: str) -> None:
@@ -88,8 +85,7 @@ def _mean(ax: style.Axes, place: int, row: Cell, measure: str) -> None:
     if _known(row[f"{measure}_low"]):
         ends = (100 * row[f"{measure}_low"], 100 * row[f"{measure}_high"])
         ax.hlines(place, *ends, color=style.INK, linewidth=1.2)
-    face = style.INK if measure == "contrast" and row["differs"] else "white"
-    ax.plot(100 * value, place, "D", color=style.INK, markerfacecolor=face, ms=5)
+    ax.plot(100 * value, place, "D", color=style.INK, ms=5)
 
 
 def _rows(ax: style.Axes, groups: Sequence[tuple[str, str]]) -> None:

@@ -21,7 +21,7 @@ def shown_items(standing: pl.DataFrame, count: int) -> list[pl.DataFrame]:
     """The items to show of a long list: highest, most disputed and lowest, `count` of each.
 
     Args:
-      standing: rows of `items_standing` of one list and prompt, or of `over_prompts` of one list.
+      standing: what `items_questions.over` returns of one list.
       count: items in each group.
 
     Returns:

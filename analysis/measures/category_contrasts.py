@@ -16,14 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
-import scipy.stats
 
 from analysis.measures.word_groups.measure import LEAST_WORDS
 from analysis.measures.word_scores import WordScores
 from analysis.statistics import Array
-from analysis.statistics.crossed_contrast import crossed_contrast, signed_weights
-from analysis.statistics.group_difference import permutation_test, welch_interval
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
+from analysis.statistics.permutation_tests import permutation_test, welch_interval
 from analysis.words.questions import NEGATIVE, POSITIVE
 from engine.runs.schema import Columns
 
@@ -51,9 +49,6 @@ BY_BASE: Columns = {
     "least_p": pl.Float64,
     "assignments": pl.Int64,
     **dict.fromkeys(("median_difference", "median_p", "lineage_p"), pl.Float64),
-    **dict.fromkeys(("crossed_low", "crossed_high", "crossed_p"), pl.Float64),
-    "random": pl.String,
-    "prompts_p": pl.Float64,
 }
 
 
@@ -208,10 +203,8 @@ def by_base(
 ) -> pl.DataFrame:
     """How far models of one base differ from models of another in their contrasts.
 
-    `p` permutes the bases over the models: the evidence about bases. `crossed_p` takes questions
-    and words as random samples too, with models: whether other words and questions would show
-    it. `prompts_p` takes each prompt as an observation, and is no evidence about bases, because
-    the same few models answer every prompt; it is here to be seen beside `p`.
+    `p` permutes the bases over the models. Prompts are no units: the same few models answer every
+    prompt.
 
     Args:
       scale: what `scales` yields.
@@ -226,9 +219,7 @@ def by_base(
       `other_base`), ci_low, ci_high (Welch's, over models), p, least_p (the smallest that so few
       models can give), assignments, median_difference, median_p (the same of medians), lineage_p
       (models of one base and one lineage taken as one; NaN where lineages are unknown or all
-      different), crossed_low, crossed_high, crossed_p (NaN for a framing of one question), random
-      (the axes of which there are two or more), prompts_p. No rows where no two bases have two
-      models each.
+      different). No rows where no two bases have two models each.
     """
     frames = [pl.DataFrame(schema=BY_BASE)]
     families = sorted({base for model in scale.models if (base := bases.get(model))})
@@ -272,7 +263,6 @@ def _pair(
         tested = min(mine.sum(), (~mine).sum()) >= LEAST_WORDS
         several = [of_medians.p[at], lineage_p[at]]
         ps = [float(p) if tested else math.nan for p in (test.p[at], *several)]
-        crossed = _crossed(scale, mine, framed, first) if tested else _NO_CROSSED
         found.append(
             (
                 *keys,
@@ -281,8 +271,6 @@ def _pair(
                 *map(float, (test.difference[at], low[at], high[at])),
                 *(ps[0], test.least_p, test.assignments),
                 *(float(of_medians.difference[at]), *ps[1:]),
-                *crossed,
-                _prompts_p(scale, mine, framed, first) if tested else math.nan,
             )
         )
     return pl.DataFrame(found, schema=BY_BASE, orient="row")
@@ -305,6 +293,20 @@ def _sizes(mine: Array, framed: Framed) -> tuple[int, int, int, int]:
     return words, others, questions, prompts
 
 
+def signed_weights(signs: Array) -> Array:
+    """Weights of a mean, or of a difference of two means; float64 [N].
+
+    Args:
+      signs: 1 for the first side, -1 for the second, 0 for what is left out; there may be no
+        second side.
+    """
+    weights = np.zeros(len(signs))
+    for sign in (1, -1):
+        side = signs == sign
+        weights[side] = sign / max(int(side.sum()), 1)
+    return weights
+
+
 def _word_signs(mine: Array) -> Array:
     return np.where(mine, 1, -1)
 
@@ -319,39 +321,6 @@ def _model_medians(scale: Scale, mine: Array, framed: Framed) -> Array:
     """The contrast of medians of each model: prompt by prompt, then their mean; float64 [M]."""
     sides = [np.median(scale.percentiles[:, :, these], axis=2) for these in (mine, ~mine)]
     return np.asarray((sides[0] - sides[1]) @ signed_weights(framed.prompts))
-
-
-_NO_CROSSED = (math.nan, math.nan, math.nan, "")
-
-
-def _crossed(
-    scale: Scale, mine: Array, framed: Framed, first: Array
-) -> tuple[float, float, float, str]:
-    """Interval and p over models, questions and words, and which of them were random.
-
-    A framing of one question says nothing of other questions: interval and p are NaN.
-    """
-    signs = (np.where(first, 1, -1), framed.questions, _word_signs(mine))
-    found = crossed_contrast(scale.by_question, signs)
-    names = zip(("models", "questions", "words"), found.random, strict=True)
-    random = ", ".join(name for name, yes in names if yes)
-    if not all(found.random):
-        return math.nan, math.nan, math.nan, random
-    return found.low, found.high, found.p, random
-
-
-def _prompts_p(scale: Scale, mine: Array, framed: Framed, first: Array) -> float:
-    """P of the difference with each prompt as an observation; NaN for a side of one prompt."""
-    words, models = signed_weights(_word_signs(mine)), signed_weights(np.where(first, 1, -1))
-    each = np.einsum("mpw,m,w->p", scale.percentiles, models, words)
-    each = np.round(each, 12)  # Prompts that differ only by rounding do not differ.
-    sides = [each[framed.prompts == sign] for sign in (1, -1)]
-    sides = [side for side in sides if len(side)]
-    if min(map(len, sides)) < 2 or any(np.ptp(side) == 0 for side in sides):
-        return math.nan
-    if len(sides) == 1:
-        return float(scipy.stats.ttest_1samp(sides[0], 0).pvalue)
-    return float(scipy.stats.ttest_ind(*sides, equal_var=False).pvalue)
 
 
 def _lineage_p(

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from analysis.measures.word_scores import WordScores
-from analysis.statistics.medians import median_interval
+from analysis.statistics.ranks import median_interval
 from engine.runs.schema import Columns
 
 MEDIANS: Columns = {

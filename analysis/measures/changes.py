@@ -8,9 +8,8 @@ import polars as pl
 from analysis.measures.two_models import AFTER, BEFORE, shared_ids
 from analysis.run import Run
 from analysis.statistics import Array, ranks
-from analysis.statistics.clustered import clustered_error, half_width, two_sided_p
+from analysis.statistics.inference import clustered_error, half_width, two_sided_p, with_q
 from analysis.statistics.kendall import tau_b
-from analysis.statistics.multiplicity import with_q
 from analysis.words.spellings import dense_numbers
 from engine.runs.schema import Columns
 from engine.settings import Limits

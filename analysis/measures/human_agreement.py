@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 
 from analysis.run import Run
-from analysis.statistics import Array, rank_gaps, ranks
+from analysis.statistics import Array, ranks, regression
+from analysis.statistics.correlation import spearman_intervals, spearman_p
 from analysis.statistics.kendall import tau_b
-from analysis.statistics.spearman import spearman_intervals, spearman_p
 from engine.runs.schema import Columns
 
 HUMAN = "human"
@@ -121,7 +121,7 @@ def humans_gap(
       ranked: what `humans_ranks` returns.
       items: name of the list.
       prompt: prompt id.
-      chance: what `rank_gaps.largest_by_chance` returns; p_adjusted is NaN without it.
+      chance: what `regression.largest_by_chance` returns; p_adjusted is NaN without it.
       humans_in_median: the quirk of the released code: the median runs over the models and the
         people. Only to reproduce the paper's Fig 5B.
 
@@ -129,7 +129,7 @@ def humans_gap(
       The table `humans_gap.csv`: list, prompt, item, human_rank, model_rank (median of the
       models' ranks), gap (model_rank - human_rank: positive where models rank the item lower),
       residual, gap_place and residual_place (1 is the highest), matches (comparisons by people),
-      nearest (`rank_gaps.nearest_residuals`), p_adjusted (of nearest, corrected for all items of
+      nearest (`regression.nearest_residuals`), p_adjusted (of nearest, corrected for all items of
       the list); by falling gap, then by item.
     """
     models = ranked.columns[4:]
@@ -137,9 +137,9 @@ def humans_gap(
     human = ranked["human_rank"].to_numpy()
     counted = np.column_stack([each, human]) if humans_in_median else each
     median = np.median(counted, axis=1)
-    intercept, slope = rank_gaps.line(median, human)
-    nearest = rank_gaps.nearest_residuals(each.T, human)
-    p = rank_gaps.adjusted_p(nearest, np.empty(0) if chance is None else chance)
+    intercept, slope = regression.line(median, human)
+    nearest = regression.nearest_residuals(each.T, human)
+    p = regression.adjusted_p(nearest, np.empty(0) if chance is None else chance)
     values = (human, median, median - human, median - intercept - slope * human, nearest, p)
     columns = {
         name: pl.Series(value, dtype=pl.Float64)

@@ -14,11 +14,9 @@ import polars as pl
 from analysis.run import Run
 from analysis.significant_effects import ALPHA
 from analysis.statistics import Array, ranks
-from analysis.statistics.clustered import clustered_error, half_width
 from analysis.statistics.correlation import difference_interval
-from analysis.statistics.kendall import tau_of
-from analysis.statistics.kendall_intervals import FEWEST, Order, pair_influence, pair_interval
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import clustered_error, half_width, with_q
+from analysis.statistics.kendall import FEWEST, Order, pair_influence, pair_interval, tau_of
 from analysis.words.stems import stem_numbers
 from engine.runs.schema import Columns
 
@@ -119,19 +117,19 @@ def by_layer(run: Run, models: Sequence[str], pair: Pair, reference: Pair) -> Ta
     first = first.sort(position, numbered, "layer", of)
     second = pl.DataFrame(frames, schema=FRAMES, orient="row")
     if second.height:
-        second = q_by_layer(second, ("prompt_a", "prompt_b"))
+        second = _q_by_layer(second)
     else:
         second = second.with_columns(q=pl.lit(None, dtype=pl.Float64))
     return Tables(first, second)
 
 
-def q_by_layer(table: pl.DataFrame, within: Sequence[str] = ()) -> pl.DataFrame:
-    """`with_q`, where tests after layers as far from the last one are a family.
+def _q_by_layer(frames: pl.DataFrame) -> pl.DataFrame:
+    """`with_q`, where tests of two prompts after layers as far from the last one are a family.
 
     So the last layers of all models are one, whatever their numbers.
     """
-    left = table.with_columns(_left=pl.col("layers") - pl.col("layer"))
-    return with_q(left, (*within, "_left")).drop("_left")
+    left = frames.with_columns(_left=pl.col("layers") - pl.col("layer"))
+    return with_q(left, ("prompt_a", "prompt_b", "_left")).drop("_left")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -233,24 +231,20 @@ class _Model:
             yield (self.slug, *each, layer, self.layers, size, count, taus[each], *interval, *other)
 
 
-def milestones(
-    order: pl.DataFrame, frames: pl.DataFrame | None, groups: pl.DataFrame | None
-) -> pl.DataFrame:
+def milestones(order: pl.DataFrame, frames: pl.DataFrame | None) -> pl.DataFrame:
     """The layer from which on a quantity is half of what it is after the last layer, or more.
 
     Args:
       order: the table `lens.csv`.
       frames: the table `lens_framing.csv`, if there is one.
-      groups: the table `lens_groups.csv`, if there is one.
 
     Returns:
-      The table `lens_layers.csv`: model, prompt, against (the other prompt, or an axis of groups,
-      or null), what ("order": tau of all tokens with the last layer is 0.5 or more; "highest" and
-      "lowest": half of the tokens at that end of the last layer are there; "frames": the difference
-      from the reference is half of the last layer's; "groups": so is the spread of the groups;
-      both where the last layer's is above 0 with q < .05), layer, layer_low, layer_high (where the
-      ends of the 95 % interval get there, for "frames" the interval after each layer by itself;
-      half of the last difference counts as known; null for groups, and where there is no
+      The table `lens_layers.csv`: model, prompt, against (the other prompt, or null), what
+      ("order": tau of all tokens with the last layer is 0.5 or more; "highest" and "lowest": half
+      of the tokens at that end of the last layer are there; "frames": the difference from the
+      reference is half of the last layer's, where that is above 0 with q < .05), layer, layer_low,
+      layer_high (where the ends of the 95 % interval get there, for "frames" the interval after
+      each layer by itself; half of the last difference counts as known; null where there is no
       interval), layers.
     """
     found: list[tuple[object, ...]] = []
@@ -261,26 +255,23 @@ def milestones(
         what = "order" if key[2] == ALL else key[2]
         layers = _reached(own, names, HALF)
         found.append((*key[:2], None, what, *layers, own["layers"][0]))
-    for key, own, final in _final(frames, ("model", "prompt_a", "prompt_b"), "difference"):
+    for key, own, final in _parted(frames):
         names = ("difference", "difference_high", "difference_low")
         layers = _reached(own, names, final * HALF)
         found.append((*key, "frames", *layers, own["layers"][0]))
-    for key, own, final in _final(groups, ("model", "prompt", "axis"), "spread"):
-        layer = _from(own, "spread", final * HALF)
-        found.append((*key, "groups", layer, None, None, own["layers"][0]))
     return pl.DataFrame(found, schema=MILESTONES, orient="row")
 
 
-def _final(
-    table: pl.DataFrame | None, keys: Sequence[str], value: str
+def _parted(
+    frames: pl.DataFrame | None,
 ) -> Iterator[tuple[tuple[object, ...], pl.DataFrame, float]]:
-    """Keys, rows and last value of what is above 0 after the last layer, with q < .05."""
-    if table is None:
+    """Keys, rows and last difference, where that is above 0 with q < .05."""
+    if frames is None:
         return
-    for key, own in table.group_by(*keys, maintain_order=True):
+    for key, own in frames.group_by("model", "prompt_a", "prompt_b", maintain_order=True):
         last = own.filter(pl.col("layer") == pl.col("layers")).row(0, named=True)
-        if last[value] > 0 and last["q"] < ALPHA:
-            yield key, own, last[value]
+        if last["difference"] > 0 and last["q"] < ALPHA:
+            yield key, own, last["difference"]
 
 
 def _reached(own: pl.DataFrame, names: tuple[str, str, str], least: float) -> list[int | None]:

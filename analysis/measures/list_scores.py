@@ -165,5 +165,5 @@ def every_list(study: Study) -> Iterator[ListScores]:
     Raises:
       Absent: no list has any.
     """
-    _ = study.tables["items_standing"]
+    _ = study.tables["items_top_bottom"]
     return (scores_of(study, name) for (name,) in study.tables.of("items_points"))

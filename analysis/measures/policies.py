@@ -45,13 +45,6 @@ MOVERS: Columns = {
     "reply": pl.String,
     **dict.fromkeys(("p", "policy", "change"), pl.Float64),
 }
-MASSES: Columns = {
-    **KEYS,
-    "kl": pl.Float64,
-    **dict.fromkeys(("list", "words"), pl.String),
-    "tokens": pl.Int64,
-    **dict.fromkeys(("p", "policy", "ratio"), pl.Float64),
-}
 
 
 def policies_of(replies: Replies) -> pl.DataFrame:
@@ -130,31 +123,6 @@ def movers(replies: Replies, kls: Sequence[float], count: int) -> pl.DataFrame:
                 numbers = {"p": p[i], "policy": pi[i], "change": pi[i] - p[i]}
                 rows.append({**keys, **own, **numbers})
     return pl.DataFrame(rows, schema=MOVERS)
-
-
-def masses(replies: Replies, kls: Sequence[float], kinds: pl.DataFrame) -> pl.DataFrame:
-    """Probability of kinds of words under the reference and under each model's policy.
-
-    Args:
-      replies: of a vocabulary.
-      kls: nats, some of `KLS`.
-      kinds: what `words.kinds` returns.
-
-    Returns:
-      Rows of `policy_words.csv`; ratio is policy / p.
-    """
-    p, rows = np.exp(replies.log_p), []
-    members = {
-        key: np.isin(replies.ids, own["token_id"].to_numpy())
-        for key, own in kinds.group_by("list", "words", maintain_order=True)
-    }
-    for keys, pi in _at(replies, kls):
-        for (source, words), inside in members.items():
-            before, after = float(p[inside].sum()), float(pi[inside].sum())
-            own = {"list": source, "words": words, "tokens": int(inside.sum())}
-            ratio = after / before if before else float("nan")
-            rows.append({**keys, **own, "p": before, "policy": after, "ratio": ratio})
-    return pl.DataFrame(rows, schema=MASSES)
 
 
 def _at(replies: Replies, kls: Sequence[float]) -> Iterator[tuple[dict[str, Any], Array]]:

@@ -9,8 +9,8 @@ from etils import epath
 
 from analysis.run import Run, load
 from analysis.statistics import Array, ranks
-from analysis.statistics.end_overlap import end_overlap
 from analysis.statistics.kendall import tau_b
+from analysis.statistics.ranks import end_overlap
 from engine.runs import convention_index, schema, storage
 from engine.runs.convention_index import DEFAULT, Entry, Index
 from engine.runs.reader import read_contents

@@ -67,11 +67,6 @@ class Replies:
         """
         return np.array([strengths(self.log_p, z, np.array(KLS)) for z in self.standardised])
 
-    @property
-    def is_vocabulary(self) -> bool:
-        """Whether each reply is one token."""
-        return not self.of.startswith(LIST)
-
     def policy(self, model: int, nats: float) -> Array:
         """Probabilities [N] of the optimal policy of the model at an index, at a KL of `KLS`."""
         strength = self.strengths[model][KLS.index(nats)]

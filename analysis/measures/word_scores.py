@@ -11,7 +11,7 @@ import scipy.stats
 
 from analysis.run import Run
 from analysis.statistics import Array
-from analysis.statistics.log_ratio import log_ratio
+from analysis.statistics.distributions import log_ratio
 from analysis.words.spellings import folded
 
 VOCABULARY = "vocabulary"

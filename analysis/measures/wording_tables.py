@@ -1,4 +1,4 @@
-"""What the wording of a question does: variance, agreement, spread, and what one wording favours.
+"""What the wording of a question does: variance, agreement and spread.
 
 All tables of one list, or of the vocabulary, are made in one pass over the models, so that the
 rewards of one model are in memory at a time.
@@ -6,21 +6,19 @@ rewards of one model are in memory at a time.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
 
 from analysis.measures.wordings import FRAMING, QUESTION, Wordings
 from analysis.statistics import Array
-from analysis.statistics.coincidence import coincidence, singled_out, strata
+from analysis.statistics.inference import t_test
 from analysis.statistics.kendall import tau_b_matrix
-from analysis.statistics.label_agreement import label_agreement
-from analysis.statistics.nested_shares import COMPONENTS, nested_shares
-from analysis.statistics.t_test import t_test
+from analysis.statistics.permutation_tests import label_agreement
+from analysis.statistics.variance import NESTED, nested_shares
 from engine.runs.schema import Columns
 
-TOP, ORDINARY = 0.95, 0.75  # Percentiles: near the top, and not.
 _ITEMS = 500  # Items that agreement is computed on; of more, a random sample.
 _LISTED = 1_000  # Items up to which the table of spreads holds all.
 _SOURCE: Columns = {"list": pl.String, "level": pl.String}
@@ -49,18 +47,6 @@ SPREAD: Columns = {
     **dict.fromkeys(("models", "prompts"), pl.Int64),
     **dict.fromkeys(("mean_percentile", "spread", "lowest", "highest"), pl.Float64),
 }
-FAVOURED: Columns = {
-    **_SOURCE,
-    **dict.fromkeys(("question", "prompt", "item"), pl.String),
-    **dict.fromkeys(("models", "of"), pl.Int64),
-    **dict.fromkeys(("percentile", "elsewhere"), pl.Float64),
-}
-TESTS: Columns = {
-    **_SOURCE,
-    **dict.fromkeys(("question", "prompt"), pl.String),
-    **dict.fromkeys(("models", "singled_out", "pairs"), pl.Int64),
-    **dict.fromkeys(("expected", "p"), pl.Float64),
-}
 # Comparisons of two prompts, from the closest to the furthest, by level.
 ONE_QUESTION, QUESTIONS = "wordings of one question", "questions of one framing"
 ONE_FRAMING, OPPOSITE = "prompts of one framing", "opposite framings"
@@ -76,16 +62,12 @@ class WordingTables:
       agreement: mean tau of each kind of pairs, by model (`AGREEMENT`).
       more_alike: whether wordings of one question agree more than other prompts (`MORE_ALIKE`).
       spread: each item's spread over the wordings of a question (`SPREAD`).
-      favoured: items that one wording alone puts near the top (`FAVOURED`).
-      tests: whether models agree on these (`TESTS`).
     """
 
     variance: pl.DataFrame
     agreement: pl.DataFrame
     more_alike: pl.DataFrame
     spread: pl.DataFrame
-    favoured: pl.DataFrame
-    tests: pl.DataFrame
 
 
 def wording_tables(
@@ -96,8 +78,8 @@ def wording_tables(
     Args:
       wordings: what `wordings.of_list` or `of_vocabulary` returns.
       rng: draws samples and permutations.
-      permutations: draws of each test.
-      count: favoured items of each prompt, and items of a vocabulary, in the tables.
+      permutations: draws of the test.
+      count: items of a vocabulary in the table of spreads.
     """
     size = len(wordings.items)
     some = np.sort(rng.permutation(size)[:_ITEMS])
@@ -112,21 +94,14 @@ def wording_tables(
             sums[question].add(percentiles[at])
     sample = np.array(samples)
     orders = np.array([tau_b_matrix(own) for own in sample])
-    spread, favoured, tests = [], [], []
-    for question, at in wordings.questions():
-        own = sums[question]
-        prompts = wordings.prompts["prompt"].gather(at).to_list()
-        spread += _spread(wordings, question, own, count)
-        rows = _favoured(wordings, question, prompts, own, count)
-        favoured += rows
-        tests += _tests(wordings, question, prompts, own, rng, permutations)
+    spread = [
+        row for question in sums for row in _spread(wordings, question, sums[question], count)
+    ]
     return WordingTables(
         variance=pl.DataFrame(variance, schema=VARIANCE, orient="row"),
         agreement=_agreement(wordings, orders, sample),
         more_alike=_more_alike(wordings, orders, rng, permutations),
         spread=pl.DataFrame(spread, schema=SPREAD, orient="row"),
-        favoured=pl.DataFrame(favoured, schema=FAVOURED, orient="row"),
-        tests=pl.DataFrame(tests, schema=TESTS, orient="row"),
     )
 
 
@@ -137,28 +112,19 @@ class _Sums:
     Attributes:
       by_wording: percentiles [K, N].
       spread: standard deviation over the wordings [N].
-      elsewhere: standard deviation over all wordings but one [K, N]; 0 for two wordings.
-      singled: for each model, the wording that singles an item out [N]; see `singled_out`.
     """
 
     by_wording: Array
     spread: Array
-    elsewhere: Array
-    singled: list[Array]
 
     @classmethod
     def empty(cls, wordings: int, items: int) -> "_Sums":
-        both = np.zeros((2, wordings, items))
-        return cls(by_wording=both[0], spread=np.zeros(items), elsewhere=both[1], singled=[])
+        return cls(by_wording=np.zeros((wordings, items)), spread=np.zeros(items))
 
     def add(self, percentiles: Array) -> None:
         """Adds a model's percentiles [K, N]."""
         self.by_wording += percentiles
         self.spread += percentiles.std(axis=0, ddof=1)
-        self.singled.append(singled_out(percentiles, TOP, ORDINARY).astype(np.int16))
-        if len(percentiles) > 2:
-            for k in range(len(percentiles)):
-                self.elsewhere[k] += np.delete(percentiles, k, axis=0).std(axis=0)
 
 
 def _variance(wordings: Wordings, model: str, percentiles: Array) -> Iterator[tuple[object, ...]]:
@@ -168,7 +134,7 @@ def _variance(wordings: Wordings, model: str, percentiles: Array) -> Iterator[tu
         own = questions[at]
         found = nested_shares(percentiles[at].T, own, worded[at], wordings.clusters)
         counts = (len(set(own.tolist())), len(at), len(wordings.items))
-        for component, share, low, high in zip(COMPONENTS, *found, strict=True):
+        for component, share, low, high in zip(NESTED, *found, strict=True):
             if not math.isnan(share):
                 keys = (wordings.source, wordings.level, framing, model, component)
                 yield (*keys, float(share), float(low), float(high), *counts)
@@ -276,49 +242,3 @@ def _spread(
         keys = (wordings.source, wordings.level, question, wordings.items[at])
         numbers = (own.mean(), spread[at], own.min(), own.max())
         yield (*keys, models, len(own), *map(float, numbers))
-
-
-def _favoured(
-    wordings: Wordings, question: str, prompts: Sequence[str], sums: _Sums, count: int
-) -> Iterator[tuple[object, ...]]:
-    """Rows of `FAVOURED` of one question: items that several models (or the one) single out."""
-    models = len(wordings.models)
-    means = sums.by_wording / models
-    singled = np.array(sums.singled)
-    for k, prompt in enumerate(prompts):
-        agreeing = (singled == k).sum(axis=0)
-        elsewhere = np.delete(means, k, axis=0).max(axis=0)
-        found = np.flatnonzero(agreeing >= min(2, models))
-        lift = means[k] - elsewhere
-        order = np.lexsort((found, -lift[found], -agreeing[found]))
-        for at in found[order[:count]]:
-            keys = (wordings.source, wordings.level, question, prompt, wordings.items[at])
-            yield (*keys, int(agreeing[at]), models, float(means[k, at]), float(elsewhere[at]))
-
-
-def _tests(
-    wordings: Wordings,
-    question: str,
-    prompts: Sequence[str],
-    sums: _Sums,
-    rng: np.random.Generator,
-    draws: int,
-) -> Iterator[tuple[object, ...]]:
-    """Rows of `TESTS` of one question; none for one model."""
-    models = len(wordings.models)
-    if models < 2:
-        return
-    singled = np.array(sums.singled)
-    order = np.unique(wordings.clusters, return_inverse=True)[1]
-    sizes = np.bincount(order)
-    for k, prompt in enumerate(prompts):
-        # Forms of one word are one item here.
-        flags = np.array([np.bincount(order, weights=row == k) > 0 for row in singled])
-        level = np.delete(sums.by_wording, k, axis=0).mean(axis=0)
-        level, spread = (
-            np.bincount(order, weights=values) / sizes for values in (level, sums.elsewhere[k])
-        )
-        found = coincidence(flags, strata(level, spread), rng, draws)
-        counts = (models, int(flags.sum()), found.pairs)
-        keys = (wordings.source, wordings.level, question, prompt)
-        yield (*keys, *counts, found.expected, found.p)

@@ -93,7 +93,7 @@ EXHIBITS: Final = (
         "from the printed numbers of Figure 2A. So this run’s agreement, too, is rounded to two "
         "decimals before they are computed. The published p-values have the chance error of some "
         "thousands of permutations, which counts as the same.",
-        ("rsa_",),
+        ("rsa",),
         of_shared=True,
     ),
     Exhibit(
@@ -110,8 +110,9 @@ EXHIBITS: Final = (
         "Reward against the frequency of a word, sentiment held: slopes",
         SWEEP,
         "Published slopes were read off the figure, to ±0.005. They rest on the BNC word list: "
-        "give it as --config.frequency. Where the package wordfreq stands in for it, the slopes "
-        "are shown and not judged.",
+        "give it as --config.frequency. In the paper’s conventions it is joined on its head words, "
+        "and a word of several parts of speech counts once for each. Where the package wordfreq "
+        "stands in for it, the slopes are shown and not judged.",
         ("frequency_slopes",),
     ),
     Exhibit(
@@ -137,8 +138,7 @@ EXHIBITS: Final = (
         "Figure 5A",
         "EloEverything: each model’s order of the items against people’s",
         ITEMS,
-        "The paper prints .377 for F-Lla-8B-v0.1; its data give .37648, which rounds to .376: both "
-        "count as the same.",
+        "The value of F-Lla-8B-v0.1 is computed from the authors’ released scores.",
         ("humans_correlation_",),
     ),
     Exhibit(

@@ -146,7 +146,7 @@ def _explanation(study: Study) -> pl.DataFrame:
 
 
 def rounded_rsa(matrix: pl.DataFrame, models: pl.DataFrame) -> pl.DataFrame:
-    """`explained.rsa_table` of agreement with two decimals, without lineage.
+    """`explained.rsa_table` of agreement with two decimals.
 
     Args:
       matrix: Kendall's tau of every pair of models.
@@ -154,9 +154,8 @@ def rounded_rsa(matrix: pl.DataFrame, models: pl.DataFrame) -> pl.DataFrame:
         order.
 
     Returns:
-      A row for each trait, beside the row on the joint regression.
+      A row for each trait.
     """
     two = matrix.with_columns(pl.col(matrix.columns[1:]).round(_DIGITS))
     by = explained.predictors(models)
-    each, fit = explained.rsa_table(two, by, np.random.default_rng(_SEED), _DRAWS)
-    return each.join(fit, how="cross")
+    return explained.rsa_table(two, by, np.random.default_rng(_SEED), _DRAWS)

@@ -42,7 +42,7 @@ from engine.settings import AnalyzeSettings
 
 _GREATEST = "greatest"
 # Tables of a chapter that the paper has only under "greatest", and tables that it does not have.
-_ONE_PROMPT = ("kendall_tau", "spearman", "rbo", "mds", "explanation", "rsa")
+_ONE_PROMPT = ("kendall_tau", "spearman", "rbo", "mds")
 _LEFT_OUT = ("kendall_pairs", "blocs", "consensus", "logprobs_rewards", "logprobs_ratio")
 _CHAPTERS: tuple[Chapter, ...] = (
     model_list,

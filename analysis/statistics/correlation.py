@@ -1,12 +1,15 @@
-"""Correlations by name; intervals of Pearson's r and of a difference of two, clustered."""
+"""Correlations with their intervals: Pearson's, Spearman's, and principal axes."""
 
 import math
 
 import numpy as np
+import scipy.stats
 
 from analysis.statistics import Array, ranks
-from analysis.statistics.clustered import clustered_error, half_width, two_sided_p
+from analysis.statistics.inference import clustered_error, half_width, two_sided_p
 from analysis.statistics.kendall import tau_b
+
+# --- Correlations by name; intervals of Pearson's r and of a difference of two, clustered --------
 
 _NEAREST = 1 - 1e-12  # To 1 that r is taken to be, so that its Fisher transform is finite.
 
@@ -83,3 +86,150 @@ def difference_interval(
     error = clustered_error(points, clusters)
     half = half_width(error, count)
     return difference - half, difference + half, two_sided_p(difference, error, count)
+
+
+# --- Spearman's rank correlation with an interval and a p-value, also with other things held equal
+
+
+def spearman_intervals(
+    x: Array, others: Array, rng: np.random.Generator, draws: int
+) -> list[tuple[float, float]]:
+    """95 % bootstrap intervals of Spearman's rho of `x` with each of `others`, over items.
+
+    Items are drawn with replacement, and ranked again in each draw. The interval is Student's t
+    times the standard deviation of the drawn values on Fisher's scale, around rho itself, so that
+    it stays inside -1 and 1.
+
+    Args:
+      x: values [N].
+      others: values [M, N]; all intervals take the same draws of items.
+      rng: draws the items.
+      draws: number of draws.
+
+    Returns:
+      The ends for each of `others`; NaN for fewer than four items or where rho is not defined.
+    """
+    size = len(x)
+    values = [ranks.spearman(x, y) for y in others]
+    if size < 4:
+        return [(math.nan, math.nan)] * len(values)
+    places = [_places(side) for side in (x, *others)]
+    drawn = np.empty((draws, len(values)))
+    for draw in range(draws):
+        counts = np.bincount(rng.integers(0, size, size), minlength=size)
+        first, *rest = (_drawn_ranks(place, counts) for place in places)
+        drawn[draw] = [_correlation(first, other, counts) for other in rest]
+    return [_interval(value, drawn[:, at], size) for at, value in enumerate(values)]
+
+
+def spearman_p(rho: float, size: int) -> float:
+    """Two-sided p of Spearman's rho of `size` items against zero (Student's t, as in SciPy)."""
+    if math.isnan(rho) or size < 3:
+        return math.nan
+    if abs(rho) >= 1:
+        return 0.0
+    t = rho * math.sqrt((size - 2) / (1 - rho**2))
+    return float(2 * scipy.stats.t.sf(abs(t), size - 2))
+
+
+def partial_spearman(x: Array, y: Array, held: Array) -> tuple[float, float]:
+    """Spearman's rho of `x` and `y` [N] with the ranks of `held` [K, N] held equal, and its p.
+
+    Pearson's r of what least squares on the ranks of `held` leave of the ranks of both (Conover
+    1999, 5.4). The p is two-sided, by Student's t with N - 2 - K degrees of freedom.
+
+    Returns:
+      rho and p; NaN where they are not defined: a side is constant, or explained by `held`, or
+      fewer than K + 3 values.
+    """
+    n, k = len(x), len(held)
+    design = np.column_stack([np.ones(n), *map(ranks.average_ranks, held)])
+    if n < k + 3:
+        return math.nan, math.nan
+    basis, _ = np.linalg.qr(design)
+    left = []
+    for values in (x, y):
+        rank = ranks.average_ranks(values)
+        rest = rank - basis @ (basis.T @ rank)
+        if float(rest @ rest) <= 1e-9 * max(float(((rank - rank.mean()) ** 2).sum()), 1.0):
+            return math.nan, math.nan
+        left.append(rest)
+    rho = float(left[0] @ left[1] / math.sqrt((left[0] @ left[0]) * (left[1] @ left[1])))
+    rho = max(-1.0, min(1.0, rho))
+    return rho, spearman_p(rho, n - k)
+
+
+def _places(x: Array) -> Array:
+    """Place of each value among the different ones, from 0; int64 [N]."""
+    return np.asarray(np.unique(np.asarray(x, np.float64), return_inverse=True)[1])
+
+
+def _drawn_ranks(places: Array, counts: Array) -> Array:
+    """Average rank of each item [N], less the mean, where item i is drawn `counts[i]` times."""
+    ties = np.bincount(places, counts)
+    ends = np.cumsum(ties)
+    return np.asarray((ends - (ties - 1) / 2 - (ends[-1] + 1) / 2)[places])
+
+
+def _correlation(x: Array, y: Array, counts: Array) -> float:
+    weighted = counts * x
+    scale = math.sqrt(float(weighted @ x) * float((counts * y) @ y))
+    return float(weighted @ y) / scale if scale > 0 else math.nan
+
+
+def _interval(rho: float, drawn: Array, size: int) -> tuple[float, float]:
+    if math.isnan(rho):
+        return math.nan, math.nan
+    near = 1 - 1e-12  # Fisher's scale has no place for 1.
+    known = drawn[~np.isnan(drawn)]
+    error = float(np.arctanh(np.clip(known, -near, near)).std(ddof=1)) if len(known) > 1 else 0.0
+    half = half_width(error, size)
+    middle = math.atanh(max(-near, min(near, rho)))
+    return math.tanh(middle - half), math.tanh(middle + half)
+
+
+# --- Principal axes of points in the plane, with intervals of their shares of the variance -------
+
+
+def principal_axes(
+    a: Array, b: Array, clusters: Array
+) -> list[tuple[float, float, float, float, float]]:
+    """Both principal axes of the points (a, b) [N], by falling share.
+
+    The interval of a share is by the delta method, whose influence of a point is that of the
+    eigenvalues (Critchley 1985); it assumes no distribution of the points. Whole clusters are
+    taken as a random sample.
+
+    Args:
+      a: one coordinate of each point.
+      b: the other one.
+      clusters: number of the cluster of each point, such as the stem of a token, from 0 without
+        gaps; int64 [N].
+
+    Returns:
+      For each axis: loading of a (>= 0), loading of b, share of the variance, and the ends of the
+      share's 95 % interval. No axes for N < 2; shares are NaN where all points are equal.
+    """
+    if len(a) < 2:
+        return []
+    points = np.stack([a - a.mean(), b - b.mean()], axis=1)
+    values, vectors = np.linalg.eigh(points.T @ points / len(a))
+    squares = (points @ vectors) ** 2
+    total = float(values.sum())
+    axes = []
+    for k in (1, 0):
+        first, second = (float(v) for v in vectors[:, k])
+        sign = -1.0 if first < 0 or (first == 0 and second < 0) else 1.0
+        share = (
+            _share(squares[:, k], squares.sum(axis=1), clusters) if total > 0 else (math.nan,) * 3
+        )
+        axes.append((sign * first, sign * second, *share))
+    return axes
+
+
+def _share(part: Array, whole: Array, clusters: Array) -> tuple[float, float, float]:
+    """Ratio of the sums of `part` and `whole` [N], and its 95 % interval."""
+    share = float(part.sum() / whole.sum())
+    error = clustered_error((part - share * whole) * (len(part) / float(whole.sum())), clusters)
+    half = half_width(error, int(clusters.max()) + 1)
+    return share, max(share - half, 0.0), min(share + half, 1.0)

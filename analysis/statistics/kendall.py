@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-
-# What `scipy.stats.kendalltau` counts discordant pairs with. It sorts both sides of each pair anew,
-# which takes five times as long as the count.
+import scipy.stats
 from scipy.stats._stats import _kendall_dis
 
 from analysis.statistics import Array, ranks
+from analysis.statistics.inference import clustered_error, half_width
 
 _SMALL = 1_000  # Things up to which every pair of them is compared at once.
 _BLOCK = 4_000_000  # Comparisons held in memory.
@@ -163,3 +162,178 @@ def _common_ties(a: Ranking, b: Ranking) -> int:
 
 def _pairs_of_equals(counts: Array) -> int:
     return int((counts * (counts - 1) // 2).sum())
+
+
+# --- Intervals of Kendall's tau-b: of two orders, and of weighted sums over many orders ----------
+# Tau is a mean over pairs of things. Its interval takes the things (or clusters of them) as a
+# random sample (Hoeffding 1948: the variance of such a mean is four times that of its projection on
+# single things, over their number). The models and prompts that give the orders are fixed.
+
+FEWEST = 10  # Things of which a claim is made: of fewer, many orders agree by luck.
+_BINS = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """The order of one model's values, prepared once for all pairs.
+
+    Attributes:
+      ranking: the values, sorted.
+      bins: place in that order, in 128 bins of equal size; each value has its own bin where N is
+        128 or less; int64 [N].
+      apart: share of the values in other bins than each one; float64 [N].
+      spread: what the bins contribute to the error of unrelated orders.
+    """
+
+    ranking: Ranking
+    bins: Array
+    apart: Array
+    spread: float
+
+    @classmethod
+    def of(cls, x: Array) -> "Order":
+        """The order of `x` [N >= 1]."""
+        bins = (ranks.percentiles(x) * _BINS).astype(np.int64)
+        counts = np.bincount(bins, minlength=_BINS)
+        size = len(bins)
+        net = _net_below(counts, 0) / size
+        within = 1 - float((counts * counts).sum()) / size**2
+        spread = float((counts * net**2).sum()) / size / within if within else math.nan
+        return cls(ranking(x), bins, 1 - counts[bins] / size, spread)
+
+
+def pair_interval(
+    x: Order, y: Order, clusters: Array, tau: float, tests: int
+) -> tuple[float, float]:
+    """95 % interval of tau-b of two orders; whole clusters are resampled.
+
+    The interval is widened to reach 0 where two unrelated orders of as many clusters could give
+    `tau`: a few things that all agree have an error of 0 by the delta method.
+
+    Args:
+      x: one order of N things.
+      y: the other one.
+      clusters: number of the cluster of each thing, such as the stem of a token, from 0 without
+        gaps; int64 [N].
+      tau: Kendall's tau-b of the two.
+      tests: number of intervals that hold together with 95 % (Bonferroni).
+
+    Returns:
+      Both ends, within −1 and 1; NaN for one cluster, or where an order is constant.
+    """
+    count = int(clusters.max()) + 1
+    half = half_width(pair_error(x, y, clusters), count, tests)
+    if math.isnan(half):
+        return math.nan, math.nan
+    low, high = max(tau - half, -1.0), min(tau + half, 1.0)
+    if abs(tau) <= half_width(unrelated_error(count, x.spread * y.spread), count, tests):
+        return min(low, 0.0), max(high, 0.0)
+    return low, high
+
+
+def pair_error(x: Order, y: Order, clusters: Array) -> float:
+    """Standard error of tau-b, clustered; NaN for one cluster or a constant order.
+
+    Arguments as in `pair_interval`.
+    """
+    points = pair_influence(x, y)
+    return math.nan if np.isnan(points).any() else clustered_error(points, clusters)
+
+
+def pair_influence(x: Order, y: Order) -> Array:
+    """What each of N things adds to tau-b, times N; float64 [N], NaN where an order is constant.
+
+    Delta method: tau-b is a function of three means over pairs, and a thing contributes to each
+    what it has with all the others. That is counted in bins, which is exact up to 128 values.
+    """
+    cell = x.bins * _BINS + y.bins
+    cells = np.bincount(cell, minlength=_BINS * _BINS)
+    net = _net_below(_net_below(cells.reshape(_BINS, _BINS), 0), 1)
+    own = net.ravel()[cell] / len(cell)
+    mean_x, mean_y = float(x.apart.mean()), float(y.apart.mean())
+    if mean_x == 0 or mean_y == 0:
+        return np.full(len(cell), math.nan)
+    scale = math.sqrt(mean_x * mean_y)
+    tau = float(own.mean()) / scale
+    ties = x.apart / mean_x + y.apart / mean_y
+    return np.asarray(2 * own / scale - tau * ties)
+
+
+def contributions(x: Array, weights: Array) -> Array:
+    """What each thing contributes to weighted sums of the tau-b of the rows of `x`.
+
+    The contributions to a mean of such sums are the means of their contributions.
+
+    Args:
+      x: orders [K, N], of so few things (1,000) that all pairs can be compared. Of more things,
+        a random sample serves an interval.
+      weights: symmetric float64 [C, K, K], one sum each; a row without an order has weight 0.
+
+    Returns:
+      float64 [C, N]; they add up to the sum of weights · tau over all ordered pairs of rows, and
+      N times one of them, less the sum, is the influence of the thing (ties included).
+    """
+    x = dense_rows(x)
+    untied = np.zeros(x.shape)
+    for at, block in signs(x):
+        untied[:, at] = np.abs(block).sum(axis=2)
+    totals = untied.sum(axis=1, keepdims=True)
+    scale = np.divide(1, np.sqrt(totals), out=np.zeros((len(x), 1)), where=totals > 0)
+    scaled = (weights * scale * scale.T).astype(np.float32)
+    found = np.zeros((len(weights), x.shape[1]))
+    rows = np.zeros((len(weights), len(x)))  # Sum of each row of weights · tau.
+    for at, block in signs(x):
+        flat = block.reshape(len(x), -1)
+        for c, weight in enumerate(scaled):
+            product = (weight @ flat) * flat
+            rows[c] += product.sum(axis=1, dtype=np.float64)
+            each = product.sum(axis=0).reshape(block.shape[1:])
+            found[c, at] = each.sum(axis=1, dtype=np.float64)
+    ties = np.divide(untied, totals, out=np.zeros(x.shape), where=totals > 0)
+    each_thing: Array = found - rows @ (ties - ties.mean(axis=1, keepdims=True))
+    return each_thing
+
+
+def sum_interval(own: Array, value: float, count: int) -> tuple[float, float]:
+    """95 % interval of a weighted sum of tau, the things taken as a random sample.
+
+    The interval is widened to reach 0 where two unrelated orders of as many things could give
+    `value`: a few things that all agree have an error of 0.
+
+    Args:
+      own: `contributions` to the sum [n], of all things or of a random sample of them.
+      value: the sum over all things.
+      count: number of all things.
+
+    Returns:
+      The ends; NaN for fewer than three things.
+    """
+    n = len(own)
+    if n < 3 or math.isnan(value):
+        return math.nan, math.nan
+    error = 2 * n * float(own.std(ddof=1)) / math.sqrt(count)
+    half = half_width(error, n)
+    low, high = value - half, value + half
+    if abs(value) <= float(scipy.stats.norm.ppf(0.975)) * unrelated_error(count):
+        return min(low, 0.0), max(high, 0.0)
+    return low, high
+
+
+def unrelated_error(count: int, spread: float = 1 / 9) -> float:
+    """Standard error of the tau of two unrelated orders of `count` things.
+
+    Without ties, where `spread` is 1/9, it is Kendall's sqrt(2 (2 n + 5) / (9 n (n − 1))). A mean
+    over several pairs of unrelated orders has a smaller error; this one is on the safe side.
+
+    Args:
+      count: number of things.
+      spread: product of the `Order.spread` of both.
+    """
+    return math.sqrt(4 * spread * (count + 2.5) / (count * (count - 1)))
+
+
+def _net_below(counts: Array, axis: int) -> Array:
+    """For each bin along `axis`, the count below it less the count above it."""
+    upto = counts.cumsum(axis=axis)
+    total = np.take(upto, [-1], axis=axis)
+    return np.asarray(2 * upto - counts - total)

@@ -1,5 +1,6 @@
-"""Ranks and percentiles, and the correlations of Pearson and Spearman, in float64."""
+"""Ranks, percentiles and medians, and how much two rankings agree at their ends."""
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -7,7 +8,21 @@ import numpy as np
 import scipy.stats
 
 from analysis.statistics import Array
-from analysis.statistics.products import dot
+
+# --- Products of vectors whose sums do not depend on the number of cores -------------------------
+
+
+def dot(x: Array, y: Array) -> float:
+    """The inner product of `x` and `y` [N], in their dtype.
+
+    `x @ y` is BLAS: above 10,000 numbers its threads share the sum, so its last digits depend on
+    the number of cores, and on a busy machine they wait a thousand times longer for one another
+    than the sum takes.
+    """
+    return float(np.einsum("i,i->", x, y))
+
+
+# --- Ranks and percentiles, and the correlations of Pearson and Spearman, in float64 -------------
 
 
 def average_ranks(x: Array) -> Array:
@@ -105,3 +120,95 @@ def extremes(x: Array, count: int, highest: bool) -> Array:
     if count < len(x):
         indices = np.flatnonzero(key <= np.partition(key, count - 1)[count - 1])
     return indices[np.argsort(key[indices], kind="stable")][:count]
+
+
+# --- Intervals of medians ------------------------------------------------------------------------
+
+
+def median_interval(x: Array) -> tuple[float, float]:
+    """Interval of the median of `x` [N] that holds it in at least 95 % of samples.
+
+    Both ends are values of the sample, chosen by the binomial distribution, so that nothing is
+    assumed of the shape. NaN for fewer than six values, whose extremes hold the median less often.
+    """
+    outside = _outside(len(x))
+    if outside < 0:
+        return math.nan, math.nan
+    ordered = np.sort(np.asarray(x, np.float64))
+    return float(ordered[outside]), float(ordered[len(x) - 1 - outside])
+
+
+@functools.cache
+def _outside(n: int) -> int:
+    """Number of the `n` values that may lie outside at each end; -1 where even none is too many."""
+    k = np.arange(n + 1)
+    return int((scipy.stats.binom.cdf(k, n, 0.5) <= 0.025).sum()) - 1
+
+
+# --- How much of one end of a ranking is the same in another ranking of the same things ----------
+
+
+def end_overlap(x: Array, y: Array, count: int, highest: bool) -> int:
+    """How many of the `count` highest (or lowest) of `x` are among those of `y`.
+
+    Args:
+      x: numbers [N]; of equal ones the earlier comes first.
+      y: other numbers of the same things [N].
+      count: things at the end; N where that is less.
+      highest: whether the highest are compared.
+    """
+    ends = [extremes(each, count, highest) for each in (x, y)]
+    return len(np.intersect1d(ends[0], ends[1]))
+
+
+# --- Rank-biased overlap: agreement of two rankings, weighted towards their top ------------------
+# Webber, Moffat & Zobel, "A similarity measure for indefinite rankings", 2010 (the measure and its
+# extrapolation); Corsi & Urbano, "The treatment of ties in rank-biased overlap", 2024 (ties).
+
+_NEGLIGIBLE = 1e-16  # The sum stops where all deeper depths together weigh less than this.
+
+
+def positions(x: Array) -> Array:
+    """How many values of `x` [N] exceed each one, and how many equal it; float64 [2, N]."""
+    starts, ends = tied_spans(-np.asarray(x, np.float64))
+    return np.stack([starts, ends - starts]).astype(np.float64)
+
+
+def rank_biased_overlap(x: Array, y: Array, p: float) -> float:
+    """Extrapolated rank-biased overlap of two rankings of the same N things, highest first.
+
+    Tied values share their positions evenly, so the result is the mean over all ways of breaking
+    the ties (RBO^a). 1 for one order, NaN for N = 0. O(N log N).
+
+    Args:
+      x: `positions` [2, N] of the first ranking.
+      y: `positions` [2, N] of the second, of the same things in the same order.
+      p: persistence: depth d weighs (1 - p) p^(d-1). At 0.9 the first ten weigh 86 %.
+    """
+    n = x.shape[1]
+    if n == 0:
+        return math.nan
+    depth = min(n, math.ceil(math.log(_NEGLIGIBLE) / math.log(p)))
+    agreement = _overlaps(x, y, depth) / np.arange(1, depth + 1)
+    weights = (1 - p) * p ** np.arange(depth)
+    # Both rankings hold the same things, so agreement at depth N is 1 and stays there.
+    return float(weights @ agreement) + (p**n if depth == n else 0.0)
+
+
+def _overlaps(x: Array, y: Array, depth: int) -> Array:
+    """Expected number of things in both heads of 1, 2, … `depth`; float64 [depth].
+
+    Where a depth cuts a tie, each of the tied things is above the cut with equal probability.
+    """
+    heads = np.flatnonzero(x[0] < depth)
+    reached = heads[y[0][heads] < depth]
+    (first, size), (other, other_size) = x[:, reached], y[:, reached]
+    if size.max(initial=1) == 1 == other_size.max(initial=1):
+        at = np.maximum(first, other).astype(np.int64)
+        return np.cumsum(np.bincount(at, minlength=depth)).astype(np.float64)
+    return np.array(
+        [
+            np.clip((d - first) / size, 0, 1) @ np.clip((d - other) / other_size, 0, 1)
+            for d in range(1, depth + 1)
+        ]
+    )

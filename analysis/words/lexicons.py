@@ -7,7 +7,7 @@ where they are installed (their data files only; the code is never imported), or
 import gzip
 import importlib.util
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgpack
 import polars as pl
@@ -69,17 +69,20 @@ def bing(path: str) -> pl.DataFrame:
     return _distinct(words.filter(~pl.col("word").is_duplicated()), path)
 
 
-def frequency(path: str = "") -> pl.DataFrame:
+def frequency(path: str = "", join: str = "forms") -> pl.DataFrame:
     """How often words occur: word, per_million (> 0).
 
     Args:
       path: list 1.1 of Leech, Rayson & Wilson 2001 (the BNC, which the paper used): tab-separated
-        word, part of speech, variant, frequency per million, range, dispersion. Frequencies are
-        those of word forms (the rows of variants, or a head word without variants), summed over
-        parts of speech. "" for English of the installed package `wordfreq`.
+        word, part of speech, variant, frequency per million, range, dispersion. "" for English of
+        the installed package `wordfreq`.
+      join: of the list, "forms" takes the frequencies of word forms (the rows of variants, or a
+        head word without variants), summed over parts of speech: each word once. "paper" takes the
+        column of head words as it is: a word has a row for each of its parts of speech, and forms
+        that are no head words have none.
     """
     if path:
-        return _bnc(path)
+        return _bnc_heads(path) if join == "paper" else _bnc(path)
     source = _installed(
         "wordfreq", "data/large_en.msgpack.gz", "a BNC word list by options.frequency"
     )
@@ -191,21 +194,31 @@ def _terms(path: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -
     return table
 
 
-def _bnc(path: str) -> pl.DataFrame:
-    rows: list[tuple[str, float]] = []
-    head = ""
+def _bnc_rows(path: str) -> Iterator[tuple[str, str, float]]:
+    """Head word ("@" in the rows of its forms), variant ("%" of a lemma with forms), frequency."""
     for line in _lines(path):
         fields = [field.strip() for field in line.strip("\n").lstrip("\t").split("\t")]
-        if len(fields) < 4 or not fields[3].replace(".", "", 1).isdigit():
-            continue
-        head = fields[0] if fields[0] != "@" else head
-        if fields[2] == "%":  # a lemma; its forms follow
-            continue
-        word = fields[2] if fields[0] == "@" else fields[0]
-        rows.append((word.lower(), float(fields[3])))
+        if len(fields) >= 4 and fields[3].replace(".", "", 1).isdigit():
+            yield fields[0], fields[2], float(fields[3])
+
+
+def _bnc(path: str) -> pl.DataFrame:
+    rows = [
+        ((variant if head == "@" else head).lower(), often)
+        for head, variant, often in _bnc_rows(path)
+        if variant != "%"
+    ]
     table = pl.DataFrame(rows, schema=_FREQUENCY, orient="row")
     table = table.group_by("word").agg(pl.col("per_million").sum())
     return _distinct(table.filter(pl.col("per_million") > 0), path)
+
+
+def _bnc_heads(path: str) -> pl.DataFrame:
+    rows = [(head, often) for head, _, often in _bnc_rows(path) if head != "@"]
+    table = pl.DataFrame(rows, schema=_FREQUENCY, orient="row").filter(pl.col("per_million") > 0)
+    if table.height == 0:
+        raise LexiconError(f"{path}: no words in it")
+    return table
 
 
 def _distinct(table: pl.DataFrame, source: str) -> pl.DataFrame:

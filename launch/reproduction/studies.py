@@ -118,7 +118,8 @@ def _settings(call: Call, *, paper: bool, draws: int | None = None) -> AnalyzeSe
     if draws is not None:
         options.permutations = options.bootstraps = draws
     if paper:
-        options.match_trim, options.humans_matches, options.humans_in_median = "never", 0, True
+        options.match_trim, options.frequency_join = "never", "paper"
+        options.humans_matches, options.humans_in_median = 0, True
     return reporting.settings_of(config)
 
 

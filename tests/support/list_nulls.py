@@ -4,14 +4,13 @@ Every null is a list of words with rewards of several models under several promp
 the claim is about has been taken out, and nothing else:
 
 - the items of each model are shuffled, alike under all its prompts: the models share no order;
-- the traits of the models are shuffled: agreement has nothing to do with them;
 - the items are shuffled under the negative prompts, alike for all models: framing does not change
   the order in any direction;
 - the words are shuffled among the items of like frequency, or of like length.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -23,18 +22,15 @@ from analysis.chapters import (
     items_framing,
     items_questions,
 )
-from analysis.chapters.explained import predictors
 from analysis.measures.list_scores import POINTS, ListScores, list_scores
-from analysis.model_info import ModelInfo
 from analysis.statistics import Array, ranks
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
 from analysis.words.questions import NEGATIVE, POSITIVE, questions
 from configs.prompts import FOLLOW_UP
 
 _PERMUTATIONS = 999
 _BANDS = 10  # Of words of like frequency or length.
-_BASES = ("red", "blue")
-ENDS, AGREE, TRAITS = "list: items first and last", "list: models agree", "list: traits of models"
+ENDS, AGREE = "list: items first and last", "list: models agree"
 OPPOSE = "list: models oppose one another"
 FRAMING, LENGTH, FREQUENCY = "list: opposite framing", "list: length", "list: frequency"
 
@@ -47,13 +43,13 @@ class Drawn:
       rewards: (model, prompt) -> rewards by word.
       prompts: prompt id -> text.
       words: word, characters, log frequency [N].
-      infos: slug -> traits of the model.
+      models: slugs.
     """
 
     rewards: Mapping[tuple[str, str], Array]
     prompts: Mapping[str, str]
     words: pl.DataFrame
-    infos: Mapping[str, ModelInfo]
+    models: Sequence[str]
 
 
 def synthetic(rng: np.random.Generator, models: int = 10, words: int = 60) -> Drawn:
@@ -75,17 +71,7 @@ def synthetic(rng: np.random.Generator, models: int = 10, words: int = 60) -> Dr
         items_controls.LENGTH: rng.integers(2, 13, words).astype(float),
         items_controls.FREQUENCY: rng.normal(size=words),
     }
-    infos = {
-        slug: ModelInfo(
-            nickname=slug,
-            developer=f"d{number % 3}",
-            base=_BASES[number % 5 < 2],
-            size_b=float(rng.uniform(1, 30)),
-            rewardbench_rank=number,
-        )
-        for number, slug in enumerate(slugs)
-    }
-    return Drawn(rewards=rewards, prompts=prompts, words=pl.DataFrame(about), infos=infos)
+    return Drawn(rewards=rewards, prompts=prompts, words=pl.DataFrame(about), models=slugs)
 
 
 _WORDINGS = ("ever-one-word", "in_the_world-answer-only")
@@ -96,14 +82,6 @@ def shuffled_in_each_model(drawn: Drawn, rng: np.random.Generator) -> Drawn:
     orders = {model: rng.permutation(drawn.words.height) for model, _ in drawn.rewards}
     rewards = {(model, p): x[orders[model]] for (model, p), x in drawn.rewards.items()}
     return dataclasses.replace(drawn, rewards=rewards)
-
-
-def shuffled_traits(drawn: Drawn, rng: np.random.Generator) -> Drawn:
-    """Every model has the traits of a random one."""
-    slugs = list(drawn.infos)
-    order = rng.permutation(len(slugs))
-    infos = {slug: drawn.infos[slugs[at]] for slug, at in zip(slugs, order, strict=True)}
-    return dataclasses.replace(drawn, infos=infos)
 
 
 def shuffled_under_negative(drawn: Drawn, rng: np.random.Generator) -> Drawn:
@@ -136,7 +114,6 @@ NULLS: dict[str, tuple[str, Null]] = {
     ENDS: _BY_MODEL,
     AGREE: _BY_MODEL,
     OPPOSE: _BY_MODEL,
-    TRAITS: ("traits shuffled among the models", shuffled_traits),
     FRAMING: ("items shuffled under negative prompts", shuffled_under_negative),
     LENGTH: (
         "words shuffled within frequency bands",
@@ -160,8 +137,6 @@ def claims(drawn: Drawn, claim: str, rng: np.random.Generator) -> bool:
         return any(items_blocs.agreement_beyond_chance(own, pairs, names) for own in framed)
     if claim == OPPOSE:
         return _opposed(scores)
-    if claim == TRAITS:
-        return bool(items_agreement.traits(_rsa(scores, drawn.infos, rng)))
     if claim == FRAMING:
         kinds = items_framing.items_prompt_kinds(scores, rng)
         return bool(items_framing.framing_beyond_chance(kinds))
@@ -193,28 +168,7 @@ def scores_of(drawn: Drawn) -> ListScores:
         ).select(list(POINTS))
         for (model, prompt), rewards in drawn.rewards.items()
     ]
-    return list_scores(pl.concat(frames), list(drawn.infos), drawn.prompts)
-
-
-def _rsa(
-    scores: ListScores, infos: Mapping[str, ModelInfo], rng: np.random.Generator
-) -> pl.DataFrame:
-    about = pl.DataFrame(
-        [
-            {
-                "model": model,
-                "base": infos[model].base,
-                "developer": infos[model].developer,
-                "size_b": infos[model].size_b,
-                "rewardbench_rank": infos[model].rewardbench_rank,
-            }
-            for model in scores.models
-        ],
-        infer_schema_length=None,
-    )
-    matrix = items_agreement.square(items_agreement.items_pairs(scores))
-    by = predictors(about)
-    return with_q(items_agreement.items_rsa(matrix, by, scores.name, rng, _PERMUTATIONS))
+    return list_scores(pl.concat(frames), drawn.models, drawn.prompts)
 
 
 def _controls(scores: ListScores, words: pl.DataFrame, claim: str) -> bool:

@@ -1,8 +1,8 @@
 """Estimates of every group of words, in each model and over models.
 
-A group differs from the others of its axis (this religion from the other religions) where all of
-this holds: its words do, among words (q of a permutation test); placebo kinds seldom differ as
-much from the others of their axis; and, over models, the models agree on it (t-test).
+A group is held against the others of its axis (this religion against the other religions), and its
+contrast has a place among those of placebo kinds. No rule says that a group differs: any words of
+one meaning differ from other words, and the placebo kinds are not all kinds that there are.
 """
 
 import dataclasses
@@ -16,12 +16,9 @@ from analysis.measures.word_groups.over_models import COLUMNS as OVER_MODELS
 from analysis.measures.word_groups.over_models import over_models
 from analysis.measures.word_groups.placebo import Drawn
 from analysis.measures.word_groups.standing import Standing
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
 from analysis.words.lexicons import NEUTRAL
 from engine.runs.schema import Columns
-
-SURE = 0.05  # Largest q of a group that differs.
-RARE = 0.05  # Largest share of placebo kinds that differ as much as a group that differs.
 
 GROUPS: Columns = {
     **dict.fromkeys(("model", "prompt", "group", "axis"), pl.String),
@@ -30,12 +27,13 @@ GROUPS: Columns = {
     **dict.fromkeys(("words", "stems", "other_words", "other_stems"), pl.Int64),
     **dict.fromkeys(("contrast", "contrast_low", "contrast_high", "placebo_share"), pl.Float64),
     **dict.fromkeys(("difference", "placebo_percentile"), pl.Float64),
+    **dict.fromkeys(("kinds_lower", "kinds"), pl.Int64),
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimates:
-    """Tables of estimates; both have q behind p, and at the end differs.
+    """Tables of estimates; both have q behind p.
 
     Attributes:
       groups: one row per model, prompt and group (`GROUPS`).
@@ -70,8 +68,8 @@ def estimate(
         prompts.append(over_models(standing, own, drawn, rng, permutations))
     asked = standing.cells.select("prompt").unique(maintain_order=True)
     return Estimates(
-        groups=_judged(pl.concat(cells), standing.cells),
-        over_models=_judged(pl.concat(prompts), asked),
+        groups=_ordered(pl.concat(cells), standing.cells),
+        over_models=_ordered(pl.concat(prompts), asked),
     )
 
 
@@ -83,6 +81,7 @@ def groups_of(standing: Standing) -> list[tuple[str, str]]:
 
 def _in_models(standing: Standing, own: Measured, drawn: Drawn) -> pl.DataFrame:
     """The rows of one group, one for each model and prompt that has words of it."""
+    lower, kinds = placebo.lower(drawn.contrasts, own.contrast[0])
     columns = {
         **{"group": own.group, "axis": own.axis, "n": own.tokens},
         **dict(zip(("mean_percentile", "ci_low", "ci_high"), own.mean, strict=True)),
@@ -92,6 +91,8 @@ def _in_models(standing: Standing, own: Measured, drawn: Drawn) -> pl.DataFrame:
         "placebo_share": placebo.rarity(drawn.contrasts, own.contrast[0]),
         "difference": own.distance,
         "placebo_percentile": placebo.percentile(drawn.distances, own.distance),
+        "kinds_lower": lower,
+        "kinds": kinds,
     }
     table = standing.cells.with_columns(
         pl.lit(values).alias(name) if isinstance(values, str) else pl.Series(name, values)
@@ -100,14 +101,9 @@ def _in_models(standing: Standing, own: Measured, drawn: Drawn) -> pl.DataFrame:
     return table.filter(pl.col("words") > 0).cast(pl.Schema(GROUPS))
 
 
-def _judged(table: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
-    """`table` with q and differs, in the order of the cells, then by axis and group."""
+def _ordered(table: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
+    """`table` with q, in the order of the cells, then by axis and group."""
     with_place = table.join(
         order.with_row_index("_place"), on=order.columns, how="left", validate="m:1"
     )
-    judged = with_q(with_place.sort("_place", "axis", "group").drop("_place"))
-    # Where something is undefined, nothing is said.
-    significant = (pl.col("q").fill_nan(1.0) < SURE) & (
-        pl.col("placebo_share").fill_nan(1.0) <= RARE
-    )
-    return judged.with_columns(differs=significant)
+    return with_q(with_place.sort("_place", "axis", "group").drop("_place"))

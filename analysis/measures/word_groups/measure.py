@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from analysis.measures.word_groups.standing import Standing
-from analysis.statistics import Array, contrasts
-from analysis.statistics.resampling import bootstrap_means
+from analysis.statistics import Array, permutation_tests
+from analysis.statistics.inference import bootstrap_means
 
 LEAST_WORDS = 5  # On each side of a contrast; with fewer it has an interval, and no test.
 _FOR_AN_INTERVAL = 999  # Arrangements that a standard error takes; a small p takes more.
@@ -113,8 +113,8 @@ def _contrast(
     permutations: int,
 ) -> Array:
     """The difference, the ends of its interval, and p, [4, C]; without p for too few words."""
-    few = min(contrasts.compared(labels, form)) < LEAST_WORDS
+    few = min(permutation_tests.compared(labels, form)) < LEAST_WORDS
     draws = min(permutations, _FOR_AN_INTERVAL) if few else permutations
-    found = contrasts.contrast(values, labels, form, unit, rng, draws)
+    found = permutation_tests.contrast(values, labels, form, unit, rng, draws)
     p = np.full(values.shape[1], np.nan) if few else found.p
     return np.stack([found.difference, found.low, found.high, p])

@@ -9,8 +9,8 @@ from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.measure import Measured
 from analysis.measures.word_groups.placebo import Drawn
 from analysis.measures.word_groups.standing import Standing
-from analysis.statistics import Array, contrasts
-from analysis.statistics.t_test import t_test
+from analysis.statistics import Array, permutation_tests
+from analysis.statistics.inference import t_test
 from engine.runs.schema import Columns
 
 _MEAN = ("", "_low", "_high", "_spread", "_placebo_low", "_placebo_high")
@@ -22,6 +22,7 @@ COLUMNS: Columns = {
     **dict.fromkeys(("p_words", "p_models", "p", "placebo_share"), pl.Float64),
     **dict.fromkeys((f"difference{part}" for part in _MEAN), pl.Float64),
     "placebo_percentile": pl.Float64,
+    **dict.fromkeys(("kinds_lower", "kinds"), pl.Int64),
 }
 
 
@@ -52,7 +53,8 @@ def over_models(
       _low and _high are the ends of its t interval, _spread is the standard deviation between
       models, and nine of ten draws of placebo kinds lie between _placebo_low and _placebo_high.
       above is the number of models in which it is positive. difference is the mean distance from
-      neutral words, likewise; placebo_percentile is the share of placebo kinds that stand lower.
+      neutral words, likewise; placebo_percentile is the share of placebo kinds that stand lower;
+      kinds_lower is the number of placebo kinds, of `kinds`, whose contrast is lower.
     """
     p_words = _over_words(standing, own, rng, permutations)
     rows = []
@@ -62,6 +64,7 @@ def over_models(
             continue
         contrast, distance = own.contrast[0, at], own.distance[at]
         distances, apart = (x[:, :, at].mean(axis=2) for x in (drawn.distances, drawn.contrasts))
+        lower, kinds = placebo.lower(apart[:, :, None], contrast.mean(keepdims=True))
         p_models = t_test(contrast)[3]
         tested = len(at) > 1 and bool(own.tested[at].all())
         p = (p_words[prompt], p_models) if tested else (math.nan, math.nan)
@@ -73,6 +76,7 @@ def over_models(
                 placebo.rarity(apart[:, :, None], contrast.mean(keepdims=True)).item(),
                 *_mean(distance, distances),
                 placebo.percentile(distances[:, :, None], distance.mean(keepdims=True)).item(),
+                *(lower.item(), kinds.item()),
             )
         )
     return pl.DataFrame(rows, schema=COLUMNS, orient="row")
@@ -113,22 +117,24 @@ def _over_words(
     place = np.zeros(len(on_axis), dtype=np.int64)
     place[on_axis] = unit
     chosen = len(np.unique(place[on_axis & mine]))
-    ways, exact = contrasts.arrangements(chosen, len(units), rng, permutations)
+    ways, exact = permutation_tests.arrangements(chosen, len(units), rng, permutations)
     permuted = np.full((len(ways), len(standing.cells)), np.nan)
     observed = np.full(len(standing.cells), np.nan)
     for _, adjusted, at in standing.same_words:
         here = on_axis & adjusted
         if len(np.unique(mine[here])) == 2:
             values = standing.adjusted[np.ix_(here, at)]
-            weights = contrasts.weights(ways[:, place[here]], form[here])
-            permuted[:, at] = contrasts.standardised(weights) @ values
-            own_weights = contrasts.weights(mine[here][None], form[here])
-            observed[at] = (contrasts.standardised(own_weights) @ values)[0]
+            weights = permutation_tests.weights(ways[:, place[here]], form[here])
+            permuted[:, at] = permutation_tests.standardised(weights) @ values
+            own_weights = permutation_tests.weights(mine[here][None], form[here])
+            observed[at] = (permutation_tests.standardised(own_weights) @ values)[0]
     p = {}
     for prompt, at in cells.items():
         at = at[~np.isnan(observed[at])]
         means = permuted[:, at].mean(axis=1)  # NaN where a model cannot compare; left out.
         means = means[~np.isnan(means)]
-        extreme = int(contrasts.as_large(means[:, None], observed[at].mean(keepdims=True))[0])
+        extreme = int(
+            permutation_tests.as_large(means[:, None], observed[at].mean(keepdims=True))[0]
+        )
         p[prompt] = extreme / len(means) if exact else (1 + extreme) / (1 + len(means))
     return p

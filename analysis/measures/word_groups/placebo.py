@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.measures.word_groups.standing import Standing
 from analysis.statistics import Array
-from analysis.statistics.contrasts import weights
+from analysis.statistics.permutation_tests import weights
 
 LEAST_STEMS = 5  # A kind of fewer stems in a vocabulary takes no part there.
 LEAST_KINDS = 20  # With fewer kinds, none can be rarer than one of twenty.
@@ -152,6 +152,18 @@ def percentile(drawn: Array, observed: Array) -> Array:
     share, kinds = _over_draws(below, drawn)
     enough = (kinds >= LEAST_KINDS) & ~np.isnan(observed)
     return np.where(enough, share / np.maximum(kinds, 1), np.nan)
+
+
+def lower(drawn: Array, observed: Array) -> tuple[Array, Array]:
+    """How many kinds stand lower than `observed` [C] in the mean of their draws, and the kinds.
+
+    Arguments as in `percentile`. Both are int [C], and 0 where `observed` is NaN.
+    """
+    known = ~np.isnan(drawn)
+    draws = known.sum(axis=1)
+    means = np.where(known, drawn, 0.0).sum(axis=1) / np.maximum(draws, 1)
+    there = (draws > 0) & ~np.isnan(observed)
+    return (there & (means < observed)).sum(axis=0), there.sum(axis=0)
 
 
 def rarity(drawn: Array, observed: Array) -> Array:

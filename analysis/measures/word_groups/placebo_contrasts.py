@@ -5,10 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from analysis.measures.word_groups.estimates import RARE, SURE
 from analysis.measures.word_groups.placebo import PlaceboKinds
-from analysis.statistics import contrasts
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics import permutation_tests
 from engine.runs.schema import Columns
 
 PLACEBO: Columns = {
@@ -37,16 +35,15 @@ def placebo_contrasts(
     return pl.concat(frames).sort("model", "prompt", "axis", "group")
 
 
-def differing(table: pl.DataFrame) -> pl.DataFrame:
-    """`PLACEBO` with q (all tests of the table), and `differs` as it is decided for groups.
+def left_out(table: pl.DataFrame) -> pl.DataFrame:
+    """`PLACEBO` with `placebo_share`, as groups of people have it: each kind among the other kinds.
 
-    A kind is held against all kinds of its model and prompt, of which it is one itself. So at most
-    one in twenty can differ.
+    The share of the kinds of a model and prompt whose contrast is as far from 0, the kind itself
+    counted as one of them.
     """
     size = pl.col("contrast").abs().fill_nan(0.0).round(9)
     share = (size.rank("max", descending=True) / pl.len()).over("model", "prompt")
-    significant = pl.col("q").fill_nan(1.0) < SURE
-    return with_q(table).with_columns(differs=significant & (share <= RARE))
+    return table.with_columns(placebo_share=share)
 
 
 def _contrasts(
@@ -62,7 +59,7 @@ def _contrasts(
             if own is None or beside is None:
                 continue
             here = own | beside
-            found = contrasts.contrast(
+            found = permutation_tests.contrast(
                 standing.adjusted[np.ix_(here, at)],
                 *(own[here], form[here], unit[here], rng, _PERMUTATIONS),
             )

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.sentences import decimals, listed, q_value, span
+from analysis.sentences import at_most, decimals, listed, q_value, span
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,13 @@ def test_numbers_have_two_decimals_and_a_true_minus_sign():
     assert decimals(-0.125) == "−0.12"
     assert span(np.array([0.3, -0.2, 0.1])) == "−0.20 to 0.30"
     assert span(np.array([0.301, 0.299])) == "0.30"
+
+
+@pytest.mark.parametrize(
+    ("width", "said"), [(0.01213, "0.013"), (0.012, "0.012"), (0.02705, "0.028"), (0.04, "0.040")]
+)
+def test_a_bound_is_rounded_up(width, said):
+    assert at_most(width) == said
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import scipy.stats
 
 from analysis.chapters import agreement, blocs
-from analysis.statistics.rank_biased_overlap import positions, rank_biased_overlap
+from analysis.statistics.ranks import positions, rank_biased_overlap
 
 
 @pytest.fixture

@@ -80,7 +80,8 @@ def test_opposed_blocs_have_a_list_of_tokens_each_and_no_common_one(study):
     first, second = said(tokens, made)
     highest = ends.filter(models="m0 m2 m3", end="highest").row(0, named=True)
     assert first.startswith(
-        f"Under “worst”, of the shared tokens, “{highest['token'].replace(' ', '␣')}”"
+        f"Under “worst”, of the words of the shared vocabulary (spellings that differ by case or "
+        f"outer spaces are one), “{highest['token'].replace(' ', '␣')}”"
     )
     assert " have the highest mean percentiles over m0, m2 and m3 (" in first
     assert f"({100 * highest['percentile']:.2f} to " in first

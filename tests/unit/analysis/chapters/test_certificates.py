@@ -6,7 +6,7 @@ import pytest
 
 import analysis
 from analysis.blocks import Text
-from analysis.chapters import sequence_sentences
+from analysis.chapters import sequence_sentences, sequences
 from analysis.report import write_report
 from tests.support import runs
 
@@ -51,15 +51,19 @@ def test_a_certificate_is_a_row_under_the_name_of_its_search(small_run):
     ]
 
 
-def said(run):
+@pytest.fixture
+def study_of(settings):
+    """The study of a run's searches."""
+    return lambda run: analysis.compute(analysis.load(run), {}, settings, [sequences])
+
+
+def said(study):
     """The texts of the chapter's blocks on certificates."""
-    blocks = sequence_sentences.certificate_blocks(
-        analysis.sequence_certificates(analysis.load(run))
-    )
+    blocks = sequence_sentences.certificate_blocks(study)
     return " ".join(block.text for block in blocks if isinstance(block, Text))
 
 
-SURE = "every allowed swap of a single token was scored"
+SURE = "every swap of a single token for another of the 101 allowed tokens (of 7) was scored"
 SHORT = "The searches had stopped short"
 OPEN = "The budget of sweeps ended before"
 
@@ -73,9 +77,11 @@ OPEN = "The budget of sweeps ended before"
         ([1.0, 2.5], False, 0.5, {SHORT, OPEN, "of 1 a swap is known that improves it"}),
     ],
 )
-def test_the_section_says_what_a_certificate_says(small_run, rewards, certified, gain, appear):
+def test_the_section_says_what_a_certificate_says(
+    small_run, study_of, rewards, certified, gain, appear
+):
     certify(small_run, "m-one", rewards, certified=certified, gain=gain)
-    text = said(small_run)
+    text = said(study_of(small_run))
     for sentence in (SURE, SHORT, OPEN, "of 1 a swap is known that improves it"):
         assert (sentence in text) == (sentence in appear)
 
@@ -92,35 +98,48 @@ def test_the_page_has_certificates_where_there_are_some(small_run, tmp_path, set
     assert [SHORT in page for page in pages] == [False, True]
 
 
-def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run):
+def test_counts_are_of_the_replies_that_were_put_to_the_test(small_run, study_of):
     certify(small_run, "m-one", [1.0, 1.5], certified=True, gain=-1.0)
     certify(small_run, "m-one", [1.0, 0.25], certified=True, gain=-1.0, direction="min")
     certify(small_run, "m-two", [1.0, 1.0], certified=False, gain=0.0)
-    made = analysis.sequence_certificates(analysis.load(small_run))
-    significant, short = (finding.text for finding in sequence_sentences.certified_findings(made))
+    study = study_of(small_run)
+    significant, short = (finding.text for finding in sequence_sentences.certified_findings(study))
     assert significant.startswith("2 of the 3 replies that were put to the test are certified")
     assert "(400 rewards)" in significant
     assert "improved 2 of 3 replies that they found, by up to 0.75" in short
     assert "none improves the reply; 4 would, but cannot be typed." in significant
 
 
-def test_better_swaps_that_cannot_be_typed_are_named_only_where_there_are_some(small_run):
+def test_better_swaps_that_cannot_be_typed_are_named_only_where_there_are_some(small_run, study_of):
     certify(small_run, "m-one", [1.0], certified=True, gain=-1.0, rejected=0)
-    assert "typed" not in said(small_run)
-    made = analysis.sequence_certificates(analysis.load(small_run))
-    assert "target reward" not in str(sequence_sentences.certificate_blocks(made))
+    study = study_of(small_run)
+    assert "typed" not in said(study)
+    assert "target reward" not in str(sequence_sentences.certificate_blocks(study))
 
 
-def test_with_a_target_a_gain_is_how_much_closer_a_reply_came(small_run):
+@pytest.mark.parametrize(("direction", "sign"), [("max", 1), ("min", -1)])
+def test_a_certificate_says_what_another_search_found(small_run, study_of, direction, sign):
+    certify(small_run, "m-one", [sign * 1.5], certified=True, gain=-1.0, direction=direction)
+    assert "Another search" not in said(study_of(small_run))
+    runs.add_search(small_run, "m-one", direction, [sign * 4.0], name="gcg-seed8")
+    found, certified = ("4", "1.5") if sign > 0 else ("−4", "−1.5")
+    assert (
+        f"Another search of m-one under “greatest” found {found}, where the certified reply has "
+        f"{certified}: no swap of one token leads there." in said(study_of(small_run))
+    )
+
+
+def test_with_a_target_a_gain_is_how_much_closer_a_reply_came(small_run, study_of):
     certify(small_run, "m-one", [5.0, 2.5], certified=True, gain=-1.0, target=3.0)
     certify(small_run, "m-one", [-4.0, -2.5], certified=True, gain=-1.0, direction="min", target=-2)
     made = analysis.sequence_certificates(analysis.load(small_run))
     assert made["target"].to_list() == [3.0, -2.0]
-    assert "target reward" in str(sequence_sentences.certificate_blocks(made))
+    study = study_of(small_run)
+    assert "target reward" in str(sequence_sentences.certificate_blocks(study))
     table = analysis.sequences_table(analysis.load(small_run)).filter(method="gcg-ascent")
     assert table["reward"].to_list() == made["reward"].to_list() == [2.5, -2.5]
     traces = analysis.sequence_traces(analysis.load(small_run)).filter(method="gcg-ascent")
     assert traces["best"].to_list() == [5.0, 2.5, -4.0, -2.5]
-    _, short = (finding.text for finding in sequence_sentences.certified_findings(made))
+    _, short = (finding.text for finding in sequence_sentences.certified_findings(study))
     assert "improved 2 of 2 replies that they found, by up to 1.5." in short
     assert sequence_sentences._gains(made).tolist() == [1.5, 1.5]

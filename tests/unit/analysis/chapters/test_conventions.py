@@ -108,9 +108,9 @@ def test_a_reading_that_reverses_the_rewards_reverses_its_findings(readings, stu
     row = over.row(by_predicate=pl.col("reading") == "bos-none", named=True)
     assert (row["label"], row["reversed"], row["top_high"]) == ("bos none", 4, 0.0)
     assert row["kendall_low"] == pytest.approx(-1)
-    survival = study.tables["conventions_survival"]
-    kept = {r["finding"]: (r["sure"], r["kept"], r["reversed"]) for r in survival.to_dicts()}
-    assert kept["slope of sentiment"] == (4, 0, 4) and kept["r of framing"] == (1, 1, 0)
+    slopes = study.tables["conventions_findings"].filter(finding="slope of sentiment")
+    survival = by_reading.survival(slopes)
+    assert (survival["sure"], survival["kept"], survival["reversed"]) == (4, 0, 4)
     changed, furthest = texts(study)
     assert "are sure under the default reading" in changed and "4 are reversed" in changed
     assert "is reversed with bos none" in changed
@@ -172,8 +172,8 @@ def test_a_finding_that_only_another_reading_has_is_gained():
     table = beside.with_columns(
         model=pl.lit("m"), reading=pl.lit("bos-none"), noise=pl.lit(value=False), as_noise=False
     )
-    counts = by_reading.survival(table.select(list(by_reading.FINDINGS))).to_dicts()
-    assert [(one["sure"], one["gained"]) for one in counts] == [(0, 1)]
+    counts = by_reading.survival(table.select(list(by_reading.FINDINGS)))
+    assert (counts["sure"], counts["gained"]) == (0, 1)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -301,7 +301,7 @@ def test_a_finding_that_a_reading_cannot_compute_is_absent_and_not_kept():
     assert beside["change"].to_list() == ["", "absent"]
     keys = {"model": "m", "reading": "bos-none", "noise": False}
     table = by_reading._with_noise(by_reading._with_keys(beside, keys))
-    [counted] = by_reading.survival(table).to_dicts()
+    counted = by_reading.survival(table)
     assert (counted["sure"], counted["kept"], counted["absent"]) == (2, 1, 1)
     assert not list(by_reading.examples(table))
 
@@ -310,7 +310,7 @@ def test_an_order_of_groups_that_a_reading_lacks_is_absent():
     groups_ = pl.DataFrame(
         {
             **{"prompt": ["best"] * 2, "axis": ["side"] * 2, "group": ["x", "y"]},
-            **{"mean_percentile": [0.2, 0.8], "differs": [True, False], "p": [0.01, 0.01]},
+            **{"mean_percentile": [0.2, 0.8], "q": [0.01, 0.2], "p": [0.01, 0.01]},
         }
     )
     nothing = pl.DataFrame(schema=by_reading._ROW)
@@ -384,9 +384,11 @@ def test_an_estimate_that_stays_sure_may_leave_the_interval(readings, study_of, 
         p: (1 if p == "best" else 0.3) * x + rng.normal(size=len(x)) for p, x in taste.items()
     }
     study = study_of(readings({DEFAULT: taste, "bos-none": weaker, NOISE: dict(taste)}))
-    survival = study.tables["conventions_survival"]
-    row = survival.row(by_predicate=pl.col("finding") == "slope of sentiment", named=True)
-    assert (row["sure"], row["kept"], row["moved"]) == (4, 4, 2)
+    slopes = study.tables["conventions_findings"].filter(
+        finding="slope of sentiment", reading="bos-none"
+    )
+    survival = by_reading.survival(slopes)
+    assert (survival["sure"], survival["kept"], slopes["outside"].sum()) == (4, 4, 2)
 
 
 def test_tau_overlap_and_jumps_are_those_of_a_slow_count(readings, study_of, taste, rng, words):

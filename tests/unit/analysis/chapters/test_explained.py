@@ -31,8 +31,8 @@ def test_what_is_not_known_of_all_models_predicts_nothing():
             "rewardbench_rank": [1, 1, 1],
         }
     )
-    found = explained.predictors(models, {"a": "l", "b": "l", "c": "k"})
-    assert list(found) == ["base", "size", "lineage"]
+    found = explained.predictors(models)
+    assert list(found) == ["base", "size"]
     assert found["base"][0].tolist() == [1.0, 1.0, 0.0]
     assert found["size"][0].tolist() == pytest.approx([1.0, 1 / 6, 1 / 7])
 

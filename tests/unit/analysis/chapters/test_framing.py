@@ -9,7 +9,7 @@ import analysis
 from analysis.chapters import framing, framing_sentences, model_list
 from analysis.sentences import decimals
 from analysis.statistics import correlation
-from analysis.statistics.principal_axes import principal_axes
+from analysis.statistics.correlation import principal_axes
 
 GOOD, BAD = [5.0, 4.0, 0.0, 1.0, -3.0], [-4.0, 5.0, 0.5, 1.0, 3.0]
 

@@ -18,3 +18,17 @@ def test_frequency_is_fitted_beside_value(word_run, lexicon):
     assert table["n"].to_list() == [9, 9]
     residual = design["reward"].to_numpy() - expected[2] * design["value"].to_numpy()
     np.testing.assert_allclose(design["residual"], residual)
+
+
+def test_a_word_of_several_parts_of_speech_counts_once_for_each(word_run, lexicon):
+    rng = np.random.default_rng(0)
+    each = pl.DataFrame({"word": lexicon["word"], "per_million": np.exp(rng.normal(size=7))})
+    more = pl.DataFrame({"word": lexicon["word"][:1], "per_million": [5.0]})
+    graded = analysis.sentiment_points(word_run, ["m"], lexicon, "never")
+    points = analysis.frequency_points(graded, pl.concat([each, more]))
+    once = analysis.frequency_points(graded, each)
+    own = once.filter(word=lexicon["word"][0])
+    assert points.height == once.height + own.height > once.height
+    expected = np.sort(np.append(own["log_frequency"], np.full(own.height, np.log(5.0))))
+    found = points.filter(word=lexicon["word"][0])["log_frequency"].sort()
+    np.testing.assert_allclose(found, expected)

@@ -12,7 +12,7 @@ from analysis import study as studies
 from analysis.chapters import groups
 from analysis.measures.word_groups import placebo
 from analysis.measures.word_groups.estimates import estimate
-from analysis.measures.word_groups.placebo_contrasts import differing
+from analysis.measures.word_groups.placebo_contrasts import left_out
 from analysis.measures.word_groups.standing import standing
 from analysis.words import lexicons
 from tests.support import groups as planted
@@ -65,62 +65,66 @@ def test_a_slighted_group_is_found_in_each_model_and_over_models(study_of):
         ("women", "worst", 1),
     ):
         mean = row(over, group=group, prompt=prompt)
-        assert mean["differs"]
         assert mean["q"] < 0.05
+        assert mean["placebo_share"] < 0.05
+        assert mean["kinds_lower"] == (mean["kinds"] if sign > 0 else 0)
+        assert mean["kinds"] >= 40
         assert sign * mean["contrast"] > 0.2
         assert mean["above"] == (4 if sign > 0 else 0)
         each = single.filter(group=group, prompt=prompt)
-        assert each["differs"].all()
+        assert (each["placebo_share"] < 0.05).all()
         assert mean["contrast"] == pytest.approx(each["contrast"].mean())
         assert mean["contrast_spread"] == pytest.approx(each["contrast"].std())
-        assert not row(over, group=group, prompt={"best": "worst"}.get(prompt, "best"))["differs"]
+        assert row(over, group=group, prompt={"best": "worst"}.get(prompt, "best"))["q"] > 0.05
 
 
-def test_the_page_says_what_is_low_against_what_and_which_end_is_unfavourable(study_of):
+def texts(study):
+    return [block.text for block in groups.section(study).blocks if block.kind == "text"]
+
+
+def test_the_page_says_where_the_furthest_group_stands_and_gives_no_verdict(study_of):
     study = study_of(*MODELS, best={"northerners": -9.0}, worst={"women": 9.0})
-    said = [finding.text for finding in groups.section(study).findings]
-    subjects = {text.split(" words for ")[1].split(" stand ")[0] for text in said}
-    # Of two groups, one is as far below as the other is above; men are as women are not.
-    assert subjects == {"northerners", "women", "men"}
-    assert len(said) == 3
-    (of_two,) = (text for text in said if "words for northerners" in text)
-    assert of_two.startswith("Under “best”, words for northerners stand ")
-    assert "percentile points below those for southerners, on average over 4 m" in of_two
-    assert of_two.endswith("The prompt asks for something good, so this is unfavourable.")
-    (of_many,) = (text for text in said if "words for women" in text)
+    section = groups.section(study)
+    assert section.findings == ()
+    of_two, of_many, *_ = texts(study)
+    over = study.tables["identity_models"]
+    tested = over.filter(pl.col("p").is_not_nan(), prompt="best").height
+    own = row(over, group="northerners", prompt="best")
+    assert of_two.startswith(
+        f"Under “best”, of {tested} groups of people, words for northerners stand furthest from "
+        f"the others of their axis: {-100 * own['contrast']:.0f} percentile points below those for "
+        "southerners, on average over 4 models (95% interval over models −"
+    )
+    assert "so in 4 of 4). The interval does not allow for the choice of the furthest." in of_two
+    assert f"that is lower than {own['kinds']} of {own['kinds']}." in of_two
+    assert of_two.endswith("The prompt asks for something good, so a low place is unfavourable.")
     assert "above those for the other groups by gender" in of_many
-    assert "so in 4 of 4" in of_many
-    assert of_many.endswith("The prompt asks for something bad, so this is unfavourable.")
+    assert f"that is higher than {own['kinds']} of {own['kinds']}." in of_many
+    assert of_many.endswith("The prompt asks for something bad, so a high place is unfavourable.")
+    for block in section.blocks:
+        keys = {key for key, *_ in block.columns} if block.kind == "rows" else set()
+        assert not keys & {"p", "q", "differs"}
 
 
 def test_a_prompt_of_another_framing_has_no_unfavourable_end(study_of):
-    study = study_of(*MODELS, food={"women": -9.0})
-    (finding,) = groups.section(study).findings
-    assert "below those" in finding.text
-    assert "favourable" not in finding.text
+    study = study_of(*MODELS, food={"northerners": -9.0})
+    assert "northerners stand furthest" in texts(study)[0]
+    assert "favourable" not in texts(study)[0]
     assert groups.framing_of(study, "food") == ""
 
 
-def test_one_model_alone_has_its_own_finding_and_no_mean_over_models(study_of):
-    study = study_of("m1", best={"women": -9.0})
+def test_one_model_alone_has_its_own_interval_and_no_mean_over_models(study_of):
+    study = study_of("m1", best={"northerners": -9.0})
     over = study.tables["identity_models"]
     assert over["contrast_low"].is_nan().all()
     assert over["p"].is_nan().all()
-    (finding,) = groups.section(study).findings
-    assert "models" not in finding.text
-    assert "(95% interval −" in finding.text
+    assert "models" not in texts(study)[0]
+    assert "(95% interval −" in texts(study)[0]
 
 
-def test_noise_has_no_finding(study_of):
-    study = study_of(*MODELS, best={}, worst={})
-    assert groups.section(study).findings == ()
-    assert not study.tables["identity"]["differs"].any()
-    assert not study.tables["identity_models"]["differs"].any()
-
-
-def test_placebo_kinds_that_differ_as_much_take_the_claim_away(make_run):
+def test_placebo_kinds_that_stand_as_far_are_counted_beside_a_group(make_run):
     table = planted.vocabulary()
-    for kinds, claimed in ((0.3, True), (9.0, False)):
+    for kinds, far in ((0.3, True), (9.0, False)):
         rng = np.random.default_rng(5)
         each = planted.rewards(table, rng, 3, {"women": -9.0}, kinds)
         scores = {(f"m{at}", "best"): rewards for at, rewards in enumerate(each)}
@@ -130,8 +134,7 @@ def test_placebo_kinds_that_differ_as_much_take_the_claim_away(make_run):
         found = estimate(standing([words]), np.random.default_rng(0), 999, 99).over_models
         own = row(found, group="women")
         assert own["q"] < 0.05
-        assert own["differs"] == claimed
-        assert (own["placebo_share"] <= 0.05) == claimed
+        assert (own["placebo_share"] <= 0.05) == (own["kinds_lower"] == 0) == far
 
 
 def test_a_group_of_few_words_has_an_interval_and_no_test(study_of):
@@ -142,7 +145,6 @@ def test_a_group_of_few_words_has_an_interval_and_no_test(study_of):
     assert few["contrast_low"] < few["contrast"] < few["contrast_high"]
     assert math.isnan(few["p"])
     assert math.isnan(few["q"])
-    assert not few["differs"]
     tested = single.filter(pl.col("p").is_not_nan())
     assert tested["words"].min() == 5
     expected = analysis.with_q(tested.drop("q"))["q"]
@@ -206,7 +208,7 @@ def test_models_of_different_vocabularies_are_estimated_together(make_run):
     together = estimate(standing([words]), np.random.default_rng(0), 999, 99)
     own = together.groups.filter(group="women")
     assert own["words"].to_list() == [17, 15, 17]
-    assert row(together.over_models, group="women")["differs"]
+    assert row(together.over_models, group="women")["q"] < 0.05
     parts = [words.filter(model=model) for model in ("a", "b", "c")]
     apart = estimate(standing(parts), np.random.default_rng(0), 999, 99)
     assert apart.groups.equals(together.groups)
@@ -217,6 +219,7 @@ def test_the_place_among_placebo_kinds_is_that_of_a_count():
     assert placebo.percentile(drawn, np.array([0.5])).item() == pytest.approx(11 / 30)
     # As far from 0 as 12: 12 to 19, and the group itself.
     assert placebo.rarity(drawn, np.array([-12.0])).item() == pytest.approx(9 / 31)
+    assert [n.item() for n in placebo.lower(drawn, np.array([0.5]))] == [11, 30]
     few = drawn[:19]
     assert math.isnan(placebo.rarity(few, np.array([1.0])).item())
     assert math.isnan(placebo.percentile(few, np.array([1.0])).item())
@@ -250,19 +253,13 @@ def test_the_shares_of_people_and_of_placebo_kinds_stand_side_by_side(study_of):
         assert part["tests"] == len(p)
         assert part["below"] == pytest.approx((p < 0.05).mean())
     people = study.tables["identity"].filter(pl.col("p").is_not_nan())
-    assert shares["differs"][0] == pytest.approx(people["differs"].mean())
-    assert 0 <= shares["differs"][1] <= 0.05
+    assert shares["far"][0] == pytest.approx((people["placebo_share"] <= 0.05).mean())
+    assert 0 <= shares["far"][1] <= 0.05
 
 
-def test_a_placebo_kind_differs_where_it_is_sure_and_among_the_furthest():
-    """Of forty kinds, two are a twentieth."""
-    contrast = [0.5, -0.4, 0.3, *np.linspace(-0.1, 0.1, 37)]
-    table = pl.DataFrame({"model": "m", "prompt": "best", "contrast": contrast})
-    significant = table.with_columns(p=pl.Series([0.001] * 3 + [0.5] * 37))
-    assert differing(significant)["differs"].to_list() == [True, True] + [False] * 38
-    unsure = significant.with_columns(p=pl.lit(0.2))
-    assert not differing(unsure)["differs"].any()
-    assert not differing(significant.head(19))["differs"].any()
+def test_a_placebo_kind_left_out_has_its_place_among_the_others():
+    table = pl.DataFrame({"model": "m", "prompt": "best", "contrast": [0.5, -0.4, 0.3, 0.1]})
+    assert left_out(table)["placebo_share"].to_list() == [0.25, 0.5, 0.75, 1.0]
 
 
 def test_the_same_seed_gives_the_same_tables(study_of):
@@ -305,8 +302,8 @@ def test_a_group_that_one_model_slights_does_not_differ_over_models(make_run):
     run = make_run({"v": table["token"].to_list()}, models, scores, size=5000)
     words = analysis.identity_words(analysis.load(run), list(models), table.drop("token"))
     found = estimate(standing([words]), np.random.default_rng(0), 999, 99)
-    assert found.groups.filter(group="women")["differs"].to_list() == [True, False, False, False]
+    each = found.groups.filter(group="women")
+    assert ((each["q"] < 0.05) & (each["placebo_share"] <= 0.05)).to_list() == [True, *3 * [False]]
     own = row(found.over_models, group="women")
     assert own["p"] == own["p_models"] > 0.05
-    assert not own["differs"]
     assert own["contrast_spread"] > 0.1

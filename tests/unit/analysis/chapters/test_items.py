@@ -7,7 +7,7 @@ from matplotlib.patches import Rectangle
 
 import analysis
 from analysis import CHAPTERS
-from analysis.chapters import items
+from analysis.chapters import items, items_questions
 from analysis.ends import head_and_tail
 from analysis.figures import style, token_bars
 from analysis.figures.standings import shown_items, standings
@@ -52,7 +52,7 @@ def test_a_list_whose_models_share_no_items_has_no_table_and_says_why(make_run, 
     runs.add_items(path, "pets", "n", "greatest", {"cat": None, "dog": 2.0})
     study = analysis.compute(analysis.load(path, allow_incomplete=True), {}, settings, [items])
     why = "No item of “pets” was scored by every model of a prompt."
-    assert study.tables.reason("items_standing") == study.tables.reason("items_top_bottom") == why
+    assert study.tables.reason("items_questions") == study.tables.reason("items_top_bottom") == why
     assert study.tables.files == {}
     assert [block.text for block in items.section(study).blocks] == [why]
 
@@ -69,16 +69,12 @@ def test_ends_go_from_the_extreme_and_ties_to_the_earlier_item(points):
     assert table.filter(model="m-two", prompt="worst").height == 0
 
 
-def test_an_item_stands_at_the_mean_of_its_models_prompt_by_prompt(points):
-    table = analysis.items_standing(points)
-    assert " ".join(table.columns) == "list prompt item_id item n mean_percentile lowest highest"
-    assert table.select("prompt", "item", "n", "mean_percentile", "lowest", "highest").rows() == [
-        ("greatest", "cat", 2, *map(pytest.approx, (7 / 12, 1 / 3, 5 / 6))),
-        ("greatest", "<b>", 2, *map(pytest.approx, (6 / 12, 1 / 6, 5 / 6))),
-        ("greatest", "dog", 2, *map(pytest.approx, (5 / 12, 1 / 3, 1 / 2))),
-        ("worst", "<b>", 1, *[pytest.approx(5 / 6)] * 3),
-        ("worst", "cat", 1, *[pytest.approx(1 / 2)] * 3),
-        ("worst", "dog", 1, *[pytest.approx(1 / 6)] * 3),
+def test_an_item_stands_at_the_mean_of_its_models(points):
+    table = items_questions.over(points.filter(prompt="greatest"), "percentile")
+    assert table.select("item", "mean", "lowest", "highest").rows() == [
+        ("cat", *map(pytest.approx, (7 / 12, 1 / 3, 5 / 6))),
+        ("<b>", *map(pytest.approx, (6 / 12, 1 / 6, 5 / 6))),
+        ("dog", *map(pytest.approx, (5 / 12, 1 / 3, 1 / 2))),
     ]
 
 
@@ -90,7 +86,7 @@ def test_means_that_differ_by_their_rounding_tie(points):
         pl.col("item_id").cast(pl.UInt32), list=pl.lit("l"), prompt=pl.lit("p"), item=pl.lit("x")
     )
     for table in (places, places.sort("percentile"), places.sort("item_id", descending=True)):
-        assert analysis.items_standing(table)["item_id"].to_list() == [0, 1]
+        assert items_questions.over(table, "percentile")["item_id"].to_list() == [0, 1]
 
 
 def test_items_that_a_model_of_the_prompt_has_not_scored_are_left_out(run):
@@ -106,14 +102,14 @@ def test_items_that_a_model_of_the_prompt_has_not_scored_are_left_out(run):
 def test_what_a_search_found_is_no_list(run, settings):
     tables = analysis.compute(analysis.load(run), {}, settings, CHAPTERS).tables
     assert list(tables.of("items_points")) == [("pets",)]
-    assert tables["items_standing"]["list"].unique().to_list() == ["pets"]
-    assert {"items_top_bottom", "items_standing"} <= tables.files.keys()
+    assert tables["items_questions"]["list"].unique().to_list() == ["pets"]
+    assert {"items_top_bottom", "items_questions"} <= tables.files.keys()
 
 
 def test_no_list_is_said(small_run, settings):
     tables = analysis.compute(analysis.load(small_run), {}, settings, CHAPTERS).tables
-    assert tables.reason("items_standing") == "No reward model scored a list of items."
-    assert not {"items_top_bottom", "items_standing"} & tables.files.keys()
+    assert tables.reason("items_questions") == "No reward model scored a list of items."
+    assert not {"items_top_bottom", "items_questions"} & tables.files.keys()
 
 
 def figures_of(run, tmp_path, settings):
@@ -147,7 +143,7 @@ def test_figures_of_one_name_are_refused(run, tmp_path, settings):
 
 def test_colours_are_percentiles_in_the_order_of_the_report(points):
     greatest = points.filter(prompt="greatest")
-    order = analysis.items_standing(greatest)
+    order = items_questions.over(greatest, "percentile")
     names = {"m-one": "One", "m-two": "Two", "m-three": "Three"}
     ax = standings(greatest, "model", "percentile", [order.head(1), order.tail(2)], names).axes[0]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["One", "Two"]
@@ -159,7 +155,7 @@ def test_colours_are_percentiles_in_the_order_of_the_report(points):
 
 def test_wide_and_alike_items_are_drawn(points, tmp_path, recwarn):
     texts = {"cat": "W" * 60, "dog": "The same beginning, and the end A", "<b>": "The same B"}
-    order = analysis.items_standing(points.filter(prompt="worst"))
+    order = items_questions.over(points.filter(prompt="worst"), "percentile")
     order = order.with_columns(pl.col("item").replace_strict(texts))
     figure = standings(
         points.filter(prompt="worst"), "model", "percentile", [order], {"m-one": "1"}

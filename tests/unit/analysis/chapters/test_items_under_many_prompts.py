@@ -23,9 +23,7 @@ from analysis.chapters import (
     model_list,
 )
 from analysis.measures.list_scores import ALL, ListScores
-from analysis.model_info import ModelInfo
 from analysis.report import drawing
-from analysis.statistics.multiplicity import false_discovery
 from analysis.words.questions import questions
 from configs.prompts import FOLLOW_UP
 from tests.support import list_nulls as nulls
@@ -319,7 +317,11 @@ def planted(rng):
     for (model, prompt), own in made.rewards.items():
         question = asked.filter(prompt=prompt)["question"].item()
         sign = -1 if asked.filter(prompt=prompt)["framing"].item() == "negative" else 1
-        shared = base[made.infos[model].base] + 0.5 * length + 2 * frequency
+        shared = (
+            base["blue" if made.models.index(model) % 5 < 2 else "red"]
+            + 0.5 * length
+            + 2 * frequency
+        )
         rewards[model, prompt] = own + adds[question] + sign * shared
     return dataclasses.replace(made, rewards=rewards)
 
@@ -390,6 +392,24 @@ def test_a_claim_on_a_short_list_without_an_effect_is_rare(claim, words):
     assert said == 0 if words < 10 else said <= 5
 
 
+def test_of_models_that_oppose_one_another_the_blocs_are_told_and_no_mean(tmp_path, settings):
+    rng = np.random.default_rng(0)
+    slugs = [f"m{number}" for number in range(5)]
+    run = runs.write_run(tmp_path / "run", {}, dict.fromkeys(slugs), {})
+    worth = rng.normal(size=60)
+    asked = {p: text for p, text in FOLLOW_UP.items() if p in ("best-ever-one-word",)}
+    for number, model in enumerate(slugs):
+        rewards = (1 if number < 3 else -1) * worth + 0.3 * rng.normal(size=60)
+        own = {f"item {at}": reward for at, reward in enumerate(rewards)}
+        runs.add_items(run, "words", model, "best-ever-one-word", own)
+    runs.edit_manifest(run, lambda content: content.update(prompts=asked))
+    made = analysis.compute(analysis.load(run), {}, settings, [model_list, items, items_agreement])
+    (finding,) = items_agreement.findings(made)
+    assert finding.text.startswith("Asked for something good, 6 of 10 pairs of models order")
+    assert "m0, m1 and m2 against m3 and m4 (mean τ = −0." in finding.text
+    assert "in the mean" not in finding.text
+
+
 # --- The page ---------------------------------------------------------------------------------
 
 CHAPTERS = (
@@ -447,23 +467,6 @@ def test_language_models_are_averaged_over_the_wordings(study):
         if not p.startswith("worst")
     ]
     assert means["logprob"][5] == pytest.approx(np.mean(read), rel=1e-6)
-
-
-def test_the_q_of_traits_counts_every_row_of_the_table(study):
-    infos = {
-        slug: ModelInfo(
-            nickname=slug,
-            developer=f"d{n % 2}",
-            base="red" if n < 2 else "blue",
-            size_b=2.0**n,
-            rewardbench_rank=n,
-        )
-        for n, slug in enumerate(study.models)
-    }
-    computed = analysis.compute(study.run, infos, study.settings, CHAPTERS)
-    table = computed.tables["items_rsa"]
-    assert table["tested"].n_unique() == 2
-    assert table["q"].to_list() == pytest.approx(false_discovery(table["p"].to_numpy()))
 
 
 def test_people_are_compared_with_the_mean_over_the_wordings_of_a_question(study):

@@ -13,8 +13,6 @@ from analysis.chapters.lens_sentences import findings
 from analysis.figures.by_layer import Line, by_layer
 from analysis.measures.lens import _share, milestones
 from analysis.measures.lens import by_layer as by_every_layer
-from analysis.measures.lens_groups import between_share, permuted_p
-from analysis.words import lexicons
 from tests.support import runs
 
 SIZE, LAYERS = 1_500, 8
@@ -27,22 +25,13 @@ def rng():
     return np.random.default_rng(5)
 
 
-def terms_of():
-    """Single words for the groups of an axis, lower-case, so that they are tokens as they stand."""
-    terms = lexicons.identity("").filter(pl.col("word").str.to_lowercase() == pl.col("word"))
-    return terms.filter(axis="gender").filter(pl.col("group") != lexicons.NEUTRAL)
-
-
-def lens_run(make_run, rng, *, appears=None, parts=None, groups=None, name="run"):
+def lens_run(make_run, rng, *, appears=None, parts=None, name="run"):
     """Two models under three prompts.
 
     Layers hold noise that the prompts share; from `appears` on they hold the final order. From
-    `parts` on, "worst" turns the order round; from `groups` on, one group of an axis is higher.
+    `parts` on, "worst" turns the order round.
     """
-    terms = terms_of()
-    tokens = [*terms["word"], *(f"t{i}" for i in range(SIZE - terms.height))]
-    high = np.zeros(SIZE)
-    high[: terms.height] = (terms["group"] == terms["group"][0]).to_numpy()
+    tokens = [f"t{i}" for i in range(SIZE)]
     every, scores = {}, {}
     for model in MODELS:
         value, common = rng.normal(size=SIZE), rng.normal(size=(LAYERS, SIZE))
@@ -54,8 +43,6 @@ def lens_run(make_run, rng, *, appears=None, parts=None, groups=None, name="run"
                     x = value.copy()
                 if parts and layer >= parts and prompt == "worst":
                     x = -x
-                if groups and layer >= groups:
-                    x += 2.5 * high
                 layers.append(x + 0.3 * rng.normal(size=SIZE))
             scores[model, prompt], every[model, prompt] = layers[-1], layers[:-1]
     run = make_run({"v": tokens}, dict.fromkeys(MODELS, "v"), scores, name, size=SIZE)
@@ -142,7 +129,7 @@ def test_the_width_that_is_said_is_of_the_rankings_it_is_said_of():
     """A layer that ranks all tokens alike has no interval; "b" is half way at the last layer."""
     early = order_of("a", (math.nan, 0.7, 0.8, 1.0), (math.nan, 0.04, 0.02, 0.0))
     order = pl.concat([early, order_of("b", (0.1, 0.2, 0.3, 1.0), (0.3, 0.3, 0.3, 0.0))])
-    layers = milestones(order, None, None)
+    layers = milestones(order, None)
     (finding,) = findings(order, None, layers)
     assert "in 1 of 2 rankings" in finding.text
     assert finding.text.endswith("the 95% intervals of τ are ±0.040 or narrower.")
@@ -167,7 +154,7 @@ def test_the_last_layer_has_all_of_its_ends(make_run, rng, study_of):
 
 def test_a_layer_has_no_interval_where_the_curve_has_none():
     order = order_of("a", (0.1, 0.7, 0.8, 1.0), (math.nan,) * 4)
-    rows = milestones(order, None, None).select("layer", "layer_low", "layer_high").rows()
+    rows = milestones(order, None).select("layer", "layer_low", "layer_high").rows()
     assert rows == [(2, None, None)]
 
 
@@ -184,20 +171,6 @@ def test_the_layer_at_which_two_prompts_part_is_found_and_said(make_run, rng, st
     assert said[1].endswith("Half of this difference is there after 88% of the layers.")
 
 
-def test_the_layer_at_which_groups_stand_apart_is_found_and_said(make_run, rng, study_of):
-    study = study_of(lens_run(make_run, rng, appears=3, groups=5))
-    own = study.tables["lens_layers"].filter(what="groups")
-    assert own["layer"].unique().to_list() == [5] and set(own["against"]) == {"gender"}
-    assert own["layer_low"].null_count() == own.height == 6
-    groups = study.tables["lens_groups"]
-    assert groups.filter(pl.col("layer") < 5)["spread"].abs().max() < 0.3
-    assert groups.filter(pl.col("layer") >= 5)["spread"].min() > 0.3
-    assert groups.filter(pl.col("layer") == pl.col("layers"))["kendall"].unique().to_list() == [1.0]
-    before = groups.filter(pl.col("layer") < 3)["kendall"]
-    assert before.abs().max() < 0.7 < groups.filter(pl.col("layer") >= 5)["kendall"].min()
-    assert "apart after the last layer on 1 axis, in 2 models (q < .05)" in sentences(study)[-1]
-
-
 @pytest.mark.slow
 def test_of_layers_that_hold_nothing_nothing_is_said(make_run, study_of):
     """Sixteen runs without any effect: the order of no layer is that of the last."""
@@ -205,26 +178,14 @@ def test_of_layers_that_hold_nothing_nothing_is_said(make_run, study_of):
     for seed in range(16):
         run = lens_run(make_run, np.random.default_rng(seed), name=f"run{seed}")
         said += sentences(study_of(run))
-    # Groups and prompts are tested at 5 %: at most as many alarms as one run in sixteen is likely
-    # to give of each.
+    # Prompts are tested at 5 %.
     assert not any("half way to the final" in text for text in said)
-    assert len(said) <= 4
-
-
-def test_shares_between_groups_are_zero_on_average_and_their_p_is_uniform(rng):
-    labels = np.repeat([0, 1, 2], [5, 9, 12])
-    values = rng.normal(size=(400, len(labels)))
-    shares, p = between_share(values, labels), permuted_p(values, labels, rng, 199)
-    assert abs(shares.mean()) < 0.02
-    assert scipy.stats.kstest(p, "uniform").pvalue > 0.001
-    f = [scipy.stats.f_oneway(*(x[labels == g] for g in range(3))).pvalue for x in values]
-    assert np.corrcoef(f, p)[0, 1] > 0.99
-    assert (between_share(values + 9 * (labels == 1), labels) > 0.8).all()
+    assert len(said) <= 2
 
 
 def test_a_run_without_the_lens_says_how_to_sweep_with_it(small_run, study_of):
     study = study_of(small_run)
-    assert {study.tables.reason(name) for name in ("lens", "lens_framing", "lens_groups")} == {
+    assert {study.tables.reason(name) for name in ("lens", "lens_framing")} == {
         "No model was swept with the reward lens (--config.lens=true)."
     }
     assert lens.section(study).is_empty and not lens.section(study).findings
@@ -275,9 +236,9 @@ def test_what_the_intervals_hold_for_is_said(make_run, rng, study_of):
 
 
 def test_every_figure_of_the_section_can_be_drawn(make_run, rng, study_of):
-    section = lens.section(study_of(lens_run(make_run, rng, appears=3, parts=7, groups=5)))
+    section = lens.section(study_of(lens_run(make_run, rng, appears=3, parts=7)))
     pictures = list(analysis.blocks.pictures(section.blocks))
-    assert [p.stem for p in pictures] == ["lens", "lens_ends", "lens_framing", "lens_groups"]
+    assert [p.stem for p in pictures] == ["lens", "lens_ends", "lens_framing"]
     for picture in pictures:
         axes = [ax for ax in picture.draw().axes if ax.get_visible()]
         assert len(axes) == len(MODELS) and all(ax.lines for ax in axes)

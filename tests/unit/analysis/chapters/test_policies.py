@@ -10,10 +10,9 @@ import analysis
 from analysis.blocks import pictures
 from analysis.chapters import overoptimisation, policies
 from analysis.measures import reference_policy
-from analysis.measures.overoptimisation import curves_of, losses_of, pairs_of, with_p
+from analysis.measures.overoptimisation import curves_of, pairs_of, with_p
 from analysis.measures.policies import BEST_OF_N, OPTIMAL, policies_of
-from analysis.report import page
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
 from configs.prompts import FOLLOW_UP
 from tests.support import runs
 
@@ -102,16 +101,6 @@ def test_a_reward_of_the_opposite_sign_only_falls(tmp_path):
     assert pairs["course"].to_list() == ["falls", "falls"]
     assert pairs["peak_kl"].to_list() == [0, 0]
     assert said(replies) == []
-
-
-def test_the_losing_replies_are_those_that_were_planted_and_sum_to_the_loss(turning):
-    replies = _replies(turning)
-    pairs = pairs_of(replies, curves_of(replies))
-    losses = losses_of(replies, pairs, N).filter(optimised="a", read="b")
-    (loss,) = pairs.filter(optimised="a", read="b")["loss"]
-    assert losses["loss"].sum() == pytest.approx(loss, rel=1e-6)
-    a = turning.rewards("a", "greatest")[1]
-    assert (a[losses["reply_id"].to_numpy()[:2]] >= 1.8).all()
 
 
 def test_a_finding_names_the_pair_that_turns_down_and_is_silent_for_copies(turning, tmp_path):
@@ -363,22 +352,3 @@ def test_what_float32_adds_to_a_probability_is_cut(tmp_path):
     runs.add_logprobs(run, "lm", "v", "greatest", np.log([0.5, 0.5]) + 1e-6)
     (replies,) = reference_policy.vocabularies(analysis.load(run), ["a"])
     assert replies.covered == 1
-
-
-def test_kinds_of_words_show_small_shares_and_leave_out_kinds_of_few_tokens(tmp_path, settings):
-    run = runs.full_run(tmp_path / "run", np.random.default_rng(0))
-    study = analysis.compute(analysis.load(run), runs.INFOS, settings, [policies])
-    section = policies.section(study)
-    (block,) = [b for b in section.blocks if getattr(b, "file", "") == "policy_words.csv"]
-    file = study.tables["policy_words"]
-    assert file["tokens"].min() < 5
-    assert block.of == file.filter(pl.col("tokens") >= 5).height > 0
-    first = file.filter(pl.col("tokens") >= 5).row(0, named=True)
-    for name in ("p", "policy"):
-        assert block.rows[0][name] == pytest.approx(100 * first[name], rel=5e-3)
-    kinds = {key: kind for key, _, kind in block.columns}
-    small = {**block.rows[0], "p": 1.816e-5}
-    assert page.cell(small["p"], kinds["p"]) == "1.816e−05"
-    assert {kinds[key] for key in ("p", "policy", "ratio")} == {"number"}
-    said = [block.text for block in section.blocks if block.kind == "text"]
-    assert any("fewer than 5 tokens in the vocabulary are left out" in text for text in said)

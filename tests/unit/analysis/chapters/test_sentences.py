@@ -6,7 +6,7 @@ import pytest
 
 import analysis
 from analysis.chapters import explained, frequency, humans, sentiment
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
 
 NAMES = {"a": "Ann", "b": "Bob"}
 PROMPTS = ["best", "worst"]
@@ -42,6 +42,7 @@ def test_slopes_of_valence_that_were_planted_are_said(rng):
     clear = slopes.sort("p").row(0, named=True)
     assert f"that of {NAMES[clear['model']]} among positive words: 0." in found.text
     assert found.picture == "sentiment_slopes"
+    assert "The clearest slope (chosen for that: its interval does not allow for" in found.text
 
 
 def test_valences_without_grades_that_differ_are_said(rng):
@@ -73,33 +74,26 @@ def explanations(rng, effect):
     about = {"model": names, "base": [f"base {'ab'[i % 2]}" for i in range(10)]}
     about |= {"developer": [None] * 10, "size_b": rng.choice([2.0, 8.0, 27.0], 10)}
     by = explained.predictors(pl.DataFrame(about | {"rewardbench_rank": [None] * 10}))
-    tests = {}
+    tests = []
     for prompt in PROMPTS:
         noise = rng.normal(scale=0.1, size=(10, 10))
         values = 0.3 + (noise + noise.T) / 2 + (effect * alike if prompt == "best" else 0.0)
         np.fill_diagonal(values, 1.0)
         matrix = pl.DataFrame({"model": names} | dict(zip(names, values, strict=True)))
-        tests[prompt] = explained.rsa_table(matrix, by, rng, draws=999)[0]
-    return explained.corrected(tests)
+        own = explained.rsa_table(matrix, by, rng, draws=999)
+        tests.append(own.select(pl.lit(prompt).alias("prompt"), pl.all()))
+    return with_q(pl.concat(tests), p="mantel_p", q="mantel_q")
 
 
 def test_a_base_that_models_agree_by_is_named(rng):
-    tests = explanations(rng, 0.4)
-    found = list(explained.findings(tests, {"best": 45, "worst": 45}))
+    found = list(explained.findings(explanations(rng, 0.4)))
     assert [one.picture for one in found] == ["rsa_best"]
     assert "models that are alike in base (r = 0." in found[0].text
     assert "over 45 pairs of models; q by Mantel’s test, 4 tests." in found[0].text
 
 
-def test_q_of_a_trait_counts_the_traits_under_all_prompts(rng):
-    tests = explanations(rng, 0.4)
-    everything = pl.concat(tests.values())
-    expected = with_q(everything.select(p="permutation_p"))["q"].to_list()
-    assert everything["permutation_q"].to_list() == expected
-
-
 def test_traits_without_an_effect_are_not_named(rng):
-    assert not list(explained.findings(explanations(rng, 0.0), {"best": 45, "worst": 45}))
+    assert not list(explained.findings(explanations(rng, 0.0)))
 
 
 def people(rng, weight, slighted=False):

@@ -37,8 +37,8 @@ def study_of(settings, options):
     return compute
 
 
-def list_run(folder, rng, models=4, question=1.0, noise=0.5, favoured=(), shared=0.0, prompts=None):
-    """Models with a taste, a share of each question, noise, and items that one prompt favours."""
+def list_run(folder, rng, models=4, question=1.0, noise=0.5, shared=0.0, prompts=None):
+    """Models with a taste, a share of each question, and noise."""
     prompts = PROMPTS if prompts is None else prompts
     names = [f"m{i}" for i in range(models)]
     runs.write_run(folder, {}, dict.fromkeys(names), {})
@@ -51,8 +51,6 @@ def list_run(folder, rng, models=4, question=1.0, noise=0.5, favoured=(), shared
             rewards = (-1 if framing == NEGATIVE else 1) * taste + question * of_question[name]
             rewards = rewards + shared * of_wording[worded]
             rewards = rewards + noise * rng.normal(size=len(ITEMS))
-            if prompt == "best-ever-one-word":
-                rewards[list(favoured)] = 9.0 + rng.normal(size=len(favoured))
             runs.add_items(folder, "words", model, prompt, dict(zip(ITEMS, rewards, strict=True)))
     runs.edit_manifest(folder, lambda content: content.update(prompts=dict(prompts)))
     return folder
@@ -116,35 +114,6 @@ def test_wordings_that_questions_share_are_not_told_as_questions(tmp_path, rng, 
     assert abs(table["share"].mean()) < 0.03
 
 
-def test_items_that_one_wording_favours_with_every_model_are_named(tmp_path, rng, study_of):
-    planted = (3, 77, 120)
-    study = study_of(list_run(tmp_path / "run", rng, question=0.0, favoured=planted))
-    (text,) = told(study)
-    assert text.startswith(
-        "List “words”: the prompt “best-ever-one-word” alone of those for “best”"
-    )
-    favoured = study.tables["wording_favoured"]
-    assert set(favoured["item"]) <= {ITEMS[i] for i in planted}
-    assert favoured["models"].max() >= 3
-    assert all(f"“{item}”" in text for item in favoured["item"])
-    assert (favoured["percentile"] > 0.9).all()
-    assert (favoured["elsewhere"] < 0.75).all()
-    (shown,) = tables_shown(study, "wording_favoured.csv")
-    assert {row["prompt"] for row in shown.rows} == {"best-ever-one-word"}
-    spread = study.tables["wording_spread"].filter(question="best")
-    assert spread.height == len(ITEMS)
-    assert set(spread["item"].head(3)) == {ITEMS[i] for i in planted}
-
-
-def test_items_of_prompts_that_chance_explains_are_in_the_file_alone(tmp_path, rng, study_of):
-    study = study_of(list_run(tmp_path / "run", rng, noise=3.0))
-    assert study.tables["wording_favoured"].height > 0
-    assert (study.tables["wording_tests"]["q"] > 0.05).all()
-    assert tables_shown(study, "wording_favoured.csv") == []
-    files = [b.names for b in wording.section(study).blocks if b.kind == "files"]
-    assert files == [["wording_favoured.csv"]]
-
-
 def test_the_interval_over_models_says_so(tmp_path, rng, study_of):
     (shown,) = tables_shown(study_of(list_run(tmp_path / "run", rng)), "wording_comparison.csv")
     titles = {key: title for key, title, _ in shown.columns}
@@ -194,25 +163,23 @@ def test_the_papers_prompts_are_compared_by_framing(make_run, rng, study_of):
 
 def test_one_wording_is_absent_with_its_reason(small_run, study_of):
     study = study_of(small_run)
-    for name in ("variance", "agreement", "comparison", "spread", "tests", "favoured"):
+    for name in ("variance", "agreement", "comparison", "spread"):
         assert study.tables.reason(f"wording_{name}") == wording.ONE_WORDING
     assert [b.text for b in wording.section(study).blocks] == [wording.ONE_WORDING]
 
 
 def test_one_model_has_shares_but_nothing_to_agree_with(tmp_path, rng, study_of):
     study = study_of(list_run(tmp_path / "run", rng, models=1))
-    why = "Whether models agree on what one wording favours takes two models or more."
-    assert study.tables.reason("wording_tests") == why
     assert math.isnan(study.tables["wording_comparison"]["ci_low"].item())
     (text,) = told(study)
     assert "over models" not in text
 
 
 def test_the_figures_are_drawn(tmp_path, rng, study_of):
-    study = study_of(list_run(tmp_path / "run", rng, favoured=(1, 2, 3, 4)))
+    study = study_of(list_run(tmp_path / "run", rng))
     section = wording.section(study)
     pictures = [block for block in section.blocks if block.kind == "picture"]
     assert [p.stem for p in pictures] == ["wording_variance_words", "wording_agreement_words"]
     for picture in pictures:
         assert picture.draw().axes
-    assert {f.picture for f in section.findings} == {p.stem for p in pictures}
+    assert [f.picture for f in section.findings] == ["wording_agreement_words"]

@@ -17,7 +17,7 @@ from analysis.measures.changes import (
     words_check,
 )
 from analysis.measures.two_models import two_models
-from analysis.statistics.multiplicity import with_q
+from analysis.statistics.inference import with_q
 from engine.errors import AssayError
 from engine.settings import Limits
 from tests.support import runs

@@ -1,4 +1,4 @@
-"""Exact policies and ensembles on a few replies, against numbers worked out here."""
+"""Exact policies on a few replies, against numbers worked out here."""
 
 import numpy as np
 import polars as pl
@@ -6,8 +6,7 @@ import pytest
 import scipy.optimize
 
 from analysis.figures import climbs
-from analysis.measures import overoptimisation
-from analysis.measures.policies import BEST_OF_N, OPTIMAL, masses, movers, policies_of
+from analysis.measures.policies import BEST_OF_N, OPTIMAL, movers, policies_of
 from analysis.measures.reference_policy import VOCABULARY, Replies
 from analysis.statistics.exact_policies import normalised
 
@@ -45,16 +44,6 @@ def two_levels():
     return _replies(P, [10, 0, 10, 0])
 
 
-def test_mass_of_a_kind_is_the_sum_over_its_tokens(two_levels):
-    kinds = pl.DataFrame({"list": "l", "words": "k", "token_id": [0, 1], "stem": ["x", "y"]})
-    (row,) = masses(two_levels, [0.2], kinds).to_dicts()
-    high = _mass(0.6, 0.2)
-    expected = high * 0.4 / 0.6 + (1 - high) * 0.3 / 0.4
-    assert (row["tokens"], row["p"]) == (2, pytest.approx(0.7))
-    assert row["policy"] == pytest.approx(expected, rel=1e-6)
-    assert row["ratio"] == pytest.approx(expected / 0.7, rel=1e-6)
-
-
 def test_replies_that_gain_and_lose_are_those_of_high_and_low_reward(two_levels):
     table = movers(two_levels, [0.2], 4)
     ends = table.select("end", "rank", "reply_id").rows()
@@ -85,56 +74,6 @@ def test_bound_and_distribution_of_best_of_four(two_levels):
     assert row["reward"] == pytest.approx(10 * high)
     assert row["kl"] == pytest.approx(high * np.log(high / 0.6) + 0.4**4 * np.log(0.4**3))
     assert row["kl"] <= row["bound"]
-
-
-@pytest.fixture
-def four_models():
-    """Four rewards of 60 replies: every ensemble of three of them is another reward."""
-    rng = np.random.default_rng(0)
-    return _replies(rng.dirichlet(np.ones(60)), *rng.normal(size=(4, 60)))
-
-
-@pytest.mark.parametrize("how", ["mean", "lower quartile", "minimum", "single"])
-def test_ensembles_are_what_they_are_called(four_models, how):
-    table = overoptimisation.ensembles_of(four_models)
-    (got,) = table.filter(read="a", optimised=how, kl=1.0)["gain"]
-    p = np.exp(four_models.log_p)
-    mean = four_models.rewards @ p
-    spread = np.sqrt((four_models.rewards - mean[:, None]) ** 2 @ p)
-    a, *others = (four_models.rewards - mean[:, None]) / spread[:, None]
-    ordered = np.sort(others, axis=0)
-    together = {
-        "mean": [ordered.sum(axis=0) / 3],
-        "lower quartile": [(ordered[0] + ordered[1]) / 2],  # a quarter of the way of two steps
-        "minimum": [ordered[0]],
-        "single": others,
-    }
-    expected = np.mean([_tilted(p, reward, 1.0) @ a for reward in together[how]])
-    assert got == pytest.approx(expected, abs=1e-6)
-
-
-def _tilted(p, reward, nats):
-    """P exp(s·reward), normalised, with s such that it is `nats` from p."""
-
-    def policy(s):
-        weights = p * np.exp(s * (reward - reward.max()))
-        return weights / weights.sum()
-
-    def excess(s):
-        pi = policy(s)
-        return pi @ np.log(pi / p) - nats
-
-    return policy(scipy.optimize.brentq(excess, 1e-6, 20))
-
-
-def test_the_minimum_is_not_fooled_where_each_copy_overrates_other_replies():
-    rng = np.random.default_rng(1)
-    truth = rng.normal(size=400)
-    copies = [truth + 6 * (rng.random(400) < 0.03) for _ in range(3)]
-    table = overoptimisation.ensembles_of(_replies(np.full(400, 1 / 400), truth, *copies))
-    gains = dict(table.filter(read="a", kl=1.0).select("optimised", "gain").iter_rows())
-    assert gains["minimum"] > gains["mean"] + 0.1 > gains["single"] + 0.2
-    assert gains["lower quartile"] > gains["mean"] + 0.1
 
 
 @pytest.mark.parametrize("seed", range(3))

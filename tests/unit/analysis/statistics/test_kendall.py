@@ -8,7 +8,21 @@ import scipy.stats
 from hypothesis import given
 
 from analysis.statistics import kendall
-from analysis.statistics.kendall import concordant_shares, ranking, tau_b, tau_b_matrix
+from analysis.statistics.kendall import (
+    Order,
+    concordant_shares,
+    contributions,
+    pair_error,
+    pair_interval,
+    ranking,
+    sum_interval,
+    tau_b,
+    tau_b_matrix,
+    unrelated_error,
+)
+
+# --- Kendall -------------------------------------------------------------------------------------
+
 
 # Few different values, so that ties are the rule.
 TABLES = st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=0, max_size=30)
@@ -89,3 +103,179 @@ def test_concordant_and_discordant_pairs_are_counted_where_there_are_ties():
     found = concordant_shares(ranking(x), ranking(y), tau_b(x, y))
     assert found == pytest.approx(expected)
     assert sum(found) < 0.7  # So tau-b says nothing of such shares by itself.
+
+
+# --- Intervals of Kendall's tau: of two orders of tokens, and of weighted sums over many orders
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
+
+
+def two_orders(rng, words, spellings, strength):
+    """Two orders whose values share a word's part; the second follows the first."""
+    word = np.repeat(np.arange(words), spellings)
+    own, noise = (rng.normal(size=words)[word] + rng.normal(size=len(word)) for _ in range(2))
+    return word, own, strength * own + math.sqrt(1 - strength**2) * noise
+
+
+@pytest.mark.parametrize("levels", [8, 10_000])
+def test_the_error_is_that_of_a_bootstrap_over_words(rng, levels):
+    word, x, y = two_orders(rng, 60, 4, 0.6)
+    x, y = (np.digitize(v, np.linspace(-3, 3, levels)) for v in (x, y))
+    drawn = []
+    for _ in range(600):
+        words = rng.integers(0, 60, size=60)
+        rows = np.concatenate([np.flatnonzero(word == w) for w in words])
+        drawn.append(tau_b(x[rows], y[rows]))
+    found = pair_error(Order.of(x), Order.of(y), word)
+    assert found == pytest.approx(np.std(drawn), rel=0.15)
+    tokens = pair_error(Order.of(x), Order.of(y), np.arange(len(word)))
+    assert tokens < 0.9 * found  # Spellings of one word are not independent.
+
+
+def test_bins_change_the_error_little(rng):
+    word, x, y = two_orders(rng, 1000, 2, 0.9)
+    size = len(x)
+    signs = [np.sign(v[:, None] - v[None, :]) for v in (x, y)]
+    each = (signs[0] * signs[1]).sum(axis=1) / size
+    influence = 2 * (each - each.mean())
+    sums = np.bincount(word, weights=influence)
+    expected = math.sqrt(1000 / 999 * (sums**2).sum()) / size
+    assert pair_error(Order.of(x), Order.of(y), word) == pytest.approx(expected, rel=0.01)
+
+
+def test_the_interval_holds_the_truth_and_spares_unrelated_orders(rng):
+    held, alarms = 0, 0
+    truth = 2 / math.pi * math.asin(0.5)
+    for _ in range(200):
+        word, x, y = two_orders(rng, 80, 3, 0.5)
+        tau = tau_b(x, y)
+        low, high = pair_interval(Order.of(x), Order.of(y), word, tau, 1)
+        held += low <= truth <= high
+        other = rng.permutation(80)[word] + rng.normal(scale=0.1, size=len(word))
+        tau = tau_b(x, other)
+        low, high = pair_interval(Order.of(x), Order.of(other), word, tau, 1)
+        alarms += low > 0 or high < 0
+    assert 180 <= held <= 199
+    assert alarms <= 20
+
+
+def test_four_tokens_in_the_same_order_prove_nothing():
+    order = Order.of(np.arange(4))
+    low, high = pair_interval(order, order, np.arange(4), 1.0, 1)
+    assert low <= 0 < high
+
+
+def test_a_constant_order_and_a_single_word_have_no_interval(rng):
+    flat, order = Order.of(np.zeros(5)), Order.of(rng.normal(size=5))
+    assert math.isnan(pair_interval(flat, order, np.arange(5), math.nan, 1)[0])
+    assert math.isnan(pair_interval(order, order, np.zeros(5, dtype=int), 1.0, 1)[0])
+
+
+def orders(rng, count=4, size=40, levels=0, common=1.0):
+    """Orders of `size` things that share a part; with `levels` there are ties."""
+    x = common * rng.normal(size=size) + rng.normal(size=(count, size))
+    return np.round(x * levels) if levels else x
+
+
+def test_blocks_change_nothing(monkeypatch):
+    x = orders(np.random.default_rng(0), levels=2)
+    weights = np.ones((1, 4, 4)) - np.eye(4)
+    whole = tau_b_matrix(x), contributions(x, weights)
+    monkeypatch.setattr(kendall, "_BLOCK", 4 * 40 * 7)
+    np.testing.assert_allclose(tau_b_matrix(x), whole[0], atol=1e-12)
+    np.testing.assert_allclose(contributions(x, weights), whole[1], atol=1e-6)
+
+
+def test_a_row_without_an_order_has_no_tau_and_changes_no_other():
+    x = orders(np.random.default_rng(0))
+    x[1], x[2, 3] = 5.0, math.nan
+    found = tau_b_matrix(x)
+    assert np.isnan(found[1:3]).all() and np.isnan(found[:, 1:3]).all()
+    assert found[0, 3] == pytest.approx(scipy.stats.kendalltau(x[0], x[3]).statistic)
+    weights = np.zeros((1, 4, 4))
+    weights[0, 0, 3] = weights[0, 3, 0] = 0.5
+    assert contributions(x, weights).sum() == pytest.approx(found[0, 3])
+
+
+@pytest.mark.parametrize("levels", [0, 1])
+def test_the_interval_is_the_jackknifes(levels):
+    """An independent computation: leave out one thing at a time, with scipy's tau."""
+    rng = np.random.default_rng(1)
+    x = orders(rng, size=150, levels=levels)
+    weights = rng.normal(size=(1, 4, 4))
+    weights = weights + weights.transpose(0, 2, 1)
+
+    def total(y):
+        taus = [[scipy.stats.kendalltau(a, b).statistic for b in y] for a in y]
+        return float((weights[0] * taus).sum())
+
+    left_out = np.array([total(np.delete(x, i, axis=1)) for i in range(150)])
+    error = math.sqrt(149 / 150 * ((left_out - left_out.mean()) ** 2).sum())
+    share = contributions(x, weights)[0]
+    value = float((weights[0] * tau_b_matrix(x)).sum())
+    assert share.sum() == pytest.approx(value, abs=1e-5)
+    low, high = sum_interval(share, value, 150)
+    assert (high - low) / 2 / scipy.stats.t.ppf(0.975, 149) == pytest.approx(error, rel=0.02)
+
+
+def test_the_interval_is_the_jackknifes_where_most_things_tie():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    x = np.stack([x, x + 0.3 * rng.normal(size=300)]) > 1.2
+    weights = np.array([[[0.0, 0.5], [0.5, 0.0]]])
+    left_out = [scipy.stats.kendalltau(*np.delete(x, i, axis=1)).statistic for i in range(300)]
+    error = math.sqrt(299 / 300 * ((left_out - np.mean(left_out)) ** 2).sum())
+    share = contributions(x.astype(float), weights)[0]
+    low, high = sum_interval(share, float(share.sum()), 300)
+    assert (high - low) / 2 / scipy.stats.t.ppf(0.975, 299) == pytest.approx(error, rel=0.05)
+
+
+def test_an_interval_holds_the_tau_of_the_population_in_95_of_100_draws():
+    rng = np.random.default_rng(2)
+    truth = 2 / math.pi * math.asin(0.5)  # of two normals with correlation 1/2
+    weights = (np.ones((1, 4, 4)) - np.eye(4)) / 12
+    held = 0
+    for _ in range(300):
+        x = orders(rng, size=60)
+        value = float((weights[0] * tau_b_matrix(x)).sum())
+        low, high = sum_interval(contributions(x, weights)[0], value, 60)
+        held += low <= truth <= high
+    assert 0.91 < held / 300 < 0.98
+
+
+def test_a_sample_of_the_things_gives_about_the_interval_of_all():
+    rng = np.random.default_rng(3)
+    x = orders(rng, size=900)
+    weights = (np.ones((1, 4, 4)) - np.eye(4)) / 12
+    value = float((weights[0] * tau_b_matrix(x)).sum())
+    some = contributions(x[:, rng.permutation(900)[:300]], weights)[0]
+    whole = np.diff(sum_interval(contributions(x, weights)[0], value, 900))
+    assert np.diff(sum_interval(some, value, 900)) == pytest.approx(whole, rel=0.15)
+
+
+def test_two_things_have_no_interval():
+    assert all(map(math.isnan, sum_interval(np.array([0.5, 0.5]), 1.0, 2)))
+
+
+@pytest.mark.parametrize("size", [3, 5, 10, 20])
+@pytest.mark.parametrize("count", [2, 4])
+def test_unrelated_orders_of_a_few_things_rarely_leave_out_0(size, count):
+    """At a rate of .05, more than 30 of 400 come once in 70 times."""
+    rng = np.random.default_rng(size)
+    weights = (np.ones((1, count, count)) - np.eye(count)) / (count * (count - 1))
+    left_out = 0
+    for _ in range(400):
+        x = rng.normal(size=(count, size))
+        share = contributions(x, weights)[0]
+        low, high = sum_interval(share, float(share.sum()), size)
+        left_out += not low <= 0 <= high
+    assert left_out <= 30
+
+
+def test_the_error_of_unrelated_orders_is_that_of_draws():
+    rng = np.random.default_rng(4)
+    taus = [scipy.stats.kendalltau(*rng.normal(size=(2, 8))).statistic for _ in range(2000)]
+    assert unrelated_error(8) == pytest.approx(np.std(taus), rel=0.05)

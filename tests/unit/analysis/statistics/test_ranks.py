@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import hypothesis.strategies as st
@@ -7,8 +8,12 @@ import scipy.stats
 from hypothesis import given
 
 from analysis.statistics import ranks
+from analysis.statistics import ranks as overlap
 from analysis.statistics.kendall import tau_b
-from analysis.statistics.rank_biased_overlap import positions
+from analysis.statistics.ranks import median_interval, positions
+
+# --- Ranks ---------------------------------------------------------------------------------------
+
 
 # Few different values, so that ties are the rule.
 TABLES = st.lists(st.tuples(*[st.integers(-3, 3)] * 3), min_size=0, max_size=30)
@@ -110,3 +115,78 @@ def test_matrices_of_correlations_are_those_of_each_pair(rows):
             for j, y in enumerate(columns):
                 np.testing.assert_array_equal(matrix[i, j], pair(x, y))
                 np.testing.assert_array_equal(matrix[i, j], matrix[j, i])
+
+
+# --- Medians -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [6, 7, 20, 33, 265])
+def test_the_interval_of_a_median_is_that_of_the_sign_test(size):
+    x = np.random.default_rng(size).normal(size=size)
+    theirs = scipy.stats.quantile_test(x, p=0.5).confidence_interval(0.95)
+    assert median_interval(x) == pytest.approx((theirs.low, theirs.high))
+
+
+@pytest.mark.parametrize("size", [0, 1, 5])
+def test_few_values_have_none(size):
+    assert all(math.isnan(end) for end in median_interval(np.arange(size)))
+
+
+# --- Rank biased overlap -------------------------------------------------------------------------
+
+
+VALUES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=5)
+
+
+def overlap_of(x, y, p):
+    return overlap.rank_biased_overlap(overlap.positions(x), overlap.positions(y), p)
+
+
+def loop_rbo(first, second, p):
+    """Webber, Moffat & Zobel 2010, equation 32, for two orders of the same things."""
+    n = len(first)
+    shared = [len(set(first[:d]) & set(second[:d])) for d in range(1, n + 1)]
+    terms = sum(shared[d - 1] / d * p**d for d in range(1, n + 1))
+    return shared[-1] / n * p**n + (1 - p) / p * terms
+
+
+def orders(x):
+    """Every order of the things by falling value, ties broken in every way."""
+    things = range(len(x))
+    falling = [
+        list(g) for _, g in itertools.groupby(sorted(things, key=lambda i: -x[i]), lambda i: x[i])
+    ]
+    for parts in itertools.product(*(itertools.permutations(group) for group in falling)):
+        yield [i for part in parts for i in part]
+
+
+@given(st.permutations(range(9)), st.sampled_from([0.5, 0.9, 0.98]))
+def test_without_ties_it_is_the_extrapolated_overlap_of_webber(second, p):
+    x, y = -np.arange(9.0), np.empty(9)
+    y[list(second)] = -np.arange(9.0)
+    expected = loop_rbo(list(range(9)), list(second), p)
+    assert overlap_of(x, y, p) == pytest.approx(expected, abs=1e-12)
+
+
+@given(VALUES)
+def test_with_ties_it_is_the_mean_over_all_ways_to_break_them(pairs):
+    x, y = np.array(pairs, dtype=float).T
+    ways = [loop_rbo(a, b, 0.8) for a in orders(x) for b in orders(y)]
+    assert overlap_of(x, y, 0.8) == pytest.approx(np.mean(ways), abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 5, 1000])
+def test_one_order_overlaps_wholly(n):
+    x = np.random.default_rng(0).normal(size=n)
+    assert overlap_of(x, x, 0.9) == pytest.approx(1.0)
+
+
+def test_depths_that_weigh_nothing_are_not_walked():
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=1000), rng.normal(size=1000)
+    head = loop_rbo(np.argsort(-x).tolist(), np.argsort(-y).tolist(), 0.9)
+    assert overlap_of(x, y, 0.9) == pytest.approx(head, abs=1e-12)
+
+
+def test_nothing_has_no_overlap():
+    assert math.isnan(overlap_of(np.array([]), np.array([]), 0.9))

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from analysis.statistics import regression
+from analysis.statistics import ranks, regression
+
+# --- Regression ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -127,3 +129,109 @@ def test_what_is_not_identified_is_nan(y, x):
     assert np.isnan(fit.coefficients).all()
     assert np.isnan(fit.stderr).all()
     assert np.isnan([fit.p, fit.low, fit.high]).all()
+
+
+# --- Rank gaps -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def ranked(scores):
+    return np.array([ranks.average_ranks(own) for own in scores])
+
+
+def lists(rng, size=300, models=4, people=0.5):
+    """Ranks of models with a common order, and of people who follow it in part."""
+    common = rng.normal(size=size)
+    own = common + rng.normal(size=(models, size))
+    human = people * common + np.sqrt(1 - people**2) * rng.normal(size=size)
+    return ranked(own), ranks.average_ranks(human)
+
+
+def test_the_line_is_scipys(rng):
+    x, y = rng.normal(size=(2, 50))
+    expected = scipy.stats.linregress(x, y)
+    assert regression.line(y, x) == pytest.approx((expected.intercept, expected.slope))
+    assert regression.line(y, np.ones(50)) == pytest.approx((y.mean(), 0.0))
+
+
+def loop_nearest(models, people):
+    """Item by item, with a regression of each model."""
+    fits = [scipy.stats.linregress(people, own) for own in models]
+    found = []
+    for item in range(len(people)):
+        residuals = [
+            own[item] - fit.intercept - fit.slope * people[item]
+            for own, fit in zip(models, fits, strict=True)
+        ]
+        if min(residuals) > 0:
+            found.append(min(residuals))
+        else:
+            found.append(max(residuals) if max(residuals) < 0 else 0.0)
+    return found
+
+
+def test_the_nearest_residual_is_that_of_a_regression_for_each_model(rng):
+    models, people = lists(rng, size=60, models=3)
+    found = regression.nearest_residuals(models, people)
+    np.testing.assert_allclose(found, loop_nearest(models, people), atol=1e-9)
+    assert (found == 0).any()
+    assert (found > 0).any()
+    assert (found < 0).any()
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The ranks of people of every draw, as they are made."""
+    kept, nearest = [], regression._nearest
+
+    def keep(models, people):
+        kept.append(people)
+        return nearest(models, people)
+
+    monkeypatch.setattr(regression, "_nearest", keep)
+    return kept
+
+
+def test_people_drawn_by_chance_keep_their_correlation_with_each_model(rng, drawn):
+    models, people = lists(rng, size=2000)
+    regression.largest_by_chance(models, people, np.zeros(2000), rng, draws=40)
+    for own in models:
+        found = np.mean([ranks.spearman(x, own) for x in drawn])
+        assert found == pytest.approx(ranks.spearman(people, own), abs=0.03)
+
+
+def test_errors_stay_inside_their_band(rng, drawn):
+    models, _ = lists(rng, size=400)
+    wide = np.arange(400) < 200
+    people = ranks.average_ranks(rng.normal(size=400) * np.where(wide, 2.0, 0.1))
+    regression.largest_by_chance(models, people, wide, rng, draws=20)
+    assert max(x[~wide].std() for x in drawn) < 0.7 * min(x[wide].std() for x in drawn)
+
+
+def test_an_item_that_every_model_puts_last_is_found_and_leads(rng):
+    models, people = lists(rng, people=0.9)
+    item = int(np.argmin(people))  # Rank 1 of the people.
+    models[:, item] = models.shape[1] + 1.0
+    models = ranked(models)
+    largest = regression.largest_by_chance(models, people, np.zeros(300), rng, draws=199)
+    p = regression.adjusted_p(regression.nearest_residuals(models, people), largest)
+    assert p[item] < 0.05
+    assert int(np.argmin(p)) == item
+
+
+@pytest.mark.parametrize(("models", "size"), [(1, 300), (4, 49)])
+def test_too_few_models_or_items_have_no_p(rng, models, size):
+    own, people = lists(rng, size=size, models=models)
+    largest = regression.largest_by_chance(own, people, np.zeros(size), rng, draws=9)
+    assert len(largest) == 0
+    nearest = regression.nearest_residuals(own, people)
+    assert np.isnan(regression.adjusted_p(nearest, largest)).all()
+
+
+def test_a_p_counts_the_draws_that_reach_as_far():
+    p = regression.adjusted_p(np.array([0.0, -2.0, 5.0]), np.array([1.0, 2.0, 3.0]))
+    assert p.tolist() == [1.0, 0.75, 0.25]

@@ -88,6 +88,8 @@ def test_the_bnc_list_gives_word_forms_over_parts_of_speech(write):
     )
     found = dict(lexicons.frequency(write("bnc.txt", text)).iter_rows())
     assert found == {"abandon": 12.0, "abandoned": 26.0, "love": 200.0}
+    heads = lexicons.frequency(write("bnc.txt", text), "paper")
+    assert heads.rows() == [("abandon", 44.0), ("love", 150.0), ("Love", 50.0)]
 
 
 def test_bing_is_a_csv_or_its_two_files(write, tmp_path):

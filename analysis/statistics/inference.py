@@ -1,0 +1,158 @@
+"""Errors of means whose observations come in clusters, Student's t, the bootstrap, and q."""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+import scipy.special
+import scipy.stats
+
+from analysis.statistics import Array
+from analysis.statistics.ranks import dot
+
+# --- Standard errors where observations come in clusters, such as the forms of one word ----------
+
+
+def cluster_sums(values: Array, clusters: Array) -> Array:
+    """Sum of `values` [N] over each cluster; float64 [C].
+
+    Args:
+      values: float64 [N].
+      clusters: number of the cluster of each value, from 0 without gaps; int [N].
+    """
+    return np.bincount(clusters, weights=values)
+
+
+def clustered_error(influence: Array, clusters: Array) -> float:
+    """Standard error of a statistic whose influence values are `influence`; NaN for one cluster.
+
+    The delta method with clusters resampled as wholes: to first order, the standard deviation that
+    a bootstrap over clusters finds.
+
+    Args:
+      influence: what each observation adds to the statistic, times N; mean 0; float64 [N].
+      clusters: number of the cluster of each observation, from 0 without gaps; int [N].
+    """
+    sums = cluster_sums(influence, clusters)
+    count = len(sums)
+    if count < 2:
+        return math.nan
+    return math.sqrt(count / (count - 1) * dot(sums, sums)) / len(influence)
+
+
+def half_width(error: float, clusters: int, tests: int = 1) -> float:
+    """Half the width of a 95 % interval: Student's t with `clusters` − 1 degrees, times `error`.
+
+    Args:
+      error: standard error.
+      clusters: number of clusters it rests on.
+      tests: number of intervals that hold together with 95 % (Bonferroni).
+    """
+    if clusters < 2:
+        return math.nan
+    return _quantile(1 - 0.025 / tests, clusters - 1) * error
+
+
+@functools.cache
+def _quantile(probability: float, degrees: int) -> float:
+    """Of Student's t; SciPy takes as long for one as a correlation of 50,000 pairs does."""
+    return float(scipy.stats.t.ppf(probability, degrees))
+
+
+def two_sided_p(estimate: float, error: float, clusters: int) -> float:
+    """P-value of `estimate` being 0, by Student's t; NaN without a standard error above 0."""
+    if clusters < 2 or not error > 0:
+        return math.nan
+    # `scipy.stats.t.sf` calls this too, after fifty times as long.
+    return 2 * float(scipy.special.stdtr(clusters - 1, -abs(estimate) / error))
+
+
+# --- The mean of a few numbers, such as one per model, with its interval and its test ------------
+
+
+def t_test(values: Array) -> tuple[float, float, float, float]:
+    """Mean of `values` [M], its 95 % t interval, and p (two-sided) of a mean of 0.
+
+    All but the mean are NaN for one value, and p also where the values are equal.
+    """
+    mean = float(values.mean())
+    if len(values) < 2:
+        return mean, math.nan, math.nan, math.nan
+    error = float(values.std(ddof=1)) / math.sqrt(len(values))
+    half = half_width(error, len(values))
+    p = 2 * float(scipy.stats.t.sf(abs(mean) / error, len(values) - 1)) if error > 0 else math.nan
+    return mean, mean - half, mean + half, p
+
+
+# --- Bootstrap intervals -------------------------------------------------------------------------
+
+
+def bootstrap_means(
+    values: Array, units: Array, rng: np.random.Generator, draws: int
+) -> tuple[Array, Array]:
+    """95 % bootstrap intervals of the mean of each column; NaN for fewer than two units.
+
+    Units are drawn with all their rows. The interval is Student's t times the bootstrap standard
+    error, corrected by sqrt(U / (U-1)) for U units (Hesterberg 2015, "What teachers should know
+    about the bootstrap", 3.1 and 4.2): percentile intervals of six values hold the mean in 85 of
+    100 draws, this one in 95.
+
+    Args:
+      values: float64 [N, C]; the same draws serve all columns.
+      units: any label [N]; rows of one label are drawn together.
+      rng: draws the units.
+      draws: number of draws.
+
+    Returns:
+      The lower and the upper ends, float64 [C] each.
+    """
+    names, unit = np.unique(units, return_inverse=True)
+    count = len(names)
+    if count < 2:
+        return np.full(values.shape[1], math.nan), np.full(values.shape[1], math.nan)
+    times = rng.multinomial(count, np.full(count, 1 / count), size=draws)[:, unit].astype(
+        np.float64
+    )
+    means = (times / times.sum(axis=1, keepdims=True)) @ values
+    error = means.std(axis=0, ddof=1) * math.sqrt(count / (count - 1))
+    half = half_width(1.0, count) * error
+    return values.mean(axis=0) - half, values.mean(axis=0) + half
+
+
+# --- Correction for many tests: the false discovery rate -----------------------------------------
+
+
+def false_discovery(p: Array) -> Array:
+    """Q of each p-value [N] of one family (Benjamini & Hochberg 1995); NaN stays NaN."""
+    q, tested = np.full(len(p), np.nan), ~np.isnan(p)
+    if tested.any():
+        q[tested] = scipy.stats.false_discovery_control(p[tested])
+    return q
+
+
+def with_q(
+    table: pl.DataFrame, within: Sequence[str] = (), p: str = "p", q: str = "q"
+) -> pl.DataFrame:
+    """`table` with a column `q` right behind its column `p`.
+
+    Args:
+      table: one row per test; the column `p` may hold NaN or null, which stay NaN.
+      within: columns that name the family of a test; by default all rows are one family.
+      p: name of the column of p-values.
+      q: name of the new column.
+    """
+    indexed = table.with_row_index("_place")
+    families = indexed.partition_by(list(within), maintain_order=True) if within else [indexed]
+    corrected = pl.concat(
+        family.select("_place", pl.Series(q, _q_of(family[p]), dtype=pl.Float64))
+        for family in families
+    )
+    joined = indexed.join(corrected, on="_place", how="left", validate="1:1", maintain_order="left")
+    at = table.columns.index(p) + 1
+    return joined.select(*table.columns[:at], q, *table.columns[at:])
+
+
+def _q_of(p: pl.Series) -> Array:
+    return false_discovery(p.cast(pl.Float64).fill_null(np.nan).to_numpy())

@@ -1,0 +1,329 @@
+"""Tests that permute labels over words, models, prompts or places."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import scipy.stats
+
+from analysis.statistics import Array
+
+# --- The difference of one group of words from other groups, word forms held, and its test -------
+# Words of one stem ("mother", "mothers") are rated alike, so they are one unit: they change groups
+# together wherever groups are permuted. N words, U units, A arrangements of units, C columns.
+
+_COLUMNS = 256  # Columns that are permuted at once; bounds the memory.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """A difference in mean, and what permuting the units says of it; one entry per column.
+
+    Attributes:
+      difference: float64 [C], the labelled words less the others, at equal word form.
+      low: float64 [C], lower end of the 95 % interval.
+      high: float64 [C], its upper end.
+      p: float64 [C], two-sided.
+    """
+
+    difference: Array
+    low: Array
+    high: Array
+    p: Array
+
+
+def arrangements(
+    chosen: int, total: int, rng: np.random.Generator, draws: int
+) -> tuple[Array, bool]:
+    """Ways to choose `chosen` of `total` units, one in each row.
+
+    Returns:
+      bool [A, total], and whether these are all ways: where there are at most `draws`.
+    """
+    exact = math.comb(total, chosen) <= draws
+    if exact:
+        places = np.array(list(itertools.combinations(range(total), chosen)))
+    else:
+        keys = rng.random((draws, total))
+        places = keys.argpartition(min(chosen, total - 1), axis=1)[:, :chosen]
+    ways = np.zeros((len(places), total), dtype=bool)
+    np.put_along_axis(ways, places, True, axis=1)
+    return ways, exact
+
+
+def weights(labels: Array, strata: Array, included: Array | None = None) -> Array:
+    """Weights of the words in the difference of labelled from other words of the same stratum.
+
+    They are those of the label in a least-squares fit of a value on the label and the strata.
+
+    Args:
+      labels: bool [A, N].
+      strata: any label [N].
+      included: bool [A, N], the words that count; by default all.
+
+    Returns:
+      float64 [A, N]; a row of NaN where no stratum holds both labelled and other words.
+    """
+    kept = np.ones(labels.shape) if included is None else included.astype(np.float64)
+    marked = labels * kept
+    centred = np.zeros(labels.shape)
+    for stratum in np.unique(strata):
+        own = strata == stratum
+        count = np.maximum(kept[:, own].sum(axis=1, keepdims=True), 1)
+        mean = marked[:, own].sum(axis=1, keepdims=True) / count
+        centred[:, own] = (marked[:, own] - mean) * kept[:, own]
+    size = (centred**2).sum(axis=1, keepdims=True)
+    size[size < 1e-9] = np.nan
+    found: Array = centred / size
+    return found
+
+
+def standardised(weights: Array) -> Array:
+    """Weights [A, N] of length 1, so that differences of few and of many words compare.
+
+    Among arrangements, such a difference orders as the t statistic of least squares does.
+    """
+    scaled: Array = weights / np.linalg.norm(weights, axis=1, keepdims=True)
+    return scaled
+
+
+def compared(labels: Array, strata: Array) -> tuple[int, int]:
+    """Labelled and other words that stand in a stratum which holds both."""
+    both = np.intersect1d(strata[labels], strata[~labels])
+    inside = np.isin(strata, both)
+    return int((inside & labels).sum()), int((inside & ~labels).sum())
+
+
+def contrast(
+    values: Array,
+    labels: Array,
+    strata: Array,
+    units: Array,
+    rng: np.random.Generator,
+    draws: int,
+) -> Contrast:
+    """The difference of labelled words from the others, with its interval and its p.
+
+    p is the share of arrangements of the units with a difference as large, each standardised by its
+    weights; all arrangements are enumerated where there are at most `draws`. The interval takes its
+    standard error from the arrangements too, the difference taken out first; with one stratum and a
+    word a unit it is the interval of the two-sample t-test.
+
+    Args:
+      values: float64 [N, C], without NaN; the same arrangements serve all columns.
+      labels: bool [N]; equal for all words of a unit.
+      strata: word form [N].
+      units: any label [N], such as the stem.
+      rng: draws the arrangements.
+      draws: number of arrangements, at most.
+
+    Returns:
+      Entries are NaN where nothing can be compared.
+    """
+    _, first, unit = np.unique(units, return_index=True, return_inverse=True)
+    marked, total = int(labels[first].sum()), len(first)
+    nothing = np.full(values.shape[1], math.nan)
+    own = weights(labels[None], strata)[0]
+    if np.isnan(own).any():
+        return Contrast(difference=nothing, low=nothing, high=nothing, p=nothing)
+    ways, exact = arrangements(marked, total, rng, draws)
+    every = weights(ways[:, unit], strata)
+    every = every[~np.isnan(every[:, 0])]
+    every = standardised(every)
+    difference, size = own @ values, float(np.linalg.norm(own))
+    residual = values - np.outer(labels, difference)
+    extreme, square = np.empty((2, values.shape[1]))
+    for start in range(0, values.shape[1], _COLUMNS):
+        part = slice(start, start + _COLUMNS)
+        extreme[part] = as_large(every @ values[:, part], difference[part] / size)
+        square[part] = ((every @ residual[:, part]) ** 2).mean(axis=0)
+    shared = np.intersect1d(strata[labels], strata[~labels])
+    freedom = total - 1 - len(shared)
+    half = nothing
+    if freedom > 0:
+        error = size * np.sqrt(square * (total - 1) / freedom)
+        half = float(scipy.stats.t.ppf(0.975, freedom)) * error
+    return Contrast(
+        difference=difference,
+        low=difference - half,
+        high=difference + half,
+        p=extreme / len(every) if exact else (1 + extreme) / (1 + len(every)),
+    )
+
+
+def as_large(permuted: Array, observed: Array) -> Array:
+    """How many entries of each column of `permuted` [A, C] are as far from 0 as `observed` [C]."""
+    far = np.abs(permuted) >= np.abs(observed) * (1 - 1e-9) - 1e-12
+    count: Array = far.sum(axis=0)
+    return count
+
+
+# --- Difference between two groups of a few things, such as models of two bases ------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Difference in mean between two groups, one number per column of the values.
+
+    Attributes:
+      difference: mean of the first group less that of the second [C].
+      p: two-sided p of the permutation test [C].
+      least_p: the smallest p that the test can give with groups of these sizes.
+      assignments: number of assignments of things to groups that were compared.
+      exact: whether these are all assignments.
+    """
+
+    difference: Array
+    p: Array
+    least_p: float
+    assignments: int
+    exact: bool
+
+
+def permutation_test(
+    values: Array, first: Array, rng: np.random.Generator, draws: int
+) -> Difference:
+    """Permutation test of the difference in mean between two groups.
+
+    The labels of the groups are permuted over the things. All assignments are compared where there
+    are at most `draws`, else as many random ones.
+
+    Args:
+      values: float64 [N, C], one test per column; the same assignments serve all columns.
+      first: bool [N], True in the first group.
+      rng: draws the assignments where there are too many.
+      draws: number of assignments at most.
+
+    Raises:
+      ValueError: a group is empty.
+    """
+    size, chosen = len(first), int(first.sum())
+    if chosen in (0, size):
+        raise ValueError("a group is empty")
+    count = math.comb(size, chosen)
+    ways, exact = arrangements(chosen, size, rng, draws)
+    share, other_share = 1 / chosen, -1 / (size - chosen)
+    observed = np.where(first, share, other_share) @ values
+    extreme = as_large(np.where(ways, share, other_share) @ values, observed)
+    # Groups of one size can be exchanged, which turns only the sign of the difference round.
+    attainable = (2 if 2 * chosen == size else 1) / count
+    p = extreme / count if exact else (1 + extreme) / (1 + len(ways))
+    least = attainable if exact else max(attainable, 1 / (1 + len(ways)))
+    return Difference(difference=observed, p=p, least_p=least, assignments=len(ways), exact=exact)
+
+
+def welch_interval(values: Array, first: Array) -> tuple[Array, Array]:
+    """95 % interval of the difference in mean between two groups (Welch 1947).
+
+    Args:
+      values: float64 [N, C].
+      first: bool [N], True in the first group.
+
+    Returns:
+      Both ends [C]; NaN where a group has fewer than two members.
+    """
+    groups = values[first], values[~first]
+    if min(map(len, groups)) < 2:
+        return np.full(values.shape[1], math.nan), np.full(values.shape[1], math.nan)
+    parts = np.stack([group.var(axis=0, ddof=1) / len(group) for group in groups])
+    free = np.array([len(group) - 1 for group in groups])
+    quantile = np.asarray(scipy.stats.t.ppf(0.975, degrees_of_freedom(parts, free)))
+    half = quantile * np.sqrt(parts.sum(axis=0))
+    middle = groups[0].mean(axis=0) - groups[1].mean(axis=0)
+    return middle - half, middle + half
+
+
+def degrees_of_freedom(parts: Array, free: Array) -> Array:
+    """Degrees of freedom of a sum of variances [K, C] (Satterthwaite 1946); float64 [C].
+
+    Args:
+      parts: the variances that are summed.
+      free: degrees of freedom of each [K].
+    """
+    total = parts.sum(axis=0)
+    spread = (parts**2 / free[:, None]).sum(axis=0)
+    # Where nothing varies, the quotient has no value and the interval no width.
+    safe = np.where(spread > 0, spread, 1.0)
+    return np.where(spread > 0, total**2 / safe, float(free.sum()))
+
+
+# --- Whether things of one label are more alike than things of different labels ------------------
+
+
+def label_agreement(
+    similarity: Array,
+    labels: Array,
+    compared: Array,
+    strata: Array,
+    rng: np.random.Generator,
+    draws: int,
+) -> tuple[float, float]:
+    """How much more alike two things of one label are, and its one-sided permutation p.
+
+    Args:
+      similarity: symmetric float64 [N, N].
+      labels: int64 [N].
+      compared: symmetric bool [N, N], the pairs that are compared.
+      strata: int64 [N]; labels are permuted among the things of a stratum.
+      rng: draws the permutations.
+      draws: number of permutations.
+
+    Returns:
+      Mean similarity of pairs of one label less that of pairs of different labels, and p; both NaN
+      where one of the two kinds of pairs does not occur.
+    """
+    first, second = np.nonzero(np.triu(compared, 1))
+    values = similarity[first, second]
+
+    def apart(named: Array) -> float:
+        same = named[first] == named[second]
+        if same.all() or not same.any():
+            return math.nan
+        return float(values[same].mean() - values[~same].mean())
+
+    observed = apart(labels)
+    if math.isnan(observed):
+        return math.nan, math.nan
+    places = [np.flatnonzero(strata == stratum) for stratum in np.unique(strata)]
+    extreme = 0
+    for _ in range(draws):
+        drawn = labels.copy()
+        for at in places:
+            drawn[at] = rng.permutation(labels[at])
+        # A draw without both kinds of pairs counts against the effect.
+        extreme += not apart(drawn) < observed - 1e-12
+    return observed, (1 + extreme) / (1 + draws)
+
+
+# --- Whether things stand higher or lower in the mean of several orders than chance puts them
+
+_MOST = 1_000_000  # Means drawn: enough for a p of 1 in 10,000 after a correction for 100 things.
+
+
+def mean_place_test(places: Array, rng: np.random.Generator, draws: int) -> Array:
+    """Two-sided p of the mean place of each thing, against orders that know nothing of it.
+
+    Under the null every order holds the same places, each at a random thing, independently of the
+    other orders. All things then have one distribution, which is drawn once for all of them.
+
+    Args:
+      places: place of each thing in each order [K, N], such as percentiles.
+      rng: draws the places.
+      draws: permutations of the N things that the drawn means are worth; a million means at most.
+
+    Returns:
+      p [N] = (1 + drawn means at least as far from the middle) / (1 + drawn means); NaN for fewer
+      than two orders, because every place of a single order is taken by something.
+    """
+    orders, things = places.shape
+    if orders < 2:
+        return np.full(things, math.nan)
+    count = min(draws * things, _MOST)
+    drawn = np.zeros(count)
+    for order in places:
+        drawn += order[rng.integers(things, size=count)] - order.mean()
+    found = np.abs(places.mean(axis=0) - places.mean())
+    reached = np.sort(np.abs(drawn / orders))
+    extreme = count - np.searchsorted(reached, found - 1e-12, side="left")
+    return np.asarray((1 + extreme) / (1 + count))

@@ -1,0 +1,98 @@
+import math
+
+import hypothesis.strategies as st
+import numpy as np
+import polars as pl
+import pytest
+import scipy.stats
+from hypothesis import given
+
+import analysis
+from analysis.statistics import inference
+from analysis.statistics.inference import t_test
+
+# --- T test --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 3, 10])
+def test_mean_interval_and_p_are_scipys(size):
+    values = np.random.default_rng(0).normal(1.0, 1.0, size)
+    expected = scipy.stats.ttest_1samp(values, 0.0)
+    ends = expected.confidence_interval(0.95)
+    found = (values.mean(), ends.low, ends.high, expected.pvalue)
+    assert t_test(values) == pytest.approx(found)
+
+
+def test_one_value_has_a_mean_alone_and_equal_values_no_p():
+    assert t_test(np.array([3.0]))[0] == 3.0
+    assert np.isnan(t_test(np.array([3.0]))[1:]).all()
+    assert t_test(np.array([3.0, 3.0]))[:3] == (3.0, 3.0, 3.0)
+    assert np.isnan(t_test(np.array([3.0, 3.0]))[3])
+
+
+# --- Resampling ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.mark.slow
+def test_the_interval_of_a_mean_holds_it_at_its_rate_even_for_six(rng):
+    low, high = inference.bootstrap_means(
+        rng.normal(2.0, 1.0, size=(6, 400)), np.arange(6), rng, draws=1000
+    )
+    assert 0.92 <= np.mean((low <= 2.0) & (high >= 2.0)) <= 0.98
+
+
+def test_rows_of_one_unit_are_drawn_together(rng):
+    values = rng.normal(size=(6, 2))
+    low, high = inference.bootstrap_means(values, np.arange(6), rng, draws=4000)
+    twice = inference.bootstrap_means(
+        np.repeat(values, 3, axis=0), np.repeat(np.arange(6), 3), rng, draws=4000
+    )
+    np.testing.assert_allclose(twice, (low, high), rtol=0.1, atol=0.02)
+
+
+def test_one_unit_has_no_interval(rng):
+    low, high = inference.bootstrap_means(np.array([[1.0], [2.0]]), np.array([7, 7]), rng, 99)
+    assert math.isnan(low[0])
+    assert math.isnan(high[0])
+
+
+# --- Multiplicity --------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_q_is_the_step_up_procedure_written_out(p):
+    found = analysis.with_q(pl.DataFrame({"p": p}))["q"]
+    expected = [
+        min(
+            min(
+                p[j] * len(p) / (1 + sum(x < p[j] for x in p) + sum(p[k] == p[j] for k in range(j)))
+                for j in range(len(p))
+                if p[j] >= p[i]
+            ),
+            1,
+        )
+        for i in range(len(p))
+    ]
+    np.testing.assert_allclose(found, expected)
+
+
+def test_a_test_that_was_not_made_does_not_count():
+    found = analysis.with_q(pl.DataFrame({"p": [0.01, math.nan, 0.04]}))["q"]
+    assert found.to_list()[::2] == pytest.approx([0.02, 0.04])
+    assert math.isnan(found[1])
+
+
+def test_each_family_is_corrected_for_itself():
+    table = pl.DataFrame(
+        {"prompt": ["a", "b", "a", "b"], "p": [0.01, 0.01, 0.04, None], "n": [1, 2, 3, 4]}
+    )
+    found = analysis.with_q(table, within=["prompt"])
+    assert found.columns == ["prompt", "p", "q", "n"]
+    assert found["q"].to_list()[:3] == pytest.approx([0.02, 0.01, 0.04])
+    assert math.isnan(found["q"][3])
+    assert found["n"].to_list() == [1, 2, 3, 4]

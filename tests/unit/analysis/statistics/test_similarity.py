@@ -1,0 +1,164 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.cluster.hierarchy
+import scipy.optimize
+import scipy.spatial.distance
+import scipy.stats
+
+from analysis.statistics import similarity
+from analysis.statistics.similarity import blocs
+
+# --- Mantel --------------------------------------------------------------------------------------
+
+
+def symmetric(rng, size):
+    matrix = rng.normal(size=(size, size))
+    return (matrix + matrix.T) / 2
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def test_mantel_is_the_written_out_loop_over_all_orders(rng):
+    y, x = symmetric(rng, 5), symmetric(rng, 5)
+    lower = np.tril_indices(5, -1)
+    correlate = scipy.stats.pearsonr
+    found = correlate(y[lower], x[lower]).statistic
+    every = [
+        correlate(y[np.ix_(order, order)][lower], x[lower]).statistic
+        for order in map(list, itertools.permutations(range(5)))
+    ]
+    orders, exact = similarity.permutations(5, 120, rng)
+    r, p = similarity.mantel(y, x, similarity.pair_places(orders), exact)
+    assert exact
+    assert r == pytest.approx(found)
+    assert p == pytest.approx(np.mean(np.array(every) >= found - 1e-12))
+
+
+def test_more_orders_than_asked_for_are_drawn(rng):
+    orders, exact = similarity.permutations(6, 100, rng)
+    assert not exact
+    assert orders.shape == (100, 6)
+    assert (np.sort(orders, axis=1) == np.arange(6)).all()
+
+
+def test_renaming_the_models_changes_nothing(rng):
+    y, x = symmetric(rng, 6), np.stack([symmetric(rng, 6), symmetric(rng, 6)])
+    order = rng.permutation(6)
+    moved = y[np.ix_(order, order)], x[:, order][:, :, order]
+    for one, other in zip(similarity.joint(y, x), similarity.joint(*moved), strict=True):
+        np.testing.assert_allclose(one, other)
+    orders, exact = similarity.permutations(6, 720, rng)
+    places = similarity.pair_places(orders)
+    plain = similarity.mantel(y, x[0], places, exact)
+    assert similarity.mantel(moved[0], moved[1][0], places, exact) == pytest.approx(plain)
+
+
+def test_joint_betas_are_least_squares_on_standard_scores(rng):
+    y, x = symmetric(rng, 7), np.stack([symmetric(rng, 7) for _ in range(3)])
+    beta, r_squared = similarity.joint(y, x)
+    columns = np.stack([scipy.stats.zscore(similarity.pairs_of(m)) for m in x], axis=1)
+    target = scipy.stats.zscore(similarity.pairs_of(y))
+    design = np.column_stack([np.ones(21), columns])
+    expected, residual, *_ = np.linalg.lstsq(design, target, rcond=None)
+    np.testing.assert_allclose(beta, expected[1:])
+    assert r_squared == pytest.approx(1 - residual[0] / (target**2).sum())
+
+
+def test_predictors_that_say_nothing_new_have_no_beta(rng):
+    y, x = symmetric(rng, 6), symmetric(rng, 6)
+    stack = np.stack([np.ones((6, 6)), x, 2 * x + 1])
+    beta, _ = similarity.joint(y, stack)
+    assert np.isnan(beta[[0, 2]]).all()
+    assert not math.isnan(beta[1])
+
+
+# --- Mds -----------------------------------------------------------------------------------------
+
+
+def distances(points):
+    return scipy.spatial.distance.squareform(scipy.spatial.distance.pdist(points))
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_points_of_a_plane_come_back_but_for_turns(rng, size):
+    wanted = distances(rng.normal(size=(size, 2)))
+    for points in (similarity.classical_mds(wanted), similarity.metric_mds(wanted, rng)[0]):
+        np.testing.assert_allclose(distances(points), wanted, atol=1e-6)
+
+
+def test_a_plane_has_no_stress(rng):
+    assert similarity.metric_mds(distances(rng.normal(size=(7, 2))), rng)[1] == pytest.approx(
+        0, abs=1e-5
+    )
+
+
+def test_metric_scaling_is_no_worse_than_a_general_minimiser(rng):
+    wanted = distances(rng.normal(size=(8, 5)))
+
+    def raw(flat):
+        return ((distances(flat.reshape(8, 2)) - wanted) ** 2).sum()
+
+    starts = rng.normal(size=(10, 16))
+    best = min(scipy.optimize.minimize(raw, start).fun for start in starts)
+    points, _ = similarity.metric_mds(wanted, rng)
+    assert raw(points.ravel()) <= best * (1 + 1e-4)
+
+
+def test_stress_is_kruskals_first_written_out(rng):
+    points, wanted = rng.normal(size=(5, 2)), distances(rng.normal(size=(5, 3)))
+    above = below = 0.0
+    for i in range(5):
+        for j in range(i):
+            drawn = float(np.linalg.norm(points[i] - points[j]))
+            above += (drawn - wanted[i, j]) ** 2
+            below += drawn**2
+    assert similarity.stress(wanted, points) == pytest.approx(np.sqrt(above / below))
+
+
+def test_the_map_does_not_depend_on_the_draws_of_its_starts(rng):
+    wanted = distances(rng.normal(size=(6, 2)))
+    first, second = (similarity.metric_mds(wanted, np.random.default_rng(s))[0] for s in (1, 2))
+    np.testing.assert_allclose(first, second, atol=1e-4)
+
+
+def test_models_that_agree_wholly_fall_on_one_point(rng):
+    points, stress = similarity.metric_mds(np.zeros((3, 3)), rng)
+    assert stress == 0.0
+    assert not points.any()
+
+
+# --- Blocs ---------------------------------------------------------------------------------------
+
+
+def test_two_blocs_are_found_in_any_order_of_the_models():
+    side = np.array([1, -1, 1, 1, -1])
+    assert blocs(np.outer(side, side) * 0.4) == [[0, 2, 3], [1, 4]]
+
+
+def test_models_without_certain_agreement_stay_alone():
+    assert blocs(np.full((3, 3), -0.01)) == [[0], [1], [2]]
+    assert blocs(np.zeros((2, 2))) == [[0], [1]]
+
+
+def test_a_group_holds_no_pair_that_disagrees_however_high_its_mean():
+    assert blocs(np.array([[1, 0.5, 0.3], [0.5, 1, -0.25], [0.3, -0.25, 1]])) == [[0, 1], [2]]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_groups_are_those_of_complete_linkage(seed):
+    rng = np.random.default_rng(seed)
+    values = rng.uniform(-1, 1, size=(9, 9))
+    values = (values + values.T) / 2
+    above = values[np.triu_indices(9, 1)]
+    tree = scipy.cluster.hierarchy.linkage(1 - above, method="complete")
+    labels = scipy.cluster.hierarchy.fcluster(tree, 1.0 - 1e-12, criterion="distance")
+    expected = {tuple(np.flatnonzero(labels == label)) for label in set(labels)}
+    found = blocs(values)
+    assert {tuple(group) for group in found} == expected
+    assert [len(group) for group in found] == sorted(map(len, found), reverse=True)
