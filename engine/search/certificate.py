@@ -1,6 +1,6 @@
 """The certificate of a found sequence: no allowed swap of one of its tokens improves it.
 
-A sweep scores every allowed token at one position; together the sweeps of all free positions score
+A sweep scores every allowed token at one position; the sweeps of all free positions score
 every single-token swap. If one improves, the sequence is replaced by the best, and its other
 positions are swept again: the ascent. It ends when no swap improves, or with the budget of sweeps.
 
@@ -40,7 +40,7 @@ class Sweep:
 
     Attributes:
       position: of the swapped token, from 0.
-      own: reward of the unchanged sequence in this sweep.
+      unchanged: reward of the unchanged sequence in this sweep.
       token: id of the best swap that is admitted; -1: none is.
       reward: its reward.
       gain: how much better it is than the sequence; -inf: none is admitted.
@@ -50,7 +50,7 @@ class Sweep:
     """
 
     position: int
-    own: float
+    unchanged: float
     token: int
     reward: float
     gain: float
@@ -134,11 +134,12 @@ class Ascent:
         Raises:
           AssayError: the sweep gives the sequence another reward.
         """
-        difference = abs(sweep.own - self.reward)
+        difference = abs(sweep.unchanged - self.reward)
         if not difference <= self.margin:
             raise AssayError(
                 f"self-check of a certificate: reward {self.reward:.6g}, the sweep of position "
-                f"{sweep.position} gives {sweep.own:.6g}; allowed difference {self.margin:.2g}"
+                f"{sweep.position} gives {sweep.unchanged:.6g}; allowed difference "
+                f"{self.margin:.2g}"
             )
         self.noise = max(self.noise, difference)
         self.sweeps.append(sweep)
@@ -228,19 +229,19 @@ def judged(
 
     if not np.isfinite(rewards).all():
         raise not_finite(swapped(int(np.argmin(np.isfinite(rewards)))))
-    own = int(np.searchsorted(tokens, ids[position]))
-    good = _good(rewards, objective.settings.target)
-    gains = good - good[own]
-    margin = SELF_CHECK_TOLERANCE[objective.settings.dtype] * max(1.0, abs(float(rewards[own])))
+    here = int(np.searchsorted(tokens, ids[position]))  # the swap that changes nothing
+    good, unchanged = _good(rewards, objective.settings.target), float(rewards[here])
+    gains = good - good[here]
+    margin = SELF_CHECK_TOLERANCE[objective.settings.dtype] * max(1.0, abs(unchanged))
     order = np.argsort(-gains, kind="stable")
-    admitted = (int(p) for p in order if p != own and objective.passes(swapped(p)))
+    admitted = (int(p) for p in order if p != here and objective.passes(swapped(p)))
     best, second = next(admitted, None), next(admitted, None)
     gain = -np.inf if best is None else float(gains[best])
     return Sweep(
         position=position,
-        own=float(rewards[own]),
+        unchanged=unchanged,
         token=-1 if best is None else int(tokens[best]),
-        reward=float(rewards[own if best is None else best]),
+        reward=unchanged if best is None else float(rewards[best]),
         gain=gain,
         second=-np.inf if second is None else float(gains[second]),
         rejected=int((gains > max(gain, margin)).sum()),

@@ -1,6 +1,6 @@
 """The step of a search: gradient, proposals, scores, buffer.
 
-A attempts (directions × restarts) run at once, each with its own sign, key and buffer. Rewards in
+A attempts (directions × restarts) run at once, each with a sign, key and buffer. Rewards in
 this module are signed: higher is better in both directions. `expand` is the whole step until its
 candidates are scored; `admit` keeps the best. The host either runs many steps in one dispatch, or
 checks the texts of the ranked candidates between the two halves.

@@ -80,27 +80,27 @@ def slopes_of(
 
         def of_prompt(prefix: Prefix, length: Array) -> tuple[Array, KeyValues]:
             places = behind(length[None], row.shape[1])
-            rewards, own = model.respond_and_keep(prefix, row, places, last)
-            return rewards[0, 0, 0], jax.tree.map(lambda each: each[:, 0, : len(x)], own)
+            rewards, written = model.respond_and_keep(prefix, row, places, last)
+            return rewards[0, 0, 0], jax.tree.map(lambda each: each[:, 0, : len(x)], written)
 
-        rewards, own = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
-        return fitness(sign * rewards.mean(), settings.target), (rewards.mean(), own)
+        rewards, written = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
+        return fitness(sign * rewards.mean(), settings.target), (rewards.mean(), written)
 
     def of_attempt(
         model: RewardModels, inputs: StepInputs, attempt: tuple[Array, Array]
     ) -> tuple[Array, Array, KeyValues]:
         parent, sign = attempt
         x = model.decoder.embed(parent[None])[0]
-        (_, found), slopes = jax.value_and_grad(of_rows, has_aux=True)(x, sign, model, inputs)
-        reward, own = found
-        return reward, model.decoder.row_slopes(slopes[None])[0] if for_cpu else slopes, own
+        (_, extra), slopes = jax.value_and_grad(of_rows, has_aux=True)(x, sign, model, inputs)
+        reward, written = extra
+        return reward, model.decoder.row_slopes(slopes[None])[0] if for_cpu else slopes, written
 
-    rewards, slopes, own = _by_attempt(of_attempt, model, inputs, (parents, signs), mesh)
+    rewards, slopes, written = _by_attempt(of_attempt, model, inputs, (parents, signs), mesh)
     if not for_cpu:  # not in the blocks, whose results every device gets: each keeps its tokens'
         count, blocks = len(slopes), _blocked(slopes)
         slopes = jax.lax.map(model.decoder.row_slopes, blocks)  # [blocks, parents, T, V]
         slopes = slopes.reshape(-1, *slopes.shape[2:])[:count]
-    return inputs.signs * rewards, slopes, own
+    return inputs.signs * rewards, slopes, written
 
 
 def keys_values_of(
@@ -117,8 +117,8 @@ def keys_values_of(
 
         return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
 
-    found: KeyValues = _by_attempt(of_attempt, model, inputs, parents, mesh)
-    return found
+    every: KeyValues = _by_attempt(of_attempt, model, inputs, parents, mesh)
+    return every
 
 
 def score_candidates(
@@ -156,19 +156,19 @@ def score_candidates(
         (params, inputs, written), (attempt, row, place, first, reply, read) = shared, block
         model = nnx.merge(graph, params)
 
-        def of_prompt(prefix: Prefix, length: Array, own: KeyValues) -> Float[Array, "B Y"]:
+        def of_prompt(prefix: Prefix, length: Array, kept: KeyValues) -> Float[Array, "B Y"]:
             with_parent = jax.tree.map(
                 lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new, length, axis=1),
                 prefix.key_values,
-                own,
+                kept,
             )
             prefix = Prefix(key_values=with_parent, gates=prefix.gates)
             places = Places(position=length + place, shared=length + first, reply=reply)
             x = model.decoder.embed(row)
             return model.respond_embedded(prefix, x, places, read)[0]
 
-        own = jax.tree.map(lambda every: every[attempt], written)
-        return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths, own).mean(0)
+        kept = jax.tree.map(lambda every: every[attempt], written)
+        return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths, kept).mean(0)
 
     shared = params, inputs, written
     scored = meshes.in_blocks(of_block, mesh, shared, (attempt, *blocks))
@@ -237,12 +237,12 @@ def _by_attempt(
 
     def of_block(shared: tuple[Params, StepInputs], block: Any) -> Any:
         params, inputs = shared
-        own = nnx.merge(graph, params)
-        return jax.vmap(lambda attempt: function(own, inputs, attempt))(block)
+        whole = nnx.merge(graph, params)
+        return jax.vmap(lambda attempt: function(whole, inputs, attempt))(block)
 
     blocks = jax.tree.map(_blocked, attempts)
-    found = meshes.in_blocks(of_block, mesh, (params, inputs), blocks)
-    return jax.tree.map(lambda r: r.reshape(-1, *r.shape[2:])[:count], found)
+    results = meshes.in_blocks(of_block, mesh, (params, inputs), blocks)
+    return jax.tree.map(lambda r: r.reshape(-1, *r.shape[2:])[:count], results)
 
 
 def _blocked(attempts: Array) -> Array:

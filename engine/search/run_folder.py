@@ -211,10 +211,10 @@ def _search(
         if rule:
             said["universal"] = _said_of(job, steps, judges)
         for name, path in job.files[direction].items():
-            own, frame = objective, steps
+            judged, frame = objective, steps
             if rule:
-                own, frame = by_name[name].objective, rewards_of_judge(steps, by_name[name])
-            check = self_check(own, scorers[name[0]], frame, path)
+                judged, frame = by_name[name].objective, rewards_of_judge(steps, by_name[name])
+            check = self_check(judged, scorers[name[0]], frame, path)
             _write(manifest, path, job.prompts, frame, check, said, seconds)
     if processes.writes():
         manifest.save()  # once for all directions: `state` cannot resume one of them alone

@@ -371,28 +371,28 @@ def build_step(
     keep = made(gcg.admit, settings=settings)
 
     def read(ids: Array) -> list[Array]:
-        found = _read_as_text(objective, readers, fetch(ids)) if readers else []
-        return list(meshes.put(mesh, tuple(found), ""))
+        results = _read_as_text(objective, readers, fetch(ids)) if readers else []
+        return list(meshes.put(mesh, tuple(results), ""))
 
     def slopes(parents: Array) -> tuple[Array, Array, None]:
-        found = [
+        results = [
             made(slopes_pass, graph=one.graph, mesh=mesh, settings=settings)(
                 one.params, inputs, parents
             )
             for one, inputs in known
         ]
-        rewards = [each[0] for each in found] + read(parents)
-        steepness = [each[1][..., :tokens] for each in found]
+        rewards = [each[0] for each in results] + read(parents)
+        steepness = [each[1][..., :tokens] for each in results]
         return (*made(weigh, rule=rule)(rewards, steepness, *scale), None)
 
     def score(parents: Array, ids: Array, first: tuple[int, ...], written: None) -> Array:
-        found = [
+        results = [
             made(rewards_pass, graph=one.graph, mesh=mesh, first=first)(
                 one.params, inputs, parents, ids
             )
             for one, inputs in known
         ]
-        combined: Array = made(combine, rule=rule)(found + read(ids), *scale)
+        combined: Array = made(combine, rule=rule)(results + read(ids), *scale)
         return combined
 
     def expand(params: Params, inputs: StepInputs, state: State) -> Ranked:
