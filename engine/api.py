@@ -195,8 +195,7 @@ class RewardModel:
         if not problem.whole.settings.certify:
             return steps
         sweeps = certificate.of_found(problem.whole, scorer, steps.row(-1, named=True)).steps
-        count = steps["step"][-1]
-        return pl.concat([steps, sweeps.with_columns(pl.col("step") + count)])
+        return pl.concat([steps, sweeps.with_columns(pl.col("step") + steps["step"][-1])])
 
     def certify(
         self,
@@ -258,8 +257,7 @@ class RewardModel:
     def _score(self, scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
         """Columns of a scorer for some rows: float32 [columns, rows]."""
         rows.check(self._checkpoint.card.decoder)
-        prefix = scorer.prefill(rows.prompt)
-        [scored] = scorer.score(prefix, rows, 0, len(rows))
+        [scored] = scorer.score(scorer.prefill(rows.prompt), rows, 0, len(rows))
         check_finite(
             self._checkpoint.card.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], scored
         )

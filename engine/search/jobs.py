@@ -46,6 +46,9 @@ Files = Mapping[tuple[str, str], str]  # slug, prompt id -> file, relative to th
 class SearchJob:
     """One search, or the certificate of what one found in one direction.
 
+    Unlike a sweep's `Job`, which lacks ranges of rows of one path, it has files of several models,
+    directions and prompts, and lacks whole directions.
+
     Attributes:
       problem: what is maximised, in the directions that are missing.
       prompts: ids of prompts that a file names beside the one in its path.

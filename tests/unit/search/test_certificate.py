@@ -415,8 +415,8 @@ def test_the_api_certifies_a_reply_of_any_origin(checkpoint):
 @pytest.mark.parametrize(
     ("reply", "own", "message"),
     [
-        ([10**12, 5], {}, r"reply=\[1000000000000, 5\]; allowed: a text, or token ids, 0 to \d+"),
-        ([], {}, r"reply=\[\]; allowed: a text, or token ids"),
+        ([10**12, 5], {}, r"reply=\[1000000000000, 5\]; allowed: ids of tokens, 0 to \d+, or a"),
+        ([], {}, r"reply=\[\]; allowed: ids of tokens"),
         ("war", {"sweeps": 0}, "sweeps=0; allowed: integers >= 1"),
         ("war", {"length": 7}, "length=7: the reply and its sweeps say it here"),
     ],
