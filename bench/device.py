@@ -151,7 +151,7 @@ class Bench:
         settings = gcg_settings(length, candidates, 256, "bfloat16")
         objective = random_objective(self.decoder, self.prompt, settings)
         driver = loop.StepDriver(objective, self.scorer(self.fastest))
-        check(driver.advance(1, math.inf).rewards)  # compiles
+        check(driver.advance(1, math.inf)[0])  # compiles
         steps = 2 if self.toy else 5
         times = [seconds_of(lambda: driver.advance(steps, math.inf)) / steps for _ in range(3)]
         seconds = float(np.median(times))

@@ -42,7 +42,7 @@ from engine.mesh import build_mesh
 from engine.planning import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.search import loop, passes
+from engine.search import gcg, loop, passes
 from engine.search.objective import SearchObjective
 from engine.sweep.setup import vocabulary_of
 
@@ -68,14 +68,12 @@ def gradient(objective: SearchObjective, scorer: RewardScorer, parent: np.ndarra
     """Gradient of a sequence [T] with respect to its one-hot rows: float32 [T, V]."""
 
     @jax.jit
-    def compiled(
-        params: nnx.State, inputs: passes.StepInputs, parents: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    def compiled(params: nnx.State, inputs: passes.StepInputs, parents: jax.Array) -> jax.Array:
         model = nnx.merge(scorer.graph, params)
-        return passes.slopes_of(model, inputs, parents, objective.settings, scorer.mesh)
+        return passes.slopes_of(model, inputs, parents, objective.settings, scorer.mesh)[1]
 
-    inputs = loop.build_step_inputs(objective, scorer)
-    return np.asarray(compiled(scorer.params, inputs, jnp.asarray(parent[None], jnp.int32))[1])[0]
+    inputs = gcg.build_step_inputs(objective, scorer)
+    return np.asarray(compiled(scorer.params, inputs, jnp.asarray(parent[None], jnp.int32)))[0]
 
 
 def fastest_batch(peer: peers.TorchGCG, batches: Sequence[int]) -> int:

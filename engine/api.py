@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,12 @@ from engine.scoring.reward_passes import (
     default_dtype,
     dtype_named,
 )
-from engine.scoring.rows import Pooling, RewardRows
-from engine.search import certificates, judges, universal
-from engine.search.certificate import Ascent, run_certificate
-from engine.search.loop import run_search
-from engine.search.objective import SearchObjective
+from engine.scoring.rows import RewardRows
+from engine.search import certificate
+from engine.search.loop import run_problem
 from engine.search.run_folder import trace_frame
-from engine.settings import DIRECTIONS, SearchSettings
+from engine.search.universal import SearchProblem
+from engine.settings import SearchSettings, check_integer
 from engine.sweep.reward_jobs import mode_of, pooling_of, reply_rows, token_rows
 from engine.sweep.self_check import check_finite
 from engine.sweep.setup import vocabulary_of
@@ -69,35 +68,6 @@ def load(
     return RewardModel(opened, RewardScorer.build(*restored, mesh, step_size=step))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Certificate:
-    """What the swaps of single tokens say about a reply.
-
-    Attributes:
-      certified: whether every allowed swap was scored, and none improves the last reply.
-      sweeps: positions that were swept.
-      swaps: rewards of swaps that were computed.
-      ascent_steps: swaps that were taken.
-      best_gain: of a swap of the last reply that was scored, in the direction sought; None: no
-        swap is admitted.
-      margin: what a gain must exceed to improve the reply.
-      noise: largest difference between two rewards of one reply.
-      steps: the reply after each sweep, as `RewardModel.search` returns it.
-    """
-
-    certified: bool
-    sweeps: int
-    swaps: int
-    ascent_steps: int
-    best_gain: float | None
-    margin: float
-    noise: float
-    steps: pl.DataFrame
-
-
-_SAID_BY = {"certify": "sweeps", "length": "the reply", "initial": "the reply"}  # in `certify`
-
-
 class RewardModel:
     """A reward model on devices, ready to score."""
 
@@ -113,8 +83,7 @@ class RewardModel:
     @property
     def slug(self) -> str:
         """The model's name."""
-        slug: str = self._checkpoint.card.slug
-        return slug
+        return str(self._checkpoint.card.slug)
 
     @functools.cached_property
     def vocabulary(self) -> pl.DataFrame:
@@ -142,11 +111,6 @@ class RewardModel:
         """Rewards of every token as `sweep` gives them, and what the head reads after every layer.
 
         The final norm and the head are applied to the hidden state after each layer.
-
-        Args:
-          prompt: the user's turn.
-          mode: as for `sweep`.
-          pooling: as for `sweep`.
 
         Returns:
           token_id u32, token str, reward f32, layer_01 f32, layer_02 f32, …; best first, equal
@@ -194,7 +158,7 @@ class RewardModel:
         """
         replies = _listed(responses)
         numbers = self._replies(prompt, replies, mode, pooling)
-        columns = dict(zip(self._columns, numbers, strict=True))
+        columns = dict(zip(self._scorer.columns[0], numbers, strict=True))
         types = {"response": pl.String} | dict.fromkeys(columns, pl.Float32)
         return pl.DataFrame({"response": replies, **columns}, schema=types)
 
@@ -226,15 +190,12 @@ class RewardModel:
         Raises:
           AssayError: an unknown setting, or settings that do not fit each other or the model.
         """
-        objective = self._objective([prompt], direction, settings)
-        own = objective.settings
-        trace, _ = run_search(objective, self._scorer, None, lambda steps, trace: None)
-        steps = trace_frame(objective, trace, direction)
-        if not own.certify:
+        problem, [scorer] = _problem([self], [prompt], direction, settings)
+        steps = _trace(problem, [scorer])
+        if not problem.whole.settings.certify:
             return steps
-        _, sweeps = self._certify(objective, steps.row(-1, named=True))
-        count = steps["step"][-1]
-        return pl.concat([steps, sweeps.with_columns(pl.col("step") + count)])
+        sweeps = certificate.of_found(problem.whole, scorer, steps.row(-1, named=True)).steps
+        return pl.concat([steps, sweeps.with_columns(pl.col("step") + steps["step"][-1])])
 
     def certify(
         self,
@@ -244,7 +205,7 @@ class RewardModel:
         direction: str = "max",
         sweeps: int = 64,
         **settings: Any,
-    ) -> "Certificate":
+    ) -> certificate.Certificate:
         """Scores every swap of a single token of a reply, and goes on from the best that improves.
 
         Args:
@@ -256,102 +217,36 @@ class RewardModel:
             `round_trip` and `target` decide which swaps are allowed.
 
         Raises:
-          AssayError: ids that are no tokens; a reply that the filters leave out; an unknown
-            setting, or one that does not fit; fewer sweeps than free positions.
+          AssayError: a reply or a setting that does not fit; fewer sweeps than free positions.
         """
-        for name, instead in _SAID_BY.items():
-            if name in settings:
-                raise AssayError(f"{name}={settings[name]!r}: {instead} says it here")
-        if isinstance(sweeps, bool) or not isinstance(sweeps, int) or sweeps < 1:
-            raise AssayError(f"sweeps={sweeps!r}; allowed: integers >= 1")
-        ids = self._reply_ids(reply)
+        for name in {"certify", "length", "initial"} & settings.keys():
+            raise AssayError(f"{name}={settings[name]!r}: the reply and its sweeps say it here")
+        check_integer("sweeps", sweeps, 1)
+        ids = list(self._checkpoint.template.reply_ids(reply) if isinstance(reply, str) else reply)
+        known = set(self._checkpoint.token_ids)
+        if not ids or not known.issuperset(ids):
+            raise AssayError(
+                f"reply={reply!r}; allowed: ids of tokens, 0 to {max(known)}, or a text"
+            )
         # A reply that is given by its ids need not be one that its text tokenises to: the settings
         # that the reply has to fit are set when the objective, which draws one, is built.
         free = {"topk": 1, **settings, "length": len(ids), "fixed": (), "round_trip": False}
-        objective = self._objective([prompt], direction, free)
-        named = {name: value for name, value in settings.items() if value is not None}
-        given = {"fixed": (), "round_trip": SearchSettings.round_trip, **named}
-        last = {name: given[name] for name in ("fixed", "round_trip")}
-        last |= {"certify": sweeps, "initial": "given" if last["fixed"] else ""}
-        own = dataclasses.replace(objective.settings, **last)
-        objective = dataclasses.replace(objective, settings=own)
-        objective.check_given(ids)
-        split = objective.prompts[0]
-        whole = [*split.prefix, *ids, *split.suffix]
-        found = {"token_ids": ids, "reward": float(self._scorer.plain_rewards([whole])[0, 0])}
-        ascent, steps = self._certify(objective, found)
-        said = certificates.summary(objective, ascent, found)
-        names = [field.name for field in dataclasses.fields(Certificate) if field.name != "steps"]
-        return Certificate(steps=steps, **{name: said[name] for name in names})
-
-    def _reply_ids(self, reply: str | Sequence[int]) -> list[int]:
-        """The token ids of a reply; raises AssayError for one that has none, or wrong ones."""
-        if isinstance(reply, str):
-            ids = list(self._checkpoint.template.reply_ids(reply))
-        else:
-            if not isinstance(reply, Iterable):
-                raise AssayError(f"reply={reply!r}; allowed: a text, or token ids")
-            ids, known = list(reply), set(self._checkpoint.token_ids)
-            for i in ids:
-                number = isinstance(i, int | np.integer) and not isinstance(i, bool)
-                if not (number and i in known):
-                    raise AssayError(
-                        f"reply: token id {i!r}; allowed: ids of tokens, 0 to {max(known)}"
-                    )
-        if not ids:
-            raise AssayError("reply: it has no token; allowed: at least one")
-        return [int(i) for i in ids]
-
-    # Any: settings are of several types.
-    def _objective(
-        self,
-        prompts: Sequence[str],
-        direction: str,
-        settings: Mapping[str, Any],
-    ) -> SearchObjective:
-        if direction == "both":
-            raise AssayError("direction='both'; allowed here: 'max', 'min'")
-        names = [field.name for field in dataclasses.fields(SearchSettings)]
-        names = [name for name in names if name not in ("direction", "dtype")]
-        for name in settings:
-            if name not in names:
-                raise AssayError(f"{name}: no such setting; allowed: {', '.join(names)}")
-        dtype = nnx.merge(self._scorer.graph, self._scorer.params).decoder.embedding[...].dtype
-        own = SearchSettings.of(**settings, direction=direction, dtype=str(dtype))
-        split = [self._checkpoint.template.split(prompt) for prompt in prompts]
-        return SearchObjective.build(self._checkpoint, split, self.vocabulary, own)
-
-    def _certify(
-        self, objective: SearchObjective, found: Mapping[str, Any]
-    ) -> tuple[Ascent, pl.DataFrame]:
-        step = objective.settings.certify_step or self._scorer.step_size
-        scorer = dataclasses.replace(self._scorer, step_size=step)
-        sign = DIRECTIONS[objective.settings.direction]
-        ids = np.array(found["token_ids"])
-        ascent = run_certificate(objective, scorer, ids, sign * found["reward"])
-        spent = found.get("flops", 0.0)
-        return ascent, certificates.ascent_frame(objective, scorer, ascent, spent)
-
-    @property
-    def _columns(self) -> tuple[str, ...]:
-        return self._scorer.columns[0]
-
-    def _reading(self, prompts: Sequence[str], mode: str, pooling: str) -> tuple[str, Pooling]:
-        """Mode and place of the reward, where `auto` is what fits the model."""
-        return mode_of(self._checkpoint, prompts, mode), pooling_of(self._checkpoint, pooling)
+        problem, [scorer] = _problem([self], [prompt], direction, free)
+        given = {name: settings[name] for name in ("fixed", "round_trip") if name in settings}
+        return certificate.of_reply(problem.whole, scorer, ids, sweeps, **given)
 
     def _replies(self, prompt: str, replies: Sequence[str], mode: str, pooling: str) -> np.ndarray:
         if not replies:
-            return np.empty((len(self._columns), 0), np.float32)
-        mode, where = self._reading([prompt], mode, pooling)
-        return self._score(self._scorer, reply_rows(self._checkpoint, prompt, replies, mode, where))
+            return np.empty((len(self._scorer.columns[0]), 0), np.float32)
+        how = mode_of(self._checkpoint, [prompt], mode), pooling_of(self._checkpoint, pooling)
+        return self._score(self._scorer, reply_rows(self._checkpoint, prompt, replies, *how))
 
     def _tokens(
         self, scorer: RewardScorer, names: Sequence[str], prompt: str, mode: str, pooling: str
     ) -> pl.DataFrame:
         """token_id, token and some columns of every token, best first."""
-        mode, where = self._reading([prompt], mode, pooling)
-        scored = self._score(scorer, token_rows(self._checkpoint, prompt, mode, where))
+        how = mode_of(self._checkpoint, [prompt], mode), pooling_of(self._checkpoint, pooling)
+        scored = self._score(scorer, token_rows(self._checkpoint, prompt, *how))
         numbers = dict(zip(scorer.columns[0], scored, strict=True))
         tokens = self._checkpoint.tokens
         columns = {"token_id": list(tokens), "token": list(tokens.values())}
@@ -362,8 +257,7 @@ class RewardModel:
     def _score(self, scorer: RewardScorer, rows: RewardRows) -> np.ndarray:
         """Columns of a scorer for some rows: float32 [columns, rows]."""
         rows.check(self._checkpoint.card.decoder)
-        prefix = scorer.prefill(rows.prompt)
-        [scored] = scorer.score(prefix, rows, 0, len(rows))
+        [scored] = scorer.score(scorer.prefill(rows.prompt), rows, 0, len(rows))
         check_finite(
             self._checkpoint.card.slug, next(iter(rows.part_columns)), 0, scorer.columns[0], scored
         )
@@ -390,42 +284,45 @@ def search_together(
       **settings: as for `RewardModel.search`.
 
     Returns:
-      The best sequence after each step, as `RewardModel.search` returns it, with the objective in
-      standard deviations, f32, in place of the reward.
-
-    Raises:
-      AssayError: settings that do not fit.
+      What `RewardModel.search` returns, with the objective in standard deviations, f32, in place of
+      the reward.
     """
     models = [models] if isinstance(models, RewardModel) else list(models)
-    prompts = sorted(_listed(prompts))
-    judges.check_rule(rule, len(models) * len(prompts))
-    tokens = models[0]._checkpoint.tokens
-    every = judges.in_order(model._checkpoint for model in models)
-    models = sorted(models, key=lambda model: every.index(model._checkpoint))
-    differs = [judges.difference(tokens, model._checkpoint.tokens) for model in models]
-    shared = [model for model, how in zip(models, differs, strict=True) if not how]
-    each = [model._objective(prompts, direction, settings) for model in shared]
-    whole = judges.shared_objective(each)
-    texts = {prompt: prompt for prompt in prompts}
-    readings = {
-        model: judges.Reading.of(model._checkpoint, how, texts, whole)
-        for model, how in zip(models, differs, strict=True)
-        if how
-    }
-    judges.announce(readings.values())
-    judged = [
-        judge
-        for model, objective in zip(shared, each, strict=True)
-        for judge in judges.ids_judges(model.slug, prompts, objective, model._scorer)
-    ]
-    read = [
-        judge
-        for model, reading in readings.items()
-        for judge in judges.text_judges(reading, whole, model._scorer)
-    ]
-    driver = universal.universal_driver(whole, judged, rule, read)
-    trace, _ = run_search(whole, judged[0].scorer, None, lambda steps, trace: None, driver)
-    return trace_frame(whole, trace, direction).rename({"reward": "objective"})
+    of = _problem(models, _listed(prompts), direction, settings, rule)
+    return _trace(*of).rename({"reward": "objective"})
+
+
+# Any: settings are of several types.
+def _problem(
+    models: Sequence[RewardModel],
+    prompts: Sequence[str],
+    direction: str,
+    settings: Mapping[str, Any],
+    rule: str = "",
+) -> tuple[SearchProblem, list[RewardScorer]]:
+    """What is searched, and its models in their order there."""
+    if direction == "both":
+        raise AssayError("direction='both'; allowed here: 'max', 'min'")
+    names = [field.name for field in dataclasses.fields(SearchSettings)]
+    names = [name for name in names if name not in ("direction", "dtype")]
+    for name in settings:
+        if name not in names:
+            raise AssayError(f"{name}: no such setting; allowed: {', '.join(names)}")
+    first = models[0]._scorer
+    dtype = nnx.merge(first.graph, first.params).decoder.embedding[...].dtype
+    given = SearchSettings.of(**settings, direction=direction, dtype=str(dtype))
+    frames = {model._checkpoint.card.tokenizer_hash: model.vocabulary for model in models}
+    checkpoints, texts = [model._checkpoint for model in models], {p: p for p in prompts}
+    problem = SearchProblem.build(checkpoints, texts, frames, given, rule)
+    scorers = {id(model._checkpoint): model._scorer for model in models}
+    return problem, [scorers[id(checkpoint)] for checkpoint in problem.models]
+
+
+def _trace(problem: SearchProblem, scorers: Sequence[RewardScorer]) -> pl.DataFrame:
+    """The trace of a search in one direction."""
+    problem.announce()
+    trace, _, _ = run_problem(problem, scorers)
+    return trace_frame(problem.whole, trace, problem.whole.settings.direction)
 
 
 def _listed(responses: str | Sequence[str]) -> list[str]:

@@ -55,8 +55,7 @@ def _said(found: Sequence[SearchResult], run: epath.Path) -> list[str]:
             said = one.universal
             judges = f"{said['rule']} of {len(said['judges'])} judges"
             if "readers" in said:
-                named = said["readers"] if isinstance(said["readers"], list) else []  # older runs
-                reading = sum(model in named for model, *_ in said["judges"])
+                reading = sum(model in said["readers"] for model, *_ in said["judges"])
                 judges += f", {reading} of which read texts,"
             notes.append(f"{judges} {said['objective']:.4g} sd")
         singles = swept.get(schema.scores_path(one.model, one.prompt_id))

@@ -117,11 +117,11 @@ class Distinct:
 
 
 def token_candidates(prompt: PromptIds, token_ids: np.ndarray) -> Candidates:
-    """Each token as the whole reply, by id: int [C] -> candidates `token + suffix`."""
+    """Ids as the whole reply: int [C], one token each, or [C, t] -> candidates `ids + suffix`."""
     suffix = np.broadcast_to(
         np.array(prompt.suffix, np.int32), (len(token_ids), len(prompt.suffix))
     )
-    ids = np.concatenate([token_ids.astype(np.int32)[:, None], suffix], axis=1)
+    ids = np.concatenate([token_ids.astype(np.int32).reshape(len(suffix), -1), suffix], axis=1)
     return Candidates(
         ids=ids,
         shared=np.full(len(ids), len(prompt.prefix), np.int32),

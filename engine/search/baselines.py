@@ -5,7 +5,7 @@ their rewards. A generator cannot be saved, but it is deterministic: a resumed s
 same rewards again (`EnumerationDriver`). `mutate` and `random` run the step of `gcg`.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from engine.planning import flops
 from engine.scoring.batches import token_candidates
 from engine.scoring.reward_passes import RewardScorer
 from engine.search.objective import SearchObjective, not_finite
-from engine.search.trace import NewSteps
-from engine.types import Candidates, Prefix, PromptIds
+from engine.types import Prefix, PromptIds
 
 # The tokens of the common beginning, and the rows that continue it: int32 [C, t].
 Query = tuple[tuple[int, ...], np.ndarray]
@@ -45,7 +44,7 @@ def coordinate(objective: SearchObjective, rng: np.random.Generator) -> Queries:
     When no position improves any more, it starts again from a random sequence.
     """
     settings, tokens = objective.settings, np.flatnonzero(objective.allowed)
-    starts = _starts(settings.free)
+    starts = starts_of(settings.free, min(_MAX_STARTS, max(1, len(settings.free) // 2)))
     current = objective.initial()[0] if settings.initial else objective.draw(rng)
     best = -np.inf
     while True:
@@ -104,10 +103,13 @@ def _chunks(objective: SearchObjective, tokens: np.ndarray) -> Iterator[np.ndarr
         yield tokens[start : start + size]
 
 
-def _starts(free: tuple[int, ...]) -> dict[int, int]:
-    """Position -> first position that is computed when it changes; few, as each is compiled."""
-    count = min(_MAX_STARTS, max(1, len(free) // 2))
-    parts = [part.tolist() for part in np.array_split(np.array(free), count)]
+def starts_of(free: Sequence[int], shapes: int) -> dict[int, int]:
+    """Position -> first position that is computed when it changes.
+
+    Up to `shapes` positions start at themselves, which is the least that can be computed; of more,
+    neighbours share a start, as each length is compiled.
+    """
+    parts = [part.tolist() for part in np.array_split(np.array(free), min(shapes, len(free)))]
     return {i: part[0] for part in parts for i in part}
 
 
@@ -127,8 +129,8 @@ class EnumerationDriver:
         self._rewards = np.full(attempts, -np.inf, np.float32)
         self._ids = np.zeros((attempts, length), np.int32)
 
-    def advance(self, limit: int, budget: float) -> NewSteps:
-        """See `Driver.advance`."""
+    def advance(self, limit: int, budget: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `StepDriver.advance`."""
         rewards, ids, costs = [], [], []
         for _ in range(min(limit, self.objective.settings.every)):
             cost = max(
@@ -143,7 +145,7 @@ class EnumerationDriver:
             rewards.append(self._rewards.copy())
             ids.append(self._ids.copy())
             costs.append(cost)
-        return NewSteps(
+        return (
             np.array(rewards, np.float32).reshape(-1, len(self._generators)),
             np.stack(ids) if ids else np.empty((0, *self._ids.shape), np.int32),
             np.array(costs),
@@ -200,15 +202,9 @@ class SuffixScorer:
         rows: np.ndarray,
         advance: Callable[[int], object] = lambda rows: None,
     ) -> np.ndarray:
-        """Rewards of rows behind a beginning.
+        """Mean rewards over the prompts, float32 [C], of rows [C, t] behind a beginning.
 
-        Args:
-          beginning: token ids that all replies begin with.
-          rows: int32 [C, t], the tokens that follow.
-          advance: called with a number of rows that were scored, under one of the prompts.
-
-        Returns:
-          Mean over the prompts, float32 [C].
+        `advance` is called with a number of rows that were scored, under one of the prompts.
         """
         prompts = [
             PromptIds(prompt=p.prompt, prefix=(*p.prefix, *beginning), suffix=p.suffix)
@@ -219,7 +215,7 @@ class SuffixScorer:
             self._prefixes = [self._scorer.prefill(p, room) for p in prompts]
             self._beginning = beginning
         every = [
-            self._scorer.rewards(prefix, _candidates(prompt, rows), advance)[0]
+            self._scorer.rewards(prefix, token_candidates(prompt, rows), advance)[0]
             for prefix, prompt in zip(self._prefixes, prompts, strict=True)
         ]
         means: np.ndarray = np.stack(every).mean(axis=0, dtype=np.float32)
@@ -227,21 +223,9 @@ class SuffixScorer:
 
     def flops(self, beginning: tuple[int, ...], rows: np.ndarray) -> float:
         """Operations of `rewards`, the keys and values of the beginning left out."""
-        own = rows.shape[1] + len(self._objective.suffix)
+        positions = rows.shape[1] + len(self._objective.suffix)
         return sum(
-            len(rows) * flops.response(self._objective.config, own, len(p.prefix) + len(beginning))
+            len(rows)
+            * flops.response(self._objective.config, positions, len(p.prefix) + len(beginning))
             for p in self._objective.prompts
         )
-
-
-def _candidates(prompt: PromptIds, rows: np.ndarray) -> Candidates:
-    """Rows of tokens [C, t], closed by the suffix, as candidates."""
-    if rows.shape[1] == 1:
-        return token_candidates(prompt, rows[:, 0])
-    suffix = np.tile(np.array(prompt.suffix, np.int32), (len(rows), 1))
-    ids = np.concatenate([rows, suffix], axis=1).astype(np.int32)
-    return Candidates(
-        ids=ids,
-        shared=np.full(len(ids), len(prompt.prefix), np.int32),
-        last=np.full(len(ids), ids.shape[1] - 1, np.int32),
-    )

@@ -1,6 +1,6 @@
 """The certificate of a found sequence: no allowed swap of one of its tokens improves it.
 
-A sweep scores every allowed token at one position; together the sweeps of all free positions score
+A sweep scores every allowed token at one position; the sweeps of all free positions score
 every single-token swap. If one improves, the sequence is replaced by the best, and its other
 positions are swept again: the ascent. It ends when no swap improves, or with the budget of sweeps.
 
@@ -11,17 +11,26 @@ reward may move by that tolerance; more is an error.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
+from etils import epath
 
+from engine import processes
 from engine.errors import AssayError
+from engine.runs import schema, storage
+from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer
-from engine.search.baselines import SuffixScorer
+from engine.search.baselines import SuffixScorer, starts_of
 from engine.search.objective import SearchObjective, not_finite
+from engine.settings import DIRECTIONS, SearchSettings
 from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 
+_SAVE_S = 2.0  # between two saves of an unfinished certificate
 _SHAPES = 8  # lengths of rows at most, as each is compiled
 
 
@@ -31,7 +40,7 @@ class Sweep:
 
     Attributes:
       position: of the swapped token, from 0.
-      own: reward of the unchanged sequence in this sweep.
+      unchanged: reward of the unchanged sequence in this sweep.
       token: id of the best swap that is admitted; -1: none is.
       reward: its reward.
       gain: how much better it is than the sequence; -inf: none is admitted.
@@ -41,7 +50,7 @@ class Sweep:
     """
 
     position: int
-    own: float
+    unchanged: float
     token: int
     reward: float
     gain: float
@@ -125,11 +134,12 @@ class Ascent:
         Raises:
           AssayError: the sweep gives the sequence another reward.
         """
-        difference = abs(sweep.own - self.reward)
+        difference = abs(sweep.unchanged - self.reward)
         if not difference <= self.margin:
             raise AssayError(
                 f"self-check of a certificate: reward {self.reward:.6g}, the sweep of position "
-                f"{sweep.position} gives {sweep.own:.6g}; allowed difference {self.margin:.2g}"
+                f"{sweep.position} gives {sweep.unchanged:.6g}; allowed difference "
+                f"{self.margin:.2g}"
             )
         self.noise = max(self.noise, difference)
         self.sweeps.append(sweep)
@@ -164,14 +174,9 @@ def run_certificate(
 ) -> Ascent:
     """Sweeps until no swap improves, or `settings.certify` sweeps are done.
 
-    Args:
-      objective: of the search, in one direction.
-      scorer: the model.
-      ids: int32 [T], what the search found.
-      reward: its signed reward.
-      known: sweeps that were done before.
-      save: called after each sweep with all of them.
-      advance: called with a number of swaps that were scored.
+    It goes on from the `known` sweeps of a sequence with a signed reward, in one direction. After
+    each sweep it calls `save` with all of them, and `advance` with numbers of swaps that were
+    scored.
 
     Raises:
       AssayError: a reward that is not finite, or one sequence with two rewards.
@@ -179,33 +184,27 @@ def run_certificate(
     settings = objective.settings
     tolerance = SELF_CHECK_TOLERANCE[settings.dtype]
     ascent = Ascent(ids, reward, settings.free, tolerance)
-    suffixes, starts = SuffixScorer(objective, scorer), starts_of(settings.free)
+    suffixes, starts = SuffixScorer(objective, scorer), starts_of(settings.free, _SHAPES)
     for sweep in known:
         ascent.take(sweep)
     while len(ascent.sweeps) < settings.certify:
         position = ascent.next_position()
         if position is None:
             break
-        beginning, rows = swaps_at(objective, ascent.ids, position, starts[position])
+        beginning, rows = _swaps_at(objective, ascent.ids, position, starts[position])
         rewards = objective.signs[0] * suffixes.rewards(beginning, rows, advance)
         ascent.take(judged(objective, ascent.ids, position, rewards))
         save(ascent.sweeps)
     return ascent
 
 
-def swaps_at(
+def _swaps_at(
     objective: SearchObjective, ids: np.ndarray, position: int, start: int
 ) -> tuple[tuple[int, ...], np.ndarray]:
-    """Every allowed token at one position, the sequence's own among them.
-
-    Args:
-      objective: of the search.
-      ids: int32 [T], the sequence.
-      position: that changes.
-      start: first position that is computed.
+    """Every allowed token at one position of a sequence, the one that is there among them.
 
     Returns:
-      The common beginning, and rows of the tokens behind it: int32 [allowed, T - start].
+      The tokens before `start`, and rows of those from there on: int32 [allowed, T - start].
     """
     tokens = np.flatnonzero(objective.allowed)
     rows = np.tile(ids[start:], (len(tokens), 1))
@@ -216,13 +215,7 @@ def swaps_at(
 def judged(
     objective: SearchObjective, ids: np.ndarray, position: int, rewards: np.ndarray
 ) -> Sweep:
-    """The sweep of a position.
-
-    Args:
-      objective: of the search.
-      ids: int32 [T], the sequence.
-      position: that changes.
-      rewards: float32 [allowed], signed rewards of `swaps_at`.
+    """The sweep of a position of a sequence, from the signed rewards of `_swaps_at`.
 
     Raises:
       AssayError: a reward is not finite.
@@ -236,19 +229,19 @@ def judged(
 
     if not np.isfinite(rewards).all():
         raise not_finite(swapped(int(np.argmin(np.isfinite(rewards)))))
-    own = int(np.searchsorted(tokens, ids[position]))
-    good = _good(rewards, objective.settings.target)
-    gains = good - good[own]
-    margin = SELF_CHECK_TOLERANCE[objective.settings.dtype] * max(1.0, abs(float(rewards[own])))
+    here = int(np.searchsorted(tokens, ids[position]))  # the swap that changes nothing
+    good, unchanged = _good(rewards, objective.settings.target), float(rewards[here])
+    gains = good - good[here]
+    margin = SELF_CHECK_TOLERANCE[objective.settings.dtype] * max(1.0, abs(unchanged))
     order = np.argsort(-gains, kind="stable")
-    admitted = (int(p) for p in order if p != own and objective.passes(swapped(p)))
+    admitted = (int(p) for p in order if p != here and objective.passes(swapped(p)))
     best, second = next(admitted, None), next(admitted, None)
     gain = -np.inf if best is None else float(gains[best])
     return Sweep(
         position=position,
-        own=float(rewards[own]),
+        unchanged=unchanged,
         token=-1 if best is None else int(tokens[best]),
-        reward=float(rewards[own if best is None else best]),
+        reward=unchanged if best is None else float(rewards[best]),
         gain=gain,
         second=-np.inf if second is None else float(gains[second]),
         rejected=int((gains > max(gain, margin)).sum()),
@@ -256,30 +249,178 @@ def judged(
     )
 
 
-def sweep_flops(
+def _sweep_flops(
     objective: SearchObjective, scorer: RewardScorer, sweeps: list[Sweep]
 ) -> np.ndarray:
     """Operations of sweeps, cumulative: float64 [sweeps]."""
-    suffixes, starts = SuffixScorer(objective, scorer), starts_of(objective.settings.free)
+    suffixes, starts = SuffixScorer(objective, scorer), starts_of(objective.settings.free, _SHAPES)
     ids = np.zeros(objective.settings.length, np.int32)
     costs = {
-        position: suffixes.flops(*swaps_at(objective, ids, position, start))
+        position: suffixes.flops(*_swaps_at(objective, ids, position, start))
         for position, start in starts.items()
     }
     return np.cumsum([costs[sweep.position] for sweep in sweeps])
-
-
-def starts_of(free: Sequence[int], shapes: int = _SHAPES) -> dict[int, int]:
-    """Position -> first position that is computed when it changes.
-
-    Up to `shapes` positions start at themselves, which is the least that can be computed; of more,
-    neighbours share a start.
-    """
-    parts = [part.tolist() for part in np.array_split(np.array(free), min(shapes, len(free)))]
-    return {i: part[0] for part in parts for i in part}
 
 
 def _good(rewards: np.ndarray, target: float) -> np.ndarray:
     """What a search seeks, in units of the reward: float64 [C], higher is better."""
     exact = rewards.astype(np.float64)
     return -np.abs(exact - target) if target else exact
+
+
+def ascent_frame(
+    objective: SearchObjective, scorer: RewardScorer, ascent: Ascent, spent: float
+) -> pl.DataFrame:
+    """The sequence after each sweep: `schema.SEQUENCE_COLUMNS`; a step is a sweep.
+
+    `spent` are operations of the search before.
+    """
+    sign = DIRECTIONS[objective.settings.direction]
+    ids = [list(map(int, each)) for each, _ in ascent.history]
+    return pl.DataFrame(
+        {
+            "step": range(1, len(ids) + 1),
+            "reward": np.array([sign * reward for _, reward in ascent.history], np.float32),
+            "token_ids": ids,
+            "text": [objective.round_trip.text(each) for each in ids],
+            "round_trips": [objective.round_trip.passes(each) for each in ids],
+            "flops": spent + _sweep_flops(objective, scorer, ascent.sweeps),
+        },
+        schema=schema.SEQUENCE_COLUMNS,
+    )
+
+
+def summary(objective: SearchObjective, ascent: Ascent, found: Mapping[str, Any]) -> Json:
+    """What a certificate says of what was found, as JSON values (docs/run-format.md)."""
+    tokens, settings = int(objective.allowed.sum()), objective.settings
+    return {
+        "certified": ascent.certified,
+        "sweeps": len(ascent.sweeps),
+        "swaps": len(ascent.sweeps) * (tokens - 1),
+        "ascent_steps": ascent.steps,
+        "best_gain": ascent.best_gain if np.isfinite(ascent.best_gain) else None,
+        "margin": ascent.margin,
+        "noise": ascent.noise,
+        "target": DIRECTIONS[settings.direction] * settings.target if settings.target else None,
+        "searched_reward": found["reward"],
+        "searched_ids": list(found["token_ids"]),
+    }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What the swaps of single tokens say about a reply.
+
+    Attributes:
+      certified: whether every allowed swap was scored, and none improves the last reply.
+      sweeps: positions that were swept.
+      swaps: rewards of swaps that were computed.
+      ascent_steps: swaps that were taken.
+      best_gain: of a swap of the last reply that was scored, in the direction sought; None: no
+        swap is admitted.
+      margin: what a gain must exceed to improve the reply.
+      noise: largest difference between two rewards of one reply.
+      steps: the reply after each sweep, as a trace's frame.
+    """
+
+    certified: bool
+    sweeps: int
+    swaps: int
+    ascent_steps: int
+    best_gain: float | None
+    margin: float
+    noise: float
+    steps: pl.DataFrame
+
+
+# Any: values of a trace's row.
+def of_found(
+    objective: SearchObjective, scorer: RewardScorer, found: Mapping[str, Any]
+) -> Certificate:
+    """The certificate of `token_ids` and `reward` that were found, with `flops` or without.
+
+    The settings' `certify_step` are its swaps per step; 0: the scorer's.
+    """
+    step = objective.settings.certify_step or scorer.step_size
+    scorer = dataclasses.replace(scorer, step_size=step)
+    sign = DIRECTIONS[objective.settings.direction]
+    ids = np.array(found["token_ids"])
+    ascent = run_certificate(objective, scorer, ids, sign * found["reward"])
+    steps = ascent_frame(objective, scorer, ascent, found.get("flops", 0.0))
+    said = summary(objective, ascent, found)
+    names = [field.name for field in dataclasses.fields(Certificate) if field.name != "steps"]
+    return Certificate(steps=steps, **{name: said[name] for name in names})
+
+
+def of_reply(
+    objective: SearchObjective,
+    scorer: RewardScorer,
+    ids: Sequence[int],
+    sweeps: int,
+    *,
+    fixed: tuple[int, ...] | None = None,
+    round_trip: bool | None = None,
+) -> Certificate:
+    """The certificate of a reply of any origin.
+
+    Raises:
+      AssayError: the reply is not admitted; fewer sweeps than free positions.
+    """
+    default = SearchSettings.round_trip if round_trip is None else round_trip
+    settings = dataclasses.replace(
+        objective.settings,
+        fixed=fixed or (),
+        round_trip=default,
+        certify=sweeps,
+        initial="given" if fixed else "",
+    )
+    objective = dataclasses.replace(objective, settings=settings)
+    objective.check(ids, "reply")
+    [split] = objective.prompts
+    reward = float(scorer.plain_rewards([[*split.prefix, *ids, *split.suffix]])[0, 0])
+    found = {"token_ids": list(map(int, ids)), "reward": reward}
+    return of_found(objective, scorer, found)
+
+
+def state_file(file: epath.Path) -> epath.Path:
+    """Where the sweeps of an unfinished certificate lie, beside the folders of the directions."""
+    direction = file.parent.name.removeprefix("direction=")
+    return file.parent.parent / f"{file.stem}-{direction}.json"
+
+
+class SavedSweeps:
+    """The file of the sweeps of an unfinished certificate; `identity` says of which one."""
+
+    def __init__(self, file: epath.Path, identity: Json):
+        self._file = state_file(file)
+        self._identity, self._saved_at = identity, time.monotonic()
+
+    def load(self) -> tuple[Sweep, ...]:
+        """The saved sweeps, on every process; none where there is no file.
+
+        Raises:
+          AssayError: the file is damaged, or belongs to another certificate.
+        """
+        data = processes.bytes_from_first(
+            f"state {self._file.name}", lambda: storage.read_if_there(self._file)
+        )
+        if data is None:
+            return ()
+        try:
+            saved = json.loads(data)
+            same = saved["certificate"] == json.loads(json.dumps(self._identity))
+            sweeps = tuple(map(Sweep.from_json, saved["sweeps"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise AssayError(f"{self._file}: damaged; remove it and run again") from error
+        if not same:
+            raise AssayError(
+                f"{self._file}: an unfinished certificate of another search; remove it to begin"
+            )
+        return sweeps
+
+    def save(self, sweeps: Sequence[Sweep], *, now: bool = False) -> None:
+        """Writes the sweeps if some time has passed, or `now`; only on the first process."""
+        if processes.writes() and (now or time.monotonic() - self._saved_at > _SAVE_S):
+            saved = {"certificate": self._identity, "sweeps": [one.to_json() for one in sweeps]}
+            storage.write_atomic(self._file, json.dumps(saved).encode())
+            self._saved_at = time.monotonic()

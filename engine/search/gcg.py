@@ -1,6 +1,6 @@
 """The step of a search: gradient, proposals, scores, buffer.
 
-A attempts (directions × restarts) run at once, each with its own sign, key and buffer. Rewards in
+A attempts (directions × restarts) run at once, each with a sign, key and buffer. Rewards in
 this module are signed: higher is better in both directions. `expand` is the whole step until its
 candidates are scored; `admit` keeps the best. The host either runs many steps in one dispatch, or
 checks the texts of the ranked candidates between the two halves.
@@ -8,7 +8,9 @@ checks the texts of the ranked candidates between the two halves.
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +20,12 @@ from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int
 
 from engine import mesh as meshes
+from engine.errors import AssayError
+from engine.planning import flops
 from engine.programs import run_together
-from engine.search import passes, proposals
+from engine.scoring.reward_passes import RewardScorer
+from engine.search import passes
+from engine.search.objective import SearchObjective
 from engine.search.passes import StepInputs, fitness
 from engine.settings import SearchSettings
 from engine.types import Array, Graph, KeyValues, Params
@@ -67,17 +73,14 @@ class Step:
 
 
 def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
-    """Builds the compiled step; searches that differ in seed or direction share one.
+    """Builds the compiled step of a method of `STEP_METHODS`.
 
-    Args:
-      graph: of the model.
-      mesh: where its parameters are.
-      settings: of a method of `STEP_METHODS`.
+    Searches that differ in seed or direction share one.
 
     Raises:
       AssayError: more candidates than pairs of position and token.
     """
-    spread_changes(settings)
+    first_changes(settings)
     return compiled_step(graph, mesh, settings.of_compiled_step())
 
 
@@ -87,7 +90,7 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
 
     def step(params: Params, inputs: StepInputs, state: State) -> Ranked:
         with jax.default_matmul_precision("highest"):
-            return expand(_pieces(graph, params, inputs, settings, mesh), state, settings)
+            return _expand_one(nnx.merge(graph, params), inputs, state, settings, mesh)
 
     def keep(state: State, ranked: Ranked, passes: Array) -> State:
         return admit(state, ranked, passes, settings)
@@ -106,97 +109,130 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
         traced = jnp.zeros(shape[:2]), jnp.zeros(shape, jnp.int32)
         return jax.lax.fori_loop(0, count, one, (state, *traced))
 
-    everywhere = meshes.sharding(mesh, "")
-    jitted = (jax.jit(each, out_shardings=everywhere) for each in (many, step, keep))
-    return Step(*map(run_together, jitted))
+    return Step(*(compiled(mesh, each) for each in (many, step, keep)))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pieces:
-    """The functions of a step: traced into one program for one model, else run in turn.
+# Any: functions of several types.
+@functools.lru_cache(maxsize=64)
+def compiled(place: Mesh, function: Callable[..., Any], **given: Any) -> Callable[..., Any]:
+    """A function, with values given by name, that every process compiles before one runs it."""
+    every = functools.partial(function, **given) if given else function
+    return run_together(jax.jit(every, out_shardings=meshes.sharding(place, "")))
 
-    Attributes:
-      draw: state -> parents [A, T], keys of proposals and keys of noise.
+
+def expand(
+    state: State,
+    settings: SearchSettings,
+    slopes: Callable[..., tuple[Array, Array, KeyValues | None]],
+    score: Callable[..., Array],
+    vocabulary: tuple[Array, Array, Array],
+    made: Callable[..., Callable[..., Any]],
+    shards: int = 1,
+) -> Ranked:
+    """The step of a search up to the scored candidates; the same for one model and for several.
+
+    Args:
+      state: before the step.
+      settings: of the search.
       slopes: parents -> their rewards [A], slopes [A, T, V], and what `score` takes as `written`.
-      propose: (step, parents, slopes or None, both keys) -> candidates [A, C, T].
       score: (parents, candidates, first changed positions, written) -> rewards [A, C].
-      merge: (parents, candidates, their rewards) -> merged candidates [A, M, T].
-      join: candidates, rewards, merged ones, their rewards -> candidates and rewards of both.
-      rank: (candidates, rewards, rewards of the parents) -> Ranked.
+      vocabulary: allowed tokens, planned steps, embedding, as `propose` takes them.
+      made: gives a function its settings; for several models it compiles it too (`compiled`).
+      shards: devices that the vocabulary is divided over.
     """
-
-    draw: Callable[..., tuple[Array, Array, Array]]
-    slopes: Callable[..., tuple[Array, Array, KeyValues | None]]
-    propose: Callable[..., Array]
-    score: Callable[..., Array]
-    merge: Callable[..., Array]
-    join: Callable[..., tuple[Array, Array]]
-    rank: Callable[..., Ranked]
-
-
-def expand(pieces: Pieces, state: State, settings: SearchSettings) -> Ranked:
-    """The step of a search up to the scored candidates; the same for one model and for several."""
-    parents, keys, noise_keys = pieces.draw(state)
-    rewards, slopes, written = np.full(len(parents), UNKNOWN, np.float32), None, None
+    parents, keys, noise_keys = made(draw_parents, settings=settings)(state)
+    rewards, steepness, written = np.full(len(parents), UNKNOWN, np.float32), None, None
     if settings.takes_gradient:
         with jax.named_scope("gradient"):
-            rewards, slopes, written = pieces.slopes(parents)
+            rewards, steepness, written = slopes(parents)
     with jax.named_scope("propose"):
-        ids = pieces.propose(state.step, parents, slopes, keys, noise_keys)
+        by = made(propose, settings=settings, shards=shards)
+        ids = by(state.step, parents, steepness, keys, noise_keys, *vocabulary)
     with jax.named_scope("score"):
-        scored = pieces.score(parents, ids, first_changes(settings), written)
+        scored = score(parents, ids, first_changes(settings), written)
         if settings.merge:
-            merged = pieces.merge(parents, ids, scored)
+            merged = made(merge, settings=settings)(parents, ids, scored)
             with jax.named_scope("merged"):
-                more = pieces.score(parents, merged, whole_replies(settings), written)
-            ids, scored = pieces.join(ids, scored, merged, more)
-    return pieces.rank(ids, scored, rewards)
+                more = score(parents, merged, whole_replies(settings), written)
+            ids, scored = made(join)(ids, scored, merged, more)
+    ranked: Ranked = made(rank, settings=settings)(ids, scored, rewards)
+    return ranked
 
 
-def _pieces(
-    graph: Graph, params: Params, inputs: StepInputs, settings: SearchSettings, mesh: Mesh
-) -> Pieces:
-    """The step of one model, to be traced in one program."""
-    model = nnx.merge(graph, params)
+# Any: the model, of a type that depends on its head.
+def _expand_one(
+    model: Any, inputs: StepInputs, state: State, settings: SearchSettings, mesh: Mesh
+) -> Ranked:
+    """`expand` of one model, to be traced in one program."""
     for_cpu = model.decoder.layers.for_cpu
 
     def slopes(parents: Array) -> tuple[Array, Array, KeyValues | None]:
-        found = passes.slopes_and_keys_values(model, inputs, parents, settings, mesh)
-        if not for_cpu:
-            return found
-        written = passes.keys_values_of(model, inputs, parents, mesh) if settings.merge else None
-        return (*found[:2], written)
+        rewards, steepness, written = passes.slopes_of(model, inputs, parents, settings, mesh)
+        if for_cpu:
+            written = passes.keys_values_of(model, inputs, parents, mesh)
+        return rewards, steepness, written
 
     def score(
         parents: Array, ids: Array, first: tuple[int, ...], written: KeyValues | None
     ) -> Array:
         return passes.score_candidates(model, inputs, parents, ids, first, mesh, written)
 
-    return Pieces(
-        draw=functools.partial(draw_parents, settings=settings),
-        slopes=slopes,
-        propose=functools.partial(
-            propose,
-            allowed=inputs.allowed,
-            planned=inputs.steps,
-            embedding=model.decoder.embedding[...],
-            settings=settings,
-            shards=1 if for_cpu else mesh.shape["model"],
-        ),
-        score=score,
-        merge=functools.partial(merge, settings=settings),
-        join=join,
-        rank=functools.partial(rank, settings=settings),
+    vocabulary = inputs.allowed, inputs.steps, model.decoder.embedding[...]
+    shards = 1 if for_cpu else mesh.shape["model"]
+    return expand(state, settings, slopes, score, vocabulary, functools.partial, shards)
+
+
+def build_step_inputs(
+    objective: SearchObjective, scorer: RewardScorer, longest: int = 0
+) -> StepInputs:
+    """The prompts' keys and values, side by side on the mesh, and the search's arrays.
+
+    There is room for a reply behind a prefix of `longest` positions at least.
+    """
+    lengths = [len(p.prefix) for p in objective.prompts]
+    room = [max(longest, *lengths) - n + objective.settings.length for n in lengths]
+    prefixes = [scorer.prefill(p, r) for p, r in zip(objective.prompts, room, strict=True)]
+    integers = (lengths, objective.suffix, planned_steps(objective.settings, step_flops(objective)))
+    rest = (*(np.array(n, np.int32) for n in integers), objective.allowed, objective.signs)
+    lengths, suffix, steps, allowed, signs = meshes.put(scorer.mesh, rest, "")
+    return StepInputs(
+        prefix=jax.tree.map(lambda *leaves: jnp.stack(leaves), *prefixes),
+        lengths=lengths,
+        suffix=suffix,
+        allowed=allowed,
+        signs=signs,
+        steps=steps,
     )
+
+
+def step_flops(objective: SearchObjective) -> float:
+    """FLOPs of one step of one attempt; of an enumeration, a step that scores whole replies."""
+    settings = objective.settings
+    return flops.compiled_step(
+        objective.config,
+        (*first_changes(settings), *whole_replies(settings)),
+        settings.length,
+        [len(p.prefix) for p in objective.prompts],
+        len(objective.suffix),
+        with_gradient=settings.takes_gradient,
+    )
+
+
+def planned_steps(settings: SearchSettings, step: float) -> int:
+    """Steps of a search that nothing ends early: `steps`, or fewer if `flops` allow fewer.
+
+    `step` are operations of a step of one attempt (`step_flops`). For an enumeration this is an
+    estimate, since the costs of its steps differ.
+    """
+    if not settings.flops:
+        return settings.steps
+    return min(settings.steps, max(1, int(settings.flops / settings.attempts // step)))
 
 
 def start(keys: np.ndarray, initial: np.ndarray, buffer: int) -> State:
     """The state before the first step, with nothing scored.
 
-    Args:
-      keys: uint32 [A, 2], data of threefry2x32 keys.
-      initial: int32 [A, T], the first sequence of each attempt.
-      buffer: sequences that each attempt keeps.
+    Each attempt has a threefry2x32 key [A, 2] and a first sequence [A, T], and keeps `buffer` ones.
     """
     attempts = len(initial)
     return State(
@@ -214,22 +250,15 @@ def draw_parents(state: State, *, settings: SearchSettings) -> tuple[Array, Arra
     keys = jax.random.wrap_key_data(state.keys, impl="threefry2x32")
     keys = jax.vmap(jax.random.fold_in, (0, None))(keys, state.step)
     draw_keys, propose_keys, noise_keys = jax.vmap(lambda k: jax.random.split(k, 3), 0, 1)(keys)
-    draw = functools.partial(draw_parent, spread=settings.spread)
+    draw = functools.partial(_draw_parent, spread=settings.spread)
     parents = jax.vmap(draw)(draw_keys, state.buffer, state.buffer_rewards)
     return parents, propose_keys, noise_keys
 
 
-def draw_parent(
+def _draw_parent(
     key: Array, buffer: Int[Array, "B T"], rewards: Float[Array, "B"], spread: float
 ) -> Int[Array, "T"]:
-    """Draws one sequence of a buffer.
-
-    Args:
-      key: one JAX key.
-      buffer: sequences, best first.
-      rewards: their signed rewards; entries that are not scored are never drawn.
-      spread: probabilities are proportional to exp(-rank / spread); 0 takes the first sequence.
-    """
+    """Draws a scored sequence with probability ~ exp(-rank / spread); the first if spread is 0."""
     if not spread:
         return buffer[0]
     rank = jnp.arange(len(rewards))
@@ -237,21 +266,27 @@ def draw_parent(
     return buffer[jax.random.categorical(key, jnp.where(scored, -rank / spread, -jnp.inf))]
 
 
-def spread_changes(settings: SearchSettings) -> proposals.FirstChanges | None:
-    """`spread_first_changes` of settings; None for a method whose candidates change anywhere.
+def first_changes(settings: SearchSettings) -> tuple[int, ...]:
+    """The first position that each candidate may change [C], ascending; static under jit.
+
+    How many candidates change which position first is static, so that the positions before it are
+    not computed again. The distribution is even and symmetric: the first and the last candidate,
+    the second and the last but one, and so on, leave about as many positions to compute (rows of
+    two: `passes.pack`).
 
     Raises:
       AssayError: more candidates than pairs of position and token.
     """
+    free, candidates = settings.free, settings.candidates
     if settings.method not in ("gcg", "mutate"):
-        return None
-    return proposals.spread_first_changes(settings.free, settings.candidates, settings.topk)
-
-
-def first_changes(settings: SearchSettings) -> tuple[int, ...]:
-    """The first position that each candidate may change [C], ascending."""
-    changes = spread_changes(settings)
-    return changes.position if changes else settings.free[:1] * settings.candidates
+        return free[:1] * candidates
+    if candidates > settings.topk * len(free):
+        raise AssayError(
+            f"candidates={candidates}; allowed: at most topk × free positions = "
+            f"{settings.topk * len(free)}"
+        )
+    index = (2 * np.arange(candidates) + 1) * len(free) // (2 * candidates)
+    return tuple(np.array(free)[index].tolist())
 
 
 def whole_replies(settings: SearchSettings) -> tuple[int, ...]:
@@ -272,14 +307,14 @@ def propose(
     slopes: Float[Array, "A T V"] | None,
     keys: Array,
     noise_keys: Array,
-    *,
     allowed: Bool[Array, "V"],
     planned: Array,
     embedding: Array,
+    *,
     settings: SearchSettings,
     shards: int = 1,
 ) -> Int[Array, "A C T"]:
-    """The candidates of a step: by gradient, at random near the parent, or all new.
+    """The candidates of step `step` of `planned` ones: by gradient, near the parent, or all new.
 
     Args:
       step: number of the step.
@@ -293,23 +328,139 @@ def propose(
       settings: of the search.
       shards: devices that the vocabulary is divided over.
     """
-    free, changes = settings.free, spread_changes(settings)
-    most = min(max(settings.replace_first, settings.replace_last), len(free))
     replace = replacements(step, planned, settings)
 
     def of_attempt(key: Array, noise_key: Array, ids: Array, slopes: Array | None) -> Array:
         if settings.method == "random":
-            return proposals.fresh(key, ids, allowed, free, settings.candidates)
+            return fresh(key, ids, allowed, settings)
         if slopes is None:
-            gain = proposals.uniform_gain(noise_key, ids, allowed)
+            gain = uniform_gain(noise_key, ids, allowed)
         else:
-            gain = proposals.first_order_gain(slopes, ids, allowed, embedding, settings.distance)
-        if changes is None:
-            return proposals.best_pairs(ids, gain, free, settings.candidates)
-        how = settings.topk, settings.temperature, replace, most, shards
-        return proposals.by_position(key, ids, gain, free, changes, *how)
+            gain = first_order_gain(slopes, ids, allowed, embedding, settings.distance)
+        if settings.method == "paper":
+            return best_pairs(ids, gain, settings.free, settings.candidates)
+        return by_position(key, ids, gain, replace, settings, shards)
 
     return jax.vmap(of_attempt)(keys, noise_keys, parents, slopes)
+
+
+def first_order_gain(
+    slopes: Float[Array, "T V"],
+    ids: Int[Array, "T"],
+    allowed: Bool[Array, "V"],
+    embedding: Array,
+    distance: float,
+) -> Float[Array, "T V"]:
+    """First-order change of the objective if position t becomes token v; -inf if it may not.
+
+    Args:
+      slopes: gradient of the objective with respect to the one-hot rows.
+      ids: the parent.
+      allowed: tokens that may be used.
+      embedding: [V, D].
+      distance: weight of the penalty |e_v - e_t|, since the first order errs for distant tokens
+        (Faster-GCG); 0: none.
+    """
+    here = jnp.arange(ids.shape[0])
+    gain = slopes - slopes[here, ids][:, None]
+    if distance:
+        rows = embedding.astype(jnp.float32)
+        replaced = rows[ids]
+        squares = jnp.square(rows).sum(-1)
+        apart = squares[ids][:, None] + squares - 2 * jnp.einsum("TD,VD->TV", replaced, rows)
+        gain -= distance * jnp.sqrt(jnp.maximum(apart, 0))
+    gain = jnp.where(allowed, gain, -jnp.inf)
+    return gain.at[here, ids].set(-jnp.inf)
+
+
+def uniform_gain(
+    key: Array, ids: Int[Array, "T"], allowed: Bool[Array, "V"]
+) -> Float[Array, "T V"]:
+    """Uniform noise in place of a gain, for random mutations; -inf where no token may be used."""
+    noise = jax.random.uniform(key, (ids.shape[0], allowed.shape[0]))
+    gain = jnp.where(allowed, noise, -jnp.inf)
+    return gain.at[jnp.arange(ids.shape[0]), ids].set(-jnp.inf)
+
+
+def best_tokens(
+    gain: Float[Array, "T V"], topk: int, shards: int
+) -> tuple[Float[Array, "T K"], Int[Array, "T K"]]:
+    """Gains and ids of the `topk` tokens of each position, best first, of equal ones by id.
+
+    Each device finds the best of its tokens, so that only those are sent to the others.
+    """
+    positions, tokens = gain.shape
+    if shards == 1 or tokens % shards:
+        value, token = jax.lax.top_k(gain, topk)
+        return value, token
+    each = tokens // shards
+    value, token = jax.lax.top_k(gain.reshape(positions, shards, each), min(topk, each))
+    token += each * jnp.arange(shards)[:, None]
+    value, place = jax.lax.top_k(value.reshape(positions, -1), topk)
+    return value, jnp.take_along_axis(token.reshape(positions, -1), place, axis=1)
+
+
+def by_position(
+    key: Array,
+    ids: Int[Array, "T"],
+    gain: Float[Array, "T V"],
+    replace: Int[Array, ""],
+    settings: SearchSettings,
+    shards: int = 1,
+) -> Int[Array, "C T"]:
+    """Replaces 1 to `replace` tokens by draws from the top-k tokens of their positions.
+
+    First changes are drawn without replacement among the candidates that share a position, with
+    probabilities proportional to exp(gain / (temperature × standard deviation of the gain)).
+    """
+    order_key, count_key, place_key, token_key = jax.random.split(key, 4)
+    value, token = best_tokens(gain, settings.topk, shards)
+    usable = jnp.isfinite(value)
+    spread = jnp.std(value, axis=1, where=usable, keepdims=True)
+    token = jnp.where(usable, token, ids[:, None])  # fewer than topk tokens allowed: no change
+    # Of equal gains the spread is 0, and inf × 0 is undefined.
+    temperature = settings.temperature
+    scaled = 0.0 if math.isinf(temperature) else value / (temperature * spread + 1e-30)
+    level = jnp.where(usable, scaled, -jnp.inf)
+    noise = jax.random.gumbel(order_key, level.shape)
+    token = jnp.take_along_axis(token, jnp.argsort(-(level + noise), axis=1), axis=1)
+
+    first = np.array(first_changes(settings))
+    rank = np.arange(len(first)) - np.searchsorted(first, first)  # among those of one position
+    candidates, length, free = len(first), ids.shape[0], settings.free
+    changed = jnp.arange(length) == first[:, None]  # [C, T]
+    proposed = jnp.broadcast_to(token[first, rank][:, None], changed.shape)
+    if min(max(settings.replace_first, settings.replace_last), len(free)) > 1:
+        more = jax.random.randint(count_key, (candidates, 1), 0, replace)
+        eligible = np.isin(np.arange(length), free) & (np.arange(length) > first[:, None])
+        draw = jnp.where(eligible, jax.random.uniform(place_key, changed.shape), jnp.inf)
+        place = jnp.argsort(jnp.argsort(draw, axis=1), axis=1)
+        extra = eligible & (place < more)
+        index = jax.random.randint(token_key, changed.shape, 0, settings.topk)
+        proposed = jnp.where(extra, token[jnp.arange(length), index], proposed)
+        changed |= extra
+    return jnp.where(changed, proposed, ids)
+
+
+def best_pairs(
+    ids: Int[Array, "T"], gain: Float[Array, "T V"], free: Sequence[int], candidates: int
+) -> Int[Array, "C T"]:
+    """Candidates with one change each: the best pairs of position and token by gain."""
+    on_free = gain[np.array(free)]
+    value, pair = jax.lax.top_k(on_free.reshape(-1), candidates)
+    place, token = jnp.array(free)[pair // gain.shape[1]], pair % gain.shape[1]
+    token = jnp.where(jnp.isfinite(value), token, ids[place])
+    return jnp.where(jnp.arange(ids.shape[0]) == place[:, None], token[:, None], ids)
+
+
+def fresh(
+    key: Array, ids: Int[Array, "T"], allowed: Bool[Array, "V"], settings: SearchSettings
+) -> Int[Array, "C T"]:
+    """Sequences of uniformly drawn allowed tokens; fixed positions keep the parent's tokens."""
+    shape = (settings.candidates, ids.shape[0])
+    count = allowed.sum()
+    drawn = jnp.argsort(~allowed, stable=True)[jax.random.randint(key, shape, 0, count)]
+    return jnp.where(np.isin(np.arange(ids.shape[0]), settings.free), drawn, ids)
 
 
 def merge(
@@ -321,7 +472,20 @@ def merge(
 ) -> Int[Array, "A _ T"]:
     """The changes of the best two, three, … `settings.merge` candidates of each parent."""
     _, order = jax.lax.top_k(fitness(rewards, settings.target), settings.merge)
-    return jax.vmap(proposals.merged)(parents, jnp.take_along_axis(ids, order[..., None], axis=1))
+    return jax.vmap(merged)(parents, jnp.take_along_axis(ids, order[..., None], axis=1))
+
+
+def merged(parent: Int[Array, "T"], best: Int[Array, "B T"]) -> Int[Array, "_ T"]:
+    """The changes of the best two, three, … candidates of a parent in one sequence [B - 1, T].
+
+    Where several change a position, the worst of them decides, as in I-GCG (Jia et al. 2024).
+    """
+
+    def add(so_far: Array, row: Array) -> tuple[Array, Array]:
+        joined = jnp.where(row == parent, so_far, row)
+        return joined, joined
+
+    return jax.lax.scan(add, best[0], best[1:])[1]
 
 
 def join(
@@ -357,14 +521,7 @@ def rank(
 def admit(
     state: State, ranked: Ranked, passes: Bool[Array, "A C"], settings: SearchSettings
 ) -> State:
-    """The next state: admitted candidates that are good enough join the buffer.
-
-    Args:
-      state: the state before.
-      ranked: the candidates of the step.
-      passes: the candidates that are admitted.
-      settings: of the search.
-    """
+    """The next state: candidates that pass and are good enough join the buffer."""
     # In the first step, the gradient's pass gives the reward of the initial sequence.
     first = state.step == 0
     known = jnp.where(first, ranked.parent_rewards, state.buffer_rewards[:, 0])

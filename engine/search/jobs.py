@@ -2,13 +2,13 @@
 
 A universal search writes a file for each judge that takes token ids: the same sequences, each with
 the rewards of one model under one prompt. They are filed as searches of the method
-`<method>-<rule>-<hash of the judges>`.
+`<method>-<rule>-<hash of the judges>`. A certificate is filed like a search of the method
+`<method>-ascent`: one row per sweep. Its file holds the sweeps too, from which a larger budget goes
+on.
 """
 
 import dataclasses
 import hashlib
-import itertools
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,22 +20,21 @@ from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.errors import AssayError
 from engine.planning import admission
+from engine.planning.admission import Place
 from engine.planning.work import SearchWork
-from engine.runs import parts, provenance, schema, storage
+from engine.runs import parts, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
-from engine.scoring.reward_passes import RewardScorer
-from engine.search import gcg, judges
-from engine.search.certificate import Sweep
-from engine.search.judges import Reading
-from engine.search.loop import planned_steps, step_flops
+from engine.scoring.batches import padded_length, rows_of_step
+from engine.search import gcg
+from engine.search.certificate import Sweep, state_file
+from engine.search.loop import Trace
 from engine.search.objective import SearchObjective
-from engine.search.trace import Trace
+from engine.search.universal import SAMPLE, Reader, SearchProblem
 from engine.settings import AUTO, DIRECTIONS, ENUMERATIONS, SearchSettings
 from engine.sweep import setup
+from engine.sweep.jobs import recorded_step
 from engine.sweep.reward_jobs import pooling_of
-from engine.sweep.self_check import SELF_CHECK_TOLERANCE
-from engine.types import PromptIds
 
 _LONGEST_PROMPT_ID = 100  # characters; an id is the name of a folder
 
@@ -43,58 +42,61 @@ Files = Mapping[tuple[str, str], str]  # slug, prompt id -> file, relative to th
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
+class SearchJob:
     """One search, or the certificate of what one found in one direction.
 
+    Unlike a sweep's `Job`, which lacks ranges of rows of one path, it has files of several models,
+    directions and prompts, and lacks whole directions.
+
     Attributes:
-      models: by slug; several in a universal search.
-      prompts: ids of the prompts, which are judged together.
-      objective: what is maximised, in the directions that are missing.
-      each: slug -> a model's objective under all prompts; without `readers`.
-      readers: slug -> how a model of another tokenizer reads, in a universal search.
+      problem: what is maximised, in the directions that are missing.
+      prompts: ids of prompts that a file names beside the one in its path.
       files: direction -> (slug, prompt id) -> file; a joint search has one id for all prompts.
       fingerprints: file -> of its result.
       missing: directions that are not complete.
-      rule: of a universal search; "" for others.
-      group: hash of the judges of a universal search.
       searched: of a certificate, the file of the search.
       step_size: of a certificate, swaps per step on each device.
       known: of a certificate, the sweeps that its file holds.
     """
 
-    models: Mapping[str, Checkpoint]
+    problem: SearchProblem
     prompts: Sequence[str]
-    objective: SearchObjective
-    each: Mapping[str, SearchObjective]
-    readers: Mapping[str, Reading] = dataclasses.field(default_factory=dict)
     files: Mapping[str, Files]
     fingerprints: Mapping[str, Json]
     missing: Sequence[str]
-    rule: str = ""
-    group: str = ""
     searched: str = ""
     step_size: int = 0
     known: Sequence[Sweep] = ()
 
     @property
-    def about_prompts(self) -> Sequence[str]:
-        """Prompts that a file names beside the one in its path."""
-        return () if self.rule else self.prompts
+    def settings(self) -> SearchSettings:
+        """Settings of the search, in the directions that are missing."""
+        return self.problem.whole.settings
+
+    @property
+    def slugs(self) -> list[str]:
+        """The models."""
+        return [model.card.slug for model in self.problem.models]
+
+    @property
+    def title(self) -> str:
+        """Models and prompts, as a progress bar names them."""
+        return " · ".join([*self.slugs, *self.problem.prompts])
 
     @property
     def steps(self) -> int:
-        """Planned steps (`planned_steps`), without the operations of `readers`."""
-        return planned_steps(self.objective.settings, sum(map(step_flops, self.each.values())))
+        """Planned steps (`gcg.planned_steps`), without the operations of readers."""
+        return gcg.planned_steps(self.settings, sum(map(gcg.step_flops, self.problem.objectives)))
 
     @property
     def swaps(self) -> int:
         """Rewards that the budget of a certificate allows, of those that are not known yet."""
-        sweeps = max(0, self.objective.settings.certify - len(self.known))
-        return sweeps * int(self.objective.allowed.sum()) * len(self.objective.prompts)
+        sweeps, whole = max(0, self.settings.certify - len(self.known)), self.problem.whole
+        return sweeps * int(whole.allowed.sum()) * len(whole.prompts)
 
     def spent(self, steps: int, trace: Trace) -> float:
         """The share of its budget of steps or FLOPs that a search has used, 0 to 1."""
-        settings = self.objective.settings
+        settings = self.settings
         flops = settings.flops and trace.flops_per_direction(settings)[-1] / settings.flops
         return min(1.0, max(steps / settings.steps, flops))
 
@@ -107,244 +109,46 @@ def searches_of(
     settings: SearchSettings,
     mesh: Mesh,
     *,
-    joint: bool,
-) -> list[Job]:
-    """One search per model and prompt; with `joint` one per model. Nothing is written.
+    joint: bool = False,
+    rule: str = "",
+) -> list[SearchJob]:
+    """One search per model and prompt; nothing is written.
 
-    Args:
-      manifest: of the run.
-      checkpoints: the models.
-      prompts: prompt id -> text.
-      frames: tokenizer hash -> vocabulary.
-      settings: of every search.
-      mesh: the devices.
-      joint: whether all prompts are judged together.
+    With `joint` one search per model, for all prompts; with a rule one for all models and prompts.
 
     Raises:
       AssayError: bad input; a result that the run holds with another fingerprint; a damaged file.
     """
-    judged = {prompt_id: {prompt_id: text} for prompt_id, text in prompts.items()}
-    if joint:
-        judged = {_joint_id(list(prompts)): dict(prompts)}
-    gcg.spread_changes(settings)
-    every = []
-    for checkpoint, (prompt_id, texts) in itertools.product(checkpoints, judged.items()):
-        slug, ids = checkpoint.card.slug, list(texts)
-        splits = [checkpoint.template.split(text) for text in texts.values()]
-        models, named = {slug: checkpoint}, {(slug, prompt_id): splits}
-        entered = _entered(manifest, models, named, settings, mesh, settings.method, ids, {})
-        narrowed = _narrowed(settings, entered["missing"])
-        frame = frames[checkpoint.card.tokenizer_hash]
-        objective = SearchObjective.build(checkpoint, splits, frame, narrowed)
-        each = {slug: objective}
-        every.append(Job(models=models, prompts=ids, objective=objective, each=each, **entered))
-    return every
+    gcg.first_changes(settings)
+    models = [list(checkpoints)] if rule else [[checkpoint] for checkpoint in checkpoints]
+    texts = [{prompt_id: text} for prompt_id, text in prompts.items()]
+    jobs = []
+    for group in models:
+        for judged in [dict(prompts)] if joint or rule else texts:
+            problem = SearchProblem.build(group, judged, frames, settings, rule)
+            of = [_joint_id(list(judged))] if joint else list(problem.prompts)
+            jobs.append(_search(manifest, problem, of, mesh))
+    return jobs
 
 
-def universal_search(
-    manifest: Manifest,
-    checkpoints: Sequence[Checkpoint],
-    prompts: Mapping[str, str],
-    frames: Mapping[str, pl.DataFrame],
-    settings: SearchSettings,
-    mesh: Mesh,
-    *,
-    rule: str,
-) -> Job:
-    """One search for all models under all prompts; nothing is written. See `searches_of`.
-
-    The order of the models behind the first, and of the prompts, changes nothing.
-    """
-    judges.check_settings(settings)
-    tokens = checkpoints[0].tokens
-    prompts = dict(sorted(prompts.items(), key=lambda one: one[::-1]))
-    models = {c.card.slug: c for c in judges.in_order(checkpoints)}
-    differs = {slug: judges.difference(tokens, c.tokens) for slug, c in models.items()}
-    each = {}
-    for slug, c in models.items():
-        if not differs[slug]:
-            splits = [c.template.split(text) for text in prompts.values()]
-            judges.check_lengths(c.card, splits, settings.length, f"{settings.length} tokens")
-            frame = frames[c.card.tokenizer_hash]
-            each[slug] = SearchObjective.build(c, splits, frame, settings)
-    whole = judges.shared_objective(list(each.values()))
-    readers = {s: Reading.of(models[s], how, prompts, whole) for s, how in differs.items() if how}
-    group = _group(rule, each, [models[slug] for slug in readers], prompts)
-    method = f"{settings.method}-{rule}-{group}"
-    named = {
-        (slug, prompt): [split]
-        for slug, objective in each.items()
-        for prompt, split in zip(prompts, objective.round_trip.prompts, strict=True)
-    }
-    said = {"universal": {"rule": rule, "judges": group, "sample": judges.SAMPLE}}
-    entered = _entered(manifest, models, named, settings, mesh, method, (), said)
-    narrowed = _narrowed(settings, entered["missing"])
-    each = {slug: dataclasses.replace(o, settings=narrowed) for slug, o in each.items()}
-    return Job(
-        models=models,
-        prompts=list(prompts),
-        objective=judges.shared_objective(list(each.values())),
-        each=each,
-        readers=readers,
-        rule=rule,
-        group=group,
-        **entered,
-    )
-
-
-def check_memory(job: Job, mesh: Mesh) -> None:
-    """Raises AssayError for a search that this machine cannot hold."""
-    settings = job.objective.settings
-
-    def check(slug: str, beside: float = 0.0) -> float:
-        """Bytes of a model's weights on each device; it is refused `beside` those of others."""
-        reader, attempts = job.readers.get(slug), len(job.objective.signs)
-        work = reader.work(settings.candidates, attempts) if reader else _work_of(job.each[slug])
-        return admission.check_search(job.models[slug], mesh, settings.dtype, work, beside)
-
-    weights = {slug: check(slug) for slug in job.models}
-    for slug, mine in weights.items() if len(weights) > 1 else ():
-        try:
-            check(slug, sum(weights.values()) - mine)
-        except AssayError as error:
-            raise AssayError(f"beside the other models of the universal search: {error}") from error
-
-
-def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.Table:
-    """A search's file, checked; raises AssayError for one that is damaged, or another search's.
-
-    Args:
-      manifest: of the run.
-      path: of the file, relative to the run.
-      prompts: ids of the prompts that are judged together.
-    """
-    file = manifest.run / path
-    recorded = manifest.recorded(path, file.name)
-    return parts.read_frame(file, recorded, manifest.about(path, prompts))
-
-
-# Any: values of the columns.
-def last_row(manifest: Manifest, path: str, prompts: Sequence[str]) -> tuple[dict[str, Any], Json]:
-    """The last row of a search's file, and the search's entry of the manifest."""
-    row = read_table(manifest, path, prompts).frame.row(-1, named=True)
-    return row, manifest.result(path)
-
-
-def self_check(
-    objective: SearchObjective,
-    scorer: RewardScorer,
-    steps: pl.DataFrame,
-    path: str,
-) -> dict[str, int | float]:
-    """Scores the last sequence of a trace again by the plain pass.
-
-    Args:
-      objective: of the search.
-      scorer: the model, in the dtype of the search.
-      steps: from `trace_frame`.
-      path: of the result, for the message.
-
-    Returns:
-      The entry of the manifest: the difference between the two rewards, its tolerance, and the
-      reward of the conversation that is tokenised from the sequence's text.
-
-    Raises:
-      AssayError: the difference exceeds the tolerance.
-    """
-    last = steps.row(-1, named=True)
-    ids = [[*p.prefix, *last["token_ids"], *p.suffix] for p in objective.prompts]
-    texts = [objective.template.sequences(p.prompt, [last["text"]])[0] for p in objective.prompts]
-    read_at = [len(one) - 1 for one in ids] + [objective.pooling.position(one) for one in texts]
-    plain = scorer.plain_rewards([*ids, *texts], read_at)[0].reshape(2, -1).mean(1)
-    tolerance = SELF_CHECK_TOLERANCE[objective.settings.dtype]
-    difference, allowed = abs(plain[0] - last["reward"]), tolerance * max(1.0, abs(plain[0]))
-    if not difference <= allowed:
-        raise AssayError(
-            f"self-check of {path}: reward {last['reward']:.6g}, the plain pass gives "
-            f"{plain[0]:.6g}; allowed difference {allowed:.2g}"
-        )
-    return {
-        "candidates": 1,
-        "max_abs_difference": float(difference),
-        "tolerance": tolerance,
-        "reward_from_text": float(plain[1]),
-    }
-
-
-def write(
-    manifest: Manifest,
-    path: str,
-    prompts: Sequence[str],
-    frame: pl.DataFrame,
-    check: Json,
-    said: Json,
-    seconds: float,
-) -> None:
-    """Writes a search's file on process 0, and enters it in the manifest, which is not saved.
-
-    Args:
-      manifest: of the run.
-      path: of the file, relative to the run.
-      prompts: ids of the prompts that are judged together.
-      frame: `schema.SEQUENCE_COLUMNS`.
-      check: from `self_check`.
-      said: what the file says beside it: `rejected`, and what its kind has.
-      seconds: that the search took.
-    """
-    if not processes.writes():
-        return
-    about = {
-        **manifest.about(path, prompts),
-        "rows": provenance.part_rows(0, len(frame), len(frame)),
-        "self_check": check,
-        **said,
-        "computed_by": manifest.computed_by,
-    }
-    file = manifest.run / path
-    digest = parts.write_frame(file, frame, about)
-    manifest.record_part(path, file.name, len(frame), digest, seconds)
-    finish(manifest, path, about)
-
-
-def is_whole(manifest: Manifest, path: str) -> bool:
-    """Whether a search is complete and its file is there; all processes say the same."""
-    complete = manifest.content["results"].get(path, {}).get("complete", False)
-    return complete and processes.from_first(
-        f"file of {path}", lambda: storage.exists(manifest.run / path)
-    )
-
-
-def finish(manifest: Manifest, path: str, about: Json) -> None:
-    """Notes in the manifest that a search is complete, with what its file says of it."""
-    manifest.finish(path, about["self_check"])
-    for key in ("rejected", "certificate", "universal"):
-        if key in about:
-            manifest.result(path)[key] = about[key]
-
-
-# Any: fields of `Job`.
-def _entered(
-    manifest: Manifest,
-    models: Mapping[str, Checkpoint],
-    splits: Mapping[tuple[str, str], Sequence[PromptIds]],
-    settings: SearchSettings,
-    mesh: Mesh,
-    method: str,
-    together: Sequence[str],
-    said: Json,
-) -> dict[str, Any]:
-    """The files of a search, their fingerprints, and which directions are missing.
-
-    Args:
-      manifest: of the run, in which the fingerprints are entered.
-      models: by slug.
-      splits: slug, prompt id -> the prompts that a file's rewards are of, split.
-      settings: of the search.
-      mesh: the devices.
-      method: under which it is filed.
-      together: ids of the prompts that are judged together.
-      said: what its kind adds to the fingerprints.
-    """
+def _search(
+    manifest: Manifest, problem: SearchProblem, prompt_ids: Sequence[str], mesh: Mesh
+) -> SearchJob:
+    """A search whose files are of `prompt_ids`, entered in the manifest."""
+    settings, method, said = problem.whole.settings, problem.whole.settings.method, {}
+    if problem.rule:
+        method = f"{method}-{problem.rule}-{problem.group}"
+        judges = {"rule": problem.rule, "judges": problem.group, "sample": SAMPLE}
+        said = {"universal": judges}
+    about = [] if problem.rule else list(problem.prompts)
+    splits, chosen = {}, {}  # of each file: the prompts that its rewards are of, and its model
+    for model, one in zip(problem.models, problem.each, strict=True):
+        if isinstance(one, SearchObjective):
+            whole = [prompt for _, prompt in one.round_trip.conversations]
+            each = [[prompt] for prompt in whole] if problem.rule else [whole]
+            for prompt_id, judged in zip(prompt_ids, each, strict=True):
+                splits[model.card.slug, prompt_id] = judged
+                chosen[model.card.slug] = model
     files = {
         direction: {
             name: schema.sequences_path(*name, direction, method, settings.seed) for name in splits
@@ -354,45 +158,30 @@ def _entered(
     fingerprints = {}
     for direction, of in files.items():
         for name, path in of.items():
-            checkpoint = models[name[0]]
+            model = chosen[name[0]]
             fingerprints[path] = settings.fingerprint(direction) | {
-                **checkpoint.card.identity,
-                **pooling_of(checkpoint, AUTO).choice,
+                **model.card.identity,
+                **pooling_of(model, AUTO).choice,
                 "prefix_ids": [list(split.prefix) for split in splits[name]],
                 "suffix_ids": list(splits[name][0].suffix),
                 **said,
                 **meshes.identity(mesh),
-                **setup.numerics(manifest, path, whole=is_whole(manifest, path)),
+                **setup.numerics(manifest, path, whole=_is_whole(manifest, path)),
             }
             setup.admit_fingerprint(manifest, path, fingerprints[path])
     complete = processes.from_first(
-        f"searches by {method} of {', '.join(dict.fromkeys(prompt for _, prompt in splits))}",
-        lambda: _complete(manifest, files, together),
+        f"searches by {method} of {', '.join(prompt_ids)}",
+        lambda: _complete(manifest, files, about),
     )
     missing = [direction for direction in files if direction not in complete]
-    return {"files": files, "fingerprints": fingerprints, "missing": missing}
-
-
-def _narrowed(settings: SearchSettings, missing: Sequence[str]) -> SearchSettings:
-    """Settings of the missing directions; of all where none is missing."""
-    directions = tuple(missing) or settings.directions
-    direction = "both" if len(directions) == len(DIRECTIONS) else directions[0]
-    return dataclasses.replace(settings, direction=direction)
-
-
-def _work_of(objective: SearchObjective) -> SearchWork:
-    settings, first = objective.settings, gcg.first_changes(objective.settings)
-    return SearchWork(
-        prefix=max(len(prompt.prefix) for prompt in objective.prompts),
-        suffix=len(objective.suffix),
-        length=settings.length,
-        candidates=settings.candidates,
-        attempts=len(objective.signs),
-        together=len(objective.prompts),
-        gradient=settings.takes_gradient,
-        merged=len(gcg.whole_replies(settings)),
-        packed=first[0] < first[-1],
-        enumerates=settings.method in ENUMERATIONS,
+    left = missing or settings.directions
+    direction = "both" if len(left) == len(DIRECTIONS) else left[0]
+    return SearchJob(
+        problem=problem.with_settings(dataclasses.replace(settings, direction=direction)),
+        prompts=about,
+        files=files,
+        fingerprints=fingerprints,
+        missing=missing,
     )
 
 
@@ -401,11 +190,6 @@ def _complete(manifest: Manifest, files: Mapping[str, Files], prompts: Sequence[
 
     Files that the manifest lacks are adopted only if every direction is on disk. If a command was
     stopped between two directions, both are searched again.
-
-    Args:
-      manifest: with every search entered.
-      files: direction -> files, relative to the run.
-      prompts: ids of the prompts that are judged together.
 
     Raises:
       AssayError: a file is damaged, or is another search.
@@ -421,10 +205,199 @@ def _complete(manifest: Manifest, files: Mapping[str, Files], prompts: Sequence[
     if known or len(on_disk) < len(files):
         return known
     for path in (p for paths in on_disk.values() for p in paths if not complete[p]):
-        table, name = tables[path], (manifest.run / path).name
-        manifest.adopt_part(path, name, len(table.frame), table.sha256)
-        finish(manifest, path, table.about)
+        _adopt(manifest, path, tables[path])
     return list(on_disk)
+
+
+def certificates_of(
+    manifest: Manifest, searches: Sequence[SearchJob], settings: SearchSettings, mesh: Mesh
+) -> list[SearchJob]:
+    """One certificate per search and direction; none without a budget. Nothing is written.
+
+    Raises:
+      AssayError: a certificate with another fingerprint; a damaged file.
+    """
+    return [
+        _certificate(manifest, search, direction, settings, Place.of(mesh))
+        for search in (searches if settings.certify else ())
+        for direction in sorted(search.files, key=lambda d: d in search.missing)
+    ]
+
+
+def _certificate(
+    manifest: Manifest, search: SearchJob, direction: str, settings: SearchSettings, place: Place
+) -> SearchJob:
+    """The certificate of one search in one direction, entered in the manifest."""
+    [(of, searched)] = search.files[direction].items()
+    method = f"{settings.method}{schema.ASCENT}"
+    path = schema.sequences_path(*of, direction, method, settings.seed)
+    step = settings.certify_step or recorded_step(manifest, path)
+    if not step:
+        subject = admission.subject_of(list(search.problem.models))
+        longest, whole = _positions(search.problem.whole)
+        step = admission.step_for(subject, place, settings.dtype, longest, whole, self_check=1)
+    said = manifest.content["results"].get(path, {}).get("certificate", {})
+    whole_file = _is_whole(manifest, path) and _suffices(said, settings.certify)
+    # The search may be complete, and keep its numerics: the certificate has others.
+    fingerprint = {k: v for k, v in search.fingerprints[searched].items() if k != "numerics"}
+    fingerprint |= setup.numerics(manifest, path, whole=whole_file)
+    fingerprint |= {"ascent": 1, "step_size": step}
+    setup.admit_fingerprint(manifest, path, fingerprint)
+    known, complete = processes.from_first(
+        f"certificate {path}", lambda: _present(manifest, search, path, searched, settings.certify)
+    )
+    narrowed = dataclasses.replace(search.settings, direction=direction)
+    return dataclasses.replace(
+        search,
+        problem=search.problem.with_settings(narrowed),
+        files={direction: {of: path}},
+        fingerprints={path: fingerprint},
+        missing=() if complete else (direction,),
+        searched=searched,
+        step_size=step,
+        known=tuple(map(Sweep.from_json, known)),
+    )
+
+
+def _suffices(said: Mapping[str, Any], budget: int) -> bool:
+    """Whether a certificate's summary is certified, or has used the budget of sweeps."""
+    return bool(said.get("certified")) or said.get("sweeps", 0) >= budget
+
+
+def _present(
+    manifest: Manifest, search: SearchJob, path: str, searched: str, budget: int
+) -> tuple[list[list[Any]], bool]:
+    """Sweeps of a certificate that the run holds, and whether a budget allows no more.
+
+    Raises:
+      AssayError: it is damaged, or certifies another sequence than the search's file holds.
+    """
+    file = manifest.run / path
+    if not storage.exists(file):
+        return [], False
+    table = read_table(manifest, path, search.prompts)
+    about = table.about
+    said = about.get("certificate", {})
+    if storage.exists(manifest.run / searched):
+        found = read_table(manifest, searched, search.prompts).frame["token_ids"][-1].to_list()
+        if said.get("searched_ids") != found:
+            raise AssayError(
+                f"{file}: certifies another sequence than {searched} holds; remove it and run again"
+            )
+    if not manifest.result(path)["complete"]:
+        _adopt(manifest, path, table)
+    complete = _suffices(said, budget)
+    if complete:
+        storage.remove(state_file(file))  # a command may have been stopped before it did so
+    return about.get("sweeps", []), complete
+
+
+def check_memory(job: SearchJob, mesh: Mesh) -> None:
+    """Raises AssayError for a search or certificate that this machine cannot hold."""
+    dtype, models = job.settings.dtype, job.problem.models
+    if job.searched:
+        subject = admission.subject_of(list(models))
+        longest, whole = _positions(job.problem.whole)
+        place, step = Place.of(mesh), job.step_size
+        reason = admission.refusal(subject, place, dtype, longest, whole, step, self_check=1)
+        if reason:
+            raise AssayError(reason.replace("--config.step_size", "--config.certify_step"))
+        return
+    works = [_work(one, job.problem.whole) for one in job.problem.each]
+    weights = [
+        admission.check_search(model, mesh, dtype, work)
+        for model, work in zip(models, works, strict=True)
+    ]
+    for model, work, mine in zip(models, works, weights, strict=True) if len(models) > 1 else ():
+        try:
+            admission.check_search(model, mesh, dtype, work, sum(weights) - mine)
+        except AssayError as error:
+            raise AssayError(f"beside the other models of the universal search: {error}") from error
+
+
+def _positions(objective: SearchObjective) -> tuple[int, int]:
+    """Positions of the longest prompt with its reply, and of a whole reply with its suffix."""
+    length = objective.settings.length
+    longest = max(len(prompt.prefix) for prompt in objective.prompts)
+    return longest + length, length + len(objective.suffix)
+
+
+def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
+    """The step of one model of a search; of a reader, the one that takes most memory."""
+    settings, attempts = whole.settings, len(whole.signs)
+    candidates = settings.candidates
+    if isinstance(one, SearchObjective):
+        first = gcg.first_changes(settings)
+        return SearchWork(
+            prefix=max(len(prompt.prefix) for prompt in one.prompts),
+            suffix=len(one.suffix),
+            length=settings.length,
+            candidates=candidates,
+            attempts=attempts,
+            together=len(one.prompts),
+            gradient=settings.takes_gradient,
+            merged=len(gcg.whole_replies(settings)),
+            packed=first[0] < first[-1],
+            enumerates=settings.method in ENUMERATIONS,
+        )
+    prefix = max(len(split.prefix) for split in one.prompts.values())
+    suffix = max(len(split.suffix) for split in one.prompts.values())
+
+    def size(positions: int) -> int:
+        rows = rows_of_step(candidates, positions, candidates)  # fewer rows of longer replies
+        return rows * positions * (prefix + positions)
+
+    lengths = {padded_length(n + suffix) for n in range(1, one.most + 1)}
+    return SearchWork(
+        prefix=prefix,
+        suffix=suffix,
+        length=max(lengths, key=size) - suffix,
+        candidates=candidates,
+        attempts=attempts,
+        gradient=False,
+        packed=False,
+        enumerates=True,
+    )
+
+
+def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.Table:
+    """A search's file, checked; `prompts` are those that it names beside the one in its path.
+
+    Raises:
+      AssayError: it is damaged, or another search's.
+    """
+    file = manifest.run / path
+    recorded = manifest.recorded(path, file.name)
+    return parts.read_frame(file, recorded, manifest.about(path, prompts))
+
+
+# Any: values of the columns.
+def last_row(manifest: Manifest, path: str, prompts: Sequence[str]) -> tuple[dict[str, Any], Json]:
+    """The last row of a search's file, and the search's entry of the manifest."""
+    row = read_table(manifest, path, prompts).frame.row(-1, named=True)
+    return row, manifest.result(path)
+
+
+def finish(manifest: Manifest, path: str, about: Json) -> None:
+    """Notes in the manifest that a search is complete, with what its file says of it."""
+    manifest.finish(path, about["self_check"])
+    for key in ("rejected", "certificate", "universal"):
+        if key in about:
+            manifest.result(path)[key] = about[key]
+
+
+def _adopt(manifest: Manifest, path: str, table: parts.Table) -> None:
+    """Notes a complete file that the manifest lacks."""
+    manifest.adopt_part(path, (manifest.run / path).name, len(table.frame), table.sha256)
+    finish(manifest, path, table.about)
+
+
+def _is_whole(manifest: Manifest, path: str) -> bool:
+    """Whether a search is complete and its file is there; all processes say the same."""
+    complete = manifest.content["results"].get(path, {}).get("complete", False)
+    return complete and processes.from_first(
+        f"file of {path}", lambda: storage.exists(manifest.run / path)
+    )
 
 
 def _joint_id(prompt_ids: Sequence[str]) -> str:
@@ -432,20 +405,3 @@ def _joint_id(prompt_ids: Sequence[str]) -> str:
     if len(name) <= _LONGEST_PROMPT_ID:
         return name
     return f"mean.of-{len(prompt_ids)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
-def _group(
-    rule: str,
-    each: Mapping[str, SearchObjective],
-    readers: Sequence[Checkpoint],
-    prompts: Mapping[str, str],
-) -> str:
-    """A hash of the judges and their rule, whatever their order."""
-    ids = [(o.checkpoint_hash, [list(p.prefix) for p in o.prompts]) for o in each.values()]
-    texts = [
-        (c.card.checkpoint_hash, [list(c.template.around(t).prefix) for t in prompts.values()])
-        for c in readers
-    ]
-    kinds = [sorted([h, sorted(p)] for h, p in kind) for kind in (ids, texts)]
-    said = [rule, *(kinds if readers else kinds[:1])]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:8]

@@ -1,49 +1,126 @@
-"""The host side of one search: the loop, and the driver that dispatches compiled steps.
+"""The host side of one search: the loop, its trace, and the driver that dispatches compiled steps.
 
-`StepDriver` checks round trips between the two halves of a step.
+The file of an unfinished search holds the trace and the driver's state, from which it is resumed.
 """
 
 import dataclasses
+import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+import safetensors.numpy
 from etils import epath
+from safetensors import SafetensorError
 
 from engine import mesh as meshes
 from engine import processes
 from engine.errors import AssayError
-from engine.planning import flops
-from engine.runs import storage
+from engine.runs import provenance, storage
 from engine.scoring.reward_passes import RewardScorer, fetch
-from engine.search import trace as traces
+from engine.search import gcg, universal
 from engine.search.baselines import EnumerationDriver
-from engine.search.gcg import State, Step, build_step, first_changes, start, whole_replies
+from engine.search.gcg import State, Step
 from engine.search.objective import SearchObjective, not_finite
 from engine.search.passes import BROKEN, StepInputs, fitness
-from engine.search.trace import Driver, NewSteps, Trace
-from engine.settings import STEP_METHODS, SearchSettings
+from engine.search.universal import Judge, SearchProblem, judges_of
+from engine.settings import ENUMERATIONS, SearchSettings
+
+Arrays = Mapping[str, np.ndarray]  # what a driver saves, by name
 
 _STATE_FIELDS = [field.name for field in dataclasses.fields(State)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trace:
+    """The best sequence of every attempt after each of N steps.
+
+    Rewards are signed, so that higher is better; -inf before an attempt has a sequence.
+    """
+
+    rewards: np.ndarray  # float32 [N, A]
+    ids: np.ndarray  # int32 [N, A, T]
+    flops: np.ndarray  # float64 [N], of one attempt, cumulative
+
+    def best(self, direction: int, settings: SearchSettings) -> tuple[np.ndarray, np.ndarray]:
+        """Signed rewards [N] and token ids [N, T] of the best attempt of one direction.
+
+        `direction` is its index in `settings.directions`.
+        """
+        attempts = slice(direction * settings.attempts, (direction + 1) * settings.attempts)
+        rewards, steps = self.rewards[:, attempts], np.arange(len(self.rewards))
+        best = np.argmax(rewards, axis=1)
+        return rewards[steps, best], self.ids[:, attempts][steps, best]
+
+    def flops_per_direction(self, settings: SearchSettings) -> np.ndarray:
+        """FLOPs of all attempts of one direction, cumulative: float64 [N]."""
+        return self.flops * settings.attempts
+
+    def ended(self, settings: SearchSettings) -> bool:
+        """Whether all steps are done, or every direction has reached an end."""
+        if len(self.flops) >= settings.steps:
+            return True
+        directions = range(len(settings.directions))
+        return len(self.flops) > 0 and all(
+            end_step(self.best(d, settings)[0], settings) is not None for d in directions
+        )
+
+    def complete(self, settings: SearchSettings) -> bool:
+        """Whether every direction has a sequence."""
+        directions = range(len(settings.directions))
+        return len(self.flops) > 0 and all(
+            np.isfinite(self.best(d, settings)[0][-1]) for d in directions
+        )
+
+
+def end_step(best: np.ndarray, settings: SearchSettings) -> int | None:
+    """The number of steps after which threshold, target or patience ends a direction.
+
+    `best` are signed rewards of its best sequence after each step [N]; -inf: none yet. None: it
+    goes on, as a direction without a sequence does.
+    """
+    reached = np.isfinite(best) & (best >= min(settings.threshold, settings.target or math.inf))
+    ends = [int(np.argmax(reached)) + 1] if reached.any() else []
+    if settings.patience:
+        risen = np.flatnonzero(np.append(np.isfinite(best[0]), best[1:] > best[:-1]))
+        still = np.diff(np.append(risen, len(best))) > settings.patience
+        ends += (risen[still] + settings.patience + 1).tolist()
+    return min(ends, default=None)
+
+
+def run_problem(
+    problem: SearchProblem,
+    scorers: Iterable[RewardScorer],
+    file: epath.Path | None = None,
+    progress: Callable[[int, Trace], object] = lambda steps, trace: None,
+) -> tuple[Trace, dict[str, int], list[Judge]]:
+    """`run_search` of one model or of several; returns the judges of a universal search too."""
+    scorers = list(scorers)
+    judges = judges_of(problem, scorers) if problem.rule else []
+    first = judges[0].scorer if judges else scorers[0]
+    trace, rejected = run_search(problem.whole, first, file, progress, judges, problem.rule)
+    return trace, rejected, judges
 
 
 def run_search(
     objective: SearchObjective,
     scorer: RewardScorer,
-    file: epath.Path | None,
-    progress: Callable[[int, Trace], object],
-    driver: Driver | None = None,
+    file: epath.Path | None = None,
+    progress: Callable[[int, Trace], object] = lambda steps, trace: None,
+    judges: Sequence[Judge] = (),
+    rule: str = "",
 ) -> tuple[Trace, dict[str, int]]:
     """Runs a search to its end, or resumes the one in `file`.
 
     Args:
-      objective: what is maximised.
-      scorer: the model.
+      objective: what is maximised; of a universal search what all models admit.
+      scorer: the model; of a universal search the first.
       file: where trace and state are saved during the search; None saves nothing.
       progress: called after each dispatch with the number of steps done and the trace so far.
-      driver: takes the steps; by default the one of the method.
+      judges: of a universal search.
+      rule: of a universal search.
 
     Returns:
       The trace, and the number of candidates per direction that were rejected because their text
@@ -54,30 +131,38 @@ def run_search(
         sequence; `file` belongs to another search.
     """
     settings = objective.settings
-    if driver is None:
-        kind = StepDriver if settings.method in STEP_METHODS else EnumerationDriver
-        driver = kind(objective, scorer)
-    model_axis = scorer.mesh.shape["model"]
-    trace = Trace.empty(len(objective.signs), settings.length)
-    if file is not None and (state := traces.load(file, objective, model_axis)):
+    driver: StepDriver | EnumerationDriver
+    if settings.method in ENUMERATIONS:
+        driver = EnumerationDriver(objective, scorer)
+    else:
+        driver = StepDriver(objective, scorer, judges, rule)
+    model_axis, attempts = scorer.mesh.shape["model"], len(objective.signs)
+    trace = Trace(
+        rewards=np.empty((0, attempts), np.float32),
+        ids=np.empty((0, attempts, settings.length), np.int32),
+        flops=np.empty(0),
+    )
+    if file is not None and (state := load(file, objective, model_axis)):
         trace, arrays = state
         driver.restore(arrays)
     saved = len(trace.flops)
     while not trace.ended(settings):
         spent = trace.flops[-1] if len(trace.flops) else 0.0
         budget = settings.flops / settings.attempts - spent if settings.flops else math.inf
-        new = driver.advance(settings.steps - len(trace.flops), budget)
-        if not len(new.flops):
+        rewards, ids, flops = driver.advance(settings.steps - len(trace.flops), budget)
+        if not len(flops):
             break
         trace = Trace(
-            rewards=np.concatenate([trace.rewards, new.rewards]),
-            ids=np.concatenate([trace.ids, new.ids]),
-            flops=np.append(trace.flops, spent + np.cumsum(new.flops)),
+            rewards=np.concatenate([trace.rewards, rewards]),
+            ids=np.concatenate([trace.ids, ids]),
+            flops=np.append(trace.flops, spent + np.cumsum(flops)),
         )
-        _check_finite(trace)
+        bad = (rewards[-1] == BROKEN) | np.isnan(rewards[-1])
+        if bad.any():
+            raise not_finite(ids[-1, np.argmax(bad)])
         progress(len(trace.flops), trace)
         if file is not None and len(trace.flops) - saved >= settings.every:
-            traces.save(file, objective, model_axis, trace, driver.arrays())
+            save(file, objective, model_axis, trace, driver.arrays())
             saved = len(trace.flops)
     if not trace.complete(settings):
         if file is not None and processes.writes():
@@ -90,41 +175,45 @@ def run_search(
 
 
 class StepDriver:
-    """Drives a method of `STEP_METHODS` by the compiled step.
+    """Drives a method of `STEP_METHODS` by the compiled step; round trips between its halves.
 
-    Args:
-      objective: of the search.
-      scorer: the model, or of several the first.
-      step: from `gcg.build_step`, or of several models.
-      inputs: of the step.
-      cost: operations of a step of one attempt.
+    Attributes:
+      rejected: candidates of each attempt that were rejected for their text: int64 [A].
+      step_flops: operations of a step of one attempt.
     """
 
     def __init__(
         self,
         objective: SearchObjective,
         scorer: RewardScorer,
-        step: Step | None = None,
-        inputs: StepInputs | None = None,
-        cost: float | None = None,
+        judges: Sequence[Judge] = (),
+        rule: str = "",
     ):
         self.objective = objective
         self.rejected = np.zeros(len(objective.signs), np.int64)
         self._scorer = scorer
-        self._step = step or build_step(scorer.graph, scorer.mesh, objective.settings)
-        self._inputs = inputs or build_step_inputs(objective, scorer)
-        self.step_flops = cost or step_flops(objective)
-        keys = np.stack([stream_key(*stream) for stream in objective.streams()])
-        self._state = self._put(start(keys, objective.initial(), objective.settings.buffer))
+        self._step: Step
+        self._inputs: StepInputs | None = None  # of a universal search, each judge has some
+        if rule:
+            self._step, self.step_flops = universal.build_step(objective, judges, rule)
+        else:
+            self._step = gcg.build_step(scorer.graph, scorer.mesh, objective.settings)
+            self._inputs = gcg.build_step_inputs(objective, scorer)
+            self.step_flops = gcg.step_flops(objective)
+        keys = np.stack([_stream_key(*stream) for stream in objective.streams()])
+        self._state = self._put(gcg.start(keys, objective.initial(), objective.settings.buffer))
 
-    def advance(self, limit: int, budget: float) -> NewSteps:
-        """See `Driver.advance`."""
+    def advance(self, limit: int, budget: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Takes up to `limit` steps, fewer if `budget` FLOPs per attempt are spent first.
+
+        Returns:
+          Of k further steps the best signed reward so far of each attempt, float32 [k, A], its
+          sequence, int32 [k, A, T], and the operations of one attempt, float64 [k].
+        """
         settings = self.objective.settings
         count = int(min(limit, settings.every, budget / self.step_flops))
         if count < 1:
-            return NewSteps(
-                np.empty((0, 0), np.float32), np.empty((0, 0, 0), np.int32), np.empty(0)
-            )
+            return np.empty((0, 0), np.float32), np.empty((0, 0, 0), np.int32), np.empty(0)
         if settings.round_trip:
             rows = [self._checked_step() for _ in range(count)]
             rewards, ids = (np.stack(each) for each in zip(*rows, strict=True))
@@ -133,16 +222,16 @@ class StepDriver:
                 self._scorer.params, self._inputs, self._state, np.int32(count)
             )
             rewards, ids = (array[:count] for array in fetch((rewards, ids)))
-        return NewSteps(rewards, ids, np.full(count, self.step_flops))
+        return rewards, ids, np.full(count, self.step_flops)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """See `Driver.arrays`."""
+        """Everything on which the next step depends."""
         state = fetch(self._state)
         arrays = {name: np.asarray(getattr(state, name)) for name in _STATE_FIELDS}
         return arrays | {"rejected": self.rejected}
 
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """See `Driver.restore`."""
+    def restore(self, arrays: Arrays) -> None:
+        """The inverse of `arrays`."""
         self.rejected = np.array(arrays["rejected"])
         self._state = self._put(State(**{name: arrays[name] for name in _STATE_FIELDS}))
 
@@ -151,8 +240,8 @@ class StepDriver:
         ranked = self._step.expand(self._scorer.params, self._inputs, self._state)
         kept = self._state.buffer, self._state.buffer_rewards
         every, rewards, *kept = fetch((ranked.ids, ranked.rewards, *kept))
-        for ids, own in zip(every, rewards, strict=True):
-            if own[0] == BROKEN:
+        for ids, signed in zip(every, rewards, strict=True):
+            if signed[0] == BROKEN:
                 raise not_finite(ids[0])
         passes = meshes.put(self._scorer.mesh, self._passing(every, rewards, *kept), "")
         self._state = self._step.admit(self._state, ranked, passes)
@@ -162,16 +251,13 @@ class StepDriver:
     def _passing(
         self, every: np.ndarray, signed: np.ndarray, buffer: np.ndarray, known: np.ndarray
     ) -> np.ndarray:
-        """Candidates that are admitted; only those that could be kept are checked.
+        """Candidates that are admitted, bool [A, C]; only those that could be kept are checked.
 
         Args:
           every: int32 [A, C, T], candidates, best first.
           signed: float32 [A, C], their rewards.
           buffer: int32 [A, B, T], what the attempts keep.
           known: float32 [A, B], its rewards.
-
-        Returns:
-          bool [A, C].
         """
         settings = self.objective.settings
         latest = settings.takes_gradient  # keeps one candidate, even if it is worse
@@ -198,60 +284,65 @@ class StepDriver:
         return placed
 
 
-def build_step_inputs(objective: SearchObjective, scorer: RewardScorer) -> StepInputs:
-    """The prompts' keys and values, side by side on the mesh, and the search's arrays."""
-    lengths = [len(p.prefix) for p in objective.prompts]
-    room = [max(lengths) - n + objective.settings.length for n in lengths]
-    prefixes = [scorer.prefill(p, r) for p, r in zip(objective.prompts, room, strict=True)]
-    integers = (lengths, objective.suffix, planned_steps(objective.settings, step_flops(objective)))
-    rest = (*(np.array(n, np.int32) for n in integers), objective.allowed, objective.signs)
-    lengths, suffix, steps, allowed, signs = meshes.put(scorer.mesh, rest, "")
-    return StepInputs(
-        prefix=jax.tree.map(lambda *leaves: jnp.stack(leaves), *prefixes),
-        lengths=lengths,
-        suffix=suffix,
-        allowed=allowed,
-        signs=signs,
-        steps=steps,
-    )
-
-
-def step_flops(objective: SearchObjective) -> float:
-    """FLOPs of one step of one attempt; of an enumeration, a step that scores whole replies."""
-    settings = objective.settings
-    return flops.compiled_step(
-        objective.config,
-        (*first_changes(settings), *whole_replies(settings)),
-        settings.length,
-        [len(p.prefix) for p in objective.prompts],
-        len(objective.suffix),
-        with_gradient=settings.takes_gradient,
-    )
-
-
-def planned_steps(settings: SearchSettings, step: float) -> int:
-    """Steps of a search that nothing ends early: `steps`, or fewer if `flops` allow fewer.
-
-    For an enumeration this is an estimate, since the costs of its steps differ.
-
-    Args:
-      settings: of the search.
-      step: operations of a step of one attempt (`step_flops`).
-    """
-    if not settings.flops:
-        return settings.steps
-    return min(settings.steps, max(1, int(settings.flops / settings.attempts // step)))
-
-
-def _check_finite(trace: Trace) -> None:
-    bad = (trace.rewards[-1] == BROKEN) | np.isnan(trace.rewards[-1])
-    if bad.any():
-        raise not_finite(trace.ids[-1, np.argmax(bad)])
-
-
-def stream_key(seed: int, *folds: int) -> np.ndarray:
+def _stream_key(seed: int, *folds: int) -> np.ndarray:
     """Data of a threefry2x32 key: uint32 [2]."""
     key = jax.random.key(seed, impl="threefry2x32")
     for fold in folds:
         key = jax.random.fold_in(key, fold)
     return np.asarray(jax.random.key_data(key))
+
+
+def save(
+    file: epath.Path, objective: SearchObjective, model_axis: int, trace: Trace, driver: Arrays
+) -> None:
+    """Writes trace and driver state to a file; only on the first process."""
+    if not processes.writes():
+        return
+    # safetensors wants C order; `ascontiguousarray` would turn scalars into vectors.
+    arrays = {f"engine/{name}": np.array(a, order="C") for name, a in driver.items()}
+    arrays |= {f"trace/{name}": np.array(a, order="C") for name, a in vars(trace).items()}
+    metadata = {"search": json.dumps(_identity(objective, model_axis))}
+    storage.write_atomic(file, safetensors.numpy.save(arrays, metadata))
+
+
+def load(
+    file: epath.Path, objective: SearchObjective, model_axis: int
+) -> tuple[Trace, Arrays] | None:
+    """Reads what `save` wrote, on process 0, for all processes; None where there is no file.
+
+    The size of the mesh's axis `model` changes the last bits of rewards.
+
+    Raises:
+      AssayError: the file is damaged, or belongs to a search with other settings or inputs.
+    """
+    data = processes.bytes_from_first(f"state {file.name}", lambda: storage.read_if_there(file))
+    if data is None:
+        return None
+    try:
+        length = int.from_bytes(data[:8], "little")
+        saved = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["search"])
+        arrays = safetensors.numpy.load(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise AssayError(f"{file}: damaged; remove it and run again") from error
+    wanted = json.loads(json.dumps(_identity(objective, model_axis)))
+    if saved != wanted:
+        names = ", ".join(k for k in wanted if saved.get(k) != wanted[k])
+        raise AssayError(f"{file}: an unfinished search with another {names}; remove it to begin")
+    trace = Trace(**{name: arrays[f"trace/{name}"] for name in ("rewards", "ids", "flops")})
+    prefix = "engine/"
+    driver = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+    return trace, driver
+
+
+# Any: JSON values.
+def _identity(objective: SearchObjective, model_axis: int) -> dict[str, Any]:
+    """Everything that must agree for a search to be resumed."""
+    prompts = [[list(p.prefix), list(p.suffix)] for p in objective.prompts]
+    settings = objective.settings.fingerprint(objective.settings.direction)
+    return settings | {
+        "checkpoint": objective.checkpoint_hash,
+        "prompts": prompts,
+        "tokens": int(objective.allowed.sum()),
+        "model_axis": model_axis,
+        "numerics": provenance.numerics(jax.default_backend()),
+    }

@@ -1,4 +1,4 @@
-"""What one search maximises: signed rewards of a model under prompts, over admitted sequences."""
+"""What a search of one model maximises: signed rewards under prompts, over admitted sequences."""
 
 import dataclasses
 from collections.abc import Container, Sequence
@@ -21,15 +21,16 @@ _DRAWS = 200  # random sequences that are tried until one round-trips
 
 
 class RoundTrip:
-    """Whether the text of a sequence tokenises back to it in the whole conversation; cached."""
+    """Whether the text of a sequence tokenises back to it in whole conversations; cached."""
 
-    def __init__(self, template: ChatTemplate, prompts: Sequence[PromptIds]):
-        self.template, self.prompts = template, prompts
+    def __init__(self, conversations: Sequence[tuple[ChatTemplate, PromptIds]]):
+        self.conversations = conversations
         self._known: dict[tuple[int, ...], bool] = {}
 
     def text(self, ids: Ids) -> str:
-        """The decoded text of a sequence."""
-        text: str = self.template.tokenizer.decode(list(map(int, ids)))
+        """The decoded text of a sequence; all models decode it alike."""
+        template, _ = self.conversations[0]
+        text: str = template.tokenizer.decode(list(map(int, ids)))
         return text
 
     def passes(self, ids: Ids) -> bool:
@@ -38,15 +39,15 @@ class RoundTrip:
         if key not in self._known:
             reply = [self.text(key)]
             self._known[key] = all(
-                self.template.sequences(p.prompt, reply)[0] == [*p.prefix, *key, *p.suffix]
-                for p in self.prompts
+                template.sequences(p.prompt, reply)[0] == [*p.prefix, *key, *p.suffix]
+                for template, p in self.conversations
             )
         return self._known[key]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchObjective:
-    """Everything that defines one search, except the weights and its progress.
+    """What a search of one model maximises, without the weights and its progress.
 
     `prompts` end where the reward is read (`Pooling.suffix`); `round_trip` has them whole.
     A attempts run side by side: `settings.attempts` for each direction. The objective of an attempt
@@ -82,7 +83,7 @@ class SearchObjective:
           AssayError: reply, prompts and filters do not fit each other or the model.
         """
         config = checkpoint.card.decoder
-        check_prompts(prompts, settings.length, config)
+        _check_prompts(prompts, settings.length, config)
         pooling = pooling_of(checkpoint, AUTO)
         read = [dataclasses.replace(p, suffix=pooling.suffix(p.suffix)) for p in prompts]
         unread = {pooling.pad} if not read[0].suffix else set()  # a reply cannot end with it
@@ -91,9 +92,9 @@ class SearchObjective:
             checkpoint_hash=checkpoint.card.checkpoint_hash,
             template=checkpoint.template,
             prompts=tuple(read),
-            allowed=allowed_tokens(vocabulary, config.vocab_size, settings, unread),
+            allowed=_allowed_tokens(vocabulary, config.vocab_size, settings, unread),
             settings=settings,
-            round_trip=RoundTrip(checkpoint.template, prompts),
+            round_trip=RoundTrip([(checkpoint.template, prompt) for prompt in prompts]),
             pooling=pooling,
         )
         most = objective.allowed.sum() * len(settings.free)
@@ -117,10 +118,7 @@ class SearchObjective:
         return self.prompts[0].suffix
 
     def streams(self) -> list[tuple[int, int, int]]:
-        """Seeds of each attempt: (seed, direction, restart).
-
-        They do not depend on which other directions are searched at the same time.
-        """
+        """Seeds of each attempt: (seed, direction, restart), whatever else is searched beside."""
         names = list(DIRECTIONS)
         return [
             (self.settings.seed, names.index(direction), attempt)
@@ -141,38 +139,30 @@ class SearchObjective:
         """The first sequence of each attempt: int32 [A, T].
 
         Raises:
-          AssayError: the initial string has another length, uses a token that is not allowed, or
-            does not round-trip; or there is none and no random sequence round-trips.
+          AssayError: the initial string has another length, or is not admitted (`check`); or there
+            is none and no random sequence round-trips.
         """
         if self.settings.initial:
             return np.tile(self._given(), (len(self.signs), 1))
         return np.stack([self.draw(np.random.default_rng(s)) for s in self.streams()])
 
-    def check_given(self, ids: Ids) -> None:
-        """Checks a sequence that is given by its ids.
-
-        Raises:
-          AssayError: a free position holds a token that is not allowed; the sequence does not
-            round-trip.
-        """
-        self._check_end(ids)
+    def check(self, ids: Ids, name: str) -> None:
+        """Raises AssayError, which calls it `name`, for a sequence that cannot be searched from."""
+        if not self.suffix and ids[-1] == self.pooling.pad:
+            raise AssayError(
+                f"{name}: its last token {ids[-1]} is the pad token, before which this model's "
+                "reward is read; allowed: a reply that ends in another"
+            )
         for position in self.settings.free:
             if not 0 <= ids[position] < len(self.allowed) or not self.allowed[ids[position]]:
+                token = self.round_trip.text([ids[position]])
                 raise AssayError(
-                    f"reply: the filters leave out its token {ids[position]} at position {position}"
+                    f"{name}: the filters leave out its token {token!r} at position {position}"
                 )
         if not self.passes(ids):
             raise AssayError(
-                f"reply {self.round_trip.text(ids)!r}: does not tokenise back to itself in the "
-                "conversation; allowed: round_trip=False"
-            )
-
-    def _check_end(self, ids: Ids) -> None:
-        """Raises AssayError for a reply whose last token is not read, as it is the pad token."""
-        if not self.suffix and ids[-1] == self.pooling.pad:
-            raise AssayError(
-                f"reply: its last token {ids[-1]} is the pad token, before which this model's "
-                "reward is read; allowed: a reply that ends in another"
+                f"{name}: does not tokenise back to itself in the conversation; allowed: "
+                "round_trip=False"
             )
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
@@ -203,41 +193,23 @@ class SearchObjective:
         )
 
     def _given(self) -> np.ndarray:
-        settings = self.settings
-        ids = np.array(self.template.reply_ids(settings.initial), np.int32)
-        if len(ids) != settings.length:
+        initial, length = self.settings.initial, self.settings.length
+        ids = np.array(self.template.reply_ids(initial), np.int32)
+        if len(ids) != length:
             raise AssayError(
-                f"initial={settings.initial!r}: {len(ids)} tokens; allowed: {settings.length}, the "
-                "length"
+                f"initial={initial!r}: {len(ids)} tokens; allowed: {length}, the length"
             )
-        self._check_end(ids)
-        for position in settings.free:
-            if not self.allowed[ids[position]]:
-                token = self.round_trip.text(ids[position : position + 1])
-                raise AssayError(
-                    f"initial={settings.initial!r}: the filters leave out its token {token!r}"
-                )
-        if not self.passes(ids):
-            raise AssayError(
-                f"initial={settings.initial!r}: does not tokenise back to itself in the "
-                "conversation"
-            )
+        self.check(ids, f"initial={initial!r}")
         return ids
 
 
-def allowed_tokens(
+def _allowed_tokens(
     frame: pl.DataFrame,
     rows: int,
     settings: SearchSettings,
     never: Container[int | None] = frozenset(),
 ) -> np.ndarray:
-    """Mask of the tokens that the filters allow: bool [rows].
-
-    Args:
-      frame: the vocabulary, `schema.VOCAB_COLUMNS`.
-      rows: rows of the embedding; those without a token of the tokenizer are never allowed.
-      settings: ascii_only, specials, allow, deny and topk are read.
-      never: ids that are left out whatever the settings say.
+    """Mask of the tokens that the filters allow, except those in `never`: bool [rows].
 
     Raises:
       AssayError: `allow` or `deny` holds the text of no token; fewer than `topk` tokens are left.
@@ -272,7 +244,7 @@ def not_finite(ids: Ids) -> AssayError:
     return AssayError(f"the reward is not finite for the sequence of token ids {listed}")
 
 
-def check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderConfig) -> None:
+def _check_prompts(prompts: Sequence[PromptIds], length: int, config: DecoderConfig) -> None:
     """Checks that prompts can be judged together.
 
     Raises:

@@ -28,15 +28,11 @@ from engine.types import Array, KeyValues, Params, Places, Prefix
 BROKEN = np.inf  # replaces a reward that is not finite; the host then stops the search
 
 
+# Any: an array of numpy or JAX, of any shape.
 def fitness(rewards: Any, target: float) -> Any:
-    """The quantity that a search maximises, from signed rewards.
+    """What a search maximises: signed rewards, or their negative squared distance to a target.
 
-    Args:
-      rewards: signed rewards, an array of any shape (Any: of numpy or JAX).
-      target: 0 maximises the rewards themselves; otherwise their negative squared distance to it.
-
-    Returns:
-      An array of the same shape. `BROKEN` stays the highest value, so that the host sees it first.
+    `BROKEN` stays the highest value, so that the host sees it first.
     """
     if not target:
         return rewards
@@ -62,34 +58,17 @@ def slopes_of(
     parents: Int[Array, "A T"],
     settings: SearchSettings,
     mesh: Mesh,
-) -> tuple[Float[Array, "A"], Float[Array, "A T V"]]:
+) -> tuple[Float[Array, "A"], Float[Array, "A T V"], KeyValues]:
     """Rewards of the parents, and gradients with respect to their one-hot rows.
 
     Embedding is linear: its transpose takes the gradient with respect to the embedded rows to that
     with respect to the one-hot rows, and a row is looked up instead of multiplied.
 
-    Args:
-      model: the reward model.
-      inputs: prompts and signs.
-      parents: one sequence per attempt.
-      settings: `target` and `wrong_sign` are read; the latter takes the gradient of the maximising
-        direction for every attempt.
-      mesh: where the model is.
+    With `settings.wrong_sign` every attempt takes the gradient of the maximising direction.
 
     Returns:
-      Signed rewards, and the gradient of `fitness` of them.
+      Signed rewards, the gradient of `fitness` of them, and what `keys_values_of` returns.
     """
-    return slopes_and_keys_values(model, inputs, parents, settings, mesh)[:2]
-
-
-def slopes_and_keys_values(
-    model: RewardModels,
-    inputs: StepInputs,
-    parents: Int[Array, "A T"],
-    settings: SearchSettings,
-    mesh: Mesh,
-) -> tuple[Float[Array, "A"], Float[Array, "A T V"], KeyValues]:
-    """What `slopes_of` returns, then what `keys_values_of` does, from the gradient's pass."""
     signs = jnp.ones_like(inputs.signs) if settings.wrong_sign else inputs.signs
     for_cpu = model.decoder.layers.for_cpu
 
@@ -101,27 +80,27 @@ def slopes_and_keys_values(
 
         def of_prompt(prefix: Prefix, length: Array) -> tuple[Array, KeyValues]:
             places = behind(length[None], row.shape[1])
-            rewards, own = model.respond_and_keep(prefix, row, places, last)
-            return rewards[0, 0, 0], jax.tree.map(lambda each: each[:, 0, : len(x)], own)
+            rewards, written = model.respond_and_keep(prefix, row, places, last)
+            return rewards[0, 0, 0], jax.tree.map(lambda each: each[:, 0, : len(x)], written)
 
-        rewards, own = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
-        return fitness(sign * rewards.mean(), settings.target), (rewards.mean(), own)
+        rewards, written = jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
+        return fitness(sign * rewards.mean(), settings.target), (rewards.mean(), written)
 
     def of_attempt(
         model: RewardModels, inputs: StepInputs, attempt: tuple[Array, Array]
     ) -> tuple[Array, Array, KeyValues]:
         parent, sign = attempt
         x = model.decoder.embed(parent[None])[0]
-        (_, found), slopes = jax.value_and_grad(of_rows, has_aux=True)(x, sign, model, inputs)
-        reward, own = found
-        return reward, model.decoder.row_slopes(slopes[None])[0] if for_cpu else slopes, own
+        (_, extra), slopes = jax.value_and_grad(of_rows, has_aux=True)(x, sign, model, inputs)
+        reward, written = extra
+        return reward, model.decoder.row_slopes(slopes[None])[0] if for_cpu else slopes, written
 
-    rewards, slopes, own = _by_attempt(of_attempt, model, inputs, (parents, signs), mesh)
+    rewards, slopes, written = _by_attempt(of_attempt, model, inputs, (parents, signs), mesh)
     if not for_cpu:  # not in the blocks, whose results every device gets: each keeps its tokens'
         count, blocks = len(slopes), _blocked(slopes)
         slopes = jax.lax.map(model.decoder.row_slopes, blocks)  # [blocks, parents, T, V]
         slopes = slopes.reshape(-1, *slopes.shape[2:])[:count]
-    return inputs.signs * rewards, slopes, own
+    return inputs.signs * rewards, slopes, written
 
 
 def keys_values_of(
@@ -138,8 +117,8 @@ def keys_values_of(
 
         return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths)
 
-    found: KeyValues = _by_attempt(of_attempt, model, inputs, parents, mesh)
-    return found
+    every: KeyValues = _by_attempt(of_attempt, model, inputs, parents, mesh)
+    return every
 
 
 def score_candidates(
@@ -153,19 +132,10 @@ def score_candidates(
 ) -> Float[Array, "A C"]:
     """Signed rewards of the candidates of each attempt.
 
-    Candidate c agrees with its parent before position `first[c]`, so only its positions from there
-    on are computed. Keys and values of the earlier positions are those of the parent, computed
-    once behind the prompt's. This is exact, since a decoder is causal. Blocks of candidates are
-    shared out over the mesh axis `data`.
-
-    Args:
-      model: the reward model.
-      inputs: prompts and signs.
-      parents: one sequence per attempt.
-      ids: the candidates.
-      first: first position in which each candidate may differ from its parent [C], ascending.
-      mesh: where the model is.
-      written: what `keys_values_of` returns, where it is known.
+    Candidate c agrees with its parent before position `first[c]`, ascending, so only its positions
+    from there on are computed. Keys and values of the earlier positions are those of the parent,
+    computed once behind the prompt's (`written`, from `keys_values_of`). This is exact, since a
+    decoder is causal. Blocks of candidates are shared out over the mesh axis `data`.
     """
     if written is None:
         written = keys_values_of(model, inputs, parents, mesh)
@@ -186,19 +156,19 @@ def score_candidates(
         (params, inputs, written), (attempt, row, place, first, reply, read) = shared, block
         model = nnx.merge(graph, params)
 
-        def of_prompt(prefix: Prefix, length: Array, own: KeyValues) -> Float[Array, "B Y"]:
+        def of_prompt(prefix: Prefix, length: Array, kept: KeyValues) -> Float[Array, "B Y"]:
             with_parent = jax.tree.map(
                 lambda p, new: jax.lax.dynamic_update_slice_in_dim(p, new, length, axis=1),
                 prefix.key_values,
-                own,
+                kept,
             )
             prefix = Prefix(key_values=with_parent, gates=prefix.gates)
             places = Places(position=length + place, shared=length + first, reply=reply)
             x = model.decoder.embed(row)
             return model.respond_embedded(prefix, x, places, read)[0]
 
-        own = jax.tree.map(lambda every: every[attempt], written)
-        return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths, own).mean(0)
+        kept = jax.tree.map(lambda every: every[attempt], written)
+        return jax.vmap(of_prompt)(inputs.prefix, inputs.lengths, kept).mean(0)
 
     shared = params, inputs, written
     scored = meshes.in_blocks(of_block, mesh, shared, (attempt, *blocks))
@@ -224,12 +194,9 @@ class Packing:
 
 
 def pack(first: Sequence[int], positions: int, block: int = 1) -> Packing:
-    """Assigns candidates to rows.
+    """Assigns candidates of `positions` places, computed from `first` [C] on, to rows.
 
-    Args:
-      first: the first place of each candidate that is computed [C], ascending.
-      positions: places of a whole candidate: reply and suffix.
-      block: more rows than this are padded to a multiple of it, by repeating the last row.
+    More rows than `block` are padded to a multiple of it, by repeating the last row.
     """
     begin = np.asarray(first, np.int32)
     held = np.arange(len(begin))[:, None]
@@ -264,29 +231,18 @@ def _by_attempt(
     attempts: Any,
     mesh: Mesh,
 ) -> Any:
-    """Results of a function for each attempt; blocks of attempts are shared out over `data`.
-
-    Args:
-      function: (model, inputs, one attempt's arrays) -> its result.
-      model: the reward model.
-      inputs: prompts and signs.
-      attempts: arrays with one leading entry per attempt.
-      mesh: where the model is.
-
-    Returns:
-      The results with a leading axis for the attempts.
-    """
+    """Results of (model, inputs, one attempt's arrays) for all attempts, in blocks over `data`."""
     graph, params = nnx.split(model)
     count = len(jax.tree.leaves(attempts)[0])
 
     def of_block(shared: tuple[Params, StepInputs], block: Any) -> Any:
         params, inputs = shared
-        own = nnx.merge(graph, params)
-        return jax.vmap(lambda attempt: function(own, inputs, attempt))(block)
+        whole = nnx.merge(graph, params)
+        return jax.vmap(lambda attempt: function(whole, inputs, attempt))(block)
 
     blocks = jax.tree.map(_blocked, attempts)
-    found = meshes.in_blocks(of_block, mesh, (params, inputs), blocks)
-    return jax.tree.map(lambda r: r.reshape(-1, *r.shape[2:])[:count], found)
+    results = meshes.in_blocks(of_block, mesh, (params, inputs), blocks)
+    return jax.tree.map(lambda r: r.reshape(-1, *r.shape[2:])[:count], results)
 
 
 def _blocked(attempts: Array) -> Array:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,23 +17,23 @@ from engine import mesh as meshes
 from engine import processes
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
-from engine.planning.admission import Place
+from engine.errors import AssayError
 from engine.progress import progress
-from engine.runs import schema, storage
+from engine.runs import parts, provenance, schema, storage
 from engine.runs.manifest import Manifest
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.search import certificates, jobs, judges, universal
+from engine.search import certificate, jobs
 from engine.search.baselines import SuffixScorer
-from engine.search.jobs import Job
-from engine.search.judges import IdsJudge, Judge, TextJudge
-from engine.search.loop import run_search
+from engine.search.jobs import SearchJob
+from engine.search.loop import Trace, end_step, run_problem
 from engine.search.objective import SearchObjective
-from engine.search.trace import Trace, end_step
+from engine.search.universal import IdsJudge, Judge
 from engine.settings import AUTO, DIRECTIONS, SearchSettings, SweepSettings
 from engine.sweep import setup
 from engine.sweep.outcomes import free_models, memory_errors
 from engine.sweep.reward_jobs import sweep_replies
+from engine.sweep.self_check import SELF_CHECK_TOLERANCE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,48 +85,44 @@ def search_sequences(
       AssayError: bad input; a result that the run holds with another fingerprint; a reward that is
         not finite; a self-check beyond tolerance.
     """
-    if rule:
-        judges.check_rule(rule, len(checkpoints) * len(prompts))
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
-    frames = _vocabularies(manifest, checkpoints)
+    frames, vocabularies = _vocabularies(manifest, checkpoints)
     for checkpoint in checkpoints:
         meshes.check_mesh(mesh, checkpoint.card.decoder)
-    of = manifest, checkpoints, prompts, frames, settings, mesh
-    every = [jobs.universal_search(*of, rule=rule)] if rule else jobs.searches_of(*of, joint=joint)
-    certified = certificates.jobs_of(manifest, every, settings, mesh)
-    searches = [job for job in every if job.missing]
-    certifying = [job for job in certified if job.missing]
-    for job in searches if check_memory else ():
-        jobs.check_memory(job, mesh)
-    for job in certifying if check_memory else ():
-        certificates.check_memory(job, Place.of(mesh))
-    if searches or certifying:
-        for job in searches:
-            judges.announce(job.readers.values())
-        setup.begin(manifest, _unwritten(manifest, frames))
-    complete = [one for job in (*every, *certified) for one in _results(manifest, job, new=False)]
-    loaded = _Loaded(mesh, settings)
-    new = []
-    with progress(sum(job.steps for job in searches), "steps") as bar:
-        for job in searches:
-            bar.set_description(f"loading {', '.join(job.models)}")
-            with memory_errors(list(job.models), mesh, "candidates", settings.candidates):
-                _search(manifest, job, loaded, bar)
-            new += _results(manifest, job, new=True)
-    with progress(sum(job.swaps for job in certifying), "swaps") as bar:
-        for job in certifying:
-            with memory_errors(list(job.models), mesh, "certify_step", job.step_size):
-                _certify(manifest, job, loaded, bar)
-            new += _results(manifest, job, new=True)
+    every = jobs.searches_of(
+        manifest, checkpoints, prompts, frames, settings, mesh, joint=joint, rule=rule
+    )
+    certificates = jobs.certificates_of(manifest, every, settings, mesh)
+    listed = [*every, *certificates]
+    for job in listed if check_memory else ():
+        if job.missing:
+            jobs.check_memory(job, mesh)
+    if any(job.missing for job in listed):
+        for job in every:
+            if job.missing:
+                job.problem.announce()
+        setup.begin(manifest, vocabularies)
+    results = [one for job in listed for one in _results(manifest, job, new=False)]
+    held: dict[str, RewardScorer] = {}
+    for what, of in (("steps", every), ("swaps", certificates)):
+        missing = [job for job in of if job.missing]
+        with progress(sum(getattr(job, what) for job in missing), what) as bar:
+            for job in missing:
+                bar.set_description(f"loading {', '.join(job.slugs)}")
+                size = "certify_step" if job.searched else "candidates"
+                step = job.step_size or settings.candidates
+                with memory_errors(job.slugs, mesh, size, step):
+                    scorers = _scorers(job, held, mesh, settings)
+                    (_certify if job.searched else _search)(manifest, job, scorers, bar)
+                results += _results(manifest, job, new=True)
     if processes.writes():
         manifest.save_if_changed()  # files that the manifest lacked
     if not rule:
-        return [*complete, *new]
+        return results
     named = [(checkpoint.card.slug, prompt) for checkpoint in checkpoints for prompt in prompts]
     order = list(DIRECTIONS)
     return sorted(
-        [*complete, *new],
-        key=lambda r: (order.index(r.direction), named.index((r.model, r.prompt_id))),
+        results, key=lambda r: (order.index(r.direction), named.index((r.model, r.prompt_id)))
     )
 
 
@@ -140,19 +136,9 @@ def score_elsewhere(
     *,
     check_memory: bool = True,
 ) -> int:
-    """Scores the texts that searches found under every model, as an item list.
+    """Scores the texts that searches found, which may repeat, under every model, as an item list.
 
-    Args:
-      checkpoints: the models that score.
-      prompts: prompt id -> text.
-      run: run folder.
-      texts: found texts, which may repeat.
-      settings: `dtype` and `seed` are read.
-      mesh: from `engine.mesh.build_mesh`.
-      check_memory: whether a model that is larger than the free memory is refused.
-
-    Returns:
-      The number of rewards that were computed.
+    Of the settings, `dtype` and `seed` are read. Returns the number of rewards that were computed.
     """
     free_models()
     distinct = sorted(set(texts))
@@ -173,8 +159,7 @@ def score_elsewhere(
 def trace_frame(objective: SearchObjective, trace: Trace, direction: str) -> pl.DataFrame:
     """The best sequence after each step of one direction, from its first sequence to its end.
 
-    Returns:
-      `schema.SEQUENCE_COLUMNS`; `reward` is not signed.
+    Rewards are not signed.
     """
     settings = objective.settings
     rewards, ids = trace.best(settings.directions.index(direction), settings)
@@ -199,21 +184,13 @@ def trace_frame(objective: SearchObjective, trace: Trace, direction: str) -> pl.
     )
 
 
-def rewards_of_judge(frame: pl.DataFrame, judge: IdsJudge) -> pl.DataFrame:
-    """The sequences of a trace with the rewards of one judge, not standardised."""
-    ids, place = np.unique(np.array(frame["token_ids"].to_list()), axis=0, return_inverse=True)
-    rewards = SuffixScorer(judge.objective, judge.scorer).rewards((), ids.astype(np.int32))
-    return frame.with_columns(reward=pl.Series(rewards[place.ravel()], dtype=pl.Float32))
-
-
-def _search(manifest: Manifest, job: Job, loaded: "_Loaded", bar: tqdm) -> None:
+def _search(
+    manifest: Manifest, job: SearchJob, scorers: Mapping[str, RewardScorer], bar: tqdm
+) -> None:
     """Runs a search to its end, or resumes it, and writes its files."""
-    objective, settings, done = job.objective, job.objective.settings, bar.n
-    scorers = loaded.scorers(job)
-    judged, read = _judges(job, scorers) if job.rule else ([], [])
-    driver = universal.universal_driver(objective, judged, job.rule, read) if job.rule else None
+    objective, settings, rule, done = job.problem.whole, job.settings, job.problem.rule, bar.n
     began = time.perf_counter()
-    bar.set_description(f"{' · '.join([*job.models, *job.prompts])} · {settings.method}")
+    bar.set_description(f"{job.title} · {settings.method}")
 
     def show(steps: int, trace: Trace) -> None:
         best = [
@@ -223,79 +200,171 @@ def _search(manifest: Manifest, job: Job, loaded: "_Loaded", bar: tqdm) -> None:
         bar.set_postfix_str(", ".join(best), refresh=False)
         bar.update(done + round(job.spent(steps, trace) * job.steps) - bar.n)
 
-    state, first = _state_file(manifest, job), scorers[next(iter(job.each))]
-    trace, rejected = run_search(objective, first, state, show, driver)
+    state = _state_file(manifest, job)
+    trace, rejected, judges = run_problem(job.problem, scorers.values(), state, show)
     bar.update(done + job.steps - bar.n)  # the steps that an early end left out
-    files = len(job.missing) * len(job.files[job.missing[0]])
-    seconds = (time.perf_counter() - began) / files
-    by_name = {(judge.model, judge.prompt_id): judge for judge in judged}
+    seconds = (time.perf_counter() - began) / sum(len(job.files[d]) for d in job.missing)
+    by_name = {(j.model, j.prompt_id): j for j in judges if isinstance(j, IdsJudge)}
     for direction in job.missing:
         steps = trace_frame(objective, trace, direction)
         said: Json = {"rejected": rejected[direction]}
-        if job.rule:
-            said["universal"] = _said_of(job, steps, [*judged, *read])
+        if rule:
+            said["universal"] = _said_of(job, steps, judges)
         for name, path in job.files[direction].items():
-            scored = (objective, steps)
-            if job.rule:
-                judge = by_name[name]
-                scored = (judge.objective, rewards_of_judge(steps, judge))
-            check = jobs.self_check(scored[0], scorers[name[0]], scored[1], path)
-            jobs.write(manifest, path, job.about_prompts, scored[1], check, said, seconds)
+            judged, frame = objective, steps
+            if rule:
+                judged, frame = by_name[name].objective, rewards_of_judge(steps, by_name[name])
+            check = self_check(judged, scorers[name[0]], frame, path)
+            _write(manifest, path, job.prompts, frame, check, said, seconds)
     if processes.writes():
         manifest.save()  # once for all directions: `state` cannot resume one of them alone
         storage.remove(state)
 
 
-def _judges(
-    job: Job, scorers: Mapping[str, RewardScorer]
-) -> tuple[list[IdsJudge], list[TextJudge]]:
-    """The judges of a universal search: those of token ids and those of texts."""
-    judged: list[IdsJudge] = []
-    read: list[TextJudge] = []
-    for slug, scorer in scorers.items():
-        if slug in job.readers:
-            read += judges.text_judges(job.readers[slug], job.objective, scorer)
-        else:
-            judged += judges.ids_judges(slug, job.prompts, job.each[slug], scorer)
-    return judged, read
-
-
-def _said_of(job: Job, steps: pl.DataFrame, every: Sequence[Judge]) -> Mapping[str, Any]:
+def _said_of(job: SearchJob, steps: pl.DataFrame, judges: Iterable[Judge]) -> Mapping[str, Any]:
     """What the files of a universal search say of it: JSON values."""
+    readers = sorted(reader.checkpoint.card.slug for reader in job.problem.readers)
     return {
-        "rule": job.rule,
-        "group": job.group,
+        "rule": job.problem.rule,
+        "group": job.problem.group,
         "objective": steps["reward"][-1],
-        "judges": [[one.model, one.prompt_id, one.mean, one.sd] for one in every],
-        **({"readers": sorted(job.readers)} if job.readers else {}),
+        "judges": [[one.model, one.prompt_id, one.mean, one.sd] for one in judges],
+        **({"readers": readers} if readers else {}),
     }
 
 
-def _state_file(manifest: Manifest, job: Job) -> epath.Path:
+def rewards_of_judge(frame: pl.DataFrame, judge: IdsJudge) -> pl.DataFrame:
+    """The sequences of a trace with the rewards of one judge, not standardised."""
+    ids, place = np.unique(np.array(frame["token_ids"].to_list()), axis=0, return_inverse=True)
+    rewards = SuffixScorer(judge.objective, judge.scorer).rewards((), ids.astype(np.int32))
+    return frame.with_columns(reward=pl.Series(rewards[place.ravel()], dtype=pl.Float32))
+
+
+def _state_file(manifest: Manifest, job: SearchJob) -> epath.Path:
     """Where an unfinished search lies."""
-    settings = job.objective.settings
+    settings = job.settings
     name = f"{settings.method}-seed{settings.seed}-{settings.direction}.safetensors"
-    if job.rule:
-        return manifest.run / schema.SEQUENCES_DIR / f"universal-{job.group}-{name}"
+    if job.problem.rule:
+        return manifest.run / schema.SEQUENCES_DIR / f"universal-{job.problem.group}-{name}"
     [path] = job.files[job.missing[0]].values()
     return (manifest.run / path).parent.parent / name
 
 
-def _certify(manifest: Manifest, job: Job, loaded: "_Loaded", bar: tqdm) -> None:
-    """Runs the certificate of a search, and writes its file."""
-    began, [slug] = bar.n, job.models
-    names = " · ".join([slug, *job.prompts])
-    bar.set_description(f"{names} · certifying {job.missing[0]}")
-    certificates.certify(manifest, job, loaded.scorers(job)[slug], bar.update)
-    bar.update(began + job.swaps - bar.n)  # the sweeps that were not needed
+def _certify(
+    manifest: Manifest, job: SearchJob, scorers: Mapping[str, RewardScorer], bar: tqdm
+) -> None:
+    """Runs a certificate to its end, or resumes it, and writes its file."""
+    began, done, objective = time.perf_counter(), bar.n, job.problem.whole
+    [scorer], [(direction, files)] = scorers.values(), job.files.items()
+    [path] = files.values()
+    bar.set_description(f"{job.title} · certifying {direction}")
+    found, _ = processes.from_first(
+        f"found in {job.searched}", lambda: jobs.last_row(manifest, job.searched, job.prompts)
+    )
+    identity = {
+        "fingerprint": manifest.result(path)["fingerprint"],
+        "searched_ids": list(found["token_ids"]),
+    }
+    file = manifest.run / path
+    state = certificate.SavedSweeps(file, identity)
+    kept = state.load()
+    ascent = certificate.run_certificate(
+        objective,
+        dataclasses.replace(scorer, step_size=job.step_size),
+        np.array(found["token_ids"]),
+        DIRECTIONS[direction] * found["reward"],
+        kept if len(kept) > len(job.known) else job.known,
+        save=state.save,
+        advance=bar.update,
+    )
+    frame = certificate.ascent_frame(objective, scorer, ascent, found["flops"])
+    check = self_check(objective, scorer, frame, path)
+    if processes.writes():
+        state.save(ascent.sweeps, now=True)
+        # A file of a smaller budget is replaced: until then the manifest does not vouch for it.
+        manifest.forget_parts(path, [file.name])
+        manifest.save()
+        said = {
+            "rejected": ascent.rejected,
+            "certificate": certificate.summary(objective, ascent, found),
+            "sweeps": [sweep.to_json() for sweep in ascent.sweeps],
+        }
+        seconds = time.perf_counter() - began
+        _write(manifest, path, job.prompts, frame, check, said, seconds)
+        manifest.save()
+        storage.remove(certificate.state_file(file))
+    bar.update(done + job.swaps - bar.n)  # the sweeps that were not needed
 
 
-def _results(manifest: Manifest, job: Job, *, new: bool) -> list[SearchResult]:
+def self_check(
+    objective: SearchObjective,
+    scorer: RewardScorer,
+    steps: pl.DataFrame,
+    path: str,
+) -> dict[str, int | float]:
+    """Scores the last sequence of a trace again by the plain pass, for the manifest.
+
+    Returns:
+      The difference between the two rewards, its tolerance, and the reward of the conversation that
+      is tokenised from the sequence's text.
+
+    Raises:
+      AssayError: the difference exceeds the tolerance; it names `path`.
+    """
+    last = steps.row(-1, named=True)
+    ids = [[*p.prefix, *last["token_ids"], *p.suffix] for p in objective.prompts]
+    texts = [objective.template.sequences(p.prompt, [last["text"]])[0] for p in objective.prompts]
+    read_at = [len(one) - 1 for one in ids] + [objective.pooling.position(one) for one in texts]
+    plain = scorer.plain_rewards([*ids, *texts], read_at)[0].reshape(2, -1).mean(1)
+    tolerance = SELF_CHECK_TOLERANCE[objective.settings.dtype]
+    difference, allowed = abs(plain[0] - last["reward"]), tolerance * max(1.0, abs(plain[0]))
+    if not difference <= allowed:
+        raise AssayError(
+            f"self-check of {path}: reward {last['reward']:.6g}, the plain pass gives "
+            f"{plain[0]:.6g}; allowed difference {allowed:.2g}"
+        )
+    return {
+        "candidates": 1,
+        "max_abs_difference": float(difference),
+        "tolerance": tolerance,
+        "reward_from_text": float(plain[1]),
+    }
+
+
+def _write(
+    manifest: Manifest,
+    path: str,
+    prompts: Sequence[str],
+    frame: pl.DataFrame,
+    check: Json,
+    said: Json,
+    seconds: float,
+) -> None:
+    """Writes a search's file on process 0, and enters it in the manifest, which is not saved.
+
+    `said` is what the file says beside its self-check: `rejected`, and what its kind has.
+    """
+    if not processes.writes():
+        return
+    about = {
+        **manifest.about(path, prompts),
+        "rows": provenance.part_rows(0, len(frame), len(frame)),
+        "self_check": check,
+        **said,
+        "computed_by": manifest.computed_by,
+    }
+    file = manifest.run / path
+    digest = parts.write_frame(file, frame, about)
+    manifest.record_part(path, file.name, len(frame), digest, seconds)
+    jobs.finish(manifest, path, about)
+
+
+def _results(manifest: Manifest, job: SearchJob, *, new: bool) -> list[SearchResult]:
     """Results in a job's files: those just written if `new`, else those complete before."""
     results = []
     for direction, files in job.files.items():
         for (slug, prompt_id), path in files.items() if new == (direction in job.missing) else ():
-            read = functools.partial(jobs.last_row, manifest, path, job.about_prompts)
+            read = functools.partial(jobs.last_row, manifest, path, job.prompts)
             last, said = processes.from_first(path, read)
             results.append(
                 SearchResult(
@@ -304,50 +373,41 @@ def _results(manifest: Manifest, job: Job, *, new: bool) -> list[SearchResult]:
                     direction=direction,
                     reward=last["reward"],
                     text=last["text"],
-                    rejected=0 if job.rule else said["rejected"],
+                    rejected=0 if job.problem.rule else said["rejected"],
                     certificate=said["certificate"] if job.searched else None,
-                    universal=said["universal"] if job.rule else None,
+                    universal=said["universal"] if job.problem.rule else None,
                     new=new,
                 )
             )
     return results
 
 
-class _Loaded:
-    """The models that were loaded last."""
-
-    def __init__(self, mesh: Mesh, settings: SearchSettings):
-        self._mesh, self._settings = mesh, settings
-        self._held: dict[str, RewardScorer] = {}
-
-    def scorers(self, job: Job) -> dict[str, RewardScorer]:
-        """The models of a job by slug, loaded unless they are those of the last one."""
-        if list(self._held) != list(job.models):
-            if self._held:
-                self._held = {}
-                free_models()
-            step, dtype = self._settings.candidates, dtype_named(self._settings.dtype)
-            for slug, checkpoint in job.models.items():
-                restored = restore([checkpoint], self._mesh, dtype)
-                self._held[slug] = RewardScorer.build(*restored, self._mesh, step_size=step)
-        return self._held
+def _scorers(
+    job: SearchJob, held: dict[str, RewardScorer], mesh: Mesh, settings: SearchSettings
+) -> dict[str, RewardScorer]:
+    """The models of a job by slug: those that are `held`, or others in place of them."""
+    if list(held) != job.slugs:
+        if held:
+            held.clear()
+            free_models()
+        for slug, model in zip(job.slugs, job.problem.models, strict=True):
+            restored = restore([model], mesh, dtype_named(settings.dtype))
+            held[slug] = RewardScorer.build(*restored, mesh, step_size=settings.candidates)
+    return held
 
 
-def _vocabularies(manifest: Manifest, checkpoints: Sequence[Checkpoint]) -> dict[str, pl.DataFrame]:
-    """Tokenizer hash -> vocabulary: read from the run, or computed."""
+def _vocabularies(
+    manifest: Manifest, checkpoints: Sequence[Checkpoint]
+) -> tuple[dict[str, pl.DataFrame], dict[str, pl.DataFrame]]:
+    """Tokenizer hash -> vocabulary, and path -> vocabulary of those that process 0 has to write."""
     frames: dict[str, pl.DataFrame] = {}
+    missing: dict[str, pl.DataFrame] = {}
     for checkpoint in checkpoints:
         name = checkpoint.card.tokenizer_hash
+        path = schema.vocab_path(name)
         if name not in frames:
-            path = schema.vocab_path(name)
             read = setup.read_vocabulary(manifest, path) if processes.writes() else None
             frames[name] = setup.vocabulary_of(checkpoint) if read is None else read
-    return frames
-
-
-def _unwritten(manifest: Manifest, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """Path -> vocabulary, of those that the run does not have."""
-    if not processes.writes():
-        return {}
-    paths = {schema.vocab_path(name): frame for name, frame in frames.items()}
-    return {path: f for path, f in paths.items() if not storage.exists(manifest.run / path)}
+            if read is None and processes.writes():
+                missing[path] = frames[name]
+    return frames, missing

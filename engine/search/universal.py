@@ -1,107 +1,402 @@
-"""The step of a universal search: that of one model, with every judge scored in turn.
+"""The models and prompts of one search: a list of one model, or several with one sequence for all.
 
-With one model the step is one program. Here it is several: the passes of each judge, and the
-compiled functions between them.
+In a universal search a judge is one of the models under one prompt. Its reward is standardised by
+mean and standard deviation of its rewards of a fixed random sample of single tokens; the objective
+is the mean of the standardised rewards, or the lowest. Models that share the first one's vocabulary
+take its token ids. A model of another tokenizer reads the text, and gives no gradient: how many
+tokens a reply has there is bounded before a model is loaded, since each token of the search may
+become many. The step is that of one model (`gcg.expand`), in several programs: the passes of each
+judge in turn, and the compiled functions between them.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 from flax import nnx
 from jax.sharding import Mesh
+from tqdm import tqdm
 
 from engine import mesh as meshes
-from engine.programs import run_together
-from engine.scoring.reward_passes import fetch
-from engine.search import gcg
-from engine.search.gcg import Pieces, Ranked, State, Step
-from engine.search.judges import IdsJudge, Judge, TextJudge, combined, read_as_text, standardised
-from engine.search.loop import StepDriver, planned_steps, step_flops
-from engine.search.objective import SearchObjective
-from engine.search.passes import StepInputs, score_candidates, slopes_of
-from engine.settings import SearchSettings
-from engine.types import Array, Graph, Params
+from engine import processes
+from engine.checkpoint.card import Checkpoint
+from engine.errors import AssayError
+from engine.planning import flops
+from engine.scoring.batches import reply_buckets, token_candidates
+from engine.scoring.reward_passes import RewardScorer, fetch
+from engine.scoring.rows import check_fits
+from engine.search import gcg, passes
+from engine.search.gcg import Ranked, State, Step, compiled
+from engine.search.objective import RoundTrip, SearchObjective
+from engine.search.passes import BROKEN, StepInputs
+from engine.settings import AUTO, STEP_METHODS, SearchSettings
+from engine.sweep.reward_jobs import pooling_of
+from engine.types import Array, Graph, Params, Prefix, PromptIds
+
+RULES = ("mean", "minimum")
+SAMPLE = 1024  # single tokens by whose rewards a judge's are standardised
+_ADDED = 512  # tokens that one of two vocabularies may have behind the other's: added ones
 
 
-def universal_driver(
-    objective: SearchObjective,
-    judges: Sequence[IdsJudge],
-    rule: str,
-    readers: Sequence[TextJudge] = (),
-) -> StepDriver:
-    """The driver of a universal search.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reader:
+    """A model of another tokenizer, which reads the replies of a universal search as texts.
 
-    Args:
-      objective: what all models admit.
-      judges: in the order of `combined`.
-      rule: one of `RULES`.
-      readers: judges of other tokenizers, behind the others in the order of `combined`.
+    Attributes:
+      checkpoint: the model.
+      differs: in which token its vocabulary differs from the first model's.
+      prompts: prompt id -> split by its template.
+      most: tokens that a reply has there at most.
+      usual: tokens of a reply of random tokens.
     """
-    settings = objective.settings
+
+    checkpoint: Checkpoint
+    differs: str
+    prompts: Mapping[str, PromptIds]
+    most: int
+    usual: int
+
+    @classmethod
+    def build(
+        cls,
+        checkpoint: Checkpoint,
+        differs: str,
+        prompts: Mapping[str, str],
+        whole: SearchObjective,
+    ) -> "Reader":
+        """Counts the tokens of the replies that `whole` searches.
+
+        Where two tokens' texts meet, the other tokenizer may split them differently, which adds
+        less than one token per text (docs/search.md), so `most` adds one to the longest text.
+
+        Raises:
+          AssayError: a conversation may be longer than the model was made for.
+        """
+        template, length = checkpoint.template, whole.settings.length
+        given = whole.initial()[0] if whole.settings.initial else ()  # fixed ones pass no filter
+        used = np.union1d(np.flatnonzero(whole.allowed), given).astype(int)
+        texts = [whole.round_trip.text([i]) for i in used]
+        encoded = template.tokenizer(texts, add_special_tokens=False)
+        counts = [len(ids) for ids in encoded["input_ids"]]
+        most, allowed = 1 + max(counts), checkpoint.card.decoder.max_positions
+        splits = {prompt_id: template.around(text) for prompt_id, text in prompts.items()}
+        around = max(len(split.prefix) + len(split.suffix) for split in splits.values())
+        if (longest := around + length * most) > allowed:
+            raise AssayError(
+                f"model {checkpoint.card.slug!r}: a conversation with a reply of {length} tokens "
+                f"as texts, up to {most} tokens each, has up to {longest} tokens; allowed by the "
+                f"model: {allowed}"
+            )
+        return cls(
+            checkpoint=checkpoint,
+            differs=differs,
+            prompts=splits,
+            most=length * most,
+            usual=math.ceil(length * float(np.mean(counts))),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchProblem:
+    """The models and prompts of one search: one model, or several by the rule of a universal one.
+
+    Attributes:
+      rule: one of `RULES`; "" without standardisation, of one model by the mean of its prompts.
+      models: in the order of `each`.
+      prompts: prompt id -> text.
+      whole: the tokens and texts that all models admit; of one model its objective.
+      each: of each model what it maximises, or how it reads texts.
+    """
+
+    rule: str
+    models: Sequence[Checkpoint]
+    prompts: Mapping[str, str]
+    whole: SearchObjective
+    each: Sequence[SearchObjective | Reader]
+
+    @classmethod
+    def build(
+        cls,
+        models: Sequence[Checkpoint],
+        prompts: Mapping[str, str],
+        frames: Mapping[str, pl.DataFrame],
+        settings: SearchSettings,
+        rule: str = "",
+    ) -> "SearchProblem":
+        """The problem of one model, or with a rule of several; `frames` by tokenizer hash.
+
+        The order of the models behind the first, and of the prompts, changes nothing.
+
+        Raises:
+          AssayError: settings, prompts and models do not fit each other.
+        """
+        if rule:
+            _check_universal(settings, rule, len(models) * len(prompts))
+            prompts = dict(sorted(prompts.items(), key=lambda one: one[::-1]))
+        first = models[0]
+        models = sorted(models, key=lambda one: (one.card.checkpoint_hash, one.card.slug))
+        differs = ["" if m is first else difference(first.tokens, m.tokens) for m in models]
+        objectives = {}
+        for i, model in enumerate(models):
+            if not differs[i]:
+                splits = [model.template.split(text) for text in prompts.values()]
+                frame = frames[model.card.tokenizer_hash]
+                objectives[i] = SearchObjective.build(model, splits, frame, settings)
+        known = list(objectives.values())
+        whole = _joined(known) if rule else known[0]
+        each = [
+            objectives[i] if not how else Reader.build(model, how, prompts, whole)
+            for i, (model, how) in enumerate(zip(models, differs, strict=True))
+        ]
+        return cls(rule=rule, models=models, prompts=prompts, whole=whole, each=each)
+
+    @property
+    def objectives(self) -> list[SearchObjective]:
+        """Those of the models that take token ids."""
+        return [one for one in self.each if isinstance(one, SearchObjective)]
+
+    @property
+    def readers(self) -> list[Reader]:
+        """The models that read texts."""
+        return [one for one in self.each if isinstance(one, Reader)]
+
+    @property
+    def group(self) -> str:
+        """A hash of rule, models and prompts, whatever their order."""
+        ids = [(o.checkpoint_hash, [list(p.prefix) for p in o.prompts]) for o in self.objectives]
+        texts = [
+            (r.checkpoint.card.checkpoint_hash, [list(p.prefix) for p in r.prompts.values()])
+            for r in self.readers
+        ]
+        kinds = [sorted([h, sorted(p)] for h, p in kind) for kind in (ids, texts) if kind]
+        return hashlib.sha256(json.dumps([self.rule, *kinds]).encode()).hexdigest()[:8]
+
+    def with_settings(self, settings: SearchSettings) -> "SearchProblem":
+        """The same problem with other settings."""
+
+        def changed(one: SearchObjective) -> SearchObjective:
+            return dataclasses.replace(one, settings=settings)
+
+        each = [changed(one) if isinstance(one, SearchObjective) else one for one in self.each]
+        return dataclasses.replace(self, whole=changed(self.whole), each=each)
+
+    def announce(self) -> None:
+        """Says on standard error which models read texts, and why; on process 0."""
+        for reader in self.readers if processes.writes() else ():
+            slug = reader.checkpoint.card.slug
+            line = f"model {slug}: {reader.differs}: it reads texts: no gradient, no file"
+            tqdm.write(line, file=sys.stderr)
+
+
+def _check_universal(settings: SearchSettings, rule: str, judges: int) -> None:
+    """Raises AssayError for a universal search of one judge, or with settings it has not."""
+    if rule not in RULES:
+        raise AssayError(f"universal={rule!r}; allowed: {', '.join(map(repr, RULES))}")
+    if judges < 2:
+        raise AssayError(
+            f"universal={rule!r} with one model and one prompt; allowed: several prompts or models"
+        )
+    if settings.method not in STEP_METHODS:
+        allowed = ", ".join(map(repr, STEP_METHODS))
+        raise AssayError(f"method={settings.method!r}; allowed in a universal search: {allowed}")
+    for name in ("target", "wrong_sign", "distance", "certify"):
+        if value := getattr(settings, name):
+            raise AssayError(f"{name}={value!r}; allowed in a universal search: {type(value)()!r}")
+
+
+def difference(known: Mapping[int, str], tokens: Mapping[int, str]) -> str:
+    """The first token in which a vocabulary differs from a known one; "" if by few added tokens."""
+    for i, text in known.items():
+        if tokens.get(i, text) != text:
+            return f"token {i} is {tokens[i]!r}, not {text!r}"
+    if len(known.keys() ^ tokens.keys()) > _ADDED:
+        return f"it has {len(tokens)} tokens, not {len(known)}"
+    return ""
+
+
+def _joined(objectives: Sequence[SearchObjective]) -> SearchObjective:
+    """The tokens and texts that all models of one vocabulary admit, as one objective.
+
+    Raises:
+      AssayError: too few tokens; no sequence that all admit.
+    """
+    first = objectives[0]
+    rows = min(len(objective.allowed) for objective in objectives)
+    allowed = np.logical_and.reduce([objective.allowed[:rows] for objective in objectives])
+    if allowed.sum() < first.settings.topk:
+        raise AssayError(
+            f"topk={first.settings.topk}; the filters of all models leave {allowed.sum()} tokens: "
+            "allowed at most that"
+        )
+    hashes = [objective.checkpoint_hash for objective in objectives]
+    whole = dataclasses.replace(
+        first,
+        allowed=allowed,
+        checkpoint_hash=hashlib.sha256(json.dumps(hashes).encode()).hexdigest(),
+        round_trip=RoundTrip([c for o in objectives for c in o.round_trip.conversations]),
+    )
+    whole.initial()
+    return whole
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judge:
+    """A model under a prompt; mean and standard deviation are of its rewards of the sample."""
+
+    model: str  # slug
+    prompt_id: str
+    scorer: RewardScorer
+    mean: float = 0.0
+    sd: float = 1.0
+
+    def standardised_by(self, prompt: PromptIds, rewards: np.ndarray) -> "Judge":
+        """The judge with the moments of its rewards of the sample's tokens.
+
+        Raises:
+          AssayError: they are all equal, or not finite.
+        """
+        rewards = rewards.astype(np.float64)
+        if not (np.isfinite(rewards).all() and rewards.std() > 0):
+            raise AssayError(
+                f"model {self.model!r}, prompt {prompt.prompt!r}: the rewards of {len(rewards)} "
+                "single tokens cannot be standardised: they are all equal, or not finite"
+            )
+        return dataclasses.replace(self, mean=float(rewards.mean()), sd=float(rewards.std()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IdsJudge(Judge):
+    """One that takes token ids; its objective has one prompt."""
+
+    objective: SearchObjective
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextJudge(Judge):
+    """One that reads replies as texts behind the computed prefix of a prompt."""
+
+    reader: Reader
+    prompt: PromptIds
+    prefix: Prefix
+
+    @property
+    def flops(self) -> float:
+        """Operations of one reply of as many tokens as random ones have."""
+        positions = self.reader.usual + len(self.prompt.suffix)
+        return flops.response(
+            self.reader.checkpoint.card.decoder, positions, len(self.prompt.prefix)
+        )
+
+    def rewards(self, texts: Sequence[str]) -> np.ndarray:
+        """Rewards of texts as replies: float32 [texts].
+
+        Raises:
+          AssayError: a conversation is longer than the model was made for, or holds an id that
+            its embedding lacks.
+        """
+        checkpoint = self.reader.checkpoint
+        pooling = pooling_of(checkpoint, AUTO)
+        whole = checkpoint.template.sequences(self.prompt.prompt, texts)
+        rows = [ids[: pooling.position(ids) + 1] for ids in whole]
+        check_fits(max(map(len, rows)), max(map(max, rows)), checkpoint.card.decoder)
+        buckets = reply_buckets(self.prompt.prefix, rows)
+        return self.scorer.of_buckets(self.prefix, buckets, len(rows))[0]
+
+
+def judges_of(problem: SearchProblem, scorers: Iterable[RewardScorer]) -> list[Judge]:
+    """The judges of a universal search: those that take token ids, then those that read texts.
+
+    Raises:
+      AssayError: rewards that cannot be standardised.
+    """
+    by_ids: list[Judge] = []
+    by_text: list[Judge] = []
+    for model, one, scorer in zip(problem.models, problem.each, scorers, strict=True):
+        named: dict[str, Any] = {"model": model.card.slug, "scorer": scorer}  # of two types
+        if isinstance(one, SearchObjective):
+            for prompt_id, prompt in zip(problem.prompts, one.prompts, strict=True):
+                alone = dataclasses.replace(one, prompts=(prompt,))
+                judge = IdsJudge(prompt_id=prompt_id, objective=alone, **named)
+                candidates = token_candidates(prompt, _sample(one))
+                rewards = scorer.rewards(scorer.prefill(prompt), candidates)[0]
+                by_ids.append(judge.standardised_by(prompt, rewards))
+            continue
+        texts = [problem.whole.round_trip.text([token]) for token in _sample(problem.whole)]
+        for prompt_id, prompt in one.prompts.items():
+            prefix = scorer.prefill(prompt)
+            reads = TextJudge(
+                prompt_id=prompt_id, reader=one, prompt=prompt, prefix=prefix, **named
+            )
+            by_text.append(reads.standardised_by(prompt, reads.rewards(texts)))
+    return by_ids + by_text
+
+
+def _sample(objective: SearchObjective) -> np.ndarray:
+    """Allowed tokens by whose rewards a judge's are standardised: int [SAMPLE], or all of fewer."""
+    tokens = np.flatnonzero(objective.allowed)
+    rng = np.random.default_rng([SAMPLE, len(tokens)])
+    return np.sort(rng.choice(tokens, min(SAMPLE, len(tokens)), replace=False))
+
+
+def build_step(
+    objective: SearchObjective, judges: Sequence[Judge], rule: str
+) -> tuple[Step, float]:
+    """The step of a universal search, with every judge scored in turn, and its operations."""
+    settings, mesh = objective.settings.of_compiled_step(), judges[0].scorer.mesh
+    tokens, made = len(objective.allowed), functools.partial(compiled, mesh)
+    readers = [judge for judge in judges if isinstance(judge, TextJudge)]
+    known = [(j.scorer, _inputs_of(j, judges)) for j in judges if isinstance(j, IdsJudge)]
+    cost = sum(gcg.step_flops(j.objective) for j in judges if isinstance(j, IdsJudge))
     scored = len(gcg.first_changes(settings)) + len(gcg.whole_replies(settings))
-    cost = sum(step_flops(judge.objective) for judge in judges)
     cost += (scored + settings.takes_gradient) * sum(reader.flops for reader in readers)
-    planned = planned_steps(settings, cost)
-    step = universal_step(objective, judges, rule, planned, readers)
-    # Each judge has inputs of its own: the driver's are not read.
-    return StepDriver(objective, judges[0].scorer, step, judges[0].inputs, cost)
-
-
-def universal_step(
-    objective: SearchObjective,
-    judges: Sequence[IdsJudge],
-    rule: str,
-    planned: int,
-    readers: Sequence[TextJudge] = (),
-) -> Step:
-    """The step of a universal search; see `universal_driver`. `planned`: steps of the search."""
-    settings, mesh = objective.settings, judges[0].scorer.mesh
-    gcg.spread_changes(settings)
-    shared, tokens = settings.of_compiled_step(), len(objective.allowed)
-    every: list[Judge] = [*judges, *readers]
     values = (
         objective.allowed,
-        np.array(planned, np.int32),
+        np.array(gcg.planned_steps(objective.settings, cost), np.int32),
+        np.zeros((1, 1), np.float32),  # the embedding is read for a distance alone
         objective.signs,
-        np.array([one.mean for one in every], np.float32),
-        np.array([one.sd for one in every], np.float32),
+        np.array([one.mean for one in judges], np.float32),
+        np.array([one.sd for one in judges], np.float32),
     )
-    allowed, steps, *scale = meshes.put(mesh, values, "")
-    between = _between(mesh, shared, rule)
+    allowed, steps, embedding, *scale = meshes.put(mesh, values, "")
+    keep = made(gcg.admit, settings=settings)
 
     def read(ids: Array) -> list[Array]:
-        found = read_as_text(objective, readers, fetch(ids)) if readers else []
-        return list(meshes.put(mesh, tuple(found), ""))
+        results = _read_as_text(objective, readers, fetch(ids)) if readers else []
+        return list(meshes.put(mesh, tuple(results), ""))
 
     def slopes(parents: Array) -> tuple[Array, Array, None]:
-        found = [
-            _slopes_pass(one.scorer.graph, mesh, shared)(one.scorer.params, one.inputs, parents)
-            for one in judges
+        results = [
+            made(slopes_pass, graph=one.graph, mesh=mesh, settings=settings)(
+                one.params, inputs, parents
+            )
+            for one, inputs in known
         ]
-        rewards = [each[0] for each in found] + read(parents)
-        return (*between.weigh(rewards, [each[1][..., :tokens] for each in found], *scale), None)
+        rewards = [each[0] for each in results] + read(parents)
+        steepness = [each[1][..., :tokens] for each in results]
+        return (*made(weigh, rule=rule)(rewards, steepness, *scale), None)
 
     def score(parents: Array, ids: Array, first: tuple[int, ...], written: None) -> Array:
-        found = [
-            _rewards_pass(one.scorer.graph, mesh, first)(
-                one.scorer.params, one.inputs, parents, ids
+        results = [
+            made(rewards_pass, graph=one.graph, mesh=mesh, first=first)(
+                one.params, inputs, parents, ids
             )
-            for one in judges
+            for one, inputs in known
         ]
-        return between.combine(found + read(ids), *scale)
-
-    def propose(*given: Array | None) -> Array:
-        return between.propose(*given, allowed, steps)
-
-    pieces = dataclasses.replace(between.pieces, slopes=slopes, propose=propose, score=score)
+        combined: Array = made(combine, rule=rule)(results + read(ids), *scale)
+        return combined
 
     def expand(params: Params, inputs: StepInputs, state: State) -> Ranked:
-        return gcg.expand(pieces, state, settings)
+        vocabulary = allowed, steps, embedding
+        return gcg.expand(state, settings, slopes, score, vocabulary, made)
 
     def many(
         params: Params, inputs: StepInputs, state: State, count: Array
@@ -109,101 +404,96 @@ def universal_step(
         rewards, ids = [], []
         for _ in range(int(count)):
             ranked = expand(params, inputs, state)
-            state = between.admit(state, ranked, np.ones(ranked.rewards.shape, bool))
+            state = keep(state, ranked, np.ones(ranked.rewards.shape, bool))
             rewards.append(state.best_rewards)
             ids.append(state.best)
         return state, jnp.stack(rewards), jnp.stack(ids)
 
-    return Step(many, expand, between.admit)
+    return Step(many, expand, keep), cost
 
 
-@functools.lru_cache(maxsize=16)
-def _slopes_pass(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Callable[..., Any]:
-    """The compiled gradient of judges of one structure: rewards and slopes of parents."""
-
-    def slopes(params: Params, inputs: StepInputs, parents: Array) -> tuple[Array, Array]:
-        with jax.default_matmul_precision("highest"):
-            return slopes_of(nnx.merge(graph, params), inputs, parents, settings, mesh)
-
-    return run_together(jax.jit(slopes, out_shardings=meshes.sharding(mesh, "")))
+def _inputs_of(judge: IdsJudge, judges: Sequence[Judge]) -> StepInputs:
+    """Inputs of the passes of a judge; those of one model have one shape."""
+    beside = [j for j in judges if isinstance(j, IdsJudge) and j.scorer is judge.scorer]
+    longest = max(len(j.objective.prompts[0].prefix) for j in beside)
+    return gcg.build_step_inputs(judge.objective, judge.scorer, longest)
 
 
-@functools.lru_cache(maxsize=16)
-def _rewards_pass(graph: Graph, mesh: Mesh, first: tuple[int, ...]) -> Callable[..., Array]:
-    """The compiled scores of judges of one structure: rewards of candidates."""
+def slopes_pass(
+    params: Params,
+    inputs: StepInputs,
+    parents: Array,
+    *,
+    graph: Graph,
+    mesh: Mesh,
+    settings: SearchSettings,
+) -> tuple[Array, Array]:
+    """The gradient of judges of one structure: rewards and slopes of parents."""
+    with jax.default_matmul_precision("highest"):
+        model = nnx.merge(graph, params)
+        rewards, steepness, _ = passes.slopes_of(model, inputs, parents, settings, mesh)
+        return rewards, steepness
 
-    def rewards(params: Params, inputs: StepInputs, parents: Array, ids: Array) -> Array:
-        with jax.default_matmul_precision("highest"):
-            model = nnx.merge(graph, params)
-            return score_candidates(model, inputs, parents, ids, first, mesh)
 
-    return run_together(jax.jit(rewards, out_shardings=meshes.sharding(mesh, "")))
+def rewards_pass(
+    params: Params,
+    inputs: StepInputs,
+    parents: Array,
+    ids: Array,
+    *,
+    graph: Graph,
+    mesh: Mesh,
+    first: tuple[int, ...],
+) -> Array:
+    """The scores of judges of one structure: rewards of candidates."""
+    with jax.default_matmul_precision("highest"):
+        model = nnx.merge(graph, params)
+        return passes.score_candidates(model, inputs, parents, ids, first, mesh)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Between:
-    """The compiled functions of a step between the passes of the judges.
+def weigh(
+    rewards: list[Array], slopes: list[Array], signs: Array, means: Array, sds: Array, *, rule: str
+) -> tuple[Array, Array]:
+    """Rewards and slopes of the judges -> the objective of the parents and its slopes."""
+    z = _standardised(rewards, signs, means, sds)  # [judges, A]
+    known = z[: len(slopes)]  # readers have no slopes
+    if rule == "mean":
+        weights = jnp.full(known.shape, 1 / len(rewards))
+    else:
+        weights = (known == known.min(0)).astype(jnp.float32)
+        weights /= weights.sum(0)
+    steepness = weights / sds[: len(slopes), None]
+    total = sum(w[:, None, None] * s for w, s in zip(steepness, slopes, strict=True))
+    return _combined(rule, z), total
 
-    Attributes:
-      pieces: those that one model has too.
-      propose: as `gcg.propose`, with the allowed tokens and the planned steps at the end.
-      weigh: rewards and slopes of the judges -> the objective of the parents and its slopes.
-      combine: rewards of the judges -> the objective of the candidates.
-      admit: as `gcg.admit`.
+
+def combine(rewards: list[Array], signs: Array, means: Array, sds: Array, *, rule: str) -> Array:
+    """Rewards of the judges -> the objective of the candidates."""
+    return _combined(rule, _standardised(rewards, signs[:, None], means, sds))
+
+
+def _read_as_text(
+    whole: SearchObjective, readers: Sequence[TextJudge], ids: np.ndarray
+) -> list[np.ndarray]:
+    """Signed rewards of sequences [A, …, T] by every reader: float32 [A, …].
+
+    A reward that is not finite is `BROKEN`.
     """
+    distinct, place = np.unique(ids.reshape(-1, ids.shape[-1]), axis=0, return_inverse=True)
+    texts = [whole.round_trip.text(row) for row in distinct]
+    signs = whole.signs.reshape(-1, *[1] * (ids.ndim - 2))
+    every = (reader.rewards(texts)[place.ravel()].reshape(ids.shape[:-1]) for reader in readers)
+    return [np.where(np.isfinite(one), signs * one, BROKEN).astype(np.float32) for one in every]
 
-    pieces: Pieces
-    propose: Callable[..., Array]
-    weigh: Callable[..., tuple[Array, Array]]
-    combine: Callable[..., Array]
-    admit: Callable[..., State]
+
+def _standardised(rewards: list[Array], signs: Array, means: Array, sds: Array) -> Array:
+    """Signed standardised rewards [judges, …] from signed ones."""
+    stacked = jnp.stack(rewards)
+    shape = (-1,) + (1,) * (stacked.ndim - 1)
+    return (stacked - signs * means.reshape(shape)) / sds.reshape(shape)
 
 
-@functools.lru_cache(maxsize=16)
-def _between(mesh: Mesh, settings: SearchSettings, rule: str) -> _Between:
-    def weigh(
-        rewards: list[Array], slopes: list[Array], signs: Array, means: Array, sds: Array
-    ) -> tuple[Array, Array]:
-        z = standardised(rewards, signs, means, sds)  # [judges, A]
-        known = z[: len(slopes)]  # readers have no slopes
-        if rule == "mean":
-            weights = jnp.full(known.shape, 1 / len(rewards))
-        else:
-            weights = (known == known.min(0)).astype(jnp.float32)
-            weights /= weights.sum(0)
-        steepness = weights / sds[: len(slopes), None]
-        total = sum(w[:, None, None] * s for w, s in zip(steepness, slopes, strict=True))
-        return combined(rule, z), total
-
-    def combine(rewards: list[Array], signs: Array, means: Array, sds: Array) -> Array:
-        return combined(rule, standardised(rewards, signs[:, None], means, sds))
-
-    def propose(
-        step: Array,
-        parents: Array,
-        slopes: Array | None,
-        keys: Array,
-        noise_keys: Array,
-        allowed: Array,
-        planned: Array,
-    ) -> Array:
-        given = {"allowed": allowed, "planned": planned, "settings": settings}
-        nothing = jnp.zeros((1, 1))  # the embedding is read for a distance alone
-        return gcg.propose(step, parents, slopes, keys, noise_keys, embedding=nothing, **given)
-
-    def admit(state: State, ranked: Ranked, passes: Array) -> State:
-        return gcg.admit(state, ranked, passes, settings)
-
-    # Any: functions of several types.
-    def compiled(function: Callable[..., Any], **given: Any) -> Callable[..., Any]:
-        own = functools.partial(function, **given)
-        return run_together(jax.jit(own, out_shardings=meshes.sharding(mesh, "")))
-
-    pieces = Pieces(
-        draw=compiled(gcg.draw_parents, settings=settings),
-        merge=compiled(gcg.merge, settings=settings),
-        join=compiled(gcg.join),
-        rank=compiled(gcg.rank, settings=settings),
-        **dict.fromkeys(("slopes", "propose", "score"), cast(Any, None)),
-    )
-    return _Between(pieces, compiled(propose), compiled(weigh), compiled(combine), compiled(admit))
+def _combined(rule: str, scores: Array) -> Array:
+    """The objective, from signed standardised rewards [judges, …]."""
+    joined = scores.mean(0) if rule == "mean" else scores.min(0)
+    return jnp.where(jnp.isposinf(scores).any(0), BROKEN, joined)  # a reward is not finite

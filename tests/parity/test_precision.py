@@ -15,8 +15,7 @@ import pytest
 
 from engine import mesh as meshes
 from engine.search import gcg
-from engine.search.gcg import start
-from engine.search.loop import build_step_inputs
+from engine.search.gcg import build_step_inputs, start
 from tests.parity import test_language_models as language
 from tests.support import folders, parity, searches, slow, torch_models
 

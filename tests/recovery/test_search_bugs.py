@@ -9,8 +9,9 @@ import pytest
 from flax import nnx
 
 from engine.models.reward_model import RewardModels
-from engine.search import gcg, passes, proposals
-from engine.search.loop import build_step_inputs, run_search
+from engine.search import gcg, passes
+from engine.search.gcg import build_step_inputs
+from engine.search.loop import run_search
 from engine.search.objective import SearchObjective
 from engine.search.run_folder import trace_frame
 from tests.support import searches, slow
@@ -55,8 +56,7 @@ def check_proposals(model):
     assert asked.allowed[ids].all(), "a token that is not allowed"
     assert changed.any(1).all(), "a candidate that is its parent"
     first = sorted(changed.argmax(1).tolist())
-    spread = proposals.spread_first_changes((0, 1, 2), 12, 8)
-    assert first == list(spread.position), "changed elsewhere"
+    assert first == list(gcg.first_changes(asked.settings)), "changed elsewhere"
 
 
 def check_slopes(model):
@@ -68,13 +68,11 @@ def check_slopes(model):
     @jax.jit
     def best_change(params, what):
         model = nnx.merge(scorer.graph, params)
-        _, climbing = passes.slopes_of(model, what, parents, asked.settings, scorer.mesh)
+        _, climbing, _ = passes.slopes_of(model, what, parents, asked.settings, scorer.mesh)
         upward = dataclasses.replace(what, signs=jnp.ones(1))
         # Of the reward itself.
-        _, raw = passes.slopes_of(model, upward, parents, asked.settings, scorer.mesh)
-        gain = proposals.first_order_gain(
-            climbing[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0
-        )
+        _, raw, _ = passes.slopes_of(model, upward, parents, asked.settings, scorer.mesh)
+        gain = gcg.first_order_gain(climbing[0], parents[0], what.allowed, jnp.zeros((1, 1)), 0)
         place, token = jnp.unravel_index(gain.argmax(), gain.shape)
         return raw[0, place, token] - raw[0, place, parents[0, place]]
 
@@ -84,7 +82,7 @@ def check_slopes(model):
 def check_texts(model):
     """What is found, its text tokenises to."""
     asked = problem(model, round_trip=True, length=5, steps=4, restarts=1, topk=64)
-    trace, rejected = run_search(asked, searches.scorer(model), None, lambda steps, trace: None)
+    trace, rejected = run_search(asked, searches.scorer(model))
     assert trace_frame(asked, trace, "max")["round_trips"].all()
     assert rejected["max"] > 0  # the check had something to refuse
 
@@ -123,14 +121,14 @@ def laid_out(**changes):
 
 def replaced_one_place_on(patch):
     """The token that was meant for a position stands at the next."""
-    right = proposals.by_position
+    right = gcg.by_position
 
     def wrong(key, ids, *rest):
         meant = right(key, ids, *rest)
         changed = jnp.roll(meant != ids, 1, axis=-1)
         return jnp.where(changed, jnp.roll(meant, 1, axis=-1), ids)
 
-    patch.setattr(proposals, "by_position", wrong)
+    patch.setattr(gcg, "by_position", wrong)
 
 
 def sign_forgotten(patch):
@@ -145,9 +143,9 @@ def sign_forgotten(patch):
 
 
 def mask_ignored(patch):
-    right = proposals.first_order_gain
+    right = gcg.first_order_gain
     patch.setattr(
-        proposals,
+        gcg,
         "first_order_gain",
         lambda slopes, ids, allowed, *rest: right(slopes, ids, jnp.ones_like(allowed), *rest),
     )

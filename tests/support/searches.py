@@ -11,9 +11,11 @@ from jax.sharding import AxisType
 from engine.checkpoint.card import Checkpoint
 from engine.checkpoint.restore import restore
 from engine.scoring.reward_passes import RewardScorer
-from engine.search.gcg import Ranked, State, build_step
-from engine.search.loop import StepDriver, build_step_inputs
+from engine.search.gcg import Ranked, State, build_step, build_step_inputs
+from engine.search.jobs import SearchJob
+from engine.search.loop import StepDriver
 from engine.search.objective import SearchObjective
+from engine.search.universal import SearchProblem
 from engine.settings import SearchSettings
 from engine.sweep.setup import vocabulary_of
 
@@ -84,3 +86,12 @@ def _scorer(path, data) -> RewardScorer:
     mesh = make_mesh(data)
     restored = restore([Checkpoint.open(path)], mesh, np.dtype("float32"))
     return RewardScorer.build(*restored, mesh, step_size=16)
+
+
+def job_of(model: Checkpoint, **changes) -> SearchJob:
+    """A search of one model that no run knows."""
+    objective = problem(model, **changes)
+    whole = SearchProblem(
+        rule="", models=[model], prompts={"who": "Who?"}, whole=objective, each=[objective]
+    )
+    return SearchJob(problem=whole, prompts=["who"], files={}, fingerprints={}, missing=())

@@ -12,22 +12,29 @@ from etils import epath
 import analysis
 import engine
 from configs import search as search_config
-from engine import api, progress
+from engine import api
 from engine.errors import AssayError
 from engine.planning import admission, flops
 from engine.runs import schema
 from engine.runs.manifest import Manifest
 from engine.runs.verify import verify
-from engine.search import jobs, judges, run_folder, universal
-from engine.search import trace as traces
-from engine.search.loop import step_flops
-from engine.search.run_folder import score_elsewhere
+from engine.search import gcg, jobs, loop, universal
+from engine.search.run_folder import score_elsewhere, search_sequences
+from engine.search.universal import Reader
 from engine.sweep import rescore
 from launch.common import searching
 from tests.support import folders, slow, tiny
 from tests.support.killed import Killed, killed_after
-from tests.support.searches import make_mesh, problem, scorer, settings
-from tests.support.universal import ALLOW, FEW, PROMPTS, judged, search
+from tests.support.searches import job_of, make_mesh, problem, scorer, settings
+
+PROMPTS = {"who": "Who?", "what": "What is the greatest thing?"}
+ALLOW = tuple("abcdefghijklmnop")
+FEW = {"length": 2, "allow": ALLOW, "candidates": 16, "topk": 8, "replace_first": 2}
+
+
+def search(run, models, prompts=PROMPTS, rule="mean", data=1, **changes):
+    chosen = settings(**{"method": "mutate", "steps": 4, **changes})
+    return search_sequences(models, prompts, str(run), chosen, make_mesh(data), rule=rule)
 
 
 @pytest.fixture
@@ -35,18 +42,44 @@ def models(checkpoint):
     return [checkpoint(), checkpoint("other", head_seed=1)]
 
 
-def read(model, found, texts):
-    """Standardised rewards of texts by plain passes over whole conversations: [prompts, texts]."""
+def scores(model, found, wholes):
+    """Rewards by plain passes, standardised by the judges' moments: [prompts, rows].
+
+    `wholes` gives the rows of whole conversations under a prompt.
+    """
     every = []
     for prompt_id, prompt in PROMPTS.items():
-        rewards = scorer(model).plain_rewards(model.template.sequences(prompt, texts))[0]
-        (moments,) = (
-            own
-            for slug, p, *own in found.universal["judges"]
-            if (slug, p) == ("stranger", prompt_id)
+        rewards = scorer(model).plain_rewards(wholes(prompt))[0]
+        [(mean, sd)] = (
+            moments
+            for slug, p, *moments in found.universal["judges"]
+            if (slug, p) == (model.card.slug, prompt_id)
         )
-        every.append((rewards - moments[0]) / moments[1])
+        every.append((rewards - mean) / sd)
     return np.array(every)
+
+
+def judged(model, found, rows):
+    """Standardised rewards of rows of ids."""
+
+    def wholes(prompt):
+        split = model.template.split(prompt)
+        return [[*split.prefix, *ids, *split.suffix] for ids in rows]
+
+    return scores(model, found, wholes)
+
+
+def read(model, found, texts):
+    """Standardised rewards of texts."""
+    return scores(model, found, lambda prompt: model.template.sequences(prompt, texts))
+
+
+def same_bytes(whole, run):
+    """That a run has the searches of another; how many files they are."""
+    files = [f.relative_to(whole) for f in whole.rglob("*seed0.parquet")]
+    assert all((run / f).read_bytes() == (whole / f).read_bytes() for f in files)
+    assert not list(run.rglob("*.safetensors"))
+    return len(files)
 
 
 CASES = [
@@ -72,10 +105,10 @@ def test_the_best_of_all_pairs_is_found(
     pairs = list(itertools.product([template.reply_ids(a)[0] for a in ALLOW], repeat=2))
     texts = ["".join(pair) for pair in itertools.product(ALLOW, repeat=2)]
     known = models[:1] if stranger_too else models
-    every = [judged(known, found[0], pairs)]
+    every = [judged(model, found[0], pairs) for model in known]
     every += [read(stranger, found[0], texts)] if stranger_too else []
-    scores = sign * np.concatenate(every)
-    objective = scores.mean(0) if rule == "mean" else scores.min(0)
+    signed = sign * np.concatenate(every)
+    objective = signed.mean(0) if rule == "mean" else signed.min(0)
     assert found[0].universal["objective"] == pytest.approx(sign * objective.max(), abs=1e-4)
     assert found[0].text == texts[int(np.argmax(objective))]
     if stranger_too:
@@ -88,19 +121,18 @@ def test_judges_are_standardised_by_single_tokens(models, stranger, tmp_path):
     allowed = np.flatnonzero(problem(models[0]).allowed)  # fewer than the sample holds
     texts = [problem(models[0]).round_trip.text(np.array([i])) for i in allowed]
     ids = [[token] for token in allowed.tolist()]
-    scores = np.concatenate([judged(models[:1], found, ids), read(stranger, found, texts)])
-    np.testing.assert_allclose(scores.mean(1), 0, atol=1e-4)
-    np.testing.assert_allclose(scores.std(1), 1, atol=1e-4)
+    every = np.concatenate([judged(models[0], found, ids), read(stranger, found, texts)])
+    np.testing.assert_allclose(every.mean(1), 0, atol=1e-4)
+    np.testing.assert_allclose(every.std(1), 1, atol=1e-4)
 
 
 @pytest.mark.parametrize(("rule", "weights"), [("mean", [0.5, 0.5]), ("minimum", [0.0, 1.0])])
 def test_the_gradient_is_that_of_the_objective(rule, weights):
-    between = universal._between(make_mesh(), settings().of_compiled_step(), rule)
     rng = np.random.default_rng(0)
     rewards = [np.float32([5.0]), np.float32([1.0])]  # standardised: 2 and -1
     slopes = [rng.normal(size=(1, 3, 7)).astype(np.float32) for _ in rewards]
     means, sds = np.float32([1.0, 4.0]), np.float32([2.0, 3.0])
-    value, slope = between.weigh(rewards, slopes, np.float32([1.0]), means, sds)
+    value, slope = universal.weigh(rewards, slopes, np.float32([1.0]), means, sds, rule=rule)
     expected = sum(w * s / sd for w, s, sd in zip(weights, slopes, sds, strict=True))
     np.testing.assert_allclose(slope, expected, rtol=1e-6)
     assert value.item() == pytest.approx(0.5 if rule == "mean" else -1.0)
@@ -114,7 +146,7 @@ def test_a_gradient_climbs(models, tmp_path, merge):
     high, low = found[0].universal["objective"], found[-1].universal["objective"]
     assert high > low
     rows = [pl.read_parquet(f)["token_ids"].to_list() for f in (tmp_path / "run").rglob("*max/*")]
-    climb = judged(models, found[0], rows[0]).mean(0)
+    climb = np.concatenate([judged(model, found[0], rows[0]) for model in models]).mean(0)
     assert (np.diff(climb) >= -1e-5).all()
     assert climb[-1] == pytest.approx(high, abs=1e-4)
 
@@ -125,23 +157,19 @@ def test_with_a_gradient_a_reader_counts_too(checkpoint, stranger, tmp_path):
     found = search(tmp_path / "run", [checkpoint(), stranger], **kind)
     file, _ = (tmp_path / "run").rglob("*max/*")
     last = pl.read_parquet(file).row(-1, named=True)
-    known = judged([checkpoint()], found[0], [last["token_ids"]])
+    known = judged(checkpoint(), found[0], [last["token_ids"]])
     least = min(known.min(), read(stranger, found[0], [last["text"]]).min())
     assert found[0].universal["objective"] == pytest.approx(least, abs=1e-4)
 
 
 @pytest.mark.slow
-def test_each_judge_has_a_file_with_its_own_rewards(models, tmp_path):
+def test_each_judge_has_a_file_with_its_rewards(models, tmp_path):
     run = tmp_path / "run"
     found = search(run, models, direction="both", round_trip=True)
-    files = sorted((run / "sequences").rglob("*.parquet"))
-    assert len(files) == len(found) == 8
+    assert len(list((run / "sequences").rglob("*.parquet"))) == len(found) == 8
     for one in found:
-        (file,) = (
-            f
-            for f in files
-            if f"model={one.model}/prompt={one.prompt_id}/direction={one.direction}" in str(f)
-        )
+        where = f"model={one.model}/prompt={one.prompt_id}/direction={one.direction}"
+        (file,) = (run / "sequences" / where).iterdir()
         frame = pl.read_parquet(file)
         assert dict(frame.schema) == schema.SEQUENCE_COLUMNS
         last = frame.row(-1, named=True)
@@ -169,33 +197,36 @@ def test_each_judge_has_a_file_with_its_own_rewards(models, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_api_finds_what_the_command_finds(models, stranger, tmp_path):
-    own = {"method": "mutate", "steps": 4, "length": 3, "candidates": 12, "topk": 16}
-    own |= {"round_trip": False, "ascii_only": False, "restarts": 2, "buffer": 3, "every": 2}
-    own |= {"replace_first": 2, "spread": 1.0}
+def test_the_api_finds_what_the_command_finds(models, stranger, tmp_path, capfd):
+    names = ("length", "candidates", "topk", "round_trip", "ascii_only", "restarts", "buffer")
+    names += ("every", "replace_first", "spread", "temperature")
+    chosen = {name: getattr(settings(), name) for name in names} | {"method": "mutate", "steps": 4}
     loaded = [api.load(m.path, mesh=make_mesh(), step_size=16) for m in (*models, stranger)]
-    frame = engine.search_together(loaded, list(PROMPTS.values()), rule="minimum", **own)
+    frame = engine.search_together(loaded, list(PROMPTS.values()), rule="minimum", **chosen)
     found = search(tmp_path / "run", [*models, stranger], rule="minimum")
     assert frame["objective"][-1] == pytest.approx(found[0].universal["objective"], abs=1e-5)
     assert frame["text"][-1] == found[0].text
     with pytest.raises(AssayError, match=r"^universal='mean' with one model and one prompt"):
-        engine.search_together(loaded[:1], ["Who?"])
-    with pytest.raises(AssayError, match=r"^universal='mean' with one model and one prompt"):
         engine.search_together(loaded[0], "Who?")  # one model, one prompt: not four letters
+    token, other = (model.tokens[259] for model in (models[0], stranger))
+    said = f"stranger: token 259 is {other!r}, not {token!r}: it reads texts: no gradient, no file"
+    assert capfd.readouterr().err.count(said) == 2  # by the API and by the command
+    assert found[0].universal["readers"] == ["stranger"]
+    assert found[0].universal["judges"][-1][0] == "stranger"
 
 
 def test_a_killed_search_goes_on_to_the_same_bytes(models, stranger, tmp_path, monkeypatch):
     models = [*models, stranger]
     whole, run = tmp_path / "whole", tmp_path / "run"
     search(whole, models, steps=6)
-    save = traces.save
+    save = loop.save
 
     def killed(*arguments):
         save(*arguments)
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(traces, "save", killed)
+        patch.setattr(loop, "save", killed)
         search(run, models, steps=6)
     assert list(run.rglob("universal-*.safetensors"))
     with monkeypatch.context() as patch, pytest.raises(Killed):  # between two files
@@ -203,10 +234,7 @@ def test_a_killed_search_goes_on_to_the_same_bytes(models, stranger, tmp_path, m
         one, other, reader = models  # the order in which they are named changes no byte
         search(run, [other, reader, one], dict(reversed(PROMPTS.items())), steps=6)
     search(run, models, steps=6)
-    files = [f.relative_to(whole) for f in whole.rglob("*seed0.parquet")]
-    assert len(files) == 4
-    assert all((run / f).read_bytes() == (whole / f).read_bytes() for f in files)
-    assert not list(run.rglob("*.safetensors"))
+    assert same_bytes(whole, run) == 4
 
 
 def test_a_search_killed_between_two_directions_loses_neither(models, tmp_path, monkeypatch):
@@ -216,10 +244,7 @@ def test_a_search_killed_between_two_directions_loses_neither(models, tmp_path, 
         killed_after(patch, Manifest, "finish", 4)  # all four files of "max" are there
         search(run, models, direction="both", steps=3)
     search(run, models, direction="both", steps=3)
-    files = [f.relative_to(whole) for f in whole.rglob("*seed0.parquet")]
-    assert len(files) == 8
-    assert all((run / f).read_bytes() == (whole / f).read_bytes() for f in files)
-    assert not list(run.rglob("*.safetensors"))
+    assert same_bytes(whole, run) == 8
 
 
 @pytest.mark.slow
@@ -233,20 +258,9 @@ def test_more_devices_change_nothing(models, tmp_path, method):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"judges": "{other}, {other}"}, "model 'other' was given twice; slugs must differ"),
         ({"judges": "{same}"}, "model 'tiny' was given twice; slugs must differ"),
-        (
-            {"judges": "{other}", "transfer": False},
-            "judges='.*' with transfer=False, .*: transfer=True$",
-        ),
-        (
-            {"judges": "{other}", "joint": True},
-            "judges='.*' with joint=True, .*; allowed: joint=False$",
-        ),
-        (
-            {"joint": True, "universal": "mean"},
-            "joint=True with universal='mean'; allowed: one of both",
-        ),
+        ({"judges": "{other}", "joint": True}, "judges='.*' with joint=True, .*: joint=False$"),
+        ({"joint": True, "universal": "mean"}, "joint=True with universal='mean'; allowed: one of"),
     ],
 )
 def test_what_excludes_each_other_is_refused_before_the_search(
@@ -262,21 +276,7 @@ def test_what_excludes_each_other_is_refused_before_the_search(
     assert not (tmp_path / "run").exists()
 
 
-def job_of(model, **changes) -> jobs.Job:
-    asked = problem(model, **changes)
-    slug = model.card.slug
-    return jobs.Job(
-        models={slug: model},
-        prompts=["who"],
-        objective=asked,
-        each={slug: asked},
-        files={},
-        fingerprints={},
-        missing=(),
-    )
-
-
-def test_models_that_fit_alone_but_not_together_are_refused(models, tmp_path, monkeypatch):
+def test_models_that_fit_alone_but_not_beside_others_are_refused(models, tmp_path, monkeypatch):
     few, enough, alone = 0, 1 << 32, job_of(models[0], method="mutate")
     while enough - few > 1:
         free = (few + enough) // 2
@@ -293,21 +293,9 @@ def test_models_that_fit_alone_but_not_together_are_refused(models, tmp_path, mo
     assert not (tmp_path / "run").exists()
 
 
-def test_every_program_is_compiled_by_all_processes_together(models, monkeypatch):
-    wrapped = []
-
-    def together(program):
-        wrapped.append(program)
-        return program
-
-    monkeypatch.setattr(universal, "run_together", together)
-    shared, mesh, graph = settings().of_compiled_step(), make_mesh(), scorer(models[0]).graph
-    slopes = universal._slopes_pass.__wrapped__(graph, mesh, shared)
-    rewards = universal._rewards_pass.__wrapped__(graph, mesh, (0, 1))
-    between = universal._between.__wrapped__(mesh, shared, "mean")
-    pieces = [getattr(between.pieces, name) for name in ("draw", "merge", "join", "rank")]
-    rest = [between.propose, between.weigh, between.combine, between.admit]
-    assert wrapped == [slopes, rewards, *pieces, *rest]
+def test_every_program_is_compiled_on_all_processes_before_one_runs_it(monkeypatch):
+    monkeypatch.setattr(gcg, "run_together", lambda program: (program, "waits"))
+    assert gcg.compiled.__wrapped__(make_mesh(), gcg.join)[1] == "waits"
 
 
 @pytest.mark.parametrize(
@@ -316,28 +304,21 @@ def test_every_program_is_compiled_by_all_processes_together(models, monkeypatch
         ({"rule": "most"}, "universal='most'; allowed: 'mean', 'minimum'"),
         ({"method": "beam"}, "method='beam'; allowed in a universal search: 'gcg', 'mutate'"),
         ({"certify": 9}, "certify=9; allowed in a universal search: 0"),
-        ({"target": 3.0}, r"target=3\.0; allowed in a universal search: 0\.0"),
-        ({"deny": ("Liebe",)}, "deny: no token is 'Liebe'; allowed: texts of single tokens"),
+        ({"models": 1}, "universal='mean' with one model and one prompt; allowed: several"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(models, tmp_path, changes, message):
-    with pytest.raises(AssayError, match=rf"^{message}") as error:
-        search(tmp_path / "run", models, **changes)
-    assert "\n" not in str(error.value)
+    models = models[: changes.pop("models", 2)]
+    with pytest.raises(AssayError, match=rf"^{message}[^\n]*$"):
+        search(tmp_path / "run", models, {"who": "Who?"}, **changes)
     assert not (tmp_path / "run").exists()
 
 
-def test_one_judge_is_refused(models, tmp_path):
-    with pytest.raises(AssayError, match=r"^universal='mean' with one model and one prompt; allow"):
-        search(tmp_path / "run", models[:1], {"who": "Who?"})
-
-
 def test_a_search_ends_with_its_budget_without_round_trips(models, tmp_path):
-    """A step that could not be afforded ended in a traceback."""
-    own = {"method": "mutate", "round_trip": False, "steps": 100, "every": 50}
-    each = [problem(model, text, **own) for model in models for text in PROMPTS.values()]
-    budget = 3.5 * sum(map(step_flops, each)) * each[0].settings.attempts
-    search(tmp_path / "run", models, flops=budget, **own)
+    chosen = {"method": "mutate", "round_trip": False, "steps": 100, "every": 50}
+    each = [problem(model, text, **chosen) for model in models for text in PROMPTS.values()]
+    budget = 3.5 * sum(map(gcg.step_flops, each)) * each[0].settings.attempts
+    search(tmp_path / "run", models, flops=budget, **chosen)
     files = (tmp_path / "run").rglob("*seed0.parquet")
     assert {pl.read_parquet(file)["step"].max() for file in files} == {3}
 
@@ -345,13 +326,13 @@ def test_a_search_ends_with_its_budget_without_round_trips(models, tmp_path):
 def test_a_reward_that_a_reader_cannot_give_ends_the_search(
     checkpoint, stranger, tmp_path, monkeypatch
 ):
-    give = judges.TextJudge.rewards
+    give = universal.TextJudge.rewards
 
     def rewards(self, texts):
-        own = give(self, texts)
-        return own if len(texts) > 100 else np.full_like(own, np.nan)  # not of the sample
+        right = give(self, texts)
+        return right if len(texts) > 100 else np.full_like(right, np.nan)  # not of the sample
 
-    monkeypatch.setattr(judges.TextJudge, "rewards", rewards)
+    monkeypatch.setattr(universal.TextJudge, "rewards", rewards)
     with pytest.raises(AssayError, match="not finite"):
         search(tmp_path / "run", [checkpoint(), stranger])
 
@@ -378,51 +359,30 @@ def test_a_reply_that_a_reader_cuts_finer_is_too_long_before_anything_is_loaded(
     split = max((template.split(p) for p in PROMPTS.values()), key=lambda s: len(s.prefix))
     around = len(split.prefix) + len(split.suffix)
     few = fine(max_position_embeddings=around + 2 * 9)  # of `<script>`: eight bytes, and one more
-    shorter = problem(checkpoint(), *PROMPTS.values(), length=2)
-    assert judges.Reading.of(few, "", PROMPTS, shorter).most == 18
     message = (
-        rf"^model 'fine': a conversation with a reply of 3 tokens as texts, up to 9 tokens each "
+        rf"^model 'fine': a conversation with a reply of 3 tokens as texts, up to 9 tokens each, "
         rf"has up to {around + 27} tokens; allowed by the model: {around + 18}$"
     )
     with pytest.raises(AssayError, match=message):
         search(tmp_path / "run", [checkpoint(), few], length=3)
-    others = problem(checkpoint(), *PROMPTS.values(), length=2, deny=("<script>",))
-    assert judges.Reading.of(few, "", PROMPTS, others).most == 16  # `<script`
-    message = r"^model 'tiny': a conversation with a reply of 99 tokens has up to \d+ "
-    short = checkpoint(max_position_embeddings=around + 20)
-    with pytest.raises(AssayError, match=message):
-        search(tmp_path / "run", [short], length=99)
     assert not (tmp_path / "run").exists()
 
 
-def killed(*arguments, **named):
-    raise Killed
-
-
-def test_memory_and_operations_of_a_reader_are_those_of_its_own_tokens(
-    checkpoint, fine, tmp_path, monkeypatch
-):
-    asked, check = [], admission.check_search
-
-    def noted(checkpoint, mesh, dtype, work, beside=0.0):
-        asked.append((checkpoint.card.slug, work))
-        return check(checkpoint, mesh, dtype, work, beside)
-
-    monkeypatch.setattr(admission, "check_search", noted)
-    monkeypatch.setattr(run_folder, "restore", killed)
+def test_memory_and_operations_of_a_reader_are_those_of_its_tokens(checkpoint, fine):
     model, reader, prompts = checkpoint(), fine(), {"who": "Who?"}
-    own = {"length": 4, "allow": ("<script>", "a", "b", "c"), "topk": 4}
-    with pytest.raises(Killed):
-        search(tmp_path / "run", [model, reader], prompts, **own)
-    (split,) = map(reader.template.split, prompts.values())
-    # The longest reply has 4 * 9 tokens, which take 48 positions with what closes them.
-    works = [work for slug, work in asked if slug == "fine"]
-    assert {work.own for work in works} == {48}
-    reading = judges.Reading.of(reader, "", prompts, problem(model, **own))
+    whole = problem(model, length=4, allow=("<script>", "a", "b", "c"), topk=4, method="mutate")
+    reading = Reader.build(reader, "", prompts, whole)
     assert (reading.most, reading.usual) == (36, 11)  # 4 * (8 + 1), 4 * (8 + 1 + 1 + 1) / 4
-    (judge,) = judges.text_judges(reading, problem(model, **own), scorer(reader))
-    before, positions = len(split.prefix), 11 + len(split.suffix)
-    assert judge.flops == flops.response(reader.card.decoder, positions, before)
+    # The longest reply has 4 * 9 tokens, which take 48 positions with what closes them.
+    assert jobs._work(reading, whole).own == 48
+    both = universal.SearchProblem(
+        rule="mean", models=[model, reader], prompts=prompts, whole=whole, each=[whole, reading]
+    )
+    judge = universal.judges_of(both, [scorer(model), scorer(reader)])[-1]
+    assert isinstance(judge, universal.TextJudge)
+    split = reader.template.split("Who?")
+    positions = 11 + len(split.suffix)
+    assert judge.flops == flops.response(reader.card.decoder, positions, len(split.prefix))
 
 
 def test_a_reader_that_cannot_be_standardised_is_named(checkpoint, tmp_path, tmp_path_factory):
@@ -434,48 +394,13 @@ def test_a_reader_that_cannot_be_standardised_is_named(checkpoint, tmp_path, tmp
         search(tmp_path / "run", [checkpoint(), broken])
 
 
-@pytest.mark.slow
-def test_a_model_that_reads_texts_is_told_before_the_search(
-    checkpoint, stranger, tmp_path, capfd, monkeypatch
-):
-    beside = []
-
-    class Noted(progress._Bar):
-        def __init__(self, **settings):
-            beside.append([settings["desc"], *(other.desc for other in progress._open)])
-            super().__init__(**settings)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(progress, "_Bar", Noted)
-        found = search(tmp_path / "run", [checkpoint(), stranger], steps=1)
-    assert beside and not [one for one in beside if len(one) > 1]  # no bar inside that of the steps
-    token, own = (model.tokens[259] for model in (checkpoint(), stranger))
-    line = (
-        f"model stranger: token 259 is {own!r}, not {token!r}: it reads texts: no gradient, no file"
-    )
-    told = capfd.readouterr().err
-    assert told.count(line) == 1
-    assert told.index(line) < told.index("steps")
-    assert found[0].universal["readers"] == ["stranger"]
-    assert (found[0].model, found[0].universal["judges"][-1][0]) == ("tiny", "stranger")
-    search(tmp_path / "run", [checkpoint(), stranger], steps=1)
-    assert line not in capfd.readouterr().err  # it was complete
-    loaded = [api.load(m.path, mesh=make_mesh()) for m in (checkpoint(), stranger)]
-    monkeypatch.setattr(judges, "text_judges", killed)
-    with pytest.raises(Killed):
-        engine.search_together(loaded, "Who?", method="mutate", steps=1, topk=16)
-    assert capfd.readouterr().err.count(line) == 1
-
-
 @pytest.mark.parametrize(
-    ("known", "own", "said"),
+    ("known", "other", "said"),
     [
-        ({0: "a", 1: "b"}, {0: "a", 1: "c", 2: "d"}, "token 1 is 'c', not 'b'"),
-        ({0: "a"}, {0: "\x1b[2J\n\u202e"}, r"token 0 is '\x1b[2J\n\u202e', not 'a'"),
+        ({0: "a", 1: "b"}, {0: "a", 1: "\x1b\n", 2: "d"}, r"token 1 is '\x1b\n', not 'b'"),
         ({0: "a", 7: "b"}, {0: "a", 5: "c", 7: "b"}, ""),
-        ({0: "a"}, dict.fromkeys(range(513), "a"), ""),
         (dict.fromkeys(range(514), "a"), {0: "a"}, "it has 1 tokens, not 514"),
     ],
 )
-def test_the_first_token_that_differs_is_quoted(known, own, said):
-    assert judges.difference(known, own) == said
+def test_the_first_token_that_differs_is_quoted(known, other, said):
+    assert universal.difference(known, other) == said
