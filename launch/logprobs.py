@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from engine.settings import LogprobSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
-from launch.common import command, inputs, locking, scoring, sharding
+from launch.common import command, inputs, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
@@ -20,12 +20,12 @@ def main(argv: Sequence[str]) -> int:
 def logprobs(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
-    items = None if given.items is None else inputs.listed(given)
+    items = None if given.items is None else inputs.list_given(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=items is None)
     common, mesh = scoring.shared_settings(given.config, models)
     settings = LogprobSettings(form=given.config.form, **common)
     ended = sharding.show_models(given)
-    with locking.held(given, run, "logprobs"):
+    with command.held(given, run, "logprobs"):
         computed = sweep_logprobs(models, prompts, run, settings, mesh, items=items, ended=ended)
     place = f"{run}/{f'item_logprobs/{items[0]}' if items else 'logprobs'}"
     what = scoring.outcome(computed, "log-probabilities")

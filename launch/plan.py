@@ -22,7 +22,7 @@ from engine.planning.work import SearchWork, SweepWork
 from engine.scoring.reward_passes import dtype_named
 from engine.settings import check_choice, check_integer
 from launch.common import command, scoring
-from launch.common.subjects import subject_of_source
+from launch.common.planned_models import model_of_source
 from launch.common.text import aligned, in_hours
 
 _SLOWER = (
@@ -57,7 +57,7 @@ def report(given: command.Given) -> str:
     """Flags -> settings -> one plan for each of the devices, as a table or as JSON."""
     source, named = (command.paths(given, name)[0] for name in ("source", "devices"))
     devices, config = machines.parse(named), given.config
-    model, prefix, own = subject_of_source(source)
+    model, prefix, own = model_of_source(source)
     _check(config, given.prompts, model.config.max_positions)
     sweep = SweepWork(
         prompts=given.prompts,

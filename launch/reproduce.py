@@ -28,9 +28,9 @@ from engine.settings import LogprobSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
 from launch import pipeline
-from launch.common import command, locking, searching
+from launch.common import command, searching
 from launch.common.text import aligned, in_hours, say
-from launch.pipeline import Say, State
+from launch.pipeline import ModelState, Say
 from launch.reproduction import page, plan, runs, singles, sources
 from launch.reproduction.call import DIFFERING, KEEP, NOISE, PAPER, TRIED, Call, Stage, read_call
 from launch.reproduction.conventions import (
@@ -50,7 +50,7 @@ class ModelsFailed(AssayError):
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags, locking.define_wait]
+    define = [define_flags, command.define_wait]
     return command.run("reproduce", argv, reproduce, doc=__doc__, define=define, config="reproduce")
 
 
@@ -96,7 +96,7 @@ def define_flags(given: FlagValues) -> None:
 
 
 @dataclasses.dataclass
-class Work:
+class ModelWork:
     """What the steps of one model take.
 
     Attributes:
@@ -144,8 +144,8 @@ def reproduce(given: command.Given) -> str:
     call.root.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as locks:
         for name in call.runs:
-            locks.enter_context(locking.held(given, call.run(name), "reproduce"))
-        make = functools.partial(Work, call, published)
+            locks.enter_context(command.held(given, call.run(name), "reproduce"))
+        make = functools.partial(ModelWork, call, published)
         works = {spec.nickname: functools.partial(make, spec) for spec in call.models}
         states = pipeline.run_each(STEPS, works)
         say(_table(call, states))
@@ -163,19 +163,19 @@ def reproduce(given: command.Given) -> str:
     return f"page: {path.resolve()} ({kinds}; {uncounted(compared)} not counted)"
 
 
-def convert(work: Work, say: Say) -> None:
+def convert(work: ModelWork, say: Say) -> None:
     """Fetches and converts the model, if --only=convert asks for nothing else of it."""
     if Stage.CONVERT in work.call.stages and not work.call.stages_of(work.spec):
         say(f"{Stage.CONVERT} {work.checkpoint.path}")
 
 
-def sweep(work: Work, say: Say) -> None:
+def sweep(work: ModelWork, say: Say) -> None:
     """Scores every token in the paper's conventions and in ours."""
     for name in work.lacking(Stage.SWEEP, say):
         _sweep(work, name)
 
 
-def score(work: Work, say: Say) -> None:
+def score(work: ModelWork, say: Say) -> None:
     """Scores the items, and writes what people think of them."""
     for name in work.lacking(Stage.ITEMS, say):
         _score(work, name)
@@ -186,7 +186,7 @@ def score(work: Work, say: Say) -> None:
             write_people(call.run(name), call.elo)
 
 
-def search(work: Work, say: Say) -> None:
+def search(work: ModelWork, say: Say) -> None:
     """Searches replies in the paper's conventions."""
     for name in work.lacking(Stage.SEARCH, say):
         checkpoint, config = checkpoint_of(name, work.checkpoint), work.call.config.search
@@ -195,7 +195,7 @@ def search(work: Work, say: Say) -> None:
         searching.search([checkpoint], *where)
 
 
-def logprobs(work: Work, say: Say) -> None:
+def logprobs(work: ModelWork, say: Say) -> None:
     """Log-probabilities of a language model."""
     for name in work.lacking(Stage.LOGPROBS, say):
         common, mesh = shared_settings(work.call, name, work.checkpoint)
@@ -204,7 +204,7 @@ def logprobs(work: Work, say: Say) -> None:
         sweep_logprobs([work.checkpoint], *where)
 
 
-def measure_noise(work: Work, say: Say) -> None:
+def measure_noise(work: ModelWork, say: Say) -> None:
     """Sweeps and scores in the second dtype; a model that is too large in it has all else."""
     try:
         for stage, compute in ((Stage.SWEEP, _sweep), (Stage.ITEMS, _score)):
@@ -216,7 +216,7 @@ def measure_noise(work: Work, say: Say) -> None:
         raise pipeline.Dispensable(str(error)) from error
 
 
-def try_readings(work: Work, say: Say) -> None:
+def try_readings(work: ModelWork, say: Say) -> None:
     """Changes one of the paper's conventions at a time, where a published value differs."""
     call, spec = work.call, work.spec
     if Stage.READINGS not in call.stages_of(spec):
@@ -242,7 +242,7 @@ def try_readings(work: Work, say: Say) -> None:
     work.computed = True
 
 
-def finish(work: Work, say: Say) -> None:
+def finish(work: ModelWork, say: Say) -> None:
     """Removes a model's files with --keep=none, once no stage needs them, whatever --only says."""
     call, spec = work.call, work.spec
     if not work.computed and call.stages_of(spec):
@@ -256,7 +256,7 @@ def finish(work: Work, say: Say) -> None:
         say(f"{freed / 2**30:,.1f} GiB removed (--keep=none)")
 
 
-STEPS: Sequence[pipeline.Step[Work]] = (
+STEPS: Sequence[pipeline.Step[ModelWork]] = (
     convert,
     sweep,
     score,
@@ -268,13 +268,13 @@ STEPS: Sequence[pipeline.Step[Work]] = (
 )
 
 
-def _sweep(work: Work, name: str) -> None:
+def _sweep(work: ModelWork, name: str) -> None:
     call, checkpoint = work.call, checkpoint_of(name, work.checkpoint)
     settings, mesh = settings_of(call, name, checkpoint, listed=False)
     sweep_vocabulary([checkpoint], call.prompts, call.run(name), settings, mesh)
 
 
-def _score(work: Work, name: str) -> None:
+def _score(work: ModelWork, name: str) -> None:
     call, checkpoint = work.call, checkpoint_of(name, work.checkpoint)
     assert call.elo is not None
     items = (dict([call.item_prompt]), call.elo.name, call.elo.replies)
@@ -283,7 +283,7 @@ def _score(work: Work, name: str) -> None:
     write_people(call.run(name), call.elo)
 
 
-def _table(call: Call, states: Sequence[State]) -> str:
+def _table(call: Call, states: Sequence[ModelState]) -> str:
     """One line per model: results of each stage, seconds, and why it failed."""
     there = runs.complete(call)
     stages = [s for s in Stage if any(s in call.stages_of(spec) for spec in call.models)]

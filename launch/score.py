@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.reward_jobs import sweep_replies
-from launch.common import command, inputs, locking, scoring, sharding
+from launch.common import command, inputs, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
@@ -16,10 +16,10 @@ def main(argv: Sequence[str]) -> int:
 def score(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
-    name, replies = inputs.listed(given)
+    name, replies = inputs.list_given(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
-    with locking.held(given, run, "score"):
+    with command.held(given, run, "score"):
         rewards = sweep_replies(
             models, prompts, name, replies, run, settings, mesh, sharding.show_models(given)
         )

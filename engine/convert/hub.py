@@ -76,7 +76,7 @@ def fetch(
     weights = safetensors.weight_names(folder)
     if sizes:
         with prefixed(place):
-            safetensors.check_present(weights, names)
+            safetensors.check_shards(weights, names)
             _check_sizes(weights, sizes, tensor_bytes)
     cached = [folder / name for name in weights if (folder / name).is_file()]
     before_weights(hf, sum(file.stat().st_size for file in cached))

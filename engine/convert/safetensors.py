@@ -126,7 +126,7 @@ def shard_names(folder: Path) -> list[str]:
     """
     with prefixed(folder):
         weights = weight_names(folder)
-        check_present(weights, file_names(folder))
+        check_shards(weights, file_names(folder))
         return weights
 
 
@@ -168,7 +168,7 @@ def check_whole(folder: Path, names: Collection[str]) -> None:
         )
 
 
-def check_present(weights: Sequence[str], names: Collection[str]) -> None:
+def check_shards(weights: Sequence[str], names: Collection[str]) -> None:
     """Checks that of all files `names` those with the tensors (`weight_names`) are there.
 
     Raises:

@@ -63,7 +63,7 @@ class Place:
         return True
 
 
-def subject_of(group: Sequence[Checkpoint]) -> Model:
+def model_of_checkpoints(group: Sequence[Checkpoint]) -> Model:
     """Models that share a decoder, before they have a mesh; the deepest is the first."""
     cards = [checkpoint.card for checkpoint in group]
     return Model(
@@ -75,7 +75,7 @@ def subject_of(group: Sequence[Checkpoint]) -> Model:
 
 
 def step_for(
-    subject: Model,
+    model: Model,
     place: Place,
     dtype: str,
     prefix: int,
@@ -85,21 +85,21 @@ def step_for(
     """The candidates of a step on each device that `step_size=auto` takes.
 
     Args:
-      subject: the models.
+      model: the models.
       place: where they are loaded.
       dtype: of the decoder.
       prefix: positions of the longest prompt.
       own: positions of a candidate; None for replies of any length.
       self_check: conversations that the plain pass computes at once.
     """
-    if not place.splits(subject):  # no step is computed
+    if not place.splits(model):  # no step is computed
         place = dataclasses.replace(place, model=1)
     work = SweepWork(prefix=prefix, own=own or SHORT, self_check=self_check)
-    return fitting_step(place.holding(subject, dtype), place.usable, work)[0]
+    return fitting_step(place.holding(model, dtype), place.usable, work)[0]
 
 
 def refusal(
-    subject: Model,
+    model: Model,
     place: Place,
     dtype: str,
     prefix: int,
@@ -113,7 +113,7 @@ def refusal(
     `step_size` the candidates per step on each device.
     """
     work = SweepWork(prefix=prefix, own=own, step_size=step_size, self_check=self_check)
-    return _refusal(subject, place, dtype, work)
+    return _refusal(model, place, dtype, work)
 
 
 def admit(
@@ -126,11 +126,11 @@ def admit(
     Raises:
       AssayError: it is.
     """
-    subject, place = subject_of([checkpoint]), Place.of(mesh)
+    model, place = model_of_checkpoints([checkpoint]), Place.of(mesh)
     step = step_size
     if step is None:
-        step = step_for(subject, place, dtype, _PROMPT, None, self_check=1)
-    if check and (reason := refusal(subject, place, dtype, _PROMPT, 1, step, self_check=1)):
+        step = step_for(model, place, dtype, _PROMPT, None, self_check=1)
+    if check and (reason := refusal(model, place, dtype, _PROMPT, 1, step, self_check=1)):
         raise AssayError(reason)
     return step
 
@@ -145,16 +145,16 @@ def check_search(
     Raises:
       AssayError: it is too large.
     """
-    subject, place = subject_of([checkpoint]), Place.of(mesh)
+    model, place = model_of_checkpoints([checkpoint]), Place.of(mesh)
     if place.free is not None:
         place = dataclasses.replace(place, free=int(place.free - beside))
-    if reason := _refusal(subject, place, dtype, work):
+    if reason := _refusal(model, place, dtype, work):
         raise AssayError(reason)
-    return memory.weight_bytes(place.holding(subject, dtype)) if place.splits(subject) else 0.0
+    return memory.weight_bytes(place.holding(model, dtype)) if place.splits(model) else 0.0
 
 
 def check_conversion(
-    subject: Model,
+    model: Model,
     destination: str | os.PathLike[str] | None,
     *,
     download: bool,
@@ -164,7 +164,7 @@ def check_conversion(
     """Checks host memory and disk before anything is downloaded, read or written.
 
     Args:
-      subject: the model.
+      model: the model.
       destination: the checkpoint, if it is on a local disk.
       download: whether the weights are fetched into the cache of the hub.
       cached: bytes of weights that the cache holds already.
@@ -173,13 +173,13 @@ def check_conversion(
     Raises:
       AssayError: too little of either.
     """
-    needed, free = memory.host_bytes(subject), free_memory()
+    needed, free = memory.host_bytes(model), free_memory()
     if free is not None and needed > free:
         raise AssayError(
-            f"{subject.name}: converting needs {in_words(needed)} of memory, {in_words(free)} are "
+            f"{model.name}: converting needs {in_words(needed)} of memory, {in_words(free)} are "
             f"free; a machine with {in_words(needed)} free would do; {_WAY_OUT}"
         )
-    size = memory.checkpoint_bytes(subject)
+    size = memory.checkpoint_bytes(model)
     wanted = [] if destination is None else [("the checkpoint", destination, size)]
     if download:
         from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
@@ -192,23 +192,23 @@ def check_conversion(
         needed = per_disk[disk.number] = per_disk.get(disk.number, 0) + bytes_
         if needed > disk.free:
             raise AssayError(
-                f"{subject.name}: {what} needs {in_words(needed)} of disk, {in_words(disk.free)} "
+                f"{model.name}: {what} needs {in_words(needed)} of disk, {in_words(disk.free)} "
                 f"are free at {folder}; name another disk, or make room; {_WAY_OUT}"
             )
 
 
-def _refusal(subject: Model, place: Place, dtype: str, work: SweepWork | SearchWork) -> str:
+def _refusal(model: Model, place: Place, dtype: str, work: SweepWork | SearchWork) -> str:
     """Why models do not fit; "" if they do."""
-    if not place.splits(subject):
+    if not place.splits(model):
         return ""
-    placed, usable = place.holding(subject, dtype), place.usable
+    placed, usable = place.holding(model, dtype), place.usable
     found = account(placed, work)
     if found.total <= usable:
         return ""
     rest = found.total - found.weights - found.step
     would = ways_to_fit(placed, usable, work) or [f"{in_words(found.total)} of free memory"]
     return (
-        f"{subject.name}: needs {in_words(found.total)} of memory on a device in {dtype} "
+        f"{model.name}: needs {in_words(found.total)} of memory on a device in {dtype} "
         f"(weights {in_words(found.weights)}, a step {in_words(found.step)}, the rest "
         f"{in_words(rest)}), {in_words(usable)} are free; {' or '.join(would)} would fit; "
         f"{_WAY_OUT}"

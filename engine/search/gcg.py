@@ -64,7 +64,7 @@ class Step:
       many: (params, inputs, state, count) -> state, best rewards [every, A], best ids
         [every, A, T]; rows from `count` on are not set.
       expand: (params, inputs, state) -> Ranked.
-      admit: (state, ranked, passes [A, C]) -> state.
+      admit: (state, ranked, accepted [A, C]) -> state.
     """
 
     many: Callable[..., tuple[State, jax.Array, jax.Array]]
@@ -92,8 +92,8 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
         with jax.default_matmul_precision("highest"):
             return _expand_one(nnx.merge(graph, params), inputs, state, settings, mesh)
 
-    def keep(state: State, ranked: Ranked, passes: Array) -> State:
-        return admit(state, ranked, passes, settings)
+    def keep(state: State, ranked: Ranked, accepted: Array) -> State:
+        return admit(state, ranked, accepted, settings)
 
     def many(
         params: Params, inputs: StepInputs, state: State, count: Array
@@ -154,7 +154,7 @@ def expand(
             merged = made(merge, settings=settings)(parents, ids, scored)
             with jax.named_scope("merged"):
                 more = score(parents, merged, whole_replies(settings), written)
-            ids, scored = made(join)(ids, scored, merged, more)
+            ids, scored = made(with_merged)(ids, scored, merged, more)
     ranked: Ranked = made(rank, settings=settings)(ids, scored, rewards)
     return ranked
 
@@ -488,7 +488,7 @@ def merged(parent: Int[Array, "T"], best: Int[Array, "B T"]) -> Int[Array, "_ T"
     return jax.lax.scan(add, best[0], best[1:])[1]
 
 
-def join(
+def with_merged(
     ids: Int[Array, "A C T"],
     rewards: Float[Array, "A C"],
     more: Int[Array, "A M T"],
@@ -519,15 +519,15 @@ def rank(
 
 
 def admit(
-    state: State, ranked: Ranked, passes: Bool[Array, "A C"], settings: SearchSettings
+    state: State, ranked: Ranked, accepted: Bool[Array, "A C"], settings: SearchSettings
 ) -> State:
-    """The next state: candidates that pass and are good enough join the buffer."""
+    """The next state: accepted candidates that are good enough join the buffer."""
     # In the first step, the gradient's pass gives the reward of the initial sequence.
     first = state.step == 0
     known = jnp.where(first, ranked.parent_rewards, state.buffer_rewards[:, 0])
     best_rewards = jnp.where(first, ranked.parent_rewards, state.best_rewards)
     rewards = state.buffer_rewards.at[:, 0].set(known)
-    admitted = jnp.where(passes, ranked.rewards, UNKNOWN)
+    admitted = jnp.where(accepted, ranked.rewards, UNKNOWN)
     keep = keep_latest if settings.takes_gradient else keep_elite
     of_attempt = jax.vmap(functools.partial(keep, target=settings.target))
     buffer, rewards = of_attempt(state.buffer, rewards, ranked.ids, admitted)

@@ -142,9 +142,9 @@ class SearchProblem:
         if rule:
             _check_universal(settings, rule, len(models) * len(prompts))
             prompts = dict(sorted(prompts.items(), key=lambda one: one[::-1]))
-        first = models[0]
+        first = models[0].tokens
         models = sorted(models, key=lambda one: (one.card.checkpoint_hash, one.card.slug))
-        differs = ["" if m is first else difference(first.tokens, m.tokens) for m in models]
+        differs = [vocabulary_difference(first, model.tokens) for model in models]
         objectives = {}
         for i, model in enumerate(models):
             if not differs[i]:
@@ -213,7 +213,7 @@ def _check_universal(settings: SearchSettings, rule: str, judges: int) -> None:
             raise AssayError(f"{name}={value!r}; allowed in a universal search: {type(value)()!r}")
 
 
-def difference(known: Mapping[int, str], tokens: Mapping[int, str]) -> str:
+def vocabulary_difference(known: Mapping[int, str], tokens: Mapping[int, str]) -> str:
     """The first token in which a vocabulary differs from a known one; "" if by few added tokens."""
     for i, text in known.items():
         if tokens.get(i, text) != text:

@@ -115,7 +115,7 @@ def is_checked(manifest: Manifest, job: Job) -> bool:
     return entry["complete"] and entry["self_check"] is not None
 
 
-def check_present(manifest: Manifest, jobs: Sequence[Job], part_size: int) -> None:
+def check_parts(manifest: Manifest, jobs: Sequence[Job], part_size: int) -> None:
     """Reads and checks every part on disk, and records those that the manifest lacks.
 
     Raises:
@@ -217,7 +217,7 @@ def choose_step(
     positions = 1 + max(len(each.prompt.suffix) for each in rows)
     any_length = any(each.any_length for each in rows)
     return admission.step_for(
-        admission.subject_of([job.checkpoint for job in same_models[0]]),
+        admission.model_of_checkpoints([job.checkpoint for job in same_models[0]]),
         place,
         settings.dtype,
         longest,
@@ -255,7 +255,7 @@ def refusals(
             continue
         rows = [group[0].rows for group in same_models]
         reason = admission.refusal(
-            admission.subject_of([job.checkpoint for job in same_models[0]]),
+            admission.model_of_checkpoints([job.checkpoint for job in same_models[0]]),
             place,
             settings.dtype,
             max(len(each.prompt.prefix) for each in rows),

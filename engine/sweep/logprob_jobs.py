@@ -65,14 +65,14 @@ def sweep_logprobs(
     jobs = []
     for checkpoint in checkpoints:
         for prompt, text in by_form.items():
-            opened = cue_of(checkpoint, text, settings.form)
+            cue = cue_of(checkpoint, text, settings.form)
             jobs.append(
                 Job(
                     checkpoint=checkpoint,
                     path=path_of(checkpoint.card.slug, prompt),
-                    rows=NextTokenRows(opened.prompt, checkpoint.token_ids)
+                    rows=NextTokenRows(cue.prompt, checkpoint.token_ids)
                     if items is None
-                    else ContinuationRows(opened, items[1]),
+                    else ContinuationRows(cue, items[1]),
                     fingerprint={"form": settings.form},
                 )
             )

@@ -43,7 +43,7 @@ def rescore(
       content: of its manifest.
       checkpoints: the models; a result's is found by its `checkpoint_hash`.
       mesh: devices.
-      paths: of results that are `whole`.
+      paths: of `whole_results`.
       rows: rows of a result that are computed again.
       seed: of the choice of rows.
 
@@ -65,7 +65,7 @@ def rescore(
         free_models()
 
 
-def whole(content: Json, checkpoints: Iterable[Checkpoint]) -> list[str]:
+def whole_results(content: Json, checkpoints: Iterable[Checkpoint]) -> list[str]:
     """Paths of the results of some models that have all their rows."""
     hashes = {c.card.checkpoint_hash for c in checkpoints}
     return [

@@ -27,7 +27,7 @@ from engine.scoring.rows import (
 )
 from engine.settings import AUTO, MODES, POOLINGS, SweepSettings, check_choice
 from engine.sweep import loop, setup
-from engine.sweep.jobs import Job, check_present
+from engine.sweep.jobs import Job, check_parts
 from engine.sweep.outcomes import Ended
 
 
@@ -110,7 +110,7 @@ def check_vocabulary(
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     listed = _jobs(checkpoints, prompts, settings)
     jobs, _ = setup.enter(manifest, listed, settings, mesh)
-    check_present(manifest, jobs, settings.part_size)
+    check_parts(manifest, jobs, settings.part_size)
     return {(job.model, job.prompt): manifest.result(job.path)["fingerprint"] for job in jobs}
 
 

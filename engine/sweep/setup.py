@@ -28,7 +28,7 @@ from engine.runs.reader import Json
 from engine.settings import Settings
 from engine.sweep.jobs import (
     Job,
-    check_present,
+    check_parts,
     choose_step,
     grouped,
     models_of,
@@ -111,7 +111,7 @@ def admit_fingerprint(manifest: Manifest, path: str, fingerprint: Json) -> None:
         manifest.admit_result(path, fingerprint)
 
 
-def numerics(manifest: Manifest, path: str, *, whole: bool) -> dict[str, int]:
+def numerics_entry(manifest: Manifest, path: str, *, whole: bool) -> dict[str, int]:
     """The version of the numerical code, which decides last bits, for a fingerprint.
 
     Args:
@@ -173,7 +173,7 @@ def _enter(manifest: Manifest, job: Job, settings: Settings, mesh: Mesh, step: i
         "part_size": settings.part_size,
         "step_size": step,
         **meshes.identity(mesh),
-        **numerics(manifest, path, whole=not missing),
+        **numerics_entry(manifest, path, whole=not missing),
         "prefix_ids": list(rows.prompt.prefix),
         "suffix_ids": list(rows.prompt.suffix),
     }
@@ -219,7 +219,7 @@ def begin(
         or processes do not share its folder.
     """
     if processes.writes():
-        check_present(manifest, jobs, part_size)
+        check_parts(manifest, jobs, part_size)
     manifest.content = processes.from_first("plan", lambda: manifest.content)
     _check_shared(manifest.run)
     if not processes.writes():

@@ -60,7 +60,7 @@ def define_flags(given: FlagValues) -> None:
     )
 
 
-def listed(given: Given) -> tuple[str, list[str]]:
+def list_given(given: Given) -> tuple[str, list[str]]:
     """Name of the list on the command line, and its replies."""
     path = Path(paths(given, "items")[0])
     name = list_name(path) if given.name is None else given.name

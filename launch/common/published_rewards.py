@@ -308,7 +308,7 @@ def _refusal(model: Checkpoint, dtype: str, rows: Sequence[RewardRows], mesh: Me
     """Why a model does not fit the memory; "" if it does."""
     prefix = max(len(each.prompt.prefix) for each in rows)
     positions = 1 + min(len(each.prompt.suffix) for each in rows)
-    where = admission.subject_of([model]), admission.Place.of(mesh), dtype
+    where = admission.model_of_checkpoints([model]), admission.Place.of(mesh), dtype
     return admission.refusal(*where, prefix, positions, STEP_SIZE, self_check=1)
 
 

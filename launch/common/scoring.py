@@ -16,9 +16,8 @@ from engine.mesh import build_mesh
 from engine.scoring.reward_passes import default_dtype
 from engine.settings import Settings, SweepSettings
 from launch.common import joining
-from launch.common.command import Given, paths
+from launch.common.command import Given, define_wait, paths
 from launch.common.inputs import chosen_prompts
-from launch.common.locking import define_wait
 
 
 def define_flags(given: FlagValues) -> None:
@@ -48,12 +47,12 @@ def define_prompt(given: FlagValues) -> None:
 def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
     """The run folder, the checkpoints and the prompts (id -> text) of the command line."""
     run = paths(given, "run")[0]
-    chosen = verify(given.config)
+    chosen = verify_setting(given.config)
     models = [Checkpoint.open(path, verify=chosen) for path in paths(given, "checkpoint")]
     return run, models, prompts(given)
 
 
-def verify(config: ConfigDict) -> bool | None:
+def verify_setting(config: ConfigDict) -> bool | None:
     """What `Checkpoint.open` takes as `verify`.
 
     Raises:

@@ -117,7 +117,7 @@ def read_call(given: Given) -> Call:
     stages = _stages(given.only, given.readings)
     if Stage.ITEMS in given.only and not given.elo:
         raise AssayError(f"--only={Stage.ITEMS} without --elo; allowed: --elo=<csv or txt>")
-    scoring.verify(config)  # which refuses what is not allowed
+    scoring.verify_setting(config)  # which refuses what is not allowed
     folder = given["source-dir"].value
     if folder is not None and not Path(folder).is_dir():
         raise AssayError(f"--source-dir={folder!r}: no such folder")

@@ -11,7 +11,7 @@ from analysis.published.records import Compared, Readings
 from engine.runs import storage
 from engine.runs.reader import Result
 from launch.common.text import say
-from launch.pipeline import State
+from launch.pipeline import ModelState
 from launch.reproduction import runs, singles, studies
 from launch.reproduction.call import NOISE, OURS, PAPER, Call
 from launch.reproduction.conventions import CONVENTIONS
@@ -20,7 +20,7 @@ NAME = "paper.html"
 
 
 def write(
-    call: Call, states: Sequence[State], published: Published, compared_with: str
+    call: Call, states: Sequence[ModelState], published: Published, compared_with: str
 ) -> tuple[Path, list[Compared]]:
     """Compares what the runs hold with the published values, and writes the page.
 
@@ -135,7 +135,7 @@ def _absent(call: Call) -> dict[tuple[str, ...], str]:
     return {(name,): reason for name in ("humans_correlation", "humans_gap", "humans_kendall")}
 
 
-def _said(call: Call, index: int, state: State) -> str:
+def _said(call: Call, index: int, state: ModelState) -> str:
     """A model's state for a reader: results that are complete, and why others are not."""
     spec, there = call.models[index], runs.complete(call)
     parts = []

@@ -81,7 +81,7 @@ def converted(call: Call, spec: ModelSpec) -> Checkpoint:
         _check(call, spec, Checkpoint.open(destination))
     else:
         _convert(call, spec, destination)
-    checkpoint = Checkpoint.open(destination, verify=scoring.verify(config))
+    checkpoint = Checkpoint.open(destination, verify=scoring.verify_setting(config))
     if kept_card(call, spec) != checkpoint.card:
         place = storage.path_of(_kept(call, spec)) / CARD
         storage.write_atomic(place, checkpoint.card.to_json().encode())
@@ -186,7 +186,7 @@ def _unlike_weights(call: Call, card: Card, folder: Path, written: Path) -> str:
     places = [folder, *(folder / name for name in files.files)]
     changed = max(t for one in places for t in (one.stat().st_ctime, one.lstat().st_ctime))
     as_it_was = card.source == str(folder) and changed < written.stat().st_mtime
-    if as_it_was and not scoring.verify(call.config):
+    if as_it_was and not scoring.verify_setting(call.config):
         return ""
     say(f"comparing the weights of {folder}")
     hashes = files.hashes()

@@ -14,7 +14,7 @@ from engine.convert.safetensors import read_json
 from engine.errors import AssayError, prefixed
 from engine.models.config import DecoderConfig
 from engine.models.heads import HeadConfig
-from engine.planning.admission import subject_of as subject_of_checkpoints
+from engine.planning.admission import model_of_checkpoints
 from engine.planning.memory import Model
 from engine.runs import storage
 from engine.scoring.batches import PREFIX_MULTIPLE
@@ -23,7 +23,7 @@ _PREFIX, _OWN = 64, 3  # positions, where no template is at hand and the model i
 _GATE_WIDTH = 1024  # of the published gates
 
 
-def subject_of_source(source: str) -> tuple[Model, int, int]:
+def model_of_source(source: str) -> tuple[Model, int, int]:
     """The model of a source, and the positions of its prompts and of a candidate.
 
     Raises:
@@ -48,11 +48,11 @@ def subject_of_source(source: str) -> tuple[Model, int, int]:
         )
     own = _OWN if spec is None else known_shapes.own_positions(spec)
     with prefixed(source):
-        return subject_of(path.name, hf, spec), _PREFIX, own
+        return model_of_config(path.name, hf, spec), _PREFIX, own
 
 
 def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Model, int, int]:
-    model = subject_of_checkpoints([checkpoint])
+    model = model_of_checkpoints([checkpoint])
     if not checkpoint.tokenizer.chat_template:
         return model, _PREFIX, _OWN
     prompts = [checkpoint.template.around(text) for text in PROMPTS.values()]
@@ -72,7 +72,7 @@ def _check_adapter(folder: Path, config: Path) -> None:
         )
 
 
-def subject_of(name: str, hf: Json, spec: ModelSpec | None) -> Model:
+def model_of_config(name: str, hf: Json, spec: ModelSpec | None) -> Model:
     """The model that a config.json describes.
 
     The file does not give the head: it is that of `spec`, or a linear one.

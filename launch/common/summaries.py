@@ -1,4 +1,4 @@
-"""What a command prints beside its last line: extreme tokens of a prompt, and a table of models."""
+"""What a command prints above its last line: extreme tokens of a prompt, and a table of models."""
 
 import sys
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from engine.sweep.outcomes import Outcome
 _SHOWN = 5  # tokens per end
 
 
-def show(model: str, prompt: str, scores: pl.DataFrame) -> None:
+def show_extremes(model: str, prompt: str, scores: pl.DataFrame) -> None:
     """Prints `extremes` on standard error, above the progress bar."""
     tqdm.write(extremes(model, prompt, scores), file=sys.stderr)
 
