@@ -36,11 +36,7 @@ def build_mesh(model: int = 1) -> Mesh:
 
 
 def check_mesh(mesh: Mesh, config: DecoderConfig) -> None:
-    """Checks that the axis `model` splits query heads and the feed-forward evenly.
-
-    Raises:
-      AssayError: it does not.
-    """
+    """Raises AssayError if the axis `model` splits query heads or the feed-forward unevenly."""
     model = mesh.shape["model"]
     for name in ("num_heads", "ffn_width"):
         if getattr(config, name) % model:
@@ -181,10 +177,7 @@ def in_blocks(function: Callable[[Any, Any], Any], mesh: Mesh, shared: Any, bloc
 def put(mesh: Mesh, tree: Any, axes: str) -> Any:
     """Places host arrays on the mesh; every process must hold all of them.
 
-    Args:
-      mesh: where the arrays go.
-      tree: numpy arrays or numbers.
-      axes: axis letters of their leading dimensions; further dimensions are replicated.
+    `axes` are the letters of the arrays' leading dimensions; further dimensions are replicated.
     """
 
     def place(array: np.ndarray) -> jax.Array:

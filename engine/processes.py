@@ -132,13 +132,10 @@ def bytes_from_first(what: str, read: Callable[[], bytes | None]) -> bytes | Non
 
 # Any: a JSON value.
 def agree(what: str, value: Any) -> None:
-    """Checks that a value is the same on every process; returns once every process has called it.
+    """Returns once every process has called it with the same JSON value.
 
     If one differs, all end with a line that names the first process that differs from process 0.
-
-    Args:
-      what: name of the value, in the plural.
-      value: a JSON value.
+    `what` names the value, in the plural.
     """
     if _client is None:
         return

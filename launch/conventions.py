@@ -105,8 +105,7 @@ def _computed(
 ) -> tuple[int, int]:
     """Scores the models; returns the number of new rewards, and that of all conventions.
 
-    Raises:
-      Failed: some conventions, or some of several models, could not be computed.
+    Raises Failed if some conventions, or some of several models, could not be computed.
     """
     combined = given.config.all_combinations
     named = [conventions_of(values, all_combinations=combined) for values in every]

@@ -82,11 +82,7 @@ class BlockReader:
         )
 
     def check(self, left: int = 0) -> None:
-        """Waits for the hashes of all blocks but the last `left`.
-
-        Raises:
-          AssayError: a block differs from its hash; the message names it.
-        """
+        """Waits for all blocks but the last `left`, and compares each with its hash."""
         while len(self._pending) > left:
             folder, wanted, arrays, hashes = self._pending.pop(0)
             if block_hash(arrays, {name: each.result() for name, each in hashes.items()}) != wanted:

@@ -161,11 +161,7 @@ def plain_head(keys: Iterable[str]) -> tuple[str, tuple[Rule, ...]]:
 
 
 def check_head(rules: Collection[Rule], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Checks that a head has one reward, and no bias that its rules (`plain_head`) do not know.
-
-    Raises:
-      AssayError: the message names every tensor that is not supported.
-    """
+    """Raises AssayError for a head with several rewards or a bias that its rules do not know."""
     keys = {rule.key for rule in rules}
     problems = {
         rule.key: "several rows is not supported yet; allowed: one row, the reward"
@@ -186,11 +182,7 @@ def check_head(rules: Collection[Rule], shapes: Mapping[str, tuple[int, ...]]) -
 
 
 def check_keys(rules: Iterable[Rule], extra: Iterable[str], keys: set[str], layers: int) -> None:
-    """Checks that of the tensors `keys` each is used, by a rule or as an `extra`, and none missing.
-
-    Raises:
-      AssayError: a tensor is unused or missing; the message names it.
-    """
+    """Raises AssayError unless each of the tensors `keys` is used, by a rule or as an `extra`."""
     wanted = {key for rule in rules for key in layer_keys(rule, layers)} | set(extra)
     if missing := sorted(wanted - keys):
         raise AssayError(f"missing tensor {listed(missing)}")

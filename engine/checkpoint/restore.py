@@ -122,13 +122,6 @@ def abstract(
 
     Nothing is allocated, so the mesh may be of devices that are not there.
 
-    Args:
-      config: of the decoder, as its checkpoint has it.
-      heads: one per model, or the output head of a language model.
-      mesh: where the parameters would go.
-      dtype: of the decoder's parameters.
-      objectives: see `restore`.
-
     Raises:
       AssayError: the mesh does not fit the model.
     """
@@ -145,7 +138,7 @@ def abstract(
 
 
 def is_verified(checkpoint: Checkpoint) -> bool:
-    """Whether the checkpoint's blocks are hashed: as asked when it was opened, else by size."""
+    """Whether the checkpoint's blocks are hashed: as said when it was opened, else by size."""
     if checkpoint.verify is not None:
         return checkpoint.verify
     card = checkpoint.card

@@ -104,10 +104,9 @@ def sizes(source: str, commit: str, cache: Path | None = None) -> Mapping[str, i
 
 
 def check_hash(source: str, file: Path) -> None:
-    """Compares a large file of the cache with its sha256, which is the name that it links to.
+    """Removes a large file of the cache that differs from its sha256, and raises AssayError.
 
-    Raises:
-      AssayError: it differs. It is removed from the cache.
+    The hash is the name that the file links to.
     """
     blob = file.parent / file.readlink() if file.is_symlink() else file
     if not _SHA256.fullmatch(blob.name):

@@ -93,11 +93,7 @@ def read_gate(keys: set[str], read: Callable[[str], np.ndarray]) -> Gate:
 
 
 def check_sizes(hf: Json, gate: Gate, quantiles: int) -> None:
-    """Checks the sizes that config.json states, if any, against those of the tensors.
-
-    Raises:
-      AssayError: they differ.
-    """
+    """Raises AssayError where sizes that config.json states differ from those of the tensors."""
     sizes = {
         "num_objectives": gate.objectives,
         "num_quantiles": quantiles,
@@ -113,9 +109,6 @@ def temperature(hf: Json, gate: Gate, transform: bool) -> float:
     """The gate's softmax temperature, from config.json or the default of the published class.
 
     `transform` says whether the head has a `reward_transform_matrix`.
-
-    Raises:
-      AssayError: config.json holds no number above 0.
     """
     given = hf.get("gating_temperature")
     if given is not None:

@@ -103,12 +103,7 @@ def is_language_model(hf: Json) -> bool:
 
 
 def output_config(hf: Json, decoder: DecoderConfig) -> OutputConfig:
-    """Reads a language model's output head from a parsed config.json.
-
-    Raises:
-      AssayError: `tie_word_embeddings` is no boolean, or a Gemma 2 does not state whether its
-        logits are capped.
-    """
+    """Reads a language model's output head from a parsed config.json."""
     tied = hf.get("tie_word_embeddings", _family(hf).tied)
     if not isinstance(tied, bool):
         raise AssayError(f"config.json: tie_word_embeddings={tied!r}; allowed: true, false")

@@ -87,11 +87,7 @@ def fetch(
 
 
 def fetch_config(source: str) -> Json:
-    """The config.json of a hub id, which alone is downloaded.
-
-    Raises:
-      AssayError: no repository that the hub serves, or one without a readable config.json.
-    """
+    """The config.json of a hub id, which alone is downloaded."""
     folder = downloads.snapshot(source, None, ["config.json"])
     with prefixed(source):
         return read_json(folder / "config.json")

@@ -90,14 +90,7 @@ class Writer:
             raise AssayError(f"checkpoint {self.destination}: {error.strerror}") from error
 
     def save(self, block: str, arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
-        """Writes one block; each block is saved once.
-
-        Args:
-          block: its name.
-          arrays: parameter name -> array.
-
-        Returns:
-          Parameter name -> sha256 of the array.
+        """Writes one block, once; returns the sha256 of each array.
 
         Raises:
           AssayError: the file system refuses it, because it is full for instance.

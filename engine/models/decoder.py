@@ -295,18 +295,10 @@ class Decoder(nnx.Module):
         angles: Angles,
         read: Int[Array, "C Y"] | None = None,
     ) -> tuple[Float[Array, "C U D"], KeyValues]:
-        """One layer behind a prefix.
+        """One layer behind a prefix: of the positions `read` of x, or of all of them.
 
-        Args:
-          index: of the layer.
-          x: residual stream before it.
-          prefix: keys and values of all layers.
-          places: places of the positions of x.
-          angles: rotary angles of the same.
-          read: positions that are computed; None: all. Their keys and values are always computed.
-
-        Returns:
-          Residual stream after the layer, and keys and values of all positions, each [C, T, K, H].
+        Returns the residual stream after it, and keys and values of all positions, each [C, T, K,
+        H].
         """
         layer = self._layer(index)
         past = jax.tree.map(lambda p: jax.lax.dynamic_index_in_dim(p, index, 0, False), prefix)

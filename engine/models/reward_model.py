@@ -38,12 +38,7 @@ class RewardModels(nnx.Module):
         self.depths = tuple(sorted({head.depth for head in heads}))
 
     def prefill(self, ids: Int[Array, "P"], gate_at: Int[Array, "M"]) -> Prefix:
-        """The prefix pass, once per prompt.
-
-        Args:
-          ids: of the prefix.
-          gate_at: position at which each model's gate reads the prompt.
-        """
+        """The prefix pass, once per prompt; model m's gate reads the prompt at `gate_at[m]`."""
         key_values, residuals = self.decoder.prefill(ids, gate_at)
         gates = tuple(
             readout.gate(residuals[readout.config.depth - 1, m])
@@ -54,17 +49,11 @@ class RewardModels(nnx.Module):
     def respond(
         self, prefix: Prefix, candidates: Candidates, lens: bool = False
     ) -> Float[Array, "W C"]:
-        """Rewards of candidates behind a prefix.
+        """Rewards of candidates behind a prefix: one row per column of `columns`, in float32.
 
-        Args:
-          prefix: from `prefill`.
-          candidates: each a reply with what follows it.
-          lens: whether each model's rewards after every layer follow its columns: the final norm
-            and the head read the residual stream at the reward position after each layer. A gate
-            keeps what it read in the prompt after the last one.
-
-        Returns:
-          One row per column of `columns`, in float32.
+        With `lens` each model's rewards after every layer follow its columns: the final norm and
+        the head read the residual stream at the reward position after each layer. A gate keeps what
+        it read in the prompt after the last one.
         """
         places = behind(candidates.shared, candidates.ids.shape[1])
         x, read = self.decoder.embed(candidates.ids), candidates.last[:, None]
@@ -131,13 +120,9 @@ class RewardModels(nnx.Module):
         gate_at: Int[Array, "C M"],
         lens: bool = False,
     ) -> Float[Array, "W C"]:
-        """The plain pass: rewards of whole sequences, without a shared prefix.
+        """The plain pass, without a shared prefix: rewards at the positions `last` of sequences.
 
-        Args:
-          ids: whole conversations.
-          last: reward positions.
-          gate_at: position at which each model's gate reads the prompt.
-          lens: as for `respond`.
+        Each model's gate reads the prompt at `gate_at`; `lens` is as for `respond`.
         """
         with jax.named_scope("plain"):
             rows = jnp.arange(ids.shape[0])

@@ -84,13 +84,8 @@ def step_for(
 ) -> int:
     """The candidates of a step on each device that `step_size=auto` takes.
 
-    Args:
-      model: the models.
-      place: where they are loaded.
-      dtype: of the decoder.
-      prefix: positions of the longest prompt.
-      own: positions of a candidate; None for replies of any length.
-      self_check: conversations that the plain pass computes at once.
+    The longest prompt has `prefix` positions, a candidate `own` (None: replies of any length); the
+    plain pass computes `self_check` conversations at once.
     """
     if not place.splits(model):  # no step is computed
         place = dataclasses.replace(place, model=1)
@@ -121,10 +116,7 @@ def admit(
 ) -> int:
     """The step of a model that is about to be loaded, for prompts that are not known yet.
 
-    A `step_size` of None is chosen; `check` says whether a model that is too large is refused.
-
-    Raises:
-      AssayError: it is.
+    A `step_size` of None is chosen. Raises AssayError for a model that is too large, if `check`.
     """
     model, place = model_of_checkpoints([checkpoint]), Place.of(mesh)
     step = step_size
@@ -138,12 +130,9 @@ def admit(
 def check_search(
     checkpoint: Checkpoint, mesh: Mesh, dtype: str, work: SearchWork, beside: float = 0.0
 ) -> float:
-    """Checks that a model can be searched here, and returns the bytes of its weights on a device.
+    """Bytes of a model's weights on a device; raises AssayError if it cannot be searched here.
 
     Other models are going to take `beside` bytes on each device.
-
-    Raises:
-      AssayError: it is too large.
     """
     model, place = model_of_checkpoints([checkpoint]), Place.of(mesh)
     if place.free is not None:

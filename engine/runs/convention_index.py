@@ -50,11 +50,7 @@ def folder_of(run: epath.Path, reading: str) -> epath.Path:
 
 
 def read_index(run: epath.Path) -> Index:
-    """The readings of a run; empty where it has none.
-
-    Raises:
-      RunError: the index is damaged, or of another version.
-    """
+    """The readings of a run, empty where it has none; raises RunError for a damaged index."""
     path = run / schema.READINGS_DIR / _INDEX
     data = storage.read_if_there(path)
     if data is None:
@@ -74,11 +70,7 @@ def read_index(run: epath.Path) -> Index:
 
 
 def write_index(run: epath.Path, index: Index) -> None:
-    """Writes the index, atomically.
-
-    Raises:
-      AssayError: it cannot be written.
-    """
+    """Writes the index, atomically."""
     models = {
         slug: {reading: dataclasses.asdict(entry) for reading, entry in own.items()}
         for slug, own in index.items()
@@ -88,10 +80,9 @@ def write_index(run: epath.Path, index: Index) -> None:
 
 
 def merged(run: epath.Path, slug: str, own: Mapping[str, Entry]) -> Index:
-    """The index of a run with the readings of a model added.
+    """The index of a run with the entries of a model added.
 
-    Raises:
-      AssayError: a reading of the same name stands for something else there.
+    Raises AssayError if a reading of the same name stands for something else there.
     """
     index = read_index(run)
     before = index.setdefault(slug, {})

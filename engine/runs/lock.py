@@ -136,12 +136,7 @@ def hold(run: str, command: str, *, wait: bool = False) -> Iterator[None]:
 
 
 def confirm(run: epath.Path) -> None:
-    """Makes sure that no other command writes the run.
-
-    Raises:
-      LockError: the lock that this process holds was taken over or removed, or this process holds
-        none and another one does.
-    """
+    """Raises LockError if this process has lost its lock of the run, or another one holds one."""
     mine = token_of(run)
     holder = Holder.read(storage.read_if_there(run / NAME))
     if mine and (holder is None or holder.token not in _tokens):

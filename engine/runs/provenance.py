@@ -104,9 +104,7 @@ def of_result(content: Json, path: str, prompts: Sequence[str] = ()) -> Json:
 def difference(about: Json, wanted: Json) -> str:
     """Where a file disagrees with the result it lies in; "" where it agrees.
 
-    Args:
-      about: what the file says.
-      wanted: from `of_result`, with `rows` for a part.
+    `wanted` is from `of_result`, with `rows` for a part.
     """
     if about.get("version") != VERSION:
         return f"version={about.get('version')!r}, not {VERSION}"

@@ -312,11 +312,7 @@ def _searches(run: epath.Path, results: Json) -> dict[epath.Path, Search]:
 
 
 def check_name(run: epath.Path, name: str) -> None:
-    """Refuses a name of a model, prompt or list that no path or table of the run could have.
-
-    Raises:
-      RunError: it cannot be part of a path, or tables have a column of that name.
-    """
+    """Raises RunError for a name that no path or table of the run could have."""
     try:
         schema.check_names([name])
     except ValueError as error:

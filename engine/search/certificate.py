@@ -129,10 +129,8 @@ class Ascent:
     def take(self, sweep: PositionSweep) -> None:
         """Notes a sweep of `next_position`; moves to the best swap where one improves.
 
-        It first moves when all positions were swept once.
-
-        Raises:
-          AssayError: the sweep gives the sequence another reward.
+        It first moves when all positions were swept once. Raises AssayError for a sweep that gives
+        the sequence another reward.
         """
         difference = abs(sweep.unchanged - self.reward)
         if not difference <= self.margin:
@@ -201,10 +199,9 @@ def run_certificate(
 def _swaps_at(
     objective: SearchObjective, ids: np.ndarray, position: int, start: int
 ) -> tuple[tuple[int, ...], np.ndarray]:
-    """Every allowed token at one position of a sequence, the one that is there among them.
+    """The tokens before `start`, and rows of those from there on: int32 [allowed, T - start].
 
-    Returns:
-      The tokens before `start`, and rows of those from there on: int32 [allowed, T - start].
+    The rows have every allowed token at one position, the one that is there included.
     """
     tokens = np.flatnonzero(objective.allowed)
     rows = np.tile(ids[start:], (len(tokens), 1))
@@ -215,11 +212,7 @@ def _swaps_at(
 def judged(
     objective: SearchObjective, ids: np.ndarray, position: int, rewards: np.ndarray
 ) -> PositionSweep:
-    """The sweep of a position of a sequence, from the signed rewards of `_swaps_at`.
-
-    Raises:
-      AssayError: a reward is not finite.
-    """
+    """The sweep of a position of a sequence, from the signed rewards of `_swaps_at`."""
     tokens = np.flatnonzero(objective.allowed)
 
     def swapped(place: int) -> np.ndarray:
@@ -361,11 +354,7 @@ def of_reply(
     fixed: tuple[int, ...] | None = None,
     round_trip: bool | None = None,
 ) -> Certificate:
-    """The certificate of a reply of any origin.
-
-    Raises:
-      AssayError: the reply is not admitted; fewer sweeps than free positions.
-    """
+    """The certificate of any reply; raises AssayError for one that is not admitted."""
     default = SearchSettings.round_trip if round_trip is None else round_trip
     settings = dataclasses.replace(
         objective.settings,
@@ -398,8 +387,7 @@ class SavedSweeps:
     def load(self) -> tuple[PositionSweep, ...]:
         """The saved sweeps, on every process; none where there is no file.
 
-        Raises:
-          AssayError: the file is damaged, or belongs to another certificate.
+        Raises AssayError for a file that is damaged, or belongs to another certificate.
         """
         data = processes.bytes_from_first(
             f"state {self._file.name}", lambda: storage.read_if_there(self._file)

@@ -73,13 +73,7 @@ class Step:
 
 
 def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
-    """Builds the compiled step of a method of `STEP_METHODS`.
-
-    Searches that differ in seed or direction share one.
-
-    Raises:
-      AssayError: more candidates than pairs of position and token.
-    """
+    """Builds the compiled step of a method of `STEP_METHODS`; those of several seeds share one."""
     first_changes(settings)
     return compiled_step(graph, mesh, settings.of_compiled_step())
 
@@ -316,17 +310,9 @@ def propose(
 ) -> Int[Array, "A C T"]:
     """The candidates of step `step` of `planned` ones: by gradient, near the parent, or all new.
 
-    Args:
-      step: number of the step.
-      parents: one per attempt.
-      slopes: from the gradient; None: random.
-      keys: of each attempt.
-      noise_keys: of each attempt, for what stands in place of a gradient.
-      allowed: tokens that may be used.
-      planned: steps of the search.
-      embedding: [V, D], read if `settings.distance`.
-      settings: of the search.
-      shards: devices that the vocabulary is divided over.
+    Without `slopes` they are random; each attempt has a key for them, and a noise key for what
+    stands in place of a gradient. The embedding is read if `settings.distance`. The vocabulary is
+    divided over `shards` devices.
     """
     replace = replacements(step, planned, settings)
 
@@ -353,13 +339,8 @@ def first_order_gain(
 ) -> Float[Array, "T V"]:
     """First-order change of the objective if position t becomes token v; -inf if it may not.
 
-    Args:
-      slopes: gradient of the objective with respect to the one-hot rows.
-      ids: the parent.
-      allowed: tokens that may be used.
-      embedding: [V, D].
-      distance: weight of the penalty |e_v - e_t|, since the first order errs for distant tokens
-        (Faster-GCG); 0: none.
+    `slopes` are with respect to the one-hot rows. `distance` weighs the penalty |e_v - e_t|, since
+    the first order errs for distant tokens (Faster-GCG).
     """
     here = jnp.arange(ids.shape[0])
     gain = slopes - slopes[here, ids][:, None]

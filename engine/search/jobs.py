@@ -115,9 +115,6 @@ def searches_of(
     """One search per model and prompt; nothing is written.
 
     With `joint` one search per model, for all prompts; with a rule one for all models and prompts.
-
-    Raises:
-      AssayError: bad input; a result that the run holds with another fingerprint; a damaged file.
     """
     gcg.first_changes(settings)
     models = [list(checkpoints)] if rule else [[checkpoint] for checkpoint in checkpoints]
@@ -186,13 +183,10 @@ def _search_job(
 
 
 def _complete(manifest: Manifest, files: Mapping[str, Files], prompts: Sequence[str]) -> list[str]:
-    """The directions that need not be searched again.
+    """The directions that need not be searched again; raises AssayError for a damaged file.
 
     Files that the manifest lacks are adopted only if every direction is on disk. If a command was
     stopped between two directions, both are searched again.
-
-    Raises:
-      AssayError: a file is damaged, or is another search.
     """
     on_disk = {
         direction: list(of.values())
@@ -212,11 +206,7 @@ def _complete(manifest: Manifest, files: Mapping[str, Files], prompts: Sequence[
 def certificates_of(
     manifest: Manifest, searches: Sequence[SearchJob], settings: SearchSettings, mesh: Mesh
 ) -> list[SearchJob]:
-    """One certificate per search and direction; none without a budget. Nothing is written.
-
-    Raises:
-      AssayError: a certificate with another fingerprint; a damaged file.
-    """
+    """One certificate per search and direction; none without a budget. Nothing is written."""
     return [
         _certificate_job(manifest, search, direction, settings, Place.of(mesh))
         for search in (searches if settings.certify else ())
@@ -269,8 +259,7 @@ def _present(
 ) -> tuple[list[list[Any]], bool]:
     """Sweeps of a certificate that the run holds, and whether a budget allows no more.
 
-    Raises:
-      AssayError: it is damaged, or certifies another sequence than the search's file holds.
+    Raises AssayError if it certifies another sequence than the search's file holds.
     """
     file = manifest.run / path
     if not storage.exists(file):
@@ -361,11 +350,7 @@ def _work(one: SearchObjective | Reader, whole: SearchObjective) -> SearchWork:
 
 
 def read_table(manifest: Manifest, path: str, prompts: Sequence[str]) -> parts.Table:
-    """A search's file, checked; `prompts` are those that it names beside the one in its path.
-
-    Raises:
-      AssayError: it is damaged, or another search's.
-    """
+    """A search's file, checked; `prompts` are those that it names beside the one in its path."""
     file = manifest.run / path
     recorded = manifest.recorded(path, file.name)
     return parts.read_frame(file, recorded, manifest.about(path, prompts))

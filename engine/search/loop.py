@@ -253,11 +253,8 @@ class StepDriver:
     ) -> np.ndarray:
         """Candidates that are admitted, bool [A, C]; only those that could be kept are checked.
 
-        Args:
-          every: int32 [A, C, T], candidates, best first.
-          signed: float32 [A, C], their rewards.
-          buffer: int32 [A, B, T], what the attempts keep.
-          known: float32 [A, B], its rewards.
+        They are [A, C, T], best first, with their signed rewards; `buffer` [A, B, T] is what the
+        attempts keep, with the rewards `known`.
         """
         settings = self.objective.settings
         latest = settings.takes_gradient  # keeps one candidate, even if it is worse
@@ -310,10 +307,8 @@ def load(
 ) -> tuple[Trace, Arrays] | None:
     """Reads what `save` wrote, on process 0, for all processes; None where there is no file.
 
-    The size of the mesh's axis `model` changes the last bits of rewards.
-
-    Raises:
-      AssayError: the file is damaged, or belongs to a search with other settings or inputs.
+    The size of the mesh's axis `model` changes the last bits of rewards. Raises AssayError for the
+    file of a search with other settings or inputs.
     """
     data = processes.bytes_from_first(f"state {file.name}", lambda: storage.read_if_there(file))
     if data is None:

@@ -224,11 +224,7 @@ def vocabulary_difference(known: Mapping[int, str], tokens: Mapping[int, str]) -
 
 
 def _joined(objectives: Sequence[SearchObjective]) -> SearchObjective:
-    """The tokens and texts that all models of one vocabulary admit, as one objective.
-
-    Raises:
-      AssayError: too few tokens; no sequence that all admit.
-    """
+    """The tokens and texts that all models of one vocabulary admit, as one objective."""
     first = objectives[0]
     rows = min(len(objective.allowed) for objective in objectives)
     allowed = np.logical_and.reduce([objective.allowed[:rows] for objective in objectives])
@@ -259,11 +255,7 @@ class Judge:
     sd: float = 1.0
 
     def standardised_by(self, prompt: PromptIds, rewards: np.ndarray) -> "Judge":
-        """The judge with the moments of its rewards of the sample's tokens.
-
-        Raises:
-          AssayError: they are all equal, or not finite.
-        """
+        """The judge with the moments of its rewards of the sample's tokens."""
         rewards = rewards.astype(np.float64)
         if not (np.isfinite(rewards).all() and rewards.std() > 0):
             raise AssayError(
@@ -297,12 +289,7 @@ class TextJudge(Judge):
         )
 
     def rewards(self, texts: Sequence[str]) -> np.ndarray:
-        """Rewards of texts as replies: float32 [texts].
-
-        Raises:
-          AssayError: a conversation is longer than the model was made for, or holds an id that
-            its embedding lacks.
-        """
+        """Rewards of texts as replies: float32 [texts]."""
         checkpoint = self.reader.checkpoint
         pooling = pooling_of(checkpoint, AUTO)
         whole = checkpoint.template.sequences(self.prompt.prompt, texts)
@@ -313,11 +300,7 @@ class TextJudge(Judge):
 
 
 def judges_of(problem: SearchProblem, scorers: Iterable[RewardScorer]) -> list[Judge]:
-    """The judges of a universal search: those that take token ids, then those that read texts.
-
-    Raises:
-      AssayError: rewards that cannot be standardised.
-    """
+    """The judges of a universal search: those that take token ids, then those that read texts."""
     by_ids: list[Judge] = []
     by_text: list[Judge] = []
     for model, one, scorer in zip(problem.models, problem.each, scorers, strict=True):

@@ -93,11 +93,7 @@ def missing_spans(group: JobGroup) -> list[Span]:
 
 
 def step_of(group: JobGroup) -> int:
-    """Candidates per step with which what is missing is computed.
-
-    Raises:
-      AssayError: unfinished jobs of the group have different step sizes.
-    """
+    """Candidates per step with which what is missing is computed; raises AssayError for several."""
     first, *others = [job for job in group if job.missing] or group[:1]
     for other in others:
         if other.step_size != first.step_size:
@@ -144,29 +140,16 @@ def check_parts(manifest: Manifest, jobs: Sequence[Job], part_size: int) -> None
 
 
 def read_numbers(manifest: Manifest, job: Job, spans: Iterable[Span]) -> np.ndarray:
-    """Numbers of parts on disk, checked: float32 [columns, rows]; adopts unknown parts.
-
-    Raises:
-      AssayError: as `parts.read_part`, or a part has other columns.
-    """
+    """Numbers of parts on disk, checked: float32 [columns, rows]; adopts unknown parts."""
     frames = [_read(manifest, job, span).frame.select(job.columns) for span in spans]
     return np.concatenate([frame.to_numpy().T for frame in frames], axis=1)
 
 
 def _check_same(folder: epath.Path, about: Json, models: list[str], computed_by: Json) -> None:
-    """Refuses to go on with a job where last bits may differ from those of its parts.
+    """Raises AssayError for a job whose last bits may differ from those of its part `about`.
 
-    Another pass over the same decoder may round differently (1e-6), so the parts of one job are all
-    computed by one.
-
-    Args:
-      folder: of the job.
-      about: what one of its parts says.
-      models: of the pass that would go on.
-      computed_by: what would compute it.
-
-    Raises:
-      AssayError: other models share the pass, or it is another kind of device or compiler.
+    Another pass over the same decoder may round differently (1e-6), so one job's parts all come
+    from one pass, of the same models, on one kind of device and with one compiler.
     """
     before = about["together"]
     if before != models:

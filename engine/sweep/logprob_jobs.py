@@ -85,11 +85,7 @@ def sweep_logprobs(
 
 
 def cue_of(checkpoint: Checkpoint, prompt: str, form: str) -> Cue:
-    """A prompt as the checkpoint's tokenizer renders it in one of `engine.settings.FORMS`.
-
-    Raises:
-      AssayError: the chat form of a model without a chat template.
-    """
+    """A prompt as the checkpoint's tokenizer renders it in one of `engine.settings.FORMS`."""
     if form == "pretrained":
         return Cue.pretrained(checkpoint.tokenizer, prompt)
     if not checkpoint.tokenizer.chat_template:

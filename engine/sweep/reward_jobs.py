@@ -136,13 +136,7 @@ def sweep_replies(
 
 
 def chosen_tokens(ids: Sequence[int], count: int | None, seed: int) -> Sequence[int] | None:
-    """A fixed random subset of a vocabulary's ids, ascending; None if it would hold all.
-
-    Args:
-      ids: of the vocabulary, ascending.
-      count: of the subset; None for all.
-      seed: of the draw.
-    """
+    """A fixed random subset of ids, ascending; None if it would hold all of them."""
     if count is None or count >= len(ids):
         return None
     drawn = np.random.default_rng([seed, len(ids)]).choice(len(ids), count, replace=False)
@@ -158,11 +152,7 @@ def mode_of(checkpoint: Checkpoint, prompts: Iterable[str], mode: str) -> str:
 
 
 def pooling_of(checkpoint: Checkpoint, pooling: str) -> Pooling:
-    """Where rewards are read; `auto` is what the conversion found for the model.
-
-    Raises:
-      AssayError: an unknown pooling, or one by pad tokens of a model whose config has none.
-    """
+    """Where rewards are read; `auto` is what the conversion recorded for the model."""
     check_choice("pooling", pooling, (AUTO, *POOLINGS))
     kind, pad = (
         checkpoint.card.pooling if pooling == AUTO else pooling,
@@ -183,11 +173,7 @@ def token_rows(
     pooling: Pooling,
     chosen: Sequence[int] | None = None,
 ) -> RewardRows:
-    """Every candidate of the vocabulary as the reply to a prompt, or the `chosen` ones.
-
-    Raises:
-      AssayError: mode `ids` of a template that cannot be cut around a reply.
-    """
+    """Every candidate of the vocabulary as the reply to a prompt, or the `chosen` ones."""
     check_choice("mode", mode, MODES)
     template, ids = checkpoint.template, checkpoint.token_ids if chosen is None else chosen
     if mode == "ids":
@@ -199,11 +185,7 @@ def token_rows(
 def reply_rows(
     checkpoint: Checkpoint, prompt: str, replies: Sequence[str], mode: str, pooling: Pooling
 ) -> ReplyRows:
-    """A list of replies to a prompt.
-
-    Raises:
-      AssayError: mode `ids` of a template that cannot be cut around a reply.
-    """
+    """A list of replies to a prompt."""
     template = checkpoint.template
     around = template.split(prompt) if mode == "ids" else template.around(prompt)
     return ReplyRows(around, template, replies, mode, pooling=pooling)
@@ -217,11 +199,7 @@ def _jobs(
 ) -> list[Job]:
     """A job for each model under each prompt; models that share a decoder have the same rows.
 
-    Args:
-      checkpoints: the models.
-      prompts: prompt id -> text.
-      settings: of the run.
-      items: name of a list and its replies; None for the tokens of the vocabulary.
+    `items` are the name of a list and its replies; None for the tokens of the vocabulary.
     """
     jobs = []
     for group in _groups(checkpoints, settings):

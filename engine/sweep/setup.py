@@ -93,11 +93,7 @@ def admit(manifest: Manifest, kind: str, name: str, entry: Any) -> None:
 
 
 def admit_list(manifest: Manifest, name: str, texts: Sequence[str]) -> None:
-    """Enters a list of replies in the manifest.
-
-    Raises:
-      AssayError: an empty one, a bad name, or one that stands for another list.
-    """
+    """Enters a list of replies in the manifest; raises AssayError for an empty one."""
     if not texts:
         raise AssayError(f"item list {name!r}: empty; allowed: at least one reply")
     schema.check_names([name])
@@ -112,13 +108,9 @@ def admit_fingerprint(manifest: Manifest, path: str, fingerprint: Json) -> None:
 
 
 def numerics_entry(manifest: Manifest, path: str, *, whole: bool) -> dict[str, int]:
-    """The version of the numerical code, which decides last bits, for a fingerprint.
+    """The version of the numerical code, which decides last bits, for the fingerprint of a result.
 
-    Args:
-      manifest: of the run; all processes hold the same.
-      path: of the result, relative to the run.
-      whole: whether the result has all its parts; it then keeps the version in its fingerprint,
-        if there is one.
+    A result with all its parts (`whole`) keeps the version in its fingerprint, if there is one.
     """
     present = manifest.content["results"].get(path)
     if whole and present is not None:
@@ -139,7 +131,7 @@ def enter(
       mesh: the devices.
 
     Returns:
-      The jobs with whole fingerprints and missing parts, and `step_size.refusals`.
+      The jobs with whole fingerprints and missing parts, and their `refusals`.
 
     Raises:
       AssayError: a mesh that fits no model, a job that the run holds with another
@@ -206,13 +198,9 @@ def begin(
     jobs: Sequence[Job] = (),
     part_size: int = 1,
 ) -> None:
-    """Writes the manifest, which marks the folder as a run, and then vocabulary tables.
+    """Writes the manifest, which marks the folder as a run, and then vocabulary tables, by path.
 
-    Args:
-      manifest: with all jobs entered.
-      vocabularies: tables to write, by path.
-      jobs: whose parts on disk are read and checked before anything is written.
-      part_size: rows per part.
+    Parts of `jobs` on disk are read and checked before anything is written.
 
     Raises:
       AssayError: a part is damaged or belongs to something else, the run cannot be written,

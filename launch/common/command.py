@@ -119,11 +119,7 @@ def _described(error: Exception) -> str:
 
 
 def paths(given: Given, flag: str) -> list[str]:
-    """The paths of a flag that must name at least one.
-
-    Raises:
-      AssayError: the flag is missing, or one of its paths is empty.
-    """
+    """The paths of a flag; raises AssayError if it is missing, or one of its paths is empty."""
     value = given[flag].value
     named = value if isinstance(value, list) else [value]
     if not named or not all(named):

@@ -51,11 +51,7 @@ class NeededSweep:
     mesh: Mesh
 
     def side(self, name: str) -> Side:
-        """What the sweep is going to write, as a side of a comparison.
-
-        Raises:
-          AssayError: what the sweep would refuse.
-        """
+        """What the sweep is going to write, as a side of a comparison."""
         slug, ids = self.model.card.slug, np.array(self.model.token_ids, np.uint32)
         found = check_vocabulary(
             [self.model], self.prompts, str(self.run), self.settings, self.mesh
@@ -146,12 +142,9 @@ def _pair(first: tuple[Run, str], second: tuple[Run, str], prompts: Sequence[str
 
 
 def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool) -> Comparison:
-    """Opens and checks everything that a comparison needs.
+    """Opens and checks everything that `assay diff` needs of "before" and "after".
 
-    Args:
-      given: flags of `assay diff`.
-      paths: of "before" and "after": runs, or checkpoints.
-      partial: whether runs may be incomplete.
+    Each is a run, which may be incomplete if `partial`, or a checkpoint.
 
     Raises:
       AssayError: what cannot be compared or swept, or a setting that would be ignored.

@@ -191,10 +191,7 @@ class ConventionRuns:
     def _same_ids(self, conventions: Mapping[str, Convention]) -> dict[str, str]:
         """Name -> the earlier convention that gives the same token ids under the same settings.
 
-        Conventions whose template cannot be used are noted as failed.
-
-        Raises:
-          AssayError: the default convention's template cannot be used.
+        Conventions whose template cannot be used are noted as failed; the default one raises.
         """
         first: dict[tuple[object, ...], str] = {}
         same = {}
@@ -216,8 +213,7 @@ class ConventionRuns:
     def _take_over(self, default: Convention) -> int | None:
         """Copies what a sweep has computed in the run itself, where it is the default convention.
 
-        Returns:
-          The step of the default convention; None where it has no result yet.
+        Returns the step of the default convention; None where it has no result yet.
         """
         target = folder_of(self._run, DEFAULT)
         recorded = _recorded_step(target, self._slug)

@@ -75,11 +75,7 @@ Values = Mapping[str, Sequence[str]]  # dimension -> its values, the default one
 
 
 def dimensions_of(setting: str) -> Sequence[str]:
-    """The dimensions that a setting names, comma-separated; `all` of them.
-
-    Raises:
-      AssayError: a name that is no dimension.
-    """
+    """The dimensions that a setting names, comma-separated; `all` of them."""
     chosen = DIMENSIONS if setting == "all" else pieces(setting)
     for name in chosen:
         if name not in DIMENSIONS:
@@ -151,11 +147,7 @@ def check_dimensions(dimensions: Sequence[str], every: Sequence[Values]) -> None
 
 
 def conventions_of(values: Values, *, all_combinations: bool) -> dict[str, Convention]:
-    """Name -> convention: the default one, then each other value alone, or all combinations.
-
-    Raises:
-      AssayError: two of them have one name.
-    """
+    """Name -> convention: the default one, then each other value alone, or all combinations."""
     default = {name: allowed[0] for name, allowed in values.items()}
     if all_combinations:
         cells = itertools.product(*values.values())

@@ -106,15 +106,9 @@ def convert(
 
 
 def check_config(place: str, hf: Json, spec: ModelSpec) -> None:
-    """Compares a config.json with the published shapes of the model that a folder is named after.
+    """Raises AssayError where config.json is not of the kind and shapes of a listed model.
 
-    Args:
-      place: the folder or hub id.
-      hf: config.json, which conversion understands.
-      spec: the model's entry in configs/known_models.py.
-
-    Raises:
-      AssayError: kind or shapes differ.
+    `place` is the folder or hub id that bears the model's name.
     """
     if is_language_model(hf) == bool(spec.head):
         kinds = ("a reward model", "a language model")

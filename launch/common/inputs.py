@@ -21,12 +21,7 @@ from launch.common.text import nearest, pieces
 
 
 def chosen_prompts(ids: str, own: Sequence[str]) -> Mapping[str, str]:
-    """Prompt id -> text: the user's own texts, or those of configs/prompts.py where there are none.
-
-    Args:
-      ids: ids of configs/prompts.py, comma-separated.
-      own: texts of `--prompt`.
-    """
+    """Prompt id -> text: the texts of --prompt, or those that `ids` name in configs/prompts.py."""
     if own:
         return {prompt_id(text): text for text in own}
     for name in pieces(ids):

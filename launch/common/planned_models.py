@@ -24,11 +24,7 @@ _GATE_WIDTH = 1024  # of the published gates
 
 
 def model_of_source(source: str) -> tuple[Model, int, int]:
-    """The model of a source, and the positions of its prompts and of a candidate.
-
-    Raises:
-      AssayError: no such source, or its config.json is not understood.
-    """
+    """The model of a source, and the positions of its prompts and of a candidate."""
     if storage.exists(storage.path_of(source) / CARD):
         return _of_checkpoint(Checkpoint.open(source))
     spec, path = known_models.find(source), Path(source)
@@ -75,15 +71,7 @@ def _check_adapter(folder: Path, config: Path) -> None:
 def model_of_config(name: str, hf: Json, spec: ModelSpec | None) -> Model:
     """The model that a config.json describes.
 
-    The file does not give the head: it is that of `spec`, or a linear one.
-
-    Args:
-      name: of the model, for messages.
-      hf: config.json.
-      spec: its entry in configs/known_models.py.
-
-    Raises:
-      AssayError: config.json is not understood.
+    The file does not give the head: it is that of a listed model's `spec`, or a linear one.
     """
     decoder = decoder_config(hf)
     stored = hf.get("torch_dtype") or hf.get("dtype")

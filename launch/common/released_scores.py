@@ -114,11 +114,7 @@ class _Import:
         self.results[path] = frame, fingerprint
 
     def _in_order(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The rows in the order of the list, with item_id.
-
-        Raises:
-          AssayError: the file has other items, or repeated ones in another order.
-        """
+        """The rows in the order of the list, with item_id; raises AssayError for other items."""
         items = frame["item"]
         listed = self.lists.setdefault(self.items, items)
         if items.equals(listed):
@@ -208,11 +204,7 @@ def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str]
 
 
 def _list_name(source: str, paths: Sequence[Path], choices: Choices) -> str:
-    """Name of the list: --items, or that of the folder, or that of the file; "" for tokens.
-
-    Raises:
-      AssayError: the files are named after models, or are several, and nothing names the list.
-    """
+    """Name of the list: --items, or that of the folder, or that of the file; "" for tokens."""
     if choices.layout == "tokens":
         return ""
     name = choices.items

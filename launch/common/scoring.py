@@ -53,11 +53,7 @@ def inputs(given: Given) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
 
 
 def verify_setting(config: ConfigDict) -> bool | None:
-    """What `Checkpoint.open` takes as `verify`.
-
-    Raises:
-      AssayError: a value that is not allowed.
-    """
+    """What `Checkpoint.open` takes as `verify`."""
     choices = {"auto": None, "true": True, "false": False}
     chosen = str(config.verify).lower()
     if chosen not in choices:
@@ -96,11 +92,7 @@ def given_fields(settings: type, config: ConfigDict) -> dict[str, Any]:
 
 
 def step_size(value: object) -> int | None:
-    """The candidates of a step that a setting names; None for `auto`.
-
-    Raises:
-      AssayError: another value.
-    """
+    """The candidates of a step that a setting names; None for `auto`."""
     if value == "auto":
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -43,16 +43,9 @@ def search(
 ) -> list[SearchResult]:
     """Searches, then scores the found sequences under other models.
 
-    Args:
-      models: models to search.
-      prompts: prompt id -> text.
-      run: run folder.
-      own: settings of the search.
-      mesh: devices.
-      config: of which `joint` and `universal` (one search for all prompts, or all models and
-        prompts), `judges`, `check_memory` and `transfer` are read.
-      judges: models that score what was found, if `transfer` is set; by default those searched.
-        Those of `config.judges` do so too.
+    Of `config`, `joint` and `universal` (one search for all prompts, or all models and prompts),
+    `judges`, `check_memory` and `transfer` are read. If `transfer` is set, what was found is scored
+    by `judges`, by default the models that were searched, and by those of `config.judges`.
 
     Returns:
       Each sequence that was found, new or of an earlier run.
@@ -81,10 +74,9 @@ def search(
 
 
 def _others(known: Sequence[Checkpoint], config: ConfigDict) -> list[Checkpoint]:
-    """The checkpoints of `judges` that are not among those that score anyway.
+    """The checkpoints of `judges` that do not score anyway.
 
-    Raises:
-      AssayError: no checkpoint, or one that is no reward model; settings with which none scores.
+    Raises AssayError for a model that is no reward model, or settings with which none would score.
     """
     paths = pieces(config.judges)
     for name, needed in (("transfer", True), ("joint", False)):

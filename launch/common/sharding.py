@@ -37,12 +37,7 @@ def share(
 ) -> tuple[str, Sequence[Checkpoint], Mapping[str, str]]:
     """The run folder, models and prompts of this command's shard; all of them without `--shard`.
 
-    Args:
-      given: parsed flags.
-      run: the folder of all shards.
-      models: of all shards.
-      prompts: of all shards.
-      vocab: whether every token is scored; else all models score the same number of rows.
+    With `vocab` every token is scored; else all models score the same number of rows.
 
     Raises:
       AssayError: no such shard, more shards than there is work for, or a folder of other shards.

@@ -105,11 +105,7 @@ class Call:
 
 
 def read_call(given: Given) -> Call:
-    """Flags and settings -> what is to be done.
-
-    Raises:
-      AssayError: an unknown model, stage or prompt, or a folder or file that is not there.
-    """
+    """What is to be done by the flags and settings; raises AssayError for what is not known."""
     config, prompt = given.config, given.config.item_prompt
     for flag, allowed in (("keep", KEEP), ("readings", TRIED)):
         if given[flag].value not in allowed:

@@ -45,11 +45,7 @@ def read_elo(path: Path, column: str) -> EloList:
 
 
 def write_people(run: str, elo: EloList) -> None:
-    """Writes what people think of the items into a run; nothing where that is not known.
-
-    Raises:
-      AssayError: the run has other human scores of the list.
-    """
+    """Writes what people think of the items into a run; nothing where that is not known."""
     if elo.humans is None or check_people(run, elo):
         return
     name = schema.humans_path(elo.name)
@@ -57,11 +53,7 @@ def write_people(run: str, elo: EloList) -> None:
 
 
 def check_people(run: str, elo: EloList) -> bool:
-    """Whether a run holds what people think of the items.
-
-    Raises:
-      AssayError: it has other human scores of the list, or some where the file has none.
-    """
+    """Whether a run holds what people think of the items; raises AssayError for other scores."""
     name = schema.humans_path(elo.name)
     path, about = storage.path_of(run) / name, provenance.of_table(name)
     if not storage.exists(path):

@@ -24,14 +24,8 @@ def write(
 ) -> tuple[Path, list[Compared]]:
     """Compares what the runs hold with the published values, and writes the page.
 
-    Args:
-      call: the call.
-      states: what became of each model.
-      published: the values to compare with.
-      compared_with: what they are, for the reader.
-
-    Returns:
-      Path of the page, and the comparison.
+    `states` says what became of each model, and `compared_with` what the values are, for the
+    reader.
     """
     infos, items = studies.infos(), studies.list_name(call)
     failures = {slug: "not among --models" for slug in infos}
@@ -70,11 +64,7 @@ def write(
 
 
 def read_published(folder: str) -> tuple[Published, str]:
-    """What to compare with: the paper, or the folder `own` of another reproduction.
-
-    Raises:
-      AssayError: the folder does not hold such values.
-    """
+    """What to compare with: the paper, or the folder `own` of another reproduction."""
     if not folder:
         return data.read(), "the paper and the files of its authors’ release"
     published = data.read(Path(folder))
@@ -103,12 +93,7 @@ def untried(call: Call, compared: Sequence[Compared]) -> list[str]:
 
 
 def noise_facts(call: Call, made: Mapping[str, Study]) -> list[str]:
-    """Of how many models and results the noise between two dtypes is known, or how to measure it.
-
-    Args:
-      call: the call.
-      made: run -> its tables.
-    """
+    """Of how many models and results the noise between dtypes is known, or how to measure it."""
     if PAPER not in made:
         return []
     second, results = call.config.second_dtype, _results(made[PAPER])

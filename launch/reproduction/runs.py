@@ -77,11 +77,7 @@ def complete(call: Call) -> set[Place]:
 
 
 def manifests(call: Call) -> dict[str, Json]:
-    """Run -> its manifest, of all runs and single changes that have one.
-
-    Raises:
-      RunError: a manifest that cannot be read.
-    """
+    """Run -> its manifest, of all runs and single changes that have one."""
     inside = storage.names(storage.path_of(call.run(singles.run_of("."))))
     names = (PAPER, OURS, NOISE, *map(singles.run_of, inside))
     paths = {one: storage.path_of(call.run(one)) / schema.MANIFEST for one in names}

@@ -144,21 +144,13 @@ def differences(card: Card, spec: ModelSpec, identity: bool) -> list[tuple[str, 
 
 
 def kept_card(call: Call, spec: ModelSpec) -> Card | None:
-    """The card of the checkpoint that a model's results were computed with; None: not computed.
-
-    Raises:
-      AssayError: it is damaged.
-    """
+    """The card of the checkpoint that a model's results were computed with; None: not computed."""
     folder = _kept(call, spec)
     return Checkpoint.open(folder).card if (folder / CARD).is_file() else None
 
 
 def check_folder(call: Call, spec: ModelSpec) -> None:
-    """Refuses other weights in --source-dir than those that a model's results were computed with.
-
-    Raises:
-      AssayError: the folder has other weights, or weights that cannot be read.
-    """
+    """Raises AssayError for other weights in --source-dir than those of a model's results."""
     folder, card = folder_of(call, spec), kept_card(call, spec)
     if folder is None or card is None:
         return
