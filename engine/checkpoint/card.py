@@ -188,10 +188,9 @@ class Checkpoint:
 
     def expect(self, kind: str) -> None:
         """Raises AssayError for a model of another kind; it names the commands that take it."""
-        if (found := self.card.kind) != kind:
+        if (mine := self.card.kind) != kind:
             raise AssayError(
-                f"checkpoint {self.path}: a {found}; allowed: a {kind} "
-                f"({_TAKEN_BY[found]} {found}s)"
+                f"checkpoint {self.path}: a {mine}; allowed: a {kind} ({_TAKEN_BY[mine]} {mine}s)"
             )
 
     @functools.cached_property

@@ -196,8 +196,8 @@ class _Stack:
 
     def __init__(self, parameter: Variable, layout: str, config: DecoderConfig, mesh: Mesh):
         axes, dtype = _axes(parameter), parameter.dtype
-        split, own = layouts.letters(layout), layouts.letters(axes).removeprefix("L")
-        order = layouts.permutation(layout, own)
+        split, in_model = layouts.letters(layout), layouts.letters(axes).removeprefix("L")
+        order = layouts.permutation(layout, in_model)
         whole_heads = meshes.with_whole_kv_heads(mesh, config).num_kv_heads
         copies = whole_heads // config.num_kv_heads if "K" in axes else 1
         self.target = jax.ShapeDtypeStruct(
@@ -208,7 +208,7 @@ class _Stack:
         )
         whole = meshes.sharding(mesh, axes)
         self.value = _zeros(parameter.shape, dtype, whole)()
-        self._place = _place(order, own.find("K"), copies, whole)
+        self._place = _place(order, in_model.find("K"), copies, whole)
 
     def fill(self, layer: int, value: jax.Array) -> None:
         self.value = self._place(self.value, layer, value)

@@ -57,7 +57,7 @@ class Writer:
         self.destination, self.config, self.head = storage.path_of(destination), config, head
         self._dtypes: dict[str, set[str]] = {}
         self._hashes: dict[str, str] = {}  # of blocks
-        self._remote, self._begun = storage.is_remote(self.destination), False
+        self._remote, self._uploading = storage.is_remote(self.destination), False
 
     def __enter__(self) -> "Writer":
         parent, prefix = None, "assay-"
@@ -83,7 +83,7 @@ class Writer:
             self._orbax.close()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)  # does nothing after the rename
-            if self._begun:  # and not finished
+            if self._uploading:  # and not finished
                 with contextlib.suppress(AssayError):  # of the store, which may be why it ended
                     self._remove()
         if isinstance(error, OSError):
@@ -144,7 +144,7 @@ class Writer:
         if self._remote:
             self._upload("tokenizer")
             storage.write_atomic(self.destination / CARD, card.to_json().encode())
-            self._begun = False
+            self._uploading = False
         else:
             (self._folder / CARD).write_text(card.to_json())
             self._folder.chmod(0o755)
@@ -153,9 +153,9 @@ class Writer:
 
     def _upload(self, folder: str) -> None:
         """Moves a local folder to the store; the first one replaces an interrupted conversion."""
-        if not self._begun:
+        if not self._uploading:
             self._remove()
-            self._begun = True
+            self._uploading = True
         storage.upload(self._folder / folder, self.destination / folder)
         shutil.rmtree(self._folder / folder)
 

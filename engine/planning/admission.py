@@ -79,17 +79,17 @@ def step_for(
     place: Place,
     dtype: str,
     prefix: int,
-    own: int | None,
+    positions: int | None,
     self_check: int = SELF_CHECK,
 ) -> int:
     """The candidates of a step on each device that `step_size=auto` takes.
 
-    The longest prompt has `prefix` positions, a candidate `own` (None: replies of any length); the
-    plain pass computes `self_check` conversations at once.
+    `prefix` are positions of the longest prompt, `positions` those of a candidate (None: replies of
+    any length). The plain pass computes `self_check` conversations at once.
     """
     if not place.splits(model):  # no step is computed
         place = dataclasses.replace(place, model=1)
-    work = SweepWork(prefix=prefix, own=own or SHORT, self_check=self_check)
+    work = SweepWork(prefix=prefix, own=positions or SHORT, self_check=self_check)
     return fitting_step(place.holding(model, dtype), place.usable, work)[0]
 
 
@@ -98,16 +98,16 @@ def refusal(
     place: Place,
     dtype: str,
     prefix: int,
-    own: int,
+    positions: int,
     step_size: int,
     self_check: int = SELF_CHECK,
 ) -> str:
     """Why models cannot be scored here; "" if they can.
 
-    The arguments are those of `step_for`; `own` are the positions of the shortest candidate, and
+    The arguments are those of `step_for`; `positions` are those of the shortest candidate, and
     `step_size` the candidates per step on each device.
     """
-    work = SweepWork(prefix=prefix, own=own, step_size=step_size, self_check=self_check)
+    work = SweepWork(prefix=prefix, own=positions, step_size=step_size, self_check=self_check)
     return _refusal(model, place, dtype, work)
 
 
@@ -191,14 +191,14 @@ def _refusal(model: Model, place: Place, dtype: str, work: SweepWork | SearchWor
     if not place.splits(model):
         return ""
     placed, usable = place.holding(model, dtype), place.usable
-    found = account(placed, work)
-    if found.total <= usable:
+    needed = account(placed, work)
+    if needed.total <= usable:
         return ""
-    rest = found.total - found.weights - found.step
-    would = ways_to_fit(placed, usable, work) or [f"{in_words(found.total)} of free memory"]
+    rest = needed.total - needed.weights - needed.step
+    would = ways_to_fit(placed, usable, work) or [f"{in_words(needed.total)} of free memory"]
     return (
-        f"{model.name}: needs {in_words(found.total)} of memory on a device in {dtype} "
-        f"(weights {in_words(found.weights)}, a step {in_words(found.step)}, the rest "
+        f"{model.name}: needs {in_words(needed.total)} of memory on a device in {dtype} "
+        f"(weights {in_words(needed.weights)}, a step {in_words(needed.step)}, the rest "
         f"{in_words(rest)}), {in_words(usable)} are free; {' or '.join(would)} would fit; "
         f"{_WAY_OUT}"
     )

@@ -65,14 +65,14 @@ def plan(
     least = min(_ENOUGH, sweep.step_size or _ENOUGH)
     fitting = [each for each in tried if each[2].total <= usable]
     good = [each for each in fitting if each[1] >= least] or fitting
-    chosen, step, found = good[0] if good else min(tried, key=lambda each: each[2].total)
+    chosen, step, needed = good[0] if good else min(tried, key=lambda each: each[2].total)
     searched = None if model.language else _search_mesh(meshes, usable, search)
     return Plan(
         devices=devices,
         fits=bool(fitting),
         model=chosen,
         step_size=step,
-        account=found,
+        account=needed,
         sweep_s=sweep_seconds(chosen, kind, sweep, step),
         searched=searched,
         search_bytes=0 if searched is None else account(searched, search).total,

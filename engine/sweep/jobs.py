@@ -94,8 +94,8 @@ def missing_spans(group: JobGroup) -> list[Span]:
 
 def step_of(group: JobGroup) -> int:
     """Candidates per step with which what is missing is computed; raises AssayError for several."""
-    first, *others = [job for job in group if job.missing] or group[:1]
-    for other in others:
+    first, *rest = [job for job in group if job.missing] or group[:1]
+    for other in rest:
         if other.step_size != first.step_size:
             raise AssayError(
                 f"models {first.model} and {other.model} share a pass, but their results were "

@@ -112,8 +112,8 @@ def _described(error: Exception) -> str:
     if sys.flags.dev_mode:
         traceback.print_exception(error)
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename]
-    last = (own or frames)[-1]
+    ours = [frame for frame in frames if "site-packages" not in frame.filename]
+    last = (ours or frames)[-1]
     where = f"{Path(last.filename).name}:{last.lineno}"
     return f"{type(error).__name__} ({where}): {error}"
 

@@ -53,11 +53,10 @@ class NeededSweep:
     def side(self, name: str) -> Side:
         """What the sweep is going to write, as a side of a comparison."""
         slug, ids = self.model.card.slug, np.array(self.model.token_ids, np.uint32)
-        found = check_vocabulary(
-            [self.model], self.prompts, str(self.run), self.settings, self.mesh
-        )
+        where = (self.prompts, str(self.run), self.settings, self.mesh)
+        results = check_vocabulary([self.model], *where)
         prompts = {
-            prompt: Asked(text=text, kind=SCORES_DIR, fingerprint=found[slug, prompt], ids=ids)
+            prompt: Asked(text=text, kind=SCORES_DIR, fingerprint=results[slug, prompt], ids=ids)
             for prompt, text in self.prompts.items()
         }
         return Side(name=name, slug=slug, tokens=self.model.tokens, prompts=prompts)

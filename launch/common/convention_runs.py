@@ -117,7 +117,7 @@ class ConventionRuns:
         self._short: dict[str, str] = {}  # not computed, for lack of the host's memory
         self._weights: Weights | None = None
         self._step = settings.step_size  # of the default convention
-        self._begun = 0
+        self._started = 0
 
     def compute(self, conventions: Mapping[str, Convention]) -> int:
         """Scores the model under its conventions, of which the first is the default one.
@@ -136,14 +136,14 @@ class ConventionRuns:
             for name, convention in conventions.items()
         }
         merged(self._run, self._slug, entries)  # raises where a name stands for something else
-        first, *others = [
+        first, *rest = [
             Pass(name, convention, None, self._mesh)
             for name, convention in conventions.items()
             if name not in same and name not in self._failures
         ]
         taken = self._take_over(first.convention)
         self._step = taken if self._step is None else self._step
-        new = self._compute_all([first], 1 + len(others))
+        new = self._compute_all([first], 1 + len(rest))
         assert self._step is not None
         noise = self.noise_floor(first.convention, self._step)
         for one in noise:
@@ -153,7 +153,7 @@ class ConventionRuns:
             entries[one.name] = Entry(settings=settings, noise=True)
         self._write_index(entries)
         # Those of equal weights and mesh follow one another; those of the default one lead.
-        every = [first, *others, *noise]
+        every = [first, *rest, *noise]
         keys = list(dict.fromkeys((one.convention.weights, id(one.mesh)) for one in every))
         every.sort(key=lambda one: keys.index((one.convention.weights, id(one.mesh))))
         new += self._compute_all([one for one in every if one is not first], len(every))
@@ -256,8 +256,8 @@ class ConventionRuns:
         """Computes passes; `of` is their total in progress lines. Returns new rewards."""
         new = 0
         for one in passes:
-            self._begun += 1
-            say(f"{self._slug}: reading {self._begun}/{of}: {one.name}")
+            self._started += 1
+            say(f"{self._slug}: reading {self._started}/{of}: {one.name}")
             if self._weights is None or not self._weights.fits(one):
                 self._weights = None  # released before others are loaded
                 self._weights = Weights(one.convention, one.mesh)

@@ -117,10 +117,10 @@ def check_config(place: str, hf: Json, spec: ModelSpec) -> None:
             f"{place}: config.json is that of {theirs}; {spec.hub_id} is {mine}; {_ALLOWED}"
         )
     published = known_shapes.config_json(spec)
-    found, listed = decoder_config(hf), decoder_config(published)
+    has_decoder, listed = decoder_config(hf), decoder_config(published)
     expected = {name: getattr(listed, field) for field, name in _NAMES.items()}
     expected["vocab_size"] = known_shapes.rows(spec)
-    has = {name: getattr(found, field) for field, name in _NAMES.items()}
+    has = {name: getattr(has_decoder, field) for field, name in _NAMES.items()}
     if hf["model_type"] != published["model_type"]:
         has = {"model_type": hf["model_type"]}
         expected = {"model_type": published["model_type"]}

@@ -19,7 +19,7 @@ from engine.planning.memory import Model
 from engine.runs import storage
 from engine.scoring.batches import PREFIX_MULTIPLE
 
-_PREFIX, _OWN = 64, 3  # positions, where no template is at hand and the model is not listed
+_PREFIX, _POSITIONS = 64, 3  # positions, where no template is at hand and the model is not listed
 _GATE_WIDTH = 1024  # of the published gates
 
 
@@ -42,15 +42,15 @@ def model_of_source(source: str) -> tuple[Model, int, int]:
             f"source={source!r}; allowed: a checkpoint, a model folder, a config.json, a model of "
             "`assay models`, or a hub id owner/name"
         )
-    own = _OWN if spec is None else known_shapes.own_positions(spec)
+    positions = _POSITIONS if spec is None else known_shapes.own_positions(spec)
     with prefixed(source):
-        return model_of_config(path.name, hf, spec), _PREFIX, own
+        return model_of_config(path.name, hf, spec), _PREFIX, positions
 
 
 def _of_checkpoint(checkpoint: Checkpoint) -> tuple[Model, int, int]:
     model = model_of_checkpoints([checkpoint])
     if not checkpoint.tokenizer.chat_template:
-        return model, _PREFIX, _OWN
+        return model, _PREFIX, _POSITIONS
     prompts = [checkpoint.template.around(text) for text in PROMPTS.values()]
     longest = max(len(prompt.prefix) for prompt in prompts)
     padded = -(-longest // PREFIX_MULTIPLE) * PREFIX_MULTIPLE

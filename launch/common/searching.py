@@ -22,21 +22,21 @@ def settings(config: ConfigDict, models: Sequence[Checkpoint]) -> tuple[SearchSe
 
 
 def in_dtype(config: ConfigDict, dtype: str) -> SearchSettings:
-    """The settings of a search's config, with the dtype that is meant by its own."""
-    own = given_fields(SearchSettings, config) | {
+    """The settings of a search's config, computed in this dtype."""
+    chosen = given_fields(SearchSettings, config) | {
         "dtype": dtype,
         "allow": _texts("allow", config.allow),
         "deny": _texts("deny", config.deny),
         "fixed": _positions(config.fixed),
     }
-    return SearchSettings.of(**own)
+    return SearchSettings.of(**chosen)
 
 
 def search(
     models: Sequence[Checkpoint],
     prompts: Mapping[str, str],
     run: str,
-    own: SearchSettings,
+    chosen: SearchSettings,
     mesh: Mesh,
     config: ConfigDict,
     judges: Sequence[Checkpoint] = (),
@@ -52,7 +52,7 @@ def search(
     """
     others = _others([*models, *judges], config)
     if others:  # before the search: slugs that are given twice, or stand for others in the run
-        setup.open_run(run, [*models, *others], prompts, own, mesh)
+        setup.open_run(run, [*models, *others], prompts, chosen, mesh)
     check = config.check_memory
     if config.universal and config.joint:
         raise AssayError(f"joint=True with universal={config.universal!r}; allowed: one of both")
@@ -60,7 +60,7 @@ def search(
         models,
         prompts,
         run,
-        own,
+        chosen,
         mesh,
         joint=config.joint,
         rule=config.universal,
@@ -69,7 +69,7 @@ def search(
     judges = [*(judges or models), *others]
     if config.transfer and len(judges) * len(prompts) > 1 and not config.joint:
         texts = [f.text for f in found]
-        score_elsewhere(judges, prompts, run, texts, own, mesh, check_memory=check)
+        score_elsewhere(judges, prompts, run, texts, chosen, mesh, check_memory=check)
     return found
 
 

@@ -56,11 +56,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
         )
         for outcome in outcomes
     ]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
+    widths = [max(map(len, cells)) for cells in list(zip(*lines, strict=True))[:-1]]
     return "\n".join(
-        f"{line[0]:<{widths[0]}}"
-        + "".join(f"  {cell:>{width}}" for cell, width in zip(line[1:-1], widths[1:], strict=True))
-        + f"  {line[-1]}"
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:-1], widths[1:]), line[-1]])
         for line in lines
     )
 
