@@ -80,7 +80,7 @@ def fetch(
         total = sum(sizes[name] for name in weights)
         if tensor_bytes and not 0 < total - tensor_bytes <= _HEADER_BYTES * len(weights):
             raise AssayError(
-                f"files of {total:,} bytes; published: {tensor_bytes:,} bytes of tensors"
+                f"{place}: files of {total:,} bytes; published: {tensor_bytes:,} bytes of tensors"
             )
     cached = [folder / name for name in weights if (folder / name).is_file()]
     before_weights(hf, sum(file.stat().st_size for file in cached))
