@@ -18,11 +18,7 @@ from engine.errors import AssayError
 from engine.mesh import build_mesh
 from engine.planning import admission
 from engine.runs import schema
-from engine.scoring.reward_passes import (
-    RewardScorer,
-    default_dtype,
-    dtype_named,
-)
+from engine.scoring.reward_passes import RewardScorer, default_dtype, dtype_named
 from engine.scoring.rows import RewardRows
 from engine.search import certificate
 from engine.search.loop import run_problem

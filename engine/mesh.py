@@ -128,18 +128,11 @@ def over_data(
 
 # Any: trees of arrays.
 def in_blocks(function: Callable[[Any, Any], Any], mesh: Mesh, shared: Any, blocks: Any) -> Any:
-    """Results of a function for blocks of work, which the devices along `data` share out.
+    """Results of (shared, one block) for blocks of work, which the devices along `data` share out.
 
     A device computes one block after the other, so that the number of devices changes no shape.
-
-    Args:
-      function: (shared, one block) -> its result.
-      mesh: the devices.
-      shared: what every block needs.
-      blocks: arrays with one leading entry per block.
-
-    Returns:
-      The results with a leading axis for the blocks, the same on every device.
+    `blocks` are arrays with one leading entry per block; so are the results, the same on every
+    device.
     """
     count = len(jax.tree.leaves(blocks)[0])
     spare = -count % mesh.shape["data"]  # copies of the last block: as many on every device

@@ -81,11 +81,8 @@ def restore(
 ) -> tuple[Graph, Params]:
     """Restores a group straight onto the mesh: one decoder, and one readout per model.
 
-    Args:
-      group: one of `sharing_groups`.
-      mesh: where the parameters go.
-      dtype: of the decoder's parameters; readouts are float32.
-      objectives: one of `settings.OBJECTIVES`: the columns of a result beside the reward.
+    `dtype` is that of the decoder's parameters; readouts are float32. `objectives` (one of
+    `settings.OBJECTIVES`) are the columns of a result beside the reward.
 
     Returns:
       Graph and parameters of `RewardModels` or `LanguageModel`, as `nnx.split` gives them.

@@ -20,10 +20,7 @@ LOGIT_SCALE = "gating.logit_scale"
 
 # Token ids behind which the gate reads the prompt: closing of the user's turn and opening of
 # the assistant's turn, in the tokenizer of each decoder family.
-PATTERNS = {
-    "llama": (128009, 128006, 78191, 128007, 271),
-    "gemma2": (107, 108, 106, 2516, 108),
-}
+PATTERNS = {"llama": (128009, 128006, 78191, 128007, 271), "gemma2": (107, 108, 106, 2516, 108)}
 
 HELPSTEER = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 _ARMORM = (

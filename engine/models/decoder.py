@@ -166,23 +166,16 @@ class Decoder(nnx.Module):
     def plain(
         self, ids: Int[Array, "C T"], depths: Sequence[int], keep: Keep | None = None
     ) -> tuple[tuple[Residual, ...], Any]:
-        """The plain pass over whole sequences.
+        """The plain pass over whole sequences, up to each of the ascending `depths`.
 
         It shares no prefix and leaves out no position. The self-check compares `respond` with it.
 
-        Args:
-          ids: of the sequences.
-          depths: ascending.
-          keep: what is kept of each layer up to the last of `depths`.
-
         Returns:
-          Residual stream at every position after each of `depths` layers; what was kept, with a
-          leading axis for the layers.
+          Residual stream at every position after each of `depths` layers; what was kept of each
+          layer, with a leading axis for the layers.
         """
-        x, angles = (
-            self.embed(ids),
-            self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)),
-        )
+        x = self.embed(ids)
+        angles = self._angles(jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape))
         residuals, kept = [], []
         for start, stop in _segments(depths):
             x, seen = _through(lambda i, x: self._plain_layer(i, x, angles), start, stop, x, keep)

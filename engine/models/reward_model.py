@@ -94,11 +94,7 @@ class RewardModels(nnx.Module):
         return self._read(flat, prefix.gates).reshape(-1, *read.shape)
 
     def respond_and_keep(
-        self,
-        prefix: Prefix,
-        x: Float[Array, "C T D"],
-        places: Places,
-        read: Int[Array, "C Y"],
+        self, prefix: Prefix, x: Float[Array, "C T D"], places: Places, read: Int[Array, "C Y"]
     ) -> tuple[Float[Array, "W C Y"], KeyValues]:
         """`respond_embedded` of a single model, and keys and values of all positions of x."""
         depths = (self.decoder.config.num_layers,)

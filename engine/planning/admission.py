@@ -39,8 +39,7 @@ class Place:
         """This machine; of several processes, that of process 0."""
         platform, local = mesh.devices.flat[0].platform, mesh.local_devices
         free = processes.from_first(
-            "free memory",
-            lambda: free_memory() if platform == memory.CPU else device_memory(local),
+            "free memory", lambda: free_memory() if platform == memory.CPU else device_memory(local)
         )
         return cls(platform, mesh.shape["data"], mesh.shape["model"], free)
 
@@ -152,12 +151,8 @@ def check_conversion(
 ) -> None:
     """Checks host memory and disk before anything is downloaded, read or written.
 
-    Args:
-      model: the model.
-      destination: the checkpoint, if it is on a local disk.
-      download: whether the weights are fetched into the cache of the hub.
-      cached: bytes of weights that the cache holds already.
-      cache: the folder they are fetched into; None: the cache of the hub.
+    The checkpoint goes to `destination`, if it is on a local disk. With `download` the weights are
+    fetched into `cache`, None for the hub's, which holds `cached` bytes of them already.
 
     Raises:
       AssayError: too little of either.

@@ -44,13 +44,7 @@ def plan(
 ) -> Plan:
     """The smallest axis `model` on which a model fits, and the largest step up to `auto`'s.
 
-    Args:
-      model: the model.
-      devices: it is planned for.
-      sweep: the sweeps, or the log-probabilities of a language model.
-      search: the search.
-      dtype: that the user named; None: as `--config.dtype=auto`.
-      axis: devices along `model` that the user named; 0: chosen.
+    A `dtype` of None is what `--config.dtype=auto` takes; an `axis` of 0 is chosen.
 
     Raises:
       AssayError: these devices and this model cannot be divided by `axis`.

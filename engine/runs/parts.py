@@ -58,11 +58,8 @@ def read_frame(
 ) -> Table:
     """Reads a file of a run, and checks that it is whole and what it should be.
 
-    Args:
-      path: the file.
-      recorded: its sha256 in the manifest, if the manifest knows it.
-      wanted: what it must say about itself (`provenance.difference`).
-      data: its bytes, if they were read already.
+    `recorded` is its sha256, if the manifest knows it; `wanted`, what it must say about itself
+    (`provenance.difference`); `data`, its bytes, if they were read already.
 
     Raises:
       AssayError: the file is damaged, says nothing about itself, or belongs to something else; the

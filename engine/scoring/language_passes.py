@@ -12,13 +12,7 @@ from jax.sharding import Mesh
 from engine import mesh as meshes
 from engine.models.language_model import LanguageModel
 from engine.scoring.batches import largest_step, padded
-from engine.scoring.reward_passes import (
-    check_step,
-    compiled,
-    compiled_over_data,
-    fetch,
-    in_steps,
-)
+from engine.scoring.reward_passes import check_step, compiled, compiled_over_data, fetch, in_steps
 from engine.scoring.rows import ContinuationRows, NextTokenRows
 from engine.types import Graph, KeyValues, Params, PromptIds
 

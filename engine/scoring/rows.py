@@ -77,9 +77,7 @@ class Rows(abc.ABC):
     """A list of rows under one prompt; a number (a reward, a log-probability) belongs to each."""
 
     part_columns: ClassVar[schema.Columns]  # of a part: the key columns, then the number's
-    any_length: ClassVar[bool] = (
-        False  # whether replies have any number of tokens; else each is one
-    )
+    any_length: ClassVar[bool] = False  # whether replies have any number of tokens; else one
     prompt: PromptIds  # the conversation around the rows' replies
     token_ids: Sequence[int]  # where rows are tokens: their ids, ascending; they may have gaps
     texts: Sequence[str]  # where rows are replies: what they say

@@ -71,13 +71,9 @@ class SearchObjective:
         vocabulary: pl.DataFrame,
         settings: SearchSettings,
     ) -> "SearchObjective":
-        """Builds the objective of one search.
+        """The objective of one search: the mean of a model's rewards under the prompts.
 
-        Args:
-          checkpoint: the reward model.
-          prompts: judged together, by the mean of their rewards.
-          vocabulary: `schema.VOCAB_COLUMNS`.
-          settings: of the search.
+        `vocabulary` has `schema.VOCAB_COLUMNS`.
 
         Raises:
           AssayError: reply, prompts and filters do not fit each other or the model.

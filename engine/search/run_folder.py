@@ -297,10 +297,7 @@ def _certify(
 
 
 def check_last_step(
-    objective: SearchObjective,
-    scorer: RewardScorer,
-    steps: pl.DataFrame,
-    path: str,
+    objective: SearchObjective, scorer: RewardScorer, steps: pl.DataFrame, path: str
 ) -> dict[str, int | float]:
     """Scores the last sequence of a trace again by the plain pass, for the manifest.
 

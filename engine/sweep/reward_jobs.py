@@ -17,14 +17,7 @@ from engine.runs import schema
 from engine.runs.provenance import ids_hash
 from engine.runs.reader import Json
 from engine.scoring.reward_passes import RewardScorer, dtype_named
-from engine.scoring.rows import (
-    LAST,
-    Pooling,
-    ReplyRows,
-    RewardRows,
-    TokenRows,
-    TokenTextRows,
-)
+from engine.scoring.rows import LAST, Pooling, ReplyRows, RewardRows, TokenRows, TokenTextRows
 from engine.settings import AUTO, MODES, POOLINGS, SweepSettings, check_choice
 from engine.sweep import loop, setup
 from engine.sweep.jobs import Job, check_parts
@@ -43,18 +36,10 @@ def sweep_vocabulary(
 ) -> int:
     """Scores every token under every prompt and model into `run/scores`.
 
-    Args:
-      checkpoints: models; those on one decoder share a pass.
-      prompts: prompt id -> text.
-      run: run folder, new or to be continued.
-      settings: mode `ids` puts each token id between the template's ids; `text` decodes it,
-        renders the conversation and tokenises the whole text, as the paper did; `auto` is `ids`,
-        or `text` for a model whose template cannot be cut around a reply.
-      mesh: from `engine.mesh.build_mesh`.
-      finished: called as soon as a model has all rewards under a prompt, with its slug, the
-        prompt's id and a frame of token_id, token and reward.
-      ended: called at the end with what became of each model.
-      load: puts models on the devices; by default each call of this function restores them.
+    `prompts` are texts by id. Models that share a decoder share a pass; `load` puts them on the
+    devices, by default by restoring them. `finished` is called as soon as a model has all rewards
+    under a prompt, with its slug, the prompt's id and a frame of token_id, token and reward;
+    `ended`, at the end, with what became of each model.
 
     Returns:
       The number of rewards that were computed; 0 if the run was complete.
@@ -62,7 +47,7 @@ def sweep_vocabulary(
     Raises:
       AssayError: bad input, a result that the run holds with another fingerprint, a reward that is
         not finite (with its token ids), a self-check beyond tolerance.
-      SomeFailed: some models failed; the others are complete.
+      SomeFailed: some models failed; the other models are complete.
     """
     manifest = setup.open_run(run, checkpoints, prompts, settings, mesh)
     jobs = _jobs(checkpoints, prompts, settings)
@@ -154,13 +139,11 @@ def mode_of(checkpoint: Checkpoint, prompts: Iterable[str], mode: str) -> str:
 def pooling_of(checkpoint: Checkpoint, pooling: str) -> Pooling:
     """Where rewards are read; `auto` is what the conversion recorded for the model."""
     check_choice("pooling", pooling, (AUTO, *POOLINGS))
-    kind, pad = (
-        checkpoint.card.pooling if pooling == AUTO else pooling,
-        checkpoint.card.pad_token_id,
-    )
+    card = checkpoint.card
+    kind, pad = card.pooling if pooling == AUTO else pooling, card.pad_token_id
     if kind != "last" and pad is None:
         raise AssayError(
-            f"pooling={kind!r}: model {checkpoint.card.slug!r} has no pad_token_id "
+            f"pooling={kind!r}: model {card.slug!r} has no pad_token_id "
             "(model.json); allowed: 'last'"
         )
     return LAST if kind == "last" else Pooling(kind, pad)

@@ -51,13 +51,7 @@ def open_run(
 ) -> Manifest:
     """Enters models and prompts in the manifest of a run; nothing is written yet.
 
-    Args:
-      run: run folder, new or to be continued.
-      checkpoints: models.
-      prompts: prompt id -> text.
-      settings: a dataclass, which all processes must agree on.
-      mesh: from `engine.mesh.build_mesh`.
-      kind: `card.REWARD` or `card.LANGUAGE`.
+    All processes must agree on `settings`, a dataclass. `kind` is `card.REWARD` or `card.LANGUAGE`.
 
     Raises:
       AssayError: nothing to score, a model of the other kind, a slug or prompt id that cannot be
@@ -124,11 +118,7 @@ def enter(
 ) -> tuple[list[Job], Mapping[tuple[str, ...], str]]:
     """Enters listed jobs in the manifest, and finds their missing parts; nothing is written yet.
 
-    Args:
-      manifest: from `open_run`.
-      jobs: jobs of one pass are adjacent, and so are passes of the same models.
-      settings: of the run.
-      mesh: the devices.
+    Jobs of one pass are adjacent, and so are passes of the same models.
 
     Returns:
       The jobs with whole fingerprints and missing parts, and their `refusals`.

@@ -93,14 +93,9 @@ def values_of(
 ) -> Values:
     """The values of every dimension that the model allows, the default one first.
 
-    A model without a soft-cap, or a template that prints no date, has one value there.
-
-    Args:
-      checkpoint: the model.
-      settings: mode, pooling and dtype of the default convention.
-      dimensions: those that vary; the others keep their default value.
-      dates: tried beside the checkpoint's and the template's own.
-      dtypes: tried beside that of the settings.
+    A model without a soft-cap, or a template that prints no date, has one value there. Of the
+    settings mode, pooling and dtype count. `dimensions` vary; the rest keep their default value.
+    `dates` and `dtypes` are tried beside those of checkpoint, template and settings.
     """
     for dtype in dtypes:
         dtype_named(dtype)

@@ -48,20 +48,12 @@ def convert(
     check_memory: bool = True,
     cache: Path | None = None,
 ) -> Checkpoint:
-    """Fetches a source and converts it, with a progress bar.
+    """Fetches a folder or hub id and converts it, with a progress bar.
 
-    Args:
-      name: a folder, or a hub id.
-      destination: checkpoint folder to make. If it exists, nothing is fetched.
-      spec: the model's entry in configs/known_models.py, whose revision, shapes, tensor bytes and
-        head the source must have; None: of another model.
-      slug: the model's name in runs.
-      policy: policy of BOS, date and newlines.
-      revision: of a hub id, instead of the pinned one.
-      head: another published reading of the head.
-      softcap: whether Gemma 2's attention soft-cap applies.
-      check_memory: whether host memory and disk must suffice.
-      cache: folder to download into instead of the hub's cache.
+    If the destination exists, nothing is fetched. Of a listed model, `spec` gives the revision,
+    shapes, tensor bytes and head that the source must have. `revision` is one in place of the
+    pinned one, `head` another published reading, and `softcap` whether Gemma 2's applies. With
+    `check_memory` host memory and disk must suffice. `cache` is used in place of the hub's.
 
     Raises:
       AssayError: the download fails, or the source is not what it should be; nothing is written.

@@ -176,8 +176,7 @@ def _vocabulary(released: Released) -> pl.DataFrame:
     released.once(ids.to_frame("token_id"))
     tokens = released.text("token_decoded", empty=True)
     return pl.DataFrame({"token_id": ids, "token": tokens}).with_columns(
-        is_special=pl.col("token").str.contains(_SPECIAL),
-        round_trip=pl.lit(None, dtype=pl.String),
+        is_special=pl.col("token").str.contains(_SPECIAL), round_trip=pl.lit(None, dtype=pl.String)
     )
 
 

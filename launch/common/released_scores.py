@@ -82,11 +82,8 @@ class _Import:
 
     def _add_result(self, column: Column, vocab: str | None, fingerprint: Json) -> None:
         """Adds the numbers of one model under one prompt."""
-        rewards, slug, prompt = (
-            self.choices.number == "reward",
-            slugged(column.model),
-            column.prompt.id,
-        )
+        rewards = self.choices.number == "reward"
+        slug, prompt = slugged(column.model), column.prompt.id
         if not rewards:
             prompt = schema.prompt_in_form(prompt, self.choices.form)
         if self.items:
@@ -171,11 +168,7 @@ class _Import:
 def import_scores(source: str, run: str, choices: Choices, ignore: Sequence[str] = ()) -> str:
     """Writes the numbers of released files into a run; returns what was written.
 
-    Args:
-      source: files and folders, comma-separated.
-      run: run folder, new or one to add to.
-      choices: what the flags say of the files.
-      ignore: columns to leave out.
+    `source` are files and folders, comma-separated, of which `ignore` names columns to leave out.
 
     Raises:
       AssayError: a file that is not in the layout, a number that is missing or not finite, a prompt

@@ -83,10 +83,7 @@ def untried(call: Call, compared: Sequence[Compared]) -> list[str]:
     without = [name for name, scope in scopes.items() if not scope or not scope.prompts]
     kinds = (
         (True, "Nothing had to be tried, because their own values are the published ones"),
-        (
-            False,
-            "Not tried against these values (assay reproduce --readings=differing does it)",
-        ),
+        (False, "Not tried against these values (assay reproduce --readings=differing does it)"),
     )
     named = [(why, [n for n in without if (n in same) == met]) for met, why in kinds]
     return [f"{why}: {', '.join(names)}." for why, names in named if names]

@@ -17,13 +17,7 @@ from engine.errors import AssayError
 from engine.runs import schema, storage
 from engine.runs.convention_index import DEFAULT, read_index
 from launch.common.convention_runs import ConventionRuns, Failed
-from launch.common.conventions import (
-    DIMENSIONS,
-    based_on,
-    conventions_of,
-    dimensions_of,
-    values_of,
-)
+from launch.common.conventions import DIMENSIONS, based_on, conventions_of, dimensions_of, values_of
 from launch.common.inputs import ranked_lists
 from launch.common.text import pieces, say
 from launch.reproduction import studies
