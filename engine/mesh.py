@@ -21,9 +21,6 @@ MESH_AXES = {"C": "data", "N": "model", "K": "model", "F": "model"}
 def build_mesh(model: int = 1) -> Mesh:
     """A `data` × `model` mesh over all devices of all hosts.
 
-    Args:
-      model: size of the axis `model`; `data` takes the remaining devices.
-
     Raises:
       AssayError: `model` does not divide the number of devices.
     """

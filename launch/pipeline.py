@@ -49,14 +49,9 @@ def run(steps: Sequence[Step[Work]], work: Work) -> None:
 def run_each(
     steps: Sequence[Step[Work]], works: Mapping[str, Callable[[], Work]]
 ) -> list[ModelState]:
-    """Runs the steps for each model; one that fails does not stop the others.
+    """Runs the steps for each model by name; one that fails does not stop the next.
 
-    Args:
-      steps: of one model.
-      works: the model's name for readers -> makes what its steps take, when they begin.
-
-    Raises:
-      LockError: another command writes a run.
+    What the steps take is made when they begin. Raises LockError if another command writes a run.
     """
     states = []
     for number, (name, make) in enumerate(works.items(), 1):

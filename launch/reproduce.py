@@ -43,7 +43,7 @@ from launch.reproduction.elo import write_people
 
 
 class ModelsFailed(AssayError):
-    """Some models failed; the page is about the others."""
+    """Some models failed; the page is about the rest."""
 
     exit_status = 1
 
@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def define_flags(given: FlagValues) -> None:
-    """Defines --root, --models, --only, --source-dir, --elo, --column, --keep and the others."""
+    """Defines --root, --models, --only, --source-dir, --elo, --column, --keep and more."""
     texts = {
         "root": (None, "Folder of everything that is written, new or of an earlier call."),
         "source-dir": (
@@ -118,7 +118,7 @@ class ModelWork:
         return sources.converted(self.call, self.spec)
 
     def lacking(self, stage: Stage, say: Say, *, noise: bool = False) -> list[str]:
-        """The runs that lack results of a stage of the call: that of the noise, or the others."""
+        """The runs that lack results of a stage of the call: that of the noise, or all but it."""
         if stage not in self.call.stages_of(self.spec):
             return []
         every = runs.lacking(self.call, self.spec, stage)

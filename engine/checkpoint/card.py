@@ -51,7 +51,7 @@ REWARD, LANGUAGE = "reward model", "language model"
 _TAKEN_BY = {REWARD: "launch.sweep and launch.score take", LANGUAGE: "launch.logprobs takes"}
 
 
-# Fields that cannot change a reward, or repeat what others say.
+# Fields that cannot change a reward, or repeat what other fields say.
 _DESCRIBING = ("slug", "source", "revision", "files", "tokenizer_files")
 
 

@@ -1,7 +1,7 @@
 """Tables of Hugging Face tensors: the parameter that each fills, and its layout in the file.
 
 A layout is the axis letters of a tensor in file order: `(NH)D` is one dimension of N·H rows and one
-of D; `1` is a dimension of size one. A parameter carries its own axis letters (`axes`), so that the
+of D; `1` is a dimension of size one. A parameter carries its axis letters (`axes`), so that the
 transposition follows from the two. Decoder tensors are stored in a checkpoint in the layout of the
 file and transposed on the device when they are restored, which is faster there.
 """
@@ -61,7 +61,7 @@ _QK_NORM = (
     Rule(_LAYER + "self_attn.k_norm.weight", "H", "decoder.layers.k_norm"),
 )
 
-# InternLM2 has its own names, and q, k and v in one tensor.
+# InternLM2 has other names, and q, k and v in one tensor.
 _WQKV = _LAYER + "attention.wqkv.weight"
 _INTERNLM2 = (
     Rule("model.tok_embeddings.weight", "VD", "decoder.embedding"),

@@ -113,11 +113,8 @@ class Writer:
     def finish(self, tokenizer: PreTrainedTokenizerBase, **fields: Any) -> Checkpoint:
         """Adds tokenizer and card, and renames the folder to its destination.
 
-        In an object store the card comes last: without one there is no checkpoint.
-
-        Args:
-          tokenizer: the model's.
-          **fields: of `Card`, those that follow neither from the blocks nor from the tokenizer.
+        `fields` are those of `Card` that follow neither from the blocks nor from the tokenizer. In
+        an object store the card comes last: without one there is no checkpoint.
 
         Raises:
           AssayError: a parameter was not saved, or the disk is full.

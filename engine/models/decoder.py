@@ -243,12 +243,9 @@ class Decoder(nnx.Module):
         return tuple(residuals), _joined(kept)
 
     def extend(self, prefix: KeyValues, x: Residual, length: Int[Array, ""]) -> KeyValues:
-        """The prefix with further positions written behind its first `length` ones.
+        """The prefix with embedded positions x [1, T, D] written behind its first `length` ones.
 
-        Args:
-          prefix: keys and values, with room for at least length + T positions.
-          x: embedded positions to append [1, T, D].
-          length: positions of the prefix that are in use.
+        It has room for at least length + T positions.
         """
         _, new = self.respond(
             prefix,
@@ -350,12 +347,8 @@ def rms_norm(
 ) -> Float[Array, "*B D"]:
     """RMSNorm over the last axis, normalised in float32; the result has the weight's dtype.
 
-    Args:
-      x: of any dtype.
-      weight: factor of each component.
-      eps: added to the mean square.
-      offset: False casts and then multiplies (Llama); True multiplies by 1 + weight in float32 and
-        then casts (Gemma).
+    Without `offset` it is cast and then multiplied (Llama); with it, multiplied by 1 + weight in
+    float32 and then cast (Gemma).
     """
     x = x.astype(jnp.float32)
     normed = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)

@@ -76,15 +76,11 @@ class RewardModels(nnx.Module):
         read: Int[Array, "C Y"],
         depth: int | None = None,
     ) -> Float[Array, "W C Y"]:
-        """Rewards of embedded rows; differentiable with respect to them.
+        """Rewards of embedded rows x, at the positions `read`; differentiable with respect to them.
 
-        Args:
-          prefix: from `prefill` or `extend`.
-          x: embedded rows. A row may hold several replies; each continues the prefix by itself.
-          places: places of their positions.
-          read: reward positions of the E replies of each row.
-          depth: every head reads after so many layers, and gives its reward alone; by default
-            after its number of layers.
+        The prefix is from `prefill` or `extend`. A row may hold Y replies, each of which continues
+        the prefix by itself. With a `depth` every head reads after so many layers, and gives its
+        reward alone; by default it reads after its number of layers.
         """
         depths = self.depths if depth is None else (depth,)
         residuals, _ = self.decoder.respond(prefix.key_values, x, places, read, depths)

@@ -82,10 +82,7 @@ def read(data: bytes) -> Json:
 def of_result(content: Json, path: str, prompts: Sequence[str] = ()) -> Json:
     """What all files of a result say, from the content of a manifest.
 
-    Args:
-      content: of the manifest.
-      path: of the result.
-      prompts: ids of the prompts of a search that judges several; by default the one in the path.
+    `prompts` are those of a search that judges several; by default the one in the path.
     """
     names = dict(piece.split("=", 1) for piece in path.split("/") if "=" in piece)
     of_list = _PATH.match(path)

@@ -207,13 +207,9 @@ def merge(manifests: list[RunContents]) -> RunContents:
 
 # Any: JSON of the manifest.
 def check_conversions(models: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuses models that releases of Assay have converted which read models differently.
+    """Raises RunError for models that two releases of Assay converted, which read them differently.
 
-    Args:
-      models: name -> its record in a manifest; imported ones were not converted.
-
-    Raises:
-      RunError: there are two such models.
+    `models` are records of manifests by name; imported ones were not converted.
     """
     kinds = {r.get("conversion"): name for name, r in models.items() if r.get("decoder_hash")}
     if len(kinds) > 1:

@@ -38,7 +38,7 @@ class RewardScorer:
     step_size: int  # largest number of candidates per step on each device
     gate_patterns: tuple[tuple[int, ...], ...]  # per model: ids at which its gate reads, if any
     gated: tuple[tuple[str, ...], ...]  # per model: objectives that its gate weighs
-    columns: tuple[tuple[str, ...], ...]  # column names per model; W of all models together
+    columns: tuple[tuple[str, ...], ...]  # column names per model; W in all
     # Compiled methods of `RewardModels`, which describes their shapes.
     prefill_step: Callable[..., Prefix]
     score_step: Callable[..., jax.Array]

@@ -24,7 +24,7 @@ from engine.types import PromptIds
 if TYPE_CHECKING:
     from engine.text.cue import Cue  # of language models, which a sweep does not load
 
-_AT_ONCE = 4096  # replies that are tokenised together
+_AT_ONCE = 4096  # replies that are tokenised in one call
 
 KeyColumns = Mapping[str, Sequence[int] | Sequence[str]]
 
@@ -289,13 +289,7 @@ class ContinuationRows(Rows):
 
 
 def check_fits(positions: int, highest: int, decoder: DecoderConfig) -> None:
-    """Raises AssayError for a conversation that a model cannot read.
-
-    Args:
-      positions: of the conversation, at most those that the model was made for.
-      highest: token id in it, at most the last that the embedding has.
-      decoder: of the model.
-    """
+    """Raises AssayError for a conversation with too many positions, or too high a token id."""
     if positions > decoder.max_positions:
         raise AssayError(
             f"a conversation has {positions} tokens; allowed by the model: {decoder.max_positions}"

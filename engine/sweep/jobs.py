@@ -74,7 +74,7 @@ class Job:
         return self.rows.part_columns | schema.objective_columns(self.columns[1:])
 
 
-JobGroup = tuple[Job, ...]  # jobs with the same rows, one per model: computed together
+JobGroup = tuple[Job, ...]  # jobs with the same rows, one per model: computed in one pass
 
 
 def grouped(jobs: Iterable[Job]) -> list[JobGroup]:
@@ -254,12 +254,9 @@ def refusals(
 
 
 def advise(jobs: Sequence[Job], part_size: int, devices: int) -> None:
-    """Says on standard error where parts are too small to fill many devices.
+    """Says on standard error where parts are too small to fill many devices along `data`.
 
-    Args:
-      jobs: only those with missing parts and more rows than a part are considered.
-      part_size: rows per part.
-      devices: along the mesh axis `data`.
+    Only jobs with missing parts and more rows than a part are considered.
     """
     sizes = [job.step_size for job in jobs if job.missing and len(job.rows) > part_size]
     step = max(sizes, default=0) * devices

@@ -49,7 +49,7 @@ from engine.types import PromptIds
 class Scorer(Protocol):
     """Models on devices that share a pass, as the host loop sees them."""
 
-    # What a prefix is, and which rows fit, is the scorer's own: hence Any.
+    # What a prefix is, and which rows fit, differs by scorer: hence Any.
     def prefill(self, prompt: PromptIds) -> Any:
         """What all rows under a prompt share."""
 
@@ -181,7 +181,7 @@ def _writing(manifest: Manifest) -> Iterator[Callable[..., None]]:
 
 @dataclasses.dataclass(frozen=True)
 class _Loop:
-    """The passes of models that are loaded together, and where their numbers and failures go."""
+    """The passes of models that share a decoder, and where their numbers and failures go."""
 
     manifest: Manifest
     settings: Settings
@@ -207,7 +207,7 @@ class _Loop:
         prefill = functools.partial(scorer.prefill, first.rows.prompt)
         prefix = self.outcomes.everywhere(models, f"prompt {first.prompt!r}", prefill)
         coefficients = scorer.coefficients(prefix)
-        # Process 0 alone reads and writes parts; the others compute with it.
+        # Process 0 alone reads and writes parts; the rest compute with it.
         known = [self._known(job) for job in jobs] if processes.writes() else []
         for span in missing_spans(jobs):
             began, before = time.perf_counter(), self.bar.n

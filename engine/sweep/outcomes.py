@@ -44,7 +44,7 @@ Ended = Callable[[Sequence[Outcome]], object]  # called when every model was com
 
 
 class SomeFailed(AssayError):
-    """Some models of a command failed; the others are complete."""
+    """Some models of a command failed; the rest are complete."""
 
     exit_status = 1
 
@@ -69,7 +69,7 @@ def free_models() -> None:
 
 
 class Outcomes:
-    """What becomes of the models of a command; where some fail, the others go on.
+    """What becomes of the models of a command; where some fail, the rest go on.
 
     Args:
       models: the slug of each job.

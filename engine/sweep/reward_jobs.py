@@ -137,7 +137,7 @@ def mode_of(checkpoint: Checkpoint, prompts: Iterable[str], mode: str) -> str:
 
 
 def pooling_of(checkpoint: Checkpoint, pooling: str) -> Pooling:
-    """Where rewards are read; `auto` is what the conversion recorded for the model."""
+    """Where rewards are read; `auto` is what the conversion chose for the model."""
     check_choice("pooling", pooling, (AUTO, *POOLINGS))
     card = checkpoint.card
     kind, pad = card.pooling if pooling == AUTO else pooling, card.pad_token_id

@@ -170,7 +170,7 @@ def _enter(manifest: Manifest, job: Job, settings: Settings, mesh: Mesh, step: i
 
 
 def _check_meshes(mesh: Mesh, checkpoints: Sequence[Checkpoint]) -> None:
-    """Raises AssayError for a mesh that fits no model; others fail when they are loaded."""
+    """Raises AssayError for a mesh that fits no model; a model that it does not fit fails later."""
     errors = []
     for checkpoint in checkpoints:
         try:

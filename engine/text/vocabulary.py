@@ -30,13 +30,10 @@ def left_out(tokenizer: PreTrainedTokenizerBase, rows: int) -> str:
 def vocabulary(
     tokenizer: PreTrainedTokenizerBase, tokens: Mapping[int, str], template: ChatTemplate | None
 ) -> pl.DataFrame:
-    """One row per candidate, by id, with columns `schema.VOCAB_COLUMNS`.
+    """One row per candidate, ascending by id, with columns `schema.VOCAB_COLUMNS`.
 
-    Args:
-      tokenizer: the tokenizer.
-      tokens: id -> decoded text of every candidate, ascending.
-      template: chat template for the column `round_trip`, which tells how the token's text is
-        tokenised as a reply; None leaves the column null.
+    The column `round_trip` tells how the token's text is tokenised as a reply in the template; it
+    is null without one.
     """
     special = set(tokenizer.all_special_ids)
     special |= {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}

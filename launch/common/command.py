@@ -24,7 +24,7 @@ from launch.common import config as config_files
 from launch.common import joining, stopping
 from launch.common.text import escape_unencodable, nearest, show
 
-Given = Any  # parsed FlagValues: every flag is an attribute with a type of its own
+Given = Any  # parsed FlagValues: flags are attributes of several types
 
 _CONFIG_HELP = "File that declares the settings below; --config.<key>=<value> sets one."
 

@@ -1,4 +1,4 @@
-"""Scores a model under many conventions, each into a run folder of its own; resumable.
+"""Scores a model under many conventions, each into a run folder; resumable.
 
 Weights are restored once for all conventions that need the same ones. A convention that renders the
 same token ids as an earlier one, under the same settings, is not computed again. Results that a
@@ -48,7 +48,7 @@ class Interrupted(AssayError):
 
 
 class Failed(AssayError):
-    """Some conventions could not be computed; the others are complete."""
+    """Some conventions could not be computed; the rest are complete."""
 
     exit_status = 1
 
@@ -259,7 +259,7 @@ class ConventionRuns:
             self._started += 1
             say(f"{self._slug}: reading {self._started}/{of}: {one.name}")
             if self._weights is None or not self._weights.fits(one):
-                self._weights = None  # released before others are loaded
+                self._weights = None  # released before the next are loaded
                 self._weights = Weights(one.convention, one.mesh)
             try:
                 new += self._compute(one, self._weights)

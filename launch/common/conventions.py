@@ -18,7 +18,7 @@ from engine.sweep.reward_jobs import mode_of, pooling_of
 from engine.text.chat_template import ChatTemplate, TemplatePolicy
 from launch.common.text import nearest, pieces
 
-# Dates that are no date: the template's own, and an empty one.
+# Dates that are no date: what the template prints by itself, and an empty one.
 OWN_DATE, NO_DATE = "template", "empty"
 _DATES = {OWN_DATE: None, NO_DATE: ""}
 _URM = ("urm", "urm-helpfulness")

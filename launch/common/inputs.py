@@ -146,9 +146,7 @@ class RankedList(NamedTuple):
 def ranked_lists(run: epath.Path, names: str) -> list[RankedList]:
     """The lists of a run, with people's ranks and the prompts under which they were scored.
 
-    Args:
-      run: the folder, with or without a run in it.
-      names: comma-separated; `auto` for all whose ranks by people the run holds.
+    `names` are comma-separated; `auto` stands for all whose ranks by people the run holds.
 
     Raises:
       AssayError: a list that the run does not hold, or of which it holds no ranks by people.

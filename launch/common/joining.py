@@ -49,7 +49,7 @@ def join(name: str, given: Any) -> None:  # parsed FlagValues
         _check_free(int(coordinator.rpartition(":")[2]))
     try:
         processes.join(name, coordinator, count, index, given.join_timeout)
-    except Exception as error:  # each kind of cluster has its own
+    except Exception as error:  # each kind of cluster has another type
         reason = " ".join(str(error).split()).rstrip(".")
         raise AssayError(f"--multihost: {type(error).__name__}: {reason}; {_ALLOWED}") from error
     _keep_libraries_off_standard_output()

@@ -70,7 +70,7 @@ def reward_sets(given: Given, model: Checkpoint) -> list[RewardSet]:
 
 
 def of_card(slug: str, tolerance: float | None) -> list[RewardSet]:
-    """The examples of a model's card, which have a tolerance of their own."""
+    """The examples of a model's card, each with its tolerance."""
     if slug not in GOLDENS:
         raise AssayError(
             f"published='card': nothing is known of the card of {slug!r}; allowed: a file, or one "

@@ -90,11 +90,9 @@ class Released:
 
 
 def read(path: Path, ignore: Sequence[str] = ()) -> Released:
-    """Reads a .csv or .parquet file; a first column without a name, a row number, is left out.
+    """Reads a .csv or .parquet file without the columns of `ignore`, some of which it may lack.
 
-    Args:
-      path: the file.
-      ignore: columns to leave out; names that the file lacks are passed over.
+    A first column without a name, a row number, is left out too.
 
     Raises:
       AssayError: no such file, another file type, not a table, or no rows.

@@ -20,11 +20,8 @@ def show_extremes(model: str, prompt: str, scores: pl.DataFrame) -> None:
 def extremes(model: str, prompt: str, scores: pl.DataFrame) -> str:
     """The five highest and five lowest tokens of a model under a prompt, as three lines.
 
-    Args:
-      model: slug.
-      prompt: prompt id.
-      scores: columns token_id, token and reward, one row per token. Spaces, line ends and other
-        invisible characters are shown as marks. Equal rewards are ordered by token id.
+    `scores` has token_id, token and reward, one row per token. Spaces, line ends and other
+    invisible characters are shown as marks. Equal rewards are ordered by token id.
     """
     title = f"{model}, prompt {prompt!r}:"
     highest = scores.sort("reward", "token_id", descending=[True, False]).head(_SHOWN)

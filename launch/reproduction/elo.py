@@ -26,9 +26,7 @@ class EloList(NamedTuple):
 def read_elo(path: Path, column: str) -> EloList:
     """The items of a file: one of the authors' release, or any list that `assay score` takes.
 
-    Args:
-      path: the file; in the layout `elo` of `assay import_scores` it has human ranks.
-      column: of a .csv or .parquet that holds the items.
+    A file in the layout `elo` of `assay import_scores` has human ranks. `column` holds the items.
 
     Raises:
       AssayError: no such file or column, an empty item, or a rank that is no number.

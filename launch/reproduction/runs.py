@@ -98,9 +98,7 @@ def form_of(spec: ModelSpec) -> str:
 def check_settings(call: Call, *, weights: bool) -> None:
     """Refuses a call whose settings are not those of the complete results that it takes.
 
-    Args:
-      call: the call.
-      weights: whether the folders of --source-dir are compared too, which may read all their bytes.
+    With `weights` the folders of --source-dir are compared too, which may read all their bytes.
 
     Raises:
       AssayError: a result was computed with other settings, other items or other weights.

@@ -85,7 +85,7 @@ def compute(call: Call, converted: Checkpoint, scope: Scope) -> None:
     One that cannot be computed, such as one that overflows in float16, is named in the index.
 
     Raises:
-      AssayError: the paper's own convention cannot be computed.
+      AssayError: the paper's convention cannot be computed.
     """
     settings, mesh = settings_of(call, PAPER, checkpoint_of(PAPER, converted), listed=False)
     values = values_of(converted, settings, DIMENSIONS, scope.dates, scope.dtypes)
