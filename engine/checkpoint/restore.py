@@ -204,7 +204,7 @@ class _Stack:
             sharding=meshes.sharding(mesh, split if copies == 1 else ""),
         )
         whole = meshes.sharding(mesh, axes)
-        self.value = _zeros(parameter.shape, dtype, whole)()
+        self.value = _zeros_on_mesh(parameter.shape, dtype, whole)()
         self._place = _place(order, in_model.find("K"), copies, whole)
 
     def fill(self, layer: int, value: jax.Array) -> None:
@@ -213,7 +213,7 @@ class _Stack:
 
 # Both are kept, so that parameters of one shape, and models loaded later, share what is compiled.
 @functools.lru_cache(maxsize=128)
-def _zeros(
+def _zeros_on_mesh(
     shape: tuple[int, ...], dtype: jnp.dtype, sharding: NamedSharding
 ) -> Callable[..., jax.Array]:
     return jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=sharding)

@@ -49,7 +49,7 @@ class LanguageScorer:
             params=params,
             mesh=mesh,
             step_size=largest_step(step_size, config.vocab_size),
-            prefill_step=compiled(LanguageModel.prefill, graph, mesh, prefix),
+            prefill_step=compiled(LanguageModel.prefill, graph, prefix),
             score_step=compiled_over_data(LanguageModel.respond, graph, mesh, ("", "C"), "C"),
             plain_step=compiled_over_data(LanguageModel.plain, graph, mesh, ("C",) * 3, "C"),
         )

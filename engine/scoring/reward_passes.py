@@ -75,7 +75,7 @@ class RewardScorer:
             gate_patterns=tuple(head.gate_pattern for head in heads),
             gated=tuple(head.objectives if head.gated else () for head in heads),
             columns=tuple((*a, *b) for a, b in zip(model.columns, layers, strict=True)),
-            prefill_step=compiled(RewardModels.prefill, graph, mesh, prefix),
+            prefill_step=compiled(RewardModels.prefill, graph, prefix),
             score_step=compiled_over_data(respond, graph, mesh, ("", "C"), "WC", lens),
             plain_step=compiled_over_data(plain, graph, mesh, ("C",) * 3, "WC", lens),
         )
@@ -246,9 +246,7 @@ def default_dtype(platform: str, checkpoints: Sequence[Checkpoint] = ()) -> str:
 
 # Any: the method's arguments and result, and a sharding for each array of the result.
 @functools.lru_cache(maxsize=64)
-def compiled(
-    method: Callable[..., Any], graph: Graph, mesh: Mesh, shardings: Any
-) -> Callable[..., Any]:
+def compiled(method: Callable[..., Any], graph: Graph, shardings: Any) -> Callable[..., Any]:
     """A model's method (`RewardModels.respond`) as one compiled pass with float32 accumulation.
 
     It takes the parameters, then the method's arguments. Passes are kept, so that models of one

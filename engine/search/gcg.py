@@ -57,7 +57,7 @@ class Ranked:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class CompiledStep:
     """The compiled functions of one search.
 
     Attributes:
@@ -72,14 +72,14 @@ class Step:
     admit: Callable[..., State]
 
 
-def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
+def build_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> CompiledStep:
     """Builds the compiled step of a method of `STEP_METHODS`; those of several seeds share one."""
     first_changes(settings)
     return compiled_step(graph, mesh, settings.of_compiled_step())
 
 
 @functools.lru_cache(maxsize=16)
-def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
+def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> CompiledStep:
     """The step of settings that are checked, kept for further searches of the same shape."""
 
     def step(params: Params, inputs: StepInputs, state: State) -> Ranked:
@@ -103,7 +103,7 @@ def compiled_step(graph: Graph, mesh: Mesh, settings: SearchSettings) -> Step:
         traced = jnp.zeros(shape[:2]), jnp.zeros(shape, jnp.int32)
         return jax.lax.fori_loop(0, count, one, (state, *traced))
 
-    return Step(*(compiled(mesh, each) for each in (many, step, keep)))
+    return CompiledStep(*(compiled(mesh, each) for each in (many, step, keep)))
 
 
 # Any: functions of several types.
@@ -202,7 +202,7 @@ def build_step_inputs(
 def step_flops(objective: SearchObjective) -> float:
     """FLOPs of one step of one attempt; of an enumeration, a step that scores whole replies."""
     settings = objective.settings
-    return flops.compiled_step(
+    return flops.step_operations(
         objective.config,
         (*first_changes(settings), *whole_replies(settings)),
         settings.length,

@@ -22,7 +22,7 @@ from engine.runs import provenance, storage
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.search import gcg, universal
 from engine.search.baselines import EnumerationDriver
-from engine.search.gcg import State, Step
+from engine.search.gcg import CompiledStep, State
 from engine.search.objective import SearchObjective, not_finite
 from engine.search.passes import BROKEN, StepInputs, fitness
 from engine.search.universal import Judge, SearchProblem, judges_of
@@ -192,7 +192,7 @@ class StepDriver:
         self.objective = objective
         self.rejected = np.zeros(len(objective.signs), np.int64)
         self._scorer = scorer
-        self._step: Step
+        self._step: CompiledStep
         self._inputs: StepInputs | None = None  # of a universal search, each judge has some
         if rule:
             self._step, self.step_flops = universal.build_step(objective, judges, rule)

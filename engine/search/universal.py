@@ -35,7 +35,7 @@ from engine.scoring.batches import reply_buckets, token_candidates
 from engine.scoring.reward_passes import RewardScorer, fetch
 from engine.scoring.rows import check_fits
 from engine.search import gcg, passes
-from engine.search.gcg import Ranked, State, Step, compiled
+from engine.search.gcg import CompiledStep, Ranked, State, compiled
 from engine.search.objective import RoundTrip, SearchObjective
 from engine.search.passes import BROKEN, StepInputs
 from engine.settings import AUTO, STEP_METHODS, SearchSettings
@@ -332,7 +332,7 @@ def _sample(objective: SearchObjective) -> np.ndarray:
 
 def build_step(
     objective: SearchObjective, judges: Sequence[Judge], rule: str
-) -> tuple[Step, float]:
+) -> tuple[CompiledStep, float]:
     """The step of a universal search, with every judge scored in turn, and its operations."""
     settings, mesh = objective.settings.of_compiled_step(), judges[0].scorer.mesh
     tokens, made = len(objective.allowed), functools.partial(compiled, mesh)
@@ -392,7 +392,7 @@ def build_step(
             ids.append(state.best)
         return state, jnp.stack(rewards), jnp.stack(ids)
 
-    return Step(many, expand, keep), cost
+    return CompiledStep(many, expand, keep), cost
 
 
 def _inputs_of(judge: IdsJudge, judges: Sequence[Judge]) -> StepInputs:

@@ -53,7 +53,7 @@ class Failed(AssayError):
     exit_status = 1
 
 
-class Pass(NamedTuple):
+class ConventionJob(NamedTuple):
     """One convention to compute, in steps of a size on a mesh."""
 
     name: str
@@ -75,8 +75,8 @@ class Weights:
         """Whether the model is on the devices."""
         return self._scorer is not None
 
-    def fits(self, one: Pass) -> bool:
-        """Whether a pass needs these weights on this mesh."""
+    def fits(self, one: ConventionJob) -> bool:
+        """Whether a job needs these weights on this mesh."""
         return self._key == one.convention.weights and self._mesh is one.mesh
 
     def __call__(self, group: Sequence[Checkpoint], step_size: int) -> RewardScorer:
@@ -137,7 +137,7 @@ class ConventionRuns:
         }
         merged(self._run, self._slug, entries)  # raises where a name stands for something else
         first, *rest = [
-            Pass(name, convention, None, self._mesh)
+            ConventionJob(name, convention, None, self._mesh)
             for name, convention in conventions.items()
             if name not in same and name not in self._failures
         ]
@@ -165,7 +165,7 @@ class ConventionRuns:
             raise Failed(f"{self._slug}: {said}")
         return new
 
-    def noise_floor(self, default: Convention, step: int) -> list[Pass]:
+    def noise_floor(self, default: Convention, step: int) -> list[ConventionJob]:
         """The default convention in other steps and, on several devices, on another mesh.
 
         Steps are smaller; they are of 2 where the default convention takes 1.
@@ -175,18 +175,18 @@ class ConventionRuns:
         taken = rows_of_step(min(self._settings.tokens or size, size), 1, step)
         # A step of 1 has no smaller one; the same step would be the same computation, no noise.
         again = max(1, taken // _NOISE_STEP) if taken > 1 else 2
-        passes = [Pass(f"{NOISE_STEP}{again}", default, again, self._mesh)]
+        jobs = [ConventionJob(f"{NOISE_STEP}{again}", default, again, self._mesh)]
         axis, devices = self._mesh.shape["model"], self._mesh.devices.size
         other = 2 * axis if devices % (2 * axis) == 0 else axis // 2
         if devices == 1:
-            return passes
+            return jobs
         mesh = meshes.build_mesh(other)
         try:
             meshes.check_mesh(mesh, self._checkpoint.card.decoder)
         except AssayError:  # the model cannot be split so
-            return passes
+            return jobs
         name = f"{NOISE_MESH}{mesh.shape['data']}x{other}"
-        return [*passes, Pass(name, default, None, mesh)]
+        return [*jobs, ConventionJob(name, default, None, mesh)]
 
     def _same_ids(self, conventions: Mapping[str, Convention]) -> dict[str, str]:
         """Name -> the earlier convention that gives the same token ids under the same settings.
@@ -252,10 +252,10 @@ class ConventionRuns:
             step_size=step or self._settings.step_size,
         )
 
-    def _compute_all(self, passes: Sequence[Pass], of: int) -> int:
-        """Computes passes; `of` is their total in progress lines. Returns new rewards."""
+    def _compute_all(self, jobs: Sequence[ConventionJob], of: int) -> int:
+        """Computes jobs; `of` is their total in progress lines. Returns new rewards."""
         new = 0
-        for one in passes:
+        for one in jobs:
             self._started += 1
             say(f"{self._slug}: reading {self._started}/{of}: {one.name}")
             if self._weights is None or not self._weights.fits(one):
@@ -272,7 +272,7 @@ class ConventionRuns:
                 (self._short if short else self._failures)[one.name] = str(error)
         return new
 
-    def _compute(self, one: Pass, weights: Weights) -> int:
+    def _compute(self, one: ConventionJob, weights: Weights) -> int:
         run, model = folder_of(self._run, one.name), one.convention.applied(self._checkpoint)
         settings = self._settings_of(one.convention, one.step or self._step)
         if weights.loaded:  # their memory is not free

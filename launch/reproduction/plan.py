@@ -63,7 +63,7 @@ def needs(call: Call, devices: Sequence[Devices]) -> list[Needs]:
 
 
 def _needs(
-    call: Call, spec: ModelSpec, devices: Sequence[Devices], there: set[runs.Place]
+    call: Call, spec: ModelSpec, devices: Sequence[Devices], there: set[runs.RunPath]
 ) -> Needs:
     model = model_of_config(spec.slug, known_shapes.config_json(spec), spec)
     folder = sources.folder_of(call, spec)

@@ -20,11 +20,11 @@ from launch.reproduction.call import NOISE, OURS, PAPER, Call, Stage
 from launch.reproduction.conventions import card_of, mode_of
 from launch.reproduction.elo import check_people
 
-Place = tuple[str, str]  # a run below <root>/runs, and the path of a result in it
+RunPath = tuple[str, str]  # a run below <root>/runs, and the path of a result in it
 _SEARCHED = "greatest"  # the prompt of the search, as in the paper
 
 
-def wanted(call: Call, spec: ModelSpec, stage: str) -> list[Place]:
+def wanted(call: Call, spec: ModelSpec, stage: str) -> list[RunPath]:
     """The results of a stage for a model, over all runs.
 
     Of the stage `readings` none are known before it is complete.
@@ -66,7 +66,7 @@ def lacking(call: Call, spec: ModelSpec, stage: str) -> list[str]:
     return list(dict.fromkeys(p[0] for p in wanted(call, spec, stage) if p not in there))
 
 
-def complete(call: Call) -> set[Place]:
+def complete(call: Call) -> set[RunPath]:
     """The results that are complete in the runs of the root, whatever their settings."""
     return {
         (one, path)
