@@ -118,10 +118,9 @@ class Comparison:
 
     def compared(self) -> tuple[Run, list[tuple[str, Run]]]:
         """The two models as one run; each pair of sweeps that measures noise, with its name."""
-        before, after = (self._paired(self.sides[of]) for of in (BEFORE, AFTER))
-        pairs = []
+        both, pairs = self._pair(self.sides[BEFORE], self.sides[AFTER], self.prompts), []
         for origin, prompts in self.noise:
-            pair = _pair(self._paired(self.sides[origin.of]), self._paired(origin), prompts)
+            pair = self._pair(self.sides[origin.of], origin, prompts)
             prompt = next(iter(pair.prompts))
             dtypes = [
                 str(pair.results[of, prompt].fingerprint.get("dtype", "an unknown dtype"))
@@ -129,15 +128,15 @@ class Comparison:
             ]
             name = f"noise: {origin.of} in {' and '.join(dtypes)} ({origin.folder.name})"
             pairs.append((name, pair))
-        return _pair(before, after, self.prompts), pairs
+        return both, pairs
 
-    def _paired(self, origin: Origin) -> tuple[Run, str]:
-        run = origin.run or analysis.load(origin.folder, allow_incomplete=self.partial)
-        return run, origin.side.slug
-
-
-def _pair(first: tuple[Run, str], second: tuple[Run, str], prompts: Sequence[str]) -> Run:
-    return two_models(first[0], second[0], prompts, (first[1], second[1]))
+    def _pair(self, first: Origin, second: Origin, prompts: Sequence[str]) -> Run:
+        """The models of two origins as one run."""
+        runs = [
+            origin.run or analysis.load(origin.folder, allow_incomplete=self.partial)
+            for origin in (first, second)
+        ]
+        return two_models(runs[0], runs[1], prompts, (first.side.slug, second.side.slug))
 
 
 def planned(given: command.Given, paths: Mapping[str, epath.Path], partial: bool) -> Comparison:
@@ -241,7 +240,8 @@ def _same(origin: Origin, noise: Origin, prompt: str) -> bool:
     """Whether a run has, or is bound to have, the numbers of a side under a prompt."""
     if origin.run is None or noise.run is None:  # it is still to be swept
         return _differing(origin.side, noise.side, prompt) == 0
-    pair = _pair((origin.run, origin.side.slug), (noise.run, noise.side.slug), [prompt])
+    slugs = origin.side.slug, noise.side.slug
+    pair = two_models(origin.run, noise.run, [prompt], slugs)
     first, second = (pair.rewards(of, prompt)[1] for of in (BEFORE, AFTER))
     return np.array_equal(first, second)
 
