@@ -20,7 +20,7 @@ from engine.checkpoint.card import REWARD, Checkpoint
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.runs.lock import LockError
-from launch.common import command, published_rewards, scoring
+from launch.common import command, locking, published_rewards, scoring
 from launch.common.convention_runs import ConventionRuns, Failed, Interrupted
 from launch.common.conventions import (
     Values,
@@ -53,7 +53,7 @@ def define_flags(given: FlagValues) -> None:
     text = "Prompt of --published, text or id, where its files do not say it."
     flags.DEFINE_string("published_prompt", "", text, flag_values=given)
     scoring.define_prompt(given)
-    command.define_wait(given)
+    locking.define_wait(given)
 
 
 def conventions(given: command.Given) -> str:
@@ -110,7 +110,7 @@ def _computed(
     combined = given.config.all_combinations
     named = [conventions_of(values, all_combinations=combined) for values in every]
     new, failures = 0, []
-    with command.held(given, given.run, "conventions"):
+    with locking.held(given, given.run, "conventions"):
         for model, chosen in zip(models, named, strict=True):
             try:
                 new += ConventionRuns(model, *scored).compute(chosen)

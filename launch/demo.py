@@ -31,7 +31,7 @@ from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
 from engine.text.chat_template import TemplatePolicy
 from launch import pipeline
-from launch.common import command, inputs, reporting, scoring, searching, summaries
+from launch.common import command, inputs, locking, reporting, scoring, searching, summaries
 from launch.common.text import pieces
 from launch.pipeline import Say
 
@@ -102,14 +102,14 @@ class Demo:
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [scoring.define_prompt, command.define_wait]
+    define = [scoring.define_prompt, locking.define_wait]
     return command.run("demo", argv, demo, doc=__doc__, define=define, config="demo")
 
 
 def demo(given: command.Given) -> str:
     """Flags -> settings -> the steps."""
     work = _settings(given)
-    with command.held(given, work.run, "demo"):
+    with locking.held(given, work.run, "demo"):
         pipeline.run(STEPS, work)
     return f"report: {(work.root / 'report' / 'index.html').resolve()}"
 

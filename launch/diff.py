@@ -21,7 +21,7 @@ from analysis.report.folder import check_target
 from engine.errors import AssayError
 from engine.runs import storage
 from engine.settings import Limits
-from launch.common import command, comparing, reporting, scoring
+from launch.common import command, comparing, locking, reporting, scoring
 
 
 def main(argv: Sequence[str]) -> int:
@@ -47,7 +47,7 @@ def define_flags(given: FlagValues) -> None:
     what = "Folder for the rewards of checkpoints, new or to be continued."
     flags.DEFINE_string("run", "", what, flag_values=given)
     scoring.define_prompt(given)
-    command.define_wait(given)
+    locking.define_wait(given)
 
 
 def diff(failed: list[str], given: command.Given) -> str:

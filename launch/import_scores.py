@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from absl import flags
 from absl.flags import FlagValues
 
-from launch.common import command
+from launch.common import command, locking
 from launch.common.released_layouts import Choices
 from launch.common.released_scores import import_scores as import_files
 
@@ -51,7 +51,7 @@ def define_flags(given: FlagValues) -> None:
     for name, (default, meaning) in _FLAGS.items():
         flags.DEFINE_string(name, default, meaning, flag_values=given)
     flags.DEFINE_list("ignore", [], "Columns to leave out.", flag_values=given)
-    command.define_wait(given)
+    locking.define_wait(given)
 
 
 def import_scores(given: command.Given) -> str:
@@ -59,7 +59,7 @@ def import_scores(given: command.Given) -> str:
     source, run = (command.paths(given, flag)[0] for flag in ("source", "run"))
     of_files = set(_FLAGS) - {"source", "run"}
     choices = Choices(**{name: given[name].value for name in of_files})
-    with command.held(given, run, "import_scores"):
+    with locking.held(given, run, "import_scores"):
         return import_files(source, run, choices, given.ignore)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from engine.settings import LogprobSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
-from launch.common import command, inputs, scoring, sharding
+from launch.common import command, inputs, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,7 +25,7 @@ def logprobs(given: command.Given) -> str:
     common, mesh = scoring.shared_settings(given.config, models)
     settings = LogprobSettings(form=given.config.form, **common)
     ended = sharding.show_models(given)
-    with command.held(given, run, "logprobs"):
+    with locking.held(given, run, "logprobs"):
         computed = sweep_logprobs(models, prompts, run, settings, mesh, items=items, ended=ended)
     place = f"{run}/{f'item_logprobs/{items[0]}' if items else 'logprobs'}"
     what = scoring.outcome(computed, "log-probabilities")

@@ -28,7 +28,7 @@ from engine.settings import LogprobSettings
 from engine.sweep.logprob_jobs import sweep_logprobs
 from engine.sweep.reward_jobs import sweep_replies, sweep_vocabulary
 from launch import pipeline
-from launch.common import command, searching
+from launch.common import command, locking, searching
 from launch.common.text import aligned, in_hours, say
 from launch.pipeline import ModelState, Say
 from launch.reproduction import page, plan, runs, singles, sources
@@ -50,7 +50,7 @@ class ModelsFailed(AssayError):
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command with its arguments; returns the exit status."""
-    define = [define_flags, command.define_wait]
+    define = [define_flags, locking.define_wait]
     return command.run("reproduce", argv, reproduce, doc=__doc__, define=define, config="reproduce")
 
 
@@ -144,7 +144,7 @@ def reproduce(given: command.Given) -> str:
     call.root.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as locks:
         for name in call.runs:
-            locks.enter_context(command.held(given, call.run(name), "reproduce"))
+            locks.enter_context(locking.held(given, call.run(name), "reproduce"))
         make = functools.partial(ModelWork, call, published)
         works = {spec.nickname: functools.partial(make, spec) for spec in call.models}
         states = pipeline.run_each(STEPS, works)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from engine.sweep.reward_jobs import sweep_replies
-from launch.common import command, inputs, scoring, sharding
+from launch.common import command, inputs, locking, scoring, sharding
 
 
 def main(argv: Sequence[str]) -> int:
@@ -19,7 +19,7 @@ def score(given: command.Given) -> str:
     name, replies = inputs.list_given(given)
     run, models, prompts = sharding.share(given, run, models, prompts, vocab=False)
     settings, mesh = scoring.settings(given.config, models)
-    with command.held(given, run, "score"):
+    with locking.held(given, run, "score"):
         rewards = sweep_replies(
             models, prompts, name, replies, run, settings, mesh, sharding.show_models(given)
         )

@@ -18,7 +18,7 @@ from engine.errors import AssayError
 from engine.runs import parts, schema, storage
 from engine.runs.reader import Result, RunError, read_contents
 from engine.search.run_folder import SearchResult
-from launch.common import command, scoring, searching
+from launch.common import command, locking, scoring, searching
 
 _NAMED = 4  # new sequences that the last line quotes
 
@@ -33,7 +33,7 @@ def search(given: command.Given) -> str:
     """Flags -> settings -> one call."""
     run, models, prompts = scoring.inputs(given)
     settings, mesh = searching.settings(given.config, models)
-    with command.held(given, run, "search"):
+    with locking.held(given, run, "search"):
         every = searching.search(models, prompts, run, settings, mesh, given.config)
     new = [one for one in every if one.new]
     what = ", ".join(_said(new[:_NAMED], storage.path_of(run))) if new else "complete already"

@@ -22,7 +22,7 @@ from engine.runs.manifest import Manifest
 from engine.runs.verify import AGAIN, Findings, rebuild, unchecked, verify
 from engine.sweep.outcomes import memory_errors
 from engine.sweep.rescore import rescore, whole_results
-from launch.common import command
+from launch.common import command, locking
 from launch.common.text import show
 
 
@@ -43,7 +43,7 @@ def define_flags(given: FlagValues) -> None:
     flags.DEFINE_integer("rescore", 0, rows, lower_bound=0, flag_values=given)
     models = "Checkpoints of the models to re-score, comma-separated."
     flags.DEFINE_list("checkpoint", [], models, flag_values=given)
-    command.define_wait(given)
+    locking.define_wait(given)
 
 
 def check(problems: list[str], given: command.Given) -> str:
@@ -72,7 +72,7 @@ def _checked(
     """Checks one run folder; prints its problems and adds them to `problems`."""
     lines: list[str] = []
     writes = given.rebuild or given.rescore
-    held = command.held(given, str(run), "verify") if writes else contextlib.nullcontext()
+    held = locking.held(given, str(run), "verify") if writes else contextlib.nullcontext()
     with held:
         if not writes and (holder := lock.holder_of(run)):
             print(f"run {run} is being written by {holder}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""How every command runs: flags, config and lock; one function is called, one line is printed.
+"""How every command runs: flags and config are parsed, one function is called, one line printed.
 
 Flags belong to a call, not to the process: `main(argv)` of a command may be called many times.
 """
@@ -19,7 +19,6 @@ from absl.flags import FlagValues
 
 from engine import processes
 from engine.errors import AssayError
-from engine.runs import lock, storage
 from launch.common import config as config_files
 from launch.common import joining, stopping
 from launch.common.text import escape_unencodable, nearest, show
@@ -126,32 +125,6 @@ def paths(given: Given, flag: str) -> list[str]:
         allowed = given[flag].help.split(". ")[0].rstrip(".")
         raise AssayError(f"--{flag} is missing; allowed: {allowed[0].lower()}{allowed[1:]}")
     return named
-
-
-def define_wait(given: FlagValues) -> None:
-    """Defines --wait."""
-    flags.DEFINE_bool(
-        "wait",
-        False,
-        "Wait for another command that writes the run, instead of refusing.",
-        flag_values=given,
-    )
-
-
-@contextlib.contextmanager
-def held(given: Given, run: str, command: str) -> Iterator[None]:
-    """Holds the lock of a run while a command writes it; on process 0 only."""
-    if not processes.writes():
-        yield
-        return
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(lock.hold(run, command, wait=given.wait))
-        storage.remove_leftovers(storage.path_of(run))
-        forget = processes.at_exit(stack.close)
-        try:
-            yield
-        finally:
-            forget()
 
 
 def _define_common(given: FlagValues, config: str) -> None:

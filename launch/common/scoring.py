@@ -16,8 +16,9 @@ from engine.mesh import build_mesh
 from engine.scoring.reward_passes import default_dtype
 from engine.settings import Settings, SweepSettings
 from launch.common import joining
-from launch.common.command import Given, define_wait, paths
+from launch.common.command import Given, paths
 from launch.common.inputs import chosen_prompts
+from launch.common.locking import define_wait
 
 
 def define_flags(given: FlagValues) -> None:

@@ -1,0 +1,40 @@
+"""The lock of a run folder, and the flag that waits for it.
+
+`--help` prints a flag under the module that defines it, so this one is not part of another.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+from absl import flags
+from absl.flags import FlagValues
+
+from engine import processes
+from engine.runs import lock, storage
+from launch.common.command import Given
+
+
+def define_wait(given: FlagValues) -> None:
+    """Defines --wait."""
+    flags.DEFINE_bool(
+        "wait",
+        False,
+        "Wait for another command that writes the run, instead of refusing.",
+        flag_values=given,
+    )
+
+
+@contextlib.contextmanager
+def held(given: Given, run: str, command: str) -> Iterator[None]:
+    """Holds the lock of a run while a command writes it; on process 0 only."""
+    if not processes.writes():
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock.hold(run, command, wait=given.wait))
+        storage.remove_leftovers(storage.path_of(run))
+        forget = processes.at_exit(stack.close)
+        try:
+            yield
+        finally:
+            forget()
